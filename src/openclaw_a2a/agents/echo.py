@@ -36,19 +36,12 @@ class EchoAgent(EventAgent):
 
     async def run(self, turn: Turn) -> AsyncIterator[AgentEvent]:
         """Yield the text of the message in pieces, or its data."""
-        structured = _only_structured(turn)
-        if structured:
-            yield Reply(structured)
+        parts = turn.message.parts
+        data = tuple(Part.of_data(part.data) for part in parts if part.data is not msgspec.UNSET)
+        if data and not any(part.text is not None and part.text.strip() for part in parts):
+            yield Reply(data)
             return
         words: list[str] = _WORD.findall(f"echo: {turn.body}")
         step = -(-len(words) // _MOST_PIECES)
         for start in range(0, len(words), step):
             yield TextDelta("".join(words[start : start + step]))
-
-
-def _only_structured(turn: Turn) -> tuple[Part, ...]:
-    """The data of a message that holds no text; empty when it does."""
-    parts = turn.message.parts
-    if any(part.text is not None and part.text.strip() for part in parts):
-        return ()
-    return tuple(Part.of_data(part.data) for part in parts if part.data is not msgspec.UNSET)

@@ -209,17 +209,13 @@ def find_adapter(name: str, *, built_in: Mapping[str, BuiltIn] | None = None) ->
     if own is not None:
         return own.load()
     for offered in importlib.metadata.entry_points(group=ENTRY_POINTS, name=name):
-        return _load(offered)
+        try:
+            return offered.load()
+        except ImportError as error:
+            package = offered.dist.name if offered.dist is not None else offered.module
+            raise _missing(error, package, ",".join(offered.extras)) from error
     known = ", ".join(adapter_names())
     raise UnknownAdapter(f"there is no adapter {name}; known: {known}")
-
-
-def _load(offered: importlib.metadata.EntryPoint) -> type:
-    try:
-        return offered.load()
-    except ImportError as error:
-        package = offered.dist.name if offered.dist is not None else offered.module
-        raise _missing(error, package, ",".join(offered.extras)) from error
 
 
 def _missing(error: ImportError, package: str, extra: str) -> ImportError:
@@ -256,12 +252,8 @@ class AgentRegistry:
 
     def __init__(self, agents: Mapping[AgentId, Agent]) -> None:
         self._agents = dict(agents)
-        self._ids = tuple(sorted(self._agents))
-
-    @property
-    def ids(self) -> tuple[AgentId, ...]:
+        self.ids = tuple(sorted(self._agents))
         """The ids of the configured agents, sorted; internal ones are left out."""
-        return self._ids
 
     def add_internal(self, agent_id: AgentId, agent: Agent) -> None:
         """Add an agent for tasks that the gateway creates itself."""

@@ -123,7 +123,7 @@ def test_every_walk_through_the_table_keeps_the_invariant(choices: list[int]) ->
             # What a request in progress leaves behind must not outlive its state.
             if follower.is_active and follower._wait_request is None:
                 follower._run_request = "7"
-            follower._apply(signals[choice % len(signals)])
+            follower.apply(signals[choice % len(signals)])
             assert_invariant(follower)
 
     anyio.run(walk)

@@ -66,13 +66,11 @@ def parse_answer(document: JsonObject) -> CliAnswer:
     holder = payload_holder(document) or document
     payloads = _payloads(holder)
     meta = as_object(holder.get("meta"))
-    parts = tuple(part for payload in payloads for part in _parts(payload))
-    if parts and all(
-        payload.get("isError") is True for payload in payloads if _has_content(payload)
-    ):
+    found = [(payload, part) for payload in payloads for part in _parts(payload)]
+    if found and all(payload.get("isError") is True for payload, _ in found):
         raise AgentFailed(_texts(payloads))
     remark = _text(meta.get("stopReason")) or _text(meta.get("warning")) or NO_OUTPUT
-    return CliAnswer(parts, remark, _facts(meta))
+    return CliAnswer(tuple(part for _, part in found), remark, _facts(meta))
 
 
 def failure_reason(output: CommandOutput) -> str:
@@ -82,11 +80,8 @@ def failure_reason(output: CommandOutput) -> str:
     except AgentFailed:
         document = {}
     holder = payload_holder(document) or document
-    reason = _failure(document) or _texts(_payloads(holder))
-    return reason or _exit_sentence(output)
-
-
-def _exit_sentence(output: CommandOutput) -> str:
+    if reason := _failure(document) or _texts(_payloads(holder)):
+        return reason
     ended = describe_exit(output.exit_code)
     errors = output.errors.decode("utf-8", "replace").strip()[-_MAX_ERROR_CHARACTERS:]
     return f"OpenClaw {ended}: {errors}" if errors else f"OpenClaw {ended} and gave no reason."
@@ -131,10 +126,6 @@ def _parts(payload: JsonObject) -> Iterator[Part]:
     if isinstance(text, str) and text:
         yield Part(text=replace_lone_surrogates(text))
     yield from media_parts(payload)
-
-
-def _has_content(payload: JsonObject) -> bool:
-    return any(True for _ in _parts(payload))
 
 
 def _texts(payloads: Sequence[JsonObject]) -> str:

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from contextlib import aclosing
-from typing import Annotated, ClassVar, Final, Literal, Self, cast
+from typing import Annotated, ClassVar, Final, Literal, Self
 
 import anyio
 import msgspec
@@ -40,13 +40,21 @@ from openclaw_a2a.agents.openclaw_gateway.runs import (
     Timeouts,
     build_prompt,
 )
-from openclaw_a2a.agents.openclaw_gateway.session_delivery import SessionDelivery, provenance_params
-from openclaw_a2a.agents.openclaw_gateway.sessions import openclaw_session_key, session_agent_id
+from openclaw_a2a.agents.openclaw_gateway.session_delivery import (
+    deliver_message,
+    provenance_params,
+    wait_processed,
+)
+from openclaw_a2a.agents.openclaw_gateway.sessions import (
+    locate_session,
+    openclaw_session_key,
+    session_agent_id,
+)
 from openclaw_a2a.agents.openclaw_gateway.subscription import EventFilter
 from openclaw_a2a.agents.openclaw_gateway.turn import GatewayTurn
 from openclaw_a2a.model.agent_event import AgentEvent, Approval, BackgroundEvent, RecentTask
 from openclaw_a2a.model.card import AgentProfile
-from openclaw_a2a.model.errors import AgentError, AgentUnavailable, TaskNotCancelable
+from openclaw_a2a.model.errors import AgentError, AgentFailed, AgentUnavailable, TaskNotCancelable
 from openclaw_a2a.model.ids import Json, JsonObject, SessionKey, TaskId
 from openclaw_a2a.model.turn import Binding, Turn
 from openclaw_a2a.ports import (
@@ -148,11 +156,6 @@ class OpenClawGatewayAgent(EventAgent):
         self._agents = OpenClawAgents()
         self._tasks: dict[str, TaskId] = {}
         """Our tasks by the runs that are followed."""
-        self._delivery = SessionDelivery(
-            self._get_connection,
-            connect_timeout_s=options.connect_seconds,
-            timeouts=self._timeouts,
-        )
 
     @classmethod
     def from_options(
@@ -224,8 +227,7 @@ class OpenClawGatewayAgent(EventAgent):
             turn.attempt,
         )
         fallback = HttpFallback(address, timeout_s=options.timeout_seconds or _HTTP_TIMEOUT_S)
-        events = cast("AsyncGenerator[AgentEvent]", fallback.run(request))
-        async with aclosing(events):
+        async with aclosing(fallback.run(request)) as events:
             async for event in events:
                 yield event
 
@@ -367,17 +369,20 @@ class OpenClawGatewayAgent(EventAgent):
         """Whether this OpenClaw has the session. Raises: AgentUnavailable, AgentFailed."""
         if self._options.road == "http":  # HTTP has no way into a session
             return SessionPresence.ABSENT
-        return await self._delivery.locate_session(session_key)
+        return await locate_session(await self._connect(), session_key.lower())
 
     async def deliver(
         self, message: SessionMessage
     ) -> MessageAccepted | SessionGone | DeliveryFailed:
         """Put a message into a session, once; it becomes a turn when the session is free."""
-        return await self._delivery.deliver(message)
+        try:
+            return await deliver_message(await self._connect(), message)
+        except AgentError as error:
+            return DeliveryFailed(error.message, is_refused=isinstance(error, AgentFailed))
 
     async def wait_processed(self, message: SessionMessage) -> bool:
         """Wait until that turn has ended; False when the message has to be delivered again."""
-        return await self._delivery.wait_processed(message)
+        return await wait_processed(self._get_connection(), message, self._timeouts)
 
     # ---------------------------------------------------------------- lifecycle
 
@@ -395,8 +400,7 @@ class OpenClawGatewayAgent(EventAgent):
             workspace=lambda: self._workspace(agent_id),
             on_connected=lambda: self._agents.refresh(connection),
         )
-        events = cast("AsyncGenerator[BackgroundEvent]", watcher.events(recent))
-        async with aclosing(events):
+        async with aclosing(watcher.events(recent)) as events:
             async for event in events:
                 yield event
 

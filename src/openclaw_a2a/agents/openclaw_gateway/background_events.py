@@ -11,7 +11,7 @@ owned the interrupted one.
 """
 
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from typing import Final
 
 import anyio
@@ -179,7 +179,7 @@ class BackgroundWatcher:
         """Scheduled checks with their due times."""
         self._reported: OrderedDict[str, None] = OrderedDict()
 
-    async def events(self, recent: Sequence[RecentTask]) -> AsyncIterator[BackgroundEvent]:
+    async def events(self, recent: Sequence[RecentTask]) -> AsyncGenerator[BackgroundEvent]:
         """The events, until the iterator is closed; first those that `recent` tasks missed."""
         self._watch_sessions_of(recent)
         # Subscribed before the first check: what happens during the check is not missed.

@@ -10,7 +10,7 @@ wait for a response that cannot arrive. Subscriptions outlive the socket.
 import asyncio
 import itertools
 import random
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Final, TypeVar
 from weakref import WeakKeyDictionary
 
@@ -376,11 +376,8 @@ class GatewayConnection:
             log.warning("openclaw.unexpected_frame", url=self.address.url, what=what)
 
     def _publish(self, item: SubscriptionItem) -> None:
-        for subscription in self._all_subscriptions():
+        for subscription in itertools.chain.from_iterable(self._subscriptions.values()):
             subscription.put(item)
-
-    def _all_subscriptions(self) -> Iterator[EventSubscription]:
-        return itertools.chain.from_iterable(self._subscriptions.values())
 
 
 def resolve_address(site: GatewaySite, environ: Mapping[str, str] | None) -> GatewayAddress:

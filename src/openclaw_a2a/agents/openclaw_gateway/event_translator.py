@@ -5,7 +5,7 @@ joined in the middle: its chunks carry the message so far, and the session's his
 messages that ended while the connection was away.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from itertools import dropwhile
 from typing import Final
 
@@ -43,10 +43,6 @@ class FinishedMessage(msgspec.Struct, frozen=True):
     text: str
     is_streamed: bool
     references: tuple[str, ...] = ()
-
-    def plain_event(self) -> AgentEvent:
-        """The event that ends the message, without its files."""
-        return MessageEnd() if self.is_streamed else Reply.of_text(self.text)
 
 
 class MessageAssembler:
@@ -253,12 +249,7 @@ class EventTranslator:
         self._session = session
         self._paused_calls = open_calls
         self._messages = MessageAssembler()
-        self._tools = ToolCallTracker()
-
-    @property
-    def open_calls(self) -> list[str]:
-        """The tool calls that have started and not ended."""
-        return self._tools.open_calls
+        self.tools = ToolCallTracker()
 
     async def translate(self, origin: Origin, *, is_starter: bool) -> Sequence[AgentEvent]:
         """The agent events for an `agent` event.
@@ -270,7 +261,7 @@ class EventTranslator:
             return await self._translate_text(origin)
         if origin.stream == "tool":
             step = decode_as(ToolStep, origin.data)
-            return _as_list(None if step is None else self._tools.apply_step(step))
+            return _as_list(None if step is None else self.tools.apply_step(step))
         if origin.stream == "item":
             item = decode_as(Item, origin.data)
             return () if item is None else await self._translate_item(item, is_starter)
@@ -283,7 +274,7 @@ class EventTranslator:
         if item.kind == "preamble" and item.phase == "end" and item.progress_text:
             message = self._messages.end_before_tool(*split_media(item.progress_text))
             return await self._emit(message)
-        return () if is_starter else _as_list(self._tools.apply_item(item))
+        return () if is_starter else _as_list(self.tools.apply_item(item))
 
     async def _translate_text(self, origin: Origin) -> Sequence[AgentEvent]:
         chunk = decode_as(TextChunk, origin.data)
@@ -307,20 +298,17 @@ class EventTranslator:
         events: list[AgentEvent] = []
         index = 0
         self._messages.mark_out_of_sync()
-        for step in self._new_steps(history, run_id):
+        steps = history.list_steps(run_id)
+        if self._paused_calls is not None:
+            steps = dropwhile(lambda step: not self._ends_pause(step), steps)
+        for step in steps:
             if isinstance(step, ToolStep):
-                events += _as_list(self._tools.apply_step(step))
+                events += _as_list(self.tools.apply_step(step))
                 continue
             if not self._messages.is_sent(index):
                 events += await self.finish(*split_media(step))
             index += 1
         return events
-
-    def _new_steps(self, history: SessionHistory, run_id: str) -> Iterator[str | ToolStep]:
-        steps = history.list_steps(run_id)
-        if self._paused_calls is None:
-            return steps
-        return dropwhile(lambda step: not self._ends_pause(step), steps)
 
     def _ends_pause(self, step: str | ToolStep) -> bool:
         if not isinstance(step, ToolStep) or step.phase != "result":
@@ -331,7 +319,7 @@ class EventTranslator:
         if message is None:
             return ()
         if not message.references:
-            return (message.plain_event(),)
+            return (MessageEnd() if message.is_streamed else Reply.of_text(message.text),)
         files = await fetch_media(self._connection, self._session, message.references)
         text = (Part.of_text(message.text),) if message.text else ()
         return (Reply((*text, *files)),)

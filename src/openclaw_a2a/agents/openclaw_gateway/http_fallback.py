@@ -5,7 +5,7 @@ and cannot be rejoined, questions and approvals do not reach the peer, and answe
 """
 
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Generator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager
 from typing import Final, TypeVar
 from urllib.parse import urlsplit, urlunsplit
 
@@ -21,7 +21,6 @@ from openclaw_a2a.model.ids import Json, JsonObject
 from openclaw_a2a.model.message import JsonStruct
 from openclaw_a2a.net.http_client import HttpClient
 from openclaw_a2a.net.sse_reader import SseReader
-from openclaw_a2a.ports import Recovery
 from openclaw_a2a.settings.files import is_loopback
 
 _T = TypeVar("_T")
@@ -67,8 +66,6 @@ class HttpRunRequest(JsonStruct, frozen=True):
 class HttpFallback:
     """Runs turns over HTTP. A run that our own restart interrupts has failed."""
 
-    recovery: Final = Recovery.FAIL
-
     def __init__(self, address: GatewayAddress, *, timeout_s: float) -> None:
         self.address = address
         self._timeout_s = timeout_s
@@ -81,7 +78,7 @@ class HttpFallback:
         except (httpx2.HTTPError, httpx2.InvalidURL):
             return False
 
-    async def run(self, request: HttpRunRequest) -> AsyncIterator[AgentEvent]:
+    async def run(self, request: HttpRunRequest) -> AsyncGenerator[AgentEvent]:
         """Send the turn, and emit the answer as it arrives.
 
         Closing the iterator closes the connection, which makes OpenClaw end the run. Raises:
@@ -111,8 +108,14 @@ class HttpFallback:
         """The successful response; its connection is closed at the end."""
         async with open_http_client(self.address, timeout_s=_CONNECT_TIMEOUT_S) as client:
             http_request = client.build_request("POST", _PATH, **_http_request(request))
-            with _connection_errors(self.address):
+            try:
                 response = await deadline.wait(client.send(http_request, stream=True))
+            except (httpx2.HTTPError, httpx2.InvalidURL) as error:
+                raise AgentUnavailable(
+                    f"The connection to OpenClaw at {http_url(self.address.url)} failed"
+                    f" ({str(error) or type(error).__name__});"
+                    " start its gateway: openclaw gateway run."
+                ) from error
             try:
                 if response.status_code != 200:
                     raise await self._status_error(response, request.agent_id)
@@ -218,17 +221,6 @@ class _Deadline:
                 f"OpenClaw did not finish within {self._timeout_s:g} seconds and was stopped;"
                 " ask for less, or raise timeoutSeconds."
             ) from None
-
-
-@contextmanager
-def _connection_errors(address: GatewayAddress) -> Generator[None]:
-    try:
-        yield
-    except (httpx2.HTTPError, httpx2.InvalidURL) as error:
-        raise AgentUnavailable(
-            f"The connection to OpenClaw at {http_url(address.url)} failed"
-            f" ({str(error) or type(error).__name__}); start its gateway: openclaw gateway run."
-        ) from error
 
 
 def _http_request(request: HttpRunRequest) -> dict[str, Json]:

@@ -190,7 +190,7 @@ class RunFollower:
         self._recovery_deadline: float | None = None
         self._boot_id: str | None = None
         """The gateway process in which the run was started; None when that is unknown."""
-        self._noted: set[str] = set()
+        self.noted: set[str] = set()
         """Notices and approvals that the caller was told about."""
 
     @property
@@ -203,7 +203,7 @@ class RunFollower:
         """True when there is nothing more to emit: the run ended, failed or waits."""
         return self.state not in ACTIVE and self.state is not RunState.NEW
 
-    def _apply(self, signal: RunSignal) -> None:
+    def apply(self, signal: RunSignal) -> None:
         """Change the state, and with it everything the invariant ties to the state."""
         before, self.state = self.state, next_state(self.state, signal)
         if self.state is not before:
@@ -219,14 +219,14 @@ class RunFollower:
 
     def _detach(self, *, lookup_in_s: float | None) -> None:
         """The run's state is unknown; look it up later, or as soon as the connection is back."""
-        self._apply(RunSignal.DISCONNECTED)
+        self.apply(RunSignal.DISCONNECTED)
         self._lookup_at = None if lookup_in_s is None else anyio.current_time() + lookup_in_s
 
     # ---------------------------------------------------------------- driving it
 
     async def begin(self) -> Sequence[AgentEvent]:
         """Send the message. Raises: AgentFailed (it cannot be sent)."""
-        self._apply(RunSignal.STARTED)
+        self.apply(RunSignal.STARTED)
         # Read before the message is sent: a restart in between must count as a restart.
         self._boot_id = self._current_boot
         await self._send(self._request.params or {})
@@ -240,19 +240,7 @@ class RunFollower:
     def attach(self) -> None:
         """Assume that the run is active, without a lookup: to stop it, or to answer its pause."""
         if self.state is RunState.NEW:
-            self._apply(RunSignal.STARTED)
-
-    def mark_noted(self, approval_id: str) -> None:
-        """Record that the caller was told about this approval."""
-        self._noted.add(approval_id)
-
-    def pause_again(self) -> None:
-        """Leave the run paused: the caller's answer could not be used."""
-        self._apply(RunSignal.PAUSED)
-
-    def give_up(self) -> None:
-        """Abandon the run: OpenClaw is out of reach, so it cannot be stopped either."""
-        self._apply(RunSignal.GAVE_UP)
+            self.apply(RunSignal.STARTED)
 
     async def next(self) -> Sequence[AgentEvent]:
         """The next events; possibly none.
@@ -287,7 +275,7 @@ class RunFollower:
         # way, so it is looked up; in DETACHED and RECOVERING a deadline or a retry is due.
         deadline = self._reconnect_deadline
         if deadline is not None and anyio.current_time() >= deadline:
-            self.give_up()
+            self.apply(RunSignal.GAVE_UP)
             raise AgentUnavailable(self._connection.unavailable_reason() or RUN_UNKNOWN)
         if self._connection.hello is None:
             return ()
@@ -306,12 +294,12 @@ class RunFollower:
         try:
             self._run_request = await self._connection.post("agent", params, self._subscription)
         except AgentFailed:
-            self._apply(RunSignal.FAILED)
+            self.apply(RunSignal.FAILED)
             raise
         except AgentUnavailable:  # lost just now: whether it was accepted is looked up later
             self._detach(lookup_in_s=_LOOKUP_RETRY_S)
         else:
-            self._apply(RunSignal.SENT)
+            self.apply(RunSignal.SENT)
 
     async def _look_up(self) -> Sequence[AgentEvent]:
         """Find out what became of the run, and continue from there."""
@@ -340,7 +328,7 @@ class RunFollower:
         # The run id is the idempotency key, so even a lost race is one run inside OpenClaw.
         self._run_request = self._wait_request = None
         if self._request.params is None:
-            self._apply(RunSignal.NOT_FOUND)
+            self.apply(RunSignal.NOT_FOUND)
         else:
             await self._send(self._request.params)
         return ()
@@ -358,7 +346,7 @@ class RunFollower:
     async def _follow(self, history: SessionHistory, found: RunSignal) -> Sequence[AgentEvent]:
         """Emit what was missed, then wait for events and for the end of the run."""
         was_recovering = self._recovery_deadline is not None
-        self._apply(found)
+        self.apply(found)
         if self._run_request is not None:  # both responses to `agent` still arrive here
             return ()
         if not was_recovering:  # else events of the resumed run may be among them
@@ -381,7 +369,7 @@ class RunFollower:
         self._connection.runs.adopt(run_id)
         ended = await self._translator.end_message()
         self.run_id = run_id
-        self._apply(RunSignal.ADOPTED)
+        self.apply(RunSignal.ADOPTED)
         self._translator = EventTranslator(self._connection, self._request.session)
         return [*ended, *self._note_once(RESTARTED), *await self._look_up()]
 
@@ -421,7 +409,7 @@ class RunFollower:
         run_id = item.origin.run
         if run_id != self.run_id:
             return await self._handle_foreign_event(run_id or "")
-        self._apply(RunSignal.EVENT)
+        self.apply(RunSignal.EVENT)
         if item.event == "agent":
             is_starter = self._run_request is not None
             return await self._translator.translate(item.origin, is_starter=is_starter)
@@ -442,15 +430,15 @@ class RunFollower:
         return await self._adopt(run_id) if may_be_recovery(run_id) else ()
 
     async def _handle_approval(self, approval: ApprovalRequest) -> Sequence[AgentEvent]:
-        if approval.id in self._noted:
+        if approval.id in self.noted:
             return ()
         if self._request.may_approve:
             return await self._pause("approval", approval.id, approval_question(approval))
-        self._noted.add(approval.id)
+        self.noted.add(approval.id)
         return (Note(operator_note(approval)),)
 
     def _handle_decision(self, decision: ApprovalResolved | None) -> Sequence[AgentEvent]:
-        if decision is None or decision.id not in self._noted or decision.resolved_by is None:
+        if decision is None or decision.id not in self.noted or decision.resolved_by is None:
             return ()
         how = "allowed" if decision.decision.startswith("allow") else "denied"
         return (Note(f"The command was {how} by the operator."),)
@@ -462,10 +450,10 @@ class RunFollower:
         events = await self._translator.end_message()
         # A crash from here to the commit of the pause loses nothing: the next attempt joins the
         # run, finds the request still pending and pauses again.
-        pause = Pause(kind, request_id, self.run_id)
-        resume: JsonObject = {**pause.resume, "openCalls": self._translator.open_calls}
+        open_calls = self._translator.tools.open_calls
+        resume = Pause(kind, request_id, self.run_id, open_calls).resume
         self._connection.runs.add_pause(self._request.task_id, resume)
-        self._apply(RunSignal.PAUSED)
+        self.apply(RunSignal.PAUSED)
         return [*events, InputRequired(prompt, resume)]
 
     # ---------------------------------------------------------------- responses and the end
@@ -482,7 +470,7 @@ class RunFollower:
     async def _handle_run_response(self, frame: Frame) -> Sequence[AgentEvent]:
         outcome = decode_as(RunOutcome, frame.payload) if frame.ok else None
         if outcome is None:
-            self._apply(RunSignal.FAILED)
+            self.apply(RunSignal.FAILED)
             raise _start_error(self._request, frame.error or ErrorPayload())
         if outcome.status == "accepted":
             return ()
@@ -503,7 +491,7 @@ class RunFollower:
         text = "\n\n".join(one.text for one in usable if one.text)
         references = tuple(reference for one in usable for reference in one.references)
         last = await self._translator.finish(text, references)
-        self._apply(RunSignal.SUCCEEDED)
+        self.apply(RunSignal.SUCCEEDED)
         return [*last, report]
 
     async def _complete_from_history(self, found: FoundRun) -> Sequence[AgentEvent]:
@@ -511,17 +499,17 @@ class RunFollower:
         events = await self._translator.catch_up(found.history, self.run_id)
         if not found.history.has_answer(self.run_id):  # `agent.wait` shortens long messages
             events += await self._translator.finish(*split_media(found.outcome.terminal_reply.text))
-        self._apply(RunSignal.SUCCEEDED)
+        self.apply(RunSignal.SUCCEEDED)
         return [*events, Report({"openclaw": {"runId": self.run_id}})]
 
     def _fail(self, reason: str) -> Sequence[AgentEvent]:
-        self._apply(RunSignal.FAILED)
+        self.apply(RunSignal.FAILED)
         return (Failed(reason or "OpenClaw ended the run and gave no reason."),)
 
     def _note_once(self, text: str) -> Sequence[AgentEvent]:
-        if text in self._noted:
+        if text in self.noted:
             return ()
-        self._noted.add(text)
+        self.noted.add(text)
         return (Note(text),)
 
     # ---------------------------------------------------------------- stopping
@@ -556,14 +544,14 @@ class RunFollower:
             if isinstance(item, ConnectionLost):
                 self._handle_connection_lost()
             elif item is not None and self._is_end(item):
-                self._apply(RunSignal.STOPPED)
+                self.apply(RunSignal.STOPPED)
                 return
         found = await find_run(self._connection, session_key, self.run_id)
         # A message posted on this connection may be accepted after the lookup: its response tells.
         is_in_transit = self._run_request is not None
         is_over = found.status in {RunStatus.ENDED, RunStatus.FAILED}
         if is_over or (found.status is RunStatus.NOT_ACCEPTED and not is_in_transit):
-            self._apply(RunSignal.STOPPED)
+            self.apply(RunSignal.STOPPED)
         elif self._may_be_restarted:
             self.run_id = found.run_id or self.run_id
 

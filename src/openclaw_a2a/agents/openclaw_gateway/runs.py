@@ -107,6 +107,8 @@ class Pause(JsonStruct, frozen=True, omit_defaults=False):
     kind: Literal["question", "approval"]
     id: str
     run_id: str
+    open_calls: list[str] = msgspec.field(default_factory=list[str])
+    """The tool calls that were open when the run paused."""
 
     @property
     def resume(self) -> JsonObject:

@@ -5,7 +5,6 @@ busy session. Each message therefore has a fixed series of run ids. The session'
 which of them was accepted; a message that was lost is sent again under the next id.
 """
 
-from collections.abc import Callable
 from typing import Final
 
 import anyio
@@ -19,7 +18,6 @@ from openclaw_a2a.agents.openclaw_gateway.sessions import (
     SessionInfo,
     announce_params,
     describe_session,
-    locate_session,
     session_agent_id,
 )
 from openclaw_a2a.agents.openclaw_gateway.subscription import (
@@ -27,15 +25,13 @@ from openclaw_a2a.agents.openclaw_gateway.subscription import (
     EventFilter,
     ResponseReceived,
 )
-from openclaw_a2a.model.errors import AgentError, AgentFailed, AgentUnavailable
+from openclaw_a2a.model.errors import AgentError, AgentUnavailable
 from openclaw_a2a.model.ids import JsonObject, SessionKey
 from openclaw_a2a.model.turn import Provenance
 from openclaw_a2a.ports import (
-    DeliveryFailed,
     MessageAccepted,
     SessionGone,
     SessionMessage,
-    SessionPresence,
 )
 
 _ACCEPT_TIMEOUT_S: Final = 30.0
@@ -62,66 +58,42 @@ class _Attempt(msgspec.Struct, frozen=True):
     is_accepted: bool
 
 
-class SessionDelivery:
-    """Delivers each message once, and tells when the session's agent has processed it."""
+async def deliver_message(
+    connection: GatewayConnection, message: SessionMessage
+) -> MessageAccepted | SessionGone:
+    """Put the message into its session; OpenClaw queues it while a turn is running there.
 
-    def __init__(
-        self,
-        connection: Callable[[], GatewayConnection],
-        *,
-        connect_timeout_s: float,
-        timeouts: Timeouts,
-    ) -> None:
-        self._connection = connection
-        self._connect_timeout_s = connect_timeout_s
-        self._timeouts = timeouts
+    Raises: AgentUnavailable, AgentFailed.
+    """
+    key = message.session_key.lower()
+    session = await describe_session(connection, key)
+    if session is None:
+        return SessionGone(f"OpenClaw has no session {key} any more.")
+    attempt = _Attempt(_run_id(message, 0), is_accepted=False)
+    # A crash between OpenClaw's acceptance and our commit repeats the delivery: the history tells
+    # whether this message is in the session already.
+    if not message.is_first_attempt:
+        attempt = _find_attempt(message, await read_history(connection, key))
+    if not attempt.is_accepted:
+        await _send(connection, _agent_params(message, attempt.run_id, session))
+    return MessageAccepted()
 
-    async def locate_session(self, session_key: SessionKey) -> SessionPresence:
-        """Whether this OpenClaw has the session. Raises: AgentUnavailable, AgentFailed."""
-        connection = self._connection()
-        await connection.wait_connected(self._connect_timeout_s)
-        return await locate_session(connection, session_key.lower())
 
-    async def deliver(
-        self, message: SessionMessage
-    ) -> MessageAccepted | SessionGone | DeliveryFailed:
-        """Put the message into its session; OpenClaw queues it while a turn is running there."""
-        try:
-            connection = self._connection()
-            await connection.wait_connected(self._connect_timeout_s)
-            return await self._deliver(connection, message)
-        except AgentError as error:
-            return DeliveryFailed(error.message, is_refused=isinstance(error, AgentFailed))
+async def wait_processed(
+    connection: GatewayConnection, message: SessionMessage, timeouts: Timeouts
+) -> bool:
+    """Wait until the message's turn has ended, however often the connection breaks.
 
-    async def _deliver(
-        self, connection: GatewayConnection, message: SessionMessage
-    ) -> MessageAccepted | SessionGone:
-        key = message.session_key.lower()
-        session = await describe_session(connection, key)
-        if session is None:
-            return SessionGone(f"OpenClaw has no session {key} any more.")
-        attempt = _Attempt(_run_id(message, 0), is_accepted=False)
-        # A crash between OpenClaw's acceptance and our commit repeats the delivery: the history
-        # tells whether this message is in the session already.
-        if not message.is_first_attempt:
-            attempt = _find_attempt(message, await read_history(connection, key))
-        if not attempt.is_accepted:
-            await _send(connection, _agent_params(message, attempt.run_id, session))
-        return MessageAccepted()
-
-    async def wait_processed(self, message: SessionMessage) -> bool:
-        """Wait until the message's turn has ended, however often the connection breaks.
-
-        False: the message is not in its session (any more) and may be delivered again, or OpenClaw
-        stayed out of reach.
-        """
-        receipt = _ReceiptWait(self._connection(), message, self._timeouts)
-        try:
-            while receipt.is_processed is None:
-                await receipt.poll()
-        except AgentError:
-            return False
-        return receipt.is_processed
+    False: the message is not in its session (any more) and may be delivered again, or OpenClaw
+    stayed out of reach.
+    """
+    receipt = _ReceiptWait(connection, message, timeouts)
+    try:
+        while receipt.is_processed is None:
+            await receipt.poll()
+    except AgentError:
+        return False
+    return receipt.is_processed
 
 
 class _ReceiptWait:
@@ -150,7 +122,10 @@ class _ReceiptWait:
             await anyio.sleep(_RETRY_S)
         await self._connection.wait_connected(self._timeouts.reconnect_s)
         try:
-            outcome = await self._wait_run()
+            params: JsonObject = {"runId": self._run_id, "timeoutMs": int(self._wait_s * 1000)}
+            outcome = await self._connection.read(
+                RunOutcome, "agent.wait", params, timeout_s=self._wait_s + _RESPONSE_GRACE_S
+            )
             if outcome.status == "ok" or outcome.is_stopped:
                 self.is_processed = True
                 return
@@ -160,11 +135,6 @@ class _ReceiptWait:
             return
         self._reconnect_deadline = None
         self._evaluate(history, has_failed=outcome.status == "error")
-
-    async def _wait_run(self) -> RunOutcome:
-        params: JsonObject = {"runId": self._run_id, "timeoutMs": int(self._wait_s * 1000)}
-        timeout_s = self._wait_s + _RESPONSE_GRACE_S
-        return await self._connection.read(RunOutcome, "agent.wait", params, timeout_s=timeout_s)
 
     async def _handle_unavailable(self) -> None:
         """The connection broke, or OpenClaw is too busy: poll again after a moment."""
@@ -189,14 +159,11 @@ class _ReceiptWait:
         elif history.is_live(attempt.run_id) or history.has_unnamed_run:
             self._wait_s, self._recovery_deadline = self._timeouts.run_poll_s, None
         else:  # OpenClaw was restarted, and resumes the turn under a run id of its own
-            self._await_recovery()
-
-    def _await_recovery(self) -> None:
-        now = anyio.current_time()
-        self._recovery_deadline = self._recovery_deadline or now + self._timeouts.recovery_s
-        if now >= self._recovery_deadline:
-            # It is in the transcript, so the agent reads it in its next turn at the latest.
-            self.is_processed = True
+            now = anyio.current_time()
+            self._recovery_deadline = self._recovery_deadline or now + self._timeouts.recovery_s
+            if now >= self._recovery_deadline:
+                # It is in the transcript, so the agent reads it in its next turn at the latest.
+                self.is_processed = True
 
 
 async def _send(connection: GatewayConnection, params: JsonObject) -> None:

@@ -19,7 +19,12 @@ from openclaw_a2a.agents.openclaw_gateway.pending_input import (
     resolve_approval,
     resolve_question,
 )
-from openclaw_a2a.agents.openclaw_gateway.run_follower import RUN_UNKNOWN, RunFollower, RunState
+from openclaw_a2a.agents.openclaw_gateway.run_follower import (
+    RUN_UNKNOWN,
+    RunFollower,
+    RunSignal,
+    RunState,
+)
 from openclaw_a2a.agents.openclaw_gateway.runs import Pause, RunRequest, Timeouts
 from openclaw_a2a.agents.openclaw_gateway.subscription import EventSubscription
 from openclaw_a2a.model.agent_event import AgentEvent, Failed, InputRequired, Note
@@ -29,8 +34,6 @@ from openclaw_a2a.model.errors import (
     ApprovalNotFound,
     ApprovalOver,
 )
-from openclaw_a2a.model.ids import Json
-from openclaw_a2a.model.message import JsonStruct
 from openclaw_a2a.model.turn import Turn
 
 _T = TypeVar("_T")
@@ -112,10 +115,7 @@ class GatewayTurn:
         # resolved elsewhere, and the engine would start a second run for it.
         self._connection.runs.remove_pause(self._turn.task_id)
         paused = msgspec.structs.replace(
-            self._request,
-            run_id=pause.run_id,
-            params=None,
-            open_calls=_open_calls(self._turn.resume),
+            self._request, run_id=pause.run_id, params=None, open_calls=tuple(pause.open_calls)
         )
         self._follower = self._follow(paused)
         self._follower.attach()
@@ -124,7 +124,7 @@ class GatewayTurn:
         # make the agent act on it twice.
         is_used = self._may_be_answered or events is not None
         if events and isinstance(events[-1], InputRequired):
-            self._follower.pause_again()
+            self._follower.apply(RunSignal.PAUSED)
             return events
         if events is None:
             events = () if is_used else self._unused_note(pause)
@@ -147,7 +147,8 @@ class GatewayTurn:
                 return await answer(pause)
             except AgentUnavailable:
                 if anyio.current_time() >= deadline:
-                    self._follower.give_up()
+                    # Out of reach, so it cannot be stopped either.
+                    self._follower.apply(RunSignal.GAVE_UP)
                     raise
             await anyio.sleep(_RETRY_S)
 
@@ -218,21 +219,9 @@ class GatewayTurn:
             raise
 
     def _leave_to_operator(self, approval: ApprovalRequest) -> Sequence[AgentEvent]:
-        self._follower.mark_noted(approval.id)
+        self._follower.noted.add(approval.id)
         return (Note(f"{_NOT_ALLOWED} {operator_note(approval)}"),)
 
     def _ask_again(self, prompt: str) -> Sequence[AgentEvent]:
         self._connection.runs.add_pause(self._turn.task_id, self._turn.resume)
         return (InputRequired(prompt, self._turn.resume),)
-
-
-class _ResumeToken(JsonStruct, frozen=True):
-    open_calls: tuple[str, ...] = ()
-
-
-def _open_calls(resume: Json) -> tuple[str, ...]:
-    """The tool calls that were open when the run paused."""
-    try:
-        return msgspec.convert(resume, _ResumeToken).open_calls
-    except msgspec.ValidationError:
-        return ()

@@ -111,27 +111,13 @@ def _reply_event(line: OutputLine) -> Reply:
     if not isinstance(line.reply, ReplyLine):
         return Reply.of_text(str(line.reply))
     for part in line.reply.parts:
-        _check_part(part)
+        contents = (part.text, part.raw, part.url)
+        held = sum(content is not None for content in contents) + (part.data is not UNSET)
+        if held != 1:
+            raise ValueError("a part must hold exactly one of text, raw, url and data")
+        if part.raw is not None:
+            base64.b64decode(part.raw, validate=True)
     return Reply(line.reply.parts)
-
-
-def _check_part(part: Part) -> None:
-    contents = (part.text, part.raw, part.url)
-    held = sum(content is not None for content in contents) + (part.data is not UNSET)
-    if held != 1:
-        raise ValueError("a part must hold exactly one of text, raw, url and data")
-    if part.raw is not None:
-        base64.b64decode(part.raw, validate=True)
-
-
-def _tool_event(line: OutputLine) -> ToolProgress:
-    tool = cast("ToolLine", line.tool)
-    return ToolProgress(tool.phase, tool.name, tool.call_id, tool.payload, tool.is_error)
-
-
-def _input_required_event(line: OutputLine) -> InputRequired:
-    resume = None if line.resume is UNSET else line.resume
-    return InputRequired(str(line.input_required), resume)
 
 
 _FIELDS = msgspec.structs.fields(OutputLine)
@@ -140,9 +126,11 @@ _EVENTS: dict[str, Callable[[OutputLine], AgentEvent]] = {
     "delta": lambda line: TextDelta(str(line.delta)),
     "message_end": lambda _line: MessageEnd(),
     "reply": _reply_event,
-    "tool": _tool_event,
+    "tool": lambda line: ToolProgress(*msgspec.structs.astuple(cast("ToolLine", line.tool))),
     "note": lambda line: Note(str(line.note)),
-    "input_required": _input_required_event,
+    "input_required": lambda line: InputRequired(
+        str(line.input_required), None if line.resume is UNSET else line.resume
+    ),
     "error": lambda line: Failed(str(line.error)),
     "report": lambda line: Report(cast("JsonObject", line.report)),
 }

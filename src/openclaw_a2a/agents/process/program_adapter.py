@@ -5,8 +5,6 @@ from abc import abstractmethod
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
-from types import TracebackType
-from typing import Self
 
 import msgspec
 
@@ -163,7 +161,11 @@ class ProgramAdapter(AgentAdapter):
         if not has_answered:
             raise AgentFailed(f"{run.program} ended without an answer.")
 
-    def _start(self, message: str, request: "ProgramRequest") -> "_ProgramRun":
+    @asynccontextmanager
+    async def _start(
+        self, message: str, request: "ProgramRequest"
+    ) -> AsyncGenerator["_ProgramRun"]:
+        """The running program; nothing of it is left afterwards."""
         arguments, is_resuming = self.build_command(message, request.context_key)
         spec = ProcessSpec(
             argv=tuple(arguments),
@@ -182,7 +184,11 @@ class ProgramAdapter(AgentAdapter):
             raise
         request.child = child
         limits = ProcessLimits(spec.program, self.timeout, MAX_OUTPUT_BYTES)
-        return _ProgramRun(child, request, limits)
+        try:
+            yield _ProgramRun(child, request, limits)
+        finally:
+            await request.end()
+            request.child = None
 
     def _drop_session(self, request: "ProgramRequest") -> None:
         request.is_second_try = True
@@ -198,7 +204,7 @@ class _StaleSession(Exception):
 
 
 class _ProgramRun:
-    """A program that runs for a request; `async with` it, and nothing of it is left afterwards."""
+    """A program that runs for a request."""
 
     def __init__(
         self, child: ChildProcess, request: "ProgramRequest", limits: ProcessLimits
@@ -207,20 +213,6 @@ class _ProgramRun:
         self._child = child
         self._request = request
         self._process = LimitedProcess(child, limits)
-
-    async def __aenter__(self) -> Self:
-        """The run."""
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        """End whatever still runs."""
-        await self._request.end()
-        self._request.child = None
 
     async def output(self) -> str:
         """Everything it writes. Raises: AgentFailed (too much, or too slow)."""
@@ -318,7 +310,7 @@ class ProgramRequestQueue:
 
     async def cancel_all(self) -> None:
         """Cancel every request."""
-        await self._end(list(self._requests.values()))
+        await self._end([*self._requests.values()])
 
     async def _end(self, requests: list[ProgramRequest]) -> None:
         # All of them first: ending one lets the next of its conversation begin.
