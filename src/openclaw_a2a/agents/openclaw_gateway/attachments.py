@@ -93,15 +93,12 @@ class _File:
         self.given_name = _one_line(part.filename or "", _MAX_NAME)
         self.name = f"part {number} ({self.given_name})" if self.given_name else f"part {number}"
         declared, _, parameters = (part.media_type or "").lower().partition(";")
-        self.charset = _charset(parameters)
+        charset = re.search(r"charset\s*=\s*\"?([\w-]+)", parameters)
+        self.charset = charset[1] if charset and charset[1] in _CHARSETS else "utf-8"
         self.content = _decode(part.raw or "", self.name)
         self.type = _one_line(_SAME_TYPE.get(declared.strip(), declared.strip()), _MAX_NAME)
         if self.type in _UNKNOWN:
             self.type = _detect_type(self.content)
-
-    @property
-    def is_image(self) -> bool:
-        return self.type in _SIGNATURES
 
     @property
     def is_text(self) -> bool:
@@ -145,7 +142,7 @@ class _RemainingLimits:
 def _attach(
     file: _File, limits: _RemainingLimits, images: list[JsonObject], notes: list[str]
 ) -> None:
-    if file.is_image:
+    if file.type in _SIGNATURES:
         limits.count_image(file)
         images.append(_image(file))
     elif file.is_text:
@@ -222,11 +219,6 @@ def _detect_type(content: bytes) -> str:
     except UnicodeDecodeError:
         is_text = False
     return "text/plain" if is_text else "application/octet-stream"
-
-
-def _charset(parameters: str) -> str:
-    found = re.search(r"charset\s*=\s*\"?([\w-]+)", parameters)
-    return found[1] if found and found[1] in _CHARSETS else "utf-8"
 
 
 def _one_line(text: str, max_length: int) -> str:

@@ -132,12 +132,12 @@ def _normalize(text: str) -> str:
 
 def _block(question: Question) -> str:
     asked = question.question.strip() or question.header.strip() or "The agent has a question."
-    options = [f"- {_option(one)}" for one in question.options if one.label]
+    options = [
+        f"- {one.label}: {one.description}" if one.description else f"- {one.label}"
+        for one in question.options
+        if one.label
+    ]
     return "\n".join((asked, *options))
-
-
-def _option(option: Option) -> str:
-    return f"{option.label}: {option.description}" if option.description else option.label
 
 
 _ALLOW: Final = frozenset(
@@ -146,6 +146,11 @@ _ALLOW: Final = frozenset(
 _DENY: Final = frozenset(
     {"no", "n", "deny", "denied", "reject", "rejected", "disallow", "do not", "don't"}
 )
+_END_REASONS: Final = {
+    "timeout": "it expired",
+    "run-aborted": "its run was stopped",
+    "gateway-restart": "OpenClaw was restarted meanwhile",
+}
 _PUNCTUATION: Final = " \t\r\n.!,;:\"'`"
 
 
@@ -214,8 +219,11 @@ async def resolve_approval(connection: GatewayConnection, approval_id: str, *, a
             ) from None
         raise
     if not response.applied:
+        over = response.approval
+        is_expired = over.status == "expired"
+        reason = _END_REASONS.get("timeout" if is_expired else over.reason or "", over.status)
         raise ApprovalOver(
-            f"approval {approval_id[:80]} is decided already: {_end_reason(response.approval)}"
+            f"approval {approval_id[:80]} is decided already: {reason or 'it is over'}"
         )
 
 
@@ -260,16 +268,6 @@ def to_approval(pending: ApprovalRequest, tasks: Mapping[str, TaskId]) -> Approv
         task_id=tasks.get(command.run_id or ""),
         warning=command.warning_text or "",
     )
-
-
-def _end_reason(approval: _ResolvedApproval) -> str:
-    if approval.status == "expired" or approval.reason == "timeout":
-        return "it expired"
-    if approval.reason == "run-aborted":
-        return "its run was stopped"
-    if approval.reason == "gateway-restart":
-        return "OpenClaw was restarted meanwhile"
-    return approval.status or "it is over"
 
 
 def _timestamp(milliseconds: float) -> datetime:
