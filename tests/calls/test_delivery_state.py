@@ -10,9 +10,9 @@ from openclaw_a2a.calls.delivery_state import (
     OutcomeEvent,
     OutcomeState,
     OutcomeStates,
+    WaitingCaller,
     stored_state,
 )
-from openclaw_a2a.calls.waiters import WaitingCaller
 from openclaw_a2a.model.call import Call, Caller, CallId, CallStatus, OutcomeRoute
 from openclaw_a2a.model.ids import AgentId, SessionKey, TaskId
 

@@ -8,16 +8,15 @@ import msgspec
 
 from openclaw_a2a.model.ids import TaskId
 from openclaw_a2a.model.task import TaskState
+from openclaw_a2a.planning import commands as objective_commands
+from openclaw_a2a.planning import commands as plan_commands
 from openclaw_a2a.planning import rollup
-from openclaw_a2a.planning.change_builder import Change, CommandContext
-from openclaw_a2a.planning.commands import objective as objective_commands
-from openclaw_a2a.planning.commands import plan as plan_commands
-from openclaw_a2a.planning.dag import check_acyclic
+from openclaw_a2a.planning.commands import check_acyclic
 from openclaw_a2a.planning.model import PlanLimits, PlanTaskId
 from openclaw_a2a.planning.operations import Operation, encode_line
 from openclaw_a2a.planning.params import parse_params
 from openclaw_a2a.planning.rollup import running_tasks
-from openclaw_a2a.planning.state import ObjectiveState, apply, replay
+from openclaw_a2a.planning.state import Change, CommandContext, ObjectiveState, apply, replay
 
 # The contract's section 2, written down a second time.
 OBJECTIVES = {

@@ -11,9 +11,7 @@ import pytest
 
 from openclaw_a2a.engine.supervisor import Supervisor
 from openclaw_a2a.model.errors import PlanItemNotFound, StatusChangeNotAllowed
-from openclaw_a2a.planning.change_builder import Change
-from openclaw_a2a.planning.commands.objective import create_objective, update_objective
-from openclaw_a2a.planning.commands.plan import create_plan
+from openclaw_a2a.planning.commands import create_objective, create_plan, update_objective
 from openclaw_a2a.planning.model import ObjectiveId, ObjectiveStatus, PlanId, PlanLimits
 from openclaw_a2a.planning.params import CreateObjective, CreatePlan, UpdateObjective
 from openclaw_a2a.planning.repository import (
@@ -22,7 +20,7 @@ from openclaw_a2a.planning.repository import (
     SUMMARY_KIND,
     ObjectiveRepository,
 )
-from openclaw_a2a.planning.state import ObjectiveState
+from openclaw_a2a.planning.state import Change, ObjectiveState
 from openclaw_a2a.ports import Store
 from openclaw_a2a.store import create_store
 

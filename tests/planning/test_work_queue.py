@@ -5,8 +5,8 @@ import asyncio
 import anyio
 import pytest
 
+from openclaw_a2a.planning.executor import TRANSITIONS, WorkEvent, WorkQueue, WorkState
 from openclaw_a2a.planning.model import ObjectiveId
-from openclaw_a2a.planning.work_queue import TRANSITIONS, WorkEvent, WorkQueue, WorkState
 
 A, B = ObjectiveId("obj-a"), ObjectiveId("obj-b")
 WAIT_S = 5.0

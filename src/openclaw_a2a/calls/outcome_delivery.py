@@ -11,12 +11,16 @@ from datetime import datetime, timedelta
 
 import msgspec
 
-from openclaw_a2a.calls.delivery_state import OutcomeEvent, OutcomeState, OutcomeStates
-from openclaw_a2a.calls.outcome import CalleeTask, decide_status, question_error
-from openclaw_a2a.calls.payloads import outcome_message
+from openclaw_a2a.calls.delivery_state import (
+    OutcomeEvent,
+    OutcomeState,
+    OutcomeStates,
+    Waiters,
+    WaitingCaller,
+)
+from openclaw_a2a.calls.outcome import CalleeTask, decide_status, outcome_message, question_error
 from openclaw_a2a.calls.repository import CallRepository, settled_at
 from openclaw_a2a.calls.session_hosts import SessionHosts
-from openclaw_a2a.calls.waiters import Waiters, WaitingCaller
 from openclaw_a2a.engine.engine import Engine
 from openclaw_a2a.engine.scheduling.fair_queue import FairSemaphore
 from openclaw_a2a.engine.tasks.cancel import fail_paused_task, needs_input

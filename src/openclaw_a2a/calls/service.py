@@ -5,25 +5,28 @@ Every request gets one result object with a `status`; a tool raises nothing.
 
 import asyncio
 from contextlib import suppress
-from typing import Protocol, cast
+from typing import cast
 from uuid import UUID, uuid5
 
 import msgspec
 
+from openclaw_a2a.calls.audit_log import AuditLog
 from openclaw_a2a.calls.debate.agent import DebateStep, StepResult
 from openclaw_a2a.calls.debate.request import DebateRequest, max_duration_ms, parse_debate
+from openclaw_a2a.calls.delivery_state import WaitingCaller
 from openclaw_a2a.calls.loop_guard import CallHistory, CallOrigin
-from openclaw_a2a.calls.outcome import CalleeTask, read_outcome
-from openclaw_a2a.calls.outcome_delivery import OutcomeDelivery
-from openclaw_a2a.calls.payloads import (
+from openclaw_a2a.calls.outcome import (
+    CalleeTask,
     batch_result,
     call_ids,
     call_timestamps,
     delivery_problem,
     outcome_fields,
     poll_result,
+    read_outcome,
     step_result,
 )
+from openclaw_a2a.calls.outcome_delivery import OutcomeDelivery
 from openclaw_a2a.calls.policy import AgentDirectory, CallChecker, CallRules, Refusal
 from openclaw_a2a.calls.repository import CallRepository
 from openclaw_a2a.calls.request import (
@@ -35,7 +38,6 @@ from openclaw_a2a.calls.request import (
 )
 from openclaw_a2a.calls.session_hosts import SessionHosts
 from openclaw_a2a.calls.submission import CallSubmission, DebatePart, NewCall
-from openclaw_a2a.calls.waiters import WaitingCaller
 from openclaw_a2a.engine.engine import Engine
 from openclaw_a2a.model.call import CALL_KIND, Call, Caller, CallId, CallStatus, OutcomeRoute
 from openclaw_a2a.model.delivery import delivery_id
@@ -47,20 +49,6 @@ from openclaw_a2a.model.validation import is_object
 
 _FIRST_EVENTS = 8
 """Among this many first events of a task is the one that says that it runs."""
-
-
-class CallAudit(Protocol):
-    """Records who called whom; it never gets any part of an input."""
-
-    def record(
-        self, event: str, caller: Caller, *, target: str = "", skill: str = "", reason: str = ""
-    ) -> None:
-        """Have one line written, without waiting for it."""
-        ...
-
-    async def flush(self) -> None:
-        """Wait until all lines are written."""
-        ...
 
 
 class CallService:
@@ -76,7 +64,7 @@ class CallService:
         directory: AgentDirectory,
         hosts: SessionHosts,
         history: CallHistory,
-        audit: CallAudit,
+        audit: AuditLog,
     ) -> None:
         self._engine = engine
         self._calls = calls

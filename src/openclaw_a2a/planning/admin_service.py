@@ -17,9 +17,11 @@ from openclaw_a2a.model.errors import (
 )
 from openclaw_a2a.model.ids import JsonObject, MessageId, TaskId
 from openclaw_a2a.model.message import Message, Part, Role
-from openclaw_a2a.planning.change_builder import Change, ChangeBuilder
-from openclaw_a2a.planning.commands.execution import EXECUTION_ACTIONS, set_objective_execution
-from openclaw_a2a.planning.commands.objective import update_objective
+from openclaw_a2a.planning.commands import (
+    EXECUTION_ACTIONS,
+    set_objective_execution,
+    update_objective,
+)
 from openclaw_a2a.planning.executor import StepExecutor
 from openclaw_a2a.planning.model import (
     OBJECTIVE_PREFIX,
@@ -33,7 +35,7 @@ from openclaw_a2a.planning.operations import PlanTaskUpdated, decode_line, encod
 from openclaw_a2a.planning.params import UpdateObjective
 from openclaw_a2a.planning.repository import ObjectiveRepository
 from openclaw_a2a.planning.rollup import roll_up, running_tasks
-from openclaw_a2a.planning.state import ObjectiveState, not_found, replay
+from openclaw_a2a.planning.state import Change, ChangeBuilder, ObjectiveState, not_found, replay
 from openclaw_a2a.planning.task_sync import StepLink
 from openclaw_a2a.planning.transitions import OBJECTIVE_CLOSED, TASK_WAITING
 from openclaw_a2a.planning.views import ObjectiveView, add_step_texts

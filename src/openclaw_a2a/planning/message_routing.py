@@ -19,9 +19,7 @@ from openclaw_a2a.model.errors import (
 from openclaw_a2a.model.ids import ContextId, Json, JsonObject, TaskId
 from openclaw_a2a.model.message import Message
 from openclaw_a2a.model.turn import Scope
-from openclaw_a2a.planning.change_builder import Change, CommandContext, Step, chain_changes
-from openclaw_a2a.planning.commands.objective import create_objective
-from openclaw_a2a.planning.commands.plan import add_tasks, create_plan
+from openclaw_a2a.planning.commands import add_tasks, create_objective, create_plan
 from openclaw_a2a.planning.model import (
     MESSAGE_KEY,
     OBJECTIVE_PREFIX,
@@ -42,7 +40,14 @@ from openclaw_a2a.planning.params import (
     parse_as,
 )
 from openclaw_a2a.planning.repository import ObjectiveRepository
-from openclaw_a2a.planning.state import ObjectiveState, not_found
+from openclaw_a2a.planning.state import (
+    Change,
+    CommandContext,
+    ObjectiveState,
+    Step,
+    chain_changes,
+    not_found,
+)
 from openclaw_a2a.planning.step_message import (
     OBJECTIVE_KEY,
     objective_session,

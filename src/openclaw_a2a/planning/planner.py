@@ -25,14 +25,12 @@ from openclaw_a2a.model.records import StoredTask
 from openclaw_a2a.model.states import is_terminal
 from openclaw_a2a.model.task import TaskState
 from openclaw_a2a.model.turn import Scope
-from openclaw_a2a.planning.change_builder import Change, CommandContext, Step, chain_changes
-from openclaw_a2a.planning.commands.objective import update_objective
-from openclaw_a2a.planning.commands.plan import create_plan
+from openclaw_a2a.planning.commands import create_plan, update_objective
 from openclaw_a2a.planning.execution_policy import effective_owner
 from openclaw_a2a.planning.model import ObjectiveStatus, PlanId
 from openclaw_a2a.planning.params import CreatePlan, UpdateObjective, parse_as
 from openclaw_a2a.planning.repository import ObjectiveRepository
-from openclaw_a2a.planning.state import ObjectiveState
+from openclaw_a2a.planning.state import Change, CommandContext, ObjectiveState, Step, chain_changes
 from openclaw_a2a.planning.step_message import OBJECTIVE_KEY, objective_session
 from openclaw_a2a.planning.task_sync import StepLink, TaskSync
 from openclaw_a2a.planning.transitions import OBJECTIVE_ENDED

@@ -20,7 +20,6 @@ import msgspec
 from openclaw_a2a.engine.supervisor import Supervisor
 from openclaw_a2a.log import get_logger
 from openclaw_a2a.model.errors import GatewayError, StatusChangeNotAllowed, StoreUnavailable
-from openclaw_a2a.planning.change_builder import Change, CommandContext
 from openclaw_a2a.planning.listing import ObjectiveIndex, ObjectiveSummary
 from openclaw_a2a.planning.model import (
     ObjectiveId,
@@ -37,7 +36,7 @@ from openclaw_a2a.planning.operations import (
     decode_line,
     encode_line,
 )
-from openclaw_a2a.planning.state import ObjectiveState, not_found, replay
+from openclaw_a2a.planning.state import Change, CommandContext, ObjectiveState, not_found, replay
 from openclaw_a2a.ports import (
     LogAppend,
     LogHead,

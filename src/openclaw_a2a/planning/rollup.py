@@ -7,7 +7,6 @@ Statuses that a caller chose (`held`) are left alone.
 
 from openclaw_a2a.model.ids import TaskId
 from openclaw_a2a.model.task import TaskState
-from openclaw_a2a.planning.change_builder import Change, ChangeBuilder, CommandContext
 from openclaw_a2a.planning.model import (
     ObjectiveStatus,
     Plan,
@@ -22,7 +21,7 @@ from openclaw_a2a.planning.operations import (
     PlanTaskUpdated,
     PlanUpdated,
 )
-from openclaw_a2a.planning.state import ObjectiveState
+from openclaw_a2a.planning.state import Change, ChangeBuilder, CommandContext, ObjectiveState
 from openclaw_a2a.planning.transitions import (
     OBJECTIVE_CLOSED,
     PLAN_DONE,

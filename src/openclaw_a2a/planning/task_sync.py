@@ -20,12 +20,11 @@ from openclaw_a2a.model.errors import GatewayError, PlanItemNotFound, StatusChan
 from openclaw_a2a.model.ids import TaskId
 from openclaw_a2a.model.records import TaskHead
 from openclaw_a2a.model.states import is_terminal
-from openclaw_a2a.planning.change_builder import Change, CommandContext
 from openclaw_a2a.planning.execution_policy import ExecutionPolicy, max_retries
 from openclaw_a2a.planning.model import ObjectiveId, PlanTask, PlanTaskId
 from openclaw_a2a.planning.repository import Edit, ObjectiveRepository
 from openclaw_a2a.planning.rollup import link_task, report_task
-from openclaw_a2a.planning.state import ObjectiveState
+from openclaw_a2a.planning.state import Change, CommandContext, ObjectiveState
 from openclaw_a2a.ports import Delivered, DeliveryFailed
 
 DELIVERY_KIND = "plan"

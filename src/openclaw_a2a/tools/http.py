@@ -25,8 +25,13 @@ from openclaw_a2a.model.errors import (
     RouteNotFound,
 )
 from openclaw_a2a.model.ids import Json, JsonObject
-from openclaw_a2a.tools.progress_stream import Heartbeat, run_with_progress
-from openclaw_a2a.tools.registry import Tool, ToolRegistry, ignore_update
+from openclaw_a2a.tools.registry import (
+    Heartbeat,
+    Tool,
+    ToolRegistry,
+    ignore_update,
+    run_with_progress,
+)
 
 log = get_logger(__name__)
 

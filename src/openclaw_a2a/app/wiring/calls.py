@@ -7,6 +7,7 @@ import msgspec
 
 from openclaw_a2a.agents import AgentRegistry
 from openclaw_a2a.app.wiring.push import PushWiring
+from openclaw_a2a.calls.audit_log import AUDIT_FILE, AuditLog
 from openclaw_a2a.calls.builtin_skills import BuiltInAgent
 from openclaw_a2a.calls.debate.agent import DebateAgent
 from openclaw_a2a.calls.identifiers import TARGET_PREFIX
@@ -28,7 +29,6 @@ from openclaw_a2a.remote.agent_adapter import RemoteTargetAgent, RemoteTimeouts,
 from openclaw_a2a.server.push.sender import WebhookSender
 from openclaw_a2a.settings import Settings, WebhookSettings
 from openclaw_a2a.settings.tokens import resolve_token
-from openclaw_a2a.tools.audit_log import AUDIT_FILE, AuditLog
 from openclaw_a2a.tools.call_tools import CallerChains, CallerResolver, call_tools
 from openclaw_a2a.tools.registry import Tool
 

@@ -12,8 +12,7 @@ from openclaw_a2a.planning.execution_policy import ExecutionPolicy
 from openclaw_a2a.planning.executor import DENIED_AGENT, DeniedAgent, StepExecutor
 from openclaw_a2a.planning.model import PlanLimits
 from openclaw_a2a.planning.repository import ObjectiveRepository
-from openclaw_a2a.planning.retention import ObjectiveRetention
-from openclaw_a2a.planning.service import PlanningService
+from openclaw_a2a.planning.service import ObjectiveRetention, PlanningService
 from openclaw_a2a.planning.task_sync import DELIVERY_KIND
 from openclaw_a2a.planning.views import ObjectiveView
 from openclaw_a2a.server.objectives_extension import objectives_extension

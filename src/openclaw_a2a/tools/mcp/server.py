@@ -19,8 +19,7 @@ from openclaw_a2a.auth.tool_tokens import ToolCaller
 from openclaw_a2a.model.errors import Overloaded
 from openclaw_a2a.model.ids import Json, JsonObject
 from openclaw_a2a.tools.mcp.http import Message
-from openclaw_a2a.tools.progress_stream import run_with_progress
-from openclaw_a2a.tools.registry import Tool, ToolRegistry
+from openclaw_a2a.tools.registry import Tool, ToolRegistry, run_with_progress
 
 _PROGRESS_TIMEOUT_S = 30.0
 _MAX_TEXT = 500

@@ -9,11 +9,11 @@ from pathlib import Path
 import anyio
 import pytest
 
+from openclaw_a2a.calls import audit_log
+from openclaw_a2a.calls.audit_log import AuditLog
 from openclaw_a2a.engine.supervisor import Supervisor
 from openclaw_a2a.model.call import Caller
 from openclaw_a2a.model.ids import AgentId
-from openclaw_a2a.tools import audit_log
-from openclaw_a2a.tools.audit_log import AuditLog
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 CALLER = Caller(AgentId("a"), "host")

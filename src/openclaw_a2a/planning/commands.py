@@ -1,16 +1,19 @@
-"""Commands on plans and their tasks: from state and params to a change."""
+"""Commands on objectives, plans and their tasks: from state and params to a change."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
-from openclaw_a2a.model.errors import DependencyNotValid, PlanLimitExceeded
-from openclaw_a2a.model.ids import Json, JsonObject
-from openclaw_a2a.planning.change_builder import Change, ChangeBuilder, CommandContext
-from openclaw_a2a.planning.dag import check_acyclic
+from openclaw_a2a.model.errors import DependencyNotValid, PlanLimitExceeded, StatusChangeNotAllowed
+from openclaw_a2a.model.ids import Json, JsonObject, TaskId
+from openclaw_a2a.model.turn import Scope
 from openclaw_a2a.planning.model import (
     MESSAGE_KEY,
+    OBJECTIVE_PREFIX,
+    PAUSED,
     PLAN_PREFIX,
+    RUNNING,
     TASK_PREFIX,
+    ObjectiveId,
     ObjectiveStatus,
     Plan,
     PlanId,
@@ -20,6 +23,7 @@ from openclaw_a2a.planning.model import (
     PlanTaskStatus,
 )
 from openclaw_a2a.planning.operations import (
+    ObjectiveCreated,
     ObjectiveUpdated,
     PlanCreated,
     PlanTaskCreated,
@@ -27,12 +31,31 @@ from openclaw_a2a.planning.operations import (
     PlanTaskUpdated,
     PlanUpdated,
 )
-from openclaw_a2a.planning.params import AddTasks, CreatePlan, TaskEdit, TaskEntry, UpdatePlan
-from openclaw_a2a.planning.rollup import roll_up
-from openclaw_a2a.planning.state import ObjectiveState, not_found
+from openclaw_a2a.planning.params import (
+    AddTasks,
+    CreateObjective,
+    CreatePlan,
+    DeleteObjective,
+    TaskEdit,
+    TaskEntry,
+    UpdateObjective,
+    UpdatePlan,
+)
+from openclaw_a2a.planning.rollup import cancel_open, roll_up, running_tasks
+from openclaw_a2a.planning.state import (
+    Change,
+    ChangeBuilder,
+    CommandContext,
+    ObjectiveState,
+    Step,
+    chain_changes,
+    not_found,
+)
 from openclaw_a2a.planning.transitions import (
     OBJECTIVE_CLOSED,
+    OBJECTIVE_TRANSITIONS,
     PLAN_DONE,
+    PLAN_OPEN,
     PLAN_TRANSITIONS,
     TASK_FAILED,
     TASK_TRANSITIONS,
@@ -42,9 +65,175 @@ from openclaw_a2a.planning.transitions import (
     transition_error,
 )
 
+EXECUTION_ACTIONS = {"run": RUNNING, "pause": PAUSED, "resume": RUNNING}
+"""The methods, and the execution mode that each sets."""
+
 _ENTRY = re.compile(r"task-([0-9]{1,9})")
 _HELD = frozenset({PlanStatus.BLOCKED, PlanStatus.FAILED})
 _STARTS = frozenset({PlanStatus.PENDING, PlanStatus.WORKING})
+_NOT_HELD = frozenset(
+    {ObjectiveStatus.WORKING, ObjectiveStatus.COMPLETED, ObjectiveStatus.CANCELED}
+)
+
+
+def create_objective(
+    params: CreateObjective,
+    context: CommandContext,
+    *,
+    objective_id: ObjectiveId | None = None,
+    owner: Scope | None = None,
+) -> Change:
+    """objectives/create; with `objective_id`, which must be free, instead of a fresh id."""
+    created = ObjectiveCreated(
+        id=objective_id or ObjectiveId(OBJECTIVE_PREFIX + context.new_id()),
+        name=params.name,
+        description=params.description,
+        metadata=params.metadata or {},
+        owner=owner,
+    )
+    return ChangeBuilder.for_new_objective(created, context.now).build()
+
+
+def update_objective(
+    state: ObjectiveState, params: UpdateObjective, context: CommandContext
+) -> Change:
+    """objectives/update.
+
+    A status that a caller sets is held: nothing starts in an objective that was set back or
+    blocked, whatever its plans do. `working` releases it, and the plans that were blocked with it.
+
+    Raises:
+        ChangedMeanwhile: the objective was changed since the caller read it.
+        StatusChangeNotAllowed: the transition is not in the table.
+    """
+    check_not_modified(("objective", state.id), state.objective.updated_at, params.if_updated_at)
+    builder = ChangeBuilder.for_state(state, context.now)
+    status = None if params.status is state.objective.status else params.status
+    if status is not None:
+        check_transition(
+            OBJECTIVE_TRANSITIONS, ("objective", state.id), state.objective.status, status
+        )
+    builder.record(
+        ObjectiveUpdated(
+            state.id,
+            name=params.name,
+            description=params.description,
+            metadata=params.metadata,
+            status=status,
+            held=status is not None and status not in _NOT_HELD,
+        )
+    )
+    if params.status is ObjectiveStatus.CANCELED:
+        cancel_open(builder)
+    if status is ObjectiveStatus.WORKING and state.is_held:
+        _release_plans(builder)
+    roll_up(builder)
+    return builder.build()
+
+
+def replan(state: ObjectiveState, context: CommandContext) -> Change:
+    """objectives/replan: block the plans that are under way, and start nothing until it is resumed.
+
+    Raises:
+        StatusChangeNotAllowed: the objective is completed or canceled.
+    """
+    status, planning = state.objective.status, ObjectiveStatus.PLANNING
+    if status in OBJECTIVE_CLOSED:
+        why = "it is over; create a new objective"
+        raise transition_error(("objective", state.id), (status.value, planning.value), why)
+    builder = ChangeBuilder.for_state(state, context.now)
+    for plan in list(builder.state.plans.values()):
+        is_blocked = plan.status is PlanStatus.BLOCKED
+        is_waiting = is_blocked and not state.unfinished_dependencies(plan)
+        if plan.status is PlanStatus.WORKING or is_waiting:
+            builder.record(PlanUpdated(plan.id, status=PlanStatus.BLOCKED, held=True))
+    if status is ObjectiveStatus.WORKING:
+        builder.record(ObjectiveUpdated(state.id, status=ObjectiveStatus.BLOCKED))
+    builder.record(ObjectiveUpdated(state.id, status=planning, held=True))
+    return builder.build()
+
+
+def check_delete(state: ObjectiveState, params: DeleteObjective) -> None:
+    """Check that an objective may be deleted.
+
+    Raises:
+        StatusChangeNotAllowed: tasks of it are running, and `cancel` is not set.
+    """
+    running = running_tasks(state)
+    if running and not params.cancel:
+        raise _still_running(state, running)
+
+
+def _release_plans(builder: ChangeBuilder) -> None:
+    """Let the statuses of held blocked plans follow their tasks again."""
+    state = builder.state
+    for plan in list(state.plans.values()):
+        if plan.id in state.held and plan.status is PlanStatus.BLOCKED:
+            builder.record(PlanUpdated(plan.id, status=PlanStatus.BLOCKED))
+
+
+def _still_running(state: ObjectiveState, running: tuple[TaskId, ...]) -> StatusChangeNotAllowed:
+    status = state.objective.status.value
+    count = f"{len(running)} of its tasks are" if len(running) > 1 else "a task of it is"
+    why = f"{count} running; wait, or delete with cancel: true"
+    error = transition_error(("objective", state.id), (status, "deleted"), why)
+    error.details["running"] = list(running)
+    return error
+
+
+# -------------------------------------------------------------------- dependencies
+
+
+def check_acyclic(state: ObjectiveState) -> None:
+    """Check that every plan and task can be completed.
+
+    A task waits for the tasks it depends on and for the plans its plan depends on; a plan waits
+    for its tasks and for the plans it depends on. So a cycle may lead through both.
+
+    Raises:
+        DependencyNotValid: there is a cycle; the message names it.
+    """
+    checked: set[str] = set()
+    for start in (*state.plans, *state.tasks):
+        if start not in checked:
+            _search(state, start, checked)
+
+
+def _search(state: ObjectiveState, start: str, checked: set[str]) -> None:
+    """Depth-first search, without recursion: hundreds of tasks may depend on each other."""
+    path: dict[str, Iterator[str]] = {start: _dependencies(state, start)}
+    while path:
+        node, remaining = next(reversed(path.items()))
+        following = next((one for one in remaining if one not in checked), None)
+        if following is None:
+            checked.add(node)
+            del path[node]
+        elif following in path:
+            nodes = list(path)
+            raise _cycle([*nodes[nodes.index(following) :], following])
+        else:
+            path[following] = _dependencies(state, following)
+
+
+def _dependencies(state: ObjectiveState, node: str) -> Iterator[str]:
+    if node in state.plans:
+        yield from state.task_ids[PlanId(node)]
+        yield from state.plans[PlanId(node)].dependencies
+    elif node in state.tasks:
+        task = state.tasks[PlanTaskId(node)]
+        yield from task.dependencies
+        yield from state.plans[task.plan_id].dependencies
+
+
+def _cycle(nodes: list[str]) -> DependencyNotValid:
+    shown = " -> ".join(nodes if len(nodes) <= 8 else [*nodes[:4], "...", *nodes[-3:]])
+    return DependencyNotValid(
+        f"The dependencies lead in a circle: {shown}. Leave one of them out.",
+        details={"circle": nodes},
+    )
+
+
+# -------------------------------------------------------------------- plans
 
 
 def create_plan(
@@ -282,3 +471,78 @@ def _retry_failed_tasks(builder: ChangeBuilder, plan: Plan, explicit: set[PlanTa
     for task in builder.state.tasks_of(plan.id):
         if task.status in TASK_FAILED and task.id not in explicit:
             builder.record(PlanTaskUpdated(task.id, status=PlanTaskStatus.PENDING))
+
+
+# -------------------------------------------------------------------- execution
+
+
+def set_objective_execution(state: ObjectiveState, mode: str, context: CommandContext) -> Change:
+    """Run or pause an objective.
+
+    Running releases a held status, and retries what failed. Raises: StatusChangeNotAllowed (it is
+    completed or canceled).
+    """
+    status = state.objective.status
+    if status in OBJECTIVE_CLOSED:
+        raise transition_error(
+            ("objective", state.id), (status.value, mode), "it is over; create a new objective"
+        )
+    steps: list[Step] = []
+    if mode == RUNNING:
+        steps = _release_steps(state, context)
+    steps.append(lambda now: _set_mode(now, ObjectiveUpdated(state.id, run=mode), context))
+    return chain_changes(state, steps)
+
+
+def _release_steps(state: ObjectiveState, context: CommandContext) -> list[Step]:
+    """The changes after which the objective can continue. Raises: StatusChangeNotAllowed."""
+    status, plans = state.objective.status, state.plans.values()
+    stopped = [one.id for one in plans if _is_stopped(state, one)]
+    if plans and not stopped and not any(one.status in PLAN_OPEN for one in plans):
+        raise transition_error(
+            ("objective", state.id), (status.value, RUNNING), "all its plans are over; add one"
+        )
+    steps: list[Step] = []
+    if status is ObjectiveStatus.FAILED:
+        steps.append(_set_status(context, ObjectiveStatus.PLANNING))
+    steps += [_retry_plan(context, plan_id) for plan_id in stopped]
+    if state.is_held or status is ObjectiveStatus.FAILED:
+        steps.append(_set_status(context, ObjectiveStatus.WORKING))
+    return steps
+
+
+def _is_stopped(state: ObjectiveState, plan: Plan) -> bool:
+    """True when a plan failed, or a caller blocked it and it waits for no other plan."""
+    is_held = plan.status is PlanStatus.BLOCKED and plan.id in state.held
+    return plan.status is PlanStatus.FAILED or (is_held and not state.unfinished_dependencies(plan))
+
+
+def set_plan_execution(
+    state: ObjectiveState, plan_id: PlanId, mode: str, context: CommandContext
+) -> Change:
+    """Run or pause a plan. Raises: PlanItemNotFound, StatusChangeNotAllowed (it is over)."""
+    plan = state.plan(plan_id)
+    if plan.status in PLAN_DONE or state.objective.status in OBJECTIVE_CLOSED:
+        raise transition_error(("plan", plan_id), (plan.status.value, mode), "it is over")
+    steps: list[Step] = []
+    if mode == RUNNING and _is_stopped(state, plan):
+        steps.append(_retry_plan(context, plan_id))
+    steps.append(lambda now: _set_mode(now, PlanUpdated(plan_id, run=mode), context))
+    return chain_changes(state, steps)
+
+
+def _set_status(context: CommandContext, status: ObjectiveStatus) -> Step:
+    return lambda now: update_objective(now, UpdateObjective(now.id, status=status), context)
+
+
+def _retry_plan(context: CommandContext, plan_id: PlanId) -> Step:
+    wanted = UpdatePlan(plan_id, status=PlanStatus.PENDING)
+    return lambda now: update_plan(now, wanted, context)
+
+
+def _set_mode(
+    state: ObjectiveState, data: ObjectiveUpdated | PlanUpdated, context: CommandContext
+) -> Change:
+    builder = ChangeBuilder.for_state(state, context.now)
+    builder.record(data)
+    return builder.build()

@@ -1,1 +1,0 @@
-"""Commands that change objectives, plans and their execution."""
