@@ -213,39 +213,38 @@ def parse_batch(value: Json) -> BatchRequest:
     return request
 
 
+def field_schema(kind: str, description: str, **limits: Json) -> JsonObject:
+    """The JSON Schema of one argument."""
+    return {"type": kind, **limits, "description": description}
+
+
 CALL_SCHEMA: JsonObject = {
     "type": "object",
     "properties": {
-        "agent": {
-            "type": "string",
-            "description": "Id of the agent to call; target:<alias> for a remote one.",
-        },
-        "skill": {
-            "type": "string",
-            "description": "Which skill; list_skills lists them.",
-        },
-        "input": {"type": "object", "description": "What the skill works on, up to 1 MiB."},
+        "agent": field_schema(
+            "string", "Id of the agent to call; target:<alias> for a remote one."
+        ),
+        "skill": field_schema("string", "Which skill; list_skills lists them."),
+        "input": field_schema("object", "What the skill works on, up to 1 MiB."),
         "mode": {"type": "string", "enum": list(MODES), "default": MODES[0]},
-        "timeoutSeconds": {
-            "type": "number",
-            "minimum": 0,
-            "description": "Seconds until it times out; 0: no deadline and no message, poll it.",
-        },
-        "timeout": {
-            "type": "number",
-            "minimum": 0,
-            "description": "The same in milliseconds; give one of the two.",
-        },
-        "wait": {
-            "type": "boolean",
-            "default": False,
-            "description": "true: wait for the answer instead of getting it as a message.",
-        },
-        "session": {
-            "type": "string",
-            "enum": [MAIN_SESSION],
-            "description": "main: run in the agent's main session instead of one of its own.",
-        },
+        "timeoutSeconds": field_schema(
+            "number",
+            "Seconds until it times out; 0: no deadline and no message, poll it.",
+            minimum=0,
+        ),
+        "timeout": field_schema(
+            "number", "The same in milliseconds; give one of the two.", minimum=0
+        ),
+        "wait": field_schema(
+            "boolean",
+            "true: wait for the answer instead of getting it as a message.",
+            default=False,
+        ),
+        "session": field_schema(
+            "string",
+            "main: run in the agent's main session instead of one of its own.",
+            enum=[MAIN_SESSION],
+        ),
     },
     "required": ["agent", "skill", "input"],
 }
@@ -254,19 +253,19 @@ CALL_SCHEMA: JsonObject = {
 BATCH_SCHEMA: JsonObject = {
     "type": "object",
     "properties": {
-        "calls": {
-            "type": "array",
-            "maxItems": 50,
-            "items": CALL_SCHEMA,
-            "description": "Each as for agent_call; all are waited for.",
-        },
-        "concurrency": {
-            "type": "integer",
-            "minimum": 1,
-            "maximum": 50,
-            "default": 5,
-            "description": "How many run at the same time.",
-        },
+        "calls": field_schema(
+            "array",
+            "Each as for agent_call; all are waited for.",
+            maxItems=_MAX_CALLS,
+            items=CALL_SCHEMA,
+        ),
+        "concurrency": field_schema(
+            "integer",
+            "How many run at the same time.",
+            minimum=1,
+            maximum=_MAX_CALLS,
+            default=_DEFAULT_CONCURRENCY,
+        ),
     },
     "required": ["calls"],
 }
@@ -275,8 +274,8 @@ BATCH_SCHEMA: JsonObject = {
 POLL_SCHEMA: JsonObject = {
     "type": "object",
     "properties": {
-        "correlationId": {"type": "string", "description": "From the result of the call."},
-        "taskId": {"type": "string", "description": "Or the id of the task."},
+        "correlationId": field_schema("string", "From the result of the call."),
+        "taskId": field_schema("string", "Or the id of the task."),
     },
 }
 """The arguments of `agent_poll`."""

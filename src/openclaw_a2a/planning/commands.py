@@ -3,9 +3,11 @@
 import re
 from collections.abc import Iterator, Sequence
 
-from openclaw_a2a.model.errors import DependencyNotValid, PlanLimitExceeded, StatusChangeNotAllowed
-from openclaw_a2a.model.ids import Json, JsonObject, TaskId
+from openclaw_a2a.model.errors import DependencyNotValid, PlanLimitExceeded
+from openclaw_a2a.model.ids import Json, JsonObject
 from openclaw_a2a.model.turn import Scope
+from openclaw_a2a.planning import operations as ops
+from openclaw_a2a.planning import params as requests
 from openclaw_a2a.planning.model import (
     MESSAGE_KEY,
     OBJECTIVE_PREFIX,
@@ -21,25 +23,6 @@ from openclaw_a2a.planning.model import (
     PlanTask,
     PlanTaskId,
     PlanTaskStatus,
-)
-from openclaw_a2a.planning.operations import (
-    ObjectiveCreated,
-    ObjectiveUpdated,
-    PlanCreated,
-    PlanTaskCreated,
-    PlanTaskLinked,
-    PlanTaskUpdated,
-    PlanUpdated,
-)
-from openclaw_a2a.planning.params import (
-    AddTasks,
-    CreateObjective,
-    CreatePlan,
-    DeleteObjective,
-    TaskEdit,
-    TaskEntry,
-    UpdateObjective,
-    UpdatePlan,
 )
 from openclaw_a2a.planning.rollup import cancel_open, roll_up, running_tasks
 from openclaw_a2a.planning.state import (
@@ -77,14 +60,14 @@ _NOT_HELD = frozenset(
 
 
 def create_objective(
-    params: CreateObjective,
+    params: requests.CreateObjective,
     context: CommandContext,
     *,
     objective_id: ObjectiveId | None = None,
     owner: Scope | None = None,
 ) -> Change:
     """objectives/create; with `objective_id`, which must be free, instead of a fresh id."""
-    created = ObjectiveCreated(
+    created = ops.ObjectiveCreated(
         id=objective_id or ObjectiveId(OBJECTIVE_PREFIX + context.new_id()),
         name=params.name,
         description=params.description,
@@ -95,7 +78,7 @@ def create_objective(
 
 
 def update_objective(
-    state: ObjectiveState, params: UpdateObjective, context: CommandContext
+    state: ObjectiveState, params: requests.UpdateObjective, context: CommandContext
 ) -> Change:
     """objectives/update.
 
@@ -114,7 +97,7 @@ def update_objective(
             OBJECTIVE_TRANSITIONS, ("objective", state.id), state.objective.status, status
         )
     builder.record(
-        ObjectiveUpdated(
+        ops.ObjectiveUpdated(
             state.id,
             name=params.name,
             description=params.description,
@@ -126,7 +109,10 @@ def update_objective(
     if params.status is ObjectiveStatus.CANCELED:
         cancel_open(builder)
     if status is ObjectiveStatus.WORKING and state.is_held:
-        _release_plans(builder)
+        for plan in state.plans.values():
+            if plan.id in state.held and plan.status is PlanStatus.BLOCKED:
+                # Its status follows its tasks again.
+                builder.record(ops.PlanUpdated(plan.id, status=PlanStatus.BLOCKED))
     roll_up(builder)
     return builder.build()
 
@@ -146,14 +132,14 @@ def replan(state: ObjectiveState, context: CommandContext) -> Change:
         is_blocked = plan.status is PlanStatus.BLOCKED
         is_waiting = is_blocked and not state.unfinished_dependencies(plan)
         if plan.status is PlanStatus.WORKING or is_waiting:
-            builder.record(PlanUpdated(plan.id, status=PlanStatus.BLOCKED, held=True))
+            builder.record(ops.PlanUpdated(plan.id, status=PlanStatus.BLOCKED, held=True))
     if status is ObjectiveStatus.WORKING:
-        builder.record(ObjectiveUpdated(state.id, status=ObjectiveStatus.BLOCKED))
-    builder.record(ObjectiveUpdated(state.id, status=planning, held=True))
+        builder.record(ops.ObjectiveUpdated(state.id, status=ObjectiveStatus.BLOCKED))
+    builder.record(ops.ObjectiveUpdated(state.id, status=planning, held=True))
     return builder.build()
 
 
-def check_delete(state: ObjectiveState, params: DeleteObjective) -> None:
+def check_delete(state: ObjectiveState, params: requests.DeleteObjective) -> None:
     """Check that an objective may be deleted.
 
     Raises:
@@ -161,24 +147,12 @@ def check_delete(state: ObjectiveState, params: DeleteObjective) -> None:
     """
     running = running_tasks(state)
     if running and not params.cancel:
-        raise _still_running(state, running)
-
-
-def _release_plans(builder: ChangeBuilder) -> None:
-    """Let the statuses of held blocked plans follow their tasks again."""
-    state = builder.state
-    for plan in list(state.plans.values()):
-        if plan.id in state.held and plan.status is PlanStatus.BLOCKED:
-            builder.record(PlanUpdated(plan.id, status=PlanStatus.BLOCKED))
-
-
-def _still_running(state: ObjectiveState, running: tuple[TaskId, ...]) -> StatusChangeNotAllowed:
-    status = state.objective.status.value
-    count = f"{len(running)} of its tasks are" if len(running) > 1 else "a task of it is"
-    why = f"{count} running; wait, or delete with cancel: true"
-    error = transition_error(("objective", state.id), (status, "deleted"), why)
-    error.details["running"] = list(running)
-    return error
+        status = state.objective.status.value
+        count = f"{len(running)} of its tasks are" if len(running) > 1 else "a task of it is"
+        why = f"{count} running; wait, or delete with cancel: true"
+        error = transition_error(("objective", state.id), (status, "deleted"), why)
+        error.details["running"] = list(running)
+        raise error
 
 
 # -------------------------------------------------------------------- dependencies
@@ -238,7 +212,7 @@ def _cycle(nodes: list[str]) -> DependencyNotValid:
 
 def create_plan(
     state: ObjectiveState,
-    params: CreatePlan,
+    params: requests.CreatePlan,
     context: CommandContext,
     *,
     plan_id: PlanId | None = None,
@@ -257,7 +231,7 @@ def create_plan(
             raise _unknown_dependency("plan", needed_id, state)
     builder = ChangeBuilder.for_state(state, context.now)
     is_free = all(state.plans[needed_id].status in PLAN_DONE for needed_id in needed)
-    created = PlanCreated(
+    created = ops.PlanCreated(
         id=plan_id or PlanId(PLAN_PREFIX + context.new_id()),
         objective_id=state.id,
         name=params.name,
@@ -269,13 +243,13 @@ def create_plan(
     builder.record(created)
     _append_tasks(builder, created.id, params.tasks or (), context)
     if state.objective.status in (ObjectiveStatus.SUBMITTED, ObjectiveStatus.FAILED):
-        builder.record(ObjectiveUpdated(state.id, status=ObjectiveStatus.PLANNING))
+        builder.record(ops.ObjectiveUpdated(state.id, status=ObjectiveStatus.PLANNING))
     check_acyclic(builder.state)
     roll_up(builder)
     return builder.build()
 
 
-def add_tasks(state: ObjectiveState, params: AddTasks, context: CommandContext) -> Change:
+def add_tasks(state: ObjectiveState, params: requests.AddTasks, context: CommandContext) -> Change:
     """plans/addTasks.
 
     Raises:
@@ -300,7 +274,9 @@ def add_tasks(state: ObjectiveState, params: AddTasks, context: CommandContext) 
     return builder.build()
 
 
-def update_plan(state: ObjectiveState, params: UpdatePlan, context: CommandContext) -> Change:
+def update_plan(
+    state: ObjectiveState, params: requests.UpdatePlan, context: CommandContext
+) -> Change:
     """plans/update.
 
     A plan that is set to blocked or failed is held there until it is set to something else. A
@@ -317,16 +293,24 @@ def update_plan(state: ObjectiveState, params: UpdatePlan, context: CommandConte
     check_not_modified(("plan", plan.id), plan.updated_at, params.if_updated_at)
     builder = ChangeBuilder.for_state(state, context.now)
     edits = params.tasks or ()
-    _edit_tasks(builder, plan, edits)
+    ids = [edit.id for edit in edits]
+    for task_id in ids:
+        if task_id not in state.task_ids[plan.id]:
+            raise not_found("task", task_id, within=f" in plan {plan.id}")
+    for edit in edits:
+        _edit_task(builder, edit, ids)
+    if any(edit.dependencies is not None for edit in edits):
+        check_acyclic(builder.state)
     status = None if params.status is plan.status else params.status
     if status is not None:
         _check_plan_transition(state, plan, status)
         if plan.status is PlanStatus.FAILED and status in _STARTS:
-            _retry_failed_tasks(
-                builder, plan, {edit.id for edit in edits if edit.status is not None}
-            )
+            explicit = {edit.id for edit in edits if edit.status is not None}
+            for task in builder.state.tasks_of(plan.id):
+                if task.status in TASK_FAILED and task.id not in explicit:
+                    builder.record(ops.PlanTaskUpdated(task.id, status=PlanTaskStatus.PENDING))
     builder.record(
-        PlanUpdated(
+        ops.PlanUpdated(
             plan.id,
             name=params.name,
             description=params.description,
@@ -356,7 +340,10 @@ def _check_accepts_plan(state: ObjectiveState, context: CommandContext) -> None:
 
 
 def _append_tasks(
-    builder: ChangeBuilder, plan_id: PlanId, entries: Sequence[TaskEntry], context: CommandContext
+    builder: ChangeBuilder,
+    plan_id: PlanId,
+    entries: Sequence[requests.TaskEntry],
+    context: CommandContext,
 ) -> None:
     """Add tasks to a plan; their indexes continue those of the plan."""
     existing = builder.state.tasks_of(plan_id)
@@ -371,7 +358,7 @@ def _append_tasks(
     first = existing[-1].task_index + 1 if existing else 0
     for place, (task_id, entry) in enumerate(zip(ids, entries, strict=True)):
         builder.record(
-            PlanTaskCreated(
+            ops.PlanTaskCreated(
                 id=task_id,
                 plan_id=plan_id,
                 objective_id=builder.state.id,
@@ -412,25 +399,19 @@ def _unknown_dependency(kind: str, needed: str, state: ObjectiveState) -> Depend
     )
 
 
-def _edit_tasks(builder: ChangeBuilder, plan: Plan, edits: Sequence[TaskEdit]) -> None:
-    ids = [edit.id for edit in edits]
-    for task_id in ids:
-        if task_id not in builder.state.task_ids[plan.id]:
-            raise not_found("task", task_id, within=f" in plan {plan.id}")
-    for edit in edits:
-        _edit_task(builder, edit, ids)
-    if any(edit.dependencies is not None for edit in edits):
-        check_acyclic(builder.state)
-
-
-def _edit_task(builder: ChangeBuilder, edit: TaskEdit, entries: Sequence[PlanTaskId]) -> None:
+def _edit_task(
+    builder: ChangeBuilder, edit: requests.TaskEdit, entries: Sequence[PlanTaskId]
+) -> None:
     task = builder.state.tasks[edit.id]
     is_new_link = edit.a2a_task_id is not None and edit.a2a_task_id != task.a2a_task_id
     status = edit.status or (PlanTaskStatus.SUBMITTED if is_new_link else task.status)
-    _check_task_transition(builder.state, task, status)
+    if status is not task.status:
+        item = ("task", task.id)
+        check_objective_open(builder.state.objective, item, (task.status.value, status.value))
+        check_transition(TASK_TRANSITIONS, item, task.status, status)
     needed = edit.dependencies
     builder.record(
-        PlanTaskUpdated(
+        ops.PlanTaskUpdated(
             edit.id,
             name=edit.name,
             description=edit.description,
@@ -440,7 +421,7 @@ def _edit_task(builder: ChangeBuilder, edit: TaskEdit, entries: Sequence[PlanTas
         )
     )
     if edit.a2a_task_id is not None and is_new_link:
-        builder.record(PlanTaskLinked(edit.id, edit.a2a_task_id, status=status))
+        builder.record(ops.PlanTaskLinked(edit.id, edit.a2a_task_id, status=status))
 
 
 def _replace_metadata(task: PlanTask, metadata: JsonObject) -> JsonObject:
@@ -448,13 +429,6 @@ def _replace_metadata(task: PlanTask, metadata: JsonObject) -> JsonObject:
     given = {name: value for name, value in metadata.items() if name != MESSAGE_KEY}
     message_id: Json = task.metadata.get(MESSAGE_KEY)
     return given if message_id is None else {**given, MESSAGE_KEY: message_id}
-
-
-def _check_task_transition(state: ObjectiveState, task: PlanTask, new: PlanTaskStatus) -> None:
-    if new is not task.status:
-        item = ("task", task.id)
-        check_objective_open(state.objective, item, (task.status.value, new.value))
-        check_transition(TASK_TRANSITIONS, item, task.status, new)
 
 
 def _check_plan_transition(state: ObjectiveState, plan: Plan, new: PlanStatus) -> None:
@@ -465,12 +439,6 @@ def _check_plan_transition(state: ObjectiveState, plan: Plan, new: PlanStatus) -
     if new in _STARTS and waits_for:
         why = f"it waits for {', '.join(waits_for)}"
         raise transition_error(item, (plan.status.value, new.value), why)
-
-
-def _retry_failed_tasks(builder: ChangeBuilder, plan: Plan, explicit: set[PlanTaskId]) -> None:
-    for task in builder.state.tasks_of(plan.id):
-        if task.status in TASK_FAILED and task.id not in explicit:
-            builder.record(PlanTaskUpdated(task.id, status=PlanTaskStatus.PENDING))
 
 
 # -------------------------------------------------------------------- execution
@@ -490,7 +458,7 @@ def set_objective_execution(state: ObjectiveState, mode: str, context: CommandCo
     steps: list[Step] = []
     if mode == RUNNING:
         steps = _release_steps(state, context)
-    steps.append(lambda now: _set_mode(now, ObjectiveUpdated(state.id, run=mode), context))
+    steps.append(lambda now: _set_mode(now, ops.ObjectiveUpdated(state.id, run=mode), context))
     return chain_changes(state, steps)
 
 
@@ -527,21 +495,23 @@ def set_plan_execution(
     steps: list[Step] = []
     if mode == RUNNING and _is_stopped(state, plan):
         steps.append(_retry_plan(context, plan_id))
-    steps.append(lambda now: _set_mode(now, PlanUpdated(plan_id, run=mode), context))
+    steps.append(lambda now: _set_mode(now, ops.PlanUpdated(plan_id, run=mode), context))
     return chain_changes(state, steps)
 
 
 def _set_status(context: CommandContext, status: ObjectiveStatus) -> Step:
-    return lambda now: update_objective(now, UpdateObjective(now.id, status=status), context)
+    return lambda now: update_objective(
+        now, requests.UpdateObjective(now.id, status=status), context
+    )
 
 
 def _retry_plan(context: CommandContext, plan_id: PlanId) -> Step:
-    wanted = UpdatePlan(plan_id, status=PlanStatus.PENDING)
+    wanted = requests.UpdatePlan(plan_id, status=PlanStatus.PENDING)
     return lambda now: update_plan(now, wanted, context)
 
 
 def _set_mode(
-    state: ObjectiveState, data: ObjectiveUpdated | PlanUpdated, context: CommandContext
+    state: ObjectiveState, data: ops.ObjectiveUpdated | ops.PlanUpdated, context: CommandContext
 ) -> Change:
     builder = ChangeBuilder.for_state(state, context.now)
     builder.record(data)

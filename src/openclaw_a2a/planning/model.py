@@ -31,7 +31,11 @@ _MAX_ID_LENGTH = 64
 _FIRST_YEAR, _LAST_YEAR = 1970, 9000  # leaves room for a next timestamp after any other
 
 
-class ObjectiveStatus(Enum):
+class _Status(Enum):
+    __hash__ = object.__hash__  # members are single objects; hashing their names costs a call
+
+
+class ObjectiveStatus(_Status):
     """The status of an objective."""
 
     SUBMITTED = "submitted"
@@ -42,10 +46,8 @@ class ObjectiveStatus(Enum):
     FAILED = "failed"
     CANCELED = "canceled"
 
-    __hash__ = object.__hash__  # members are single objects; hashing their names costs a call
 
-
-class PlanStatus(Enum):
+class PlanStatus(_Status):
     """The status of a plan."""
 
     PENDING = "pending"
@@ -55,10 +57,8 @@ class PlanStatus(Enum):
     FAILED = "failed"
     SKIPPED = "skipped"
 
-    __hash__ = object.__hash__  # members are single objects; hashing their names costs a call
 
-
-class PlanTaskStatus(Enum):
+class PlanTaskStatus(_Status):
     """The status of a plan task: pending, or the state of the A2A task that works on it."""
 
     PENDING = "pending"
@@ -70,8 +70,6 @@ class PlanTaskStatus(Enum):
     FAILED = "failed"
     CANCELED = "canceled"
     REJECTED = "rejected"
-
-    __hash__ = object.__hash__  # members are single objects; hashing their names costs a call
 
 
 class PlanTask(JsonStruct, frozen=True):

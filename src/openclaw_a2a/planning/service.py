@@ -3,7 +3,7 @@
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from datetime import timedelta
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -21,19 +21,8 @@ from openclaw_a2a.model.errors import (
 from openclaw_a2a.model.ids import Json, JsonObject, TaskId
 from openclaw_a2a.model.message import Message
 from openclaw_a2a.model.turn import Scope
+from openclaw_a2a.planning import commands
 from openclaw_a2a.planning import params as requests
-from openclaw_a2a.planning.commands import (
-    EXECUTION_ACTIONS,
-    add_tasks,
-    check_delete,
-    create_objective,
-    create_plan,
-    replan,
-    set_objective_execution,
-    set_plan_execution,
-    update_objective,
-    update_plan,
-)
 from openclaw_a2a.planning.executor import StepExecutor
 from openclaw_a2a.planning.listing import ListPosition, parse_page_token
 from openclaw_a2a.planning.message_routing import MessageRouter, RoutedMessage
@@ -46,7 +35,7 @@ from openclaw_a2a.planning.model import (
     to_timestamp,
 )
 from openclaw_a2a.planning.repository import ObjectiveRepository, OperationSubscription
-from openclaw_a2a.planning.state import ObjectiveState, not_found
+from openclaw_a2a.planning.state import Change, CommandContext, ObjectiveState, not_found
 from openclaw_a2a.planning.task_sync import StepLink
 from openclaw_a2a.planning.transitions import OBJECTIVE_ENDED, transition_error
 from openclaw_a2a.planning.views import ObjectiveView, to_json
@@ -54,7 +43,7 @@ from openclaw_a2a.planning.views import ObjectiveView, to_json
 SUBSCRIBE = "objectives/subscribe"
 """The one method that answers with a stream."""
 
-Handler = Callable[[Any, Scope], Awaitable[JsonObject]]
+_P = TypeVar("_P")
 
 
 class ObjectiveEvent(msgspec.Struct, frozen=True):
@@ -106,7 +95,11 @@ class PlanningService:
     METHODS = frozenset(
         {
             *requests.METHODS,
-            *(f"{kind}/{verb}" for kind in ("objectives", "plans") for verb in EXECUTION_ACTIONS),
+            *(
+                f"{kind}/{verb}"
+                for kind in ("objectives", "plans")
+                for verb in commands.EXECUTION_ACTIONS
+            ),
         }
     )
 
@@ -126,7 +119,7 @@ class PlanningService:
         self._executor = executor
         self._view = view
         self._router = MessageRouter(repository, executor.task_sync, engine.store.tasks)
-        self._handlers: dict[str, Handler] = {
+        self._handlers: dict[str, Callable[[Any, Scope], Awaitable[JsonObject]]] = {
             "objectives/create": self._create,
             "objectives/get": self._get,
             "objectives/list": self._list,
@@ -146,7 +139,7 @@ class PlanningService:
         PlanLimitExceeded, DependencyNotValid, StoreUnavailable.
         """
         kind, _, verb = method.partition("/")
-        if method in self.METHODS and verb in EXECUTION_ACTIONS:
+        if method in self.METHODS and verb in commands.EXECUTION_ACTIONS:
             return await self._set_execution(kind, verb, params, scope)
         parsed = requests.parse_params(method, params)
         return await self._handlers[method](parsed, scope)
@@ -176,14 +169,12 @@ class PlanningService:
     # ---------------------------------------------------------------- objectives
 
     async def _create(self, params: requests.CreateObjective, scope: Scope) -> JsonObject:
-        change = create_objective(params, self._repository.creation_context(), owner=scope)
+        change = commands.create_objective(params, self._repository.creation_context(), owner=scope)
         return self._objective(await self._repository.create(change))
 
     async def _get(self, params: requests.GetObjective, scope: Scope) -> JsonObject:
-        state = await self._find(params.id, scope)
-        shown = self._view.objective(
-            state, with_plans=params.include_plans, with_tasks=params.include_tasks
-        )
+        state, with_plans = await self._find(params.id, scope), params.include_plans
+        shown = self._view.objective(state, with_plans=with_plans, with_tasks=params.include_tasks)
         return {"objective": shown}
 
     async def _list(self, params: requests.ListObjectives, scope: Scope) -> JsonObject:
@@ -200,25 +191,20 @@ class PlanningService:
 
     async def _update(self, params: requests.UpdateObjective, scope: Scope) -> JsonObject:
         await self._find(params.id, scope)
-        change = await self._repository.change(
-            params.id, lambda state, context: update_objective(state, params, context)
-        )
+        change = await self._change(params.id, commands.update_objective, params)
         if change.state.objective.status is ObjectiveStatus.CANCELED:
             await self._executor.cancel_running_tasks(change.state)
         return self._objective(await self._repository.find(params.id))
 
     async def _replan(self, params: requests.Replan, scope: Scope) -> JsonObject:
         await self._find(params.id, scope)
-        return self._objective((await self._repository.change(params.id, replan)).state)
+        return self._objective((await self._repository.change(params.id, commands.replan)).state)
 
     async def _delete(self, params: requests.DeleteObjective, scope: Scope) -> JsonObject:
-        check_delete(await self._find(params.id, scope), params)
+        commands.check_delete(await self._find(params.id, scope), params)
         if params.cancel:
             with suppress(StatusChangeNotAllowed):  # nothing starts in a closed objective anyway
-                await self._repository.change(
-                    params.id,
-                    lambda state, context: set_objective_execution(state, PAUSED, context),
-                )
+                await self._change(params.id, commands.set_objective_execution, PAUSED)
             for _ in range(2):  # a step that was being started is found the second time
                 await self._executor.cancel_running_tasks(await self._find(params.id, scope))
         await self._repository.delete(params.id, self._executor.check_idle)
@@ -228,9 +214,7 @@ class PlanningService:
 
     async def _create_plan(self, params: requests.CreatePlan, scope: Scope) -> JsonObject:
         await self._find(params.objective_id, scope)
-        change = await self._repository.change(
-            params.objective_id, lambda state, context: create_plan(state, params, context)
-        )
+        change = await self._change(params.objective_id, commands.create_plan, params)
         return self._plan(change.state, list(change.state.plans)[-1])
 
     async def _get_plan(self, params: requests.GetPlan, scope: Scope) -> JsonObject:
@@ -240,7 +224,7 @@ class PlanningService:
     async def _update_plan(self, params: requests.UpdatePlan, scope: Scope) -> JsonObject:
         state = await self._find_plan(params.id, scope)
         # Once without effect: deliveries must not be stored for an update that is not valid.
-        update_plan(state, params, self._repository.command_context)
+        commands.update_plan(state, params, self._repository.command_context)
         links = {one.id: one.a2a_task_id for one in params.tasks or () if one.a2a_task_id}
         for task_id in links.values():
             if await self._engine.store.tasks.read_task(scope, task_id) is None:
@@ -249,16 +233,12 @@ class PlanningService:
             # The outbox may report the linked tasks before the update below, which changes the
             # plan: so ifUpdatedAt is checked by a change of its own before that.
             check = requests.UpdatePlan(params.id, if_updated_at=params.if_updated_at)
-            await self._repository.change(
-                state.id, lambda known, context: update_plan(known, check, context)
-            )
+            await self._change(state.id, commands.update_plan, check)
             params = msgspec.structs.replace(params, if_updated_at=None)
         for step, task_id in links.items():
             attempt = state.attempts.get(step, 0) + 1
             await self._subscribe_to_task(task_id, StepLink(state.id, step, attempt, is_own=False))
-        change = await self._repository.change(
-            state.id, lambda known, context: update_plan(known, params, context)
-        )
+        change = await self._change(state.id, commands.update_plan, params)
         return self._plan(change.state, params.id)
 
     async def _subscribe_to_task(self, task_id: TaskId, link: StepLink) -> None:
@@ -270,28 +250,35 @@ class PlanningService:
 
     async def _add_tasks(self, params: requests.AddTasks, scope: Scope) -> JsonObject:
         state = await self._find_plan(params.id, scope)
-        change = await self._repository.change(
-            state.id, lambda known, context: add_tasks(known, params, context)
-        )
+        change = await self._change(state.id, commands.add_tasks, params)
         return self._plan(change.state, params.id)
 
     # ---------------------------------------------------------------- execution
 
     async def _set_execution(self, kind: str, verb: str, params: Json, scope: Scope) -> JsonObject:
-        method, mode = f"{kind}/{verb}", EXECUTION_ACTIONS[verb]
+        method, mode = f"{kind}/{verb}", commands.EXECUTION_ACTIONS[verb]
         if kind == "plans":
             plan_id = requests.parse_as(requests.GetPlan, params, method=method).id
             state = await self._find_plan(plan_id, scope)
             change = await self._repository.change(
-                state.id, lambda known, context: set_plan_execution(known, plan_id, mode, context)
+                state.id,
+                lambda known, context: commands.set_plan_execution(known, plan_id, mode, context),
             )
             return self._plan(change.state, plan_id)
         objective_id = requests.parse_as(requests.Replan, params, method=method).id
         await self._find(objective_id, scope)
-        change = await self._repository.change(
-            objective_id, lambda known, context: set_objective_execution(known, mode, context)
-        )
+        change = await self._change(objective_id, commands.set_objective_execution, mode)
         return self._objective(change.state)
+
+    async def _change(
+        self,
+        objective_id: ObjectiveId,
+        command: Callable[[ObjectiveState, _P, CommandContext], Change],
+        params: _P,
+    ) -> Change:
+        return await self._repository.change(
+            objective_id, lambda state, context: command(state, params, context)
+        )
 
     async def _find(self, objective_id: ObjectiveId, scope: Scope) -> ObjectiveState:
         state = await self._repository.get(objective_id)

@@ -9,7 +9,7 @@ from operator import attrgetter
 from typing import Any, Self
 
 import msgspec
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 
 from openclaw_a2a.model.errors import CorruptRecord, PlanItemNotFound
 from openclaw_a2a.model.ids import TaskId
@@ -30,15 +30,8 @@ from openclaw_a2a.planning.model import (
     next_timestamp,
     to_timestamp,
 )
-from openclaw_a2a.planning.operations import (
-    AnyOperationData,
-    ObjectiveCreated,
-    Operation,
-    decode_line,
-)
+from openclaw_a2a.planning.operations import Operation, decode_line
 from openclaw_a2a.planning.transitions import PLAN_DONE
-
-_COMPLETED = PlanTaskStatus.COMPLETED
 
 
 class ObjectiveState(msgspec.Struct, frozen=True):
@@ -115,7 +108,7 @@ class ObjectiveState(msgspec.Struct, frozen=True):
             return False
         needed = [self.tasks.get(task_id) for task_id in task.dependencies]
         # A log of another program may name tasks that do not exist; those are never completed.
-        return not [one for one in needed if one is None or one.status is not _COMPLETED]
+        return all(one is not None and one.status is PlanTaskStatus.COMPLETED for one in needed)
 
     def has_ready_task(self, plan_id: PlanId) -> bool:
         """True when a task of a plan is ready."""
@@ -142,15 +135,8 @@ class ObjectiveState(msgspec.Struct, frozen=True):
 
     def copy(self) -> "ObjectiveState":
         """A copy that shares no dict with this one."""
-        return replace(
-            self,
-            plans=dict(self.plans),
-            tasks=dict(self.tasks),
-            task_ids=dict(self.task_ids),
-            status_since=dict(self.status_since),
-            attempts=dict(self.attempts),
-            execution=dict(self.execution),
-        )
+        members = asdict(self).items()
+        return replace(self, **{name: {**one} for name, one in members if isinstance(one, dict)})
 
 
 def not_found(kind: str, item_id: str, *, within: str = "") -> PlanItemNotFound:
@@ -189,16 +175,10 @@ def apply(
 
 def initial_state(data: ops.ObjectiveCreated, operation: Operation) -> ObjectiveState:
     """The state after the operation that creates the objective."""
-    objective = Objective(
-        id=data.id,
-        name=data.name,
-        description=data.description,
-        status=data.status,
-        metadata=data.metadata,
-        created_at=operation.at,
-        updated_at=operation.at,
-    )
-    return ObjectiveState(objective, data.owner, seq=operation.seq, at=operation.at)
+    members, at = asdict(data), operation.at
+    owner = members.pop("owner")
+    objective = Objective(**members, created_at=at, updated_at=at)
+    return ObjectiveState(objective, owner, seq=operation.seq, at=at)
 
 
 class ReplayWarning(msgspec.Struct, frozen=True):
@@ -253,17 +233,8 @@ def _update_objective(state: ObjectiveState, data: ops.ObjectiveUpdated, at: Tim
 def _create_plan(state: ObjectiveState, data: ops.PlanCreated, at: Timestamp) -> _Result:
     if data.id in state.plans:
         return f"there is a plan {data.id[:80]} already"
-    state.plans[data.id] = Plan(
-        id=data.id,
-        objective_id=state.id,
-        name=data.name,
-        description=data.description,
-        status=data.status,
-        dependencies=data.dependencies,
-        metadata=data.metadata,
-        created_at=at,
-        updated_at=at,
-    )
+    members: dict[str, Any] = {**asdict(data), "objective_id": state.id}
+    state.plans[data.id] = Plan(**members, created_at=at, updated_at=at)
     state.task_ids[data.id] = ()
     return _touch(state, at)
 
@@ -282,18 +253,9 @@ def _create_task(state: ObjectiveState, data: ops.PlanTaskCreated, at: Timestamp
     if data.id in state.tasks:
         return f"there is a task {data.id[:80]} already"
     task_ids = state.task_ids[data.plan_id]
-    state.tasks[data.id] = PlanTask(
-        id=data.id,
-        plan_id=data.plan_id,
-        objective_id=state.id,
-        name=data.name,
-        description=data.description,
-        task_index=len(task_ids) if data.task_index is None else data.task_index,
-        dependencies=data.dependencies,
-        status=data.status,
-        a2a_task_id=data.a2a_task_id,
-        metadata=data.metadata,
-    )
+    index = len(task_ids) if data.task_index is None else data.task_index
+    members: dict[str, Any] = {**asdict(data), "objective_id": state.id, "task_index": index}
+    state.tasks[data.id] = PlanTask(**members)
     state.task_ids[data.plan_id] = (*task_ids, data.id)
     state.status_since[data.id] = at
     return _touch(state, at, data.plan_id)
@@ -403,14 +365,14 @@ class ChangeBuilder:
         return cls(state.copy(), next_timestamp(state.at, to_timestamp(now)))
 
     @classmethod
-    def for_new_objective(cls, created: ObjectiveCreated, now: datetime) -> Self:
+    def for_new_objective(cls, created: ops.ObjectiveCreated, now: datetime) -> Self:
         """A builder whose first operation creates the objective."""
         operation = Operation(1, to_timestamp(now), created)
         builder = cls(initial_state(created, operation), operation.at)
         builder._operations.append(operation)
         return builder
 
-    def record(self, data: AnyOperationData) -> None:
+    def record(self, data: ops.AnyOperationData) -> None:
         """Add an operation."""
         operation = Operation(self.state.seq + 1, self._at, data)
         state, _ = apply(self.state, operation)

@@ -6,7 +6,7 @@ from openclaw_a2a.calls.identifiers import (
     parse_skill_name,
     session_agent,
 )
-from openclaw_a2a.calls.request import Fields
+from openclaw_a2a.calls.request import Fields, field_schema
 from openclaw_a2a.model.ids import AgentId, Json, JsonObject, SessionKey
 from openclaw_a2a.model.message import JsonStruct
 
@@ -118,9 +118,8 @@ def _agent_id(value: Json) -> AgentId:
 
 # -------------------------------------------------------------------- JSON Schema
 
-_AGENT: JsonObject = {"type": "string", "description": "Agent id, or the key of its session."}
-_SKILL: JsonObject = {"type": "string", "description": "What it is asked to do."}
-_SHARE: JsonObject = {"type": "number", "minimum": 0, "maximum": 1}
+_AGENT = field_schema("string", "Agent id, or the key of its session.")
+_SKILL = field_schema("string", "What it is asked to do.")
 
 
 def _participant_schema(description: str) -> JsonObject:
@@ -132,62 +131,52 @@ def _participant_schema(description: str) -> JsonObject:
     }
 
 
+_CRITIC_SCHEMA: JsonObject = {
+    "type": "object",
+    "properties": {
+        "agent": _AGENT,
+        "skill": {**_SKILL, "default": CRITIQUE},
+        "perspective": field_schema("string", "The point of view to look from."),
+        "weight": field_schema(
+            "number", "How much the resolver should care.", minimum=0, maximum=1
+        ),
+    },
+    "required": ["agent"],
+}
+
 DEBATE_SCHEMA: JsonObject = {
     "type": "object",
     "properties": {
-        "topic": {"type": "string", "description": "What is debated."},
+        "topic": field_schema("string", "What is debated."),
         "proposer": _participant_schema("Makes the proposal and refines it."),
         "critics": {
             "type": "array",
             "minItems": 1,
             "maxItems": MAX_CRITICS,
             "description": "Look for flaws in the proposal.",
-            "items": {
-                "type": "object",
-                "properties": {
-                    "agent": _AGENT,
-                    "skill": {**_SKILL, "default": CRITIQUE},
-                    "perspective": {
-                        "type": "string",
-                        "description": "The point of view to look from.",
-                    },
-                    "weight": {
-                        **_SHARE,
-                        "description": "How much the resolver should care.",
-                    },
-                },
-                "required": ["agent"],
-            },
+            "items": _CRITIC_SCHEMA,
         },
         "resolver": _participant_schema("Draws the conclusion."),
-        "input": {"type": "object", "description": "What the proposer works on."},
-        "rounds": {
-            "type": "integer",
-            "minimum": 1,
-            "maximum": MAX_ROUNDS,
-            "default": 2,
-            "description": "Rounds of critique and refinement, at most.",
-        },
-        "minConfidence": {
-            **_SHARE,
-            "default": 0.85,
-            "description": "Stop when the proposal is this sure.",
-        },
-        "timeoutSeconds": {
-            "type": "number",
-            "exclusiveMinimum": 0,
-            "description": "Time for each answer; 60 when left out.",
-        },
-        "timeout": {
-            "type": "number",
-            "exclusiveMinimum": 0,
-            "description": "The same in milliseconds; give one of the two.",
-        },
-        "wait": {
-            "type": "boolean",
-            "default": True,
-            "description": "false: answer at once; the result comes as a message later.",
-        },
+        "input": field_schema("object", "What the proposer works on."),
+        "rounds": field_schema(
+            "integer",
+            "Rounds of critique and refinement, at most.",
+            minimum=1,
+            maximum=MAX_ROUNDS,
+            default=2,
+        ),
+        "minConfidence": field_schema(
+            "number", "Stop when the proposal is this sure.", minimum=0, maximum=1, default=0.85
+        ),
+        "timeoutSeconds": field_schema(
+            "number", "Time for each answer; 60 when left out.", exclusiveMinimum=0
+        ),
+        "timeout": field_schema(
+            "number", "The same in milliseconds; give one of the two.", exclusiveMinimum=0
+        ),
+        "wait": field_schema(
+            "boolean", "false: answer at once; the result comes as a message later.", default=True
+        ),
     },
     "required": ["topic", "proposer", "critics", "resolver", "input"],
 }
