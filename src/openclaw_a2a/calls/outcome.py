@@ -203,13 +203,7 @@ def step_result(call: Call, outcome: Outcome) -> StepResult:
     answer = outcome.answer
     if answer is None:
         return StepResult("error", error=outcome.error)
-    return StepResult(
-        "completed",
-        output=answer.output,
-        confidence=answer.confidence,
-        assumptions=answer.assumptions,
-        caveats=answer.caveats,
-    )
+    return StepResult("completed", **msgspec.structs.asdict(answer))
 
 
 def batch_result(results: Sequence[JsonObject]) -> JsonObject:

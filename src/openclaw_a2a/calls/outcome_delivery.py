@@ -244,7 +244,8 @@ class OutcomeDelivery:
             try:
                 yield waiter
             except BaseException:
-                self._wake_all(list(waiter.offered))
+                for call in filter(None, map(self._calls.find, list(waiter.offered))):
+                    self._wake(call.task_id)
                 raise
 
     async def wait(self, waiter: WaitingCaller, call: Call) -> Call | None:
@@ -318,27 +319,21 @@ class OutcomeDelivery:
             async with asyncio.timeout(_SEND_TIMEOUT_S):
                 message = outcome_message(call, task)
                 if call.route is OutcomeRoute.INBOX:
-                    return call, await self._send_to_webhook(call, message)
+                    post = self._post_webhook
+                    failed = None if post is None else await post(call, message)
+                    return call, failed or MessageAccepted()
                 inbox = await self._hosts.locate_inbox(call)
                 if isinstance(inbox, SessionGone | DeliveryFailed):
                     return call, inbox
                 call = msgspec.structs.replace(call, host=self._hosts.host_of(inbox))
-                return call, await self._send_to_session(call, inbox, message)
+                text = msgspec.json.encode(message).decode()
+                is_first = self.states.start_sending(call)
+                sent = _session_message(call, text, is_first_attempt=is_first)
+                return call, await inbox.deliver(sent)
         except TimeoutError:
             return call, DeliveryFailed(f"it took longer than {_SEND_TIMEOUT_S:g} s")
         except AgentError as error:
             return call, DeliveryFailed(error.message, is_refused=isinstance(error, AgentFailed))
-
-    async def _send_to_webhook(self, call: Call, message: JsonObject) -> SendResult:
-        failed = None if self._post_webhook is None else await self._post_webhook(call, message)
-        return failed or MessageAccepted()
-
-    async def _send_to_session(
-        self, call: Call, inbox: SessionInbox, message: JsonObject
-    ) -> SendResult:
-        text = msgspec.json.encode(message).decode()
-        is_first = self.states.start_sending(call)
-        return await inbox.deliver(_session_message(call, text, is_first_attempt=is_first))
 
     async def _record_result(self, call: Call, result: SendResult) -> DeliveryFailed | None:
         if isinstance(result, DeliveryFailed):
@@ -379,10 +374,6 @@ class OutcomeDelivery:
         first = self._first_undelivered(session_key)
         if first is not None:
             self._wake(first.task_id)
-
-    def _wake_all(self, call_ids: Iterable[CallId]) -> None:
-        for call in filter(None, map(self._calls.find, call_ids)):
-            self._wake(call.task_id)
 
     # ---------------------------------------------------------------- receipts
 
@@ -434,7 +425,11 @@ class OutcomeDelivery:
         if call is None:
             return None
         if await self._engine.store.tasks.read_task(None, call.task_id) is not None:
-            return await self._record(call_id, OutcomeEvent.LOST_BY_HOST, _undelivered)
+            return await self._record(
+                call_id,
+                OutcomeEvent.LOST_BY_HOST,
+                lambda known: msgspec.structs.replace(known, delivered_at=None),
+            )
         reason = "its host lost it, and the callee's task is purged"
         await self._discard(call, OutcomeEvent.LOST_WITH_ANSWER, reason)
         return None
@@ -484,10 +479,6 @@ class OutcomeDelivery:
         is_ready = route is OutcomeRoute.INBOX and self._post_webhook is None
         delivered_at = call.settled_at if is_ready else None
         return msgspec.structs.replace(call, route=route, delivered_at=delivered_at)
-
-
-def _undelivered(call: Call) -> Call:
-    return msgspec.structs.replace(call, delivered_at=None)
 
 
 def _finished(delivery: Delivery, task: CalleeTask) -> Delivered:

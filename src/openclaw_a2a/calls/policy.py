@@ -1,6 +1,6 @@
 """Whether a call may be made: who may call whom, which skills there are, what fits them."""
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Mapping
 
 import jsonschema_rs
 import msgspec
@@ -156,10 +156,5 @@ def check_policy(policy: CallPolicy, caller: AgentId, target: AgentId) -> Refusa
 def input_problems(skill: Skill, given: JsonObject) -> list[str]:
     """All reasons why an input does not fit the declared schema of a skill."""
     errors = jsonschema_rs.Draft202012Validator(skill.input_schema()).iter_errors(given)
-    return list(_sentences(errors))
-
-
-def _sentences(errors: Iterator[jsonschema_rs.ValidationError]) -> Iterator[str]:
-    for error in errors:
-        path = ".".join(map(str, error.instance_path))
-        yield f"{path}: {error.message}" if path else error.message
+    found = [(".".join(map(str, error.instance_path)), error.message) for error in errors]
+    return [f"{path}: {message}" if path else message for path, message in found]

@@ -245,14 +245,9 @@ class ObjectiveMetadata(msgspec.Struct, frozen=True):
     def of(cls, message: Message, scope: Scope) -> Self:
         """Read the metadata of a message. Raises: InvalidParams."""
         metadata = message.metadata or {}
-        return cls(
-            message,
-            scope,
-            _as_object(OBJECTIVE, metadata.get(OBJECTIVE)),
-            _as_object(PLAN, metadata.get(PLAN)),
-            metadata.get(ANSWERED_TASK),
-            _digest(message, scope),
-        )
+        objective, plan = (_as_object(key, metadata.get(key)) for key in (OBJECTIVE, PLAN))
+        answered, digest = metadata.get(ANSWERED_TASK), _digest(message, scope)
+        return cls(message, scope, objective, plan, answered, digest)
 
     @property
     def creates_objective(self) -> bool:

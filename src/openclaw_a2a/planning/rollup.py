@@ -7,19 +7,13 @@ Statuses that a caller chose (`held`) are left alone.
 
 from openclaw_a2a.model.ids import TaskId
 from openclaw_a2a.model.task import TaskState
+from openclaw_a2a.planning import operations as ops
 from openclaw_a2a.planning.model import (
     ObjectiveStatus,
     Plan,
     PlanStatus,
     PlanTaskId,
     PlanTaskStatus,
-)
-from openclaw_a2a.planning.operations import (
-    ObjectiveArchived,
-    ObjectiveUpdated,
-    PlanTaskLinked,
-    PlanTaskUpdated,
-    PlanUpdated,
 )
 from openclaw_a2a.planning.state import Change, ChangeBuilder, CommandContext, ObjectiveState
 from openclaw_a2a.planning.transitions import (
@@ -59,9 +53,9 @@ def report_task(
             is_new = status is not task.status and status in TASK_TRANSITIONS[task.status]
             # Only another A2A task takes a plan task out of a failed status; this report is late.
             if is_new and task.status not in TASK_FAILED:
-                builder.record(PlanTaskUpdated(task.id, status=status))
+                builder.record(ops.PlanTaskUpdated(task.id, status=status))
                 if will_retry and status in TASK_FAILED:
-                    builder.record(PlanTaskUpdated(task.id, status=PlanTaskStatus.PENDING))
+                    builder.record(ops.PlanTaskUpdated(task.id, status=PlanTaskStatus.PENDING))
     roll_up(builder)
     return builder.build()
 
@@ -80,7 +74,7 @@ def link_task(
     builder = ChangeBuilder.for_state(state, context.now)
     if task.a2a_task_id != a2a_task_id:
         check_transition(TASK_TRANSITIONS, ("task", task_id), task.status, PlanTaskStatus.SUBMITTED)
-        builder.record(PlanTaskLinked(task_id, a2a_task_id))
+        builder.record(ops.PlanTaskLinked(task_id, a2a_task_id))
     roll_up(builder)
     return builder.build()
 
@@ -90,7 +84,9 @@ def roll_up(builder: ChangeBuilder) -> None:
     if builder.state.objective.status is not ObjectiveStatus.CANCELED:
         # A plan that gets done unblocks the plans that depend on it, and those the next ones.
         for _ in range(len(builder.state.plans) + 1):
-            if not _roll_up_plans(builder):
+            plans = list(builder.state.plans.values())
+            changed = [_roll_up_plan(builder, plan) for plan in plans]
+            if not any(changed):
                 break
     _roll_up_objective(builder)
 
@@ -103,12 +99,12 @@ def cancel_open(builder: ChangeBuilder) -> None:
     """
     for task in list(builder.state.tasks.values()):
         if task.status is PlanTaskStatus.PENDING:
-            builder.record(PlanTaskUpdated(task.id, status=PlanTaskStatus.CANCELED))
+            builder.record(ops.PlanTaskUpdated(task.id, status=PlanTaskStatus.CANCELED))
     for plan in list(builder.state.plans.values()):
         if plan.status in PLAN_OPEN:
             is_working = plan.status is PlanStatus.WORKING
             ended = PlanStatus.FAILED if is_working else PlanStatus.SKIPPED
-            builder.record(PlanUpdated(plan.id, status=ended))
+            builder.record(ops.PlanUpdated(plan.id, status=ended))
 
 
 def running_tasks(state: ObjectiveState) -> tuple[TaskId, ...]:
@@ -120,11 +116,6 @@ def running_tasks(state: ObjectiveState) -> tuple[TaskId, ...]:
     )
 
 
-def _roll_up_plans(builder: ChangeBuilder) -> bool:
-    changed = [_roll_up_plan(builder, plan) for plan in list(builder.state.plans.values())]
-    return any(changed)
-
-
 def _roll_up_plan(builder: ChangeBuilder, plan: Plan) -> bool:
     target = _plan_target(builder.state, plan)
     if target is plan.status:
@@ -132,7 +123,7 @@ def _roll_up_plan(builder: ChangeBuilder, plan: Plan) -> bool:
     may_work = not builder.state.unfinished_dependencies(plan)
     path = plan_path(plan.status, target, may_work=may_work)
     for status in path:
-        builder.record(PlanUpdated(plan.id, status=status))
+        builder.record(ops.PlanUpdated(plan.id, status=status))
     return bool(path)
 
 
@@ -164,10 +155,10 @@ def _roll_up_objective(builder: ChangeBuilder) -> None:
     target = _objective_target(builder.state)
     if target is not objective.status:
         for status in objective_path(objective.status, target):
-            builder.record(ObjectiveUpdated(objective.id, status=status))
+            builder.record(ops.ObjectiveUpdated(objective.id, status=status))
     is_completed = builder.state.objective.status is ObjectiveStatus.COMPLETED
     if is_completed and not builder.state.is_archived:
-        builder.record(ObjectiveArchived(objective.id))
+        builder.record(ops.ObjectiveArchived(objective.id))
 
 
 def _objective_target(state: ObjectiveState) -> ObjectiveStatus:

@@ -114,7 +114,7 @@ class TaskSync:
         if link.is_own and synced.step.a2a_task_id != task_id:
             await self._cancel(synced.head)  # a caller linked another task while this one started
 
-    async def _sync(self, link: StepLink, task_id: TaskId) -> "_Synced | None":
+    async def _sync(self, link: StepLink, task_id: TaskId) -> _Synced | None:
         # The lock covers reading and applying, so that states are applied in the order in which
         # the task had them: of two that sync it at once, the one that read first applies first.
         async with self._lock(task_id):
@@ -150,9 +150,8 @@ class TaskSync:
         return report
 
     async def _cancel(self, head: TaskHead) -> None:
-        with suppress(
-            GatewayError
-        ):  # it has ended already, or does not stop: its state is reported
+        # It has ended already, or does not stop: its state is reported.
+        with suppress(GatewayError):
             await cancel_task(self._engine, head.scope, head.id)
 
     def _lock(self, task_id: TaskId) -> asyncio.Lock:

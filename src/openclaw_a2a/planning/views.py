@@ -72,14 +72,8 @@ def progress(state: ObjectiveState) -> Progress:
 
 
 def _step(state: ObjectiveState, task: PlanTask) -> StepProgress:
-    return StepProgress(
-        task_id=task.id,
-        plan_id=task.plan_id,
-        name=task.name,
-        status=task.status,
-        since=state.status_since[task.id],
-        a2a_task_id=task.a2a_task_id,
-    )
+    since = state.status_since[task.id]
+    return StepProgress(task.id, task.plan_id, task.name, task.status, since, task.a2a_task_id)
 
 
 class ObjectiveView:

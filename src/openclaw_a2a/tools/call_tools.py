@@ -13,7 +13,7 @@ from openclaw_a2a.calls.session_hosts import SessionHosts
 from openclaw_a2a.model.call import Caller
 from openclaw_a2a.model.errors import GatewayError
 from openclaw_a2a.model.ids import AgentId, Json, JsonObject, SessionKey
-from openclaw_a2a.tools.registry import OnUpdate, Tool
+from openclaw_a2a.tools.registry import OnUpdate, Tool, ignore_result
 
 _UNSAFE = re.compile(r"[^a-z0-9_-]+")
 _MAX_NAME = 64
@@ -41,10 +41,9 @@ def call_tools(service: CallService, resolve_caller: "CallerResolver") -> list[T
             except GatewayError as error:
                 return {"status": "error", "error": error.message}
 
-        tool = Tool(name, label, text, schema, run_tool, service.mark_written)
         # A poll records its outcome itself, before it answers.
-        is_poll = run == service.agent_poll
-        return Tool(name, label, text, schema, run_tool) if is_poll else tool
+        on_written = ignore_result if run == service.agent_poll else service.mark_written
+        return Tool(name, label, text, schema, run_tool, on_written)
 
     return [
         tool("agent_call", "Agent Call", _CALL, CALL_SCHEMA, service.agent_call),

@@ -12,7 +12,7 @@ from openclaw_a2a.model.errors import AgentFailed, AgentUnavailable, ParseFailed
 from openclaw_a2a.model.ids import Json, JsonObject
 from openclaw_a2a.net.http_client import HttpClient
 from openclaw_a2a.net.sse_reader import SseEvent, SseReader
-from openclaw_a2a.tools.registry import OnUpdate, RunTool, Tool, ToolRegistry
+from openclaw_a2a.tools.registry import OnUpdate, Tool, ToolRegistry
 
 _CONNECT_TIMEOUT_S = 5.0
 _LIST_TIMEOUT_S = 30.0
@@ -84,12 +84,6 @@ async def _list(client: HttpClient, address: str) -> tuple[_Listed, ...]:
 
 
 def _forwarded(listed: _Listed, client: HttpClient) -> Tool:
-    return Tool(
-        listed.name, listed.label, listed.description, listed.input_schema, _run(listed, client)
-    )
-
-
-def _run(listed: _Listed, client: HttpClient) -> RunTool:
     async def run(arguments: Json, _caller: ToolCaller, report: OnUpdate) -> JsonObject:
         try:
             return await _call(client, listed.name, arguments, report)
@@ -102,7 +96,7 @@ def _run(listed: _Listed, client: HttpClient) -> RunTool:
             )
         return _failure(listed.name, arguments, fault)
 
-    return run
+    return Tool(listed.name, listed.label, listed.description, listed.input_schema, run)
 
 
 async def _call(client: HttpClient, name: str, arguments: Json, report: OnUpdate) -> JsonObject:

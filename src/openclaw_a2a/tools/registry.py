@@ -19,8 +19,8 @@ def ignore_update(_build: BuildUpdate) -> None:
     """For callers that want the result only."""
 
 
-def _ignore_result(_result: JsonObject) -> None:
-    pass
+def ignore_result(_result: JsonObject) -> None:
+    """For tools that need not know when a result was written."""
 
 
 class Tool(msgspec.Struct, frozen=True):
@@ -31,7 +31,7 @@ class Tool(msgspec.Struct, frozen=True):
     description: str
     schema: JsonObject
     run: RunTool
-    on_written: Callable[[JsonObject], None] = _ignore_result
+    on_written: Callable[[JsonObject], None] = ignore_result
     """Called when a result was written to the caller's connection."""
 
     def describe(self) -> JsonObject:

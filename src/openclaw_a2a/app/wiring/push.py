@@ -59,10 +59,7 @@ class PushWiring:
 
     def trusted_sender(self, engine: Engine) -> WebhookSender:
         """A sender for webhooks that the operator has configured: private addresses are allowed."""
-        options = WebhookOptions(
-            self._settings.timeout_seconds, allow_private=True, agent_name=self._agent_name
-        )
-        return WebhookSender(options, resolve=self._resolve, now=engine.clock.now)
+        return self._make_sender(engine, allow_private=True)
 
     def start(self, engine: Engine, parts: AsyncExitStack) -> None:
         """Start an engine's outbox; `parts` stops it again."""
@@ -75,14 +72,14 @@ class PushWiring:
         """The outboxes, each with the store of its deliveries."""
         return [(engine.store.deliveries, outbox) for engine, outbox in self.outboxes.items()]
 
+    def _make_sender(self, engine: Engine, *, allow_private: bool) -> WebhookSender:
+        timeout_s, name = self._settings.timeout_seconds, self._agent_name
+        options = WebhookOptions(timeout_s, allow_private=allow_private, agent_name=name)
+        return WebhookSender(options, resolve=self._resolve, now=engine.clock.now)
+
     def _make_outbox(self, engine: Engine) -> Outbox:
         settings = self._settings
-        options = WebhookOptions(
-            timeout_s=settings.timeout_seconds,
-            allow_private=settings.allow_private,
-            agent_name=self._agent_name,
-        )
-        sender = WebhookSender(options, resolve=self._resolve, now=engine.clock.now)
+        sender = self._make_sender(engine, allow_private=settings.allow_private)
         self._senders[engine] = sender
         policy = DeliveryPolicy(
             max_attempts=settings.attempts,

@@ -41,14 +41,25 @@ def build_server(
     admitted: Admit = admit or (lambda _: nullcontext())
 
     async def list_tools(_context: Context, _params: Json) -> types.ListToolsResult:
-        return types.ListToolsResult(tools=[_describe(tool) for tool in registry])
+        tools = [
+            types.Tool(
+                name=tool.name,
+                title=tool.label,
+                description=tool.description,
+                input_schema=tool.schema,
+            )
+            for tool in registry
+        ]
+        return types.ListToolsResult(tools=tools)
 
     async def call_tool(
         context: Context, params: types.CallToolRequestParams
     ) -> types.CallToolResult:
         caller, tool = find_caller(context), registry.find(params.name)
         if tool is None:
-            return _result(_unknown(params.name, registry))
+            known = ", ".join(registry.names) or "none"
+            reason = f"there is no tool {params.name[:80]!r}; there are: {known}"
+            return _result(_failure(params.name, "unknown-tool", reason))
         try:
             with admitted(caller):
                 result = await _run(tool, params.arguments or {}, context, caller)
@@ -94,15 +105,6 @@ def _progress_text(update: JsonObject) -> str:
     return " ".join(filter(None, (task.get("status"), text[-_MAX_TEXT:]))) or "working"
 
 
-def _describe(tool: Tool) -> types.Tool:
-    return types.Tool(
-        name=tool.name,
-        title=tool.label,
-        description=tool.description,
-        input_schema=tool.schema,
-    )
-
-
 def _result(answer: JsonObject) -> types.CallToolResult:
     text = msgspec.json.encode(answer).decode()
     return types.CallToolResult(
@@ -110,11 +112,6 @@ def _result(answer: JsonObject) -> types.CallToolResult:
         structured_content=answer,
         is_error=answer.get("ok") is False,
     )
-
-
-def _unknown(name: str, registry: ToolRegistry) -> JsonObject:
-    known = ", ".join(registry.names) or "none"
-    return _failure(name, "unknown-tool", f"there is no tool {name[:80]!r}; there are: {known}")
 
 
 def _failure(operation: str, code: str, message: str) -> JsonObject:
