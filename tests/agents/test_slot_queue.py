@@ -1,4 +1,4 @@
-"""Slot queues: width, order of arrival, and holders that are cancelled."""
+"""HeldSlot queues: width, order of arrival, and holders that are cancelled."""
 
 import asyncio
 import gc

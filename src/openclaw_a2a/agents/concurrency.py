@@ -13,7 +13,7 @@ import anyio.lowlevel
 from openclaw_a2a.engine.supervisor import Supervisor
 
 
-class Slot:
+class HeldSlot:
     """One holder's slot in a queue."""
 
     def __init__(self) -> None:
@@ -25,8 +25,8 @@ class SlotQueue:
 
     def __init__(self, width: int = 1) -> None:
         self._width = width
-        self._running: list[Slot] = []
-        self._waiting: deque[Slot] = deque()
+        self._running: list[HeldSlot] = []
+        self._waiting: deque[HeldSlot] = deque()
 
     @property
     def has_others(self) -> bool:
@@ -34,9 +34,9 @@ class SlotQueue:
         return len(self._running) > 1
 
     @asynccontextmanager
-    async def slot(self, *, at_front: bool = False) -> AsyncGenerator[Slot]:
+    async def slot(self, *, at_front: bool = False) -> AsyncGenerator[HeldSlot]:
         """Wait for a free slot (`at_front`: before all others) and hold it meanwhile."""
-        slot = Slot()
+        slot = HeldSlot()
         if at_front:
             self._waiting.appendleft(slot)
         else:

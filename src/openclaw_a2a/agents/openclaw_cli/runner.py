@@ -13,7 +13,7 @@ import anyio
 import anyio.to_thread
 import msgspec
 
-from openclaw_a2a.agents.concurrency import Slot, SlotQueue, queue_for
+from openclaw_a2a.agents.concurrency import HeldSlot, SlotQueue, queue_for
 from openclaw_a2a.agents.openclaw_cli.answer import CommandOutput, failure_reason, read_document
 from openclaw_a2a.agents.openclaw_cli.command import (
     MAX_ARGUMENT_BYTES,
@@ -55,7 +55,7 @@ class StateDirectoryQueue(SlotQueue):
         """OpenClaw refused a run because of another: from now on one at a time."""
         self._width = EXCLUSIVE
 
-    def note_success(self, slot: Slot) -> None:
+    def note_success(self, slot: HeldSlot) -> None:
         """A run succeeded; if an earlier one still runs, OpenClaw allows them in parallel."""
         if self._width == UNKNOWN and self._running[0] is not slot:
             self._width = PARALLEL
