@@ -78,10 +78,7 @@ def test_nothing_is_left_for_later() -> None:
 
 # Public classes and functions that are defined in more than one module, each with the reason.
 SAME_NAME = {
-    "AuditLog": "the port in `calls`, and the file that implements it",
-    "DeliveryState": "a stored state in `model`, and the machine that `calls` drives",
     "Params": "parameters of one method: of a protocol version, of planning",
-    "ResultExcerpt": "what `remote` keeps, and the port through which `tools` reads it",
     "cancel": "the operation of the server; commands",
     "check": "commands: `config check`, `targets check`",
     "decode_event": "stored form and wire form of the same thing",
@@ -91,7 +88,6 @@ SAME_NAME = {
     "get_task": "the query of the engine, and the request of a command",
     "list_": "commands: `tasks list`, `calls list`, ...",
     "list_tasks": "the operation of the server, and the request of a command",
-    "parse_answer": "output of the OpenClaw command, and the answer of a callee",
     "renew_leases": "the loop of the engine, and the statement of the store",
     "replay": "a log of operations, and a write-ahead log",
     "run": "the entry point, and the command `objectives run`",
