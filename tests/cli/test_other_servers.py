@@ -10,7 +10,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 
 from openclaw_a2a.cli.a2a_client import Client
-from openclaw_a2a.cli.commands.agent import call_patiently, given_up
+from openclaw_a2a.cli.commands.agent import call_with_retry, given_up
 from openclaw_a2a.cli.flags import Connection
 from openclaw_a2a.cli.follow import TaskFollower
 from openclaw_a2a.model.errors import AgentUnavailable
@@ -189,7 +189,7 @@ def told(error: AgentUnavailable, task_id: str | None, script: Script) -> str:
 def test_giving_up_says_that_the_message_may_be_there(impatient, script) -> None:
     script.hang_up()
     with pytest.raises(AgentUnavailable) as failure:
-        call_patiently(impatient, "SendMessage", {}, reconnect_s=0)
+        call_with_retry(impatient, "SendMessage", {}, reconnect_s=0)
     step = told(failure.value, None, script)
     assert "may have been taken in" in step
     assert step.endswith(f"openclaw-a2a tasks list --url {script.address}")

@@ -13,7 +13,7 @@ from cyclopts import Parameter
 
 from openclaw_a2a.auth.admin_token import ADMIN_TOKEN_FILE, read_admin_token
 from openclaw_a2a.cli.connection import decode_response, parse_address
-from openclaw_a2a.cli.errors import code_of
+from openclaw_a2a.cli.errors import code_of, next_step, usage_error
 from openclaw_a2a.cli.flags import ConfigFlag, data_override, format_command
 from openclaw_a2a.cli.render.terminal import print_message, print_table
 from openclaw_a2a.model.errors import AgentFailed, AgentUnavailable, InvalidRequest, NotAllowed
@@ -193,12 +193,12 @@ def connect_feature(own: GatewayOptions, feature: Feature) -> Generator[AdminCli
 
     Raises: as `connect_admin`, and NotAllowed when the gateway does not have it.
     """
-    with connect_admin(own) as operator:
+    with connect_admin(own) as admin:
         try:
-            yield operator
+            yield admin
         except AgentFailed as error:
             if code_of(error) in _OFF:
-                message = f"{feature.noun} are off at {operator.address}"
+                message = f"{feature.noun} are off at {admin.address}"
                 details = next_step(feature.disabled_code, feature.enable_hint)
                 raise NotAllowed(message, details=details) from None
             if code_of(error) == feature.not_found_code:
@@ -207,10 +207,10 @@ def connect_feature(own: GatewayOptions, feature: Feature) -> Generator[AdminCli
 
 
 def fetch(
-    operator: AdminClient, kind: type[_Kind], *path: str, query: dict[str, str] | None = None
+    admin: AdminClient, kind: type[_Kind], *path: str, query: dict[str, str] | None = None
 ) -> tuple[_Kind, bytes]:
     """A document, decoded and as it was sent. Raises: AgentUnavailable, AgentFailed."""
-    body = operator.get(*path, query=query)
+    body = admin.get(*path, query=query)
     return decode_response(body, kind), body
 
 
@@ -236,13 +236,3 @@ def check_prefix(prefix: str, feature: Feature, noun: str) -> None:
     if re.search(r"[^\w-]", prefix):
         message = f"{prefix} is no id of {noun}"
         raise InvalidRequest(message, details=next_step("usage", feature.list_hint))
-
-
-def usage_error(message: str) -> InvalidRequest:
-    """The error for a wrong command line."""
-    return InvalidRequest(message, details={"code": "usage"})
-
-
-def next_step(code: str, step: str) -> dict[str, str]:
-    """The details of an error that says what to do."""
-    return {"code": code, "nextStep": step}

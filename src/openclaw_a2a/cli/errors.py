@@ -1,4 +1,6 @@
-"""How failures are told: a code, what happened, the next step, and the exit code."""
+"""Reports failures: a code, what happened, the next step, and the exit code."""
+
+import sys
 
 from openclaw_a2a.cli.overview import ALIASES, COMMANDS
 from openclaw_a2a.cli.render.terminal import print_message
@@ -6,6 +8,7 @@ from openclaw_a2a.model.errors import (
     AgentUnavailable,
     CallerError,
     GatewayError,
+    InvalidRequest,
     SettingsInvalid,
     StoreLocked,
 )
@@ -38,7 +41,7 @@ def exit_code(error: GatewayError) -> int:
 
 
 def report_failure(error: GatewayError) -> int:
-    """Tell the error on standard error; the exit code."""
+    """Print the error on standard error; the exit code."""
     code = code_of(error)
     if isinstance(error, SettingsInvalid) and error.problems:
         count = len(error.problems)
@@ -56,9 +59,28 @@ def report_failure(error: GatewayError) -> int:
 
 
 def report_usage(reason: str, arguments: list[str]) -> int:
-    """Tell that the command line is not understood; the exit code."""
+    """Print why the command line is wrong; the exit code."""
     known = [*COMMANDS, *ALIASES.values()]
     words = [word for word in arguments[:1] if word in known]
     print_message(f"error usage: {reason}", "red")
     print_message(f"See: {' '.join(['openclaw-a2a', *words, '--help'])}")
     return USAGE_ERROR
+
+
+def usage_error(message: str) -> InvalidRequest:
+    """The error for a wrong command line."""
+    return InvalidRequest(message, details={"code": "usage"})
+
+
+def next_step(code: str, step: str) -> dict[str, str]:
+    """The details of an error that says what to do."""
+    return {"code": code, "nextStep": step}
+
+
+def confirm(question: str, unasked: str) -> bool:
+    """Ask on the terminal. Raises: InvalidRequest (`unasked`, when there is no terminal)."""
+    if not sys.stdin.isatty():
+        details = next_step("confirmation-needed", "Say it with --yes.")
+        raise InvalidRequest(unasked, details=details)
+    print_message(question)
+    return sys.stdin.readline().strip().lower() in {"y", "yes"}

@@ -5,7 +5,7 @@ import sys
 from collections.abc import Awaitable
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
 import anyio
 import msgspec
@@ -67,29 +67,31 @@ class LastRemoteTask:
 
 
 class TargetArguments:
-    """Finds them for one command."""
+    """Finds the agent and the task that a command line names."""
 
-    def __init__(self, remote: RemoteAgents, memory: LastRemoteTask, whom: RemoteOptions) -> None:
+    def __init__(
+        self, remote: RemoteAgents, memory: LastRemoteTask, options: RemoteOptions
+    ) -> None:
         self._remote = remote
         self._memory = memory
-        self._whom = whom
+        self._options = options
 
     @property
     def agent(self) -> str:
-        """What the agent is called, when nothing is remembered of another; may be empty."""
+        """The name of the agent without a remembered task; may be empty."""
         config = self._remote.config
         default = config.default_target or (config.targets[0] if len(config.targets) == 1 else None)
-        return self._whom.name or (default.alias if default else "")
+        return self._options.name or (default.alias if default else "")
 
     def resolve_task(self, name: str | None) -> tuple[Recipient, TaskOptions]:
         """The task of this name; without one, the last. Raises: InvalidRequest."""
         if name is None:
-            if self._whom.name:
+            if self._options.name:
                 raise remote_usage_error(
                     "which task is not said", "Give its id before or after --target."
                 )
             return self._last_task(), {}
-        found = [one for one in self._remote.handles if self._is_meant(one, name)]
+        found = [one for one in self._remote.handles if self._matches(one, name)]
         # A task may have several handles; the one used last comes first.
         exact = [one for one in found if name in (one.name, one.task_id)]
         found = exact or found
@@ -104,7 +106,10 @@ class TargetArguments:
 
     def resolve_message(self, message: MessageOptions) -> tuple[Recipient, SendOptions]:
         """Where a message goes, and what it carries. Raises: InvalidRequest."""
-        more: SendOptions = {"timeout_s": self._whom.seconds, "require_task": message.require_task}
+        more: SendOptions = {
+            "timeout_s": self._options.seconds,
+            "require_task": message.require_task,
+        }
         if message.file:
             more["files"] = list(message.file)
         if message.data is not None:
@@ -112,7 +117,7 @@ class TargetArguments:
         if message.context:
             more["context_id"] = message.context
         if message.continue_last:
-            if message.task or message.context or self._whom.name:
+            if message.task or message.context or self._options.name:
                 raise remote_usage_error(
                     "--continue goes on with the last task or context and with no other",
                     "Leave out --continue, or --task, --context, --target and --url.",
@@ -127,7 +132,7 @@ class TargetArguments:
 
     def _target(self) -> str | None:
         """What was named, else the default, else the only one there is."""
-        if self._whom.target and self._whom.url:
+        if self._options.target and self._options.url:
             raise remote_usage_error(
                 "--target and --url both name the agent", "Leave out one of them."
             )
@@ -141,10 +146,10 @@ class TargetArguments:
             )
         return last
 
-    def _is_meant(self, handle: TaskHandle, name: str) -> bool:
-        is_there = self._whom.target in (None, handle.target.alias) and (
-            self._whom.url is None
-            or self._whom.url.rstrip("/") == handle.target.base_url.rstrip("/")
+    def _matches(self, handle: TaskHandle, name: str) -> bool:
+        is_there = self._options.target in (None, handle.target.alias) and (
+            self._options.url is None
+            or self._options.url.rstrip("/") == handle.target.base_url.rstrip("/")
         )
         return is_there and (handle.name.startswith(name) or handle.task_id.startswith(name))
 
@@ -158,12 +163,9 @@ def _object(text: str) -> JsonObject:
         ) from None
 
 
-if TYPE_CHECKING:
-    from openclaw_a2a.remote.result.remote_result import RemoteResult
-
-_UNHAPPY = frozenset({"failed", "rejected", "canceled"})
-_OURS = frozenset({"VALIDATION_ERROR", "TARGET_RESOLUTION_ERROR"})
-_NOBODY_THERE = frozenset(
+_FAILED_STATES = frozenset({"failed", "rejected", "canceled"})
+_LOCAL_CODES = frozenset({"VALIDATION_ERROR", "TARGET_RESOLUTION_ERROR"})
+_UNREACHABLE_ERRORS = frozenset(
     {
         "CircuitOpen",
         "ConnectError",
@@ -182,18 +184,18 @@ _STEPS = {
 }
 
 
-def remote_exit_code(result: "RemoteResult") -> int:
+def remote_exit_code(result: RemoteResult) -> int:
     """0 unless it failed, or the task ended badly."""
     if result.ok:
-        return FAILED if result.task and result.task.state in _UNHAPPY else DONE
-    if result.code in _OURS:
+        return FAILED if result.task and result.task.state in _FAILED_STATES else DONE
+    if result.code in _LOCAL_CODES:
         return USAGE_ERROR
-    return UNREACHABLE if _is_nobody_there(result.details) else FAILED
+    return UNREACHABLE if _is_unreachable(result.details) else FAILED
 
 
-def report_remote_failure(result: "RemoteResult", agent: str = "") -> int:
-    """Tell why it failed on standard error, and with which agent; the exit code."""
-    at = f"{agent}: " if agent and result.code not in _OURS else ""
+def report_remote_failure(result: RemoteResult, agent: str = "") -> int:
+    """Print the failure and its agent on standard error; the exit code."""
+    at = f"{agent}: " if agent and result.code not in _LOCAL_CODES else ""
     print_message(f"error {result.code}: {at}{result.message}", "red")
     for line in result.problems:
         print_message(f"  {line}")
@@ -203,7 +205,7 @@ def report_remote_failure(result: "RemoteResult", agent: str = "") -> int:
     return remote_exit_code(result)
 
 
-def _next_step(result: "RemoteResult") -> str:
+def _next_step(result: RemoteResult) -> str:
     paths = [error.get("instancePath") for error in result.details.get("errors", [])]
     if "/target_alias" in paths or "/target_url" in paths:
         return _SEE_TARGETS
@@ -215,10 +217,10 @@ def _next_step(result: "RemoteResult") -> str:
     return _STEPS.get(result.code) or (f"{hint[0].upper()}{hint[1:]}." if hint else "")
 
 
-def _is_nobody_there(details: JsonObject) -> bool:
+def _is_unreachable(details: JsonObject) -> bool:
     cause = details.get("cause")
     name = cast("JsonObject", cause).get("name") if isinstance(cause, dict) else None
-    return details.get("errorName") in _NOBODY_THERE or name in _NOBODY_THERE
+    return details.get("errorName") in _UNREACHABLE_ERRORS or name in _UNREACHABLE_ERRORS
 
 
 _SPINNER_DELAY_S = 0.4
@@ -229,7 +231,7 @@ _message_decoder = msgspec.json.Decoder(MessageV03)
 
 
 class RemoteStreamView(StreamView):
-    """Shows what a remote agent says, which comes in the discriminated form."""
+    """Shows the events of a remote agent, which have a `kind`."""
 
     def draw_event(self, event: JsonObject) -> None:
         """Show one Message, Task or event; what is none of these is left out."""
@@ -248,72 +250,39 @@ class RemoteStreamView(StreamView):
 
 
 def decode_remote_event(event: JsonObject) -> StreamBody | None:
-    """What the agent said, read; None when it is nothing that can be shown."""
+    """The event, decoded; None when it cannot be shown."""
     body, kind = msgspec.json.encode(event), event.get("kind")
     try:
         if kind == "task":
             return StreamBody(task=v03.decode_task(body))
         if kind == "message":
             return StreamBody(message=message_from_v03(_message_decoder.decode(body)))
-        told = v03.decode_event(body)
+        update = v03.decode_event(body)
     except msgspec.MsgspecError:
         return None
-    if isinstance(told, StatusUpdate):
-        return StreamBody(status_update=told)
-    return StreamBody(artifact_update=told)
-
-
-class Spinner:
-    """Shows that a request is in progress, while no line of text is incomplete."""
-
-    def __init__(self, view: RemoteStreamView) -> None:
-        self._view = view
-        self._indicator = WaitIndicator(state="asking")
-
-    @property
-    def label(self) -> str:
-        """The name of the agent."""
-        return self._indicator.label
-
-    @label.setter
-    def label(self, name: str) -> None:
-        self._indicator.label = name
-
-    def set_state(self, state: str) -> None:
-        """Show this state of the task from now on."""
-        self._indicator.state = state
-
-    async def turn(self) -> None:
-        """Show the spinner until cancelled; a request that is answered at once shows none."""
-        await anyio.sleep(_SPINNER_DELAY_S)
-        while sys.stderr.isatty():
-            if not self._view.is_mid_line:
-                self._indicator.show()
-            await anyio.sleep(_SPINNER_DELAY_S)
-
-    def clear(self) -> None:
-        """Remove the spinner, so that something can be printed."""
-        self._indicator.clear()
+    if isinstance(update, StatusUpdate):
+        return StreamBody(status_update=update)
+    return StreamBody(artifact_update=update)
 
 
 class RemoteRequest:
     """One request in progress: how it is shown, and what is known of it so far."""
 
-    def __init__(self, whom: RemoteOptions, memory: LastRemoteTask, *, as_json: bool) -> None:
-        self._whom = whom
+    def __init__(self, options: RemoteOptions, memory: LastRemoteTask, *, as_json: bool) -> None:
+        self._options = options
         self._memory = memory
         self._as_json = as_json
         self._screen = RemoteStreamView()
-        self._spinner = Spinner(self._screen)
+        self._spinner = WaitIndicator(state="asking")
         self._task: RemoteTask | None = None
 
     def name_agent(self, name: str) -> None:
-        """Say which agent it is, as far as that is known."""
+        """Show this name of the agent."""
         self._spinner.label = name
 
-    async def follow(self, remote: "RemoteAgents", request: JsonObject) -> int:
-        """Do it and show everything as it comes; the exit code."""
-        envelope = await self._while_turning(remote.follow(request, self._show))
+    async def follow(self, remote: RemoteAgents, request: JsonObject) -> int:
+        """Send it and show everything as it comes; the exit code."""
+        envelope = await self._with_spinner(remote.follow(request, self._show))
         self._note(envelope)
         if self._as_json:
             print_json(envelope, pretty=False)
@@ -321,48 +290,57 @@ class RemoteRequest:
             self._screen.draw_event(envelope["raw"])
         return self._end(envelope)
 
-    async def execute(self, remote: "RemoteAgents", request: JsonObject) -> int:
-        """Do it and show the answer at once; the exit code."""
-        envelope = await self._while_turning(remote.execute(request))
-        self._note(envelope)
-        if self._as_json:
-            print_json(envelope)
-        elif envelope["ok"]:
+    async def execute(self, remote: RemoteAgents, request: JsonObject) -> int:
+        """Send it and show the complete answer; the exit code."""
+        envelope = await self._execute(remote, request)
+        if envelope["ok"] and not self._as_json:
             self._screen.draw_event(envelope["raw"])
         return self._end(envelope)
 
-    async def show_task(self, remote: "RemoteAgents", request: JsonObject) -> int:
-        """Do it and show the task that it is about; the exit code."""
-        envelope = await self._while_turning(remote.execute(request))
-        self._note(envelope)
-        if self._as_json:
-            print_json(envelope)
-        elif envelope["ok"]:
+    async def show_task(self, remote: RemoteAgents, request: JsonObject) -> int:
+        """Send it and show the task that it is about; the exit code."""
+        envelope = await self._execute(remote, request)
+        if envelope["ok"] and not self._as_json:
             _show_task(RemoteResult.from_envelope(envelope))
         code = self._end(envelope)
         return DONE if envelope["ok"] else code
 
+    async def _execute(self, remote: RemoteAgents, request: JsonObject) -> JsonObject:
+        envelope = await self._with_spinner(remote.execute(request))
+        self._note(envelope)
+        if self._as_json:
+            print_json(envelope)
+        return envelope
+
     def interrupted(self) -> int:
-        """Say what goes on although nobody listens any more; the exit code."""
+        """Print how to follow or stop the task; the exit code."""
         self._screen.finish()
         if self._task is None:
             print_message("Interrupted. If the message was sent, its agent may still be working.")
         else:
-            self._say_how_to_go_on()
+            self._print_next_step()
         return INTERRUPTED
 
-    async def _while_turning(self, work: Awaitable[JsonObject]) -> JsonObject:
+    async def _with_spinner(self, work: Awaitable[JsonObject]) -> JsonObject:
         if self._as_json:
             return await work
         envelope: JsonObject = {}
         async with anyio.create_task_group() as group:
-            group.start_soon(self._spinner.turn)
+            group.start_soon(self._spin)
             try:
                 envelope = await work
             finally:
                 group.cancel_scope.cancel()
                 self._spinner.clear()
         return envelope
+
+    async def _spin(self) -> None:
+        """Show the spinner until cancelled; a request that is answered at once shows none."""
+        await anyio.sleep(_SPINNER_DELAY_S)
+        while sys.stderr.isatty():
+            if not self._screen.is_mid_line:
+                self._spinner.show()
+            await anyio.sleep(_SPINNER_DELAY_S)
 
     def _show(self, update: JsonObject) -> None:
         self._note(update)
@@ -380,7 +358,7 @@ class RemoteRequest:
         self._memory.save(continuation)
         self._task = result.task or self._task
         if self._task is not None and self._task.state:
-            self._spinner.set_state(self._task.state)
+            self._spinner.state = self._task.state
 
     def _end(self, envelope: JsonObject) -> int:
         result = RemoteResult.from_envelope(envelope)
@@ -393,20 +371,20 @@ class RemoteRequest:
             else report_remote_failure(result, self._spinner.label)
         )
         if result.ok or self._task is not None:
-            self._say_how_to_go_on()
+            self._print_next_step()
         return code
 
-    def _say_how_to_go_on(self) -> None:
+    def _print_next_step(self) -> None:
         task = self._task
         if task is None or task.is_over:
             return
         shown = task.id[:_SHORT_ID] if len(task.id) == _UUID_LENGTH else shlex.quote(task.id)
         if task.is_waiting:
-            answer = self._whom.command(f'send --task {shown} "..."')
+            answer = self._options.command(f'send --task {shown} "..."')
             print_message(f"Answer with: {answer}")
         else:
-            print_message(f"The task goes on. Follow it: {self._whom.command(f'watch {shown}')}")
-            print_message(f"Stop it: {self._whom.command(f'cancel {shown}')}")
+            print_message(f"The task goes on. Follow it: {self._options.command(f'watch {shown}')}")
+            print_message(f"Stop it: {self._options.command(f'cancel {shown}')}")
 
 
 def _show_task(result: RemoteResult) -> None:

@@ -1,4 +1,4 @@
-"""`send`: a message to an agent, and the answer as it comes."""
+"""`send` and `card`: a message to an agent and the answer as it comes; the card of an agent."""
 
 import mimetypes
 import sys
@@ -14,7 +14,14 @@ from cyclopts import Parameter
 from openclaw_a2a.cli.connection import connect, decode_response, find_task
 from openclaw_a2a.cli.errors import DONE, FAILED, INTERRUPTED, code_of
 from openclaw_a2a.cli.flags import NO_CONNECTION, Connection, JsonFlag
-from openclaw_a2a.cli.follow import CONNECTION_LOST, GATEWAY_GONE, RECONNECT_S, Reconnect
+from openclaw_a2a.cli.follow import (
+    CONNECTION_LOST,
+    GATEWAY_GONE,
+    RECONNECT_S,
+    FollowedEvent,
+    Reconnect,
+    TaskFollower,
+)
 from openclaw_a2a.cli.render.stream import StreamView
 from openclaw_a2a.cli.render.terminal import print_data, print_message
 from openclaw_a2a.model.card import AgentCard
@@ -26,14 +33,13 @@ from openclaw_a2a.model.task import TaskState
 
 if TYPE_CHECKING:
     from openclaw_a2a.cli.a2a_client import Client
-    from openclaw_a2a.cli.follow import FollowedEvent, TaskFollower
 
 _UNHAPPY = frozenset({TaskState.FAILED, TaskState.REJECTED, TaskState.CANCELED})
 
 
 @Parameter(name="*")
 @dataclass(frozen=True)
-class Sending:
+class SendFlags:
     """What the message belongs to and how it is sent."""
 
     no_stream: Annotated[
@@ -46,12 +52,12 @@ class Sending:
     ] = None
 
 
-NOTHING_SPECIAL = Sending()
+DEFAULT_SEND = SendFlags()
 
 
 def send(
     *text: str,
-    sending: Sending = NOTHING_SPECIAL,
+    options: SendFlags = DEFAULT_SEND,
     as_json: JsonFlag = False,
     connection: Connection = NO_CONNECTION,
 ) -> int:
@@ -64,15 +70,16 @@ def send(
     text
         What to say; - reads it from standard input.
     """
-    message = build_message(_words(text), sending.file or [], connection)
+    message = build_message(join_text(text), options.file or [], connection)
     with connect(connection) as client:
-        task_id = TaskId(find_task(client, sending.task)) if sending.task else None
-        context_id = ContextId(sending.context) if sending.context else None
+        task_id = TaskId(find_task(client, options.task)) if options.task else None
+        context_id = ContextId(options.context) if options.context else None
         whole = msgspec.structs.replace(message, task_id=task_id, context_id=context_id)
         params: JsonObject = {"message": msgspec.to_builtins(whole)}
-        if sending.no_stream or not client.card().capabilities.streaming:
+        if options.no_stream or not client.card().capabilities.streaming:
             return _send_and_wait(client, params, connection=connection, as_json=as_json)
-        return _send_and_follow(client, params, connection=connection, as_json=as_json)
+        follow = TaskFollower(client)
+        return show_events(follow, follow.send(params), connection=connection, as_json=as_json)
 
 
 def build_message(text: str, files: list[Path], connection: Connection) -> Message:
@@ -93,8 +100,8 @@ def exit_code_of(state: TaskState | None) -> int:
 
 
 def show_events(
-    follow: "TaskFollower",
-    events: Iterator["FollowedEvent"],
+    follow: TaskFollower,
+    events: Iterator[FollowedEvent],
     *,
     connection: Connection,
     as_json: bool,
@@ -118,7 +125,7 @@ def show_events(
 
 
 def interrupted(task_id: str | None, connection: Connection) -> int:
-    """Say what goes on although nobody listens any more; the exit code."""
+    """Print how to follow or stop the task; the exit code."""
     if task_id is None:
         print_message("The message was sent; its agent may still be working.")
     else:
@@ -144,7 +151,8 @@ def given_up(
     return AgentUnavailable(error.message, details={**error.details, "nextStep": step})
 
 
-def _words(text: tuple[str, ...]) -> str:
+def join_text(text: tuple[str, ...]) -> str:
+    """The text of the command line; a lone `-` reads standard input."""
     if text == ("-",):
         return sys.stdin.read().rstrip("\n")
     return " ".join(text)
@@ -164,7 +172,7 @@ def _send_and_wait(
     client: "Client", params: JsonObject, *, connection: Connection, as_json: bool
 ) -> int:
     try:
-        answer = call_patiently(client, "SendMessage", params)
+        answer = call_with_retry(client, "SendMessage", params)
     except KeyboardInterrupt:
         return interrupted(None, connection)
     except AgentUnavailable as error:
@@ -179,7 +187,7 @@ def _send_and_wait(
     return exit_code_of(body.task.status.state if body.task else None)
 
 
-def call_patiently(
+def call_with_retry(
     client: "Client", method: str, params: JsonObject, *, reconnect_s: float = RECONNECT_S
 ) -> bytes:
     """The result of a call that may be repeated, also when the gateway is away for a while.
@@ -193,15 +201,6 @@ def call_patiently(
         except (AgentUnavailable, AgentFailed) as error:
             reconnect.tolerate(error, is_in_progress=False)
         reconnect.pause()
-
-
-def _send_and_follow(
-    client: "Client", params: JsonObject, *, connection: Connection, as_json: bool
-) -> int:
-    from openclaw_a2a.cli.follow import TaskFollower
-
-    follow = TaskFollower(client)
-    return show_events(follow, follow.send(params), connection=connection, as_json=as_json)
 
 
 def card(

@@ -3,7 +3,6 @@
 import re
 import sys
 import time
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -22,11 +21,10 @@ from openclaw_a2a.cli.admin_client import (
     connect_feature,
     fetch,
     list_query,
-    next_step,
     print_list,
     resolve_prefix,
 )
-from openclaw_a2a.cli.errors import DONE, FAILED, INTERRUPTED, USAGE_ERROR
+from openclaw_a2a.cli.errors import DONE, FAILED, INTERRUPTED, USAGE_ERROR, next_step
 from openclaw_a2a.cli.flags import JsonFlag
 from openclaw_a2a.cli.follow import LiveView, Reconnect, is_temporary
 from openclaw_a2a.cli.render.calls import (
@@ -82,33 +80,18 @@ _CALLS = Feature(
 )
 
 
-def connect_calls(own: GatewayOptions) -> AbstractContextManager[AdminClient]:
-    """A client for the calls of a gateway; as `connect_feature`."""
-    return connect_feature(own, _CALLS)
-
-
-def list_calls(operator: AdminClient, query: dict[str, str]) -> tuple[CallList, bytes]:
-    """Calls, decoded and as sent. Raises: AgentUnavailable, AgentFailed."""
-    return fetch(operator, CallList, "calls", query=query)
-
-
-def show_call(operator: AdminClient, call_id: str) -> tuple[CallView, bytes]:
-    """One call, decoded and as sent. Raises: AgentUnavailable, AgentFailed."""
-    return fetch(operator, CallView, "calls", call_id)
-
-
-def find_call(operator: AdminClient, prefix: str) -> str:
+def find_call(admin: AdminClient, prefix: str) -> str:
     """The id of the call with this id or prefix. Raises: InvalidRequest, AgentFailed."""
     check_prefix(prefix, _CALLS, "a call")
-    listed, _ = list_calls(operator, list_query(MAX_LISTED))
+    listed, _ = fetch(admin, CallList, "calls", query=list_query(MAX_LISTED))
     ids = [one.correlation_id for one in listed.calls]
     return resolve_prefix(prefix, ids, noun="call", see=CALLS_HINT)
 
 
-def call_tool(operator: AdminClient, name: str, arguments: JsonObject) -> JsonObject:
+def call_tool(admin: AdminClient, name: str, arguments: JsonObject) -> JsonObject:
     """Call a tool of the gateway; its result. Raises: AgentUnavailable, AgentFailed."""
     try:
-        return msgspec.json.decode(operator.call_tool(name, arguments), type=JsonObject)
+        return msgspec.json.decode(admin.call_tool(name, arguments), type=JsonObject)
     except msgspec.MsgspecError:
         message = f"the tool {name} answered something that is no object"
         raise AgentFailed(message, details={"code": "answer-unreadable"}) from None
@@ -192,10 +175,10 @@ def call(
     request = _request(agent, skill, _read_input(given), calling)
     result: JsonObject = {}
     try:
-        with connect_calls(own) as operator:
-            result = call_tool(operator, "agent_call", request)
+        with connect_feature(own, _CALLS) as admin:
+            result = call_tool(admin, "agent_call", request)
             if calling.wait and result.get("status") in _ACCEPTED:
-                result = _wait(operator, result, f"{agent} · {skill}")
+                result = _wait(admin, result, f"{agent} · {skill}")
     except KeyboardInterrupt:
         return _interrupted(result, own)
     if as_json:
@@ -207,7 +190,7 @@ def call(
         print_data(f"{result['correlationId']}  {result['status']}")
         print_message(f"Look later: {_look(result, own)}")
         return DONE
-    return _show_answer(result, whom=f"{agent} · {skill}", look=_look(result, own))
+    return _show_answer(result, callee=f"{agent} · {skill}", look=_look(result, own))
 
 
 def _interrupted(result: JsonObject, own: GatewayOptions) -> int:
@@ -237,31 +220,31 @@ def _read_input(text: str) -> JsonObject:
     return read_object(written, what="the input", step=step)
 
 
-def _wait(operator: AdminClient, accepted: JsonObject, label: str) -> JsonObject:
+def _wait(admin: AdminClient, accepted: JsonObject, label: str) -> JsonObject:
     """Poll for the outcome; a gateway that is away meanwhile is retried."""
-    asked = {"correlationId": accepted["correlationId"]}
-    waiting, patience = WaitIndicator(label), Reconnect()
+    query = {"correlationId": accepted["correlationId"]}
+    waiting, reconnect = WaitIndicator(label), Reconnect()
     result, state, turn = accepted, "accepted", 0
     try:
         while result["status"] in _ACCEPTED:
             waiting.wait(_PAUSES_S[min(turn, len(_PAUSES_S) - 1)], state)
             turn += 1
             try:
-                result = call_tool(operator, "agent_poll", asked)
-                patience.mark_answered()
+                result = call_tool(admin, "agent_poll", query)
+                reconnect.mark_answered()
             except AgentError as error:
                 waiting.clear()
                 if not is_temporary(error):
                     raise
-                patience.tolerate(error, is_in_progress=True)
+                reconnect.tolerate(error, is_in_progress=True)
                 continue
             state = "running" if "running" in result.get("times", {}) else "accepted"
     finally:
         waiting.clear()
-    return {**asked, "taskId": accepted.get("taskId"), **result}
+    return {**query, "taskId": accepted.get("taskId"), **result}
 
 
-def _show_answer(result: JsonObject, *, whom: str, look: str) -> int:
+def _show_answer(result: JsonObject, *, callee: str, look: str) -> int:
     """Print the outcome of a call; the exit code."""
     status = result["status"]
     if status == "completed":
@@ -269,10 +252,10 @@ def _show_answer(result: JsonObject, *, whom: str, look: str) -> int:
         late = " · late" if result.get("late") else ""
         print_message(f"completed · confidence {result.get('confidence', 0):.2f}{late}", "dim")
     elif status == "timeout":
-        print_message(f"error call-timeout: {whom} did not answer in time", "red")
+        print_message(f"error call-timeout: {callee} did not answer in time", "red")
         print_message(f"It may still do so: {look}    (give it longer with --timeout SECONDS)")
     else:
-        print_message(f"error call-failed: {whom}: {result.get('error') or status}", "red")
+        print_message(f"error call-failed: {callee}: {result.get('error') or status}", "red")
         print_message(f"See: {look}")
     for name, style in (("assumptions", "dim"), ("caveats", "yellow")):
         for text in result.get(name) or ():
@@ -323,8 +306,8 @@ def list_(
     as_json: JsonFlag = False,
 ) -> int:
     """List calls, the newest first."""
-    with connect_calls(own) as operator:
-        found, body = list_calls(operator, filters.query())
+    with connect_feature(own, _CALLS) as admin:
+        found, body = fetch(admin, CallList, "calls", query=filters.query())
     if as_json:
         print_json(msgspec.json.decode(body))
     elif found.calls:
@@ -337,16 +320,16 @@ def list_(
 
 
 @app.command(name="show")
-def show_(call: str, /, *, own: GatewayOptions = DEFAULT_GATEWAY, as_json: JsonFlag = False) -> int:
-    """Show a call: caller, callee, the time of each state, and the answer.
-
-    Parameters
-    ----------
-    call
-        The call's id, or its beginning.
-    """
-    with connect_calls(own) as operator:
-        shown, body = show_call(operator, find_call(operator, call))
+def show_(
+    call: Annotated[str, Parameter(help="The call's id, or its beginning.")],
+    /,
+    *,
+    own: GatewayOptions = DEFAULT_GATEWAY,
+    as_json: JsonFlag = False,
+) -> int:
+    """Show a call: caller, callee, the time of each state, and the answer."""
+    with connect_feature(own, _CALLS) as admin:
+        shown, body = fetch(admin, CallView, "calls", find_call(admin, call))
     if as_json:
         print_json(msgspec.json.decode(body))
     else:
@@ -367,10 +350,10 @@ def watch(
     call
         The call's id, or its beginning; left out: the newest calls.
     """
-    with connect_calls(own) as operator:
+    with connect_feature(own, _CALLS) as admin:
         if call is None:
-            return _watch_all(operator, as_json=as_json)
-        return _watch_one(operator, find_call(operator, call), as_json=as_json)
+            return _watch_all(admin, as_json=as_json)
+        return _watch_one(admin, find_call(admin, call), as_json=as_json)
 
 
 def _show(call: CallView) -> None:
@@ -379,11 +362,11 @@ def _show(call: CallView) -> None:
     print_page([*call_head(call, now), *call_times(call), *debate, *call_answer(call)])
 
 
-def _watch_one(operator: AdminClient, call_id: str, *, as_json: bool) -> int:
+def _watch_one(admin: AdminClient, call_id: str, *, as_json: bool) -> int:
     """Follow a call until nothing more happens to it; the exit code."""
     try:
         with LiveView(as_json=as_json) as view:
-            call = _follow(operator, call_id, view)
+            call = _follow(admin, call_id, view)
     except KeyboardInterrupt:
         print_message("Interrupted. The call goes on.")
         return INTERRUPTED
@@ -392,12 +375,12 @@ def _watch_one(operator: AdminClient, call_id: str, *, as_json: bool) -> int:
     return _call_exit_code(call)
 
 
-def _watch_all(operator: AdminClient, *, as_json: bool) -> int:
+def _watch_all(admin: AdminClient, *, as_json: bool) -> int:
     """Follow the newest calls until Ctrl-C; the exit code."""
     try:
         with LiveView(as_json=as_json) as view:
             while True:
-                found, body = view.fetch(lambda: list_calls(operator, _NEWEST))
+                found, body = view.fetch(lambda: fetch(admin, CallList, "calls", query=_NEWEST))
                 now = datetime.now(UTC)
                 oldest_first = found.calls[::-1]
                 sent: list[Json] = msgspec.json.decode(body)["calls"][::-1]
@@ -411,10 +394,10 @@ def _watch_all(operator: AdminClient, *, as_json: bool) -> int:
         return DONE
 
 
-def _follow(operator: AdminClient, call_id: str, view: LiveView) -> CallView:
+def _follow(admin: AdminClient, call_id: str, view: LiveView) -> CallView:
     """Show a call until nothing more happens to it; the call as it is then."""
     while True:
-        call, body = view.fetch(lambda: show_call(operator, call_id))
+        call, body = view.fetch(lambda: fetch(admin, CallView, "calls", call_id))
         now = datetime.now(UTC)
         calls = [call, *call.parts] if call.status == PENDING else [*call.parts, call]
         view.show(
@@ -460,20 +443,20 @@ def debate(
         A file with the input of the tool debate_call as JSON; - reads it from standard input.
     """
     request = {**_read(file), "wait": False}
-    with connect_calls(own) as operator:
-        accepted = call_tool(operator, "debate_call", request)
+    with connect_feature(own, _CALLS) as admin:
+        accepted = call_tool(admin, "debate_call", request)
         if "correlationId" not in accepted:
             raise rejection_error(accepted)
         call_id = str(accepted["correlationId"])
         if as_json:
-            return _show_result(operator, call_id, accepted)
-        return _watch_one(operator, call_id, as_json=False)
+            return _show_result(admin, call_id, accepted)
+        return _watch_one(admin, call_id, as_json=False)
 
 
-def _show_result(operator: AdminClient, call_id: str, accepted: JsonObject) -> int:
+def _show_result(admin: AdminClient, call_id: str, accepted: JsonObject) -> int:
     """Print the result of a debate as JSON; the exit code."""
     try:
-        call = _follow(operator, call_id, LiveView(as_json=True, is_quiet=True))
+        call = _follow(admin, call_id, LiveView(as_json=True, is_quiet=True))
     except KeyboardInterrupt:
         print_message(f"Interrupted. The debate goes on: {call_id}")
         return INTERRUPTED

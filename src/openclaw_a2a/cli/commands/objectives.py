@@ -2,7 +2,6 @@
 
 import sys
 import time
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import cycle
@@ -24,10 +23,9 @@ from openclaw_a2a.cli.admin_client import (
     list_query,
     print_list,
     resolve_prefix,
-    usage_error,
 )
 from openclaw_a2a.cli.connection import decode_response
-from openclaw_a2a.cli.errors import DONE, FAILED, INTERRUPTED
+from openclaw_a2a.cli.errors import DONE, FAILED, INTERRUPTED, usage_error
 from openclaw_a2a.cli.flags import JsonFlag
 from openclaw_a2a.cli.follow import LiveView
 from openclaw_a2a.cli.render.objectives import (
@@ -70,28 +68,13 @@ _OBJECTIVES = Feature(
 )
 
 
-def connect_objectives(own: GatewayOptions) -> AbstractContextManager[AdminClient]:
-    """A client for the objectives of a gateway; as `connect_feature`."""
-    return connect_feature(own, _OBJECTIVES)
-
-
-def list_objectives(operator: AdminClient, query: dict[str, str]) -> tuple[ObjectiveList, bytes]:
-    """Objectives, decoded and as sent. Raises: AgentUnavailable, AgentFailed."""
-    return fetch(operator, ObjectiveList, "objectives", query=query)
-
-
-def show_objective(operator: AdminClient, objective_id: str) -> tuple[ObjectiveRow, bytes]:
-    """One objective, decoded and as sent. Raises: AgentUnavailable, AgentFailed."""
-    return fetch(operator, ObjectiveRow, "objectives", objective_id)
-
-
-def find_objective(operator: AdminClient, prefix: str) -> str:
+def find_objective(admin: AdminClient, prefix: str) -> str:
     """The id of the objective with this id or prefix, with or without `obj-`.
 
     Raises: InvalidRequest, AgentFailed.
     """
     check_prefix(prefix, _OBJECTIVES, "an objective")
-    listed, _ = list_objectives(operator, list_query(MAX_LISTED))
+    listed, _ = fetch(admin, ObjectiveList, "objectives", query=list_query(MAX_LISTED))
     is_cut = bool(prefix) and not _PREFIX.startswith(prefix[: len(_PREFIX)])
     wanted = f"{_PREFIX}{prefix}" if is_cut else prefix
     return resolve_prefix(
@@ -133,8 +116,8 @@ def list_(
     as_json: JsonFlag = False,
 ) -> int:
     """List objectives, the newest first."""
-    with connect_objectives(own) as operator:
-        found, body = list_objectives(operator, filters.query())
+    with connect_feature(own, _OBJECTIVES) as admin:
+        found, body = fetch(admin, ObjectiveList, "objectives", query=filters.query())
     if as_json:
         print_json(msgspec.json.decode(body))
     elif found.objectives:
@@ -153,8 +136,8 @@ def show_(
     objective: Objective, /, *, own: GatewayOptions = DEFAULT_GATEWAY, as_json: JsonFlag = False
 ) -> int:
     """Show an objective: plans and steps as a tree, progress, and what it waits for."""
-    with connect_objectives(own) as operator:
-        shown, body = show_objective(operator, find_objective(operator, objective))
+    with connect_feature(own, _OBJECTIVES) as admin:
+        shown, body = fetch(admin, ObjectiveRow, "objectives", find_objective(admin, objective))
     if as_json:
         print_json(msgspec.json.decode(body))
     else:
@@ -181,10 +164,10 @@ def watch(
     objective
         The objective's id, or its beginning; left out: the newest objectives.
     """
-    with connect_objectives(own) as operator:
+    with connect_feature(own, _OBJECTIVES) as admin:
         if objective is None:
-            return _watch_all(operator, as_json=as_json)
-        return _watch(operator, find_objective(operator, objective), own, as_json=as_json)
+            return _watch_all(admin, as_json=as_json)
+        return _watch(admin, find_objective(admin, objective), own, as_json=as_json)
 
 
 @app.command
@@ -201,10 +184,10 @@ def run(
     """Execute the steps of an objective."""
     if not follow:
         return _act(objective, "run", own, as_json=as_json)
-    with connect_objectives(own) as operator:
-        objective_id = find_objective(operator, objective)
-        operator.post("objectives", objective_id, "run", body={})
-        return _watch(operator, objective_id, own, as_json=as_json)
+    with connect_feature(own, _OBJECTIVES) as admin:
+        objective_id = find_objective(admin, objective)
+        admin.post("objectives", objective_id, "run", body={})
+        return _watch(admin, objective_id, own, as_json=as_json)
 
 
 @app.command
@@ -224,11 +207,11 @@ def answer(
     text
         The answer.
     """
-    with connect_objectives(own) as operator:
-        objective_id = find_objective(operator, objective)
+    with connect_feature(own, _OBJECTIVES) as admin:
+        objective_id = find_objective(admin, objective)
         body = {"text": text} if step is None else {"text": text, "step": step}
-        told = operator.post("objectives", objective_id, "answer", body=body)
-    _show_done(told, as_json=as_json)
+        sent = admin.post("objectives", objective_id, "answer", body=body)
+    _show_done(sent, as_json=as_json)
     if not as_json:
         print_message(f"Watch it: {own.command(f'objectives watch {objective_id}')}", "dim")
     return DONE
@@ -274,9 +257,9 @@ def export(
     file
         A new file; left out: standard output.
     """
-    with connect_objectives(own) as operator:
-        objective_id = find_objective(operator, objective)
-        content = operator.get("objectives", objective_id, "export")
+    with connect_feature(own, _OBJECTIVES) as admin:
+        objective_id = find_objective(admin, objective)
+        content = admin.get("objectives", objective_id, "export")
     if file is None or str(file) == "-":
         print_data(content.decode(errors="replace"), end="")
         return DONE
@@ -301,28 +284,30 @@ def import_(
         The file; - is standard input.
     """
     content = _read(file)
-    with connect_objectives(own) as operator:
-        answer = operator.post("objectives", "import", body=content)
+    with connect_feature(own, _OBJECTIVES) as admin:
+        answer = admin.post("objectives", "import", body=content)
     _show_done(answer, as_json=as_json)
     return DONE
 
 
 def _act(prefix: str, action: str, own: GatewayOptions, *, as_json: bool) -> int:
-    with connect_objectives(own) as operator:
-        objective_id = find_objective(operator, prefix)
-        answer = operator.post("objectives", objective_id, action, body={})
+    with connect_feature(own, _OBJECTIVES) as admin:
+        objective_id = find_objective(admin, prefix)
+        answer = admin.post("objectives", objective_id, action, body={})
     shown = _show_done(answer, as_json=as_json)
     if action in {"run", "resume"} and not (as_json or shown.is_over):
         print_message(f"Watch it: {own.command(f'objectives watch {objective_id}')}", "dim")
     return DONE
 
 
-def _watch(operator: AdminClient, objective_id: str, own: GatewayOptions, *, as_json: bool) -> int:
+def _watch(admin: AdminClient, objective_id: str, own: GatewayOptions, *, as_json: bool) -> int:
     """Follow an objective until it is over; the exit code."""
     try:
         with LiveView(as_json=as_json) as view:
             for moving in cycle(_SPINNER):
-                found, body = view.fetch(lambda: show_objective(operator, objective_id))
+                found, body = view.fetch(
+                    lambda: fetch(admin, ObjectiveRow, "objectives", objective_id)
+                )
                 room = console_for(sys.stdout).height - 3
                 page = objective_page(found, datetime.now(UTC), moving=moving, room=room)
                 hint = (
@@ -343,12 +328,14 @@ def _watch(operator: AdminClient, objective_id: str, own: GatewayOptions, *, as_
     return INTERRUPTED
 
 
-def _watch_all(operator: AdminClient, *, as_json: bool) -> int:
+def _watch_all(admin: AdminClient, *, as_json: bool) -> int:
     """Follow the newest objectives until Ctrl-C; the exit code."""
     try:
         with LiveView(as_json=as_json) as view:
             while True:
-                found, body = view.fetch(lambda: list_objectives(operator, _NEWEST))
+                found, body = view.fetch(
+                    lambda: fetch(admin, ObjectiveList, "objectives", query=_NEWEST)
+                )
                 oldest_first = found.objectives[::-1]
                 sent: list[Json] = msgspec.json.decode(body)["objectives"][::-1]
                 view.show(
@@ -390,7 +377,7 @@ def _read(file: Path) -> bytes:
 
 
 def _write(file: Path, content: bytes) -> None:
-    """Make a new file: what is there already may be somebody's."""
+    """Make a new file: an existing one is never overwritten."""
     try:
         with file.open("xb") as opened:
             opened.write(content)

@@ -1,14 +1,13 @@
-"""`remote`: send work to remote agents, watch it, ask how it is, and cancel it."""
+"""`remote`: send messages to remote agents; watch, query and cancel their tasks."""
 
-import shlex
-import sys
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import App, Parameter
 
-from openclaw_a2a.cli.flags import ConfigFlag, JsonFlag
+from openclaw_a2a.cli.commands.agent import join_text
+from openclaw_a2a.cli.flags import ConfigFlag, JsonFlag, format_command
 from openclaw_a2a.model.errors import InvalidRequest
 
 
@@ -43,8 +42,7 @@ class RemoteOptions:
 
     def command(self, words: str) -> str:
         """A command to type next, with the same settings."""
-        given = f" --config {shlex.quote(str(self.config))}" if self.config else ""
-        return f"openclaw-a2a remote {words}{given}"
+        return format_command(f"remote {words}", config=self.config)
 
 
 DEFAULT_TARGET = RemoteOptions()
@@ -82,7 +80,7 @@ NO_OPTIONS = MessageOptions()
 
 
 def remote_usage_error(message: str, next_step: str) -> InvalidRequest:
-    """The error for a command line that cannot be meant so."""
+    """The error for a wrong command line, with the next step."""
     return InvalidRequest(message, details={"code": "usage", "nextStep": next_step})
 
 
@@ -115,7 +113,7 @@ TaskName = Annotated[
 def send(
     *text: str,
     message: MessageOptions = NO_OPTIONS,
-    whom: RemoteOptions = DEFAULT_TARGET,
+    options: RemoteOptions = DEFAULT_TARGET,
     follow: Follow = None,
     as_json: JsonFlag = False,
 ) -> int:
@@ -129,60 +127,60 @@ def send(
         What to say; - reads it from standard input.
     """
 
-    async def go(remote: "RemoteAgents", subjects: "TargetArguments", call: "RemoteRequest") -> int:
+    async def go(remote: "RemoteAgents", targets: "TargetArguments", call: "RemoteRequest") -> int:
         from openclaw_a2a.library.remote_agents import build_send_request
 
-        to, more = subjects.resolve_message(message)
-        request = build_send_request(to, _words(text), more)
+        to, more = targets.resolve_message(message)
+        request = build_send_request(to, join_text(text), more)
         if not request["parts"]:
-            hello = whom.command('send "hello"')
+            hello = options.command('send "hello"')
             raise remote_usage_error("there is nothing to send", f"Say something: {hello}")
         is_followed = not as_json if follow is None else follow
         return await (call.follow if is_followed else call.execute)(remote, request)
 
-    return _run(go, whom, as_json=as_json)
+    return _run(go, options, as_json=as_json)
 
 
 @app.command
 def watch(
-    task: TaskName = None, *, whom: RemoteOptions = DEFAULT_TARGET, as_json: JsonFlag = False
+    task: TaskName = None, *, options: RemoteOptions = DEFAULT_TARGET, as_json: JsonFlag = False
 ) -> int:
     """Follow a task at a remote agent until it ends or waits for an answer.
 
     With --json one update per line, and at last the envelope of the tool remote_agent.
     """
-    return _run(_work("watch", task, whom), whom, as_json=as_json)
+    return _run(_work("watch", task, options), options, as_json=as_json)
 
 
 @app.command
 def status(
-    task: TaskName = None, *, whom: RemoteOptions = DEFAULT_TARGET, as_json: JsonFlag = False
+    task: TaskName = None, *, options: RemoteOptions = DEFAULT_TARGET, as_json: JsonFlag = False
 ) -> int:
     """Show how a task at a remote agent is now."""
-    return _run(_work("status", task, whom), whom, as_json=as_json)
+    return _run(_work("status", task, options), options, as_json=as_json)
 
 
 @app.command
 def cancel(
-    task: TaskName = None, *, whom: RemoteOptions = DEFAULT_TARGET, as_json: JsonFlag = False
+    task: TaskName = None, *, options: RemoteOptions = DEFAULT_TARGET, as_json: JsonFlag = False
 ) -> int:
     """Have a task at a remote agent stopped."""
-    return _run(_work("cancel", task, whom), whom, as_json=as_json)
+    return _run(_work("cancel", task, options), options, as_json=as_json)
 
 
-def _work(action: str, task: str | None, whom: RemoteOptions) -> Work:
-    async def go(remote: "RemoteAgents", subjects: "TargetArguments", call: "RemoteRequest") -> int:
+def _work(action: str, task: str | None, options: RemoteOptions) -> Work:
+    async def go(remote: "RemoteAgents", targets: "TargetArguments", call: "RemoteRequest") -> int:
         from openclaw_a2a.library.remote_agents import build_task_request
 
-        to, naming = subjects.resolve_task(task)
-        naming["timeout_s"] = whom.seconds
+        to, naming = targets.resolve_task(task)
+        naming["timeout_s"] = options.seconds
         request = build_task_request(action, to, naming)
         return await (call.follow if action == "watch" else call.show_task)(remote, request)
 
     return go
 
 
-def _run(work: Work, whom: RemoteOptions, *, as_json: bool) -> int:
+def _run(work: Work, options: RemoteOptions, *, as_json: bool) -> int:
     """Do the work in this process; the gateway's store is left alone. The exit code."""
     import anyio
 
@@ -190,23 +188,17 @@ def _run(work: Work, whom: RemoteOptions, *, as_json: bool) -> int:
     from openclaw_a2a.library.remote_agents import RemoteAgents
     from openclaw_a2a.settings.load import read_outbound_section
 
-    memory = LastRemoteTask(read_outbound_section(whom.config).data)
-    call = RemoteRequest(whom, memory, as_json=as_json)
-    agents = RemoteAgents(whom.config, may_use_any_url=True, folder=memory.handles)
+    memory = LastRemoteTask(read_outbound_section(options.config).data)
+    call = RemoteRequest(options, memory, as_json=as_json)
+    agents = RemoteAgents(options.config, may_use_any_url=True, folder=memory.handles)
 
     async def go() -> int:
         async with agents as remote:
-            subjects = TargetArguments(remote, memory, whom)
-            call.name_agent(subjects.agent)
-            return await work(remote, subjects, call)
+            targets = TargetArguments(remote, memory, options)
+            call.name_agent(targets.agent)
+            return await work(remote, targets, call)
 
     try:
         return anyio.run(go)
     except KeyboardInterrupt:
         return call.interrupted()
-
-
-def _words(text: tuple[str, ...]) -> str:
-    if text == ("-",):
-        return sys.stdin.read().rstrip("\n")
-    return " ".join(text)

@@ -1,6 +1,5 @@
 """`targets`: list, add, remove and check the remote agents that the settings name."""
 
-import sys
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Literal, TypeVar
@@ -8,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Literal, TypeVar
 import msgspec
 from cyclopts import App, Parameter
 
-from openclaw_a2a.cli.errors import DONE, FAILED
+from openclaw_a2a.cli.errors import DONE, FAILED, confirm, usage_error
 from openclaw_a2a.cli.flags import ConfigFlag, JsonFlag
 from openclaw_a2a.cli.render.terminal import print_data, print_json, print_message, print_table
 from openclaw_a2a.model.errors import InvalidRequest
@@ -55,6 +54,7 @@ class TargetOptions:
 
 
 PLAIN = TargetOptions()
+Alias = Annotated[str, Parameter(help="What it is called here.")]
 
 
 @app.command(name="list")
@@ -65,10 +65,7 @@ def list_(*, config: ConfigFlag = None, as_json: JsonFlag = False) -> int:
     """
     from openclaw_a2a.remote.result.remote_result import RemoteTarget
 
-    async def ask(remote: "RemoteAgents") -> JsonObject:
-        return await remote.execute({"action": "list_targets"})
-
-    envelope = _with_agents(ask, config)
+    envelope = _with_agents(lambda remote: remote.execute({"action": "list_targets"}), config)
     if as_json:
         print_json(envelope)
         return DONE
@@ -82,33 +79,25 @@ def list_(*, config: ConfigFlag = None, as_json: JsonFlag = False) -> int:
 
 @app.command
 def add(
-    alias: str,
-    address: str,
+    alias: Alias,
+    address: Annotated[str, Parameter(help="Its address, without the path of its card.")],
     /,
     *,
     options: TargetOptions = PLAIN,
     config: ConfigFlag = None,
     as_json: JsonFlag = False,
 ) -> int:
-    """Add a target to the settings file; what is written in it stays as it is.
-
-    Parameters
-    ----------
-    alias
-        What it is called here.
-    address
-        Its address, without the path of its card.
-    """
+    """Add a target to the settings file; what is written in it stays as it is."""
     from openclaw_a2a.settings.settings_file import plan_target_addition
 
     section = read_outbound_section(config)
     target = _target(alias, address, options)
     _check(section, target)
-    plan = plan_target_addition(_file(section, config), target)
+    plan = plan_target_addition(config.expanduser().absolute() if config else section.path, target)
     if not plan.is_possible:
         raise _by_hand(plan, "add to it by hand")
     plan.write()
-    code = _tell("added", plan, alias, as_json=as_json)
+    code = _print_change("added", plan, alias, as_json=as_json)
     if section.values.get("enabled") is not True and not as_json:
         print_message(
             "To give it to agents, as the tool remote_agent, set outbound.enabled to true."
@@ -118,20 +107,14 @@ def add(
 
 @app.command
 def remove(
-    alias: str,
+    alias: Alias,
     /,
     *,
     yes: Annotated[bool, Parameter(negative=(), show_default=False, help="Do not ask.")] = False,
     config: ConfigFlag = None,
     as_json: JsonFlag = False,
 ) -> int:
-    """Take a target out of the settings file; everything else in it stays as it is.
-
-    Parameters
-    ----------
-    alias
-        What it is called here.
-    """
+    """Take a target out of the settings file; everything else in it stays as it is."""
     from openclaw_a2a.settings.settings_file import plan_target_removal
 
     section = read_outbound_section(config)
@@ -140,11 +123,12 @@ def remove(
         raise _not_there(section, alias)
     if not plan.is_possible:
         raise _by_hand(plan, "take out of it by hand")
-    if not yes and not _is_sure(alias, plan):
+    question = f"Take {alias} out of {plan.path}? [y/N] "
+    if not yes and not confirm(question, f"nobody can be asked whether {alias} is to go"):
         print_message("Nothing was changed.")
         return DONE
     plan.write()
-    return _tell("removed", plan, alias, as_json=as_json)
+    return _print_change("removed", plan, alias, as_json=as_json)
 
 
 @app.command
@@ -177,7 +161,7 @@ def check(target: str, /, *, config: ConfigFlag = None, as_json: JsonFlag = Fals
 
 
 def _with_agents(
-    ask: "Callable[[RemoteAgents], Awaitable[_Found]]", config: "Path | None"
+    request: "Callable[[RemoteAgents], Awaitable[_Found]]", config: "Path | None"
 ) -> _Found:
     import anyio
 
@@ -187,14 +171,14 @@ def _with_agents(
 
     async def go() -> _Found:
         async with agents as remote:
-            return await ask(remote)
+            return await request(remote)
 
     return anyio.run(go)
 
 
 def _target(alias: str, address: str, options: TargetOptions) -> JsonObject:
     if options.bearer_env and options.api_key_env:
-        raise _misuse("a target shows a bearer token or an API key, not both")
+        raise usage_error("a target shows a bearer token or an API key, not both")
     kind = "bearer" if options.bearer_env else "apiKey"
     variable = options.bearer_env or options.api_key_env
     target: JsonObject = {
@@ -216,23 +200,21 @@ def _check(section: OutboundSettings, target: JsonObject) -> None:
     from openclaw_a2a.remote.targets import normalize_target_url
 
     if section.origin.startswith("environment"):
-        raise _misuse(f"the targets are set by the {section.origin}, and a file would not be heard")
+        raise usage_error(
+            f"the targets are set by the {section.origin}, and a file would not be heard"
+        )
     try:
         if not has_variables(target["baseUrl"]):
             normalize_target_url(target["baseUrl"])
         known = parse_config(section.values).targets and section.values["targets"]
         parse_config({**section.values, "targets": [*known, target]})
     except (TypeError, ValueError) as error:
-        raise _misuse(str(error).removeprefix(ERROR_PREFIX).strip()) from None
-
-
-def _file(section: OutboundSettings, config: "Path | None") -> "Path | None":
-    return config.expanduser().absolute() if config else section.path
+        raise usage_error(str(error).removeprefix(ERROR_PREFIX).strip()) from None
 
 
 def _not_there(section: OutboundSettings, alias: str) -> InvalidRequest:
     if section.origin.startswith("environment"):
-        return _misuse(f"the targets are set by the {section.origin}, not by a file")
+        return usage_error(f"the targets are set by the {section.origin}, not by a file")
     place = f"{section.path} has" if section.path else "there is no settings file with"
     step = "See the targets there are: openclaw-a2a targets list"
     return InvalidRequest(
@@ -247,21 +229,7 @@ def _by_hand(plan: "FileChange", what: str) -> InvalidRequest:
     )
 
 
-def _misuse(message: str) -> InvalidRequest:
-    return InvalidRequest(message, details={"code": "usage"})
-
-
-def _is_sure(alias: str, plan: "FileChange") -> bool:
-    if not sys.stdin.isatty():
-        raise InvalidRequest(
-            f"nobody can be asked whether {alias} is to go",
-            details={"code": "confirmation-needed", "nextStep": "Say it with --yes."},
-        )
-    print_message(f"Take {alias} out of {plan.path}? [y/N] ")
-    return sys.stdin.readline().strip().lower() in {"y", "yes"}
-
-
-def _tell(done: str, plan: "FileChange", alias: str, *, as_json: bool) -> int:
+def _print_change(done: str, plan: "FileChange", alias: str, *, as_json: bool) -> int:
     if as_json:
         print_json({"ok": True, done: alias, "path": str(plan.path)})
         return DONE

@@ -1,6 +1,5 @@
 """`tasks`: list, show, watch, cancel and delete the tasks of a gateway."""
 
-import sys
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Annotated, Literal
@@ -17,8 +16,9 @@ from openclaw_a2a.cli.connection import (
     get_task,
     list_tasks,
 )
-from openclaw_a2a.cli.errors import DONE
+from openclaw_a2a.cli.errors import DONE, confirm, usage_error
 from openclaw_a2a.cli.flags import NO_CONNECTION, Connection, JsonFlag
+from openclaw_a2a.cli.follow import TaskFollower
 from openclaw_a2a.cli.render.stream import format_message, format_parts, state_name
 from openclaw_a2a.cli.render.terminal import (
     is_narrow,
@@ -27,7 +27,6 @@ from openclaw_a2a.cli.render.terminal import (
     print_message,
     print_table,
 )
-from openclaw_a2a.model.errors import InvalidRequest
 from openclaw_a2a.model.ids import JsonObject
 from openclaw_a2a.model.task import Task, TaskState
 
@@ -68,6 +67,7 @@ class TaskFilters:
 
 
 ALL_TASKS = TaskFilters()
+TaskPrefix = Annotated[str, Parameter(help="The task's id, or its beginning.")]
 
 
 @app.command(name="list")
@@ -98,15 +98,9 @@ def list_(
 
 @app.command(name="show")
 def show_task(
-    task: str, /, *, as_json: JsonFlag = False, connection: Connection = NO_CONNECTION
+    task: TaskPrefix, /, *, as_json: JsonFlag = False, connection: Connection = NO_CONNECTION
 ) -> int:
-    """Show a task with what was said and made.
-
-    Parameters
-    ----------
-    task
-        The task's id, or its beginning.
-    """
+    """Show a task with what was said and made."""
     with connect(connection) as client:
         body = get_task(client, find_task(client, task))
     if as_json:
@@ -118,19 +112,12 @@ def show_task(
 
 @app.command
 def watch(
-    task: str, /, *, as_json: JsonFlag = False, connection: Connection = NO_CONNECTION
+    task: TaskPrefix, /, *, as_json: JsonFlag = False, connection: Connection = NO_CONNECTION
 ) -> int:
     """Follow a task until it ends or waits for an answer; a lost connection is taken up again.
 
     With --json, one event per line.
-
-    Parameters
-    ----------
-    task
-        The task's id, or its beginning.
     """
-    from openclaw_a2a.cli.follow import TaskFollower
-
     with connect(connection) as client:
         follow = TaskFollower(client)
         events = follow.watch(find_task(client, task))
@@ -139,15 +126,9 @@ def watch(
 
 @app.command
 def cancel(
-    task: str, /, *, as_json: JsonFlag = False, connection: Connection = NO_CONNECTION
+    task: TaskPrefix, /, *, as_json: JsonFlag = False, connection: Connection = NO_CONNECTION
 ) -> int:
-    """Stop a task; returns when it has really stopped.
-
-    Parameters
-    ----------
-    task
-        The task's id, or its beginning.
-    """
+    """Stop a task; returns when it has really stopped."""
     with connect(connection) as client:
         body = client.call("CancelTask", {"id": find_task(client, task)})
     ended = decode_response(body, Task)
@@ -160,23 +141,18 @@ def cancel(
 
 @app.command
 def delete(
-    task: str,
+    task: TaskPrefix,
     /,
     *,
     yes: Annotated[bool, Parameter(negative=(), show_default=False, help="Do not ask.")] = False,
     as_json: JsonFlag = False,
     connection: Connection = NO_CONNECTION,
 ) -> int:
-    """Delete a task that has ended, with everything said and made.
-
-    Parameters
-    ----------
-    task
-        The task's id, or its beginning.
-    """
+    """Delete a task that has ended, with everything said and made."""
     with connect(connection) as client:
         task_id = find_task(client, task)
-        if not yes and not _is_sure(task_id):
+        unasked = f"deleting task {task_id} cannot be undone and nobody can be asked"
+        if not yes and not confirm(f"Delete task {task_id} for ever? [y/N] ", unasked):
             print_message("Nothing was deleted.")
             return DONE
         client.delete_task(task_id)
@@ -185,16 +161,6 @@ def delete(
     else:
         print_data(f"{task_id}  deleted")
     return DONE
-
-
-def _is_sure(task_id: str) -> bool:
-    if not sys.stdin.isatty():
-        raise InvalidRequest(
-            f"deleting task {task_id} cannot be undone and nobody can be asked",
-            details={"code": "confirmation-needed", "nextStep": "Say it with --yes."},
-        )
-    print_message(f"Delete task {task_id} for ever? [y/N] ")
-    return sys.stdin.readline().strip().lower() in {"y", "yes"}
 
 
 def _nothing(filters: TaskFilters, connection: Connection) -> str:
@@ -208,8 +174,7 @@ def _nothing(filters: TaskFilters, connection: Connection) -> str:
 
 def _list_params(filters: TaskFilters) -> JsonObject:
     if filters.limit < 1:
-        message = f"--limit must be at least 1, not {filters.limit}"
-        raise InvalidRequest(message, details={"code": "usage"})
+        raise usage_error(f"--limit must be at least 1, not {filters.limit}")
     params: JsonObject = {"pageSize": min(filters.limit, PAGE), "historyLength": 1}
     if filters.state:
         name = filters.state.upper().replace("-", "_")

@@ -36,6 +36,8 @@ _STATES = (
 )
 """States of a call, the last one first: the field of its time, and the word for it."""
 
+_TIMES = (*reversed(_STATES), ("deadline", "deadline"))
+
 _SESSION_ROUTE = "session"
 _MAX_NOTE = 60
 
@@ -155,16 +157,6 @@ CALL_COLOURS = {
 }
 CALL_HEADING = ("CALL", "FROM", "AGENT", "SKILL", "STATUS", "STATE", "SINCE", "NOTE")
 _SIGNS = {"completed": "✓", "error": "✗", "timeout": "!", "discarded": "∅", "pending": "…"}
-_TIMES = (
-    ("accepted", "accepted"),
-    ("running", "running"),
-    ("answered", "answered"),
-    ("timed out", "timed_out"),
-    ("delivered", "delivered"),
-    ("seen", "seen"),
-    ("discarded", "discarded"),
-    ("deadline", "deadline"),
-)
 _SHORT_ID = 8
 _BAR = 10
 _AGENT_WIDTH = 28
@@ -219,7 +211,7 @@ def call_head(call: CallView, now: datetime) -> Iterator[Text]:
 
 def call_times(call: CallView) -> Iterator[Text]:
     """When it reached each state: the first as a time of day, the others relative to it."""
-    known = [(getattr(call.times, name), word) for word, name in _TIMES]
+    known = [(getattr(call.times, name), word) for name, word in _TIMES]
     moments = sorted(((at, word) for at, word in known if at is not None), key=itemgetter(0))
     for number, (moment, word) in enumerate(moments):
         if not number:

@@ -1,7 +1,7 @@
 """Objectives: what the admin endpoint sends, and how a terminal shows it."""
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Sequence, Set
 from datetime import datetime
 
 import msgspec
@@ -31,7 +31,6 @@ OVER = frozenset({COMPLETED, "failed", "canceled"})
 
 ACTIVE = frozenset({"submitted", "working"})
 _DONE = frozenset({COMPLETED, "skipped"})
-_SKIPPED = "skipped"
 _ASKS = "input-required"
 _WANTS = {_ASKS: "an answer", "auth-required": "a sign-in"}
 _REASON = "opt/v1/blockedReason"
@@ -83,12 +82,12 @@ class StepRow(JsonStruct, frozen=True):
 
     @property
     def is_live(self) -> bool:
-        """True when somebody works on it, or it waits for somebody."""
+        """True when it is in progress, or waits for a person."""
         return self.status in ACTIVE or self.status in _WANTS
 
 
 class PlanRow(JsonStruct, frozen=True):
-    """A plan with its steps; `execution` tells whether it is carried out, or paused."""
+    """A plan with its steps; `execution` is its run state, such as paused."""
 
     id: str
     name: str = ""
@@ -105,7 +104,7 @@ class PlanRow(JsonStruct, frozen=True):
 
 
 class ObjectiveRow(JsonStruct, frozen=True):
-    """An objective, and to whom it belongs; `execution` as for plans."""
+    """An objective and its owner; `execution` as for plans."""
 
     id: str
     name: str = ""
@@ -126,7 +125,7 @@ class ObjectiveRow(JsonStruct, frozen=True):
 
     @property
     def is_paused(self) -> bool:
-        """True when no step begins until somebody resumes it."""
+        """True when no step starts until it is resumed."""
         return self.execution == _PAUSED and not self.is_over
 
     @property
@@ -136,7 +135,7 @@ class ObjectiveRow(JsonStruct, frozen=True):
 
     @property
     def reason(self) -> str:
-        """Why it is blocked, if somebody wrote that down."""
+        """Why it is blocked, if that was recorded."""
         return one_line(str(self.metadata.get(_REASON, ""))) if self.status == BLOCKED else ""
 
     def steps(self) -> Iterator[tuple[PlanRow, StepRow]]:
@@ -146,7 +145,7 @@ class ObjectiveRow(JsonStruct, frozen=True):
                 yield plan, task
 
     def agent_of(self, plan: PlanRow, task: StepRow) -> str:
-        """Who does a step, as far as somebody is named."""
+        """The agent of a step, if one is named."""
         for metadata in (task.metadata, plan.metadata, self.metadata):
             named = metadata.get("agent")
             if isinstance(named, str) and named.strip():
@@ -170,12 +169,7 @@ def plan_note(objective: ObjectiveRow, plan: PlanRow) -> str:
     """What a plan waits for."""
     if plan.execution == _PAUSED:
         return "paused"
-    states = {one.id: one for one in objective.plans}
-    missing = [
-        shorten(states[one].name) if one in states else one
-        for one in plan.dependencies
-        if one not in states or states[one].status not in _DONE
-    ]
+    missing = _missing(plan.dependencies, objective.plans, _DONE)
     is_open = plan.status in {PENDING, BLOCKED}
     return f"after {', '.join(missing)}" if missing and is_open else ""
 
@@ -183,7 +177,7 @@ def plan_note(objective: ObjectiveRow, plan: PlanRow) -> str:
 def task_note(
     objective: ObjectiveRow, plan: PlanRow, task: StepRow, now: datetime
 ) -> Iterator[str]:
-    """Who does a step, since when, and what it waits for."""
+    """The agent of a step, since when it works, and what it waits for."""
     agent = objective.agent_of(plan, task)
     if agent:
         yield agent
@@ -225,14 +219,14 @@ def describe_waiting(objective: ObjectiveRow, now: datetime) -> str:
 
 
 def describe_working(objective: ObjectiveRow, now: datetime) -> str:
-    """What is being worked on, by whom, and for how long."""
+    """The steps in progress, with agent and duration."""
     agents = {task.id: objective.agent_of(plan, task) for plan, task in objective.steps()}
-    told: list[str] = []
+    lines: list[str] = []
     for step in objective.progress.current:
         agent = agents.get(step.task_id)
         who = f" ({agent})" if agent else ""
-        told.append(f"{shorten(step.name)}{who}, for {format_age(step.since, now)}")
-    return "; ".join(told)
+        lines.append(f"{shorten(step.name)}{who}, for {format_age(step.since, now)}")
+    return "; ".join(lines)
 
 
 def _since(objective: ObjectiveRow, task: StepRow) -> datetime | None:
@@ -261,14 +255,21 @@ def _in(moment: datetime | None, now: datetime) -> str:
 
 
 def _before(plan: PlanRow, task: StepRow) -> Iterator[str]:
-    states = {one.id: one for one in plan.tasks}
-    missing = [
-        shorten(states[one].name) if one in states else one
-        for one in task.dependencies
-        if one not in states or states[one].status != COMPLETED
-    ]
-    if missing and plan.status != _SKIPPED:
+    missing = _missing(task.dependencies, plan.tasks, {COMPLETED})
+    if missing and plan.status != "skipped":
         yield f"after {', '.join(missing)}"
+
+
+def _missing(
+    dependencies: Sequence[str], items: Sequence[PlanRow | StepRow], done: Set[str]
+) -> list[str]:
+    """The names of the dependencies that are not done."""
+    known = {one.id: one for one in items}
+    return [
+        shorten(known[one].name) if one in known else one
+        for one in dependencies
+        if one not in known or known[one].status not in done
+    ]
 
 
 OBJECTIVE_COLOURS = {

@@ -31,7 +31,10 @@ _CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
 def print_message(text: str, style: str = "") -> None:
     """Print a message for people, on standard error."""
-    _print_text(text, style, sys.stderr)
+    if sys.stderr.isatty():
+        console_for(sys.stderr).print(styled_text(text, style), soft_wrap=True)
+    else:
+        print(strip_control_characters(text), file=sys.stderr, flush=True)
 
 
 def print_data(text: str = "", *, end: str = "\n") -> None:
@@ -218,10 +221,3 @@ class LiveRegion:
         if self._live is not None:
             self._live.stop()
         self._live = None
-
-
-def _print_text(text: str, style: str, stream: TextIO) -> None:
-    if not stream.isatty():
-        print(strip_control_characters(text), file=stream, flush=True)
-        return
-    console_for(stream).print(styled_text(text, style), soft_wrap=True)
