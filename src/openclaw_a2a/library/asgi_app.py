@@ -5,7 +5,6 @@ import inspect
 import ipaddress
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from pathlib import Path
-from types import TracebackType
 from typing import Self, cast
 from urllib.parse import urlsplit
 
@@ -345,12 +344,7 @@ class AdapterApp:
         await self.start()
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         """Stop."""
         await self.stop()
 

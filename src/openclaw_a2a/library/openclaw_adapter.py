@@ -34,7 +34,7 @@ from openclaw_a2a.engine.id_generator import new_id
 from openclaw_a2a.engine.transcript.single_artifact import SingleArtifactTranscript
 from openclaw_a2a.engine.transcript.transcript import Transcript
 from openclaw_a2a.library.inputs import as_store, read_request
-from openclaw_a2a.library.openclaw_tasks import TaskRetention, TaskService
+from openclaw_a2a.library.openclaw_tasks import TaskService
 from openclaw_a2a.model.agent_event import AgentEvent, Note, Reply, Report
 from openclaw_a2a.model.errors import AgentError
 from openclaw_a2a.model.ids import LOCAL_PEER, Json, JsonObject, MessageId, RunId
@@ -44,8 +44,10 @@ from openclaw_a2a.model.turn import Turn
 from openclaw_a2a.model.validation import suggest_name
 from openclaw_a2a.ports import Store
 from openclaw_a2a.protocol.requests import NewPushConfig
+from openclaw_a2a.settings import RetentionSettings
 from openclaw_a2a.store import MemoryStore
 
+_FOREVER_S = 100 * 365 * 86400.0
 _NAMED_ARGUMENTS = ("session_id", "agent_id")
 
 
@@ -164,7 +166,11 @@ class OpenClawAgentAdapter(AgentAdapter):
         self._tasks: TaskService | None = None
         if self.async_mode:
             agent = _TaskAgent(self._runner, self._turn_request)
-            retention = TaskRetention(checked.task_ttl_seconds, checked.cleanup_interval_seconds)
+            ttl_s = checked.task_ttl_seconds
+            retention = RetentionSettings(
+                ended_seconds=_FOREVER_S if ttl_s is None else ttl_s,
+                sweep_seconds=checked.cleanup_interval_seconds,
+            )
             self._tasks = TaskService(agent, store, retention, transcript_type=OpenClawTranscript)
 
     # ---------------------------------------------------------------- the adapter interface

@@ -1,7 +1,6 @@
 """The tasks of `OpenClawAgentAdapter`: an embedded gateway without HTTP, for one caller."""
 
 import asyncio
-from collections.abc import Callable
 from urllib.parse import urlsplit
 
 import msgspec
@@ -49,7 +48,6 @@ _LIMITS = Limits(
     run_seconds=30 * 86400.0,  # the command has a timeout of its own, which does not count queueing
     cancel_seconds=30.0,
 )
-_FOREVER_S = 100 * 365 * 86400.0
 _PARALLEL_WEBHOOKS = 8
 _WEBHOOK_OPTIONS = WebhookOptions(
     timeout_s=30.0,
@@ -59,13 +57,6 @@ _WEBHOOK_OPTIONS = WebhookOptions(
 _decode_config = msgspec.json.Decoder(NewPushConfig).decode
 
 
-class TaskRetention(msgspec.Struct, frozen=True):
-    """How long ended tasks are kept (None: for ever), and how often they are purged."""
-
-    ttl_s: float | None = 3600.0
-    interval_s: float = 300.0
-
-
 class TaskService:
     """Starts, reads, cancels and deletes tasks. It opens with the first call."""
 
@@ -73,17 +64,16 @@ class TaskService:
         self,
         agent: Agent,
         store: Store,
-        retention: TaskRetention,
+        retention: RetentionSettings,
         *,
         transcript_type: type[Transcript],
     ) -> None:
-        ttl_s = _FOREVER_S if retention.ttl_s is None else retention.ttl_s
         self._served = ServedAgent(
             agent=agent,
             card=build_agent_card(agent),
             store=store,
             limits=_LIMITS,
-            retention=RetentionSettings(ended_seconds=ttl_s, sweep_seconds=retention.interval_s),
+            retention=retention,
             transcript_type=transcript_type,
             channels={END_NOTICE: self._end_notices},
         )
@@ -101,8 +91,12 @@ class TaskService:
         """Start to answer the message; the task as it is now."""
         engine = await self._open()
         message = msgspec.structs.replace(request.message, task_id=None)
+        webhook = request.push
         command = SubmitRequest(
-            _SCOPE, message, is_blocking=False, make_delivery=_delivery_factory(request.push)
+            _SCOPE,
+            message,
+            is_blocking=False,
+            make_delivery=webhook and (lambda task_id, _cursor: _delivery(webhook, task_id)),
         )
         created = await wait_created(engine, await submit(engine, command, self._rules))
         if isinstance(created, DirectAnswer):
@@ -248,10 +242,6 @@ def _delivery(webhook: NewPushConfig, task_id: TaskId) -> Delivery:
         created_at=now,
         updated_at=now,
     )
-
-
-def _delivery_factory(webhook: NewPushConfig | None) -> Callable[[TaskId, int], Delivery] | None:
-    return None if webhook is None else lambda task_id, _cursor: _delivery(webhook, task_id)
 
 
 def _body(webhook: NewPushConfig, task: Task) -> bytes:

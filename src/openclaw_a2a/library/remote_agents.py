@@ -6,7 +6,6 @@ import mimetypes
 from collections.abc import AsyncGenerator, Callable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
-from types import TracebackType
 from typing import Self, TypedDict, Unpack
 from urllib.parse import urlsplit
 from uuid import uuid4
@@ -27,9 +26,8 @@ from openclaw_a2a.remote.result.remote_result import (
     is_streaming_refused,
 )
 from openclaw_a2a.remote.result.result_builder import OnStreamUpdate, StreamUpdate, failure_envelope
-from openclaw_a2a.remote.target_check import TargetCheck, check_target, with_access
 from openclaw_a2a.remote.targets import TargetDirectory
-from openclaw_a2a.remote.tool import RemoteAgentTool
+from openclaw_a2a.remote.tool import RemoteAgentTool, TargetCheck, check_target, with_access
 from openclaw_a2a.remote.transport.http_transport import TargetConnections
 from openclaw_a2a.settings import Settings
 from openclaw_a2a.settings.load import read_outbound_section
@@ -190,12 +188,7 @@ class RemoteAgents:
         self._connections = connections
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self._supervisor.stop()
         if self._tool is not None:
             await self._tool.close()

@@ -193,7 +193,9 @@ def serve(
     label = name or getattr(answer, "__name__", type(answer).__name__)
     try:
         loaded = _load_settings(label, {**_overrides(label, port), **(settings or {})})
-        agent = _as_gateway_agent(answer)
+        # Unlike `as_agent`: a function is shown as the other agents of a gateway are.
+        is_agent = hasattr(answer, "recovery")
+        agent = cast("Agent", answer) if is_agent else CallableAgent(cast("Any", answer))
 
         def gateway(final: Settings) -> Gateway:
             return build_app(final, agents={final.default_account.default_agent_id: agent})
@@ -202,13 +204,6 @@ def serve(
     except GatewayError as error:
         print(f"error {error.code}: {error.message}", file=sys.stderr)
         raise SystemExit(2) from None
-
-
-def _as_gateway_agent(answer: Callable[..., Any] | Agent | AgentAdapter) -> Agent:
-    """Unlike `as_agent`: a function is shown as the other agents of a gateway are."""
-    if hasattr(answer, "recovery"):
-        return cast("Agent", answer)
-    return CallableAgent(cast("Callable[..., Any]", answer))
 
 
 def _overrides(name: str, port: int | None) -> dict[str, Json]:

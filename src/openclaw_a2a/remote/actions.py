@@ -23,7 +23,12 @@ from openclaw_a2a.remote.request_builder import (
     merge_service_parameters,
 )
 from openclaw_a2a.remote.result.remote_result import TERMINAL_STATES
-from openclaw_a2a.remote.result.result_builder import OnStreamUpdate, ResultBuilder, StreamUpdate
+from openclaw_a2a.remote.result.result_builder import (
+    OnStreamUpdate,
+    ResultBuilder,
+    StreamUpdate,
+    success_envelope,
+)
 from openclaw_a2a.remote.transport.client import RemoteClient
 from openclaw_a2a.remote.transport.client_pool import ClientPool
 from openclaw_a2a.remote.transport.peer_errors import (
@@ -53,13 +58,6 @@ class ActionContext(msgspec.Struct, frozen=True):
     environment: Mapping[str, str]
 
 
-class ActionResult(msgspec.Struct, frozen=True):
-    """What a successful request gives: the summary, and the peer's own objects."""
-
-    summary: JsonObject
-    raw: JsonObject
-
-
 class ActionCall:
     """One validated request from its target to its result."""
 
@@ -76,12 +74,12 @@ class ActionCall:
         self._result = ResultBuilder(self._resolved, context.pool, context.handles)
         self._headers: dict[str, str] = {}
 
-    async def run(self) -> ActionResult:
-        """Carry the request out within its deadline.
+    async def run(self) -> JsonObject:
+        """Carry the request out within its deadline; the envelope of its result.
 
         Raises: RemoteFailure, with how far the work got and without our secrets.
         """
-        actions: dict[str, Callable[[], Awaitable[ActionResult]]] = {
+        actions: dict[str, Callable[[], Awaitable[JsonObject]]] = {
             "send": self._send,
             "watch": self._watch,
             "status": self._status,
@@ -94,7 +92,8 @@ class ActionCall:
             self._prepare_headers()
             guard = self._pool.breaker.guard(target.base_url, self._result.secrets)
             async with asyncio.timeout(min(timeout_ms, MAX_TIMEOUT_MS) / 1000), guard:
-                return await actions[action]()
+                raw = await actions[action]()
+                return success_envelope(action, self._result.summary(), raw)
         except RemoteFailure as failure:
             if is_network_failure(failure):
                 # The peer may have moved: the next call reads its card again.
@@ -119,18 +118,18 @@ class ActionCall:
         self._headers = build_headers(parameters, auth, self._environment)
 
     # ---------------------------------------------------------------- the four actions
+    # Each returns the `raw` of the envelope: the answer, or the events of a stream.
 
-    async def _send(self) -> ActionResult:
+    async def _send(self) -> JsonObject:
         needs_task = self._request.get("task_requirement") == "required"
         if self._request.get("follow_updates") is not True:
-            answer = await self._send_blocking(needs_task=needs_task)
-            return ActionResult(self._result.summary(), answer)
+            return await self._send_blocking(needs_task=needs_task)
         if needs_task:
             return await self._send_and_subscribe()
         await self._clients()  # reads the card, which says whether the peer streams
         if self._result.streaming_supported is False:
             await self._emit(await self._send_blocking(needs_task=False))
-            return self._stream_result()
+            return self._raw_events()
         message = self._build_message()
         return await self._follow(lambda client: client.stream(*self._extend(client, message)))
 
@@ -152,11 +151,11 @@ class ActionCall:
             )
         return answer
 
-    async def _send_and_subscribe(self) -> ActionResult:
+    async def _send_and_subscribe(self) -> JsonObject:
         task = await self._send_blocking(needs_task=True)
         await self._emit(task)
         if self._result.received.is_terminal:
-            return self._stream_result()
+            return self._raw_events()
         task_id: str = task["id"]
         self._result.created_task = task_id
         if self._result.streaming_supported is False:
@@ -172,7 +171,7 @@ class ActionCall:
                 raise
             return ended
 
-    async def _read_ended_task(self, task_id: str) -> ActionResult | None:
+    async def _read_ended_task(self, task_id: str) -> JsonObject | None:
         """The result of a task that ended before it could be subscribed to."""
         if len(self._result.received.events) > 1:
             return None
@@ -185,9 +184,9 @@ class ActionCall:
         if task["status"]["state"] not in TERMINAL_STATES:
             return None
         await self._emit(self._result.add(task))
-        return self._stream_result()
+        return self._raw_events()
 
-    async def _watch(self) -> ActionResult:
+    async def _watch(self) -> JsonObject:
         task_id = self._require_task_id()
         if self._result.streaming_supported is not False:
             await self._clients()
@@ -200,23 +199,21 @@ class ActionCall:
                 raise self._result.watch_unsupported(task_id) from failure
             raise
 
-    async def _status(self) -> ActionResult:
+    async def _status(self) -> JsonObject:
         task_id, length = self._require_task_id(), self._request.get("history_length")
-        task = self._result.add(
+        return self._result.add(
             await self._request_with_retry(
                 is_network_failure, lambda client: client.get(task_id, length, self._headers)
             )
         )
-        return ActionResult(self._result.summary(), task)
 
-    async def _cancel(self) -> ActionResult:
+    async def _cancel(self) -> JsonObject:
         task_id = self._require_task_id()
-        task = self._result.add(
+        return self._result.add(
             await self._request_with_retry(
                 is_unreachable, lambda client: client.cancel(task_id, self._headers)
             )
         )
-        return ActionResult(self._result.summary(), task)
 
     # ---------------------------------------------------------------- requests and streams
 
@@ -247,7 +244,7 @@ class ActionCall:
 
     async def _follow(
         self, start: Callable[[RemoteClient], AsyncGenerator[JsonObject]], *, min_events: int = 1
-    ) -> ActionResult:
+    ) -> JsonObject:
         async with aclosing(self._events(start)) as events:
             async for event in events:
                 await self._emit(self._result.add(event))
@@ -262,7 +259,7 @@ class ActionCall:
                     "hint": "the work may go on; ask with action=status when the task is known",
                 },
             )
-        return self._stream_result()
+        return self._raw_events()
 
     async def _events(
         self, start: Callable[[RemoteClient], AsyncGenerator[JsonObject]]
@@ -286,9 +283,9 @@ class ActionCall:
         if self._on_update is not None:
             await self._on_update(StreamUpdate(self._request["action"], event, self._result))
 
-    def _stream_result(self) -> ActionResult:
+    def _raw_events(self) -> JsonObject:
         events = self._result.received.events
-        return ActionResult(self._result.summary(), {"events": events, "finalEvent": events[-1]})
+        return {"events": events, "finalEvent": events[-1]}
 
     async def _clients(self) -> tuple[RemoteClient, ...]:
         """The clients to try, in order."""

@@ -11,7 +11,7 @@ every task whose events anybody has seen.
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from datetime import timedelta
 from enum import Enum, auto
 from typing import Protocol
@@ -165,13 +165,7 @@ class RemoteRun:
                 self._start()  # sends the same message again, and so learns its task
         await self._wait_task_known()
         if not self._is_settled and self._continuation is not None:
-            context = self._context
-            state = await cancel_remote_task(
-                context.remote,
-                self._continuation,
-                within_s=context.timeouts.stop_s,
-                sleep=context.clock.sleep,
-            )
+            state = await _cancel_remote_task(self._context, self._continuation)
             self.is_stopped = state == _CANCELED
 
     async def close(self) -> None:
@@ -382,23 +376,17 @@ class RemoteRun:
         return AgentFailed(text) if is_peer_answer(result) else AgentUnavailable(text)
 
 
-async def cancel_remote_task(
-    remote: ToolExecutor,
-    continuation: JsonObject,
-    *,
-    within_s: float,
-    sleep: Callable[[float], Awaitable[None]],
-) -> str | None:
+async def _cancel_remote_task(context: RunContext, continuation: JsonObject) -> str | None:
     """Cancel a task and wait for its end; its terminal state, None when the peer refuses.
 
     Raises: AgentUnavailable (the peer cannot be reached).
     """
-    deadline = anyio.current_time() + within_s
+    deadline = anyio.current_time() + context.timeouts.stop_s
     action = "cancel"
     while True:
         left_s = max(1.0, min(_CANCEL_REQUEST_S, deadline - anyio.current_time()))
         request: JsonObject = {"action": action, "continuation": continuation}
-        envelope = await remote.execute({**request, "timeout_ms": round(left_s * 1000)})
+        envelope = await context.remote.execute({**request, "timeout_ms": round(left_s * 1000)})
         result = RemoteResult.from_envelope(envelope)
         if result.task is not None and result.task.is_over:
             return result.task.state
@@ -419,7 +407,7 @@ async def cancel_remote_task(
             continue
         if result.ok:
             action = "status"  # canceled, but the task has not ended yet
-        await sleep(_CANCEL_POLL_S)
+        await context.clock.sleep(_CANCEL_POLL_S)
 
 
 def is_peer_answer(result: RemoteResult) -> bool:
@@ -535,12 +523,7 @@ class RemoteTargetAgent:
         if continuation is None:
             return
         try:
-            state = await cancel_remote_task(
-                context.remote,
-                continuation,
-                within_s=context.timeouts.stop_s,
-                sleep=context.clock.sleep,
-            )
+            state = await _cancel_remote_task(context, continuation)
         except AgentError as error:
             raise TaskNotCancelable(error.message) from error
         if state is None:

@@ -13,7 +13,6 @@ from collections import OrderedDict
 from collections.abc import Awaitable, Callable
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import Protocol
 
 import msgspec
 
@@ -26,7 +25,6 @@ from openclaw_a2a.remote.errors import ErrorCode, RemoteFailure
 from openclaw_a2a.remote.targets import Target, TargetIdentity
 
 HANDLE_PREFIX = "rah_"
-_RETRY_HINT = "start again with action=send, or use a stored continuation"
 
 
 class LastKnownState(msgspec.Struct, frozen=True):
@@ -53,50 +51,27 @@ class TaskHandle(msgspec.Struct, frozen=True):
 RestoreTarget = Callable[[Target], Target | None]
 
 
-class HandleStore(Protocol):
-    """Keeps handles for the next process."""
+class HandleStore:
+    """Keeps handles for the next process. This one stores nothing: handles end with the process."""
 
-    @property
-    def is_durable(self) -> bool:
-        """True when stored handles survive a restart."""
-        ...
+    is_durable = False
+    """True when stored handles survive a restart."""
 
     def save(self, handle: TaskHandle) -> None:
         """Store the handle, at once or with the next flush."""
-        ...
 
     def delete(self, name: str) -> None:
         """Delete the handle."""
-        ...
 
     async def flush(self) -> None:
         """Wait until everything is stored, as far as that is possible."""
-        ...
 
     async def load(self, restore: RestoreTarget) -> list[TaskHandle]:
         """The stored handles, least recently used first.
 
         `restore` gives the target as configured now; None when it may not be used any more.
         """
-        ...
-
-
-class NullHandleStore:
-    """Stores nothing: handles end with the process."""
-
-    is_durable = False
-
-    def save(self, handle: TaskHandle) -> None:
-        """Does nothing."""
-
-    def delete(self, name: str) -> None:
-        """Does nothing."""
-
-    async def flush(self) -> None:
-        """Does nothing."""
-
-    async def load(self, restore: RestoreTarget) -> list[TaskHandle]:
-        """Nothing was stored."""
+        del restore
         return []
 
 
@@ -114,7 +89,7 @@ class TaskHandles:
         self._limits = limits
         self._now = now
         self._new_id = new_id
-        self._store = store or NullHandleStore()
+        self._store = store or HandleStore()
         self._live: OrderedDict[str, TaskHandle] = OrderedDict()
 
     def load(self, handles: list[TaskHandle]) -> None:
@@ -197,31 +172,23 @@ class TaskHandles:
         self._store.delete(name)
 
     def _unknown(self, name: str) -> RemoteFailure:
-        details: JsonObject = {
-            "taskHandle": name,
-            "retryHint": _RETRY_HINT,
-            "restartInvalidatesHandles": not self._store.is_durable,
-            "suggested_action": "send",
-        }
+        details: JsonObject = {**self._failure_details(name), "suggested_action": "send"}
         return RemoteFailure(
             ErrorCode.UNKNOWN_HANDLE, f"the task handle {name} is not known", details
         )
 
     def _expired(self, handle: TaskHandle) -> RemoteFailure:
-        identity = handle.target.identity
         continuation: JsonObject = {
             "target": continuation_target(handle.target),
             "task": {"task_id": handle.task_id},
         }
         details: JsonObject = {
-            "taskHandle": handle.name,
-            "retryHint": _RETRY_HINT,
-            "restartInvalidatesHandles": not self._store.is_durable,
+            **self._failure_details(handle.name),
             "expiresAt": round(handle.expires_at.timestamp() * 1000),
             "task_id": handle.task_id,
             "continuation": continuation,
             "suggested_actions": ["status", "send"],
-            "hint": f"ask {identity.base_url} with the continuation instead of the handle",
+            "hint": f"ask {handle.target.base_url} with the continuation instead of the handle",
         }
         if handle.context_id:
             details["context_id"] = handle.context_id
@@ -229,6 +196,13 @@ class TaskHandles:
         return RemoteFailure(
             ErrorCode.EXPIRED_HANDLE, f"the task handle {handle.name} has expired", details
         )
+
+    def _failure_details(self, name: str) -> JsonObject:
+        return {
+            "taskHandle": name,
+            "retryHint": "start again with action=send, or use a stored continuation",
+            "restartInvalidatesHandles": not self._store.is_durable,
+        }
 
 
 def continuation_target(target: Target) -> JsonObject:
@@ -267,6 +241,7 @@ class _StoredHandle(msgspec.Struct, frozen=True, omit_defaults=True, rename="cam
     last_known: LastKnownState = msgspec.field(name="heard", default=LastKnownState())
 
 
+_STORED_AS_IS = tuple(name for name in TaskHandle.__struct_fields__ if name != "target")
 _decoder = msgspec.json.Decoder(_StoredHandle)
 
 
@@ -274,17 +249,11 @@ def encode_handle(handle: TaskHandle) -> bytes:
     """The handle for a file or a record."""
     identity = handle.target.identity
     stored = _StoredHandle(
-        name=handle.name,
         base_url=identity.base_url,
         card_path=identity.card_path,
         preferred_transports=identity.preferred_transports,
-        task_id=handle.task_id,
-        created_at=handle.created_at,
-        updated_at=handle.updated_at,
-        expires_at=handle.expires_at,
         alias=handle.target.alias,
-        context_id=handle.context_id,
-        last_known=handle.last_known,
+        **{name: getattr(handle, name) for name in _STORED_AS_IS},
     )
     return msgspec.json.encode(stored)
 
@@ -296,32 +265,19 @@ def decode_handle(body: bytes, restore: RestoreTarget) -> TaskHandle | None:
     target = restore(Target(identity, stored.alias))
     if target is None:
         return None
-    return TaskHandle(
-        name=stored.name,
-        target=target,
-        task_id=stored.task_id,
-        context_id=stored.context_id,
-        created_at=stored.created_at,
-        updated_at=stored.updated_at,
-        expires_at=stored.expires_at,
-        last_known=stored.last_known,
-    )
+    return TaskHandle(target=target, **{name: getattr(stored, name) for name in _STORED_AS_IS})
 
 
-class RecordHandleStore:
+class RecordHandleStore(HandleStore):
     """Handles as records of a store. Writes are made in the order of the calls."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
+        self.is_durable = store.is_durable
         self._written: dict[str, TaskHandle] = {}
         self._held_back: dict[str, TaskHandle] = {}
         self._writes: set[asyncio.Task[None]] = set()
         self._supervisor = Supervisor("remote-handles")
-
-    @property
-    def is_durable(self) -> bool:
-        """True when the store survives this process."""
-        return self._store.is_durable
 
     def save(self, handle: TaskHandle) -> None:
         """Write the handle, at once or (when only its text changed) with the next flush."""
@@ -395,7 +351,7 @@ def _only_text_changed(written: TaskHandle, handle: TaskHandle) -> bool:
     return same and handle.updated_at - written.updated_at < TEXT_INTERVAL
 
 
-class FolderHandleStore:
+class FolderHandleStore(HandleStore):
     """One file for each handle, so that two processes never overwrite each other's.
 
     A handle that cannot be written is not stored, and `is_durable` is false from then on.

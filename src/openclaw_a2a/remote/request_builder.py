@@ -71,11 +71,11 @@ class TargetResolver:
 
     def _resolve_handle(self, request: JsonObject) -> ResolvedTarget:
         handle = self._handles.find(request["task_handle"])
-        self._check_task(handle, request.get("task_id"))
+        _check_same(handle, "task", handle.task_id, request.get("task_id"))
         if "target_alias" in request or "target_url" in request:
-            self._check_target(handle, self._named_target(request))
+            _check_same_target(handle, self._named_target(request))
         context_id = request.get("context_id")
-        self._check_context(handle, context_id)
+        _check_same(handle, "context", handle.context_id, context_id)
         return ResolvedTarget(
             handle.target, handle.task_id, context_id or handle.context_id, handle
         )
@@ -91,9 +91,9 @@ class TargetResolver:
         handle = self._handles.find_or_none(name) if name else None
         if handle is None:
             return ResolvedTarget(target, task.get("task_id"), context_id)
-        self._check_task(handle, task["task_id"])
-        self._check_target(handle, target)
-        self._check_context(handle, context_id)
+        _check_same(handle, "task", handle.task_id, task["task_id"])
+        _check_same_target(handle, target)
+        _check_same(handle, "context", handle.context_id, context_id)
         return ResolvedTarget(
             handle.target, handle.task_id, context_id or handle.context_id, handle
         )
@@ -101,7 +101,8 @@ class TargetResolver:
     def _continuation_target(self, named: JsonObject) -> Target:
         url: str = named["target_url"]
         transports = tuple(Transport(one) for one in named["preferred_transports"])
-        self._check_transports(transports)
+        if self._config.policy.enforce_supported_transports:
+            check_supported(transports)
         try:
             normalized = self._targets.normalize(url)
         except ValueError:
@@ -129,47 +130,32 @@ class TargetResolver:
         is_trusted = policy.continuation_targets is ContinuationTargets.TRUSTED
         return is_trusted or policy.allow_target_url_override
 
-    def _check_transports(self, transports: tuple[Transport, ...]) -> None:
-        if self._config.policy.enforce_supported_transports:
-            check_supported(transports)
 
-    # ---------------------------------------------------------------- handle and request must agree
+def _check_same(handle: TaskHandle, kind: str, ours: str | None, theirs: str | None) -> None:
+    """The id that the request names must be the one that the handle stands for."""
+    if ours and theirs and ours != theirs:
+        raise RemoteFailure(
+            ErrorCode.VALIDATION,
+            f"the task handle is for {kind} {ours}, the request for {theirs}",
+            {
+                "task_handle": handle.name,
+                f"handle_{kind}_id": ours,
+                f"explicit_{kind}_id": theirs,
+            },
+        )
 
-    def _check_task(self, handle: TaskHandle, task_id: str | None) -> None:
-        if task_id is not None and task_id != handle.task_id:
-            raise RemoteFailure(
-                ErrorCode.VALIDATION,
-                f"the task handle is for task {handle.task_id}, the request for {task_id}",
-                {
-                    "task_handle": handle.name,
-                    "handle_task_id": handle.task_id,
-                    "explicit_task_id": task_id,
-                },
-            )
 
-    def _check_target(self, handle: TaskHandle, target: Target) -> None:
-        if target.identity != handle.target.identity:
-            raise RemoteFailure(
-                ErrorCode.VALIDATION,
-                "the task handle belongs to another target than the request names",
-                {
-                    "task_handle": handle.name,
-                    "handle_target": handle.target.as_object(),
-                    "explicit_target": target.as_object(),
-                },
-            )
-
-    def _check_context(self, handle: TaskHandle, context_id: str | None) -> None:
-        if context_id and handle.context_id and context_id != handle.context_id:
-            raise RemoteFailure(
-                ErrorCode.VALIDATION,
-                f"the task handle is for context {handle.context_id}, the request for {context_id}",
-                {
-                    "task_handle": handle.name,
-                    "handle_context_id": handle.context_id,
-                    "explicit_context_id": context_id,
-                },
-            )
+def _check_same_target(handle: TaskHandle, target: Target) -> None:
+    if target.identity != handle.target.identity:
+        raise RemoteFailure(
+            ErrorCode.VALIDATION,
+            "the task handle belongs to another target than the request names",
+            {
+                "task_handle": handle.name,
+                "handle_target": handle.target.as_object(),
+                "explicit_target": target.as_object(),
+            },
+        )
 
 
 # -------------------------------------------------------------------- message and headers
@@ -190,17 +176,10 @@ _RESERVED_HEADERS = frozenset(
     {"host", "content-length", "transfer-encoding", "connection", "accept-encoding", "upgrade"}
 )
 
-_VARIABLE_HINT = (
-    "a call cannot use values of the environment; only the configuration can, in "
-    "outbound.defaults.serviceParameters"
-)
-
 
 def accepted_modes(request: JsonObject, policy: Policy) -> list[str]:
     """The output modes this send accepts; empty means no preference."""
-    if "accepted_output_modes" in request:
-        return list(request["accepted_output_modes"])
-    return list(policy.accepted_output_modes)
+    return list(request.get("accepted_output_modes", policy.accepted_output_modes))
 
 
 def build_message_request(
@@ -257,7 +236,11 @@ def merge_service_parameters(configured: Mapping[str, str], request: JsonObject)
     own: dict[str, str] = request.get("service_parameters", {})
     for name, value in own.items():
         if has_variables(value):
-            raise invalid_header(name, _VARIABLE_HINT)
+            hint = (
+                "a call cannot use values of the environment; only the configuration can, in "
+                "outbound.defaults.serviceParameters"
+            )
+            raise invalid_header(name, hint)
     return {**configured, **own}
 
 
@@ -269,26 +252,22 @@ def build_headers(
     Names are in lower case, so that none is sent twice in two spellings. Credentials win over a
     parameter of the same name.
     """
-    sent: dict[str, str] = {}
-    for name, value in parameters.items():
-        sent[name.strip().lower()] = substitute(value, environment)
+    sent = {
+        name.strip().lower(): substitute(value, environment) for name, value in parameters.items()
+    }
     if auth is not None and auth.kind == "bearer":
         sent["authorization"] = f"Bearer {substitute(auth.token, environment)}"
     elif auth is not None:
         sent["x-api-key"] = substitute(auth.token, environment)
     for name, value in sent.items():
-        _check_header(name, value)
+        is_name = _HEADER_NAME.fullmatch(name) is not None and name not in _RESERVED_HEADERS
+        if not is_name or _HEADER_VALUE.fullmatch(value) is None:
+            hint = (
+                "a service parameter is one line of plain characters, and no header that HTTP "
+                "itself uses"
+            )
+            raise invalid_header(name, hint)
     return sent
-
-
-def _check_header(name: str, value: str) -> None:
-    is_name = _HEADER_NAME.fullmatch(name) is not None and name not in _RESERVED_HEADERS
-    if is_name and _HEADER_VALUE.fullmatch(value) is not None:
-        return
-    raise invalid_header(
-        name,
-        "a service parameter is one line of plain characters, and no header that HTTP itself uses",
-    )
 
 
 def invalid_header(name: str, hint: str) -> RemoteFailure:
@@ -310,17 +289,13 @@ def _part(part: JsonObject) -> JsonObject:
         if "uri" in part:
             built["url"] = part["uri"]
         else:
-            built["raw"] = _base64(part["bytes"])
+            # Anything else than base64 would arrive as other bytes.
+            if _BASE64.fullmatch(part["bytes"]) is None:
+                raise invalid_request("the bytes of a file are not base64")
+            built["raw"] = part["bytes"]
         built["filename"] = part.get("name")
         built["mediaType"] = part.get("mime_type")
     return _given(built)
-
-
-def _base64(text: str) -> str:
-    """The text when it is base64: anything else would arrive as other bytes."""
-    if _BASE64.fullmatch(text) is None:
-        raise invalid_request("the bytes of a file are not base64")
-    return text
 
 
 def invalid_request(reason: str) -> RemoteFailure:

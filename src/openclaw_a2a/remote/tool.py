@@ -1,4 +1,7 @@
-"""The tool `remote_agent`: any request in, one envelope out, never an exception."""
+"""The tool `remote_agent`: any request in, one envelope out, never an exception.
+
+Also the check of one target: its card, the interface that is used, and whether it accepts us.
+"""
 
 import asyncio
 import copy
@@ -6,15 +9,19 @@ from collections.abc import Callable, Mapping
 from datetime import datetime
 from types import MappingProxyType
 
+import httpx
+import msgspec
+
 from openclaw_a2a.log import get_logger
 from openclaw_a2a.model.errors import GatewayError
 from openclaw_a2a.model.ids import Json, JsonObject
 from openclaw_a2a.model.time_format import format_timestamp
+from openclaw_a2a.model.validation import object_at
 from openclaw_a2a.remote.actions import ActionCall, ActionContext
 from openclaw_a2a.remote.config import OutboundConfig, TargetConfig
 from openclaw_a2a.remote.credentials import find_secrets, redact
 from openclaw_a2a.remote.errors import ErrorCode, RemoteFailure
-from openclaw_a2a.remote.handles import HandleStore, NullHandleStore, TaskHandles
+from openclaw_a2a.remote.handles import HandleStore, TaskHandles
 from openclaw_a2a.remote.request_builder import (
     EXTENSION_METADATA,
     MESSAGE_METADATA,
@@ -28,8 +35,13 @@ from openclaw_a2a.remote.result.result_builder import (
     success_envelope,
 )
 from openclaw_a2a.remote.targets import Target, TargetDirectory
-from openclaw_a2a.remote.transport.agent_card import check_supported
-from openclaw_a2a.remote.transport.client_pool import CardRecord, ClientPool
+from openclaw_a2a.remote.transport.agent_card import (
+    check_supported,
+    object_list,
+    parse_peer_card,
+    select_interfaces,
+)
+from openclaw_a2a.remote.transport.client_pool import CardRecord, ClientPool, fetch_card
 from openclaw_a2a.remote.transport.http_transport import TargetConnections
 
 log = get_logger(__name__)
@@ -64,7 +76,7 @@ class RemoteAgentTool:
         self._environment = environment
         self._targets = TargetDirectory(config, environment)
         self._validator = RequestValidator(config, self._targets)
-        self._handle_store = handle_store or NullHandleStore()
+        self._handle_store = handle_store or HandleStore()
         self._loading = asyncio.Lock()
         self._is_loaded = False
         self.handles = TaskHandles(
@@ -137,8 +149,7 @@ class RemoteAgentTool:
             given = {key: value for key, value in metadata.items() if value}
             if action == "send":
                 given = {"message_id": self._new_id(), **given}
-            result = await ActionCall(self._context, {**given, **checked}, on_update).run()
-            return success_envelope(action, result.summary, result.raw)
+            return await ActionCall(self._context, {**given, **checked}, on_update).run()
         except RemoteFailure as failure:
             return _fail(error_event, action, failure)
         except Exception as error:  # the tool answers, whatever happens
@@ -257,3 +268,93 @@ def _targets_sentence(config: OutboundConfig) -> str:
     standard = f"the default is {default.alias}" if default else "none is the default"
     urls = "other addresses are allowed" if may_override else "other addresses are not allowed"
     return f"Targets: {aliases}; {standard}; {urls}."
+
+
+# -------------------------------------------------------------------- checking a target
+
+
+class TargetCheck(msgspec.Struct, frozen=True):
+    """The result of a check.
+
+    `auth_wanted` is what the card requires of callers, `auth_given` the kind that is configured.
+    `is_let_in` is None when that could not be found out; `trouble` then says why.
+    """
+
+    url: str
+    card_url: str
+    name: str
+    transport: str
+    protocol_version: str
+    address: str
+    alias: str | None = None
+    is_streaming: bool | None = None
+    skills: tuple[str, ...] = ()
+    auth_wanted: tuple[str, ...] = ()
+    auth_given: str | None = None
+    is_let_in: bool | None = None
+    trouble: str = ""
+
+
+async def check_target(
+    target: Target, client: httpx.AsyncClient, headers: Mapping[str, str]
+) -> TargetCheck:
+    """The check as far as the card goes. Raises: RemoteFailure."""
+    members = await fetch_card(client, target.card_url, headers)
+    card = parse_peer_card(members)
+    interface = select_interfaces(card, target)[0]
+    return TargetCheck(
+        url=target.base_url,
+        card_url=target.card_url,
+        name=card.name or "",
+        transport=interface.transport,
+        protocol_version=interface.version,
+        address=interface.url,
+        alias=target.alias,
+        is_streaming=card.streaming_supported,
+        skills=tuple(skill.name for skill in card.skills),
+        auth_wanted=auth_wanted(members),
+        auth_given=target.auth.kind if target.auth else None,
+    )
+
+
+def with_access(check: TargetCheck, envelope: JsonObject) -> TargetCheck:
+    """The check with the answer to a request for a task that does not exist."""
+    error, details = object_at(envelope, "error"), object_at(envelope, "error", "details")
+    if envelope.get("ok") is True or details.get("rpcCode") == _TASK_NOT_FOUND:
+        return msgspec.structs.replace(check, is_let_in=True)
+    is_refused = not _REFUSED.isdisjoint({details.get("httpStatus"), details.get("grpcStatus")})
+    trouble = str(error.get("message", ""))
+    return msgspec.structs.replace(check, is_let_in=False if is_refused else None, trouble=trouble)
+
+
+_TASK_NOT_FOUND = -32001
+_REFUSED = frozenset({401, 403, "UNAUTHENTICATED", "PERMISSION_DENIED"})
+
+
+def auth_wanted(card: JsonObject) -> tuple[str, ...]:
+    """What a card of either protocol version requires of callers, in a few words each."""
+    schemes = object_at(card, "securitySchemes")
+    wanted: dict[str, None] = {}
+    for requirement in [
+        *object_list(card.get("securityRequirements")),
+        *object_list(card.get("security")),
+    ]:
+        names = object_at(requirement, "schemes") or requirement
+        words = [_describe(name, object_at(schemes, name)) for name in names if name != "schemes"]
+        if words:
+            wanted[" and ".join(words)] = None
+    return tuple(wanted)
+
+
+def _describe(name: str, scheme: JsonObject) -> str:
+    """A scheme of 0.3 has a type; a scheme of 1.0 is the only member of its object."""
+    if "type" in scheme:
+        kind, inner = str(scheme["type"]), scheme
+    else:
+        key = next(iter(scheme), name)
+        kind, inner = key.removesuffix("SecurityScheme"), object_at(scheme, key)
+    if kind in ("http", "httpAuth"):
+        return f"{str(inner.get('scheme', 'http')).lower()} token"
+    if kind == "apiKey":
+        return f"API key ({inner.get('name', name)})"
+    return {"oauth2": "OAuth 2", "openIdConnect": "OpenID Connect"}.get(kind, kind)

@@ -209,24 +209,20 @@ class ResultBuilder:
     def summary(self) -> JsonObject:
         """The summary of everything received so far. Costs O(answer)."""
         target, received = self.resolved.target, self.received
-        streams = self.streaming_supported
         summary: JsonObject = {
             "target_alias": target.alias,
             "target_name": redact(self._card.name, self.secrets),
             "target_url": target.base_url,
-            "streaming_supported": streams,
+            "streaming_supported": self.streaming_supported,
             "response_kind": received.response_kind,
             "message_text": received.message_text or None,
             "artifacts": received.artifacts or None,
-            "continuation": self._continuation(streams=streams),
+            "continuation": self.continuation(),
         }
         return {key: value for key, value in summary.items() if value is not None}
 
     def continuation(self) -> JsonObject | None:
         """How to continue the task or the conversation; None when neither is known."""
-        return self._continuation(streams=self.streaming_supported)
-
-    def _continuation(self, *, streams: bool | None) -> JsonObject | None:
         received, resolved = self.received, self.resolved
         task_id = received.task_id or resolved.task_id
         context_id = received.context_id or resolved.context_id
@@ -238,7 +234,7 @@ class ResultBuilder:
                 task_id,
                 self._issue_handle(task_id),
                 state=received.state,
-                streams=streams is not False,
+                streams=self.streaming_supported is not False,
             )
         if context_id is not None:
             continuation["conversation"] = {"context_id": context_id, "can_send": True}

@@ -2,7 +2,7 @@
 
 import copy
 import importlib.util
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from enum import Enum
 from ipaddress import ip_address
 from urllib.parse import urlsplit
@@ -257,23 +257,19 @@ def select_interfaces(card: PeerCard, target: Target) -> tuple[Interface, ...]:
 
 
 def _order(card: PeerCard, preferred: tuple[Transport, ...]) -> list[Interface]:
+    spoken = [
+        one
+        for one in card.interfaces
+        if one.generation is not None and any(map(one.speaks, SUPPORTED_TRANSPORTS))
+    ]
     found: dict[tuple[str, str], Interface] = {}
-    for one in _by_preference(card, preferred):
-        found.setdefault((one.transport.upper(), one.url), one)
-    return list(found.values())
-
-
-def _by_preference(card: PeerCard, preferred: tuple[Transport, ...]) -> Iterator[Interface]:
-    spoken = [one for one in card.interfaces if _is_spoken(one)]
     for transport in preferred:
         matching = [one for one in spoken if one.speaks(transport)]
-        yield from sorted(matching, key=lambda one: one.version.startswith("0."))
-    yield from spoken
-
-
-def _is_spoken(interface: Interface) -> bool:
-    is_known = interface.generation is not None
-    return is_known and any(interface.speaks(transport) for transport in SUPPORTED_TRANSPORTS)
+        for one in sorted(matching, key=lambda one: one.version.startswith("0.")):
+            found.setdefault((one.transport.upper(), one.url), one)
+    for one in spoken:
+        found.setdefault((one.transport.upper(), one.url), one)
+    return list(found.values())
 
 
 def _is_allowed(interface: Interface, target: Target) -> bool:

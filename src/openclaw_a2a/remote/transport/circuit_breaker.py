@@ -57,7 +57,10 @@ class CircuitBreaker:
                 self._circuits.pop(url, None)
             raise
         except BaseException:
-            self._abandon_trial(url)
+            # A trial that ended without an answer: the next request may try.
+            circuit = self._circuits.get(url)
+            if circuit is not None and circuit.state is _State.HALF_OPEN:
+                self._circuits[url] = msgspec.structs.replace(circuit, state=_State.OPEN)
             raise
         self._circuits.pop(url, None)
 
@@ -91,9 +94,3 @@ class CircuitBreaker:
         until = self._now() + timedelta(seconds=pause_s)
         retry_at = until.isoformat(timespec="seconds").replace("+00:00", "Z")
         self._circuits[url] = _Circuit(_State.OPEN, failures, retry_at, until, reason)
-
-    def _abandon_trial(self, url: str) -> None:
-        """The request that tried the peer ended without an answer: the next one may try."""
-        circuit = self._circuits.get(url)
-        if circuit is not None and circuit.state is _State.HALF_OPEN:
-            self._circuits[url] = msgspec.structs.replace(circuit, state=_State.OPEN)

@@ -7,8 +7,8 @@ speaks. Peers differ in what they leave out: only what a caller cannot do withou
 
 import json
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
-from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager
-from typing import Protocol, cast
+from contextlib import aclosing, asynccontextmanager, nullcontext
+from typing import cast
 from urllib.parse import quote
 
 from a2a.client.client import ClientCallContext
@@ -64,10 +64,6 @@ def decode_peer_task(task: JsonObject) -> JsonObject:
     return _copy(task, decoded, "metadata")
 
 
-def _decode_message(message: JsonObject) -> JsonObject:
-    return _message(message, role="agent")
-
-
 def _decode_status(event: JsonObject) -> JsonObject:
     status = _status(event.get("status", {}))
     decoded: JsonObject = {"kind": "status-update", "taskId": event.get("taskId", "")}
@@ -88,7 +84,7 @@ def _decode_artifact(event: JsonObject) -> JsonObject:
 
 _DECODERS: dict[str, Callable[[JsonObject], JsonObject]] = {
     "task": decode_peer_task,
-    "message": _decode_message,
+    "message": lambda message: _message(message, role="agent"),
     "statusUpdate": _decode_status,
     "artifactUpdate": _decode_artifact,
 }
@@ -199,32 +195,6 @@ _TRANSPORTS = {
 }
 
 
-class PeerConnection(Protocol):
-    """The connection to one interface of a peer."""
-
-    def use(self) -> AbstractAsyncContextManager[ClientTransport]:
-        """The official transport, ready for one request."""
-        ...
-
-    async def close(self) -> None:
-        """Close connections that nobody else uses."""
-        ...
-
-
-class _HttpConnection:
-    """Uses the HTTP connections that all peers share."""
-
-    def __init__(self, transport: ClientTransport) -> None:
-        self._transport = transport
-
-    @asynccontextmanager
-    async def use(self) -> AsyncGenerator[ClientTransport]:
-        yield self._transport
-
-    async def close(self) -> None:
-        """The shared connections stay open."""
-
-
 class RemoteClient:
     """A client of one remote agent at one interface of its card."""
 
@@ -236,18 +206,14 @@ class RemoteClient:
         self._generation = interface.generation or Generation.V1_0
         transport = next(one for one in SUPPORTED_TRANSPORTS if interface.speaks(one))
         self._is_rest = transport is Transport.HTTP_JSON
-        self._is_grpc = transport is Transport.GRPC
-        if self._is_grpc:
-            self._connection: PeerConnection = GrpcConnection(
-                interface.url, self._generation, connector
-            )
+        self._grpc: GrpcConnection | None = None
+        if transport is Transport.GRPC:
+            self._grpc = GrpcConnection(interface.url, self._generation, connector)
         else:
             # Without this flag the official client would not stream, whatever the peer can do.
             shown = pb.AgentCard(capabilities=pb.AgentCapabilities(streaming=True))
             kind = _TRANSPORTS[transport, self._generation]
-            self._connection = _HttpConnection(
-                kind(connector.client, shown, interface.url, is_shared_httpx=True)
-            )
+            self._http = kind(connector.client, shown, interface.url, is_shared_httpx=True)
 
     def send(self, request: JsonObject, headers: Mapping[str, str]) -> Awaitable[JsonObject]:
         """Send a message; the Message or Task that the peer answers with."""
@@ -285,7 +251,8 @@ class RemoteClient:
 
     async def close(self) -> None:
         """Close connections that nobody else uses."""
-        await self._connection.close()
+        if self._grpc is not None:  # the HTTP connections are shared
+            await self._grpc.close()
 
     async def _call(
         self,
@@ -308,14 +275,15 @@ class RemoteClient:
         ):
             async for event in events:
                 # The HTTP client bounds the whole answer; gRPC only each event of it.
-                left -= event.ByteSize() if self._is_grpc and event else 0
+                left -= event.ByteSize() if self._grpc and event else 0
                 if left < 0:
                     raise AnswerTooLarge(f"the answer is larger than {self._max_bytes} bytes")
                 yield _decode(event)
 
     @asynccontextmanager
     async def _transport(self) -> AsyncGenerator[ClientTransport]:
-        async with self._connection.use() as transport:
+        used = self._grpc.use() if self._grpc else nullcontext(self._http)
+        async with used as transport:
             yield TenantTransportDecorator(transport, self._tenant) if self._tenant else transport
 
     def _task_id(self, task_id: str) -> str:
@@ -326,7 +294,7 @@ class RemoteClient:
         return quote(task_id, safe="") if task_id.strip(".") else "%2E" * len(task_id)
 
     def _call_context(self, headers: Mapping[str, str]) -> ClientCallContext:
-        if self._is_grpc:  # the official client sends the version itself
+        if self._grpc:  # the official client sends the version itself
             own = {name: value for name, value in headers.items() if name != _VERSION_HEADER}
             return ClientCallContext(service_parameters=grpc_metadata(own))
         version = {_VERSION_HEADER: self._generation.value}

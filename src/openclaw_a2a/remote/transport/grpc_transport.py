@@ -6,7 +6,7 @@ import re
 import ssl
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
-from urllib.parse import SplitResult, urlsplit
+from urllib.parse import urlsplit
 
 import httpx
 from a2a.client.transports.base import ClientTransport
@@ -17,7 +17,6 @@ from openclaw_a2a.remote.request_builder import invalid_header
 from openclaw_a2a.remote.transport.agent_card import Generation
 from openclaw_a2a.remote.transport.http_transport import CONNECT_S, Connector
 
-_SECURE = ("https", "grpcs")
 _METADATA_KEY = re.compile(r"(?!grpc-)[0-9a-z_.-]+(?<!-bin)")
 _METADATA_VALUE = re.compile(r"[\x20-\x7e]*")
 _METADATA_HINT = (
@@ -104,6 +103,7 @@ class GrpcConnection:
 
     def __init__(self, url: str, generation: Generation, connector: Connector) -> None:
         self._address = urlsplit(url if "://" in url else f"//{url}")
+        self._is_secure = self._address.scheme in ("https", "grpcs")
         self._generation = generation
         self._connector = connector
         self._connecting = asyncio.Lock()
@@ -141,17 +141,13 @@ class GrpcConnection:
         about = " or its certificate is not trusted" if self._is_secure else ""
         raise httpx.ConnectError(f"{host}:{port} takes no connection over gRPC{about}")
 
-    @property
-    def _is_secure(self) -> bool:
-        return self._address.scheme in _SECURE
-
     def _channel(self, address: str, port: int) -> Json:
         """A channel to an IP address, for the name that the address was found for."""
         grpc: Json = importlib.import_module("grpc")  # it has no types of its own
         options = [
             *_CHANNEL_OPTIONS,
             ("grpc.max_receive_message_length", self._connector.max_response_bytes),
-            ("grpc.default_authority", _authority(self._address)),
+            ("grpc.default_authority", self._address.netloc.rpartition("@")[2]),
         ]
         there = f"ipv6:[{address}]:{port}" if ":" in address else f"ipv4:{address}:{port}"
         if not self._is_secure:
@@ -194,10 +190,6 @@ async def _wait_connected(channel: Json, *, within_s: float) -> bool:
         if not is_connected:
             await channel.close()
     return is_connected
-
-
-def _authority(address: SplitResult) -> str:
-    return address.netloc.rpartition("@")[2]
 
 
 def _root_certificates(tls: ssl.SSLContext) -> bytes:

@@ -3,13 +3,13 @@
 import json
 import ssl
 from collections.abc import Iterator
-from typing import cast
 
 import httpx
 from a2a.utils.errors import JSON_RPC_ERROR_CODE_MAP, A2AError
 from google.protobuf.json_format import ParseError
 
 from openclaw_a2a.model.ids import Json, JsonObject
+from openclaw_a2a.model.validation import is_list, is_object
 from openclaw_a2a.remote.errors import ErrorCode, RemoteFailure
 from openclaw_a2a.remote.transport.http_transport import AnswerTooLarge, AnswerUnreadable
 
@@ -94,11 +94,11 @@ def is_network_failure(failure: Exception) -> bool:
 
 def outline(value: Json) -> Json:
     """Scalars unchanged; arrays and objects as their kind and size or keys."""
-    if isinstance(value, dict):
-        keys = list(cast("JsonObject", value))[:_MAX_KEYS]
+    if is_object(value):
+        keys = list(value)[:_MAX_KEYS]
         return {"type": "object", "keys": [_valid_unicode(key) for key in keys]}
-    if isinstance(value, list):
-        return {"type": "array", "length": len(cast("list[Json]", value))}
+    if is_list(value):
+        return {"type": "array", "length": len(value)}
     return _valid_unicode(value) if isinstance(value, str) else value
 
 
@@ -130,10 +130,9 @@ def _grpc_status(error: BaseException) -> str | None:
 
 def _error_response(error: BaseException) -> httpx.Response | None:
     """The response whose status made the request fail."""
-    for one in _causes(error):
-        if isinstance(one, httpx.HTTPStatusError):
-            return one.response
-    return None
+    return next(
+        (one.response for one in _causes(error) if isinstance(one, httpx.HTTPStatusError)), None
+    )
 
 
 def _message(error: Exception, response: httpx.Response | None) -> str:
@@ -153,13 +152,11 @@ def _reason(response: httpx.Response) -> str | None:
         parsed: Json = json.loads(response.content)
     except (httpx.StreamError, ValueError):
         return None
-    if isinstance(parsed, dict):
-        body = cast("JsonObject", parsed)
-        inner = body.get("error")
-        holder = cast("JsonObject", inner) if isinstance(inner, dict) else body
-        message = holder.get("message")
-        return message if isinstance(message, str) else None
-    return None
+    if not is_object(parsed):
+        return None
+    inner = parsed.get("error")
+    message = (inner if is_object(inner) else parsed).get("message")
+    return message if isinstance(message, str) else None
 
 
 def _describe(error: BaseException) -> str:
