@@ -134,7 +134,7 @@ def serve(port: int, data: Path, store: str, profile: Path | None) -> None:
 
 def clock_commits(seen: Seen) -> None:
     """Note when the ends of tasks are durable, where the store says so first."""
-    from openclaw_a2a.model.states import is_terminal
+    from openclaw_a2a.model.task import is_terminal
     from openclaw_a2a.ports import Commit
     from openclaw_a2a.store.sqlite.database import SqliteDatabase
 

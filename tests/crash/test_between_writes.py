@@ -36,8 +36,7 @@ from openclaw_a2a.model.errors import (
 from openclaw_a2a.model.ids import OwnerId
 from openclaw_a2a.model.message import Part
 from openclaw_a2a.model.records import Entry
-from openclaw_a2a.model.states import is_paused, is_terminal
-from openclaw_a2a.model.task import Task, TaskState
+from openclaw_a2a.model.task import Task, TaskState, is_paused, is_terminal
 from openclaw_a2a.model.turn import Turn
 from openclaw_a2a.ports import Recovery
 

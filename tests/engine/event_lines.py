@@ -5,8 +5,8 @@ from collections.abc import Sequence
 
 from openclaw_a2a.model.message import Role
 from openclaw_a2a.model.records import Entry
-from openclaw_a2a.model.states import TERMINAL
 from openclaw_a2a.model.task import (
+    TERMINAL,
     Artifact,
     ArtifactUpdate,
     Event,

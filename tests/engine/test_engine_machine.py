@@ -40,8 +40,7 @@ from openclaw_a2a.model.errors import (
 )
 from openclaw_a2a.model.ids import MessageId, OwnerId, TaskId
 from openclaw_a2a.model.records import Entry
-from openclaw_a2a.model.states import PAUSED, TERMINAL, is_terminal
-from openclaw_a2a.model.task import TaskState
+from openclaw_a2a.model.task import PAUSED, TERMINAL, TaskState, is_terminal
 from openclaw_a2a.ports import Recovery
 
 Result = TypeVar("Result")

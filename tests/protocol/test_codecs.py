@@ -14,7 +14,6 @@ from inline_snapshot import snapshot
 
 from openclaw_a2a.model.message import Message, Part, Role
 from openclaw_a2a.model.records import decode_event, decode_task, encode_event
-from openclaw_a2a.model.states import is_terminal
 from openclaw_a2a.model.task import (
     Artifact,
     ArtifactUpdate,
@@ -22,6 +21,7 @@ from openclaw_a2a.model.task import (
     Task,
     TaskState,
     TaskStatus,
+    is_terminal,
 )
 from openclaw_a2a.protocol import v03, v1
 

@@ -1,6 +1,6 @@
 """The cache of transcoded events: shared by subscribers, bounded in bytes."""
 
-from openclaw_a2a.protocol.v03.encode import cached_by_identity
+from openclaw_a2a.protocol.v03 import cached_by_identity
 
 
 class Counted:

@@ -11,7 +11,7 @@ from tests.contracts.store_samples import ALICE, StoreHarness, make_lines, proje
 from tests.store.crashing_writer import LINES
 
 from openclaw_a2a.model.ids import MessageId, OwnerId, TaskId
-from openclaw_a2a.model.states import is_terminal
+from openclaw_a2a.model.task import is_terminal
 from openclaw_a2a.ports import LogAppend, Store, TaskQuery
 
 ROOT = Path(__file__).parents[2]

@@ -12,7 +12,7 @@ import msgspec
 from openclaw_a2a.engine.supervisor import Supervisor
 from openclaw_a2a.log import get_logger
 from openclaw_a2a.model.call import Caller
-from openclaw_a2a.model.time_format import format_timestamp
+from openclaw_a2a.model.message import format_timestamp
 
 log = get_logger(__name__)
 

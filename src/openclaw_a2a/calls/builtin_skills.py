@@ -8,8 +8,8 @@ from openclaw_a2a.calls.identifiers import InvalidName, parse_agent_id
 from openclaw_a2a.model.agent_event import AgentEvent, Reply
 from openclaw_a2a.model.errors import AgentFailed
 from openclaw_a2a.model.ids import AgentId, JsonObject
+from openclaw_a2a.model.message import format_timestamp
 from openclaw_a2a.model.skill import BUILT_IN, LIST_SKILLS, PING, Skill
-from openclaw_a2a.model.time_format import format_timestamp
 from openclaw_a2a.model.turn import Turn
 from openclaw_a2a.ports import Clock, Recovery
 

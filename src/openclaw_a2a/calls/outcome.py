@@ -16,10 +16,9 @@ from openclaw_a2a.engine.transcript.task_text import find_json_objects, last_age
 from openclaw_a2a.model.call import Call, CallStatus
 from openclaw_a2a.model.delivery import Delivery, DeliveryState
 from openclaw_a2a.model.ids import Json, JsonObject
+from openclaw_a2a.model.message import format_timestamp
 from openclaw_a2a.model.records import Entry, StoredTask
-from openclaw_a2a.model.states import is_terminal
-from openclaw_a2a.model.task import StatusUpdate, TaskState
-from openclaw_a2a.model.time_format import format_timestamp
+from openclaw_a2a.model.task import StatusUpdate, TaskState, is_terminal
 
 DEFAULT_CONFIDENCE = 0.5
 """The confidence of an answer that states none."""

@@ -8,9 +8,8 @@ import msgspec
 from openclaw_a2a.calls.identifiers import TARGET_PREFIX
 from openclaw_a2a.calls.loop_guard import CallOrigin, LoopLimits, loop_violation
 from openclaw_a2a.model.call import Caller
-from openclaw_a2a.model.glob import matches_any
 from openclaw_a2a.model.ids import AgentId, JsonObject
-from openclaw_a2a.model.skill import BUILT_IN, Skill
+from openclaw_a2a.model.skill import BUILT_IN, Skill, matches_any
 
 
 class CallPolicy(msgspec.Struct, frozen=True):

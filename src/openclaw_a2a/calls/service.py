@@ -44,7 +44,7 @@ from openclaw_a2a.model.delivery import delivery_id
 from openclaw_a2a.model.errors import GatewayError, Overloaded
 from openclaw_a2a.model.ids import AgentId, Json, JsonObject, TaskId
 from openclaw_a2a.model.records import StoredTask, encode_json
-from openclaw_a2a.model.states import is_terminal
+from openclaw_a2a.model.task import is_terminal
 from openclaw_a2a.model.validation import is_object
 
 _FIRST_EVENTS = 8

@@ -15,8 +15,7 @@ from openclaw_a2a.model.backoff import Backoff
 from openclaw_a2a.model.errors import AgentError, AgentFailed, AgentUnavailable
 from openclaw_a2a.model.ids import Json, JsonObject
 from openclaw_a2a.model.records import StreamBody
-from openclaw_a2a.model.states import is_paused, is_terminal
-from openclaw_a2a.model.task import TaskState
+from openclaw_a2a.model.task import TaskState, is_paused, is_terminal
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

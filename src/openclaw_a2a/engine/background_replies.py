@@ -50,8 +50,7 @@ from openclaw_a2a.model.ids import (
 )
 from openclaw_a2a.model.message import Message, Part, Role
 from openclaw_a2a.model.records import StoredTask, TaskHead, encode_json
-from openclaw_a2a.model.states import PAUSED
-from openclaw_a2a.model.task import Artifact, ArtifactUpdate
+from openclaw_a2a.model.task import PAUSED, Artifact, ArtifactUpdate
 from openclaw_a2a.model.turn import Binding
 from openclaw_a2a.ports import RecentHead, SupportsBackgroundEvents
 

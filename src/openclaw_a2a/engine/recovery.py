@@ -22,8 +22,7 @@ from openclaw_a2a.log import get_logger
 from openclaw_a2a.model.errors import AgentUnavailable, GatewayError, StoreUnavailable
 from openclaw_a2a.model.message import Part
 from openclaw_a2a.model.records import Entry, RunRecord, StoredTask
-from openclaw_a2a.model.states import TERMINAL
-from openclaw_a2a.model.task import ArtifactUpdate, Event, TaskState
+from openclaw_a2a.model.task import TERMINAL, ArtifactUpdate, Event, TaskState
 from openclaw_a2a.ports import Recovery, SupportsOrphanCleanup
 
 log = get_logger(__name__)

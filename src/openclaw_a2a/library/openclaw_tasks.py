@@ -22,8 +22,7 @@ from openclaw_a2a.model.delivery import Delivery, DeliveryId, delivery_id
 from openclaw_a2a.model.errors import TaskNotCancelable, TaskNotFound
 from openclaw_a2a.model.ids import LOCAL_PEER, Json, TaskId
 from openclaw_a2a.model.records import decode_task, encode_event
-from openclaw_a2a.model.states import is_terminal
-from openclaw_a2a.model.task import StatusUpdate, Task, TaskState
+from openclaw_a2a.model.task import StatusUpdate, Task, TaskState, is_terminal
 from openclaw_a2a.model.turn import Scope
 from openclaw_a2a.net.safe_resolver import HostResolver
 from openclaw_a2a.ports import Agent, Delivered, Store

@@ -1,13 +1,15 @@
-"""Durable deliveries: what a receiver outside gets of a task, and how far it has got."""
+"""Durable deliveries: what a receiver outside gets of a task; push configurations."""
 
 import hashlib
 from datetime import datetime
 from enum import Enum
 from typing import NewType
+from urllib.parse import urlsplit
 
 import msgspec
 
 from openclaw_a2a.model.ids import TaskId
+from openclaw_a2a.model.message import JsonStruct
 
 DeliveryId = NewType("DeliveryId", str)
 
@@ -54,3 +56,33 @@ def delivery_id(kind: str, task_id: TaskId, name: str) -> DeliveryId:
         digest.update(b"%d:" % len(encoded))
         digest.update(encoded)
     return DeliveryId(digest.hexdigest())
+
+
+PUSH_KIND = "push"
+"""The kind of deliveries that are push notifications."""
+
+
+class PushConfig(JsonStruct, frozen=True):
+    """A webhook of one task.
+
+    `version` is the protocol version of the request that created it; notifications are sent in
+    the same one. Token and credentials are shown to the webhook and its owner only.
+    """
+
+    id: str
+    task_id: TaskId
+    url: str
+    version: str = msgspec.field(name="wire")  # its name in stored data
+    created_at: datetime
+    token: str | None = None
+    schemes: tuple[str, ...] = ()
+    credentials: str | None = None
+
+    @property
+    def host(self) -> str:
+        """The part of the URL that the operator may see."""
+        parts = urlsplit(self.url)
+        return parts.netloc.rpartition("@")[2]
+
+    def __repr__(self) -> str:
+        return f"PushConfig(id={self.id!r}, task_id={self.task_id!r}, host={self.host!r})"

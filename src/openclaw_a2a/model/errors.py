@@ -80,331 +80,230 @@ class GatewayError(Exception):
         self.message = message
         self.details: JsonObject = details or {}
 
+    def __init_subclass__(cls, *, code: str | None = None) -> None:
+        super().__init_subclass__()
+        if code is not None:
+            cls.code = code
 
-class CallerError(GatewayError):
+
+class CallerError(GatewayError, code="invalid-request"):
     """The request is wrong or not possible."""
 
-    code = "invalid-request"
 
-
-class ParseFailed(CallerError):
+class ParseFailed(CallerError, code="parse-error"):
     """The bytes are not JSON."""
 
-    code = "parse-error"
 
-
-class InvalidRequest(CallerError):
+class InvalidRequest(CallerError, code="invalid-request"):
     """JSON, but no request we can read."""
 
-    code = "invalid-request"
 
-
-class MethodNotFound(CallerError):
+class MethodNotFound(CallerError, code="method-not-found"):
     """No such method."""
 
-    code = "method-not-found"
 
-
-class InvalidParams(CallerError):
+class InvalidParams(CallerError, code="invalid-params"):
     """Members are missing or of the wrong type; `problems` lists every one."""
-
-    code = "invalid-params"
 
     def __init__(self, message: str, *, problems: tuple[Problem, ...] = ()) -> None:
         super().__init__(message)
         self.problems = problems
 
 
-class PartNotAccepted(CallerError):
+class PartNotAccepted(CallerError, code="part-not-accepted"):
     """A file part whose media type the agent does not take."""
 
-    code = "part-not-accepted"
 
-
-class MessageIdConflict(CallerError):
+class MessageIdConflict(CallerError, code="message-id-conflict"):
     """Another body under a message id that was used before."""
 
-    code = "message-id-conflict"
 
-
-class ContextMismatch(CallerError):
+class ContextMismatch(CallerError, code="context-mismatch"):
     """The contextId given is not the task's."""
 
-    code = "context-mismatch"
 
-
-class TaskNotFound(CallerError):
+class TaskNotFound(CallerError, code="task-not-found"):
     """Unknown task, or one of another caller."""
 
-    code = "task-not-found"
 
-
-class TaskTerminal(CallerError):
+class TaskTerminal(CallerError, code="task-terminal"):
     """The task has ended; nothing can be added to it."""
 
-    code = "task-terminal"
 
-
-class TaskNotCancelable(CallerError):
+class TaskNotCancelable(CallerError, code="task-not-cancelable"):
     """The task cannot be, or refuses to be, stopped."""
 
-    code = "task-not-cancelable"
 
-
-class TaskNotLive(CallerError):
+class TaskNotLive(CallerError, code="task-not-live"):
     """The task is stored as active but is running nowhere."""
 
-    code = "task-not-live"
 
-
-class TaskUnbound(CallerError):
+class TaskUnbound(CallerError, code="task-unbound"):
     """The task has no stored binding to an agent."""
 
-    code = "task-unbound"
 
-
-class UnsupportedOperation(CallerError):
+class UnsupportedOperation(CallerError, code="unsupported-operation"):
     """The agent does not offer this."""
 
-    code = "unsupported-operation"
 
-
-class PushNotSupported(CallerError):
+class PushNotSupported(CallerError, code="push-not-supported"):
     """Push notifications are off for this agent."""
 
-    code = "push-not-supported"
 
-
-class PushConfigNotFound(CallerError):
+class PushConfigNotFound(CallerError, code="push-config-not-found"):
     """The task has no push configuration with this id."""
 
-    code = "push-config-not-found"
 
-
-class ApprovalNotFound(CallerError):
+class ApprovalNotFound(CallerError, code="approval-not-found"):
     """No approval with this id is waiting."""
 
-    code = "approval-not-found"
 
-
-class ApprovalOver(CallerError):
+class ApprovalOver(CallerError, code="approval-over"):
     """It was decided already, or its time is over."""
 
-    code = "approval-over"
 
-
-class DeliveryNotFound(CallerError):
+class DeliveryNotFound(CallerError, code="delivery-not-found"):
     """There is no delivery with this id."""
 
-    code = "delivery-not-found"
 
-
-class CallNotFound(CallerError):
+class CallNotFound(CallerError, code="call-not-found"):
     """There is no call with this id."""
 
-    code = "call-not-found"
 
-
-class PlanItemNotFound(CallerError):
+class PlanItemNotFound(CallerError, code="plan-item-not-found"):
     """There is no objective, plan or plan task with this id."""
 
-    code = "plan-item-not-found"
 
-
-class StatusChangeNotAllowed(CallerError):
+class StatusChangeNotAllowed(CallerError, code="status-change-not-allowed"):
     """An objective, a plan or a plan task cannot go from its status to the one asked for."""
 
-    code = "status-change-not-allowed"
 
-
-class ChangedMeanwhile(CallerError):
+class ChangedMeanwhile(CallerError, code="changed-meanwhile"):
     """An objective or a plan was changed after the caller has read it."""
 
-    code = "changed-meanwhile"
 
-
-class PlanLimitExceeded(CallerError):
+class PlanLimitExceeded(CallerError, code="plan-limit-exceeded"):
     """More plans in an objective, or tasks in a plan, than there may be."""
 
-    code = "plan-limit-exceeded"
 
-
-class DependencyNotValid(CallerError):
+class DependencyNotValid(CallerError, code="dependency-not-valid"):
     """A dependency of a plan or a plan task is unknown, or leads back to where it began."""
 
-    code = "dependency-not-valid"
 
-
-class OutputNotAccepted(CallerError):
+class OutputNotAccepted(CallerError, code="output-not-accepted"):
     """The answer has content, none of it in an accepted output mode."""
 
-    code = "output-not-accepted"
 
-
-class ExtendedCardNotConfigured(CallerError):
+class ExtendedCardNotConfigured(CallerError, code="extended-card-not-configured"):
     """There is no extended card."""
 
-    code = "extended-card-not-configured"
 
-
-class ExtensionRequired(CallerError):
+class ExtensionRequired(CallerError, code="extension-required"):
     """The card demands an extension that the caller did not activate."""
 
-    code = "extension-required"
 
-
-class VersionNotSupported(CallerError):
+class VersionNotSupported(CallerError, code="version-not-supported"):
     """A protocol version we do not speak."""
 
-    code = "version-not-supported"
 
-
-class MediaTypeNotSupported(CallerError):
+class MediaTypeNotSupported(CallerError, code="media-type-not-supported"):
     """The request body is not JSON by its content type."""
 
-    code = "media-type-not-supported"
 
-
-class BodyTooLarge(CallerError):
+class BodyTooLarge(CallerError, code="body-too-large"):
     """The request body is over the limit."""
 
-    code = "body-too-large"
 
-
-class BodyTooSlow(CallerError):
+class BodyTooSlow(CallerError, code="body-too-slow"):
     """The request body did not arrive in time."""
 
-    code = "body-too-slow"
 
-
-class Unauthenticated(CallerError):
+class Unauthenticated(CallerError, code="unauthenticated"):
     """No credentials, or none that we know."""
 
-    code = "unauthenticated"
 
-
-class NotAllowed(CallerError):
+class NotAllowed(CallerError, code="not-allowed"):
     """A known caller without permission."""
 
-    code = "not-allowed"
 
-
-class Overloaded(CallerError):
+class Overloaded(CallerError, code="overloaded"):
     """A limit is reached; `retry_after_s` says when to try again."""
-
-    code = "overloaded"
 
     def __init__(self, message: str, *, retry_after_s: float = 1.0) -> None:
         super().__init__(message, details={"retryAfterSeconds": retry_after_s})
         self.retry_after_s = retry_after_s
 
 
-class Draining(Overloaded):
+class Draining(Overloaded, code="draining"):
     """The gateway is stopping; try again when it is back."""
 
-    code = "draining"
 
-
-class RouteNotFound(CallerError):
+class RouteNotFound(CallerError, code="route-not-found"):
     """No such address."""
 
-    code = "route-not-found"
 
-
-class AccountNotRunning(CallerError):
+class AccountNotRunning(CallerError, code="account-not-running"):
     """The address belongs to an account that is off."""
 
-    code = "account-not-running"
 
-
-class AgentError(GatewayError):
+class AgentError(GatewayError, code="agent-failed"):
     """The agent failed or refused."""
 
-    code = "agent-failed"
 
-
-class AgentUnavailable(AgentError):
+class AgentUnavailable(AgentError, code="agent-unavailable"):
     """The agent cannot be reached or started."""
 
-    code = "agent-unavailable"
 
-
-class AgentFailed(AgentError):
+class AgentFailed(AgentError, code="agent-failed"):
     """The agent answered with an error."""
 
-    code = "agent-failed"
 
-
-class GatewayFault(GatewayError):
+class GatewayFault(GatewayError, code="internal-error"):
     """Something on our side is wrong."""
 
-    code = "internal-error"
 
-
-class StoreUnavailable(GatewayFault):
+class StoreUnavailable(GatewayFault, code="store-unavailable"):
     """The store did not take the write."""
 
-    code = "store-unavailable"
 
-
-class Conflict(GatewayFault):
+class Conflict(GatewayFault, code="conflict"):
     """The stored state is not what the writer expected; nothing was written."""
 
-    code = "conflict"
 
-
-class LeaseLost(Conflict):
+class LeaseLost(Conflict, code="lease-lost"):
     """The run ended, or another owner claimed it; the write was refused."""
 
-    code = "lease-lost"
 
-
-class IllegalTransition(Conflict):
+class IllegalTransition(Conflict, code="illegal-transition"):
     """The state of the task does not allow this step."""
 
-    code = "illegal-transition"
 
-
-class AlreadyExists(Conflict):
+class AlreadyExists(Conflict, code="already-exists"):
     """A task, message or record with this id is stored already."""
 
-    code = "already-exists"
 
-
-class TaskDeleted(Conflict):
+class TaskDeleted(Conflict, code="task-deleted"):
     """The task to change is not stored any more."""
 
-    code = "task-deleted"
 
-
-class CorruptRecord(GatewayFault):
+class CorruptRecord(GatewayFault, code="corrupt-record"):
     """A stored record cannot be read."""
 
-    code = "corrupt-record"
 
-
-class SchemaTooNew(GatewayFault):
+class SchemaTooNew(GatewayFault, code="schema-too-new"):
     """The store was written by a newer version of the gateway."""
 
-    code = "schema-too-new"
 
-
-class StoreLocked(GatewayFault):
+class StoreLocked(GatewayFault, code="store-locked"):
     """Another process uses the store."""
 
-    code = "store-locked"
 
-
-class PortTaken(GatewayFault):
+class PortTaken(GatewayFault, code="port-taken"):
     """Another process listens on the gateway's port."""
 
-    code = "port-taken"
 
-
-class SettingsInvalid(GatewayFault):
+class SettingsInvalid(GatewayFault, code="settings-invalid"):
     """The configuration has problems; `problems` lists every one with its path."""
-
-    code = "settings-invalid"
 
     def __init__(self, message: str, *, problems: tuple[Problem, ...] = ()) -> None:
         super().__init__(message)

@@ -1,6 +1,7 @@
-"""Messages and their parts, in the JSON form of A2A 1.0."""
+"""Messages and their parts in the JSON form of A2A 1.0, and timestamps in JSON."""
 
 import base64
+from datetime import UTC, datetime
 from enum import Enum
 from typing import Self
 
@@ -98,3 +99,8 @@ class Message(JsonStruct, frozen=True):
     def text(self) -> str:
         """The text parts, joined by a blank line."""
         return "\n\n".join(part.text for part in self.parts if part.text is not None)
+
+
+def format_timestamp(moment: datetime) -> str:
+    """An aware time in ISO 8601, in UTC with milliseconds: 2026-01-05T10:00:00.000Z."""
+    return moment.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")

@@ -1,6 +1,8 @@
-"""Skills that agents declare for calls between agents."""
+"""Skills that agents declare for calls between agents, and name patterns of settings."""
 
+import re
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Annotated, Literal
 
 import msgspec
@@ -80,3 +82,15 @@ def _members(parameters: Mapping[str, Parameter] | None) -> JsonObject:
     required = [name for name, parameter in known.items() if parameter.required]
     schema: JsonObject = {"properties": {name: one.schema() for name, one in known.items()}}
     return {**schema, "required": required} if required else schema
+
+
+def matches_any(patterns: tuple[str, ...], name: str) -> bool:
+    """True when a name matches one of the patterns; case does not matter."""
+    lowered = name.lower()
+    return any(_pattern(one.strip().lower()).fullmatch(lowered) for one in patterns)
+
+
+@lru_cache(maxsize=256)
+def _pattern(glob: str) -> re.Pattern[str]:
+    """Only `*` is special, unlike in fnmatch."""
+    return re.compile(".*".join(map(re.escape, glob.split("*"))), re.DOTALL)

@@ -5,9 +5,9 @@ from datetime import datetime, timedelta
 import msgspec
 
 from openclaw_a2a.model.backoff import Backoff
-from openclaw_a2a.model.glob import matches_any
 from openclaw_a2a.model.ids import LOCAL_PEER, AccountId, AgentId, Json, PeerName
 from openclaw_a2a.model.message import JsonStruct
+from openclaw_a2a.model.skill import matches_any
 from openclaw_a2a.model.turn import Scope
 from openclaw_a2a.planning.model import (
     MESSAGE_KEY,

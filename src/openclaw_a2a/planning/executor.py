@@ -24,7 +24,7 @@ from openclaw_a2a.log import get_logger
 from openclaw_a2a.model.agent_event import AgentEvent, Note
 from openclaw_a2a.model.errors import AgentFailed, GatewayError, PlanItemNotFound
 from openclaw_a2a.model.ids import AccountId, AgentId, TaskId
-from openclaw_a2a.model.states import is_terminal
+from openclaw_a2a.model.task import is_terminal
 from openclaw_a2a.model.turn import Scope, Turn
 from openclaw_a2a.planning.execution_policy import (
     ExecutionPolicy,

@@ -7,8 +7,7 @@ from functools import lru_cache
 from typing import NewType
 
 from openclaw_a2a.model.ids import JsonObject, TaskId
-from openclaw_a2a.model.message import JsonStruct
-from openclaw_a2a.model.time_format import format_timestamp
+from openclaw_a2a.model.message import JsonStruct, format_timestamp
 
 ObjectiveId = NewType("ObjectiveId", str)
 PlanId = NewType("PlanId", str)

@@ -22,8 +22,7 @@ from openclaw_a2a.model.errors import (
 from openclaw_a2a.model.ids import AgentId, ContextId, Json, JsonObject, MessageId, TaskId
 from openclaw_a2a.model.message import Message, Part, Role
 from openclaw_a2a.model.records import StoredTask
-from openclaw_a2a.model.states import is_terminal
-from openclaw_a2a.model.task import TaskState
+from openclaw_a2a.model.task import TaskState, is_terminal
 from openclaw_a2a.model.turn import Scope
 from openclaw_a2a.planning.commands import create_plan, update_objective
 from openclaw_a2a.planning.execution_policy import effective_owner

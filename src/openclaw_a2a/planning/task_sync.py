@@ -19,7 +19,7 @@ from openclaw_a2a.model.delivery import Delivery, delivery_id
 from openclaw_a2a.model.errors import GatewayError, PlanItemNotFound, StatusChangeNotAllowed
 from openclaw_a2a.model.ids import TaskId
 from openclaw_a2a.model.records import TaskHead
-from openclaw_a2a.model.states import is_terminal
+from openclaw_a2a.model.task import is_terminal
 from openclaw_a2a.planning.execution_policy import ExecutionPolicy, max_retries
 from openclaw_a2a.planning.model import ObjectiveId, PlanTask, PlanTaskId
 from openclaw_a2a.planning.repository import Edit, ObjectiveRepository

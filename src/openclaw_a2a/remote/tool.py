@@ -15,7 +15,7 @@ import msgspec
 from openclaw_a2a.log import get_logger
 from openclaw_a2a.model.errors import GatewayError
 from openclaw_a2a.model.ids import Json, JsonObject
-from openclaw_a2a.model.time_format import format_timestamp
+from openclaw_a2a.model.message import format_timestamp
 from openclaw_a2a.model.validation import object_at
 from openclaw_a2a.remote.actions import ActionCall, ActionContext
 from openclaw_a2a.remote.config import OutboundConfig, TargetConfig

@@ -14,7 +14,7 @@ from openclaw_a2a.model.errors import (
     TaskNotCancelable,
     UnsupportedOperation,
 )
-from openclaw_a2a.model.states import is_terminal
+from openclaw_a2a.model.task import is_terminal
 from openclaw_a2a.model.turn import Scope
 from openclaw_a2a.protocol import errors, v03, v1
 from openclaw_a2a.protocol.jsonrpc import (

@@ -24,7 +24,7 @@ from openclaw_a2a.model.errors import InvalidParams, Problem, TaskTerminal
 from openclaw_a2a.model.ids import ContextId, MessageId, TaskId
 from openclaw_a2a.model.message import Message, Part, Role
 from openclaw_a2a.model.records import encode_json
-from openclaw_a2a.model.states import is_terminal
+from openclaw_a2a.model.task import is_terminal
 from openclaw_a2a.model.turn import CHAIN_KEY, Scope
 from openclaw_a2a.planning.message_routing import RoutedMessage
 from openclaw_a2a.planning.service import PlanningService

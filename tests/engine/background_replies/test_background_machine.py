@@ -23,8 +23,15 @@ from openclaw_a2a.model.agent_event import (
 from openclaw_a2a.model.ids import AgentId, ContextId, TaskId
 from openclaw_a2a.model.message import Part
 from openclaw_a2a.model.session_keys import session_key
-from openclaw_a2a.model.states import PAUSED, TERMINAL
-from openclaw_a2a.model.task import ArtifactUpdate, Task, TaskState, TaskStatus, apply_event
+from openclaw_a2a.model.task import (
+    PAUSED,
+    TERMINAL,
+    ArtifactUpdate,
+    Task,
+    TaskState,
+    TaskStatus,
+    apply_event,
+)
 from openclaw_a2a.ports import Recovery, TaskQuery
 
 EXAMPLES = settings().max_examples

@@ -34,8 +34,7 @@ from openclaw_a2a.model.errors import OutputNotAccepted
 from openclaw_a2a.model.ids import Json
 from openclaw_a2a.model.message import Message, Part
 from openclaw_a2a.model.records import decode_task
-from openclaw_a2a.model.states import PAUSED, TERMINAL
-from openclaw_a2a.model.task import Task, TaskState
+from openclaw_a2a.model.task import PAUSED, TERMINAL, Task, TaskState
 from openclaw_a2a.ports import TaskQuery
 
 texts = st.text(st.sampled_from("ab \n\u00e4\U0001f600\ud83d\udc00"), max_size=6)

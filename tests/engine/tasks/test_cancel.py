@@ -10,8 +10,7 @@ from tests.engine.harness import BOB, Harness, yield_to_others
 
 from openclaw_a2a.model.agent_event import InputRequired, Reply, TextDelta
 from openclaw_a2a.model.errors import TaskNotCancelable, TaskNotFound, TaskNotLive
-from openclaw_a2a.model.states import is_terminal
-from openclaw_a2a.model.task import TaskState
+from openclaw_a2a.model.task import TaskState, is_terminal
 
 
 async def test_running_task_is_canceled_after_its_agent_has_stopped(

@@ -16,8 +16,7 @@ from openclaw_a2a.model.errors import (
     TaskNotFound,
     TaskTerminal,
 )
-from openclaw_a2a.model.states import is_terminal
-from openclaw_a2a.model.task import TaskState
+from openclaw_a2a.model.task import TaskState, is_terminal
 
 
 async def test_message_on_a_working_task_waits_and_joins_its_history_once(

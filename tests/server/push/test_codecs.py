@@ -11,9 +11,9 @@ from google.protobuf import json_format
 from hypothesis import given
 from hypothesis import strategies as st
 
+from openclaw_a2a.model.delivery import PushConfig
 from openclaw_a2a.model.errors import InvalidParams
 from openclaw_a2a.model.ids import TaskId
-from openclaw_a2a.model.push_config import PushConfig
 from openclaw_a2a.model.records import encode_json
 from openclaw_a2a.protocol import v03, v1
 from openclaw_a2a.protocol.requests import NewPushConfig

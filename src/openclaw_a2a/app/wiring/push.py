@@ -7,7 +7,7 @@ from openclaw_a2a.engine.engine import Engine
 from openclaw_a2a.engine.outbox.delivery_channel import DeliveryChannel, DeliveryPolicy
 from openclaw_a2a.engine.outbox.outbox import STOP_GRACE_S, Outbox
 from openclaw_a2a.model.backoff import Backoff
-from openclaw_a2a.model.push_config import PUSH_KIND
+from openclaw_a2a.model.delivery import PUSH_KIND
 from openclaw_a2a.net.safe_resolver import HostResolver, ResolveHost
 from openclaw_a2a.ports import DeliveryStore
 from openclaw_a2a.server.push.configs import PushConfigService

@@ -5,7 +5,7 @@ from enum import Enum
 
 from openclaw_a2a.model.ids import TaskId
 from openclaw_a2a.model.records import Entry
-from openclaw_a2a.model.states import ACTIVE
+from openclaw_a2a.model.task import ACTIVE
 
 
 class Urgency(Enum):

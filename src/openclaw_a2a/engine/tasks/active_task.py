@@ -13,8 +13,7 @@ from openclaw_a2a.model.errors import AlreadyExists
 from openclaw_a2a.model.ids import RunId
 from openclaw_a2a.model.message import Message
 from openclaw_a2a.model.records import RunRecord
-from openclaw_a2a.model.states import ACTIVE
-from openclaw_a2a.model.task import StatusUpdate, Task, TaskState, TaskStatus
+from openclaw_a2a.model.task import ACTIVE, StatusUpdate, Task, TaskState, TaskStatus
 from openclaw_a2a.ports import Commit
 
 if TYPE_CHECKING:

@@ -22,8 +22,7 @@ from openclaw_a2a.model.errors import (
 )
 from openclaw_a2a.model.ids import TaskId
 from openclaw_a2a.model.records import StoredTask
-from openclaw_a2a.model.states import PAUSED, TERMINAL
-from openclaw_a2a.model.task import TaskState
+from openclaw_a2a.model.task import PAUSED, TERMINAL, TaskState
 from openclaw_a2a.model.turn import Binding, Scope
 from openclaw_a2a.ports import SupportsPauseCancel
 

@@ -25,8 +25,7 @@ from openclaw_a2a.model.records import (
     TaskHead,
     encode_json,
 )
-from openclaw_a2a.model.states import ACTIVE, ALLOWED
-from openclaw_a2a.model.task import ArtifactUpdate, Event, StatusUpdate, TaskState
+from openclaw_a2a.model.task import ACTIVE, ALLOWED, ArtifactUpdate, Event, StatusUpdate, TaskState
 from openclaw_a2a.ports import Commit, TaskStore
 
 UNWRITABLE = (TypeError, ValueError, OverflowError, RecursionError)

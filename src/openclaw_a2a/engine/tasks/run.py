@@ -54,8 +54,7 @@ from openclaw_a2a.model.errors import (
 from openclaw_a2a.model.ids import AgentId, MessageId
 from openclaw_a2a.model.message import Message, Part, Role
 from openclaw_a2a.model.records import RunRecord, encode_json
-from openclaw_a2a.model.states import TERMINAL
-from openclaw_a2a.model.task import ArtifactUpdate, Event, TaskState
+from openclaw_a2a.model.task import TERMINAL, ArtifactUpdate, Event, TaskState
 from openclaw_a2a.model.turn import Scope
 from openclaw_a2a.ports import Accepted, AgentLookup, Duplicate
 

@@ -43,7 +43,7 @@ from openclaw_a2a.model.errors import (
 from openclaw_a2a.model.ids import ContextId, JsonObject, SessionKey, TaskId
 from openclaw_a2a.model.message import Message
 from openclaw_a2a.model.records import RunOptions, StoredTask, TaskHead, encode_json
-from openclaw_a2a.model.states import PAUSED, TERMINAL
+from openclaw_a2a.model.task import PAUSED, TERMINAL
 from openclaw_a2a.model.turn import Binding, Provenance, Scope
 from openclaw_a2a.model.url_policy import url_rejection_reason
 from openclaw_a2a.ports import Duplicate, Record, Submission

@@ -9,7 +9,7 @@ import asyncio
 from openclaw_a2a.engine.tasks.journal import PAGE_SIZE, EventFeed
 from openclaw_a2a.model.ids import TaskId
 from openclaw_a2a.model.records import Entry
-from openclaw_a2a.model.states import PAUSED, TERMINAL
+from openclaw_a2a.model.task import PAUSED, TERMINAL
 from openclaw_a2a.ports import TaskStore
 
 _RESTING = TERMINAL | PAUSED

@@ -9,11 +9,10 @@ import msgspec
 
 from openclaw_a2a.model.call import CALL_KIND as CALL
 from openclaw_a2a.model.call import Call, CallId
-from openclaw_a2a.model.delivery import Delivery, DeliveryId, DeliveryState
+from openclaw_a2a.model.delivery import PUSH_KIND, Delivery, DeliveryId, DeliveryState, PushConfig
 from openclaw_a2a.model.errors import DeliveryNotFound
 from openclaw_a2a.model.ids import TaskId
 from openclaw_a2a.model.message import JsonStruct
-from openclaw_a2a.model.push_config import PUSH_KIND, PushConfig
 from openclaw_a2a.server.admin.endpoint import AdminEndpoint, AdminRequest
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from openclaw_a2a.engine.outbox.outbox import Outbox
-from openclaw_a2a.model.delivery import Delivery, DeliveryState, delivery_id
+from openclaw_a2a.model.delivery import PUSH_KIND, Delivery, DeliveryState, PushConfig, delivery_id
 from openclaw_a2a.model.errors import (
     InvalidParams,
     Problem,
@@ -21,7 +21,6 @@ from openclaw_a2a.model.errors import (
     TaskNotFound,
 )
 from openclaw_a2a.model.ids import TaskId
-from openclaw_a2a.model.push_config import PUSH_KIND, PushConfig
 from openclaw_a2a.model.records import encode_json
 from openclaw_a2a.model.turn import Scope
 from openclaw_a2a.model.url_policy import url_rejection_reason

@@ -13,8 +13,7 @@ from openclaw_a2a.engine.tasks.queries import task_json
 from openclaw_a2a.model.delivery import Delivery
 from openclaw_a2a.model.ids import TaskId
 from openclaw_a2a.model.records import Entry, StoredTask, encode_event
-from openclaw_a2a.model.states import TERMINAL, is_terminal
-from openclaw_a2a.model.task import ArtifactUpdate
+from openclaw_a2a.model.task import TERMINAL, ArtifactUpdate, is_terminal
 from openclaw_a2a.ports import Delivered, TaskStore
 from openclaw_a2a.protocol import v03, v1
 from openclaw_a2a.protocol.versions import ProtocolVersion

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, cast
 import msgspec
 
 from openclaw_a2a.http.asgi import A2A_JSON, JSON
-from openclaw_a2a.model.delivery import Delivery
-from openclaw_a2a.model.push_config import PushConfig
+from openclaw_a2a.model.delivery import Delivery, PushConfig
 from openclaw_a2a.net.safe_resolver import (
     AddressNotAllowed,
     HostNotFound,

@@ -17,7 +17,7 @@ import msgspec
 from openclaw_a2a.model.errors import CorruptRecord, GatewayError, StoreUnavailable
 from openclaw_a2a.model.ids import TaskId
 from openclaw_a2a.model.records import decode_task
-from openclaw_a2a.model.states import is_active
+from openclaw_a2a.model.task import is_active
 from openclaw_a2a.ports import Commit, Duplicate, LogAppend, LogHead, StoredLog
 from openclaw_a2a.store.errors import store_closed
 from openclaw_a2a.store.group_writer import GroupWriter

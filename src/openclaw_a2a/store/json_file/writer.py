@@ -15,7 +15,7 @@ import msgspec
 from openclaw_a2a.log import get_logger
 from openclaw_a2a.model.errors import GatewayError, StoreUnavailable
 from openclaw_a2a.model.ids import TaskId
-from openclaw_a2a.model.states import is_active
+from openclaw_a2a.model.task import is_active
 from openclaw_a2a.ports import Commit
 from openclaw_a2a.store.errors import write_failed
 from openclaw_a2a.store.group_writer import Write, WriteOutcome

@@ -7,8 +7,7 @@ from itertools import islice
 
 from openclaw_a2a.model.ids import ContextId, TaskId
 from openclaw_a2a.model.records import TaskHead
-from openclaw_a2a.model.states import is_terminal
-from openclaw_a2a.model.task import TaskState
+from openclaw_a2a.model.task import TaskState, is_terminal
 from openclaw_a2a.model.turn import Scope
 from openclaw_a2a.ports import Retention, TaskKey, TaskQuery
 

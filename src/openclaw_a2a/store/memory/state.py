@@ -15,7 +15,7 @@ from openclaw_a2a.model.delivery import Delivery, DeliveryState
 from openclaw_a2a.model.errors import CorruptRecord
 from openclaw_a2a.model.ids import OwnerId, RunId, TaskId
 from openclaw_a2a.model.records import Entry, RunRecord, StoredTask, TaskHead
-from openclaw_a2a.model.states import is_terminal
+from openclaw_a2a.model.task import is_terminal
 from openclaw_a2a.model.turn import Scope
 from openclaw_a2a.ports import (
     Accepted,

@@ -14,7 +14,7 @@ from openclaw_a2a.model.delivery import Delivery, DeliveryId, DeliveryState
 from openclaw_a2a.model.errors import GatewayError
 from openclaw_a2a.model.ids import MessageId, OwnerId, RunId, TaskId
 from openclaw_a2a.model.records import Entry, RunRecord, StoredTask
-from openclaw_a2a.model.states import is_active
+from openclaw_a2a.model.task import is_active
 from openclaw_a2a.model.turn import Scope
 from openclaw_a2a.ports import (
     Accepted,

@@ -8,8 +8,7 @@ import msgspec
 from openclaw_a2a.model.delivery import Delivery, DeliveryState
 from openclaw_a2a.model.message import JsonStruct, Message
 from openclaw_a2a.model.records import RunOptions, RunRecord
-from openclaw_a2a.model.states import TERMINAL
-from openclaw_a2a.model.task import TaskState
+from openclaw_a2a.model.task import TERMINAL, TaskState
 from openclaw_a2a.model.turn import Binding
 from openclaw_a2a.ports import Record
 

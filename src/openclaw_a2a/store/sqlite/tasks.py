@@ -9,7 +9,7 @@ import msgspec
 from openclaw_a2a.model.errors import CorruptRecord
 from openclaw_a2a.model.ids import MessageId, OwnerId, RunId, TaskId
 from openclaw_a2a.model.records import Entry, RunRecord, StoredTask, TaskHead
-from openclaw_a2a.model.states import is_active
+from openclaw_a2a.model.task import is_active
 from openclaw_a2a.model.turn import Scope
 from openclaw_a2a.ports import (
     Accepted,

@@ -1,17 +1,18 @@
-"""Decodes the parameters of A2A 1.0 methods into requests."""
+"""A2A 1.0. Stored bytes are 1.0 already, so most of them are sent as they are."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import cast
 
 import msgspec
-from msgspec import UNSET
+from msgspec import UNSET, UnsetType
 
+from openclaw_a2a.model.delivery import PushConfig
 from openclaw_a2a.model.errors import Problem
 from openclaw_a2a.model.ids import Json, JsonObject, MessageId, TaskId
 from openclaw_a2a.model.message import Message, Part, Role
-from openclaw_a2a.model.task import TaskState
+from openclaw_a2a.model.task import Task, TaskState
 from openclaw_a2a.model.validation import invalid_params
-from openclaw_a2a.protocol.common_fields import NOT_BASE64, standard_base64
+from openclaw_a2a.protocol import v1_schema as schema
 from openclaw_a2a.protocol.requests import (
     DEFAULT_PAGE_SIZE,
     GetRequest,
@@ -22,19 +23,13 @@ from openclaw_a2a.protocol.requests import (
     SendRequest,
     TaskRequest,
 )
-from openclaw_a2a.protocol.v1.schema import (
-    Configuration,
-    GetParams,
-    ListParams,
-    PushItemParams,
-    PushListParams,
-    PushParams,
-    SendParams,
-    TaskParams,
-    UnnamedSendParams,
-)
-from openclaw_a2a.protocol.validation import ParamsDecoder
-from openclaw_a2a.protocol.versions import ProtocolVersion
+from openclaw_a2a.protocol.validation import NOT_BASE64, ParamsDecoder, standard_base64
+from openclaw_a2a.protocol.versions import METHODS_V1, ProtocolVersion
+
+VERSION = ProtocolVersion.V1
+METHODS = METHODS_V1
+STREAMS_FINISHED_TASKS = False
+STREAMS_EARLY_ERRORS = False
 
 _CONTENTS = ("text", "raw", "url", "data")
 _ONE_CONTENT = "must have exactly one of text, raw, url and data"
@@ -137,7 +132,7 @@ def decode_push_list(params: bytes) -> PushListRequest:
     )
 
 
-def _push_config(push: PushParams, url_path: str) -> NewPushConfig:
+def _push_config(push: schema.PushParams, url_path: str) -> NewPushConfig:
     authentication = push.authentication
     return NewPushConfig(
         id=push.id or None,
@@ -197,12 +192,126 @@ def _part_problems(params: JsonObject) -> Iterator[Problem]:
             yield Problem(f"{path}.raw", NOT_BASE64, "base64")
 
 
-_no_configuration = Configuration()
-_send = ParamsDecoder(SendParams, _part_problems)
-_unnamed_send = ParamsDecoder(UnnamedSendParams, _part_problems)
-_get = ParamsDecoder(GetParams)
-_list = ParamsDecoder(ListParams)
-_task = ParamsDecoder(TaskParams)
-_push = ParamsDecoder(PushParams)
-_push_item = ParamsDecoder(PushItemParams)
-_push_list = ParamsDecoder(PushListParams)
+_no_configuration = schema.Configuration()
+_send = ParamsDecoder(schema.SendParams, _part_problems)
+_unnamed_send = ParamsDecoder(schema.UnnamedSendParams, _part_problems)
+_get = ParamsDecoder(schema.GetParams)
+_list = ParamsDecoder(schema.ListParams)
+_task = ParamsDecoder(schema.TaskParams)
+_push = ParamsDecoder(schema.PushParams)
+_push_item = ParamsDecoder(schema.PushItemParams)
+_push_list = ParamsDecoder(schema.PushListParams)
+
+_encode = msgspec.json.Encoder().encode
+
+
+def encode_task(task: Task) -> bytes:
+    """The task."""
+    return _encode(task)
+
+
+def encode_message(message: Message) -> bytes:
+    """The message."""
+    return _encode(message)
+
+
+def wrap_task(task: bytes) -> bytes:
+    """An encoded task as the result of a send, or as the first event of a stream."""
+    return b'{"task":' + task + b"}"
+
+
+def wrap_message(message: bytes) -> bytes:
+    """An encoded message as the result of a send, or as the only event of a stream."""
+    return b'{"message":' + message + b"}"
+
+
+def encode_task_result(task: bytes, history_length: int | None = None) -> bytes:
+    """A stored task as the result of a get or cancel."""
+    return trim_task(task, history_length=history_length)
+
+
+def encode_sent_task(task: bytes, history_length: int | None) -> bytes:
+    """A stored task as the result of a send."""
+    if history_length is not None:
+        task = trim_task(task, history_length=history_length)
+    return b'{"task":' + task + b"}"
+
+
+def encode_sent_message(message: bytes) -> bytes:
+    """A stored message as the result of a send."""
+    return wrap_message(message)
+
+
+def encode_stream_body(body: bytes) -> bytes:
+    """A stored stream body as an event: it is one already."""
+    return body
+
+
+def encode_task_list(
+    tasks: Sequence[bytes], next_page_token: str, *, page_size: int, total: int
+) -> bytes:
+    """A page of encoded tasks."""
+    return b'{"tasks":[%b],"nextPageToken":%b,"pageSize":%d,"totalSize":%d}' % (
+        b",".join(tasks),
+        _encode(next_page_token),
+        page_size,
+        total,
+    )
+
+
+def encode_push_config(config: PushConfig) -> bytes:
+    """A push configuration, for its owner."""
+    return _encode(_push_config_json(config))
+
+
+def encode_push_list(configs: Sequence[PushConfig], next_page_token: str) -> bytes:
+    """A page of push configurations."""
+    encoded = [_push_config_json(config) for config in configs]
+    return _encode({"configs": encoded, "nextPageToken": next_page_token})
+
+
+def _push_config_json(config: PushConfig) -> JsonObject:
+    members: JsonObject = {"id": config.id, "taskId": config.task_id, "url": config.url}
+    if config.token is not None:
+        members["token"] = config.token
+    if config.schemes:
+        authentication: JsonObject = {"scheme": config.schemes[0]}
+        if config.credentials is not None:
+            authentication["credentials"] = config.credentials
+        members["authentication"] = authentication
+    return members
+
+
+class _StoredTask(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
+    """A task whose members stay encoded."""
+
+    id: msgspec.Raw
+    context_id: msgspec.Raw
+    status: msgspec.Raw
+    artifacts: msgspec.Raw | UnsetType = UNSET
+    history: tuple[msgspec.Raw, ...] | UnsetType = UNSET
+    metadata: msgspec.Raw | UnsetType = UNSET
+
+
+_stored_task = msgspec.json.Decoder(_StoredTask)
+
+
+def trim_task(
+    body: bytes, *, history_length: int | None, with_artifacts: bool | None = None
+) -> bytes:
+    """A stored task with less in it.
+
+    History: None keeps it, 0 removes the member, n keeps the last n messages. Artifacts: None
+    keeps them, False removes the member, True makes sure that it is there, even empty.
+    """
+    if history_length is None and with_artifacts is None:
+        return body
+    task = _stored_task.decode(body)
+    history, artifacts = task.history, task.artifacts
+    if history_length is not None and history is not UNSET:
+        history = history[-history_length:] if history_length else UNSET
+    if with_artifacts is False:
+        artifacts = UNSET
+    elif with_artifacts and artifacts is UNSET:
+        artifacts = msgspec.Raw(b"[]")
+    return _encode(msgspec.structs.replace(task, history=history, artifacts=artifacts))

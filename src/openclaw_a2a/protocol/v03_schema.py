@@ -12,7 +12,7 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from openclaw_a2a.model.ids import ArtifactId, ContextId, Json, JsonObject, MessageId, TaskId
-from openclaw_a2a.protocol.common_fields import (
+from openclaw_a2a.protocol.validation import (
     HeaderText,
     HistoryLength,
     InlineWebAddress,

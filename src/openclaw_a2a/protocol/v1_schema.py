@@ -9,7 +9,8 @@ from msgspec import Meta
 from openclaw_a2a.model.ids import JsonObject, MessageId
 from openclaw_a2a.model.message import Part
 from openclaw_a2a.model.task import TaskState
-from openclaw_a2a.protocol.common_fields import (
+from openclaw_a2a.protocol.requests import MAX_PAGE_SIZE
+from openclaw_a2a.protocol.validation import (
     HeaderText,
     HistoryLength,
     InlineWebAddress,
@@ -25,7 +26,6 @@ from openclaw_a2a.protocol.common_fields import (
     TaskIds,
     WebAddress,
 )
-from openclaw_a2a.protocol.requests import MAX_PAGE_SIZE
 
 _PageSize = Annotated[int, Meta(ge=1, le=MAX_PAGE_SIZE)] | None
 

@@ -1,15 +1,18 @@
-"""Decodes the parameters of A2A 0.3 methods into requests, and 0.3 objects into the model."""
+"""A2A 0.3 over JSON-RPC. Stored bytes are 1.0, so everything that is sent is transcoded."""
 
-from collections.abc import Callable, Iterator
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC
 from typing import TypeVar, cast
 
 import msgspec
 from msgspec import UNSET
 
+from openclaw_a2a.model.delivery import PushConfig
 from openclaw_a2a.model.errors import Problem
 from openclaw_a2a.model.ids import Json, JsonObject, MessageId
 from openclaw_a2a.model.message import Message, Part, Role
+from openclaw_a2a.model.records import StreamBody
 from openclaw_a2a.model.task import (
     Artifact,
     ArtifactUpdate,
@@ -18,8 +21,9 @@ from openclaw_a2a.model.task import (
     Task,
     TaskState,
     TaskStatus,
+    is_terminal,
 )
-from openclaw_a2a.protocol.common_fields import NOT_BASE64, standard_base64
+from openclaw_a2a.protocol import v03_schema as schema
 from openclaw_a2a.protocol.requests import (
     GetRequest,
     NewPushConfig,
@@ -28,41 +32,25 @@ from openclaw_a2a.protocol.requests import (
     SendRequest,
     TaskRequest,
 )
-from openclaw_a2a.protocol.v03.schema import (
-    OBJECT_ONLY,
-    ONE_CONTENT,
-    ONE_FILE,
-    ArtifactV03,
-    Configuration,
-    EventV03,
-    FileV03,
-    GetParams,
-    MessageV03,
-    PartV03,
-    PushItemParams,
-    PushMembers,
-    PushParams,
-    RoleV03,
-    SendParams,
-    StateV03,
-    StatusUpdateV03,
-    StatusV03,
-    TaskParams,
-    TaskV03,
-)
-from openclaw_a2a.protocol.validation import ParamsDecoder
-from openclaw_a2a.protocol.versions import ProtocolVersion
+from openclaw_a2a.protocol.v03_schema import ArtifactV03, FileV03, MessageV03, PartV03, StatusV03
+from openclaw_a2a.protocol.validation import NOT_BASE64, ParamsDecoder, standard_base64
+from openclaw_a2a.protocol.versions import METHODS_V03, ProtocolVersion
 
 T = TypeVar("T")
 
+VERSION = ProtocolVersion.V03
+METHODS = METHODS_V03
+STREAMS_FINISHED_TASKS = True
+STREAMS_EARLY_ERRORS = True
+
 _CONTENTS = ("text", "file", "data")
-_ROLES = {RoleV03.USER: Role.USER, RoleV03.AGENT: Role.AGENT}
-_STATES = {state: TaskState[state.name] for state in StateV03}
+_FROM_ROLES = {schema.RoleV03.USER: Role.USER, schema.RoleV03.AGENT: Role.AGENT}
+_FROM_STATES = {state: TaskState[state.name] for state in schema.StateV03}
 _NO_PAGES = 2**31 - 1
 """The page size of a list: 0.3 has no pages."""
 
-_task_decoder = msgspec.json.Decoder(TaskV03)
-_event_decoder = msgspec.json.Decoder(EventV03)
+_task_decoder = msgspec.json.Decoder(schema.TaskV03)
+_event_decoder = msgspec.json.Decoder(schema.EventV03)
 
 
 def decode_send(params: bytes, *, make_message_id: Callable[[], str] | None = None) -> SendRequest:
@@ -82,7 +70,7 @@ def decode_send(params: bytes, *, make_message_id: Callable[[], str] | None = No
             raise _send.error(params)
         message_id = MessageId(make_message_id())
     try:
-        message = _message(given, message_id)
+        message = _sent_message(given.message, message_id)
     except msgspec.ValidationError as failure:
         raise decoder.error(params, str(failure)) from None
     configuration = given.configuration or _no_configuration
@@ -144,7 +132,7 @@ def decode_task(body: bytes) -> Task:
 def decode_event(body: bytes) -> Event:
     """The event in a stored 0.3 record. Raises: msgspec.ValidationError (it holds none)."""
     event = _decode_stored(_event_decoder, body)
-    if isinstance(event, StatusUpdateV03):
+    if isinstance(event, schema.StatusUpdateV03):
         status = _status_from_v03(event.status)
         return StatusUpdate(event.task_id, event.context_id, status, event.metadata)
     return ArtifactUpdate(
@@ -161,7 +149,7 @@ def message_from_v03(message: MessageV03) -> Message:
     """The message in the model. Raises: msgspec.ValidationError."""
     return Message(
         message.message_id,
-        _ROLES[message.role],
+        _FROM_ROLES[message.role],
         tuple([_part_from_v03(part) for part in message.parts]),
         message.context_id,
         message.task_id,
@@ -179,11 +167,10 @@ def _decode_stored(decoder: msgspec.json.Decoder[T], body: bytes) -> T:
         raise msgspec.ValidationError(str(failure)) from None
 
 
-def _message(params: SendParams, message_id: MessageId) -> Message:
-    given = params.message
+def _sent_message(given: schema.MessageParams, message_id: MessageId) -> Message:
     return Message(
         message_id,
-        _ROLES[given.role],
+        _FROM_ROLES[given.role],
         tuple([_part_from_v03(part) for part in given.parts]),
         given.context_id or None,
         given.task_id or None,
@@ -193,7 +180,7 @@ def _message(params: SendParams, message_id: MessageId) -> Message:
     )
 
 
-def _push_config(push: PushMembers, url_path: str) -> NewPushConfig:
+def _push_config(push: schema.PushMembers, url_path: str) -> NewPushConfig:
     authentication = push.authentication
     return NewPushConfig(
         url=push.url,
@@ -219,9 +206,9 @@ def _part_from_v03(part: PartV03) -> Part:
         return _file_from_v03(part.file, part.metadata)
     if kind == "data" and part.data is not UNSET:
         if not isinstance(part.data, dict):
-            raise msgspec.ValidationError(f"data {OBJECT_ONLY}")
+            raise msgspec.ValidationError(f"data {schema.OBJECT_ONLY}")
         return Part(data=cast(JsonObject, part.data), metadata=part.metadata)
-    raise msgspec.ValidationError(f"a part {ONE_CONTENT}")
+    raise msgspec.ValidationError(f"a part {schema.ONE_CONTENT}")
 
 
 def _kind_of(part: PartV03) -> str:
@@ -236,7 +223,7 @@ def _kind_of(part: PartV03) -> str:
 
 def _file_from_v03(file: FileV03, metadata: JsonObject | None) -> Part:
     if (file.bytes is None) == (file.uri is None):
-        raise msgspec.ValidationError(f"a file {ONE_FILE}")
+        raise msgspec.ValidationError(f"a file {schema.ONE_FILE}")
     raw = None
     if file.bytes is not None and (raw := standard_base64(file.bytes)) is None:
         raise msgspec.ValidationError(f"the bytes of a file {NOT_BASE64}")
@@ -250,7 +237,7 @@ def _status_from_v03(status: StatusV03) -> TaskStatus:
     timestamp = status.timestamp
     if timestamp is not None and timestamp.tzinfo is None:
         timestamp = timestamp.replace(tzinfo=UTC)
-    return TaskStatus(_STATES[status.state], message, timestamp)
+    return TaskStatus(_FROM_STATES[status.state], message, timestamp)
 
 
 def _artifact_from_v03(artifact: ArtifactV03) -> Artifact:
@@ -287,9 +274,9 @@ def _problems_of_part(part: JsonObject, path: str) -> Iterator[Problem]:
     present = [name for name in _CONTENTS if part.get(name) is not None]
     chosen = kind if kind in present else present[0] if len(present) == 1 else None
     if (kind is not None and chosen != kind) or chosen is None:
-        yield Problem(path, ONE_CONTENT, "oneof")
+        yield Problem(path, schema.ONE_CONTENT, "oneof")
     elif chosen == "data" and not isinstance(part["data"], dict):
-        yield Problem(f"{path}.data", OBJECT_ONLY, "type")
+        yield Problem(f"{path}.data", schema.OBJECT_ONLY, "type")
     elif chosen == "file" and isinstance(part["file"], dict):
         yield from _problems_of_file(cast(JsonObject, part["file"]), f"{path}.file")
 
@@ -297,15 +284,214 @@ def _problems_of_part(part: JsonObject, path: str) -> Iterator[Problem]:
 def _problems_of_file(file: JsonObject, path: str) -> Iterator[Problem]:
     content: Json = file.get("bytes")
     if (content is None) == (file.get("uri") is None):
-        yield Problem(path, ONE_FILE, "oneof")
+        yield Problem(path, schema.ONE_FILE, "oneof")
     if isinstance(content, str) and standard_base64(content) is None:
         yield Problem(f"{path}.bytes", NOT_BASE64, "base64")
 
 
-_no_configuration = Configuration()
-_send = ParamsDecoder(SendParams, _message_problems)
-_send_without_id = ParamsDecoder(SendParams, _part_problems)
-_get = ParamsDecoder(GetParams)
-_task = ParamsDecoder(TaskParams)
-_push = ParamsDecoder(PushParams)
-_push_item = ParamsDecoder(PushItemParams)
+_no_configuration = schema.Configuration()
+_send = ParamsDecoder(schema.SendParams, _message_problems)
+_send_without_id = ParamsDecoder(schema.SendParams, _part_problems)
+_get = ParamsDecoder(schema.GetParams)
+_task = ParamsDecoder(schema.TaskParams)
+_push = ParamsDecoder(schema.PushParams)
+_push_item = ParamsDecoder(schema.PushItemParams)
+
+
+CACHE_BYTES = 8 * 1024 * 1024
+"""How much of what was transcoded is kept for the next reader."""
+
+_ENTRY_BYTES = 256
+"""What a cache entry costs besides its bytes."""
+
+_TO_ROLES = {
+    Role.USER: schema.RoleV03.USER,
+    Role.AGENT: schema.RoleV03.AGENT,
+    Role.UNSPECIFIED: schema.RoleV03.AGENT,
+}
+_TO_STATES = {TaskState[state.name]: state for state in schema.StateV03}
+
+_encode = msgspec.json.Encoder().encode
+_stored_task = msgspec.json.Decoder(Task)
+_stored_body = msgspec.json.Decoder(StreamBody)
+
+
+def encode_task(task: Task) -> bytes:
+    """The task."""
+    return _encode(_task_to_v03(task))
+
+
+def encode_message(message: Message) -> bytes:
+    """The message."""
+    return _encode(_message_to_v03(message))
+
+
+def encode_event(event: Event) -> bytes:
+    """The event."""
+    return _encode(_event_to_v03(event))
+
+
+def encode_push_config(config: PushConfig) -> bytes:
+    """A push configuration, for its owner."""
+    return _encode(_push_config_json(config))
+
+
+def encode_push_list(configs: Sequence[PushConfig], _next_page_token: str) -> bytes:
+    """All push configurations of a task: 0.3 has no pages."""
+    return _encode([_push_config_json(config) for config in configs])
+
+
+def encode_task_result(task: bytes, history_length: int | None = None) -> bytes:
+    """A stored task as a result, with its last messages only (None: all, 0: none)."""
+    decoded = _stored_task.decode(task)
+    if history_length is not None:
+        history = decoded.history[-history_length:] if history_length else ()
+        decoded = msgspec.structs.replace(decoded, history=history)
+    return encode_task(decoded)
+
+
+def encode_sent_task(task: bytes, history_length: int | None) -> bytes:
+    """A stored task as the result of a send; its kind tells it from a message."""
+    return encode_task_result(task, history_length)
+
+
+def encode_sent_message(message: bytes) -> bytes:
+    """A stored message as the result of a send; its kind tells it from a task."""
+    return transcode(b'{"message":' + message + b"}")
+
+
+def transcode(body: bytes) -> bytes:
+    """A stored stream body as the 0.3 event, message or task that it holds.
+
+    Raises:
+        msgspec.ValidationError: the bytes hold none of them.
+    """
+    stored = _stored_body.decode(body)
+    if event := stored.status_update or stored.artifact_update:
+        return encode_event(event)
+    if stored.task is not None:
+        return encode_task(stored.task)
+    if stored.message is not None:
+        return encode_message(stored.message)
+    raise msgspec.ValidationError("no task, message, statusUpdate or artifactUpdate")
+
+
+def cached_by_identity(
+    function: Callable[[bytes], bytes], *, max_bytes: int
+) -> Callable[[bytes], bytes]:
+    """The function with a cache of its latest results, by the identity of their input.
+
+    Subscribers of one task share the bytes object of an event, so no content is compared or
+    hashed. Inputs and results together stay within `max_bytes`; a result that would take much of
+    it is not cached.
+    """
+    cache: OrderedDict[int, tuple[bytes, bytes]] = OrderedDict()
+    size = 0
+
+    def cached(body: bytes) -> bytes:
+        nonlocal size
+        # The entry keeps its input alive, so an id cannot be reused while it is in the cache.
+        hit = cache.get(id(body))
+        if hit is not None and hit[0] is body:
+            return hit[1]
+        result = function(body)
+        cost = len(body) + len(result) + _ENTRY_BYTES
+        if cost * 16 <= max_bytes:
+            cache[id(body)] = (body, result)
+            size += cost
+            while size > max_bytes:
+                _, (old, old_result) = cache.popitem(last=False)
+                size -= len(old) + len(old_result) + _ENTRY_BYTES
+        return result
+
+    return cached
+
+
+encode_stream_body = cached_by_identity(transcode, max_bytes=CACHE_BYTES)
+"""A stored stream body as an event, transcoded once for all subscribers."""
+
+
+def _part_to_v03(part: Part) -> PartV03:
+    """The part in 0.3; what 0.3 has no place for (the media type of a text) is left out."""
+    if part.text is not None:
+        return PartV03("text", text=part.text, metadata=part.metadata)
+    if part.is_file:
+        file = FileV03(part.raw, part.url, part.media_type, part.filename)
+        return PartV03("file", file=file, metadata=part.metadata)
+    # 0.3 has objects only; any other value is put inside one.
+    data = {"value": part.data} if not isinstance(part.data, dict) else cast(JsonObject, part.data)
+    return PartV03("data", data=data, metadata=part.metadata)
+
+
+def _message_to_v03(message: Message) -> MessageV03:
+    return MessageV03(
+        message.message_id,
+        _TO_ROLES[message.role],
+        tuple([_part_to_v03(part) for part in message.parts]),
+        "message",
+        message.context_id,
+        message.task_id,
+        message.metadata,
+        message.extensions or None,
+        message.reference_task_ids or None,
+    )
+
+
+def _status_to_v03(status: TaskStatus) -> StatusV03:
+    message = _message_to_v03(status.message) if status.message is not None else None
+    return StatusV03(_TO_STATES[status.state], message, status.timestamp)
+
+
+def _artifact_to_v03(artifact: Artifact) -> ArtifactV03:
+    return ArtifactV03(
+        artifact.artifact_id,
+        tuple([_part_to_v03(part) for part in artifact.parts]),
+        artifact.name,
+        artifact.description,
+        artifact.metadata,
+        artifact.extensions or None,
+    )
+
+
+def _task_to_v03(task: Task) -> schema.TaskV03:
+    return schema.TaskV03(
+        "task",
+        task.id,
+        task.context_id,
+        _status_to_v03(task.status),
+        tuple([_artifact_to_v03(artifact) for artifact in task.artifacts]) or None,
+        tuple([_message_to_v03(message) for message in task.history]) or None,
+        task.metadata,
+    )
+
+
+def _event_to_v03(event: StatusUpdate | ArtifactUpdate) -> schema.EventV03:
+    """The event in 0.3, which requires every boolean to be written."""
+    if isinstance(event, StatusUpdate):
+        return schema.StatusUpdateV03(
+            event.task_id,
+            event.context_id,
+            _status_to_v03(event.status),
+            is_terminal(event.status.state),
+            event.metadata,
+        )
+    return schema.ArtifactUpdateV03(
+        event.task_id,
+        event.context_id,
+        _artifact_to_v03(event.artifact),
+        event.append,
+        event.last_chunk,
+        event.metadata,
+    )
+
+
+def _push_config_json(config: PushConfig) -> JsonObject:
+    members: JsonObject = {"id": config.id, "url": config.url}
+    if config.token is not None:
+        members["token"] = config.token
+    if config.schemes:
+        authentication: JsonObject = {"schemes": config.schemes}
+        if config.credentials is not None:
+            authentication["credentials"] = config.credentials
+        members["authentication"] = authentication
+    return {"taskId": config.task_id, "pushNotificationConfig": members}
