@@ -79,3 +79,23 @@ async def test_an_answer_outlives_retention_until_its_callers_host_is_back(
             await sweep(closed_gateway, clock)  # once it is brought nothing keeps the task
     assert await store_of(closed_gateway).deliveries.read_delivery(delivery.id) is None
     assert len(closed_gateway.host.messages(A)) == 1
+
+
+async def test_a_poll_can_be_repeated_although_its_call_ended_long_ago(
+    closed_gateway: CallGateway,
+) -> None:
+    """A gateway may die after it has recorded a poll, before it has answered."""
+    clock = ManualClock()
+    await closed_gateway.open(clock=clock)
+    closed_gateway.host.is_unavailable = True
+    call = await closed_gateway.call("a", "b", timeoutSeconds=30)
+    await closed_gateway.host.wait_until(lambda: bool(closed_gateway.host.attempts))
+    clock.advance(timedelta(hours=2))
+    assert (await closed_gateway.poll("a", call))["status"] == "completed"
+    clock.advance(timedelta(seconds=45))
+    for _ in range(3):  # calls that are over are purged meanwhile
+        await anyio.wait_all_tasks_blocked()
+    again = await closed_gateway.poll("a", call)
+    assert (again["status"], again["output"]) == ("completed", "done")
+    clock.advance(timedelta(seconds=45))
+    await closed_gateway.poll("a", call, until=lambda polled: polled["status"] == "error")

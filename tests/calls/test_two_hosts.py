@@ -68,6 +68,17 @@ async def test_an_outcome_goes_to_the_host_whose_session_called(
     assert wrong.attempts == []
 
 
+@pytest.mark.parametrize(("host", "agent_id"), [("first", "a"), ("second", "c")])
+async def test_a_caller_is_the_agent_of_the_host_whose_session_called(
+    hosts: TwoHosts, host: str, agent_id: str
+) -> None:
+    active = hosts.first if host == "first" else hosts.second
+    active.active.add(MAIN)
+    call = await hosts.call(wait=True)
+    assert (await hosts.gateway.describe(call))["caller"] == agent_id
+    assert hosts.gateway.agents["b"].turns[0].provenance.chain == (agent_id,)
+
+
 async def test_an_outcome_is_not_discarded_because_the_other_host_has_no_such_session(
     hosts: TwoHosts,
 ) -> None:

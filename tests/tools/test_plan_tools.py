@@ -40,7 +40,7 @@ class Planning:
         return self._answer
 
 
-def as_itself(caller: ToolCaller) -> Caller:
+async def as_itself(caller: ToolCaller) -> Caller:
     return Caller(caller.agent_id or AgentId("x"), caller.name, caller.session_key)
 
 

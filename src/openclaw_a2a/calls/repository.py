@@ -170,7 +170,10 @@ def expires_at(call: Call) -> datetime:
     if call.settled_at is None or is_needed:
         return (call.deadline or call.accepted_at) + _UNDELIVERED_RETENTION
     timeout = timedelta(milliseconds=call.timeout_ms)
-    return call.settled_at + min(max(timeout, _MIN_RETENTION), _MAX_RETENTION)
+    # From when the caller got it: a gateway that dies between recording a poll and answering it
+    # sends no message any more, so the poll must find the outcome when it is repeated.
+    since = max(call.settled_at, call.seen_at or call.settled_at)
+    return since + min(max(timeout, _MIN_RETENTION), _MAX_RETENTION)
 
 
 def settled_at(call: Call) -> datetime:

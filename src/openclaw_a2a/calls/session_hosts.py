@@ -30,10 +30,19 @@ class SessionHosts:
         """True when there is any session that messages can be put into."""
         return bool(self._inboxes)
 
-    def find_agent(self, session_key: SessionKey) -> AgentId | None:
-        """The agent of this gateway to which a session of a host belongs."""
-        owners = (name for name, one in self._inboxes.items() if one.owns_session(session_key))
-        return next(owners, None)
+    async def find_agent(self, session_key: SessionKey) -> AgentId | None:
+        """The agent of this gateway to which a session that calls a tool right now belongs.
+
+        The hosts are asked only when the key names agents in several of them. When they cannot
+        tell, it is the first of these agents.
+        """
+        owners = {
+            name: one.host for name, one in self._inboxes.items() if one.owns_session(session_key)
+        }
+        if len(set(owners.values())) > 1:
+            calling = await self.find_host(session_key)
+            owners = {name: host for name, host in owners.items() if host == calling} or owners
+        return next(iter(owners), None)
 
     def host_session_key(self, agent_id: AgentId, session_key: SessionKey) -> SessionKey | None:
         """The host's key for a session of an agent of ours; None before that is known."""

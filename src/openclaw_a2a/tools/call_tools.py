@@ -37,7 +37,7 @@ def call_tools(service: CallService, resolve_caller: "CallerResolver") -> list[T
     def tool(name: str, label: str, text: str, schema: JsonObject, run: RunCallTool) -> Tool:
         async def run_tool(arguments: Json, caller: ToolCaller, _report: OnUpdate) -> JsonObject:
             try:
-                return await run(arguments, resolve_caller(caller))
+                return await run(arguments, await resolve_caller(caller))
             except GatewayError as error:
                 return {"status": "error", "error": error.message}
 
@@ -59,14 +59,14 @@ class CallerResolver:
     def __init__(self, hosts: SessionHosts) -> None:
         self._hosts = hosts
 
-    def __call__(self, caller: ToolCaller) -> Caller:
+    async def __call__(self, caller: ToolCaller) -> Caller:
         """The caller, under the id that agents of this gateway have."""
         if caller.name == OPERATOR_NAME:
             return Caller(AgentId(OPERATOR_NAME), caller.name, is_operator=True)
         if caller.session_key is None:
             return Caller(_clean_id(caller.agent_id or caller.name), caller.name)
         session_key = SessionKey(caller.session_key.lower())
-        own = self._hosts.find_agent(session_key)
+        own = await self._hosts.find_agent(session_key)
         named = caller.agent_id or session_agent(session_key) or caller.name
         return Caller(own or _clean_id(named), caller.name, session_key)
 
@@ -87,19 +87,15 @@ class CallerChains:
         self._host_id = host_id
         self._max_depth = max_depth
 
-    def message_metadata(self, caller: ToolCaller) -> JsonObject:
-        """The chain of an agent; that of a program is empty, as its name is private."""
-        if caller.session_key is None:
-            return {}
-        return chain_metadata(self._chain(caller), self._host_id)
+    async def to_remote(self, caller: ToolCaller) -> tuple[str | None, JsonObject]:
+        """Why the chain must not continue to a remote agent, if so, and the chain as metadata.
 
-    def depth_violation(self, caller: ToolCaller) -> str | None:
-        """Why the chain must not continue to a remote agent; None when it may."""
-        target = AgentId("a remote agent")
-        return chain_violation(self._chain(caller), target, max_depth=self._max_depth)
-
-    def _chain(self, caller: ToolCaller) -> tuple[AgentId, ...]:
-        return self._history.origin_of(self._resolve_caller(caller)).chain
+        The metadata of a program's message is empty, as its name is private.
+        """
+        chain = self._history.origin_of(await self._resolve_caller(caller)).chain
+        reason = chain_violation(chain, AgentId("a remote agent"), max_depth=self._max_depth)
+        is_program = caller.session_key is None
+        return reason, {} if is_program else chain_metadata(chain, self._host_id)
 
 
 def _clean_id(name: str) -> AgentId:

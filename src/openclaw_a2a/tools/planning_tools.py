@@ -1,6 +1,6 @@
 """The tools for planning: their schemas, and the planning method that each call stands for."""
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import TypeGuard
 
 from openclaw_a2a.auth.tool_tokens import ToolCaller
@@ -147,14 +147,17 @@ _STATUS = _object(
 
 
 def planning_tools(
-    planning: PlanningService, resolve_caller: Callable[[ToolCaller], Caller], *, account: AccountId
+    planning: PlanningService,
+    resolve_caller: Callable[[ToolCaller], Awaitable[Caller]],
+    *,
+    account: AccountId,
 ) -> list[Tool]:
     """The five tools. `resolve_caller` says which agent or token calls."""
 
     def build(name: str, description: str, schema: JsonObject, to_request: ToRequest) -> Tool:
         async def run(arguments: Json, caller: ToolCaller, _on_update: OnUpdate) -> JsonObject:
             try:
-                scope = caller_scope(resolve_caller(caller), account)
+                scope = caller_scope(await resolve_caller(caller), account)
                 return {"status": "ok", **await planning.call(*to_request(arguments), scope)}
             except GatewayError as error:
                 if isinstance(error, GatewayFault):

@@ -133,10 +133,9 @@ def _tool(agent: "RemoteAgentTool", results: ResultStore, chains: CallerChains |
     from openclaw_a2a.remote.tool import TOOL_LABEL
 
     async def run(arguments: Json, caller: ToolCaller, report: OnUpdate) -> JsonObject:
-        reason = None if chains is None else chains.depth_violation(caller)
+        reason, metadata = (None, None) if chains is None else await chains.to_remote(caller)
         if reason is not None and requested_action(arguments) == "send":
             return agent.refuse(arguments, reason, _TOO_FAR)
-        metadata = None if chains is None else chains.message_metadata(caller)
 
         async def on_update(update: "StreamUpdate") -> None:
             report(update.envelope)  # built only for those who are shown it
