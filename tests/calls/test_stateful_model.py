@@ -500,3 +500,27 @@ TestCallsInSqlite = SqliteCallMachine.TestCase
 TestCallsInSqlite.settings = settings(
     settings.default, max_examples=max(1, EXAMPLES // 3), stateful_step_count=30
 )
+
+
+def test_a_full_disk_does_not_undo_that_a_host_has_processed_an_outcome() -> None:
+    machine = CallMachine()
+    machine.open(Recovery.REPEAT)
+    machine.something_turns("busy")
+    machine.call(60, False, None)
+    machine.answer(0, "well", None)
+    for what in ("full", "busy", "busy"):  # processed, which cannot be recorded
+        machine.something_turns(what)
+    machine.host_loses_what_waits()
+    machine.teardown()
+
+
+def test_a_poll_that_dies_when_it_is_recorded_can_be_repeated() -> None:
+    for last_lands in (False, True):
+        machine = CallMachine()
+        machine.open(Recovery.REPEAT)
+        machine.something_turns("away")
+        machine.call(60, False, None)
+        machine.answer(0, "well", None)
+        machine.poll(0, (0, last_lands))
+        assert machine.polled.keys() == machine.accepted.keys()
+        machine.teardown()
