@@ -2,15 +2,14 @@
 tables of the contract."""
 
 import json
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 
 import msgspec
 
 from openclaw_a2a.model.ids import TaskId
 from openclaw_a2a.model.task import TaskState
-from openclaw_a2a.planning import commands as objective_commands
-from openclaw_a2a.planning import commands as plan_commands
-from openclaw_a2a.planning import rollup
+from openclaw_a2a.planning import commands, rollup
 from openclaw_a2a.planning.commands import check_acyclic
 from openclaw_a2a.planning.model import PlanLimits, PlanTaskId
 from openclaw_a2a.planning.operations import Operation, encode_line
@@ -106,20 +105,18 @@ class CheckedObjective:
         wanted = parse_params(method, params)
         match method:
             case "objectives/create":
-                self.apply_change(objective_commands.create_objective(wanted, self.context()))
+                self.apply_change(commands.create_objective(wanted, self.context()))
             case "objectives/update":
-                self.apply_change(
-                    objective_commands.update_objective(self.state, wanted, self.context())
-                )
+                self.run(commands.update_objective, wanted)
             case "objectives/replan":
-                self.apply_change(objective_commands.replan(self.state, self.context()))
+                self.run(commands.replan)
             case "objectives/get":
                 shown = self.state.to_objective(
                     with_plans=wanted.include_plans, with_tasks=wanted.include_tasks
                 )
                 return {"objective": as_json(shown)}
             case "objectives/delete":
-                objective_commands.check_delete(self.state, wanted)
+                commands.check_delete(self.state, wanted)
                 return {"deleted": True}
             case _:
                 return {"plan": self._call_plan(method, wanted)}
@@ -128,12 +125,12 @@ class CheckedObjective:
     def _call_plan(self, method: str, wanted) -> dict:
         match method:
             case "plans/create":
-                self.apply_change(plan_commands.create_plan(self.state, wanted, self.context()))
+                self.run(commands.create_plan, wanted)
                 return as_json(self.state.plan_with_tasks(list(self.state.plans)[-1]))
             case "plans/update":
-                self.apply_change(plan_commands.update_plan(self.state, wanted, self.context()))
+                self.run(commands.update_plan, wanted)
             case "plans/addTasks":
-                self.apply_change(plan_commands.add_tasks(self.state, wanted, self.context()))
+                self.run(commands.add_tasks, wanted)
             case "plans/get":
                 return as_json(
                     self.state.plan_with_tasks(wanted.id, with_tasks=wanted.include_tasks)
@@ -144,27 +141,27 @@ class CheckedObjective:
         """An A2A task begins to do the plan task with this name."""
         task_id = PlanTaskId(self.task(name)["id"])
         a2a_task_id = TaskId(a2a_task_id or f"a2a-{name}")
-        self.apply_change(
-            rollup.link_task(self.state, task_id, a2a_task_id, context=self.context())
-        )
+        self.run(rollup.link_task, task_id, a2a_task_id)
 
     def report(self, name: str, state: str, **how: bool) -> None:
         """The A2A task that does the plan task is in this state now."""
-        self.apply_change(
-            rollup.report_task(
-                self.state,
-                TaskId(self.task(name).get("a2aTaskId", "nobody")),
-                STATES[state],
-                context=self.context(),
-                **how,
-            )
-        )
+        a2a_task_id = TaskId(self.task(name).get("a2aTaskId", "nobody"))
+        self.run(rollup.report_task, a2a_task_id, STATES[state], **how)
 
     def finish(self, *names: str) -> None:
         for name in names:
             self.start(name)
             self.report(name, "working")
             self.report(name, "completed")
+
+    def new_change(self) -> Change:
+        return Change(self.state, self.context())
+
+    def run(self, command: Callable, *args: object, **how: object) -> None:
+        """Run a command and write what it changes."""
+        change = self.new_change()
+        command(change, *args, **how)
+        self.apply_change(change)
 
     def apply_change(self, change: Change) -> None:
         """Write a change, and check what must be true of every change."""

@@ -81,16 +81,12 @@ class Bench:
 
     async def add_plan(self, objective_id: ObjectiveId) -> PlanId:
         params = CreatePlan(objective_id, "Plan")
-        change = await self.repository.change(
-            objective_id, lambda state, context: create_plan(state, params, context)
-        )
+        change = await self.repository.change(objective_id, create_plan, params)
         return list(change.state.plans)[-1]
 
     async def update(self, objective_id: ObjectiveId, **members: Any) -> Change:
         params = UpdateObjective(objective_id, **members)
-        return await self.repository.change(
-            objective_id, lambda state, context: update_objective(state, params, context)
-        )
+        return await self.repository.change(objective_id, update_objective, params)
 
     async def create_archived(self) -> tuple[ObjectiveId, PlanId]:
         objective_id = await self.create()
@@ -136,7 +132,7 @@ async def test_change_whose_caller_is_cancelled_after_the_append_reaches_listene
     assert heard == []
     bench.logs.may_return.set()
     [operation] = await subscription.next_operations(WAIT_S)
-    assert [one.operations for one in heard] == [(operation,)]
+    assert [one.operations for one in heard] == [[operation]]
     assert (await bench.repository.find(objective_id)).objective.name == "Fete"
 
 
@@ -166,9 +162,7 @@ async def test_change_by_another_process_is_read_before_the_next_change(bench: B
     bench.open()
     await bench.update(objective_id, name="Fete")
     params = UpdateObjective(objective_id, description="in the garden")
-    change = await stale.change(
-        objective_id, lambda state, context: update_objective(state, params, context)
-    )
+    change = await stale.change(objective_id, update_objective, params)
     objective = change.state.objective
     assert (objective.name, objective.description) == ("Fete", "in the garden")
 

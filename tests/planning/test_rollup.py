@@ -12,7 +12,7 @@ from openclaw_a2a.planning import rollup
 from openclaw_a2a.planning.execution_policy import ready_tasks
 from openclaw_a2a.planning.model import ObjectiveStatus, PlanStatus, PlanTaskId
 from openclaw_a2a.planning.operations import ObjectiveUpdated
-from openclaw_a2a.planning.state import ChangeBuilder
+from openclaw_a2a.planning.state import Change
 from openclaw_a2a.planning.transitions import objective_path, plan_path
 from openclaw_a2a.planning.views import progress
 
@@ -144,10 +144,9 @@ def test_the_task_of_an_earlier_try_has_nothing_to_say_any_more(checked: Checked
     checked.report("A", "failed", will_retry=True)
     checked.start("A", "second")
     before = checked.state
-    change = rollup.report_task(
-        before, TaskId("first"), TaskState.COMPLETED, context=checked.context()
-    )
-    assert (change.operations, change.state) == ((), before)
+    change = checked.new_change()
+    rollup.report_task(change, TaskId("first"), TaskState.COMPLETED)
+    assert (change.operations, change.state) == ([], before)
 
 
 @pytest.mark.parametrize("end", ["completed", "failed", "canceled", "rejected"])
@@ -174,11 +173,7 @@ def test_the_same_report_twice_is_one(checked: CheckedObjective, state: str) -> 
 def test_a_state_that_is_none_changes_nothing(checked: CheckedObjective) -> None:
     plan(checked, "P", "A")
     checked.start("A")
-    checked.apply_change(
-        rollup.report_task(
-            checked.state, TaskId("a2a-A"), TaskState.UNSPECIFIED, context=checked.context()
-        )
-    )
+    checked.run(rollup.report_task, TaskId("a2a-A"), TaskState.UNSPECIFIED)
     assert checked.last == []
 
 
@@ -195,9 +190,7 @@ def test_only_a_known_task_that_is_not_completed_is_linked(checked: CheckedObjec
     with pytest.raises(StatusChangeNotAllowed):
         checked.start("A", "other")
     with pytest.raises(PlanItemNotFound):
-        rollup.link_task(
-            checked.state, PlanTaskId("task-zzz"), TaskId("t"), context=checked.context()
-        )
+        checked.run(rollup.link_task, PlanTaskId("task-zzz"), TaskId("t"))
 
 
 def test_a_plan_without_tasks_does_not_complete_by_itself(checked: CheckedObjective) -> None:
@@ -361,9 +354,8 @@ def test_canceling_again_completes_a_cancellation_that_a_crash_interrupted(
 ) -> None:
     plan(checked, "P", "A", "B")
     checked.start("A")
-    draft = ChangeBuilder.for_state(checked.state, checked.now)
-    draft.record(ObjectiveUpdated(checked.state.id, status=ObjectiveStatus.CANCELED))
-    checked.apply_change(draft.build())
+    canceled = ObjectiveUpdated(checked.state.id, status=ObjectiveStatus.CANCELED)
+    checked.run(Change.record, canceled)
     assert checked.statuses == {
         "Party": "canceled",
         "P": "working",

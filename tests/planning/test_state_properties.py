@@ -22,7 +22,7 @@ from openclaw_a2a.planning.model import (
     PlanTaskStatus,
 )
 from openclaw_a2a.planning.operations import encode_line
-from openclaw_a2a.planning.state import ChangeBuilder, ObjectiveState, replay
+from openclaw_a2a.planning.state import Change, ObjectiveState, replay
 from openclaw_a2a.planning.views import progress
 
 JSON = st.recursive(
@@ -91,9 +91,7 @@ class Caller:
         checked = self.checked
         task = self.chance.choice(ready_tasks(checked.state) or [self._task()])
         a2a_task_id = TaskId(f"a2a-{self.chance.randrange(10_000)}")
-        checked.apply_change(
-            rollup.link_task(checked.state, task.id, a2a_task_id, context=checked.context())
-        )
+        checked.run(rollup.link_task, task.id, a2a_task_id)
 
     def report(self) -> None:
         checked = self.checked
@@ -102,11 +100,7 @@ class Caller:
         retry = self.chance.random() < 0.5
         before = progress(checked.state).done
         for _ in range(2):
-            checked.apply_change(
-                rollup.report_task(
-                    checked.state, a2a_task_id, now_in, context=checked.context(), will_retry=retry
-                )
-            )
+            checked.run(rollup.report_task, a2a_task_id, now_in, will_retry=retry)
         assert checked.last == [], "a report is idempotent"
         assert progress(checked.state).done >= before
 
@@ -149,9 +143,9 @@ def test_every_invariant_holds_after_random_actions(seed: int, metadata: dict) -
             assert checked.state is before, "all or nothing"
         assert replay(frozen.splitlines()).state == before, "the state before is as it was"
         assert done <= completed(checked.state)
-        draft = ChangeBuilder.for_state(checked.state, checked.now)
-        rollup.roll_up(draft)
-        assert draft.build().operations == (), "there is nothing left to roll up"
+        change = checked.new_change()
+        rollup.roll_up(change)
+        assert change.operations == [], "there is nothing left to roll up"
         assert 0 <= progress(checked.state).percent <= 100
         if chance.random() < 0.3:
             checked.tick(chance.randrange(-2, 5))
@@ -190,11 +184,12 @@ def test_a_log_cut_off_anywhere_leads_to_the_same_end(seed: int) -> None:
         if task.a2a_task_id is None:
             continue
         if state.tasks[task.id].a2a_task_id is None:
-            state = rollup.link_task(
-                state, task.id, task.a2a_task_id, context=checked.context()
-            ).state
-        now_in = STATES[task.status.value]
-        state = rollup.report_task(state, task.a2a_task_id, now_in, context=checked.context()).state
+            linked = Change(state, checked.context())
+            rollup.link_task(linked, task.id, task.a2a_task_id)
+            state = linked.state
+        reported = Change(state, checked.context())
+        rollup.report_task(reported, task.a2a_task_id, STATES[task.status.value])
+        state = reported.state
     after = {plan.name: plan.status for plan in state.plans.values()}
     assert after == {plan.name: plan.status for plan in checked.state.plans.values()}
     assert state.objective.status is checked.state.objective.status

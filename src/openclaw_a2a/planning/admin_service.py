@@ -35,7 +35,7 @@ from openclaw_a2a.planning.operations import PlanTaskUpdated, decode_line, encod
 from openclaw_a2a.planning.params import UpdateObjective
 from openclaw_a2a.planning.repository import ObjectiveRepository
 from openclaw_a2a.planning.rollup import roll_up, running_tasks
-from openclaw_a2a.planning.state import Change, ChangeBuilder, ObjectiveState, not_found, replay
+from openclaw_a2a.planning.state import Change, ObjectiveState, not_found, replay
 from openclaw_a2a.planning.task_sync import StepLink
 from openclaw_a2a.planning.transitions import OBJECTIVE_CLOSED, TASK_WAITING
 from openclaw_a2a.planning.views import ObjectiveView, add_step_texts
@@ -80,15 +80,11 @@ class AdminService:
         key = ObjectiveId(objective_id)
         if action == "cancel":
             update = UpdateObjective(key, status=ObjectiveStatus.CANCELED)
-            change = await self._repository.change(
-                key, lambda state, context: update_objective(state, update, context)
-            )
+            change = await self._repository.change(key, update_objective, update)
             await self._executor.cancel_running_tasks(change.state)
         else:
             mode = EXECUTION_ACTIONS[action]
-            await self._repository.change(
-                key, lambda state, context: set_objective_execution(state, mode, context)
-            )
+            await self._repository.change(key, set_objective_execution, mode)
         return self._view.objective_with_owner(await self._repository.find(key))
 
     async def answer(self, objective_id: str, text: str, step: str | None = None) -> JsonObject:
@@ -129,23 +125,23 @@ class AdminService:
             if state is None:
                 raise not_found("objective", "in these lines")
             _check_import_id(state.id)
-            change = await self._restart_lost_steps(state)
-            imported = await self._repository.import_log(lines, change)
+            change = Change(state, self._repository.command_context)
+            await self._restart_lost_steps(change)
+            imported = await self._repository.create(change, lines)
         except (PlanItemNotFound, StatusChangeNotAllowed) as error:
             raise InvalidParams(f"this cannot be imported: {error.message}") from error
         return self._view.objective_with_owner(imported)
 
-    async def _restart_lost_steps(self, state: ObjectiveState) -> Change:
+    async def _restart_lost_steps(self, change: Change) -> None:
         """Make steps pending whose A2A tasks are running according to the log, but not here."""
-        builder = ChangeBuilder.for_state(state, self._engine.clock.now())
+        state = change.state
         running = () if state.objective.status in OBJECTIVE_CLOSED else running_tasks(state)
         for task_id in running:
             if await self._engine.store.tasks.read_task(None, task_id) is None:
                 for step in state.linked_to(task_id):
-                    builder.record(PlanTaskUpdated(step.id, status=PlanTaskStatus.CANCELED))
-                    builder.record(PlanTaskUpdated(step.id, status=PlanTaskStatus.PENDING))
-                    roll_up(builder)
-        return builder.build()
+                    change.record(PlanTaskUpdated(step.id, status=PlanTaskStatus.CANCELED))
+                    change.record(PlanTaskUpdated(step.id, status=PlanTaskStatus.PENDING))
+                    roll_up(change)
 
 
 def _renumber(jsonl: bytes) -> list[bytes]:

@@ -1,10 +1,12 @@
-"""Commands on objectives, plans and their tasks: from state and params to a change."""
+"""Commands on objectives, plans and their tasks: each checks its params and records a change.
+
+A command that raises leaves its `Change` half-made; the caller drops it.
+"""
 
 import re
 from collections.abc import Iterator, Sequence
 
 from openclaw_a2a.model.errors import DependencyNotValid, PlanLimitExceeded
-from openclaw_a2a.model.ids import Json, JsonObject
 from openclaw_a2a.model.turn import Scope
 from openclaw_a2a.planning import operations as ops
 from openclaw_a2a.planning import params as requests
@@ -20,18 +22,16 @@ from openclaw_a2a.planning.model import (
     Plan,
     PlanId,
     PlanStatus,
-    PlanTask,
     PlanTaskId,
     PlanTaskStatus,
+    to_timestamp,
 )
 from openclaw_a2a.planning.rollup import cancel_open, roll_up, running_tasks
 from openclaw_a2a.planning.state import (
     Change,
-    ChangeBuilder,
     CommandContext,
     ObjectiveState,
-    Step,
-    chain_changes,
+    initial_state,
     not_found,
 )
 from openclaw_a2a.planning.transitions import (
@@ -74,12 +74,11 @@ def create_objective(
         metadata=params.metadata or {},
         owner=owner,
     )
-    return ChangeBuilder.for_new_objective(created, context.now).build()
+    operation = ops.Operation(1, to_timestamp(context.now), created)
+    return Change(initial_state(created, operation), context, [operation])
 
 
-def update_objective(
-    state: ObjectiveState, params: requests.UpdateObjective, context: CommandContext
-) -> Change:
+def update_objective(change: Change, params: requests.UpdateObjective) -> None:
     """objectives/update.
 
     A status that a caller sets is held: nothing starts in an objective that was set back or
@@ -89,14 +88,13 @@ def update_objective(
         ChangedMeanwhile: the objective was changed since the caller read it.
         StatusChangeNotAllowed: the transition is not in the table.
     """
-    check_not_modified(("objective", state.id), state.objective.updated_at, params.if_updated_at)
-    builder = ChangeBuilder.for_state(state, context.now)
-    status = None if params.status is state.objective.status else params.status
+    state, old, item = change.state, change.state.objective, ("objective", change.state.id)
+    check_not_modified(item, old.updated_at, params.if_updated_at)
+    status = None if params.status is old.status else params.status
     if status is not None:
-        check_transition(
-            OBJECTIVE_TRANSITIONS, ("objective", state.id), state.objective.status, status
-        )
-    builder.record(
+        check_transition(OBJECTIVE_TRANSITIONS, item, old.status, status)
+    releases_plans = status is ObjectiveStatus.WORKING and state.is_held
+    change.record(
         ops.ObjectiveUpdated(
             state.id,
             name=params.name,
@@ -107,36 +105,37 @@ def update_objective(
         )
     )
     if params.status is ObjectiveStatus.CANCELED:
-        cancel_open(builder)
-    if status is ObjectiveStatus.WORKING and state.is_held:
-        for plan in state.plans.values():
-            if plan.id in state.held and plan.status is PlanStatus.BLOCKED:
-                # Its status follows its tasks again.
-                builder.record(ops.PlanUpdated(plan.id, status=PlanStatus.BLOCKED))
-    roll_up(builder)
-    return builder.build()
+        cancel_open(change)
+    for plan in list(state.plans.values()) if releases_plans else ():
+        if plan.id in state.held and plan.status is PlanStatus.BLOCKED:
+            # Its status follows its tasks again.
+            change.record(ops.PlanUpdated(plan.id, status=PlanStatus.BLOCKED))
+    roll_up(change)
 
 
-def replan(state: ObjectiveState, context: CommandContext) -> Change:
+def replan(change: Change) -> None:
     """objectives/replan: block the plans that are under way, and start nothing until it is resumed.
 
     Raises:
         StatusChangeNotAllowed: the objective is completed or canceled.
     """
-    status, planning = state.objective.status, ObjectiveStatus.PLANNING
-    if status in OBJECTIVE_CLOSED:
-        why = "it is over; create a new objective"
-        raise transition_error(("objective", state.id), (status.value, planning.value), why)
-    builder = ChangeBuilder.for_state(state, context.now)
-    for plan in list(builder.state.plans.values()):
+    state, status, planning = change.state, change.state.objective.status, ObjectiveStatus.PLANNING
+    _check_not_closed(state, planning.value)
+    for plan in list(state.plans.values()):
         is_blocked = plan.status is PlanStatus.BLOCKED
         is_waiting = is_blocked and not state.unfinished_dependencies(plan)
         if plan.status is PlanStatus.WORKING or is_waiting:
-            builder.record(ops.PlanUpdated(plan.id, status=PlanStatus.BLOCKED, held=True))
+            change.record(ops.PlanUpdated(plan.id, status=PlanStatus.BLOCKED, held=True))
     if status is ObjectiveStatus.WORKING:
-        builder.record(ops.ObjectiveUpdated(state.id, status=ObjectiveStatus.BLOCKED))
-    builder.record(ops.ObjectiveUpdated(state.id, status=planning, held=True))
-    return builder.build()
+        change.record(ops.ObjectiveUpdated(state.id, status=ObjectiveStatus.BLOCKED))
+    change.record(ops.ObjectiveUpdated(state.id, status=planning, held=True))
+
+
+def _check_not_closed(state: ObjectiveState, new: str) -> None:
+    status = state.objective.status
+    if status in OBJECTIVE_CLOSED:
+        why = "it is over; create a new objective"
+        raise transition_error(("objective", state.id), (status.value, new), why)
 
 
 def check_delete(state: ObjectiveState, params: requests.DeleteObjective) -> None:
@@ -168,25 +167,22 @@ def check_acyclic(state: ObjectiveState) -> None:
         DependencyNotValid: there is a cycle; the message names it.
     """
     checked: set[str] = set()
+    path: dict[str, Iterator[str]] = {}
     for start in (*state.plans, *state.tasks):
+        # Depth-first, without recursion: hundreds of tasks may depend on each other.
         if start not in checked:
-            _search(state, start, checked)
-
-
-def _search(state: ObjectiveState, start: str, checked: set[str]) -> None:
-    """Depth-first search, without recursion: hundreds of tasks may depend on each other."""
-    path: dict[str, Iterator[str]] = {start: _dependencies(state, start)}
-    while path:
-        node, remaining = next(reversed(path.items()))
-        following = next((one for one in remaining if one not in checked), None)
-        if following is None:
-            checked.add(node)
-            del path[node]
-        elif following in path:
-            nodes = list(path)
-            raise _cycle([*nodes[nodes.index(following) :], following])
-        else:
-            path[following] = _dependencies(state, following)
+            path[start] = _dependencies(state, start)
+        while path:
+            node, remaining = next(reversed(path.items()))
+            following = next((one for one in remaining if one not in checked), None)
+            if following is None:
+                checked.add(node)
+                del path[node]
+            elif following in path:
+                nodes = list(path)
+                raise _cycle([*nodes[nodes.index(following) :], following])
+            else:
+                path[following] = _dependencies(state, following)
 
 
 def _dependencies(state: ObjectiveState, node: str) -> Iterator[str]:
@@ -211,12 +207,8 @@ def _cycle(nodes: list[str]) -> DependencyNotValid:
 
 
 def create_plan(
-    state: ObjectiveState,
-    params: requests.CreatePlan,
-    context: CommandContext,
-    *,
-    plan_id: PlanId | None = None,
-) -> Change:
+    change: Change, params: requests.CreatePlan, *, plan_id: PlanId | None = None
+) -> PlanId:
     """plans/create; with `plan_id`, which must be free, instead of a fresh id.
 
     Raises:
@@ -224,15 +216,22 @@ def create_plan(
         PlanLimitExceeded: too many plans or tasks.
         DependencyNotValid: a dependency is unknown, or there is a cycle.
     """
-    _check_accepts_plan(state, context)
+    state, most = change.state, change.context.limits.max_plans_per_objective
+    status = state.objective.status
+    _check_not_closed(state, ObjectiveStatus.PLANNING.value)
+    if len(state.plans) >= most:
+        raise PlanLimitExceeded(
+            f"The objective {state.id} has {len(state.plans)} plans; the most are {most}. "
+            "Add tasks to one of them, or create another objective.",
+            details={"limit": "maxPlansPerObjective", "most": most},
+        )
     needed = tuple(dict.fromkeys(params.dependencies or ()))
     for needed_id in needed:
         if needed_id not in state.plans:
             raise _unknown_dependency("plan", needed_id, state)
-    builder = ChangeBuilder.for_state(state, context.now)
     is_free = all(state.plans[needed_id].status in PLAN_DONE for needed_id in needed)
     created = ops.PlanCreated(
-        id=plan_id or PlanId(PLAN_PREFIX + context.new_id()),
+        id=plan_id or PlanId(PLAN_PREFIX + change.context.new_id()),
         objective_id=state.id,
         name=params.name,
         description=params.description,
@@ -240,17 +239,19 @@ def create_plan(
         dependencies=needed,
         metadata=params.metadata or {},
     )
-    builder.record(created)
-    _append_tasks(builder, created.id, params.tasks or (), context)
-    if state.objective.status in (ObjectiveStatus.SUBMITTED, ObjectiveStatus.FAILED):
-        builder.record(ops.ObjectiveUpdated(state.id, status=ObjectiveStatus.PLANNING))
-    check_acyclic(builder.state)
-    roll_up(builder)
-    return builder.build()
+    change.record(created)
+    _append_tasks(change, created.id, params.tasks or ())
+    if status in (ObjectiveStatus.SUBMITTED, ObjectiveStatus.FAILED):
+        change.record(ops.ObjectiveUpdated(state.id, status=ObjectiveStatus.PLANNING))
+    check_acyclic(state)
+    roll_up(change)
+    return created.id
 
 
-def add_tasks(state: ObjectiveState, params: requests.AddTasks, context: CommandContext) -> Change:
-    """plans/addTasks.
+def add_tasks(
+    change: Change, params: requests.AddTasks, *, task_id: PlanTaskId | None = None
+) -> None:
+    """plans/addTasks; with `task_id`, which must be free, instead of a fresh id for one task.
 
     Raises:
         PlanItemNotFound: there is no such plan.
@@ -259,24 +260,19 @@ def add_tasks(state: ObjectiveState, params: requests.AddTasks, context: Command
         PlanLimitExceeded: too many tasks.
         DependencyNotValid: a dependency is unknown, or there is a cycle.
     """
-    plan = state.plan(params.id)
-    item, change = ("plan", plan.id), (plan.status.value, PlanStatus.WORKING.value)
+    plan = change.state.plan(params.id)
+    item, transition = ("plan", plan.id), (plan.status.value, PlanStatus.WORKING.value)
     check_not_modified(item, plan.updated_at, params.if_updated_at)
-    check_objective_open(state.objective, item, change)
+    check_objective_open(change.state.objective, item, transition)
     if plan.status in PLAN_DONE:
-        raise transition_error(
-            item, change, f"a {plan.status.value} plan takes no tasks; create a new one"
-        )
-    builder = ChangeBuilder.for_state(state, context.now)
-    _append_tasks(builder, plan.id, params.tasks, context)
-    check_acyclic(builder.state)
-    roll_up(builder)
-    return builder.build()
+        why = f"a {plan.status.value} plan takes no tasks; create a new one"
+        raise transition_error(item, transition, why)
+    _append_tasks(change, plan.id, params.tasks, task_id=task_id)
+    check_acyclic(change.state)
+    roll_up(change)
 
 
-def update_plan(
-    state: ObjectiveState, params: requests.UpdatePlan, context: CommandContext
-) -> Change:
+def update_plan(change: Change, params: requests.UpdatePlan) -> None:
     """plans/update.
 
     A plan that is set to blocked or failed is held there until it is set to something else. A
@@ -289,27 +285,26 @@ def update_plan(
             the objective is closed.
         DependencyNotValid: a dependency is unknown, or there is a cycle.
     """
-    plan = state.plan(params.id)
-    check_not_modified(("plan", plan.id), plan.updated_at, params.if_updated_at)
-    builder = ChangeBuilder.for_state(state, context.now)
+    state, plan, item = change.state, change.state.plan(params.id), ("plan", params.id)
+    check_not_modified(item, plan.updated_at, params.if_updated_at)
     edits = params.tasks or ()
     ids = [edit.id for edit in edits]
     for task_id in ids:
         if task_id not in state.task_ids[plan.id]:
             raise not_found("task", task_id, within=f" in plan {plan.id}")
     for edit in edits:
-        _edit_task(builder, edit, ids)
+        _edit_task(change, edit, ids)
     if any(edit.dependencies is not None for edit in edits):
-        check_acyclic(builder.state)
+        check_acyclic(state)
     status = None if params.status is plan.status else params.status
     if status is not None:
         _check_plan_transition(state, plan, status)
-        if plan.status is PlanStatus.FAILED and status in _STARTS:
-            explicit = {edit.id for edit in edits if edit.status is not None}
-            for task in builder.state.tasks_of(plan.id):
-                if task.status in TASK_FAILED and task.id not in explicit:
-                    builder.record(ops.PlanTaskUpdated(task.id, status=PlanTaskStatus.PENDING))
-    builder.record(
+    if plan.status is PlanStatus.FAILED and status in _STARTS:
+        explicit = {edit.id for edit in edits if edit.status is not None}
+        for task in state.tasks_of(plan.id):
+            if task.status in TASK_FAILED and task.id not in explicit:
+                change.record(ops.PlanTaskUpdated(task.id, status=PlanTaskStatus.PENDING))
+    change.record(
         ops.PlanUpdated(
             plan.id,
             name=params.name,
@@ -319,53 +314,37 @@ def update_plan(
             held=status in _HELD,
         )
     )
-    roll_up(builder)
-    return builder.build()
-
-
-def _check_accepts_plan(state: ObjectiveState, context: CommandContext) -> None:
-    status = state.objective.status
-    if status in OBJECTIVE_CLOSED:
-        change = (status.value, ObjectiveStatus.PLANNING.value)
-        raise transition_error(
-            ("objective", state.id), change, "it is over; create a new objective"
-        )
-    most = context.limits.max_plans_per_objective
-    if len(state.plans) >= most:
-        raise PlanLimitExceeded(
-            f"The objective {state.id} has {len(state.plans)} plans; the most are {most}. "
-            "Add tasks to one of them, or create another objective.",
-            details={"limit": "maxPlansPerObjective", "most": most},
-        )
+    roll_up(change)
 
 
 def _append_tasks(
-    builder: ChangeBuilder,
+    change: Change,
     plan_id: PlanId,
     entries: Sequence[requests.TaskEntry],
-    context: CommandContext,
+    *,
+    task_id: PlanTaskId | None = None,
 ) -> None:
     """Add tasks to a plan; their indexes continue those of the plan."""
-    existing = builder.state.tasks_of(plan_id)
-    most = context.limits.max_tasks_per_plan
+    state, context = change.state, change.context
+    existing, most = state.tasks_of(plan_id), context.limits.max_tasks_per_plan
     if len(existing) + len(entries) > most:
         raise PlanLimitExceeded(
             f"The plan {plan_id} would have {len(existing) + len(entries)} tasks; the most are "
             f"{most}. Create another plan for the rest.",
             details={"limit": "maxTasksPerPlan", "most": most},
         )
-    ids = [PlanTaskId(TASK_PREFIX + context.new_id()) for _ in entries]
+    ids = [task_id or PlanTaskId(TASK_PREFIX + context.new_id()) for _ in entries]
     first = existing[-1].task_index + 1 if existing else 0
-    for place, (task_id, entry) in enumerate(zip(ids, entries, strict=True)):
-        builder.record(
+    for index, entry in enumerate(entries):
+        change.record(
             ops.PlanTaskCreated(
-                id=task_id,
+                id=ids[index],
                 plan_id=plan_id,
-                objective_id=builder.state.id,
+                objective_id=state.id,
                 name=entry.name,
                 description=entry.description,
-                task_index=first + place,
-                dependencies=_resolve(builder.state, entry.dependencies or (), ids),
+                task_index=first + index,
+                dependencies=_resolve(state, entry.dependencies or (), ids),
                 metadata=entry.metadata or {},
             )
         )
@@ -399,36 +378,31 @@ def _unknown_dependency(kind: str, needed: str, state: ObjectiveState) -> Depend
     )
 
 
-def _edit_task(
-    builder: ChangeBuilder, edit: requests.TaskEdit, entries: Sequence[PlanTaskId]
-) -> None:
-    task = builder.state.tasks[edit.id]
+def _edit_task(change: Change, edit: requests.TaskEdit, entries: Sequence[PlanTaskId]) -> None:
+    state, task, item = change.state, change.state.tasks[edit.id], ("task", edit.id)
     is_new_link = edit.a2a_task_id is not None and edit.a2a_task_id != task.a2a_task_id
     status = edit.status or (PlanTaskStatus.SUBMITTED if is_new_link else task.status)
     if status is not task.status:
-        item = ("task", task.id)
-        check_objective_open(builder.state.objective, item, (task.status.value, status.value))
+        check_objective_open(state.objective, item, (task.status.value, status.value))
         check_transition(TASK_TRANSITIONS, item, task.status, status)
-    needed = edit.dependencies
-    builder.record(
+    needed, metadata = edit.dependencies, edit.metadata
+    if metadata is not None:
+        # The member that only the gateway writes stays as it was.
+        metadata = {name: value for name, value in metadata.items() if name != MESSAGE_KEY}
+        if (message_id := task.metadata.get(MESSAGE_KEY)) is not None:
+            metadata[MESSAGE_KEY] = message_id
+    change.record(
         ops.PlanTaskUpdated(
             edit.id,
             name=edit.name,
             description=edit.description,
             status=edit.status,
-            dependencies=None if needed is None else _resolve(builder.state, needed, entries),
-            metadata=None if edit.metadata is None else _replace_metadata(task, edit.metadata),
+            dependencies=None if needed is None else _resolve(state, needed, entries),
+            metadata=metadata,
         )
     )
     if edit.a2a_task_id is not None and is_new_link:
-        builder.record(ops.PlanTaskLinked(edit.id, edit.a2a_task_id, status=status))
-
-
-def _replace_metadata(task: PlanTask, metadata: JsonObject) -> JsonObject:
-    """The new metadata, with the member that only the gateway writes kept as it was."""
-    given = {name: value for name, value in metadata.items() if name != MESSAGE_KEY}
-    message_id: Json = task.metadata.get(MESSAGE_KEY)
-    return given if message_id is None else {**given, MESSAGE_KEY: message_id}
+        change.record(ops.PlanTaskLinked(edit.id, edit.a2a_task_id, status=status))
 
 
 def _check_plan_transition(state: ObjectiveState, plan: Plan, new: PlanStatus) -> None:
@@ -444,75 +418,45 @@ def _check_plan_transition(state: ObjectiveState, plan: Plan, new: PlanStatus) -
 # -------------------------------------------------------------------- execution
 
 
-def set_objective_execution(state: ObjectiveState, mode: str, context: CommandContext) -> Change:
+def set_objective_execution(change: Change, mode: str) -> None:
     """Run or pause an objective.
 
     Running releases a held status, and retries what failed. Raises: StatusChangeNotAllowed (it is
-    completed or canceled).
+    completed or canceled, or all its plans are over).
     """
-    status = state.objective.status
-    if status in OBJECTIVE_CLOSED:
-        raise transition_error(
-            ("objective", state.id), (status.value, mode), "it is over; create a new objective"
-        )
-    steps: list[Step] = []
+    state, status = change.state, change.state.objective.status
+    _check_not_closed(state, mode)
     if mode == RUNNING:
-        steps = _release_steps(state, context)
-    steps.append(lambda now: _set_mode(now, ops.ObjectiveUpdated(state.id, run=mode), context))
-    return chain_changes(state, steps)
+        plans, has_failed = state.plans.values(), status is ObjectiveStatus.FAILED
+        must_release = state.is_held or has_failed
+        stopped = [one.id for one in plans if _is_stopped(state, one)]
+        if plans and not stopped and not any(one.status in PLAN_OPEN for one in plans):
+            why = "all its plans are over; add one"
+            raise transition_error(("objective", state.id), (status.value, RUNNING), why)
+        if has_failed:
+            _set_status(change, ObjectiveStatus.PLANNING)
+        for plan_id in stopped:
+            update_plan(change, requests.UpdatePlan(plan_id, status=PlanStatus.PENDING))
+        if must_release:
+            _set_status(change, ObjectiveStatus.WORKING)
+    change.record(ops.ObjectiveUpdated(state.id, run=mode))
 
 
-def _release_steps(state: ObjectiveState, context: CommandContext) -> list[Step]:
-    """The changes after which the objective can continue. Raises: StatusChangeNotAllowed."""
-    status, plans = state.objective.status, state.plans.values()
-    stopped = [one.id for one in plans if _is_stopped(state, one)]
-    if plans and not stopped and not any(one.status in PLAN_OPEN for one in plans):
-        raise transition_error(
-            ("objective", state.id), (status.value, RUNNING), "all its plans are over; add one"
-        )
-    steps: list[Step] = []
-    if status is ObjectiveStatus.FAILED:
-        steps.append(_set_status(context, ObjectiveStatus.PLANNING))
-    steps += [_retry_plan(context, plan_id) for plan_id in stopped]
-    if state.is_held or status is ObjectiveStatus.FAILED:
-        steps.append(_set_status(context, ObjectiveStatus.WORKING))
-    return steps
+def set_plan_execution(change: Change, plan_id: PlanId, mode: str) -> None:
+    """Run or pause a plan. Raises: PlanItemNotFound, StatusChangeNotAllowed (it is over)."""
+    state, plan = change.state, change.state.plan(plan_id)
+    if plan.status in PLAN_DONE or state.objective.status in OBJECTIVE_CLOSED:
+        raise transition_error(("plan", plan_id), (plan.status.value, mode), "it is over")
+    if mode == RUNNING and _is_stopped(state, plan):
+        update_plan(change, requests.UpdatePlan(plan_id, status=PlanStatus.PENDING))
+    change.record(ops.PlanUpdated(plan_id, run=mode))
+
+
+def _set_status(change: Change, status: ObjectiveStatus) -> None:
+    update_objective(change, requests.UpdateObjective(change.state.id, status=status))
 
 
 def _is_stopped(state: ObjectiveState, plan: Plan) -> bool:
     """True when a plan failed, or a caller blocked it and it waits for no other plan."""
     is_held = plan.status is PlanStatus.BLOCKED and plan.id in state.held
     return plan.status is PlanStatus.FAILED or (is_held and not state.unfinished_dependencies(plan))
-
-
-def set_plan_execution(
-    state: ObjectiveState, plan_id: PlanId, mode: str, context: CommandContext
-) -> Change:
-    """Run or pause a plan. Raises: PlanItemNotFound, StatusChangeNotAllowed (it is over)."""
-    plan = state.plan(plan_id)
-    if plan.status in PLAN_DONE or state.objective.status in OBJECTIVE_CLOSED:
-        raise transition_error(("plan", plan_id), (plan.status.value, mode), "it is over")
-    steps: list[Step] = []
-    if mode == RUNNING and _is_stopped(state, plan):
-        steps.append(_retry_plan(context, plan_id))
-    steps.append(lambda now: _set_mode(now, ops.PlanUpdated(plan_id, run=mode), context))
-    return chain_changes(state, steps)
-
-
-def _set_status(context: CommandContext, status: ObjectiveStatus) -> Step:
-    return lambda now: update_objective(
-        now, requests.UpdateObjective(now.id, status=status), context
-    )
-
-
-def _retry_plan(context: CommandContext, plan_id: PlanId) -> Step:
-    wanted = requests.UpdatePlan(plan_id, status=PlanStatus.PENDING)
-    return lambda now: update_plan(now, wanted, context)
-
-
-def _set_mode(
-    state: ObjectiveState, data: ops.ObjectiveUpdated | ops.PlanUpdated, context: CommandContext
-) -> Change:
-    builder = ChangeBuilder.for_state(state, context.now)
-    builder.record(data)
-    return builder.build()

@@ -14,7 +14,6 @@ from openclaw_a2a.planning.model import (
     PlanId,
     PlanTask,
     PlanTaskId,
-    PlanTaskStatus,
     Timestamp,
     to_datetime,
     to_timestamp,
@@ -50,9 +49,9 @@ class ExecutionPolicy(msgspec.Struct, frozen=True):
         return not is_peer or agent_id == default or matches_any(self.peers_may_ask, agent_id)
 
 
-def effective_owner(state: ObjectiveState, account: AccountId) -> Scope:
+def effective_owner(state: ObjectiveState) -> Scope:
     """The caller on whose behalf steps run; for an objective without an owner, the gateway."""
-    return state.owner or Scope(LOCAL_PEER, account)
+    return state.owner or Scope(LOCAL_PEER, AccountId("default"))
 
 
 def select_agent(state: ObjectiveState, task: PlanTask, default: AgentId) -> AgentId:
@@ -77,9 +76,8 @@ def ready_tasks(state: ObjectiveState) -> list[PlanTask]:
         for plan in state.plans.values()
         if plan.status in PLAN_OPEN
         and plan.id not in state.held
-        and not state.unfinished_dependencies(plan)
-        for task in state.tasks_of(plan.id)
-        if state.is_ready(task)
+        and not (plan.dependencies and state.unfinished_dependencies(plan))
+        for task in state.ready_tasks(plan.id)
     ]
 
 
@@ -122,12 +120,12 @@ class PendingRetry(JsonStruct, frozen=True):
 def pending_retries(state: ObjectiveState, policy: ExecutionPolicy) -> list[PendingRetry]:
     """The steps that will be retried, the next one first."""
     found: list[PendingRetry] = []
-    for task in state.tasks.values():
-        attempts = state.attempts.get(task.id, 0)
-        is_retry = attempts > 0 and task.status is PlanTaskStatus.PENDING
-        start = earliest_start(state, task, policy) if is_retry else None
-        if start is not None and state.is_running(task.plan_id) and state.is_ready(task):
-            found.append(
-                PendingRetry(task.id, task.plan_id, task.name, attempts, to_timestamp(start))
-            )
+    for plan_id in filter(state.is_running, state.plans):
+        for task in state.ready_tasks(plan_id):
+            attempts = state.attempts.get(task.id, 0)
+            start = earliest_start(state, task, policy) if attempts else None
+            if start is not None:
+                found.append(
+                    PendingRetry(task.id, plan_id, task.name, attempts, to_timestamp(start))
+                )
     return sorted(found, key=lambda retry: retry.next_at)

@@ -24,8 +24,9 @@ from openclaw_a2a.log import get_logger
 from openclaw_a2a.model.agent_event import AgentEvent, Note
 from openclaw_a2a.model.errors import AgentFailed, GatewayError, PlanItemNotFound
 from openclaw_a2a.model.ids import AccountId, AgentId, TaskId
+from openclaw_a2a.model.records import StoredTask
 from openclaw_a2a.model.task import is_terminal
-from openclaw_a2a.model.turn import Scope, Turn
+from openclaw_a2a.model.turn import Turn
 from openclaw_a2a.planning.execution_policy import (
     ExecutionPolicy,
     earliest_start,
@@ -49,6 +50,12 @@ from openclaw_a2a.planning.step_message import (
 from openclaw_a2a.planning.task_sync import StepLink, TaskSync
 from openclaw_a2a.planning.transitions import TASK_ACTIVE, transition_error
 from openclaw_a2a.ports import Recovery
+
+log = get_logger(__name__)
+
+DENIED_AGENT = AgentId("gateway:refused")
+_RETRY_S = 5.0  # after an error or while the gateway is overloaded
+_MAX_PARALLEL = 32  # objectives; their writes share the commits of the store
 
 
 class WorkState(Enum):
@@ -85,6 +92,10 @@ class WorkQueue:
     An objective that is not in the queue is idle. It is in the queue at most once, and it is never
     processed twice at the same time. An `add` during processing is not lost: the worker may have
     read the state before the change, so the objective is queued again when the worker is done.
+    Invariant: `_queue` holds exactly the objectives whose state is QUEUED, each once.
+
+    Nothing here is durable. After a crash every open objective is added again, and what was
+    started before is found by its message id.
     """
 
     def __init__(self) -> None:
@@ -105,7 +116,12 @@ class WorkQueue:
         if timer is not None:
             timer.cancel()
             due = min(due, timer.when())
-        self._timers[objective_id] = loop.call_at(due, self._add_due, objective_id)
+
+        def add_due() -> None:
+            del self._timers[objective_id]
+            self.add(objective_id)
+
+        self._timers[objective_id] = loop.call_at(due, add_due)
 
     async def get(self) -> ObjectiveId:
         """The next objective; the caller must call `done` with it."""
@@ -126,10 +142,6 @@ class WorkQueue:
             timer.cancel()
         self._timers.clear()
 
-    def _add_due(self, objective_id: ObjectiveId) -> None:
-        del self._timers[objective_id]
-        self.add(objective_id)
-
     def _move(self, objective_id: ObjectiveId, event: WorkEvent) -> None:
         old = self.states.get(objective_id)
         new = TRANSITIONS[old, event]
@@ -139,16 +151,7 @@ class WorkQueue:
         self.states[objective_id] = new
         if new is WorkState.QUEUED and old is not WorkState.QUEUED:
             self._queue.append(objective_id)
-            self._is_filled.set()
-
-
-log = get_logger(__name__)
-
-DENIED_AGENT = AgentId("gateway:refused")
-_RETRY_S = 5.0  # after an error or while the gateway is overloaded
-_MAX_PARALLEL = 32  # objectives; their writes share the commits of the store
-
-DefaultAgent = Callable[[AccountId], AgentId]
+            self._is_filled.set()  # wakes the dispatcher in `get`
 
 
 class DeniedAgent:
@@ -177,7 +180,7 @@ class StepExecutor:
         repository: ObjectiveRepository,
         policy: ExecutionPolicy,
         *,
-        default_agent: DefaultAgent,
+        default_agent: Callable[[AccountId], AgentId],
     ) -> None:
         self._engine = engine
         self._repository = repository
@@ -187,6 +190,7 @@ class StepExecutor:
         self._slots = asyncio.Semaphore(_MAX_PARALLEL)
         self.task_sync = TaskSync(engine, repository, policy, wake=self._queue.add)
         self._planner = Planner(engine, repository, self.task_sync)
+        # Called after the append, so the worker that this wakes finds the change in memory.
         repository.add_listener(lambda change: self._queue.add(change.state.id))
 
     def start(self) -> None:
@@ -219,6 +223,7 @@ class StepExecutor:
             log.exception("planning.advance_failed", objective_id=objective_id)
             self._queue.add_later(objective_id, _RETRY_S)
         finally:
+            # Also after cancellation: an objective that stays PROCESSING is never queued again.
             self._slots.release()
             self._queue.done(objective_id)
 
@@ -228,10 +233,11 @@ class StepExecutor:
         if state is None or not state.execution:
             return
         if not state.plans and state.is_running(state.id) and self._policy.planner is not None:
-            account = self.account_rules(state)
-            if not await self._planner.advance(state, self._policy.planner, account):
+            if not await self._planner.advance(state, self._policy.planner):
                 self._queue.add_later(objective_id, _RETRY_S)
             return
+        # A step that was tried is not tried again in this round: one that cannot be started now
+        # must not keep the others waiting, and waits for the timer itself.
         tried: set[PlanTaskId] = set()
         while state is not None and (task := self._next_step(state, tried)) is not None:
             tried.add(task.id)
@@ -251,6 +257,7 @@ class StepExecutor:
             start = earliest_start(state, task, self._policy)
             if start is None or start <= now:
                 return task
+            # Nothing changes when a back-off or grace time ends, so a timer wakes the executor.
             self._queue.add_later(state.id, (start - now).total_seconds())
         return None
 
@@ -261,9 +268,17 @@ class StepExecutor:
         if not self._policy.is_agent_allowed(state.owner, agent_id, account.agent_id):
             agent_id = DENIED_AGENT
         link = StepLink(state.id, task.id, state.attempts.get(task.id, 0) + 1)
-        results = await self._dependency_results(state, task)
+        results: list[tuple[str, str]] = []  # names and last texts of the steps it depends on
+        for step in dependency_steps(state, task):
+            stored = await self._read_task(step.a2a_task_id)
+            if stored is not None:
+                results.append(
+                    (step.name, last_agent_text(TaskProjection.from_stored(stored).task()))
+                )
         request = SubmitRequest(
-            scope=effective_owner(state, account.account),
+            scope=effective_owner(state),
+            # The message id is that of the attempt: if an earlier process started it, the submit
+            # finds that task instead of starting another.
             message=step_message(state, task, results, agent_id=agent_id),
             is_blocking=False,
             # Stored together with the task: from then on the outbox reports its state, whatever
@@ -285,33 +300,24 @@ class StepExecutor:
             await self.task_sync.sync(link, created.task.id)
         return True
 
-    async def _dependency_results(
-        self, state: ObjectiveState, task: PlanTask
-    ) -> list[tuple[str, str]]:
-        """The names and last texts of the steps that a step depends on."""
-        found: list[tuple[str, str]] = []
-        for step in dependency_steps(state, task):
-            if step.a2a_task_id is None:
-                continue
-            stored = await self._engine.store.tasks.read_task(None, step.a2a_task_id)
-            if stored is not None:
-                text = last_agent_text(TaskProjection.from_stored(stored).task())
-                found.append((step.name, text))
-        return found
+    async def _read_task(self, task_id: TaskId | None) -> StoredTask | None:
+        return None if task_id is None else await self._engine.store.tasks.read_task(None, task_id)
 
     # ------------------------------------------------------------- tasks of an objective
 
     async def cancel_running_tasks(self, state: ObjectiveState) -> None:
         """Cancel every A2A task of an objective; one that refuses reports its own state."""
-        scope = self._scope(state)
-        running = await self.find_running_tasks(state)
-        await asyncio.gather(*[self._cancel(scope, task_id) for task_id in running])
+
+        async def cancel(task_id: TaskId) -> None:
+            with suppress(GatewayError):
+                await cancel_task(self._engine, effective_owner(state), task_id)
+
+        await asyncio.gather(*map(cancel, await self.find_running_tasks(state)))
 
     async def find_running_tasks(self, state: ObjectiveState) -> list[TaskId]:
         """The A2A tasks of an objective that have not ended according to the store."""
-        planner_tasks = await self._planner.find_planner_tasks(state, self._scope(state))
-        known = [*running_tasks(state), *planner_tasks]
-        found = [await self._engine.store.tasks.read_task(None, task_id) for task_id in known]
+        known = [*running_tasks(state), *await self._planner.find_planner_tasks(state)]
+        found = [await self._read_task(task_id) for task_id in known]
         heads = [stored.head for stored in found if stored is not None]
         return [head.id for head in heads if not is_terminal(head.state)]
 
@@ -327,20 +333,14 @@ class StepExecutor:
         found: dict[str, TaskId] = {}
         for retry in pending_retries(state, self._policy):
             message_id = attempt_message_id(state.tasks[retry.task_id], retry.attempts)
-            attempt = await self._engine.store.tasks.find_duplicate(self._scope(state), message_id)
+            scope = effective_owner(state)
+            attempt = await self._engine.store.tasks.find_duplicate(scope, message_id)
             if attempt is not None:
                 found[retry.task_id] = attempt.task_id
         return found
 
     def account_rules(self, state: ObjectiveState) -> AccountRules:
         """The rules of the account that an objective belongs to."""
-        account = state.owner.account if state.owner is not None else AccountId("default")
+        account = effective_owner(state).account
         known = self._engine.accounts.get(account)
         return known or AccountRules(account, self._default_agent(account))
-
-    def _scope(self, state: ObjectiveState) -> Scope:
-        return effective_owner(state, self.account_rules(state).account)
-
-    async def _cancel(self, scope: Scope, task_id: TaskId) -> None:
-        with suppress(GatewayError):
-            await cancel_task(self._engine, scope, task_id)

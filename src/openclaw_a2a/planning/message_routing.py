@@ -40,14 +40,7 @@ from openclaw_a2a.planning.params import (
     parse_as,
 )
 from openclaw_a2a.planning.repository import ObjectiveRepository
-from openclaw_a2a.planning.state import (
-    Change,
-    CommandContext,
-    ObjectiveState,
-    Step,
-    chain_changes,
-    not_found,
-)
+from openclaw_a2a.planning.state import Change, ObjectiveState, not_found
 from openclaw_a2a.planning.step_message import (
     OBJECTIVE_KEY,
     objective_session,
@@ -148,8 +141,9 @@ class MessageRouter:
         params = parse_as(CreateObjective, metadata.new_objective(), method=_METHOD)
         context = self._repository.creation_context()
         change = create_objective(params, context, objective_id=objective_id, owner=metadata.scope)
-        if metadata.plan is not None:  # a problem with the plan must not leave an objective behind
-            _with_step(change.state, metadata, metadata.plan, metadata.own_plan, context=context)
+        if metadata.plan is not None:
+            # A problem with the plan must not leave an objective behind.
+            _add_step(Change(change.state, context), metadata, metadata.plan, metadata.own_plan)
         try:
             return await self._repository.create(change)
         except StatusChangeNotAllowed:  # another message created it first
@@ -172,10 +166,7 @@ class MessageRouter:
         """The step of a message in its plan; both are created if they do not exist."""
         plan_id = await self._choose_plan_id(metadata, given, state)
         try:
-            change = await self._repository.change(
-                state.id,
-                lambda known, context: _with_step(known, metadata, given, plan_id, context=context),
-            )
+            change = await self._repository.change(state.id, _add_step, metadata, given, plan_id)
         except GatewayError:
             await self._repository.release_plan_id(plan_id, state.id)
             raise
@@ -273,35 +264,24 @@ class ObjectiveMetadata(msgspec.Struct, frozen=True):
         return _creation_params(given, CreateObjective, self.message)
 
 
-def _with_step(
-    state: ObjectiveState,
-    metadata: ObjectiveMetadata,
-    given: JsonObject,
-    plan_id: PlanId,
-    *,
-    context: CommandContext,
-) -> Change:
-    """The change that adds the step of a message, and its plan; what exists is not added again."""
-    steps: list[Step] = []
+def _add_step(
+    change: Change, metadata: ObjectiveMetadata, given: JsonObject, plan_id: PlanId
+) -> None:
+    """Add the step of a message, and its plan; what exists is not added again."""
+    state, message = change.state, metadata.message
     if plan_id not in state.plans:
-        members = _creation_params(given, CreatePlan, metadata.message)
+        members = _creation_params(given, CreatePlan, message)
         params = parse_as(CreatePlan, {**members, "objectiveId": state.id}, method=_METHOD)
-        steps.append(lambda known: create_plan(known, params, context, plan_id=plan_id))
+        create_plan(change, params, plan_id=plan_id)
     if metadata.own_task not in state.tasks:
-        added = AddTasks(plan_id, (_step_entry(metadata.message),))
-        with_id = msgspec.structs.replace(context, new_id=lambda: metadata.digest)
-        steps.append(lambda known: add_tasks(known, added, with_id))
-    return chain_changes(state, steps)
+        name, text = _title(message), usable_text(message)
+        description = None if text in ("", name) else text
+        entry = TaskEntry(name, description, metadata={MESSAGE_KEY: message.message_id})
+        add_tasks(change, AddTasks(plan_id, (entry,)), task_id=metadata.own_task)
 
 
 def _owned_by(scope: Scope, state: ObjectiveState | None) -> ObjectiveState | None:
     return state if state is not None and state.owner in (None, scope) else None
-
-
-def _step_entry(message: Message) -> TaskEntry:
-    name, text = _title(message), usable_text(message)
-    description = None if text in ("", name) else text
-    return TaskEntry(name, description, metadata={MESSAGE_KEY: message.message_id})
 
 
 def _creation_params(given: JsonObject, kind: type[Params], message: Message) -> JsonObject:

@@ -16,20 +16,18 @@ from openclaw_a2a.model.errors import (
     CallerError,
     GatewayError,
     InvalidParams,
-    PlanItemNotFound,
     StatusChangeNotAllowed,
 )
 from openclaw_a2a.model.ids import AgentId, ContextId, Json, JsonObject, MessageId, TaskId
 from openclaw_a2a.model.message import Message, Part, Role
 from openclaw_a2a.model.records import StoredTask
 from openclaw_a2a.model.task import TaskState, is_terminal
-from openclaw_a2a.model.turn import Scope
 from openclaw_a2a.planning.commands import create_plan, update_objective
 from openclaw_a2a.planning.execution_policy import effective_owner
 from openclaw_a2a.planning.model import ObjectiveStatus, PlanId
 from openclaw_a2a.planning.params import CreatePlan, UpdateObjective, parse_as
 from openclaw_a2a.planning.repository import ObjectiveRepository
-from openclaw_a2a.planning.state import Change, CommandContext, ObjectiveState, Step, chain_changes
+from openclaw_a2a.planning.state import Change, ObjectiveState
 from openclaw_a2a.planning.step_message import OBJECTIVE_KEY, objective_session
 from openclaw_a2a.planning.task_sync import StepLink, TaskSync
 from openclaw_a2a.planning.transitions import OBJECTIVE_ENDED
@@ -66,44 +64,45 @@ class Planner:
         self._repository = repository
         self._task_sync = task_sync
 
-    async def advance(
-        self, state: ObjectiveState, agent_id: AgentId, account: AccountRules
-    ) -> bool:
+    async def advance(self, state: ObjectiveState, agent_id: AgentId) -> bool:
         """Do the next thing: ask, read the answer, or give up. False: call again later."""
         if state.is_held or state.objective.status in OBJECTIVE_ENDED:
             return True
-        scope = effective_owner(state, account.account)
+        scope, tasks = effective_owner(state), self._engine.store.tasks
         problem = ""
         for message_id in _message_ids(state):
-            known = await self._engine.store.tasks.find_duplicate(scope, message_id)
+            known = await tasks.find_duplicate(scope, message_id)
             if known is None:
-                question = _question(state, message_id, problem)
-                return await self._ask(state, question, scope, agent_id)
-            stored = await self._engine.store.tasks.read_task(scope, known.task_id)
+                return await self._ask(state, _question(state, message_id, problem), agent_id)
+            stored = await tasks.read_task(scope, known.task_id)
             if stored is not None and not is_terminal(stored.head.state):
-                return True
+                return True  # its end wakes the executor, through the outbox
             try:
-                problem = await self._add_answer(state, stored)
+                plans = parse_plans(_answer_text(stored))
+                await self._repository.change(state.id, add_plans, plans)
+            except UnusablePlans as error:
+                problem = str(error)
             except StatusChangeNotAllowed:
                 return True  # the objective was stopped meanwhile
-            if not problem:
+            except CallerError as error:
+                problem = error.message
+            else:
                 return True
-        await self._give_up(state, problem)
+        log.warning("planning.planner_gave_up", objective_id=state.id, reason=problem)
+        with suppress(StatusChangeNotAllowed):  # it has ended meanwhile
+            await self._repository.change(state.id, _block, problem)
         return True
 
-    async def find_planner_tasks(self, state: ObjectiveState, scope: Scope) -> list[TaskId]:
+    async def find_planner_tasks(self, state: ObjectiveState) -> list[TaskId]:
         """The tasks that were started to make the plans of an objective without plans."""
         if state.plans or state.id not in state.execution:
             return []
-        found = [
-            await self._engine.store.tasks.find_duplicate(scope, one) for one in _message_ids(state)
-        ]
+        scope, tasks = effective_owner(state), self._engine.store.tasks
+        found = [await tasks.find_duplicate(scope, one) for one in _message_ids(state)]
         return [known.task_id for known in found if known is not None]
 
-    async def _ask(
-        self, state: ObjectiveState, message: Message, scope: Scope, agent_id: AgentId
-    ) -> bool:
-        session = objective_session(agent_id, state.id)
+    async def _ask(self, state: ObjectiveState, message: Message, agent_id: AgentId) -> bool:
+        scope, session = effective_owner(state), objective_session(agent_id, state.id)
         request = SubmitRequest(
             scope=scope,
             message=message,
@@ -117,86 +116,47 @@ class Planner:
         except GatewayError as error:
             log.warning("planning.planner_not_started", objective_id=state.id, reason=error.message)
             return False
-        if isinstance(created, TaskCreated) and not await self._needs_plans(state):
+        # The objective may have been canceled or deleted while the task was being created; whoever
+        # did that found no task to cancel.
+        newest = await self._repository.get(state.id)
+        needs_plans = newest is not None and newest.objective.status not in OBJECTIVE_ENDED
+        if isinstance(created, TaskCreated) and not needs_plans:
             with suppress(GatewayError):
                 await cancel_task(self._engine, scope, created.task.id)
         return True
 
-    async def _needs_plans(self, state: ObjectiveState) -> bool:
-        """False when the objective has ended or was deleted meanwhile."""
-        try:
-            newest = await self._repository.find(state.id)
-        except PlanItemNotFound:
-            return False
-        return newest.objective.status not in OBJECTIVE_ENDED
 
-    async def _add_answer(self, state: ObjectiveState, stored: StoredTask | None) -> str:
-        """Add the plans of an answer; the problem with them, or an empty string.
-
-        Raises: StatusChangeNotAllowed (the objective takes no plans any more).
-        """
-        try:
-            plans = parse_plans(_answer_text(stored))
-            await self._repository.change(
-                state.id, lambda newest, context: add_plans(newest, plans, context)
-            )
-        except UnusablePlans as error:
-            return str(error)
-        except StatusChangeNotAllowed:
-            raise
-        except CallerError as error:
-            return error.message
-        return ""
-
-    async def _give_up(self, state: ObjectiveState, reason: str) -> None:
-        def block(newest: ObjectiveState, context: CommandContext) -> Change:
-            tries = _earlier_tries(newest) + _MAX_ATTEMPTS
-            metadata = {**newest.objective.metadata, REASON_KEY: reason, TRIES_KEY: tries}
-            is_new = newest.objective.status is ObjectiveStatus.SUBMITTED
-            path = (ObjectiveStatus.PLANNING, ObjectiveStatus.BLOCKED)
-
-            def set_status(status: ObjectiveStatus) -> Step:
-                update = UpdateObjective(newest.id, status=status, metadata=metadata)
-                return lambda known: update_objective(known, update, context)
-
-            return chain_changes(
-                newest, [set_status(one) for one in (path if is_new else path[1:])]
-            )
-
-        log.warning("planning.planner_gave_up", objective_id=state.id, reason=reason)
-        with suppress(StatusChangeNotAllowed):  # it has ended meanwhile
-            await self._repository.change(state.id, block)
-
-
-def add_plans(
-    state: ObjectiveState, plans: Sequence[JsonObject], context: CommandContext
-) -> Change:
-    """The change that adds plans; a dependency of a plan is the number of an earlier one.
+def add_plans(change: Change, plans: Sequence[JsonObject]) -> None:
+    """Add plans to an objective without any; a plan depends on others by their numbers.
 
     Raises: InvalidParams, DependencyNotValid, PlanLimitExceeded.
     """
+    state = change.state
     if state.plans:
-        return Change(state)  # added already
+        return  # added already
     plan_ids: list[PlanId] = []
+    for plan in plans:
+        needed = _plan_ids(plan.get("dependencies") or [], plan_ids)
+        given = {**plan, "objectiveId": state.id, "dependencies": needed}
+        params = parse_as(CreatePlan, given, method="plans/create")
+        plan_ids.append(create_plan(change, params))
+    metadata = state.objective.metadata
+    if REASON_KEY in metadata:
+        kept = {key: metadata[key] for key in metadata if key not in (REASON_KEY, TRIES_KEY)}
+        update_objective(change, UpdateObjective(state.id, metadata=kept))
 
-    def add(plan: JsonObject) -> Step:
-        def create(newest: ObjectiveState) -> Change:
-            numbers: Json = plan.get("dependencies") or []
-            given = {**plan, "objectiveId": state.id, "dependencies": _plan_ids(numbers, plan_ids)}
-            params = parse_as(CreatePlan, given, method="plans/create")
-            change = create_plan(newest, params, context)
-            plan_ids.append(list(change.state.plans)[-1])
-            return change
 
-        return create
-
-    steps = [add(plan) for plan in plans]
-    if REASON_KEY in state.objective.metadata:
-        old = state.objective.metadata
-        metadata = {key: old[key] for key in old if key not in (REASON_KEY, TRIES_KEY)}
-        update = UpdateObjective(state.id, metadata=metadata)
-        steps.append(lambda newest: update_objective(newest, update, context))
-    return chain_changes(state, steps)
+def _block(change: Change, reason: str) -> None:
+    """Give up: block the objective, which holds it until it is run again."""
+    state = change.state
+    tries = _earlier_tries(state) + _MAX_ATTEMPTS
+    metadata = {**state.objective.metadata, REASON_KEY: reason, TRIES_KEY: tries}
+    if state.objective.status is ObjectiveStatus.SUBMITTED:  # which cannot become blocked
+        planning = UpdateObjective(state.id, status=ObjectiveStatus.PLANNING, metadata=metadata)
+        update_objective(change, planning)
+    update_objective(
+        change, UpdateObjective(state.id, status=ObjectiveStatus.BLOCKED, metadata=metadata)
+    )
 
 
 def parse_plans(text: str) -> list[JsonObject]:
@@ -213,15 +173,13 @@ def parse_plans(text: str) -> list[JsonObject]:
 
 def _plan_ids(numbers: Json, plan_ids: list[PlanId]) -> list[PlanId]:
     items = cast("list[Json]", numbers) if isinstance(numbers, list) else [numbers]
-    found: list[PlanId] = []
     for number in items:
         is_number = isinstance(number, int) and not isinstance(number, bool)
         if not is_number or not 0 <= number < len(plan_ids):
             raise InvalidParams(
                 f"a plan depends on {number!r}, which is not the number of an earlier plan"
             )
-        found.append(plan_ids[number])
-    return found
+    return [plan_ids[number] for number in items]
 
 
 def _earlier_tries(state: ObjectiveState) -> int:

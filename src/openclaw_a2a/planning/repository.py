@@ -10,10 +10,10 @@ plan lookups use summaries, which are stored as records when an objective is arc
 
 import asyncio
 import weakref
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
-from typing import Any, TypeVar
+from typing import TypeVarTuple
 
 import msgspec
 
@@ -56,8 +56,7 @@ _PAGE = 100
 _ATTEMPTS = 3
 _MAX_PENDING = 1000
 
-Edit = Callable[[ObjectiveState, CommandContext], Change]
-T = TypeVar("T")
+_Args = TypeVarTuple("_Args")
 
 
 class OperationSubscription:
@@ -263,30 +262,31 @@ class ObjectiveRepository:
         self._last_created = now if last is None else next_timestamp(last, now)
         return CommandContext(to_datetime(self._last_created), self._new_id, self._limits)
 
-    async def create(self, change: Change) -> ObjectiveState:
-        """Store a new objective. Raises: StatusChangeNotAllowed (its id is taken)."""
-        return await self._finish(
-            self._create(change, [encode_line(one) for one in change.operations])
+    async def create(self, change: Change, lines: Sequence[bytes] = ()) -> ObjectiveState:
+        """Store a new objective; with the lines of an imported log before the change.
+
+        Raises: StatusChangeNotAllowed (its id, or that of an imported plan, is taken).
+        """
+        if lines:
+            index = await self.load_index()
+            for plan_id in change.state.plans:
+                if index.find_plan(plan_id) not in (None, change.state.id):
+                    raise StatusChangeNotAllowed(f"There is a plan {plan_id[:80]} already.")
+        return await asyncio.shield(
+            self._supervisor.start("planning.change", self._create(change, lines))
         )
 
-    async def import_log(self, lines: Sequence[bytes], change: Change) -> ObjectiveState:
-        """Store an objective from the lines of its log, followed by a change of it.
+    async def change(
+        self, objective_id: ObjectiveId, command: Callable[[Change, *_Args], object], *args: *_Args
+    ) -> Change:
+        """Change an objective: `command` records what changes, given the newest state.
 
-        Raises: StatusChangeNotAllowed (its id, or that of a plan, is taken).
+        Raises: PlanItemNotFound, whatever the command raises, StoreUnavailable.
         """
-        index = await self.load_index()
-        for plan_id in change.state.plans:
-            if index.find_plan(plan_id) not in (None, change.state.id):
-                raise StatusChangeNotAllowed(f"There is a plan {plan_id[:80]} already.")
-        bodies = [*lines, *(encode_line(operation) for operation in change.operations)]
-        return await self._finish(self._create(change, bodies))
-
-    async def change(self, objective_id: ObjectiveId, edit: Edit) -> Change:
-        """Change an objective as `edit` says, which gets its newest state.
-
-        Raises: PlanItemNotFound, whatever `edit` raises, StoreUnavailable.
-        """
-        return await self._finish(self._change(objective_id, edit))
+        # A caller that is cancelled between append and publish must not stop the publishing: the
+        # change is durable by then, and without it the executor would never learn of it.
+        work = self._change(objective_id, lambda change: command(change, *args))
+        return await asyncio.shield(self._supervisor.start("planning.change", work))
 
     async def delete(
         self, objective_id: ObjectiveId, check: Callable[[ObjectiveState], Awaitable[None]]
@@ -295,7 +295,8 @@ class ObjectiveRepository:
 
         Raises: PlanItemNotFound, whatever `check` raises.
         """
-        await self._finish(self._delete(objective_id, check))
+        work = self._delete(objective_id, check)
+        await asyncio.shield(self._supervisor.start("planning.change", work))
 
     async def reserve_plan_id(self, plan_id: PlanId, objective_id: ObjectiveId) -> bool:
         """Reserve the id of a plan to be created; False when another objective has it."""
@@ -308,29 +309,31 @@ class ObjectiveRepository:
             if state is None or plan_id not in state.plans:
                 self._index.release_plan(plan_id, objective_id)
 
-    async def _finish(self, work: Coroutine[Any, Any, T]) -> T:
-        # A caller that is cancelled between append and publish must not stop the publishing: the
-        # change is durable by then, and without it the executor would never learn of it.
-        return await asyncio.shield(self._supervisor.start("planning.change", work))
-
-    async def _create(self, change: Change, bodies: Sequence[bytes]) -> ObjectiveState:
+    async def _create(self, change: Change, lines: Sequence[bytes]) -> ObjectiveState:
         async with self._lock(change.state.id):
-            if not await self._append(change, bodies, after=0):
+            if not await self._append(change, after=0, lines=lines):
                 raise StatusChangeNotAllowed(f"There is an objective {change.state.id} already.")
         return change.state
 
-    async def _change(self, objective_id: ObjectiveId, edit: Edit) -> Change:
+    async def _change(
+        self, objective_id: ObjectiveId, command: Callable[[Change], object]
+    ) -> Change:
+        # The lock is held from reading to publishing: subscribers and listeners get the changes
+        # in the order of the log, and no command decides by a state that is already outdated.
         async with self._lock(objective_id):
             for _ in range(_ATTEMPTS):
-                state = await self.find(objective_id)
-                change = edit(state, self.command_context)
+                state = self._open.get(objective_id) or await self.find(objective_id)
+                change = Change(state, self.command_context)
+                command(change)
                 if not change.operations:
                     return change
-                change = _end_with_archived(change)
-                bodies = [encode_line(operation) for operation in change.operations]
-                if await self._append(change, bodies, after=state.seq):
+                is_archived = change.state.is_archived
+                if is_archived and not isinstance(change.operations[-1].data, ObjectiveArchived):
+                    # File stores recognise an archived log by its last line.
+                    change.record(ObjectiveArchived(objective_id))
+                if await self._append(change, after=state.seq):
                     return change
-                # Another process wrote to the log.
+                # Another process wrote to the log: decide again by what it says now.
                 self._open.pop(objective_id, None)
                 newest = await self.find(objective_id)
                 if not newest.is_archived:
@@ -356,10 +359,16 @@ class ObjectiveRepository:
             if state.is_archived:
                 await self._records.delete_record(SUMMARY_KIND, objective_id)
 
-    async def _append(self, change: Change, bodies: Sequence[bytes], *, after: int) -> bool:
-        """Append to the log and publish; False when the log is not at `after`."""
+    async def _append(self, change: Change, *, after: int, lines: Sequence[bytes] = ()) -> bool:
+        """Append to the log and publish; False when the log is not at `after`.
+
+        A crash after the append loses nothing: at the next start the state is replayed, and the
+        executor looks at every open objective. Without its summary an archived objective is read
+        from its log once more.
+        """
         state = change.state
         is_archived = state.is_archived
+        bodies = [*lines, *map(encode_line, change.operations)]
         append = LogAppend(
             LOG_KIND, state.id, bodies, after, closes=is_archived, reopens=not is_archived
         )
@@ -430,19 +439,6 @@ class ObjectiveRepository:
                 objective_id=summary.objective.id,
                 reason=error.message,
             )
-
-
-def _end_with_archived(change: Change) -> Change:
-    """Let the log of an archived objective end with `archive`, whatever was appended to it.
-
-    File stores recognise an archived log by its last line.
-    """
-    last = change.operations[-1]
-    if not change.state.is_archived or isinstance(last.data, ObjectiveArchived):
-        return change
-    operation = Operation(last.seq + 1, last.at, ObjectiveArchived(change.state.id))
-    state = msgspec.structs.replace(change.state, seq=operation.seq)
-    return Change(state, (*change.operations, operation))
 
 
 def _replay_log(stored: StoredLog) -> ObjectiveState | None:

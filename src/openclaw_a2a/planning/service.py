@@ -3,7 +3,7 @@
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from datetime import timedelta
-from typing import Any, TypeVar
+from typing import Any
 
 import msgspec
 
@@ -35,15 +35,13 @@ from openclaw_a2a.planning.model import (
     to_timestamp,
 )
 from openclaw_a2a.planning.repository import ObjectiveRepository, OperationSubscription
-from openclaw_a2a.planning.state import Change, CommandContext, ObjectiveState, not_found
+from openclaw_a2a.planning.state import Change, ObjectiveState, not_found
 from openclaw_a2a.planning.task_sync import StepLink
 from openclaw_a2a.planning.transitions import OBJECTIVE_ENDED, transition_error
 from openclaw_a2a.planning.views import ObjectiveView, to_json
 
 SUBSCRIBE = "objectives/subscribe"
 """The one method that answers with a stream."""
-
-_P = TypeVar("_P")
 
 
 class ObjectiveEvent(msgspec.Struct, frozen=True):
@@ -191,7 +189,7 @@ class PlanningService:
 
     async def _update(self, params: requests.UpdateObjective, scope: Scope) -> JsonObject:
         await self._find(params.id, scope)
-        change = await self._change(params.id, commands.update_objective, params)
+        change = await self._repository.change(params.id, commands.update_objective, params)
         if change.state.objective.status is ObjectiveStatus.CANCELED:
             await self._executor.cancel_running_tasks(change.state)
         return self._objective(await self._repository.find(params.id))
@@ -204,7 +202,7 @@ class PlanningService:
         commands.check_delete(await self._find(params.id, scope), params)
         if params.cancel:
             with suppress(StatusChangeNotAllowed):  # nothing starts in a closed objective anyway
-                await self._change(params.id, commands.set_objective_execution, PAUSED)
+                await self._repository.change(params.id, commands.set_objective_execution, PAUSED)
             for _ in range(2):  # a step that was being started is found the second time
                 await self._executor.cancel_running_tasks(await self._find(params.id, scope))
         await self._repository.delete(params.id, self._executor.check_idle)
@@ -214,7 +212,7 @@ class PlanningService:
 
     async def _create_plan(self, params: requests.CreatePlan, scope: Scope) -> JsonObject:
         await self._find(params.objective_id, scope)
-        change = await self._change(params.objective_id, commands.create_plan, params)
+        change = await self._repository.change(params.objective_id, commands.create_plan, params)
         return self._plan(change.state, list(change.state.plans)[-1])
 
     async def _get_plan(self, params: requests.GetPlan, scope: Scope) -> JsonObject:
@@ -224,7 +222,7 @@ class PlanningService:
     async def _update_plan(self, params: requests.UpdatePlan, scope: Scope) -> JsonObject:
         state = await self._find_plan(params.id, scope)
         # Once without effect: deliveries must not be stored for an update that is not valid.
-        commands.update_plan(state, params, self._repository.command_context)
+        commands.update_plan(Change(state, self._repository.command_context), params)
         links = {one.id: one.a2a_task_id for one in params.tasks or () if one.a2a_task_id}
         for task_id in links.values():
             if await self._engine.store.tasks.read_task(scope, task_id) is None:
@@ -233,12 +231,12 @@ class PlanningService:
             # The outbox may report the linked tasks before the update below, which changes the
             # plan: so ifUpdatedAt is checked by a change of its own before that.
             check = requests.UpdatePlan(params.id, if_updated_at=params.if_updated_at)
-            await self._change(state.id, commands.update_plan, check)
+            await self._repository.change(state.id, commands.update_plan, check)
             params = msgspec.structs.replace(params, if_updated_at=None)
         for step, task_id in links.items():
             attempt = state.attempts.get(step, 0) + 1
             await self._subscribe_to_task(task_id, StepLink(state.id, step, attempt, is_own=False))
-        change = await self._change(state.id, commands.update_plan, params)
+        change = await self._repository.change(state.id, commands.update_plan, params)
         return self._plan(change.state, params.id)
 
     async def _subscribe_to_task(self, task_id: TaskId, link: StepLink) -> None:
@@ -250,7 +248,7 @@ class PlanningService:
 
     async def _add_tasks(self, params: requests.AddTasks, scope: Scope) -> JsonObject:
         state = await self._find_plan(params.id, scope)
-        change = await self._change(state.id, commands.add_tasks, params)
+        change = await self._repository.change(state.id, commands.add_tasks, params)
         return self._plan(change.state, params.id)
 
     # ---------------------------------------------------------------- execution
@@ -261,24 +259,13 @@ class PlanningService:
             plan_id = requests.parse_as(requests.GetPlan, params, method=method).id
             state = await self._find_plan(plan_id, scope)
             change = await self._repository.change(
-                state.id,
-                lambda known, context: commands.set_plan_execution(known, plan_id, mode, context),
+                state.id, commands.set_plan_execution, plan_id, mode
             )
             return self._plan(change.state, plan_id)
         objective_id = requests.parse_as(requests.Replan, params, method=method).id
         await self._find(objective_id, scope)
-        change = await self._change(objective_id, commands.set_objective_execution, mode)
+        change = await self._repository.change(objective_id, commands.set_objective_execution, mode)
         return self._objective(change.state)
-
-    async def _change(
-        self,
-        objective_id: ObjectiveId,
-        command: Callable[[ObjectiveState, _P, CommandContext], Change],
-        params: _P,
-    ) -> Change:
-        return await self._repository.change(
-            objective_id, lambda state, context: command(state, params, context)
-        )
 
     async def _find(self, objective_id: ObjectiveId, scope: Scope) -> ObjectiveState:
         state = await self._repository.get(objective_id)

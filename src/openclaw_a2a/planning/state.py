@@ -1,12 +1,12 @@
 """The state of one objective with its plans and tasks, and how operations change it.
 
-`ChangeBuilder` collects the operations of a command, which take effect together or not at all.
+A `Change` collects the operations of a command, which take effect together or not at all.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from datetime import datetime
 from operator import attrgetter
-from typing import Any, Self
+from typing import Any, TypeVar
 
 import msgspec
 from msgspec.structs import asdict, replace
@@ -33,14 +33,18 @@ from openclaw_a2a.planning.model import (
 from openclaw_a2a.planning.operations import Operation, decode_line
 from openclaw_a2a.planning.transitions import PLAN_DONE
 
+_Key = TypeVar("_Key", bound=str)
+_Item = TypeVar("_Item")
 
-class ObjectiveState(msgspec.Struct, frozen=True):
-    """An objective after all operations of its log; changed only by `apply`.
 
-    `task_ids` are the tasks of each plan in order of creation, `status_since` is when a task got
-    its status, `attempts` how many A2A tasks it has had. `held` are the plans (and the objective
-    itself) whose status a caller chose: the roll-up leaves it alone. `execution` is the mode of
-    the objective and of plans, by id.
+class ObjectiveState(msgspec.Struct):
+    """An objective after all operations of its log.
+
+    Only `apply` modifies it, and only a copy that nobody else has seen: a state that was published
+    never changes. `task_ids` are the tasks of each plan in order of creation, `status_since` is
+    when a task got its status, `attempts` how many A2A tasks it has had. `held` are the plans (and
+    the objective itself) whose status a caller chose: the roll-up leaves it alone. `execution` is
+    the mode of the objective and of plans, by id.
     """
 
     objective: Objective
@@ -102,17 +106,17 @@ class ObjectiveState(msgspec.Struct, frozen=True):
             if plan_id not in self.plans or self.plans[plan_id].status not in PLAN_DONE
         ]
 
-    def is_ready(self, task: PlanTask) -> bool:
-        """True when the task is pending and everything it depends on is completed."""
-        if task.status is not PlanTaskStatus.PENDING:
-            return False
-        needed = [self.tasks.get(task_id) for task_id in task.dependencies]
+    def ready_tasks(self, plan_id: PlanId) -> list[PlanTask]:
+        """The pending tasks of a plan whose dependencies are completed, by their index."""
         # A log of another program may name tasks that do not exist; those are never completed.
-        return all(one is not None and one.status is PlanTaskStatus.COMPLETED for one in needed)
-
-    def has_ready_task(self, plan_id: PlanId) -> bool:
-        """True when a task of a plan is ready."""
-        return any(map(self.is_ready, map(self.tasks.__getitem__, self.task_ids[plan_id])))
+        completed = {
+            one.id for one in self.tasks.values() if one.status is PlanTaskStatus.COMPLETED
+        }
+        return [
+            task
+            for task in self.tasks_of(plan_id)
+            if task.status is PlanTaskStatus.PENDING and completed.issuperset(task.dependencies)
+        ]
 
     def is_running(self, item_id: str) -> bool:
         """True when a plan, or the objective itself, is executed; a paused objective pauses all."""
@@ -154,11 +158,11 @@ def apply(
 ) -> tuple[ObjectiveState | None, str | None]:
     """The state after an operation, and a warning when it does not fit.
 
-    The dicts of `state` are changed in place: pass a copy unless there is no other reference. Never
-    fails: logs may come from other programs, and an operation that does not fit changes nothing.
+    `state` is modified: pass a copy unless there is no other reference. Never fails: logs may come
+    from other programs, and an operation that does not fit changes nothing but the sequence number.
     The state is None before the operation that creates the objective.
     """
-    data = operation.data
+    data, at = operation.data, operation.at
     if state is None:
         if isinstance(data, ops.ObjectiveCreated):
             return initial_state(data, operation), None
@@ -166,11 +170,18 @@ def apply(
     warning = None
     if operation.seq != state.seq + 1:
         warning = f"{data.op} has number {operation.seq} after {state.seq}"
-    changed = _HANDLERS[type(data)](state, data, operation.at)
-    if isinstance(changed, str):
-        warning, changed = f"{data.op}: {changed}; it is left out", state
-    seq, at = max(state.seq, operation.seq), max(state.at, operation.at)
-    return replace(changed, seq=seq, at=at), warning
+    try:
+        plan_id = _HANDLERS[type(data)](state, data, at)
+    except _Misfit as error:
+        warning = f"{data.op}: {error}; it is left out"
+    else:
+        if plan_id is not None:
+            plan = state.plans[plan_id]
+            state.plans[plan_id] = replace(plan, updated_at=max(plan.updated_at, at))
+        updated_at = max(state.objective.updated_at, at)
+        state.objective = replace(state.objective, updated_at=updated_at)
+    state.seq, state.at = max(state.seq, operation.seq), max(state.at, at)
+    return state, warning
 
 
 def initial_state(data: ops.ObjectiveCreated, operation: Operation) -> ObjectiveState:
@@ -212,89 +223,84 @@ def replay(lines: Iterable[bytes]) -> ReplayResult:
 
 
 # ------------------------------------------------------------- one handler per kind of operation
+#
+# Each modifies the state, and returns the plan whose `updated_at` advances with the objective's.
 
-_Result = ObjectiveState | str  # the new state, or why the operation does not fit
+
+class _Misfit(Exception):
+    """Why an operation does not fit the state; the state is as before."""
 
 
 def _reject_second_creation(
     state: ObjectiveState, data: ops.ObjectiveCreated, _: Timestamp
-) -> _Result:
-    return f"objective {data.id[:80]} cannot be created in the log of {state.id[:80]}"
+) -> None:
+    raise _Misfit(f"objective {data.id[:80]} cannot be created in the log of {state.id[:80]}")
 
 
-def _update_objective(state: ObjectiveState, data: ops.ObjectiveUpdated, at: Timestamp) -> _Result:
+def _update_objective(state: ObjectiveState, data: ops.ObjectiveUpdated, _: Timestamp) -> None:
     if data.id != state.id:
-        return f"there is no objective {data.id[:80]} in this log"
-    changes = _given(data, "name", "description", "status", "metadata")
-    state = replace(state, objective=replace(state.objective, **changes))
-    return _touch(_set_mode(state, data), at)
+        raise _Misfit(f"there is no objective {data.id[:80]} in this log")
+    state.objective = replace(state.objective, **_changed_members(data))
+    _set_mode(state, data)
 
 
-def _create_plan(state: ObjectiveState, data: ops.PlanCreated, at: Timestamp) -> _Result:
+def _create_plan(state: ObjectiveState, data: ops.PlanCreated, at: Timestamp) -> None:
     if data.id in state.plans:
-        return f"there is a plan {data.id[:80]} already"
+        raise _Misfit(f"there is a plan {data.id[:80]} already")
     members: dict[str, Any] = {**asdict(data), "objective_id": state.id}
     state.plans[data.id] = Plan(**members, created_at=at, updated_at=at)
     state.task_ids[data.id] = ()
-    return _touch(state, at)
 
 
-def _update_plan(state: ObjectiveState, data: ops.PlanUpdated, at: Timestamp) -> _Result:
-    if data.id not in state.plans:
-        return f"there is no plan {data.id[:80]}"
-    changes = _given(data, "name", "description", "status", "metadata")
-    state.plans[data.id] = replace(state.plans[data.id], **changes)
-    return _touch(_set_mode(state, data), at, data.id)
+def _update_plan(state: ObjectiveState, data: ops.PlanUpdated, _: Timestamp) -> PlanId:
+    plan = _existing(state.plans, "plan", data.id)
+    state.plans[data.id] = replace(plan, **_changed_members(data))
+    _set_mode(state, data)
+    return data.id
 
 
-def _create_task(state: ObjectiveState, data: ops.PlanTaskCreated, at: Timestamp) -> _Result:
-    if data.plan_id not in state.plans:
-        return f"there is no plan {data.plan_id[:80]}"
+def _create_task(state: ObjectiveState, data: ops.PlanTaskCreated, at: Timestamp) -> PlanId:
+    task_ids = _existing(state.task_ids, "plan", data.plan_id)
     if data.id in state.tasks:
-        return f"there is a task {data.id[:80]} already"
-    task_ids = state.task_ids[data.plan_id]
+        raise _Misfit(f"there is a task {data.id[:80]} already")
     index = len(task_ids) if data.task_index is None else data.task_index
     members: dict[str, Any] = {**asdict(data), "objective_id": state.id, "task_index": index}
     state.tasks[data.id] = PlanTask(**members)
     state.task_ids[data.plan_id] = (*task_ids, data.id)
     state.status_since[data.id] = at
-    return _touch(state, at, data.plan_id)
+    return data.plan_id
 
 
-def _update_task(state: ObjectiveState, data: ops.PlanTaskUpdated, at: Timestamp) -> _Result:
-    if data.id not in state.tasks:
-        return f"there is no task {data.id[:80]}"
-    old = state.tasks[data.id]
-    new = replace(old, **_given(data, "name", "description", "status", "dependencies", "metadata"))
+def _update_task(state: ObjectiveState, data: ops.PlanTaskUpdated, at: Timestamp) -> PlanId:
+    old = _existing(state.tasks, "task", data.id)
+    new = replace(old, **_changed_members(data))
     if data.status is PlanTaskStatus.PENDING:
         new = replace(new, a2a_task_id=None)
     if new.status is not old.status:
         state.status_since[data.id] = at
     state.tasks[data.id] = new
-    return _touch(state, at, new.plan_id)
+    return new.plan_id
 
 
-def _link_task(state: ObjectiveState, data: ops.PlanTaskLinked, at: Timestamp) -> _Result:
-    if data.id not in state.tasks:
-        return f"there is no task {data.id[:80]}"
-    task = state.tasks[data.id]
+def _link_task(state: ObjectiveState, data: ops.PlanTaskLinked, at: Timestamp) -> PlanId:
+    task = _existing(state.tasks, "task", data.id)
     state.tasks[data.id] = replace(task, a2a_task_id=data.a2a_task_id, status=data.status)
     state.status_since[data.id] = at
     state.attempts[data.id] = state.attempts.get(data.id, 0) + 1
-    return _touch(state, at, task.plan_id)
+    return task.plan_id
 
 
-def _archive(state: ObjectiveState, data: ops.ObjectiveArchived, at: Timestamp) -> _Result:
+def _archive(state: ObjectiveState, data: ops.ObjectiveArchived, _: Timestamp) -> None:
     if data.id not in (None, state.id):
-        return f"there is no objective {str(data.id)[:80]} in this log"
-    return _touch(replace(state, is_archived=True), at)
+        raise _Misfit(f"there is no objective {str(data.id)[:80]} in this log")
+    state.is_archived = True
 
 
-def _skip(_: ObjectiveState, data: ops.UnknownOperation, __: Timestamp) -> _Result:
-    return f"an operation {data.op[:80]!r} is not known here"
+def _skip(_: ObjectiveState, data: ops.UnknownOperation, __: Timestamp) -> None:
+    raise _Misfit(f"an operation {data.op[:80]!r} is not known here")
 
 
-_HANDLERS: dict[type, Callable[[ObjectiveState, Any, Timestamp], _Result]] = {
+_HANDLERS: dict[type, Callable[[ObjectiveState, Any, Timestamp], PlanId | None]] = {
     ops.ObjectiveCreated: _reject_second_creation,
     ops.ObjectiveUpdated: _update_objective,
     ops.PlanCreated: _create_plan,
@@ -307,30 +313,29 @@ _HANDLERS: dict[type, Callable[[ObjectiveState, Any, Timestamp], _Result]] = {
 }
 
 
-def _given(data: ops.AnyOperationData, *names: str) -> dict[str, Any]:
-    """The members that the operation changes."""
-    values = {name: getattr(data, name) for name in names}
-    return {name: value for name, value in values.items() if value is not None}
+def _existing(items: dict[_Key, _Item], kind: str, key: _Key) -> _Item:
+    if key not in items:
+        raise _Misfit(f"there is no {kind} {key[:80]}")
+    return items[key]
 
 
-def _set_mode(
-    state: ObjectiveState, data: ops.ObjectiveUpdated | ops.PlanUpdated
-) -> ObjectiveState:
+def _changed_members(
+    data: ops.ObjectiveUpdated | ops.PlanUpdated | ops.PlanTaskUpdated,
+) -> dict[str, Any]:
+    """The members of the item that the operation changes; those left out stay."""
+    members = asdict(data).items()
+    return {
+        name: value
+        for name, value in members
+        if value is not None and name not in ("id", "held", "run")
+    }
+
+
+def _set_mode(state: ObjectiveState, data: ops.ObjectiveUpdated | ops.PlanUpdated) -> None:
     if data.run is not None:
         state.execution[data.id] = data.run
-    if data.status is None:
-        return state
-    held = state.held | {data.id} if data.held else state.held - {data.id}
-    return replace(state, held=held)
-
-
-def _touch(state: ObjectiveState, at: Timestamp, plan_id: PlanId | None = None) -> ObjectiveState:
-    """Advance `updated_at` of the plan and of the objective."""
-    if plan_id is not None:
-        plan = state.plans[plan_id]
-        state.plans[plan_id] = replace(plan, updated_at=max(plan.updated_at, at))
-    objective = state.objective
-    return replace(state, objective=replace(objective, updated_at=max(objective.updated_at, at)))
+    if data.status is not None:
+        state.held = state.held | {data.id} if data.held else state.held - {data.id}
 
 
 class CommandContext(msgspec.Struct, frozen=True):
@@ -341,57 +346,27 @@ class CommandContext(msgspec.Struct, frozen=True):
     limits: PlanLimits = PlanLimits()
 
 
-class Change(msgspec.Struct, frozen=True):
-    """Operations to append to the log, and the state after them."""
+class Change:
+    """Operations to append to the log together, all with the same time; `state` is after them.
 
-    state: ObjectiveState
-    operations: tuple[Operation, ...] = ()
-
-
-class ChangeBuilder:
-    """Collects the operations of one change, all with the same time.
-
-    `state` shows their effect. The state that the builder started from is not modified.
+    Commands record operations here and see their effect in `state`. The state that the change
+    started from is not modified: a command that raises half-way leaves nothing behind.
     """
 
-    def __init__(self, state: ObjectiveState, at: Timestamp) -> None:
-        self.state = state
-        self._at = at
-        self._operations: list[Operation] = []
-
-    @classmethod
-    def for_state(cls, state: ObjectiveState, now: datetime) -> Self:
-        """A builder whose time is after all earlier operations, even if the clock is not."""
-        return cls(state.copy(), next_timestamp(state.at, to_timestamp(now)))
-
-    @classmethod
-    def for_new_objective(cls, created: ops.ObjectiveCreated, now: datetime) -> Self:
-        """A builder whose first operation creates the objective."""
-        operation = Operation(1, to_timestamp(now), created)
-        builder = cls(initial_state(created, operation), operation.at)
-        builder._operations.append(operation)
-        return builder
+    def __init__(
+        self,
+        state: ObjectiveState,
+        context: CommandContext,
+        operations: Iterable[Operation] = (),
+    ) -> None:
+        self.state = state.copy()
+        self.context = context
+        self.operations = list(operations)
+        # After all earlier operations, even if the clock was set back: `updatedAt` must advance.
+        self._at = next_timestamp(state.at, to_timestamp(context.now))
 
     def record(self, data: ops.AnyOperationData) -> None:
         """Add an operation."""
         operation = Operation(self.state.seq + 1, self._at, data)
-        state, _ = apply(self.state, operation)
-        self.state = state or self.state
-        self._operations.append(operation)
-
-    def build(self) -> Change:
-        """The change with all operations so far."""
-        return Change(self.state, tuple(self._operations))
-
-
-Step = Callable[[ObjectiveState], Change]
-
-
-def chain_changes(state: ObjectiveState, steps: Sequence[Step]) -> Change:
-    """One change with the operations of all steps; each gets the state that the last one left."""
-    operations: list[Operation] = []
-    for step in steps:
-        change = step(state)
-        state = change.state
-        operations += change.operations
-    return Change(state, tuple(operations))
+        apply(self.state, operation)
+        self.operations.append(operation)

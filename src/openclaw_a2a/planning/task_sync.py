@@ -4,6 +4,10 @@ This is the only way in which task state reaches an objective. The outbox calls 
 subscribed task changes, also after a restart; the executor and an operator's answer call `sync`
 for the task that they just changed, so that the caller sees the effect at once. Syncing twice, or
 with an old state, changes nothing.
+
+The subscription of an objective to a task is stored in the same transaction as the task. So a
+crash leaves either no task, and the executor starts the attempt again under the same message id,
+or a task whose state the outbox brings here after the restart.
 """
 
 import asyncio
@@ -22,9 +26,9 @@ from openclaw_a2a.model.records import TaskHead
 from openclaw_a2a.model.task import is_terminal
 from openclaw_a2a.planning.execution_policy import ExecutionPolicy, max_retries
 from openclaw_a2a.planning.model import ObjectiveId, PlanTask, PlanTaskId
-from openclaw_a2a.planning.repository import Edit, ObjectiveRepository
+from openclaw_a2a.planning.repository import ObjectiveRepository
 from openclaw_a2a.planning.rollup import link_task, report_task
-from openclaw_a2a.planning.state import Change, CommandContext, ObjectiveState
+from openclaw_a2a.planning.state import Change
 from openclaw_a2a.ports import Delivered, DeliveryFailed
 
 DELIVERY_KIND = "plan"
@@ -71,6 +75,7 @@ class TaskSync:
         self._repository = repository
         self._policy = policy
         self._wake = wake
+        # Weak: a lock lives as long as something holds it or waits for it.
         self._locks: weakref.WeakValueDictionary[TaskId, asyncio.Lock] = (
             weakref.WeakValueDictionary()
         )
@@ -98,7 +103,8 @@ class TaskSync:
             return None
         if synced.is_rejected:
             return Delivered(synced.head.sequence, is_over=True)
-        # Also without a change of the objective: the task of the planner is not a step.
+        # Also without a change of the objective: the task of the planner is not a step. After the
+        # change, never before: the executor must find the new state when it looks.
         self._wake(link.objective)
         return Delivered(
             synced.head.sequence,
@@ -115,47 +121,40 @@ class TaskSync:
             await self._cancel(synced.head)  # a caller linked another task while this one started
 
     async def _sync(self, link: StepLink, task_id: TaskId) -> _Synced | None:
+        lock = self._locks.get(task_id)
+        if lock is None:
+            lock = self._locks[task_id] = asyncio.Lock()
         # The lock covers reading and applying, so that states are applied in the order in which
         # the task had them: of two that sync it at once, the one that read first applies first.
-        async with self._lock(task_id):
+        async with lock:
             stored = await self._engine.store.tasks.read_task(None, task_id)
             if stored is None or link.task is None:
                 return None if stored is None else _Synced(stored.head)
             try:
-                edit = self._report(link.task, link.attempt, stored.head)
-                change = await self._repository.change(link.objective, edit)
+                change = await self._repository.change(
+                    link.objective, self._report, link.task, link.attempt, stored.head
+                )
                 return _Synced(stored.head, change.state.task(link.task))
             except (PlanItemNotFound, StatusChangeNotAllowed):  # deleted, canceled or completed
                 if link.is_own:
                     await self._cancel(stored.head)
                 return _Synced(stored.head, is_rejected=True)
 
-    def _report(self, step: PlanTaskId, attempt: int, head: TaskHead) -> Edit:
-        def report(state: ObjectiveState, context: CommandContext) -> Change:
-            linked = Change(state)
-            if state.attempts.get(step, 0) < attempt:
-                # The link is written here and not before the task is started: the process may
-                # die in between, and then the outbox comes here with the task.
-                linked = link_task(state, step, head.id, context=context)
-            plan_task = state.task(step)
-            attempts = linked.state.attempts.get(step, 0)
-            # A step that was never executed by the gateway is not retried by it.
-            is_executed = bool(state.execution.keys() & {state.id, plan_task.plan_id})
-            will_retry = is_executed and attempts <= max_retries(plan_task, self._policy)
-            reported = report_task(
-                linked.state, head.id, head.state, context=context, will_retry=will_retry
-            )
-            return Change(reported.state, (*linked.operations, *reported.operations))
-
-        return report
+    def _report(self, change: Change, step: PlanTaskId, attempt: int, head: TaskHead) -> None:
+        state = change.state
+        if state.attempts.get(step, 0) < attempt:
+            # The link is written here and not before the task is started: the process may die in
+            # between, and then the outbox comes here with the task.
+            link_task(change, step, head.id)
+        plan_task = state.task(step)
+        # A step that was never executed by the gateway is not retried by it.
+        is_executed = state.id in state.execution or plan_task.plan_id in state.execution
+        will_retry = is_executed and state.attempts.get(step, 0) <= max_retries(
+            plan_task, self._policy
+        )
+        report_task(change, head.id, head.state, will_retry=will_retry)
 
     async def _cancel(self, head: TaskHead) -> None:
         # It has ended already, or does not stop: its state is reported.
         with suppress(GatewayError):
             await cancel_task(self._engine, head.scope, head.id)
-
-    def _lock(self, task_id: TaskId) -> asyncio.Lock:
-        lock = self._locks.get(task_id)
-        if lock is None:
-            lock = self._locks[task_id] = asyncio.Lock()
-        return lock

@@ -4,7 +4,6 @@ from datetime import datetime
 from typing import TypeVar
 
 from openclaw_a2a.model.errors import ChangedMeanwhile, StatusChangeNotAllowed
-from openclaw_a2a.model.task import TaskState
 from openclaw_a2a.planning.model import (
     Objective,
     ObjectiveStatus,
@@ -61,11 +60,6 @@ TASK_TRANSITIONS: dict[PlanTaskStatus, frozenset[PlanTaskStatus]] = {
 # Statuses that a path may lead through, in order of preference.
 _OBJECTIVE_VIA = (_O.WORKING, _O.PLANNING)
 _PLAN_VIA = (_P.WORKING, _P.BLOCKED)
-
-
-def status_for_task_state(state: TaskState) -> PlanTaskStatus | None:
-    """The status of a plan task whose A2A task is in this state; None for `unspecified`."""
-    return PlanTaskStatus.__members__.get(state.name)
 
 
 def objective_path(old: ObjectiveStatus, new: ObjectiveStatus) -> list[ObjectiveStatus]:
