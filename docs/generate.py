@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator
 from enum import Enum
 from pathlib import Path
 from typing import cast
+from unittest import mock
 
 import msgspec
 from msgspec import inspect as kinds
@@ -168,7 +169,10 @@ def errors_part(root: type[GatewayError]) -> str:
 
 def commands_part() -> str:
     """Every command with its arguments and options."""
-    text = build_commands().generate_docs(output_format="markdown", recursive=True)
+    # cyclopts puts the name of the running program into the usage of commands: name it ourselves,
+    # so that the pages do not depend on how this or the test was started.
+    with mock.patch.object(sys, "argv", ["openclaw-a2a"]):
+        text = build_commands().generate_docs(output_format="markdown", recursive=True)
     body = text[text.index("## openclaw-a2a ") :]
     body = re.sub(r"^(#+) (openclaw-a2a .*)$", r"\1 `\2`", body, flags=re.MULTILINE)
     body = body.replace("```console", "```text").replace("**Parameters**:", "**Options**:")

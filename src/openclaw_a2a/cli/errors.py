@@ -67,9 +67,9 @@ def report_usage(reason: str, arguments: list[str]) -> int:
     return USAGE_ERROR
 
 
-def usage_error(message: str) -> InvalidRequest:
-    """The error for a wrong command line."""
-    return InvalidRequest(message, details={"code": "usage"})
+def usage_error(message: str, step: str = "", *, code: str = "usage") -> InvalidRequest:
+    """The error for a wrong command line, or for a request that cannot be made as it is."""
+    return InvalidRequest(message, details=next_step(code, step) if step else {"code": code})
 
 
 def next_step(code: str, step: str) -> dict[str, str]:
@@ -80,7 +80,6 @@ def next_step(code: str, step: str) -> dict[str, str]:
 def confirm(question: str, unasked: str) -> bool:
     """Ask on the terminal. Raises: InvalidRequest (`unasked`, when there is no terminal)."""
     if not sys.stdin.isatty():
-        details = next_step("confirmation-needed", "Say it with --yes.")
-        raise InvalidRequest(unasked, details=details)
+        raise usage_error(unasked, "Say it with --yes.", code="confirmation-needed")
     print_message(question)
     return sys.stdin.readline().strip().lower() in {"y", "yes"}
