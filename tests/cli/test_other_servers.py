@@ -10,9 +10,9 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 
 from openclaw_a2a.cli.a2a_client import Client
-from openclaw_a2a.cli.commands.agent import call_with_retry, given_up
+from openclaw_a2a.cli.commands.agent import given_up
 from openclaw_a2a.cli.flags import Connection
-from openclaw_a2a.cli.follow import TaskFollower
+from openclaw_a2a.cli.follow import Reconnect, TaskFollower
 from openclaw_a2a.model.errors import AgentUnavailable
 
 Answer = tuple[int, str, bytes]
@@ -189,7 +189,7 @@ def told(error: AgentUnavailable, task_id: str | None, script: Script) -> str:
 def test_giving_up_says_that_the_message_may_be_there(impatient, script) -> None:
     script.hang_up()
     with pytest.raises(AgentUnavailable) as failure:
-        call_with_retry(impatient, "SendMessage", {}, reconnect_s=0)
+        Reconnect(0).call(lambda: impatient.call("SendMessage", {}))
     step = told(failure.value, None, script)
     assert "may have been taken in" in step
     assert step.endswith(f"openclaw-a2a tasks list --url {script.address}")

@@ -17,7 +17,7 @@ from openclaw_a2a.settings import normalize_base_url, read_command_environment, 
 if TYPE_CHECKING:
     from openclaw_a2a.cli.a2a_client import Client
 
-_Read = TypeVar("_Read", bound=msgspec.Struct)
+_Read = TypeVar("_Read")
 
 PAGE = 100
 _MOST_PAGES = 100

@@ -15,6 +15,8 @@ JsonFlag = Annotated[
 ConfigFlag = Annotated[
     Path | None, Parameter(name="--config", help="The settings file, instead of the usual places.")
 ]
+YesFlag = Annotated[bool, Parameter(negative=(), show_default=False, help="Do not ask.")]
+LimitFlag = Annotated[int, Parameter(help="How many at most.")]
 DataFlag = Annotated[Path | None, Parameter(help="The data folder.")]
 
 
@@ -32,8 +34,9 @@ def format_command(words: str, **flags: object) -> str:
 @Parameter(name="*")
 @dataclass(frozen=True)
 class Connection:
-    """The address of a gateway or agent, and the token for it."""
+    """The address of a gateway or agent, the token for it, and the form of the output."""
 
+    as_json: JsonFlag = False
     url: Annotated[
         str | None,
         Parameter(

@@ -3,8 +3,7 @@
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from types import TracebackType
-from typing import TYPE_CHECKING, Self, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 
@@ -22,8 +21,8 @@ if TYPE_CHECKING:
 
     from openclaw_a2a.cli.a2a_client import Client
 
-    # The id of something, its state, and the line to print when the state is new.
-    Change = tuple[str, Json, str]
+Change = tuple[str, Json, str]
+"""The id of something, its state, and the line to print when the state is new."""
 
 RECONNECT_S = 60.0
 CONNECTION_LOST = "connection-lost"
@@ -43,7 +42,9 @@ class Reconnect:
         self._attempts = 0
         self._has_answered = False
 
-    def call(self, request: Callable[[], _Answer], before_message: Callable[[], None]) -> _Answer:
+    def call(
+        self, request: Callable[[], _Answer], before_message: Callable[[], None] | None = None
+    ) -> _Answer:
         """Call until the gateway answers; it must have answered once before.
 
         Raises: AgentError.
@@ -54,7 +55,8 @@ class Reconnect:
             except AgentError as error:
                 if not is_temporary(error):
                     raise
-                before_message()
+                if before_message is not None:
+                    before_message()
                 self.tolerate(error, is_in_progress=self._has_answered)
                 self.pause()
             else:
@@ -104,35 +106,17 @@ def is_temporary(error: AgentError) -> bool:
 
 
 class LiveView:
-    """Shows the current state again and again; a quiet view only fetches it."""
+    """Shows the current state again and again, until it is closed."""
 
-    def __init__(self, *, as_json: bool, is_quiet: bool = False) -> None:
+    def __init__(self, *, as_json: bool) -> None:
         self._as_json = as_json
-        self._is_quiet = is_quiet
         self._is_drawn = sys.stdout.isatty() and not as_json
         self._region = LiveRegion()
-        self._reconnect = Reconnect()
         self._known: dict[str, Json] = {}
 
-    def __enter__(self) -> Self:
-        """Show until the block ends."""
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        """Leave the last page on the terminal."""
+    def close(self) -> None:
+        """Leave the page on the terminal; the next one is drawn below."""
         self._region.release()
-
-    def fetch(self, request: Callable[[], _Answer]) -> _Answer:
-        """Call the gateway, which may be away for a while once it has answered.
-
-        Raises: AgentError.
-        """
-        return self._reconnect.call(request, self._region.release)
 
     def show(
         self,
@@ -142,8 +126,6 @@ class LiveView:
         changes: Iterable["Change"],
     ) -> None:
         """Show the page on a terminal; elsewhere the documents (JSON) or lines that are new."""
-        if self._is_quiet:
-            return
         if self._is_drawn:
             self._region.draw(page)
         elif self._as_json:

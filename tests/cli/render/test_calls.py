@@ -10,13 +10,13 @@ from hypothesis import strategies as st
 from rich.cells import cell_len
 
 from openclaw_a2a.cli.render.calls import (
+    CALL_TABLE,
     CallTimes,
     CallView,
     call_answer,
+    call_changes,
     call_head,
     call_note,
-    call_summary,
-    call_table,
     call_times,
     debate_tree,
     format_output,
@@ -124,13 +124,13 @@ def test_the_table_shows_outcome_and_state_apart() -> None:
         shown(status="completed", confidence=0.9, times=times("accepted", "answered", "seen")),
         shown(status="error", error="no luck", times=times("accepted", "answered")),
     ]
-    table = call_table(calls, NOON + timedelta(seconds=12), is_short=True)
-    assert [line.split() for line in plain_lines(table)] == [
+    rows = CALL_TABLE.rows(calls, NOON + timedelta(seconds=12), is_short=True)
+    assert [" ".join(row).split() for row in rows] == [
         ["CALL", "FROM", "AGENT", "SKILL", "STATUS", "STATE", "SINCE", "NOTE"],
         ["6a0e1111", "main", "b", "find", "completed", "seen", "10", "s", "confidence", "0.90"],
         ["6a0e1111", "main", "b", "find", "error", "answered", "11", "s", "no", "luck"],
     ]
-    assert [row.style for row in table.rows] == ["", "green", "red"]
+    assert [CALL_TABLE.colours[call.status] for call in calls] == ["green", "red"]
 
 
 def test_each_state_is_told_with_its_time_after_the_first() -> None:
@@ -193,10 +193,8 @@ def test_who_called_whom_and_the_answer_are_told() -> None:
     assert '"x": 1' in answer
     assert "- sunny" in answer
     assert "- once" in answer
-    assert (
-        call_summary(call, NOON)
-        == "6a0e1111  main → b · find · completed · accepted · confidence 0.50"
-    )
+    [(_, _, line)] = call_changes(call, NOON)
+    assert line == "6a0e1111  main → b · find · completed · accepted · confidence 0.50"
 
 
 def part(agent: str, skill: str, confidence: float | None, mode: str = "execute") -> dict[str, Any]:
@@ -221,6 +219,7 @@ def test_a_debate_is_drawn_with_its_rounds_and_how_sure_everybody_is() -> None:
     debate = shown(status="completed", output={"status": "resolved"}, parts=parts)
     drawn = text(debate_tree(debate, NOON))
     assert drawn.splitlines() == [
+        "",
         "proposal         ✓ a · propose                  ██████░░░░ 0.62",
         "round 1",
         "├── critique     ✓ b · critique                 ████░░░░░░ 0.40",
@@ -248,7 +247,7 @@ def test_a_proposal_that_nobody_doubted_has_no_round() -> None:
     parts = [part("a", "propose", 0.97), part("o", "resolve", 0.9)]
     debate = shown(status="completed", output={}, parts=parts)
     lines = text(debate_tree(debate, NOON)).splitlines()
-    assert [line.split()[0] for line in lines[:2]] == ["proposal", "resolution"]
+    assert [line.split()[0] for line in lines[1:3]] == ["proposal", "resolution"]
 
 
 def test_what_a_debate_came_to_is_told_without_telling_its_rounds_again() -> None:

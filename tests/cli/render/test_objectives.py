@@ -10,17 +10,17 @@ from hypothesis import strategies as st
 from rich.cells import cell_len
 
 from openclaw_a2a.cli.render.objectives import (
+    OBJECTIVE_TABLE,
     ObjectiveRow,
     bar,
     describe_waiting,
     describe_working,
-    list_statuses,
+    objective_changes,
     objective_head,
     objective_page,
-    objective_table,
     objective_tree,
 )
-from openclaw_a2a.cli.render.terminal import plain_lines
+from openclaw_a2a.cli.render.terminal import build_table, plain_lines
 
 NOON = datetime(2026, 11, 15, 12, tzinfo=UTC)
 Json = Any
@@ -58,6 +58,10 @@ def objective(*plans: Json, **more: Json) -> ObjectiveRow:
 
 def step(name: str, status: str, seconds_ago: float) -> Json:
     return {"taskId": name, "planId": "p", "name": name, "status": status, "since": at(seconds_ago)}
+
+
+def table(*objectives: ObjectiveRow) -> list[str]:
+    return plain_lines(build_table(OBJECTIVE_TABLE.rows(objectives, NOON, is_short=True)))
 
 
 def text(page: Any) -> list[str]:
@@ -146,8 +150,7 @@ def test_the_table_says_what_is_most_worth_knowing() -> None:
         objective(name="Old", id="obj-123456789abc", status="completed", principal=""),
         objective(plan("A", "pending", task("B")), execution="paused"),
     ]
-    table = objective_table(objectives, NOON, is_short=True)
-    assert text([table]) == [
+    assert table(*objectives) == [
         "OBJECTIVE     STATUS     PROGRESS    DONE  CHANGED  OWNER  NAME  NOTE",
         "obj-1         working    █░░░░░░░░░  1/8   3 s      local  Trip  "
         "waits for an answer to Choose, for 3 min: Window? Aisle?",
@@ -155,12 +158,13 @@ def test_the_table_says_what_is_most_worth_knowing() -> None:
         "obj-1         paused     ░░░░░░░░░░  0/1   3 s      local  Trip  "
         "waits for somebody to resume it",
     ]
-    assert [row.style for row in table.rows] == ["", "", "green", ""]
+    colours = [OBJECTIVE_TABLE.colours.get(one.status) for one in objectives]
+    assert colours == [None, "green", None]
 
 
 def test_wide_characters_keep_the_columns_aligned() -> None:
     objectives = [objective(name=name, execution="paused") for name in ("旅行の計画", "Trip")]
-    heading, *rows = text([objective_table(objectives, NOON, is_short=True)])
+    heading, *rows = table(*objectives)
     assert {cell_len(row[: row.index("waits")]) for row in rows} == {heading.index("NOTE")}
     steps = objective(plan("計画", "working", task("調べる", "working"), task("Pay", "working")))
     lines = text(objective_page(steps, NOON))[-2:]
@@ -210,11 +214,11 @@ def test_an_objective_without_anything_is_drawn_too() -> None:
 
 def test_changes_are_told_from_the_steps_up() -> None:
     seen = objective(plan("A", "working", task("B", "working", metadata={"agent": "x"}), task("C")))
-    assert list(list_statuses(seen)) == [
-        ("B", "A / B", "working · x"),
-        ("C", "A / C", "pending"),
-        ("plan-A", "A", "working"),
-        ("obj-1", "Trip", "working"),
+    assert list(objective_changes(seen, NOON)) == [
+        ("B", "working · x", "obj-1  A / B · working · x"),
+        ("C", "pending", "obj-1  A / C · pending"),
+        ("plan-A", "working", "obj-1  A · working"),
+        ("obj-1", "working", "obj-1  Trip · working"),
     ]
 
 
@@ -245,4 +249,4 @@ def test_any_names_and_states_are_drawn_one_line_for_each(plans: Json, name: str
     tree = text(objective_page(seen, NOON))[len(head) :]
     assert len(tree) == (1 if plans else 0) + sum(1 + len(tasks) for *_, tasks in plans)
     assert all(len(line.splitlines()) == 1 for line in text(head) + [one for one in tree if one])
-    assert len(text([objective_table([seen], NOON, is_short=False)])) == 2
+    assert len(table(seen)) == 2

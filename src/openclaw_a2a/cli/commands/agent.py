@@ -12,12 +12,11 @@ import msgspec
 from cyclopts import Parameter
 
 from openclaw_a2a.cli.connection import connect, decode_response, find_task
-from openclaw_a2a.cli.errors import DONE, FAILED, INTERRUPTED, code_of
-from openclaw_a2a.cli.flags import NO_CONNECTION, Connection, JsonFlag
+from openclaw_a2a.cli.errors import DONE, FAILED, INTERRUPTED, code_of, usage_error
+from openclaw_a2a.cli.flags import NO_CONNECTION, Connection
 from openclaw_a2a.cli.follow import (
     CONNECTION_LOST,
     GATEWAY_GONE,
-    RECONNECT_S,
     FollowedEvent,
     Reconnect,
     TaskFollower,
@@ -25,7 +24,7 @@ from openclaw_a2a.cli.follow import (
 from openclaw_a2a.cli.render.stream import StreamView
 from openclaw_a2a.cli.render.terminal import print_data, print_message
 from openclaw_a2a.model.card import AgentCard
-from openclaw_a2a.model.errors import AgentFailed, AgentUnavailable, InvalidRequest
+from openclaw_a2a.model.errors import AgentUnavailable
 from openclaw_a2a.model.ids import ContextId, JsonObject, MessageId, TaskId
 from openclaw_a2a.model.message import Message, Part, Role
 from openclaw_a2a.model.records import StreamBody
@@ -58,7 +57,6 @@ DEFAULT_SEND = SendFlags()
 def send(
     *text: str,
     options: SendFlags = DEFAULT_SEND,
-    as_json: JsonFlag = False,
     connection: Connection = NO_CONNECTION,
 ) -> int:
     """Send a message to an agent and stream the answer.
@@ -70,47 +68,35 @@ def send(
     text
         What to say; - reads it from standard input.
     """
-    message = build_message(join_text(text), options.file or [], connection)
-    with connect(connection) as client:
-        task_id = TaskId(find_task(client, options.task)) if options.task else None
-        context_id = ContextId(options.context) if options.context else None
-        whole = msgspec.structs.replace(message, task_id=task_id, context_id=context_id)
-        params: JsonObject = {"message": msgspec.to_builtins(whole)}
-        if options.no_stream or not client.card().capabilities.streaming:
-            return _send_and_wait(client, params, connection=connection, as_json=as_json)
-        follow = TaskFollower(client)
-        return show_events(follow, follow.send(params), connection=connection, as_json=as_json)
-
-
-def build_message(text: str, files: list[Path], connection: Connection) -> Message:
-    """The message to send. Raises: InvalidRequest."""
-    parts = ([Part.of_text(text)] if text else []) + [_file_part(path) for path in files]
+    said = join_text(text)
+    parts = [Part.of_text(said)] if said else []
+    parts += [_file_part(path) for path in options.file or ()]
     if not parts:
         hello = connection.command('send "hello"')
-        raise InvalidRequest(
-            "there is nothing to send",
-            details={"code": "usage", "nextStep": f"Say something: {hello}"},
+        raise usage_error("there is nothing to send", f"Say something: {hello}")
+    with connect(connection) as client:
+        message = Message(
+            MessageId(str(uuid.uuid4())),
+            Role.USER,
+            tuple(parts),
+            task_id=TaskId(find_task(client, options.task)) if options.task else None,
+            context_id=ContextId(options.context) if options.context else None,
         )
-    return Message(MessageId(str(uuid.uuid4())), Role.USER, tuple(parts))
-
-
-def exit_code_of(state: TaskState | None) -> int:
-    """0 unless the task ended badly."""
-    return FAILED if state in _UNHAPPY else DONE
+        params: JsonObject = {"message": msgspec.to_builtins(message)}
+        if options.no_stream or not client.card().capabilities.streaming:
+            return _send_and_wait(client, params, connection)
+        follow = TaskFollower(client)
+        return show_events(follow, follow.send(params), connection)
 
 
 def show_events(
-    follow: TaskFollower,
-    events: Iterator[FollowedEvent],
-    *,
-    connection: Connection,
-    as_json: bool,
+    follow: TaskFollower, events: Iterator[FollowedEvent], connection: Connection
 ) -> int:
     """Show events as they come, one JSON line each or drawn; the exit code."""
     screen = StreamView(connection)
     try:
         for event in events:
-            if as_json:
+            if connection.as_json:
                 print_data(event.raw.decode())
             else:
                 screen.draw(event.body)
@@ -121,7 +107,7 @@ def show_events(
         screen.finish()
         raise given_up(error, follow.task_id, connection) from None
     screen.finish()
-    return exit_code_of(follow.state)
+    return FAILED if follow.state in _UNHAPPY else DONE
 
 
 def interrupted(task_id: str | None, connection: Connection) -> int:
@@ -163,51 +149,33 @@ def _file_part(path: Path) -> Part:
         content = path.expanduser().read_bytes()
     except OSError as error:
         message = f"cannot read {path}: {error.strerror}"
-        raise InvalidRequest(message, details={"code": "file-unreadable"}) from None
+        raise usage_error(message, code="file-unreadable") from None
     media_type = mimetypes.guess_type(path.name)[0] or "application/octet-stream"
     return Part.of_bytes(content, media_type=media_type, filename=path.name)
 
 
-def _send_and_wait(
-    client: "Client", params: JsonObject, *, connection: Connection, as_json: bool
-) -> int:
+def _send_and_wait(client: "Client", params: JsonObject, connection: Connection) -> int:
     try:
-        answer = call_with_retry(client, "SendMessage", params)
+        # A gateway that was away is sent the message again under its id, which it answers once.
+        answer = Reconnect().call(lambda: client.call("SendMessage", params))
     except KeyboardInterrupt:
         return interrupted(None, connection)
     except AgentUnavailable as error:
         raise given_up(error, None, connection) from None
     body = decode_response(answer, StreamBody)
-    if as_json:
+    if connection.as_json:
         print_data(answer.decode())
     else:
         screen = StreamView(connection)
         screen.draw(body)
         screen.finish()
-    return exit_code_of(body.task.status.state if body.task else None)
-
-
-def call_with_retry(
-    client: "Client", method: str, params: JsonObject, *, reconnect_s: float = RECONNECT_S
-) -> bytes:
-    """The result of a call that may be repeated, also when the gateway is away for a while.
-
-    Raises: AgentUnavailable, AgentFailed.
-    """
-    reconnect = Reconnect(reconnect_s)
-    while True:
-        try:
-            return client.call(method, params)
-        except (AgentUnavailable, AgentFailed) as error:
-            reconnect.tolerate(error, is_in_progress=False)
-        reconnect.pause()
+    return FAILED if body.task and body.task.status.state in _UNHAPPY else DONE
 
 
 def card(
     address: str | None = None,
     /,
     *,
-    as_json: JsonFlag = False,
     connection: Connection = NO_CONNECTION,
 ) -> int:
     """Show an agent card.
@@ -218,7 +186,7 @@ def card(
         Address of the agent or of its card; left out: the gateway of the settings.
     """
     with connect(replace(connection, url=address) if address else connection) as client:
-        if as_json:
+        if connection.as_json:
             print_data(msgspec.json.format(client.card_bytes(), indent=2).decode())
         else:
             _show_card(client.card())

@@ -9,12 +9,12 @@ from cyclopts import Parameter
 
 from openclaw_a2a.auth.admin_token import read_admin_token
 from openclaw_a2a.auth.tool_tokens import OPERATOR_CALLER, TOKEN_PREFIX
-from openclaw_a2a.cli.admin_client import DEFAULT_GATEWAY, GatewayOptions
+from openclaw_a2a.cli.admin_client import GatewayOptions
 from openclaw_a2a.cli.connection import parse_address
-from openclaw_a2a.cli.errors import DONE
+from openclaw_a2a.cli.errors import DONE, usage_error
 from openclaw_a2a.cli.flags import data_override
 from openclaw_a2a.cli.render.terminal import print_message
-from openclaw_a2a.model.errors import AgentUnavailable, InvalidRequest
+from openclaw_a2a.model.errors import AgentUnavailable
 from openclaw_a2a.settings import (
     Settings,
     base_url,
@@ -26,10 +26,8 @@ from openclaw_a2a.settings import (
 if TYPE_CHECKING:
     from openclaw_a2a.tools.registry import ToolRegistry
 
-_NO_TOKEN = {
-    "code": "usage",
-    "nextStep": "Make one where it runs: openclaw-a2a token create --tool NAME",
-}
+_CREATE_HINT = "Make one where it runs: openclaw-a2a token create --tool NAME"
+DEFAULT_GATEWAY = GatewayOptions()
 _TURN_ON = (
     "Set outbound.enabled or tools.agentToAgent.enabled to true in the settings, "
     "then check: openclaw-a2a config check"
@@ -62,14 +60,18 @@ async def _serve(settings: Settings, own: GatewayOptions, token: str | None) -> 
     async with AsyncExitStack() as parts:
         table = await _through_gateway(parts, settings, own, token=token)
         if table is None:
-            table = await _in_process(parts, settings)
+            from openclaw_a2a.app.gateway import SystemClock
+            from openclaw_a2a.app.wiring.tools import ToolDependencies, open_tool_set
+            from openclaw_a2a.remote.config import read_outbound
+
+            config = read_outbound(settings.outbound).config
+            opening = open_tool_set(settings, config, ToolDependencies(SystemClock()))
+            table = (await parts.enter_async_context(opening)).registry
             print_message(
                 "No gateway answers: the calls are made here, and handles end with this process."
             )
         if not len(table):
-            raise InvalidRequest(
-                "there are no tools to offer", details={"code": "no-tools", "nextStep": _TURN_ON}
-            )
+            raise usage_error("there are no tools to offer", _TURN_ON, code="no-tools")
         from openclaw_a2a.tools.mcp.server import serve_stdio
 
         await serve_stdio(table, OPERATOR_CALLER)
@@ -85,7 +87,7 @@ async def _through_gateway(
     address = parse_address(named or base_url(settings.server.host, settings.server.port))
     shown = token or _token(settings, address)
     if shown is None and named:
-        raise InvalidRequest(f"{address} wants a tool token", details=_NO_TOKEN)
+        raise usage_error(f"{address} wants a tool token", _CREATE_HINT)
     if shown is None:
         return None
     try:
@@ -94,16 +96,6 @@ async def _through_gateway(
         if own.url:
             raise
         return None
-
-
-async def _in_process(parts: AsyncExitStack, settings: Settings) -> "ToolRegistry":
-    from openclaw_a2a.app.gateway import SystemClock
-    from openclaw_a2a.app.wiring.tools import ToolDependencies, open_tool_set
-    from openclaw_a2a.remote.config import read_outbound
-
-    config = read_outbound(settings.outbound).config
-    opening = open_tool_set(settings, config, ToolDependencies(SystemClock()))
-    return (await parts.enter_async_context(opening)).registry
 
 
 def _token(settings: Settings, address: str) -> str | None:

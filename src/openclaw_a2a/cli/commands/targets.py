@@ -8,8 +8,8 @@ import msgspec
 from cyclopts import App, Parameter
 
 from openclaw_a2a.cli.errors import DONE, FAILED, confirm, usage_error
-from openclaw_a2a.cli.flags import ConfigFlag, JsonFlag
-from openclaw_a2a.cli.render.terminal import print_data, print_json, print_message, print_table
+from openclaw_a2a.cli.flags import ConfigFlag, JsonFlag, YesFlag
+from openclaw_a2a.cli.render.terminal import ItemTable, print_data, print_json, print_message
 from openclaw_a2a.model.errors import InvalidRequest
 from openclaw_a2a.model.ids import JsonObject
 from openclaw_a2a.settings.load import OutboundSettings, read_outbound_section
@@ -26,7 +26,17 @@ _Found = TypeVar("_Found")
 
 app = App(name="targets", help="List, add, remove and check the remote agents of the settings.")
 
-_COLOURS = {"yes": "green", "no": "red"}
+_TABLE: "ItemTable[RemoteTarget]" = ItemTable(
+    {
+        "ALIAS": lambda one, _: f"{one.alias} *" if one.is_default else one.alias,
+        "REACHABLE": lambda one, _: "no" if one.trouble else "yes",
+        "STREAMS": lambda one, _: {True: "yes", False: "no", None: "-"}[one.is_streaming],
+        "NAME": lambda one, _: one.name or "-",
+        "ADDRESS": lambda one, _: one.url,
+        "SKILLS": lambda one, _: ", ".join(one.skills) or "-",
+    },
+    colours={"yes": "green", "no": "red"},
+)
 _RESTART = "A gateway that runs takes it up when it is started again."
 
 
@@ -70,10 +80,12 @@ def list_(*, config: ConfigFlag = None, as_json: JsonFlag = False) -> int:
         print_json(envelope)
         return DONE
     targets = [RemoteTarget.from_entry(one) for one in envelope["summary"]["targets"]]
-    if targets:
-        _show_targets(targets)
-    else:
-        print_message("No targets. Add one: openclaw-a2a targets add ALIAS ADDRESS")
+    _TABLE.print(targets, empty="No targets. Add one: openclaw-a2a targets add ALIAS ADDRESS")
+    if any(one.is_default for one in targets):
+        print_message("* the default", "dim")
+    for one in targets:
+        if one.trouble:
+            print_message(f"{one.alias}: {one.trouble}", "yellow")
     return DONE
 
 
@@ -110,7 +122,7 @@ def remove(
     alias: Alias,
     /,
     *,
-    yes: Annotated[bool, Parameter(negative=(), show_default=False, help="Do not ask.")] = False,
+    yes: YesFlag = False,
     config: ConfigFlag = None,
     as_json: JsonFlag = False,
 ) -> int:
@@ -120,7 +132,11 @@ def remove(
     section = read_outbound_section(config)
     plan = plan_target_removal(section.path, alias) if section.path else None
     if plan is None:
-        raise _not_there(section, alias)
+        if section.origin.startswith("environment"):
+            raise usage_error(f"the targets are set by the {section.origin}, not by a file")
+        place = f"{section.path} has" if section.path else "there is no settings file with"
+        step = "See the targets there are: openclaw-a2a targets list"
+        raise usage_error(f"{place} no target {alias}", step, code="target-unknown")
     if not plan.is_possible:
         raise _by_hand(plan, "take out of it by hand")
     question = f"Take {alias} out of {plan.path}? [y/N] "
@@ -212,21 +228,9 @@ def _check(section: OutboundSettings, target: JsonObject) -> None:
         raise usage_error(str(error).removeprefix(ERROR_PREFIX).strip()) from None
 
 
-def _not_there(section: OutboundSettings, alias: str) -> InvalidRequest:
-    if section.origin.startswith("environment"):
-        return usage_error(f"the targets are set by the {section.origin}, not by a file")
-    place = f"{section.path} has" if section.path else "there is no settings file with"
-    step = "See the targets there are: openclaw-a2a targets list"
-    return InvalidRequest(
-        f"{place} no target {alias}", details={"code": "target-unknown", "nextStep": step}
-    )
-
-
 def _by_hand(plan: "FileChange", what: str) -> InvalidRequest:
-    return InvalidRequest(
-        f"{plan.path} cannot be changed safely; {what}:\n{plan.text}",
-        details={"code": "settings-by-hand"},
-    )
+    message = f"{plan.path} cannot be changed safely; {what}:\n{plan.text}"
+    return usage_error(message, code="settings-by-hand")
 
 
 def _print_change(done: str, plan: "FileChange", alias: str, *, as_json: bool) -> int:
@@ -238,22 +242,6 @@ def _print_change(done: str, plan: "FileChange", alias: str, *, as_json: bool) -
     if done == "added":
         print_message(f"Check it: openclaw-a2a targets check {alias}")
     return DONE
-
-
-def _show_targets(targets: "list[RemoteTarget]") -> None:
-    rows = [("ALIAS", "REACHABLE", "STREAMS", "NAME", "ADDRESS", "SKILLS")]
-    for one in targets:
-        alias = f"{one.alias} *" if one.is_default else one.alias
-        reachable = "no" if one.trouble else "yes"
-        streams = {True: "yes", False: "no", None: "-"}[one.is_streaming]
-        skills = ", ".join(one.skills)
-        rows.append((alias, reachable, streams, one.name or "-", one.url, skills or "-"))
-    print_table(rows, styles=_COLOURS)
-    if any(one.is_default for one in targets):
-        print_message("* the default", "dim")
-    for one in targets:
-        if one.trouble:
-            print_message(f"{one.alias}: {one.trouble}", "yellow")
 
 
 def _show_check(found: "TargetCheck") -> None:

@@ -7,24 +7,33 @@ from typing import Annotated
 from cyclopts import App, Parameter
 
 from openclaw_a2a.auth.tool_tokens import TOOL_TOKENS_FILE, TokenKind, ToolToken, ToolTokens
-from openclaw_a2a.cli.errors import DONE
+from openclaw_a2a.cli.errors import DONE, next_step, usage_error
 from openclaw_a2a.cli.flags import ConfigFlag, JsonFlag, data_override
-from openclaw_a2a.cli.render.terminal import print_data, print_json, print_message, print_table
-from openclaw_a2a.model.errors import InvalidRequest, NotAllowed
+from openclaw_a2a.cli.render.terminal import ItemTable, print_data, print_json, print_message
+from openclaw_a2a.model.errors import NotAllowed
 from openclaw_a2a.settings import local_gateway
 
 app = App(name="token", help="Create, list and revoke tool tokens.")
 
 _SEE = "See who has one: openclaw-a2a token list"
+_EMPTY = "Nobody has a token for tools. Make one: openclaw-a2a token create --tool NAME"
+_TABLE = ItemTable[ToolToken](
+    {
+        "NAME": lambda token, _: token.name,
+        "KIND": lambda token, _: token.kind.value,
+        "CREATED": lambda token, _: f"{token.created_at:%Y-%m-%d %H:%M}Z",
+    }
+)
 
 
 @Parameter(name="*")
 @dataclass(frozen=True)
-class Folder:
-    """The gateway whose tokens are meant."""
+class TokenOptions:
+    """The gateway whose tokens are meant, and the form of the output."""
 
     config: ConfigFlag = None
     data: Annotated[Path | None, Parameter(help="The data folder of the gateway.")] = None
+    as_json: JsonFlag = False
 
     def tokens(self) -> ToolTokens:
         """Its tokens. Raises: SettingsInvalid."""
@@ -32,7 +41,7 @@ class Folder:
         return ToolTokens(gateway.data / TOOL_TOKENS_FILE)
 
 
-FOLDER = Folder()
+DEFAULT_OPTIONS = TokenOptions()
 
 
 @app.command
@@ -43,8 +52,7 @@ def create(
         bool,
         Parameter(negative=(), help="Its holder may say for which agent and session it calls."),
     ] = False,
-    folder: Folder = FOLDER,
-    as_json: JsonFlag = False,
+    options: TokenOptions = DEFAULT_OPTIONS,
 ) -> int:
     """Make a token with which tools may be called. It is shown once and kept hashed.
 
@@ -53,10 +61,10 @@ def create(
     """
     kind = TokenKind.HOST if host else TokenKind.TOOL
     try:
-        text = folder.tokens().create(tool, kind)
+        text = options.tokens().create(tool, kind)
     except OSError as error:
         raise _not_written(error) from None
-    if as_json:
+    if options.as_json:
         print_json({"name": tool, "kind": kind, "token": text})
         return DONE
     print_data(text)
@@ -67,19 +75,14 @@ def create(
 
 
 @app.command(name="list")
-def list_(*, folder: Folder = FOLDER, as_json: JsonFlag = False) -> int:
+def list_(*, options: TokenOptions = DEFAULT_OPTIONS) -> int:
     """List who has a token; the tokens themselves are not kept."""
-    tokens = folder.tokens().list_tokens()
-    if as_json:
-        print_json({"tokens": [_shown(token) for token in tokens]})
-    elif tokens:
-        rows = [("NAME", "KIND", "CREATED")]
-        rows += [(one.name, one.kind.value, f"{one.created_at:%Y-%m-%d %H:%M}Z") for one in tokens]
-        print_table(rows)
+    tokens = options.tokens().list_tokens()
+    if options.as_json:
+        rows = [{"name": t.name, "kind": t.kind, "createdAt": t.created_at} for t in tokens]
+        print_json({"tokens": rows})
     else:
-        print_message(
-            "Nobody has a token for tools. Make one: openclaw-a2a token create --tool NAME"
-        )
+        _TABLE.print(tokens, empty=_EMPTY)
     return DONE
 
 
@@ -88,35 +91,23 @@ def revoke(
     name: Annotated[str, Parameter(help="The name the tokens were made for.")],
     /,
     *,
-    folder: Folder = FOLDER,
-    as_json: JsonFlag = False,
+    options: TokenOptions = DEFAULT_OPTIONS,
 ) -> int:
     """Revoke every token of a name, at once."""
     try:
-        count = folder.tokens().revoke(name)
+        count = options.tokens().revoke(name)
     except OSError as error:
         raise _not_written(error) from None
     if not count:
-        raise InvalidRequest(
-            f"nobody called {name} has a token",
-            details={"code": "token-not-found", "nextStep": _SEE},
-        )
-    if as_json:
+        raise usage_error(f"nobody called {name} has a token", _SEE, code="token-not-found")
+    if options.as_json:
         print_json({"name": name, "revoked": count})
     else:
         print_data(f"{name}  {count} revoked")
     return DONE
 
 
-def _shown(token: ToolToken) -> dict[str, object]:
-    return {"name": token.name, "kind": token.kind, "createdAt": token.created_at}
-
-
 def _not_written(error: OSError) -> NotAllowed:
-    return NotAllowed(
-        f"the tokens cannot be written: {error.strerror or error}",
-        details={
-            "code": "token-file",
-            "nextStep": "Name the gateway's data folder with --data.",
-        },
-    )
+    message = f"the tokens cannot be written: {error.strerror or error}"
+    step = "Name the gateway's data folder with --data."
+    return NotAllowed(message, details=next_step("token-file", step))

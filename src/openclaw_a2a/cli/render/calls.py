@@ -7,14 +7,15 @@ from typing import cast
 
 import msgspec
 from rich.console import RenderableType
-from rich.table import Table
 from rich.text import Text
 from rich.tree import Tree
 
+from openclaw_a2a.cli.follow import Change
 from openclaw_a2a.cli.render.terminal import (
-    build_table,
+    ItemTable,
     format_age,
     format_duration,
+    indent,
     one_line,
     pad,
     styled_text,
@@ -38,7 +39,6 @@ _STATES = (
 
 _TIMES = (*reversed(_STATES), ("deadline", "deadline"))
 
-_SESSION_ROUTE = "session"
 _MAX_NOTE = 60
 
 
@@ -66,7 +66,7 @@ class FailedDelivery(JsonStruct, frozen=True):
 class CallView(JsonStruct, frozen=True):
     """A call as the admin endpoint sends it; `parts` are the calls of a debate."""
 
-    correlation_id: str
+    id: str = msgspec.field(name="correlationId")
     task_id: str = ""
     caller: str = ""
     agent: str = ""
@@ -99,11 +99,16 @@ class CallView(JsonStruct, frozen=True):
     @property
     def is_over(self) -> bool:
         """True when nothing more will happen."""
-        if self.status == PENDING:
-            return self.times.answered is not None and self.route == "none"
         times = self.times
-        is_delivered = bool(times.delivered or times.seen or times.discarded)
-        return is_delivered or self.route != _SESSION_ROUTE
+        if self.status == PENDING:
+            return times.answered is not None and self.route == "none"
+        return self.route != "session" or bool(times.delivered or times.seen or times.discarded)
+
+    @property
+    def is_success(self) -> bool:
+        """True when it was answered; a debate must also have come to a result."""
+        is_failed = bool(self.parts) and self.result.get("status") == "error"
+        return self.status == COMPLETED and not is_failed
 
     @property
     def result(self) -> JsonObject:
@@ -111,102 +116,76 @@ class CallView(JsonStruct, frozen=True):
         return cast("JsonObject", self.output) if isinstance(self.output, dict) else {}
 
     @property
-    def is_debate(self) -> bool:
-        """True when other calls are parts of it."""
-        return bool(self.parts)
-
-    @property
     def _last(self) -> tuple[str, datetime | None]:
         moments = ((word, getattr(self.times, name)) for name, word in _STATES)
         return next(((word, moment) for word, moment in moments if moment), ("accepted", None))
 
 
-class CallList(JsonStruct, frozen=True):
-    """The newest calls, the newest first, and how many there are."""
-
-    calls: tuple[CallView, ...] = ()
-    total_size: int = 0
-
-
 def call_note(call: CallView, now: datetime) -> str:
     """The most important fact about a call, on one short line."""
-    return truncate(one_line(_note(call, now)), _MAX_NOTE)
-
-
-def _note(call: CallView, now: datetime) -> str:
-    deadline = call.times.deadline
+    note = call.reason or call.error
     if call.status == PENDING:
-        return (
-            "" if deadline is None else f"{format_duration((deadline - now).total_seconds())} left"
-        )
-    if call.delivery is not None:
-        return f"not delivered: {call.delivery.reason}"
-    if call.status == "timeout":
+        deadline = call.times.deadline
+        left_s = 0.0 if deadline is None else (deadline - now).total_seconds()
+        note = "" if deadline is None else f"{format_duration(left_s)} left"
+    elif call.delivery is not None:
+        note = f"not delivered: {call.delivery.reason}"
+    elif call.status == "timeout":
         late = "; an answer came later" if call.times.answered else ""
-        return f"no answer in {format_duration(call.timeout_ms / 1000)}{late}"
-    if call.status == COMPLETED:
-        return "" if call.confidence is None else f"confidence {call.confidence:.2f}"
-    return call.reason or call.error
+        note = f"no answer in {format_duration(call.timeout_ms / 1000)}{late}"
+    elif call.status == COMPLETED:
+        note = "" if call.confidence is None else f"confidence {call.confidence:.2f}"
+    return truncate(one_line(note), _MAX_NOTE)
 
 
-CALL_COLOURS = {
-    "completed": "green",
-    "error": "red",
-    "timeout": "yellow",
-    "discarded": "dim",
-}
-CALL_HEADING = ("CALL", "FROM", "AGENT", "SKILL", "STATUS", "STATE", "SINCE", "NOTE")
+CALL_TABLE = ItemTable[CallView](
+    {
+        "CALL": lambda call, _: call.id,
+        "FROM": lambda call, _: call.caller or "-",
+        "AGENT": lambda call, _: call.agent,
+        "SKILL": lambda call, _: call.skill,
+        "STATUS": lambda call, _: call.status,
+        "STATE": lambda call, _: call.state,
+        "SINCE": lambda call, now: format_age(call.since, now),
+        "NOTE": call_note,
+    },
+    colours={"completed": "green", "error": "red", "timeout": "yellow", "discarded": "dim"},
+    short_id=8,
+)
 _SIGNS = {"completed": "✓", "error": "✗", "timeout": "!", "discarded": "∅", "pending": "…"}
 _SHORT_ID = 8
 _BAR = 10
 _AGENT_WIDTH = 28
-_REFINE = "refine"
 _CRITIQUE = "critique"
 
 
-def call_row(call: CallView, now: datetime, *, is_short: bool) -> tuple[str, ...]:
-    """A call as a row of a table."""
-    return (
-        call.correlation_id[:_SHORT_ID] if is_short else call.correlation_id,
-        call.caller or "-",
-        call.agent,
-        call.skill,
-        call.status,
-        call.state,
-        format_age(call.since, now),
-        call_note(call, now),
-    )
-
-
-def call_table(calls: Sequence[CallView], now: datetime, *, is_short: bool) -> Table:
-    """Calls as a table; the colour of a row is that of its status."""
-    rows = [CALL_HEADING, *(call_row(call, now, is_short=is_short) for call in calls)]
-    styles = ["", *(CALL_COLOURS.get(call.status, "") for call in calls)]
-    return build_table(rows, row_styles=styles)
-
-
-def call_summary(call: CallView, now: datetime) -> str:
-    """A call on one line."""
-    note = call_note(call, now)
-    words = [f"{call.caller} → {call.agent}", call.skill, call.status, call.state, note]
-    return f"{call.correlation_id[:_SHORT_ID]}  {' · '.join(filter(None, words))}"
+def call_changes(call: CallView, now: datetime) -> Iterator[Change]:
+    """A line for each state of a call, and of the calls of a debate."""
+    for one in (call, *call.parts) if call.status == PENDING else (*call.parts, call):
+        words = (f"{one.caller} → {one.agent}", one.skill, one.status, one.state)
+        line = " · ".join(filter(None, (*words, call_note(one, now))))
+        yield one.id, (one.status, one.state), f"{one.id[:_SHORT_ID]}  {line}"
 
 
 def call_head(call: CallView, now: datetime) -> Iterator[Text]:
     """Caller, callee, skill, status, and why the outcome was not delivered."""
     mode = "" if call.mode == "execute" else f" ({call.mode})"
     note = call_note(call, now)
-    yield styled_text(f"call     {call.correlation_id}")
+    yield styled_text(f"call     {call.id}")
     yield styled_text(f"task     {call.task_id}")
     yield styled_text(f"agent    {call.agent} · {call.skill}{mode}")
     if call.chain:
         yield styled_text(f"chain    {' → '.join((*call.chain, call.agent))}")
     status = " · ".join(filter(None, (call.status, call.state, note)))
-    yield styled_text(f"status   {status}", CALL_COLOURS.get(call.status, ""))
+    yield styled_text(f"status   {status}", CALL_TABLE.colours.get(call.status, ""))
     if call.reason and call.reason != note:
         yield styled_text(f"reason   {call.reason}")
-    if call.delivery is not None:
-        yield styled_text(f"delivery {_failed_delivery(call.delivery, now)}", "yellow")
+    if delivery := call.delivery:
+        tries = "1 try" if delivery.attempts == 1 else f"{delivery.attempts} tries"
+        left_s = (delivery.next_at - now).total_seconds() if delivery.next_at else 0.0
+        further = f"next in {format_duration(left_s)}" if delivery.next_at else "given up"
+        line = f"delivery {tries} failed: {delivery.reason}; {further}"
+        yield styled_text(line, "yellow")
 
 
 def call_times(call: CallView) -> Iterator[Text]:
@@ -224,11 +203,11 @@ def call_times(call: CallView) -> Iterator[Text]:
 def call_answer(call: CallView) -> Iterator[Text]:
     """The answer with its assumptions and caveats, or the error."""
     if call.error:
-        yield styled_text(f"\nerror:\n{_indented(call.error)}", "red")
-    elif call.is_debate and call.result:
+        yield styled_text(f"\nerror:\n{indent(call.error)}", "red")
+    elif call.parts and call.result:
         yield from _debate_result(call.result)
     elif call.output is not msgspec.UNSET:
-        yield styled_text(f"\noutput:\n{_indented(format_output(call.output))}")
+        yield styled_text(f"\noutput:\n{indent(format_output(call.output))}")
     for name, texts in (("assumptions", call.assumptions), ("caveats", call.caveats)):
         if texts:
             listed = "\n".join(f"  - {text}" for text in texts)
@@ -236,13 +215,20 @@ def call_answer(call: CallView) -> Iterator[Text]:
 
 
 def call_page(call: CallView, now: datetime) -> list[RenderableType]:
-    """The head of a call, and the rounds of a debate."""
-    head: list[RenderableType] = [*call_head(call, now)]
-    return [*head, Text(), *debate_tree(call, now)] if call.is_debate else head
+    """A call while it is watched: its head, and the rounds of a debate."""
+    return [*call_head(call, now), *debate_tree(call, now)]
+
+
+def whole_call_page(call: CallView, now: datetime) -> list[RenderableType]:
+    """A call with everything that is known of it."""
+    return [*call_head(call, now), *call_times(call), *debate_tree(call, now), *call_answer(call)]
 
 
 def debate_tree(debate: CallView, now: datetime) -> Iterator[RenderableType]:
     """A debate as a tree: proposal, critiques, refinements, resolution, each with confidence."""
+    if not debate.parts:
+        return
+    yield Text()
     tree = Tree("", hide_root=True)
     for name, parts in _rounds(debate.parts):
         if len(parts) == 1 and not name.startswith("round"):
@@ -274,10 +260,10 @@ def _debate_result(result: JsonObject) -> Iterator[Text]:
     if isinstance(conclusion, dict) and result.get("dissent"):  # which is printed by itself
         members = cast("JsonObject", conclusion)
         conclusion = {key: value for key, value in members.items() if key != "dissent"}
-    yield styled_text(f"\n{result.get('status')}:\n{_indented(format_output(conclusion))}")
+    yield styled_text(f"\n{result.get('status')}:\n{indent(format_output(conclusion))}")
     for name in ("dissent", "error"):
         if result.get(name):
-            yield styled_text(f"\n{name}:\n{_indented(str(result[name]))}", "yellow")
+            yield styled_text(f"\n{name}:\n{indent(str(result[name]))}", "yellow")
 
 
 def _part_line(role: str, part: CallView, now: datetime) -> Text:
@@ -289,7 +275,7 @@ def _part_line(role: str, part: CallView, now: datetime) -> Text:
         note = " · ".join(filter(None, (part.state, age, call_note(part, now))))
     sign = _SIGNS.get(part.status, "…")
     who = pad(f"{part.agent} · {part.skill}", _AGENT_WIDTH)
-    return styled_text(f"{role} {sign} {who} {note}", CALL_COLOURS.get(part.status, ""))
+    return styled_text(f"{role} {sign} {who} {note}", CALL_TABLE.colours.get(part.status, ""))
 
 
 def _rounds(parts: Sequence[CallView]) -> list[tuple[str, list[CallView]]]:
@@ -297,26 +283,13 @@ def _rounds(parts: Sequence[CallView]) -> list[tuple[str, list[CallView]]]:
     groups: list[tuple[str, list[CallView]]] = []
     count = 0
     for part in parts:
-        is_in_round = bool(groups) and groups[-1][0].startswith("round")
-        is_refined = bool(groups) and groups[-1][1][-1].mode != _CRITIQUE
-        if part.mode == _CRITIQUE and is_in_round and not is_refined:
-            groups[-1][1].append(part)
+        name, members = groups[-1] if groups else ("", [part])
+        is_open = name.startswith("round") and members[-1].mode == _CRITIQUE
+        if is_open and (part.mode == _CRITIQUE or part.skill == "refine"):
+            members.append(part)
         elif part.mode == _CRITIQUE:
             count += 1
             groups.append((f"round {count}", [part]))
-        elif is_in_round and not is_refined and part.skill == _REFINE:
-            groups[-1][1].append(part)
         else:
-            groups.append(("proposal" if not groups else "resolution", [part]))
+            groups.append(("resolution" if groups else "proposal", [part]))
     return groups
-
-
-def _failed_delivery(delivery: FailedDelivery, now: datetime) -> str:
-    tries = "1 try" if delivery.attempts == 1 else f"{delivery.attempts} tries"
-    left = None if delivery.next_at is None else (delivery.next_at - now).total_seconds()
-    further = "given up" if left is None else f"next in {format_duration(left)}"
-    return f"{tries} failed: {delivery.reason}; {further}"
-
-
-def _indented(text: str) -> str:
-    return "\n".join(f"  {line}" for line in text.splitlines())

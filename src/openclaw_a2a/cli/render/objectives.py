@@ -7,12 +7,12 @@ from datetime import datetime
 import msgspec
 from rich.cells import cell_len
 from rich.console import RenderableType
-from rich.table import Table
 from rich.text import Text
 from rich.tree import Tree
 
+from openclaw_a2a.cli.follow import Change
 from openclaw_a2a.cli.render.terminal import (
-    build_table,
+    ItemTable,
     format_age,
     format_duration,
     one_line,
@@ -30,6 +30,7 @@ OVER = frozenset({COMPLETED, "failed", "canceled"})
 """Nothing more happens to such an objective by itself."""
 
 ACTIVE = frozenset({"submitted", "working"})
+_WAITING = frozenset({PENDING, BLOCKED})
 _DONE = frozenset({COMPLETED, "skipped"})
 _ASKS = "input-required"
 _WANTS = {_ASKS: "an answer", "auth-required": "a sign-in"}
@@ -97,11 +98,6 @@ class PlanRow(JsonStruct, frozen=True):
     metadata: JsonObject = msgspec.field(default_factory=dict[str, object])
     execution: str = ""
 
-    @property
-    def done(self) -> int:
-        """How many of its steps are completed."""
-        return sum(task.status == COMPLETED for task in self.tasks)
-
 
 class ObjectiveRow(JsonStruct, frozen=True):
     """An objective and its owner; `execution` as for plans."""
@@ -122,6 +118,11 @@ class ObjectiveRow(JsonStruct, frozen=True):
     def is_over(self) -> bool:
         """True when nothing more is to be expected."""
         return self.status in OVER
+
+    @property
+    def is_success(self) -> bool:
+        """True when it is completed."""
+        return self.status == COMPLETED
 
     @property
     def is_paused(self) -> bool:
@@ -153,48 +154,33 @@ class ObjectiveRow(JsonStruct, frozen=True):
         return ""
 
 
-class ObjectiveList(JsonStruct, frozen=True):
-    """The newest objectives, the newest first, and how many there are."""
-
-    objectives: tuple[ObjectiveRow, ...] = ()
-    total_size: int = 0
-
-
 def shorten(name: str) -> str:
     """A name on one line, cut where it is too long."""
     return truncate(one_line(name), _MAX_NAME)
 
 
-def plan_note(objective: ObjectiveRow, plan: PlanRow) -> str:
-    """What a plan waits for."""
-    if plan.execution == _PAUSED:
-        return "paused"
-    missing = _missing(plan.dependencies, objective.plans, _DONE)
-    is_open = plan.status in {PENDING, BLOCKED}
-    return f"after {', '.join(missing)}" if missing and is_open else ""
-
-
-def task_note(
-    objective: ObjectiveRow, plan: PlanRow, task: StepRow, now: datetime
-) -> Iterator[str]:
+def step_notes(objective: ObjectiveRow, plan: PlanRow, task: StepRow, now: datetime) -> str:
     """The agent of a step, since when it works, and what it waits for."""
-    agent = objective.agent_of(plan, task)
-    if agent:
-        yield agent
-    since = _since(objective, task)
+    notes = [objective.agent_of(plan, task)]
     if task.status in _WANTS:
-        yield f"waits for {_WANTS[task.status]}"
+        notes.append(f"waits for {_WANTS[task.status]}")
     elif task.status == PENDING:
-        yield from _again(objective, task, now)
-        yield from _before(plan, task)
+        for retry in objective.progress.retrying:
+            if retry.task_id == task.id:
+                times = "once" if retry.attempts == 1 else f"{retry.attempts} times"
+                notes.append(f"failed {times}, again {_in(retry.next_at, now)}")
+        missing = _missing(task.dependencies, plan.tasks, {COMPLETED})
+        if missing and plan.status != "skipped":
+            notes.append(f"after {', '.join(missing)}")
     elif task.status != COMPLETED:
-        yield task.status
+        notes.append(task.status)
+    timed = [*objective.progress.current, objective.progress.oldest_waiting]
+    since = next((one.since for one in timed if one and one.task_id == task.id), None)
     if since is not None:
-        yield format_age(since, now)
+        notes.append(format_age(since, now))
     if task.a2a_task_id and task.status != PENDING:
-        yield f"task {task.a2a_task_id[:8]}"
-    if task.said:
-        yield one_line(task.said)
+        notes.append(f"task {task.a2a_task_id[:8]}")
+    return " · ".join(filter(None, (*notes, one_line(task.said))))
 
 
 def describe_waiting(objective: ObjectiveRow, now: datetime) -> str:
@@ -211,10 +197,12 @@ def describe_waiting(objective: ObjectiveRow, now: datetime) -> str:
         return (
             f"{wanted} to {shorten(waiting.name)}, for {format_age(waiting.since, now)}{question}"
         )
-    if retry := _next_retry(objective):
+    progress = objective.progress
+    if progress.retrying and not (progress.current or objective.is_over):
+        retry = progress.retrying[0]
         return f"another try of {shorten(retry.name)}, {_in(retry.next_at, now)}"
     if objective.status in _NOT_BEGUN and not objective.execution:
-        return "somebody to run it" if objective.progress.total else "a plan"
+        return "somebody to run it" if progress.total else "a plan"
     return ""
 
 
@@ -229,35 +217,9 @@ def describe_working(objective: ObjectiveRow, now: datetime) -> str:
     return "; ".join(lines)
 
 
-def _since(objective: ObjectiveRow, task: StepRow) -> datetime | None:
-    oldest = objective.progress.oldest_waiting
-    known = [*objective.progress.current, *([oldest] if oldest else [])]
-    return next((one.since for one in known if one.task_id == task.id), None)
-
-
-def _again(objective: ObjectiveRow, task: StepRow, now: datetime) -> Iterator[str]:
-    for retry in objective.progress.retrying:
-        if retry.task_id == task.id:
-            times = "once" if retry.attempts == 1 else f"{retry.attempts} times"
-            yield f"failed {times}, again {_in(retry.next_at, now)}"
-
-
-def _next_retry(objective: ObjectiveRow) -> RetryRow | None:
-    """What is tried again next, where nothing else goes on."""
-    if objective.progress.current or objective.is_over:
-        return None
-    return next(iter(objective.progress.retrying), None)
-
-
 def _in(moment: datetime | None, now: datetime) -> str:
     wait_s = 0 if moment is None else math.ceil((moment - now).total_seconds())
     return f"in {format_duration(wait_s)}" if wait_s > 0 else "now"
-
-
-def _before(plan: PlanRow, task: StepRow) -> Iterator[str]:
-    missing = _missing(task.dependencies, plan.tasks, {COMPLETED})
-    if missing and plan.status != "skipped":
-        yield f"after {', '.join(missing)}"
 
 
 def _missing(
@@ -272,18 +234,6 @@ def _missing(
     ]
 
 
-OBJECTIVE_COLOURS = {
-    "completed": "green",
-    "failed": "red",
-    "rejected": "red",
-    "blocked": "yellow",
-    "input-required": "yellow",
-    "auth-required": "yellow",
-    "pending": "dim",
-    "skipped": "dim",
-    "canceled": "dim",
-}
-OBJECTIVE_HEADING = ("OBJECTIVE", "STATUS", "PROGRESS", "DONE", "CHANGED", "OWNER", "NAME", "NOTE")
 STILL = "●"
 """What stands before work that is under way, where nothing moves."""
 
@@ -297,7 +247,6 @@ _SIGNS = {
     "skipped": "∅",
     "canceled": "∅",
 }
-_SHORT_ID = 12
 _BAR = 10
 _LONG_BAR = 24
 _GUIDE = 4  # cells that the tree indents each level by
@@ -309,26 +258,35 @@ def bar(done: int, total: int, width: int = _BAR) -> str:
     return "█" * filled + "░" * (width - filled)
 
 
-def objective_row(objective: ObjectiveRow, now: datetime, *, is_short: bool) -> tuple[str, ...]:
-    """An objective as a row of a table."""
-    progress = objective.progress
-    return (
-        objective.id[:_SHORT_ID] if is_short else objective.id,
-        "paused" if objective.is_paused else objective.status,
-        bar(progress.done, progress.total),
-        f"{progress.done}/{progress.total}",
-        format_age(objective.updated_at, now),
-        objective.principal or "-",
-        shorten(objective.name),
-        _note(objective, now),
-    )
+def _note(objective: ObjectiveRow, now: datetime) -> str:
+    waits = describe_waiting(objective, now)
+    return f"waits for {waits}" if waits else describe_working(objective, now)
 
 
-def objective_table(objectives: Sequence[ObjectiveRow], now: datetime, *, is_short: bool) -> Table:
-    """Objectives as a table; the colour of a row is that of its status."""
-    rows = [OBJECTIVE_HEADING, *(objective_row(one, now, is_short=is_short) for one in objectives)]
-    styles = ["", *(OBJECTIVE_COLOURS.get(one.status, "") for one in objectives)]
-    return build_table(rows, row_styles=styles)
+OBJECTIVE_TABLE = ItemTable[ObjectiveRow](
+    {
+        "OBJECTIVE": lambda one, _: one.id,
+        "STATUS": lambda one, _: "paused" if one.is_paused else one.status,
+        "PROGRESS": lambda one, _: bar(one.progress.done, one.progress.total),
+        "DONE": lambda one, _: f"{one.progress.done}/{one.progress.total}",
+        "CHANGED": lambda one, now: format_age(one.updated_at, now),
+        "OWNER": lambda one, _: one.principal or "-",
+        "NAME": lambda one, _: shorten(one.name),
+        "NOTE": _note,
+    },
+    colours={
+        "completed": "green",
+        "failed": "red",
+        "rejected": "red",
+        "blocked": "yellow",
+        "input-required": "yellow",
+        "auth-required": "yellow",
+        "pending": "dim",
+        "skipped": "dim",
+        "canceled": "dim",
+    },
+    short_id=12,
+)
 
 
 def objective_head(objective: ObjectiveRow, now: datetime) -> Iterator[Text]:
@@ -339,7 +297,7 @@ def objective_head(objective: ObjectiveRow, now: datetime) -> Iterator[Text]:
         yield styled_text(f"owner      {objective.principal} at {objective.account}")
     status = f"{objective.status}, paused" if objective.is_paused else objective.status
     line = f"status     {status} · changed {format_age(objective.updated_at, now)} ago"
-    yield styled_text(line, OBJECTIVE_COLOURS.get(objective.status, ""))
+    yield styled_text(line, OBJECTIVE_TABLE.colours.get(objective.status, ""))
     done = bar(progress.done, progress.total, _LONG_BAR)
     count = f"{progress.done} of {progress.total} steps"
     yield styled_text(f"progress   {done} {progress.percent} % · {count}")
@@ -361,13 +319,20 @@ def objective_tree(
     width = max([*steps, *plans], default=0)
     tree = Tree("", hide_root=True)
     for plan in objective.plans:
-        branch = tree.add(_plan_line(objective, plan, width, moving))
+        done = sum(task.status == COMPLETED for task in plan.tasks)
+        progress = f"{bar(done, len(plan.tasks))} {done}/{len(plan.tasks)}"
+        missing = _missing(plan.dependencies, objective.plans, _DONE)
+        waits = f" · after {', '.join(missing)}" if missing and plan.status in _WAITING else ""
+        note = " · paused" if plan.execution == _PAUSED else waits
+        name = pad(shorten(plan.name), width)
+        line = f"{_sign(plan.status, moving)} {name}  {progress}  {plan.status}{note}"
+        branch = tree.add(styled_text(line, OBJECTIVE_TABLE.colours.get(plan.status, "")))
         for task in plan.tasks:
             if task.is_live or not is_folded:
-                notes = " · ".join(task_note(objective, plan, task, now))
+                notes = step_notes(objective, plan, task, now)
                 name = pad(shorten(task.name), width - _GUIDE)
                 line = f"{_sign(task.status, moving)} {name}  {notes}".rstrip()
-                branch.add(styled_text(line, OBJECTIVE_COLOURS.get(task.status, "")))
+                branch.add(styled_text(line, OBJECTIVE_TABLE.colours.get(task.status, "")))
     return tree
 
 
@@ -383,36 +348,19 @@ def objective_page(
     return [*head, Text(), objective_tree(objective, now, moving=moving, is_folded=is_folded)]
 
 
-def list_statuses(objective: ObjectiveRow) -> Iterator[tuple[str, str, str]]:
-    """The id, the name and the status of everything in it, from the steps up to itself."""
+def objective_changes(objective: ObjectiveRow, _: datetime) -> Iterator[Change]:
+    """A line for each status in it, from the steps up to itself."""
+    statuses: list[tuple[str, str, str]] = []
     for plan, task in objective.steps():
-        yield task.id, f"{shorten(plan.name)} / {shorten(task.name)}", _said(objective, plan, task)
-    for plan in objective.plans:
-        yield plan.id, shorten(plan.name), plan.status
-    yield (
-        objective.id,
-        shorten(objective.name),
-        "paused" if objective.is_paused else objective.status,
-    )
-
-
-def _plan_line(objective: ObjectiveRow, plan: PlanRow, width: int, moving: str) -> Text:
-    done = f"{bar(plan.done, len(plan.tasks))} {plan.done}/{len(plan.tasks)}"
-    notes = " · ".join(filter(None, (plan.status, plan_note(objective, plan))))
-    line = f"{_sign(plan.status, moving)} {pad(shorten(plan.name), width)}  {done}  {notes}"
-    return styled_text(line, OBJECTIVE_COLOURS.get(plan.status, ""))
+        agent = objective.agent_of(plan, task) if task.status != PENDING else ""
+        status = " · ".join(filter(None, (task.status, agent, one_line(task.said))))
+        statuses.append((task.id, f"{shorten(plan.name)} / {shorten(task.name)}", status))
+    statuses += [(plan.id, shorten(plan.name), plan.status) for plan in objective.plans]
+    own = "paused" if objective.is_paused else objective.status
+    statuses.append((objective.id, shorten(objective.name), own))
+    for item_id, name, status in statuses:
+        yield item_id, status, f"{objective.id}  {name} · {status}"
 
 
 def _sign(status: str, moving: str) -> str:
     return moving if status in ACTIVE else _SIGNS.get(status, "○")
-
-
-def _said(objective: ObjectiveRow, plan: PlanRow, task: StepRow) -> str:
-    agent = objective.agent_of(plan, task)
-    who = agent if task.status != "pending" else ""
-    return " · ".join(filter(None, (task.status, who, one_line(task.said))))
-
-
-def _note(objective: ObjectiveRow, now: datetime) -> str:
-    waits = describe_waiting(objective, now)
-    return f"waits for {waits}" if waits else describe_working(objective, now)

@@ -7,9 +7,10 @@ nothing is wrapped, cut, coloured or redrawn.
 import re
 import sys
 import time
-from collections.abc import Iterable, Sequence
-from datetime import datetime
-from typing import TYPE_CHECKING, TextIO
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Generic, TextIO, TypeVar
 
 import msgspec
 
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
     from rich.status import Status
     from rich.table import Table
     from rich.text import Text
+
+_Item = TypeVar("_Item")
 
 _UNLIMITED = 10_000
 _WIDE_TERMINAL = 120
@@ -49,9 +52,9 @@ def print_json(value: Json, *, pretty: bool = True) -> None:
     print((msgspec.json.format(body, indent=2) if pretty else body).decode(), flush=True)
 
 
-def print_table(rows: Sequence[Sequence[str]], *, styles: dict[str, str] | None = None) -> None:
-    """Print rows in columns; `styles` maps the text of a cell to its style."""
-    print_page([build_table(rows, styles=styles)])
+def print_table(rows: Sequence[Sequence[str]]) -> None:
+    """Print rows in columns."""
+    print_page([build_table(rows)])
 
 
 def print_page(page: Iterable["RenderableType"]) -> None:
@@ -69,10 +72,13 @@ def print_page(page: Iterable["RenderableType"]) -> None:
 def build_table(
     rows: Sequence[Sequence[str]],
     *,
-    styles: dict[str, str] | None = None,
+    styles: Mapping[str, str] | None = None,
     row_styles: Sequence[str] = (),
 ) -> "Table":
-    """A table without borders. On a terminal, columns that do not fit are cut."""
+    """A table without borders. On a terminal, columns that do not fit are cut.
+
+    `styles` maps the text of a cell to its style.
+    """
     from rich.table import Table
 
     table = Table(box=None, show_header=False, padding=(0, 2, 0, 0), pad_edge=False)
@@ -82,6 +88,51 @@ def build_table(
         cells = [styled_text(one_line(cell), (styles or {}).get(cell, "")) for cell in row]
         table.add_row(*cells, style=row_styles[number] if row_styles else "")
     return table
+
+
+@dataclass(frozen=True)
+class ItemTable(Generic[_Item]):
+    """How items of one kind are listed: a function for each column, a colour for each status.
+
+    Ids stand in the first column and have `short_id` characters on a narrow terminal. `details`
+    gives lines that are printed below an item; then nothing is cut to the terminal's width.
+    """
+
+    columns: Mapping[str, Callable[[_Item, datetime], str]]
+    colours: Mapping[str, str] = field(default_factory=dict[str, str])
+    short_id: int | None = None
+    details: Callable[[_Item], Iterable[str]] | None = None
+
+    def rows(self, items: Iterable[_Item], now: datetime, *, is_short: bool) -> list[list[str]]:
+        """The heading, and a row for each item."""
+        rows = [[column(item, now) for column in self.columns.values()] for item in items]
+        if is_short:
+            rows = [[first[: self.short_id], *others] for first, *others in rows]
+        return [list(self.columns), *rows]
+
+    def print(self, items: Sequence[_Item], *, empty: str, total: int = 0) -> None:
+        """Print the items and how many more there are, or the message `empty`."""
+        if not items:
+            print_message(empty)
+            return
+        table = build_table(
+            self.rows(items, datetime.now(UTC), is_short=is_narrow()), styles=self.colours
+        )
+        if self.details is None:
+            print_page([table])
+        else:
+            heading, *lines = plain_lines(table)
+            print_data(heading)
+            for line, item in zip(lines, items, strict=True):
+                print_data("\n".join((line, *self.details(item))))
+        if total > len(items):
+            print_message(f"{len(items)} of {total}; more with --limit", "dim")
+
+
+def describe_empty(plural: str, filters: Mapping[str, str | None], empty: str) -> str:
+    """Why a list is empty: because of the filters (by the words for each), else as `empty` says."""
+    chosen = "".join(f" {words} {value}" for words, value in filters.items() if value)
+    return f"No {plural}{chosen}." if chosen else empty
 
 
 def styled_text(text: str, style: str = "") -> "Text":
@@ -124,6 +175,11 @@ def strip_control_characters(text: str) -> str:
 def one_line(text: str) -> str:
     """The text on one line."""
     return " ".join(text.split())
+
+
+def indent(text: str) -> str:
+    """The text with every line two blanks to the right."""
+    return "\n".join(f"  {line}" for line in text.splitlines())
 
 
 def truncate(text: str, cells: int) -> str:
