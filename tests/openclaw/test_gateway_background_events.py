@@ -15,6 +15,7 @@ from tests.openclaw.conftest import Bare, OpenClient
 from tests.openclaw.gateway_connection import open_connection_to
 from tests.openclaw.openclaw_process import FakeModel, OpenClaw
 
+from openclaw_a2a.agents.openclaw_gateway.agent_directory import OpenClawAgents
 from openclaw_a2a.agents.openclaw_gateway.background_events import BackgroundWatcher
 from openclaw_a2a.agents.openclaw_gateway.connection import GatewayConnection
 from openclaw_a2a.agents.openclaw_gateway.runs import Pause
@@ -31,14 +32,14 @@ Json = Any
 
 
 class Watching:
-    """What a watch tells, one after the other."""
+    """The events of a watcher, one after the other."""
 
-    def __init__(self, run_turn: MemoryObjectReceiveStream[BackgroundEvent]) -> None:
-        self._told = run_turn
+    def __init__(self, events: MemoryObjectReceiveStream[BackgroundEvent]) -> None:
+        self._events = events
 
     async def next(self) -> BackgroundEvent:
         with anyio.fail_after(60):
-            return await self._told.receive()
+            return await self._events.receive()
 
     async def reply(self) -> BackgroundReply:
         event = await self.next()
@@ -53,13 +54,13 @@ async def watching(
     """A watch that listens already."""
     is_connected = anyio.Event()
 
-    async def connected() -> None:
-        is_connected.set()
+    class AgentsOfTheGateway(OpenClawAgents):
+        async def refresh(self, connection: GatewayConnection) -> None:
+            await super().refresh(connection)
+            assert self.workspace("main") == str(openclaw.workspace("main"))
+            is_connected.set()
 
-    workspace = str(openclaw.workspace("main"))
-    watch = BackgroundWatcher(
-        connection, "main", workspace=lambda: workspace, on_connected=connected
-    )
+    watch = BackgroundWatcher(connection, "main", AgentsOfTheGateway())
     send, receive = anyio.create_memory_object_stream[BackgroundEvent](100)
 
     async def listen() -> None:

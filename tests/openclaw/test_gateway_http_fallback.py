@@ -1,34 +1,50 @@
 """The HTTP fallback with a real OpenClaw: streaming, cancelling, and errors."""
 
 import base64
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
+from typing import Any
 
 import anyio
 import anyio.to_thread
+import msgspec
 import pytest
 from tests.openclaw.openclaw_process import FakeModel, OpenClaw
 from tests.openclaw.turns import turn_of
 
-from openclaw_a2a.agents.openclaw_gateway.agent_directory import list_agents_over_http
-from openclaw_a2a.agents.openclaw_gateway.attachments import build_attachments
-from openclaw_a2a.agents.openclaw_gateway.connect import GatewayAddress, GatewayLimits
-from openclaw_a2a.agents.openclaw_gateway.http_fallback import HttpFallback, HttpRunRequest
+from openclaw_a2a.agents.openclaw_gateway.connect import GatewayAddress
+from openclaw_a2a.agents.openclaw_gateway.http_fallback import (
+    is_http_open,
+    list_agents_over_http,
+    run_over_http,
+)
 from openclaw_a2a.model.agent_event import AgentEvent, Report, Started, TextDelta
 from openclaw_a2a.model.errors import AgentFailed, AgentUnavailable
 from openclaw_a2a.model.message import Part
+from openclaw_a2a.model.turn import Turn
 
 DOT = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAIAAACQd1PeAAAADElEQVR4nGP4z8AAAAMBAQDJ/pLvAAAAAElFTkSuQmCC"
 
 
-def fallback_to(
-    openclaw: OpenClaw, *, token: str | None = None, timeout_s: float = 60
-) -> HttpFallback:
-    secret = openclaw.token if token is None else token
-    return HttpFallback(GatewayAddress(openclaw.ws_url, secret), timeout_s=timeout_s)
+class HttpAgent:
+    """Runs turns of one agent over HTTP, as `OpenClawGatewayAgent` does."""
+
+    def __init__(
+        self, url: str, token: str, *, agent_id: str = "main", timeout_s: float = 60
+    ) -> None:
+        self.address = GatewayAddress(url, token)
+        self._agent_id, self._timeout_s = agent_id, timeout_s
+
+    def run(self, turn: Turn) -> AsyncGenerator[AgentEvent]:
+        return run_over_http(self.address, turn, agent_id=self._agent_id, timeout_s=self._timeout_s)
 
 
-def question(marker: str, text: str, *, agent: str = "main", attempt: int = 1) -> HttpRunRequest:
-    return HttpRunRequest(agent, f"agent:{agent}:a2a:local:{marker}", text, attempt=attempt)
+def fallback_to(openclaw: OpenClaw, **options: Any) -> HttpAgent:
+    token = options.pop("token", openclaw.token)
+    return HttpAgent(openclaw.ws_url, token, **options)
+
+
+def question(marker: str, text: str) -> Turn:
+    return turn_of(text, context=marker)
 
 
 async def all_of(events: AsyncIterator[AgentEvent]) -> list[AgentEvent]:
@@ -57,8 +73,7 @@ async def test_the_same_session_is_continued(openclaw: OpenClaw, marker: str) ->
 
 async def test_an_image_goes_along(openclaw: OpenClaw, model: FakeModel, marker: str) -> None:
     image = Part.of_bytes(base64.b64decode(DOT), media_type="image/png")
-    images = build_attachments(turn_of("x", parts=(image,)), GatewayLimits()).images
-    asked = HttpRunRequest("main", f"agent:main:a2a:local:{marker}", f"see {marker}", images)
+    asked = turn_of(f"see {marker}", parts=(image,), context=marker)
     await all_of(fallback_to(openclaw).run(asked))
     (request,) = model.requests(f"see {marker}")
     assert len(request["images"]) == 1
@@ -107,18 +122,19 @@ async def test_a_run_that_our_restart_interrupted_has_failed(
 ) -> None:
     fallback = fallback_to(openclaw)
     with pytest.raises(AgentFailed, match="interrupted by a restart"):
-        await all_of(fallback.run(question(marker, f"again {marker}", attempt=2)))
+        again = msgspec.structs.replace(question(marker, f"again {marker}"), attempt=2)
+        await all_of(fallback.run(again))
     assert model.requests(marker) == []
 
 
 async def test_an_unknown_agent_is_named(openclaw: OpenClaw, marker: str) -> None:
     with pytest.raises(AgentUnavailable, match="no agent nobody"):
-        await all_of(fallback_to(openclaw).run(question(marker, "hi", agent="nobody")))
+        await all_of(fallback_to(openclaw, agent_id="nobody").run(question(marker, "hi")))
 
 
 async def test_a_wrong_token_is_reported_with_the_fix(openclaw: OpenClaw, marker: str) -> None:
     fallback = fallback_to(openclaw, token="wrong")
-    assert not await fallback.is_open()
+    assert not await is_http_open(fallback.address)
     with pytest.raises(AgentUnavailable, match=r"gateway\.auth\.token"):
         await all_of(fallback.run(question(marker, "hi")))
     with pytest.raises(AgentUnavailable, match=r"gateway\.auth\.token"):
@@ -126,14 +142,13 @@ async def test_a_wrong_token_is_reported_with_the_fix(openclaw: OpenClaw, marker
 
 
 async def test_the_http_api_is_open_where_openclaw_listens(openclaw: OpenClaw) -> None:
-    assert await fallback_to(openclaw).is_open()
+    assert await is_http_open(fallback_to(openclaw).address)
 
 
 async def test_a_missing_gateway_is_reported(free_tcp_port: int, marker: str) -> None:
-    address = GatewayAddress(f"ws://127.0.0.1:{free_tcp_port}", "x")
-    fallback = HttpFallback(address, timeout_s=20)
-    assert not await fallback.is_open()
+    fallback = HttpAgent(f"ws://127.0.0.1:{free_tcp_port}", "x", timeout_s=20)
+    assert not await is_http_open(fallback.address)
     with pytest.raises(AgentUnavailable, match="openclaw gateway run"):
         await all_of(fallback.run(question(marker, "hi")))
     with pytest.raises(AgentUnavailable, match="openclaw gateway run"):
-        await list_agents_over_http(address)
+        await list_agents_over_http(fallback.address)

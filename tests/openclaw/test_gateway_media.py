@@ -11,12 +11,10 @@ from tests.openclaw.gateway_connection import open_connection_to
 from tests.openclaw.openclaw_process import FakeModel, OpenClaw
 from tests.openclaw.turns import turn_of
 
-from openclaw_a2a.agents.openclaw_gateway.agent_directory import (
-    OpenClawAgents,
-    list_agents_over_http,
-)
+from openclaw_a2a.agents.openclaw_gateway.agent_directory import OpenClawAgents
 from openclaw_a2a.agents.openclaw_gateway.attachments import build_attachments
 from openclaw_a2a.agents.openclaw_gateway.connection import GatewayConnection
+from openclaw_a2a.agents.openclaw_gateway.http_fallback import list_agents_over_http
 from openclaw_a2a.agents.openclaw_gateway.media import (
     MAX_FILE_BYTES,
     fetch_media,

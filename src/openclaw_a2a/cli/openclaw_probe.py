@@ -17,6 +17,7 @@ from openclaw_a2a.agents.openclaw_cli.runner import OpenClawRunner
 from openclaw_a2a.agents.openclaw_gateway.agent_directory import GatewayAgent, decode_agents
 from openclaw_a2a.agents.openclaw_gateway.connect import (
     OLDEST_OPENCLAW,
+    ConnectFailed,
     GatewayAddress,
     Hello,
     open_connection,
@@ -115,17 +116,14 @@ async def probe_gateway(url: str, token: str, *, turn_agents: tuple[str, ...] = 
     `token` is a reference (see `read_token`) or empty.
     """
     text, lacking = _read(token)
-    opened = None
-    with anyio.move_on_after(_CONNECT_S):
-        opened = await open_connection(GatewayAddress(url, text))
-    if opened is None:
+    try:
+        with anyio.fail_after(_CONNECT_S):
+            socket, hello = await open_connection(GatewayAddress(url, text))
+    except TimeoutError:
         return Probe(trouble=f"OpenClaw at {url} took too long to answer; look at its log.")
-    if not isinstance(opened, tuple):
-        is_reached = opened.is_final
-        return Probe(
-            is_reached=is_reached, trouble=(is_reached and lacking) or opened.error.message
-        )
-    socket, hello = opened
+    except ConnectFailed as failure:
+        is_reached = failure.is_final
+        return Probe(is_reached=is_reached, trouble=(is_reached and lacking) or failure.message)
     try:
         return await _look(socket, hello, turn_agents)
     finally:

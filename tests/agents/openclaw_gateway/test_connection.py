@@ -28,7 +28,6 @@ from openclaw_a2a.agents.openclaw_gateway.connection import (
 from openclaw_a2a.agents.openclaw_gateway.protocol import error_code
 from openclaw_a2a.agents.openclaw_gateway.subscription import (
     ConnectionLost,
-    EventFilter,
     EventReceived,
     EventsDropped,
     Reconnected,
@@ -290,7 +289,7 @@ async def test_a_message_over_the_gateways_limit_is_not_sent(
 
 async def test_garbage_and_strange_events_change_nothing(gateway: ScriptedGateway) -> None:
     connection = await connected(gateway)
-    with connection.subscribe(EventFilter(frozenset({"agent"}), "s")) as subscription:
+    with connection.subscribe(frozenset({"agent"}), "s") as subscription:
         for raw in ("not json", "[]", "{}", '{"type":7}', '{"type":"event"}', b"\xff\xfe", "null"):
             await gateway.say(raw)
         await gateway.say('{"type":"res","id":"unknown","ok":true,"payload":{}}')
@@ -316,7 +315,7 @@ async def test_subscribers_get_events_of_their_session_and_responses_to_their_re
         await request.answer({"status": "ok"})
 
     connection = await connected(gateway)
-    with connection.subscribe(EventFilter(frozenset({"agent"}), "mine")) as subscription:
+    with connection.subscribe(frozenset({"agent"}), "mine") as subscription:
         request_id = await connection.post("agent", {}, subscription)
         heard = [await subscription.next(5) for _ in range(3)]
     assert [type(one) for one in heard] == [ResponseReceived, EventReceived, ResponseReceived]
@@ -329,7 +328,7 @@ async def test_a_slow_subscriber_gets_events_dropped_and_delays_no_other(
     gateway: ScriptedGateway,
 ) -> None:
     connection = await connected(gateway)
-    with connection.subscribe(EventFilter(frozenset({"agent"}))) as slow:
+    with connection.subscribe(frozenset({"agent"})) as slow:
         event = json.dumps({"type": "event", "event": "agent", "payload": {"text": "x" * 100}})
         for _ in range(5000):
             await gateway.say(event)
@@ -340,7 +339,7 @@ async def test_a_slow_subscriber_gets_events_dropped_and_delays_no_other(
 
 async def test_a_response_is_kept_for_a_slow_subscriber(gateway: ScriptedGateway) -> None:
     connection = await connected(gateway)
-    with connection.subscribe(EventFilter(frozenset({"agent"}))) as slow:
+    with connection.subscribe(frozenset({"agent"})) as slow:
         await connection.post("agents.list", {}, slow)
         assert await connection.call("chat.history", {}, timeout_s=10)
         event = json.dumps({"type": "event", "event": "agent", "payload": {}})
@@ -357,7 +356,7 @@ async def test_subscribers_learn_of_a_lost_connection_and_of_the_new_one(
     gateway: ScriptedGateway, is_restarted: bool
 ) -> None:
     connection = await connected(gateway)
-    with connection.subscribe(EventFilter(frozenset({"agent"}), "s")) as subscription:
+    with connection.subscribe(frozenset({"agent"}), "s") as subscription:
         if is_restarted:
             gateway.restart()
         else:

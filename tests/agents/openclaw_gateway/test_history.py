@@ -18,8 +18,12 @@ from openclaw_a2a.agents.openclaw_gateway.history import (
     HistoryEntry,
     SessionHistory,
 )
-from openclaw_a2a.agents.openclaw_gateway.runs import Pause, RunRegistry
-from openclaw_a2a.agents.openclaw_gateway.sessions import find_our_session, openclaw_session_key
+from openclaw_a2a.agents.openclaw_gateway.runs import (
+    Pause,
+    RunRegistry,
+    find_our_session,
+    openclaw_session_key,
+)
 from openclaw_a2a.model.ids import AgentId, ContextId, PeerName, TaskId
 from openclaw_a2a.model.message import Part
 from openclaw_a2a.model.session_keys import session_key

@@ -8,21 +8,25 @@ import anyio
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.agents.openclaw_gateway.conftest import make_turn_for
 
-from openclaw_a2a.agents.openclaw_gateway.agent_directory import list_agents_over_http
 from openclaw_a2a.agents.openclaw_gateway.connect import GatewayAddress
-from openclaw_a2a.agents.openclaw_gateway.http_fallback import HttpFallback, HttpRunRequest
+from openclaw_a2a.agents.openclaw_gateway.http_fallback import (
+    is_http_open,
+    list_agents_over_http,
+    run_over_http,
+)
 from openclaw_a2a.model.agent_event import AgentEvent, TextDelta
 from openclaw_a2a.model.errors import AgentError, AgentFailed, AgentUnavailable
 
-QUESTION = HttpRunRequest("main", "agent:main:a2a:p:c", "hi")
+QUESTION = make_turn_for("hi")
 STREAM = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\nconnection: close\r\n\r\n"
 DONE = b"data: [DONE]\n\n"
 
 
 @asynccontextmanager
-async def answering(answer: bytes) -> AsyncGenerator[HttpFallback]:
-    """A road to somebody who answers every request with these bytes and closes."""
+async def answering(answer: bytes) -> AsyncGenerator[GatewayAddress]:
+    """The address of a server that answers every request with these bytes and closes."""
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n")
@@ -33,13 +37,14 @@ async def answering(answer: bytes) -> AsyncGenerator[HttpFallback]:
     server = await asyncio.start_server(serve, "127.0.0.1", 0)
     async with server:
         port = server.sockets[0].getsockname()[1]
-        yield HttpFallback(GatewayAddress(f"ws://127.0.0.1:{port}", "t"), timeout_s=10)
+        yield GatewayAddress(f"ws://127.0.0.1:{port}", "t")
 
 
 async def ask(answer: bytes) -> list[AgentEvent]:
-    async with answering(answer) as road:
+    async with answering(answer) as address:
         with anyio.fail_after(20):
-            return [event async for event in road.run(QUESTION)]
+            events = run_over_http(address, QUESTION, agent_id="main", timeout_s=10)
+            return [event async for event in events]
 
 
 def text_data(events: list[AgentEvent]) -> str:
@@ -98,9 +103,9 @@ async def test_a_server_that_does_not_speak_http_is_reported() -> None:
 async def test_a_list_of_models_may_be_anything() -> None:
     for body in (b"", b"[]", b'{"data":5}', b"\xff", b"<html>"):
         head = f"HTTP/1.1 200 OK\r\ncontent-length: {len(body)}\r\nconnection: close\r\n\r\n"
-        async with answering(head.encode() + body) as road:
-            assert await road.is_open()
-            assert await list_agents_over_http(road.address) == ()
+        async with answering(head.encode() + body) as address:
+            assert await is_http_open(address)
+            assert await list_agents_over_http(address) == ()
 
 
 @settings(max_examples=30, deadline=None)

@@ -35,7 +35,7 @@ from openclaw_a2a.agents.openclaw_gateway.run_follower import (
     next_state,
 )
 from openclaw_a2a.agents.openclaw_gateway.runs import RunRequest, SessionRef, Timeouts
-from openclaw_a2a.agents.openclaw_gateway.subscription import EventFilter, EventSubscription
+from openclaw_a2a.agents.openclaw_gateway.subscription import EventSubscription
 from openclaw_a2a.model.agent_event import AgentEvent, InputRequired, Reply
 from openclaw_a2a.model.errors import AgentFailed, AgentUnavailable
 from openclaw_a2a.model.ids import TaskId
@@ -97,8 +97,7 @@ def assert_invariant(follower: RunFollower) -> None:
 
 def unconnected_follower() -> RunFollower:
     connection = GatewayConnection(GatewaySite("ws://127.0.0.1:1"))
-    subscription = connection.subscribe(EventFilter(RUN_EVENTS, KEY))
-    return make_follower(connection, subscription)
+    return make_follower(connection, EventSubscription(RUN_EVENTS))
 
 
 def make_follower(
@@ -139,7 +138,7 @@ async def following(
     site = GatewaySite(gateway.url, "env:TOKEN")
     connection = acquire_connection(site, environ=ENVIRON)
     await connection.wait_connected(5)
-    with connection.subscribe(EventFilter(RUN_EVENTS, KEY)) as subscription:
+    with connection.subscribe(RUN_EVENTS, KEY) as subscription:
         yield make_follower(connection, subscription, timeouts, params)
     await release_connection(connection)
 

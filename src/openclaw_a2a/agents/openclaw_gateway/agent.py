@@ -10,21 +10,20 @@ import msgspec
 from msgspec import Meta
 
 from openclaw_a2a.agents.adapter import EventAgent
-from openclaw_a2a.agents.openclaw_gateway.agent_directory import (
-    OpenClawAgents,
-    list_agents_over_http,
-    only_agent,
-)
+from openclaw_a2a.agents.openclaw_gateway.agent_directory import OpenClawAgents, only_agent
 from openclaw_a2a.agents.openclaw_gateway.attachments import build_attachments
 from openclaw_a2a.agents.openclaw_gateway.background_events import BackgroundWatcher
-from openclaw_a2a.agents.openclaw_gateway.connect import GatewayLimits, GatewaySite
+from openclaw_a2a.agents.openclaw_gateway.connect import GatewaySite
 from openclaw_a2a.agents.openclaw_gateway.connection import (
     GatewayConnection,
     acquire_connection,
     release_connection,
-    resolve_address,
 )
-from openclaw_a2a.agents.openclaw_gateway.http_fallback import HttpFallback, HttpRunRequest
+from openclaw_a2a.agents.openclaw_gateway.http_fallback import (
+    is_http_open,
+    list_agents_over_http,
+    run_over_http,
+)
 from openclaw_a2a.agents.openclaw_gateway.pending_input import (
     list_pending_approvals,
     resolve_approval,
@@ -39,18 +38,15 @@ from openclaw_a2a.agents.openclaw_gateway.runs import (
     SessionRef,
     Timeouts,
     build_prompt,
-)
-from openclaw_a2a.agents.openclaw_gateway.session_delivery import (
-    deliver_message,
-    provenance_params,
-    wait_processed,
-)
-from openclaw_a2a.agents.openclaw_gateway.sessions import (
-    locate_session,
     openclaw_session_key,
     session_agent_id,
 )
-from openclaw_a2a.agents.openclaw_gateway.subscription import EventFilter
+from openclaw_a2a.agents.openclaw_gateway.session_delivery import (
+    deliver_message,
+    locate_session,
+    provenance_params,
+    wait_processed,
+)
 from openclaw_a2a.agents.openclaw_gateway.turn import GatewayTurn
 from openclaw_a2a.model.agent_event import AgentEvent, Approval, BackgroundEvent, RecentTask
 from openclaw_a2a.model.card import AgentProfile
@@ -78,8 +74,7 @@ class OpenClawGatewayOptions(
     """Which OpenClaw, which of its agents, and how it is reached."""
 
     url: Annotated[
-        str,
-        Meta(pattern=r"^(wss?|https?)://", description="Address of the OpenClaw gateway."),
+        str, Meta(pattern=r"^(wss?|https?)://", description="Address of the OpenClaw gateway.")
     ] = DEFAULT_URL
     token: Annotated[
         str,
@@ -180,7 +175,14 @@ class OpenClawGatewayAgent(EventAgent):
             connection = await self._connect_for(turn)
             agent_id = "" if connection is None else await self._find_agent_id(connection)
         except asyncio.CancelledError:
-            await self._stop_unjoined(turn)
+            # A run that an earlier attempt or turn started has to end as well, before the
+            # cancellation is committed.
+            has_run = self._options.road != "http" and _may_be_started(turn)
+            if has_run and not self._is_detached:
+                pause = Pause.from_resume(turn.resume)
+                run_id = RUN_PREFIX + turn.run_id if pause is None else pause.run_id
+                with anyio.CancelScope(shield=True):
+                    await self._stop_run(turn.session_key, run_id)
             raise
         if connection is None:
             events = self._run_over_http(turn)
@@ -195,8 +197,7 @@ class OpenClawGatewayAgent(EventAgent):
     ) -> AsyncGenerator[AgentEvent]:
         request = await self._build_request(connection, turn, agent_id)
         # Subscribed before the message is sent: no event of the run can be missed.
-        run_events = EventFilter(RUN_EVENTS, request.session.session_key)
-        with connection.subscribe(run_events) as subscription:
+        with connection.subscribe(RUN_EVENTS, request.session.session_key) as subscription:
             current = GatewayTurn(
                 connection, subscription, turn, request=request, timeouts=self._timeouts
             )
@@ -215,19 +216,12 @@ class OpenClawGatewayAgent(EventAgent):
                         await current.stop()
 
     async def _run_over_http(self, turn: Turn) -> AsyncGenerator[AgentEvent]:
-        options = self._options
-        address = resolve_address(self._site, self._environ)
+        options, address = self._options, self._site.resolve(self._environ)
         agent_id = options.agent_id or only_agent(await list_agents_over_http(address), options.url)
-        attachments = build_attachments(turn, GatewayLimits())
-        request = HttpRunRequest(
-            agent_id,
-            openclaw_session_key(turn.session_key, agent_id),
-            build_prompt(turn, attachments.notes),
-            attachments.images,
-            turn.attempt,
-        )
-        fallback = HttpFallback(address, timeout_s=options.timeout_seconds or _HTTP_TIMEOUT_S)
-        async with aclosing(fallback.run(request)) as events:
+        timeout_s = options.timeout_seconds or _HTTP_TIMEOUT_S
+        async with aclosing(
+            run_over_http(address, turn, agent_id=agent_id, timeout_s=timeout_s)
+        ) as events:
             async for event in events:
                 yield event
 
@@ -249,29 +243,19 @@ class OpenClawGatewayAgent(EventAgent):
         try:
             await connection.wait_connected(min(timeout_s, _BEFORE_HTTP_S))
         except AgentUnavailable:
-            fallback = HttpFallback(connection.address, timeout_s=_BEFORE_HTTP_S)
-            self._is_on_http = await fallback.is_open()
+            self._is_on_http = await is_http_open(connection.address)
             if self._is_on_http:
                 return None
             await connection.wait_connected(max(0.0, timeout_s - _BEFORE_HTTP_S))
         self._is_on_http = False
         return connection
 
-    async def _stop_unjoined(self, turn: Turn) -> None:
-        """The turn is cancelled before its run was rejoined: the run has to end as well."""
-        if self._is_detached or self._options.road == "http" or not _may_be_started(turn):
-            return
-        pause = Pause.from_resume(turn.resume)
-        run_id = RUN_PREFIX + turn.run_id if pause is None else pause.run_id
-        with anyio.CancelScope(shield=True):
-            await self._stop_run(turn.session_key, run_id)
-
     async def _stop_run(self, session_key: SessionKey, run_id: str) -> None:
         """End a run that no turn follows. Raises: AgentUnavailable, AgentFailed."""
         connection = await self._connect()
         agent_id = await self._find_agent_id(connection)
         session = SessionRef(agent_id, openclaw_session_key(session_key, agent_id))
-        with connection.subscribe(EventFilter(RUN_EVENTS, session.session_key)) as subscription:
+        with connection.subscribe(RUN_EVENTS, session.session_key) as subscription:
             request = RunRequest(TaskId(""), run_id, session)
             follower = RunFollower(connection, subscription, request, self._timeouts)
             follower.attach()
@@ -298,7 +282,7 @@ class OpenClawGatewayAgent(EventAgent):
         return RunRequest(
             turn.task_id,
             run_id,
-            SessionRef(agent_id, session_key, self._workspace(agent_id)),
+            SessionRef(agent_id, session_key, self._agents.workspace(agent_id)),
             params={name: value for name, value in params.items() if value not in ("", None, [])},
             may_approve=turn.may_approve,
         )
@@ -314,10 +298,6 @@ class OpenClawGatewayAgent(EventAgent):
         """The same from the cache, without a request; empty when it is not known."""
         agents = self._agents.agents
         return self._options.agent_id or (agents[0].id if len(agents) == 1 else "")
-
-    def _workspace(self, agent_id: str) -> str:
-        known = self._agents.find(agent_id)
-        return known.workspace if known is not None else ""
 
     # ---------------------------------------------------------------- pauses and approvals
 
@@ -392,28 +372,19 @@ class OpenClawGatewayAgent(EventAgent):
         """What happens in our sessions outside our turns, until the iterator is closed."""
         if self._options.road == "http":  # HTTP has no events
             await anyio.sleep_forever()
-        connection = self._get_connection()
-        agent_id = await self._wait_agent_id(connection)
-        watcher = BackgroundWatcher(
-            connection,
-            agent_id,
-            workspace=lambda: self._workspace(agent_id),
-            on_connected=lambda: self._agents.refresh(connection),
-        )
+        connection, agent_id = self._get_connection(), ""
+        while not agent_id:
+            try:
+                await connection.wait_connected(_AGENT_ID_RETRY_S)
+                agent_id = await self._find_agent_id(connection)
+            except AgentError:
+                agent_id = self._options.agent_id
+                if not agent_id:
+                    await anyio.sleep(_AGENT_ID_RETRY_S)
+        watcher = BackgroundWatcher(connection, agent_id, self._agents)
         async with aclosing(watcher.events(recent)) as events:
             async for event in events:
                 yield event
-
-    async def _wait_agent_id(self, connection: GatewayConnection) -> str:
-        """The agent's id, however long it takes until OpenClaw can be asked for it."""
-        while True:
-            try:
-                await connection.wait_connected(_AGENT_ID_RETRY_S)
-                return await self._find_agent_id(connection)
-            except AgentError:
-                if self._options.agent_id:
-                    return self._options.agent_id
-                await anyio.sleep(_AGENT_ID_RETRY_S)
 
     def unavailable_reason(self) -> str | None:
         """Why it cannot answer now, in one sentence with what to do; None when it can."""

@@ -1,22 +1,14 @@
 """The agents of an OpenClaw gateway: their ids, names, descriptions and workspaces."""
 
 from collections.abc import Sequence
-from typing import Final
+from contextlib import suppress
+from typing import Final, cast
 
-import httpx2
-import msgspec
-
-from openclaw_a2a.agents.openclaw_gateway.connect import GatewayAddress
+from openclaw_a2a.agents.openclaw_cli.answer import as_object
 from openclaw_a2a.agents.openclaw_gateway.connection import GatewayConnection
-from openclaw_a2a.agents.openclaw_gateway.http_fallback import (
-    http_url,
-    open_http_client,
-    token_rejected,
-)
-from openclaw_a2a.agents.openclaw_gateway.protocol import decode_object
 from openclaw_a2a.model.card import AgentProfile, AgentSkill
 from openclaw_a2a.model.errors import AgentError, AgentUnavailable
-from openclaw_a2a.model.ids import Json
+from openclaw_a2a.model.ids import Json, JsonObject
 from openclaw_a2a.model.message import JsonStruct
 
 _TIMEOUT_S: Final = 15.0
@@ -56,39 +48,20 @@ class OpenClawAgents:
         wanted = agent_id.lower()
         return next((agent for agent in self.agents if agent.id.lower() == wanted), None)
 
+    def workspace(self, agent_id: str) -> str:
+        """The agent's workspace folder; empty when it is not known."""
+        known = self.find(agent_id)
+        return known.workspace if known is not None else ""
+
     async def refresh(self, connection: GatewayConnection) -> None:
         """Read the list again; the known one stays when the gateway does not answer."""
-        try:
+        with suppress(AgentError):
             self.agents = await list_agents(connection)
-        except AgentError:
-            return
 
 
 async def list_agents(connection: GatewayConnection) -> tuple[GatewayAgent, ...]:
     """The gateway's agents, its default first. Raises: AgentUnavailable, AgentFailed."""
     return decode_agents(await connection.call("agents.list", {}, timeout_s=_TIMEOUT_S))
-
-
-async def list_agents_over_http(address: GatewayAddress) -> tuple[GatewayAgent, ...]:
-    """The same over HTTP, which has ids only. Raises: AgentUnavailable."""
-    url = http_url(address.url)
-    try:
-        async with open_http_client(address, timeout_s=_TIMEOUT_S) as client:
-            response = await client.get("/v1/models")
-    except (httpx2.HTTPError, httpx2.InvalidURL) as error:
-        raise AgentUnavailable(
-            f"OpenClaw at {url} cannot be reached"
-            f" ({str(error) or type(error).__name__}); start its gateway: openclaw gateway run."
-        ) from None
-    if response.status_code in {401, 403}:
-        raise token_rejected(address)
-    if response.status_code != 200:
-        raise AgentUnavailable(
-            f"OpenClaw at {url} answered {response.status_code} when asked for its agents; enable"
-            " its HTTP API with gateway.http.endpoints.chatCompletions.enabled: true, and check"
-            " the agent's option url."
-        )
-    return decode_models(decode_object(response.content))
 
 
 def only_agent(agents: Sequence[GatewayAgent], url: str) -> str:
@@ -104,48 +77,39 @@ def only_agent(agents: Sequence[GatewayAgent], url: str) -> str:
 
 def decode_agents(response: Json) -> tuple[GatewayAgent, ...]:
     """The agents in a response to `agents.list`; what cannot be decoded is left out."""
-    default = _text(_member(response, "defaultId"))
-    agents = [_decode_agent(entry, default) for entry in _entries(_member(response, "agents"))]
-    found = {agent.id: agent for agent in agents if agent.id}
+    default = _text(response, "defaultId")
+    found: dict[str, GatewayAgent] = {}
+    for entry in _entries(response, "agents"):
+        identity = as_object(entry.get("identity"))
+        agent_id = _text(entry, "id")
+        # The theme of an identity is a phrase (`space lobster`), not a sentence.
+        theme = _text(identity, "theme")
+        described = _text(entry, "description") or _text(identity, "description")
+        if agent_id:
+            found[agent_id] = GatewayAgent(
+                id=agent_id,
+                name=_text(identity, "name") or _text(entry, "name"),
+                description=described or (f"An OpenClaw agent: {theme}." if theme else ""),
+                workspace=_text(entry, "workspace"),
+                is_default=agent_id == default,
+            )
     return tuple(sorted(found.values(), key=lambda agent: not agent.is_default))
 
 
 def decode_models(response: Json) -> tuple[GatewayAgent, ...]:
     """The agents in a response to `GET /v1/models`; what cannot be decoded is left out."""
-    names = [_text(_member(entry, "id")) for entry in _entries(_member(response, "data"))]
+    names = [_text(entry, "id") for entry in _entries(response, "data")]
     models = [one for one in names if one.startswith(_MODEL_PREFIX) and one != _DEFAULT_MODEL]
     ids = dict.fromkeys(name.removeprefix(_MODEL_PREFIX) for name in models)
     return tuple(GatewayAgent(agent_id) for agent_id in ids if agent_id)
 
 
-def _decode_agent(entry: Json, default: str) -> GatewayAgent:
-    identity = _member(entry, "identity")
-    agent_id = _text(_member(entry, "id"))
-    description = _text(_member(entry, "description")) or _text(_member(identity, "description"))
-    # The theme of an identity is a phrase (`space lobster`), not a sentence.
-    theme = _text(_member(identity, "theme"))
-    return GatewayAgent(
-        id=agent_id,
-        name=_text(_member(identity, "name")) or _text(_member(entry, "name")),
-        description=description or (f"An OpenClaw agent: {theme}." if theme else ""),
-        workspace=_text(_member(entry, "workspace")),
-        is_default=bool(agent_id) and agent_id == default,
-    )
+def _entries(response: Json, name: str) -> list[JsonObject]:
+    entries = as_object(response).get(name)
+    listed = cast("list[Json]", entries) if isinstance(entries, list) else []
+    return [as_object(one) for one in listed[:_MAX_AGENTS]]
 
 
-def _member(value: Json, name: str) -> Json:
-    try:
-        return msgspec.convert(value, dict[str, Json]).get(name)
-    except msgspec.ValidationError:
-        return None
-
-
-def _entries(value: Json) -> list[Json]:
-    try:
-        return msgspec.convert(value, list[Json])[:_MAX_AGENTS]
-    except msgspec.ValidationError:
-        return []
-
-
-def _text(value: Json) -> str:
+def _text(members: Json, name: str) -> str:
+    value = as_object(members).get(name)
     return " ".join(value.split())[:_MAX_CHARACTERS] if isinstance(value, str) else ""

@@ -11,27 +11,29 @@ owned the interrupted one.
 """
 
 from collections import OrderedDict
-from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from typing import Final
 
 import anyio
 import msgspec
 
+from openclaw_a2a.agents.openclaw_gateway.agent_directory import OpenClawAgents
 from openclaw_a2a.agents.openclaw_gateway.connection import GatewayConnection
 from openclaw_a2a.agents.openclaw_gateway.history import (
     HistoryEntry,
     read_history,
     with_full_content,
 )
-from openclaw_a2a.agents.openclaw_gateway.media import is_link, omitted_file, workspace_path
+from openclaw_a2a.agents.openclaw_gateway.media import is_link, omitted_text, workspace_path
 from openclaw_a2a.agents.openclaw_gateway.protocol import Wire, decode_as
-from openclaw_a2a.agents.openclaw_gateway.runs import Pause
-from openclaw_a2a.agents.openclaw_gateway.sessions import find_our_session, openclaw_session_key
+from openclaw_a2a.agents.openclaw_gateway.runs import (
+    Pause,
+    find_our_session,
+    openclaw_session_key,
+)
 from openclaw_a2a.agents.openclaw_gateway.subscription import (
-    EventFilter,
     EventReceived,
     EventsDropped,
-    EventSubscription,
     Reconnected,
 )
 from openclaw_a2a.log import get_logger
@@ -83,6 +85,10 @@ class ForeignReplies(msgspec.Struct, frozen=True):
     all: tuple[ForeignReply, ...]
     later: tuple[ForeignReply, ...] | None
 
+    def after(self, since_ms: float) -> tuple[ForeignReply, ...]:
+        """The replies that were written after this time."""
+        return tuple(one for one in self.all if one.entry.recorded_at_ms > since_ms)
+
     def of_run(self, run_id: str) -> tuple[ForeignReply, ...]:
         """The replies of one run, by the run id in its events."""
         injected = run_id.removeprefix(_INJECTED)
@@ -95,51 +101,31 @@ def find_foreign_replies(
     entries: Sequence[HistoryEntry], is_ours: Callable[[str], bool]
 ) -> ForeignReplies:
     """The replies of runs that are not ours, nor recoveries of ours."""
-    runs = _run_ids(entries)
-    recoveries = _own_recoveries(entries, runs, is_ours)
     replies: list[ForeignReply] = []
     later: list[ForeignReply] | None = None
-    for entry, run_id in zip(entries, runs, strict=True):
-        if is_ours(run_id) or run_id in recoveries:
-            later = []
-        elif entry.is_foreign_reply:
-            reply = ForeignReply(run_id, entry)
-            replies.append(reply)
-            if later is not None:
-                later.append(reply)
-    return ForeignReplies(tuple(replies), None if later is None else tuple(later))
-
-
-def _run_ids(entries: Sequence[HistoryEntry]) -> list[str]:
-    """The run of each entry; one that names none belongs to the run of the input before it."""
-    runs: list[str] = []
-    current = ""
+    recoveries: set[str] = set()
+    # The input before the first entry is not shown; it may have been ours.
+    input_run, is_input_ours = "", True
     for entry in entries:
         key = entry.idempotency_key or ""
         run_id = entry.marks.run_id or key.rpartition(":")[0] or key
-        # What OpenClaw itself says, such as an injected message, belongs to no run.
-        if not run_id and entry.provider != "openclaw" and not entry.is_input:
-            run_id = current
-        runs.append(run_id)
-        current = run_id if entry.is_input else current
-    return runs
-
-
-def _own_recoveries(
-    entries: Sequence[HistoryEntry], runs: Sequence[str], is_ours: Callable[[str], bool]
-) -> set[str]:
-    """The runs in which OpenClaw resumed one of ours."""
-    recoveries: set[str] = set()
-    # The input before the first entry is not shown; it may have been ours.
-    was_ours = True
-    for entry, run_id in zip(entries, runs, strict=True):
-        if not entry.is_input:
-            continue
-        if not entry.is_recovery:
-            was_ours = is_ours(run_id)
-        elif was_ours:
-            recoveries.add(run_id)
-    return recoveries
+        if entry.is_input:
+            input_run = run_id
+            if not entry.is_recovery:
+                is_input_ours = is_ours(run_id)
+            elif is_input_ours:
+                recoveries.add(run_id)
+        elif not run_id and entry.provider != "openclaw":
+            # What names no run belongs to the run of the input before it; what OpenClaw itself
+            # says, such as an injected message, belongs to none.
+            run_id = input_run
+        if is_ours(run_id) or run_id in recoveries:
+            later = []
+        elif entry.is_foreign_reply:
+            replies.append(ForeignReply(run_id, entry))
+            if later is not None:
+                later.append(replies[-1])
+    return ForeignReplies(tuple(replies), None if later is None else tuple(later))
 
 
 # -------------------------------------------------------------------- the watcher
@@ -156,22 +142,17 @@ class _Check(msgspec.Struct, frozen=True):
 class BackgroundWatcher:
     """Watches our sessions with one agent of a gateway.
 
-    `on_connected` is awaited at each new connection, before anything is checked. `workspace`
-    returns the agent's workspace folder, as far as it is known.
+    An event only schedules a check; a check reads the session's history, or the state of the
+    pause. `agents` is read again at each new connection, before anything is checked.
     """
 
     def __init__(
-        self,
-        connection: GatewayConnection,
-        agent_id: str,
-        *,
-        workspace: Callable[[], str],
-        on_connected: Callable[[], Awaitable[None]],
+        self, connection: GatewayConnection, agent_id: str, agents: OpenClawAgents
     ) -> None:
         self._connection = connection
+        self._runs = connection.runs
         self._agent_id = agent_id
-        self._workspace = workspace
-        self._on_connected = on_connected
+        self._agents = agents
         self._sessions: OrderedDict[SessionKey, float | None] = OrderedDict()
         """Watched sessions, least recently used first, with the end of our last task there (in
         milliseconds) where that is known."""
@@ -181,28 +162,32 @@ class BackgroundWatcher:
 
     async def events(self, recent: Sequence[RecentTask]) -> AsyncGenerator[BackgroundEvent]:
         """The events, until the iterator is closed; first those that `recent` tasks missed."""
-        self._watch_sessions_of(recent)
-        # Subscribed before the first check: what happens during the check is not missed.
-        with self._connection.subscribe(EventFilter(_EVENTS)) as subscription:
-            await self._check_everything()
-            while True:
-                check = self._take_due_check()
-                if check is not None:
-                    for event in await self._run_check(check):
-                        yield event
-                elif await self._may_have_missed_events(subscription):
-                    await self._check_everything()
-
-    def _watch_sessions_of(self, recent: Sequence[RecentTask]) -> None:
         for task in reversed(recent):
             key = openclaw_session_key(task.session_key, self._agent_id)
             # A shared session, such as the agent's main one, is not watched.
             if find_our_session(key, self._agent_id) is not None:
                 self._watch(task.session_key)
                 self._sessions[task.session_key] = task.status_at.timestamp() * 1000
-            runs = self._connection.runs
-            if task.is_paused and runs.find_resume(task.task_id) is None:
-                runs.add_pause(task.task_id, task.resume)
+            if task.is_paused and self._runs.find_resume(task.task_id) is None:
+                self._runs.add_pause(task.task_id, task.resume)
+        # Subscribed before the first check: what happens during the check is not missed.
+        with self._connection.subscribe(_EVENTS) as subscription:
+            await self._check_everything()
+            while True:
+                now = anyio.current_time()
+                due = next((one for one, due_at in self._checks.items() if due_at <= now), None)
+                if due is not None:
+                    # Removed before it runs: an event during the check schedules a new one.
+                    del self._checks[due]
+                    for event in await self._run_check(due):
+                        yield event
+                    continue
+                wait_s = min(self._checks.values()) - now if self._checks else None
+                item = await subscription.next(wait_s)
+                if isinstance(item, EventReceived):
+                    self._handle(item)
+                elif isinstance(item, Reconnected | EventsDropped):
+                    await self._check_everything()
 
     def _watch(self, session: SessionKey) -> None:
         self._sessions.setdefault(session, None)
@@ -215,41 +200,27 @@ class BackgroundWatcher:
         while True:
             try:
                 await self._connection.wait_connected(_CONNECT_TIMEOUT_S)
-                await self._on_connected()
+                break
             except AgentError:
                 await anyio.sleep(_RETRY_S)
-            else:
-                break
-        for _, pause in self._connection.runs.list_pauses():
+        await self._agents.refresh(self._connection)
+        for _, pause in self._runs.list_pauses():
             self._schedule(_Check(pause_id=pause.id), delay_s=0)
         for session in reversed(self._sessions):
             self._schedule(_Check(session), delay_s=0)
-
-    # ---------------------------------------------------------------- events
-
-    async def _may_have_missed_events(self, subscription: EventSubscription) -> bool:
-        """Handle the next item, or wait until a check is due."""
-        wait_s = None
-        if self._checks:
-            wait_s = max(0.0, min(self._checks.values()) - anyio.current_time())
-        item = await subscription.next(wait_s)
-        if isinstance(item, EventReceived):
-            self._handle(item)
-        return isinstance(item, Reconnected | EventsDropped)
 
     def _handle(self, item: EventReceived) -> None:
         payload = decode_as(_EventPayload, item.payload)
         if payload is None:
             return
-        runs = self._connection.runs
         if item.event != "chat":
-            if any(pause.id == payload.id for _, pause in runs.list_pauses()):
+            if any(pause.id == payload.id for _, pause in self._runs.list_pauses()):
                 self._schedule(_Check(pause_id=payload.id), delay_s=SETTLE_S)
             return
         session = find_our_session(payload.session_key, self._agent_id)
         if session is not None and payload.state in _END_STATES:
             self._watch(session)
-            if not runs.is_ours(payload.run_id):
+            if not self._runs.is_ours(payload.run_id):
                 self._schedule(_Check(session, payload.run_id), delay_s=SETTLE_S)
 
     def _schedule(self, check: _Check, *, delay_s: float) -> None:
@@ -257,77 +228,64 @@ class BackgroundWatcher:
         if len(self._checks) < _MAX_CHECKS:
             self._checks[check] = anyio.current_time() + delay_s
 
-    def _take_due_check(self) -> _Check | None:
-        now = anyio.current_time()
-        # Removed before it runs: an event during the check schedules a new one.
-        check = next((check for check, due_at in self._checks.items() if due_at <= now), None)
-        if check is not None:
-            del self._checks[check]
-        return check
-
-    # ---------------------------------------------------------------- replies
-
     async def _run_check(self, check: _Check) -> Sequence[BackgroundEvent]:
         if check.session is None:
             return await self._resolved_pauses(check.pause_id)
         try:
-            return await self._new_replies(check, check.session)
-        except AgentUnavailable as error:
-            self._log_unreadable(check.session, error)
-            self._schedule(check, delay_s=_RETRY_S)
+            return await self._new_replies(check.session, check.run_id)
+        except AgentError as error:
+            log.info("openclaw.history_unreadable", session=check.session, reason=error.message)
+            if isinstance(error, AgentUnavailable):  # else OpenClaw refuses it for good
+                self._schedule(check, delay_s=_RETRY_S)
             return ()
 
-    async def _new_replies(self, check: _Check, session: SessionKey) -> list[BackgroundReply]:
-        """The replies that were not reported before. Raises: AgentUnavailable."""
+    async def _new_replies(self, session: SessionKey, run_id: str) -> list[BackgroundReply]:
+        """The replies of the run, or all that were missed, unless they were reported before.
+
+        Raises: AgentUnavailable, AgentFailed.
+        """
         key = openclaw_session_key(session, self._agent_id)
-        try:
-            history = await read_history(self._connection, key, limit=_HISTORY_LIMIT)
-        except AgentFailed as error:
-            self._log_unreadable(session, error)
-            return []
-        foreign = find_foreign_replies(history.entries, self._connection.runs.is_ours)
-        if check.run_id:
-            replies = foreign.of_run(check.run_id)
-        else:
-            replies = _missed_replies(foreign, self._sessions.get(session))
+        history = await read_history(self._connection, key, limit=_HISTORY_LIMIT)
+        foreign = find_foreign_replies(history.entries, self._runs.is_ours)
+        since_ms = self._sessions.get(session)
+        if run_id:
+            replies = foreign.of_run(run_id)
+        elif foreign.later is not None:
+            replies = foreign.later
+        else:  # our last run is not shown any more: what is newer than its task
+            replies = () if since_ms is None else foreign.after(since_ms)
         # Everything is loaded before anything counts as reported: a retry repeats all of it.
-        entries = [await self._load_full(key, reply.entry) for reply in replies]
-        reported = [self._report(session, entry) for entry in entries]
-        return [reply for reply in reported if reply is not None]
-
-    async def _load_full(self, openclaw_key: str, entry: HistoryEntry) -> HistoryEntry:
-        if not entry.is_truncated or entry.id in self._reported:
-            return entry
-        return await with_full_content(self._connection, openclaw_key, entry)
-
-    def _report(self, session: SessionKey, entry: HistoryEntry) -> BackgroundReply | None:
-        """The entry as a reply; None when it was reported before or is empty."""
-        if entry.id in self._reported:
-            return None
-        self._reported[entry.id] = None
-        if len(self._reported) > _MAX_REPORTED:
-            self._reported.popitem(last=False)
-        parts = background_reply_parts(entry, self._workspace())
-        return BackgroundReply(session, entry.id, parts) if parts else None
-
-    def _log_unreadable(self, session: SessionKey, error: AgentError) -> None:
-        log.info("openclaw.history_unreadable", session=session, reason=error.message)
-
-    # ---------------------------------------------------------------- pauses
+        entries = [
+            await with_full_content(self._connection, key, reply.entry)
+            for reply in replies
+            if reply.entry.id not in self._reported
+        ]
+        reported: list[BackgroundReply] = []
+        for entry in entries:
+            if entry.id in self._reported:
+                continue
+            self._reported[entry.id] = None
+            if len(self._reported) > _MAX_REPORTED:
+                self._reported.popitem(last=False)
+            parts = background_reply_parts(entry, self._agents.workspace(self._agent_id))
+            if parts:
+                reported.append(BackgroundReply(session, entry.id, parts))
+        return reported
 
     async def _resolved_pauses(self, pause_id: str) -> list[PauseResolved]:
         """The tasks that waited for this question or approval; empty while it is pending."""
-        runs = self._connection.runs
         resolved: list[PauseResolved] = []
-        for task_id, pause in runs.list_pauses():
+        for task_id, pause in self._runs.list_pauses():
             if pause.id != pause_id:
                 continue
             status = await self._pause_status(pause)
             # Read after the request: a turn may have answered the pause meanwhile.
-            resume = runs.find_resume(task_id)
+            resume = self._runs.find_resume(task_id)
             if status != _PENDING and resume is not None:
-                runs.remove_pause(task_id)
-                resolved.append(PauseResolved(task_id, _resolution(pause, status), resume))
+                self._runs.remove_pause(task_id)
+                what = "The agent's question" if pause.kind == "question" else "The approval"
+                how = _RESOLUTIONS.get(status, "does not wait for an answer any more")
+                resolved.append(PauseResolved(task_id, f"{what} {how}.", resume))
         return resolved
 
     async def _pause_status(self, pause: Pause) -> str:
@@ -369,49 +327,30 @@ _RESOLUTIONS: Final = {
 }
 
 
-def _resolution(pause: Pause, status: str) -> str:
-    what = "The agent's question" if pause.kind == "question" else "The approval"
-    return f"{what} {_RESOLUTIONS.get(status, 'does not wait for an answer any more')}."
-
-
-def _missed_replies(foreign: ForeignReplies, since_ms: float | None) -> tuple[ForeignReply, ...]:
-    """The replies after our last run; by time only where that run is not shown any more."""
-    if foreign.later is not None:
-        return foreign.later
-    if since_ms is None:
-        return ()
-    return tuple(one for one in foreign.all if one.entry.recorded_at_ms > since_ms)
-
-
 def background_reply_parts(entry: HistoryEntry, workspace: str) -> tuple[Part, ...]:
     """The parts of a reply: its text, and one data part with everything else.
 
     Of files only their path in the workspace or their public address is disclosed.
     """
     text, references = entry.text_and_media
-    public = [_public_reference(reference, workspace) for reference in references]
-    hidden = [
-        omitted_file(reference, "it is not in the agent's workspace").text
-        for reference, url in zip(references, public, strict=True)
-        if url is None
-    ]
-    lost = [omitted_file(name, "OpenClaw could not deliver it").text for name in entry.lost_files]
-    text = "\n\n".join(filter(None, (text, *hidden, *lost)))
+    texts, public = [text], list[str]()
+    for reference in references:
+        is_public = is_link(reference) or reference.startswith("/api/chat/media/")
+        url = reference if is_public else workspace_path(reference, workspace)
+        if url is None:
+            texts.append(omitted_text(reference, "it is not in the agent's workspace"))
+        else:
+            public.append(url)
+    texts += [omitted_text(name, "OpenClaw could not deliver it") for name in entry.lost_files]
+    text = "\n\n".join(filter(None, texts))
     delivery = entry.delivery
     extras: JsonObject = {
-        "mediaUrls": [url for url in public if url is not None],
+        "mediaUrls": public,
         "channelData": delivery.channel_data,
         "isError": entry.stop_reason == "error",
         "audioAsVoice": delivery.audio_as_voice,
         "replyToId": delivery.reply_to_id,
     }
     known = {name: value for name, value in extras.items() if value}
-    texts = (Part.of_text(text),) if text else ()
-    return (*texts, Part.of_data(known)) if known else texts
-
-
-def _public_reference(reference: str, workspace: str) -> str | None:
-    """What a peer may see of a reference; None for nothing."""
-    if is_link(reference) or reference.startswith("/api/chat/media/"):
-        return reference
-    return workspace_path(reference, workspace)
+    said = (Part.of_text(text),) if text else ()
+    return (*said, Part.of_data(known)) if known else said

@@ -4,15 +4,13 @@ import base64
 import hashlib
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
 
 import anyio
-import msgspec
-from msgspec import Raw
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import InvalidHandshake, InvalidURI, WebSocketException
 
@@ -25,10 +23,11 @@ from openclaw_a2a.agents.openclaw_gateway.protocol import (
     decode_object,
     encode_request,
 )
-from openclaw_a2a.model.errors import AgentUnavailable
+from openclaw_a2a.model.errors import AgentUnavailable, SettingsInvalid
 from openclaw_a2a.model.ids import JsonObject
 from openclaw_a2a.model.message import JsonStruct
 from openclaw_a2a.settings.files import is_loopback
+from openclaw_a2a.settings.tokens import resolve_token
 
 PROTOCOL: Final = 4
 """The supported version of the gateway protocol."""
@@ -45,6 +44,10 @@ SCOPES: Final = (
 )
 """The requested scopes. Without admin a connection cannot decide approvals of its own runs."""
 
+AUTH_REJECTED: Final = (
+    "does not accept the token;"
+    " set the agent's option token to the gateway.auth.token of OpenClaw's configuration."
+)
 CLOSE_TIMEOUT_S: Final = 2.0
 
 _CLIENT_ID, _MODE, _ROLE = "gateway-client", "backend", "operator"
@@ -58,6 +61,14 @@ _OPEN_TIMEOUT_S: Final = 20.0
 _PING_INTERVAL_S, _PING_TIMEOUT_S = 20.0, 60.0
 
 
+class ConnectFailed(AgentUnavailable):
+    """There is no connection; `is_final` when a retry alone cannot help."""
+
+    def __init__(self, message: str, *, is_final: bool = False) -> None:
+        super().__init__(message)
+        self.is_final = is_final
+
+
 class GatewaySite(JsonStruct, frozen=True):
     """Identifies a gateway: agents with equal sites share one connection.
 
@@ -68,6 +79,18 @@ class GatewaySite(JsonStruct, frozen=True):
     url: str
     token: str = ""
     device_key: str = ""
+
+    def resolve(self, environ: Mapping[str, str] | None) -> "GatewayAddress":
+        """The address with the token as it is now. Raises: ConnectFailed when there is none.
+
+        `environ` resolves `env:` references; None: the process's own environment.
+        """
+        try:
+            token = resolve_token(self.token, environ=environ) if self.token else ""
+        except SettingsInvalid as error:
+            reason = f"There is no token for OpenClaw at {self.url}: {error.message}."
+            raise ConnectFailed(reason, is_final=True) from None
+        return GatewayAddress(self.url, token, self.device_key)
 
 
 class GatewayAddress(JsonStruct, frozen=True, omit_defaults=False):
@@ -117,45 +140,41 @@ class Hello(Wire, frozen=True):
     policy: GatewayLimits = GatewayLimits()
 
 
-class ConnectFailure(msgspec.Struct, frozen=True):
-    """Why there is no connection; `is_final` when a retry alone cannot help."""
-
-    error: AgentUnavailable
-    is_final: bool = False
-
-
-async def open_connection(
-    address: GatewayAddress,
-) -> tuple[ClientConnection, Hello] | ConnectFailure:
-    """An authenticated connection, or the reason why there is none."""
+async def open_connection(address: GatewayAddress) -> tuple[ClientConnection, Hello]:
+    """An authenticated connection. Raises: ConnectFailed."""
+    url = address.url
     try:
         with anyio.fail_after(_OPEN_TIMEOUT_S):
             return await _open(address)
     except TimeoutError:
-        return _failure(
-            f"OpenClaw at {address.url} accepted the connection and sent nothing for"
+        raise ConnectFailed(
+            f"OpenClaw at {url} accepted the connection and sent nothing for"
             f" {_OPEN_TIMEOUT_S:g} seconds; check that its gateway runs: openclaw gateway status."
-        )
+        ) from None
     except InvalidURI:
-        return _failure(
-            f"{address.url} is no WebSocket address;"
+        raise ConnectFailed(
+            f"{url} is no WebSocket address;"
             " set the agent's option url, for example ws://127.0.0.1:18789.",
             is_final=True,
-        )
+        ) from None
     except InvalidHandshake as error:
-        return _failure(
-            f"What answers at {address.url} is no OpenClaw gateway ({error});"
-            " check the agent's option url."
-        )
+        raise ConnectFailed(
+            f"What answers at {url} is no OpenClaw gateway ({error}); check the agent's option url."
+        ) from None
     # ValueError: an invalid host name; ImportError: a proxy that needs a package we do not have.
     except (OSError, WebSocketException, ValueError, ImportError) as error:
-        return _failure(
-            f"OpenClaw at {address.url} cannot be reached ({_reason(error)});"
+        number = getattr(error, "errno", None)
+        if isinstance(number, int) and number > 0:
+            reason = os.strerror(number)
+        else:
+            reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
+        raise ConnectFailed(
+            f"OpenClaw at {url} cannot be reached ({reason});"
             " start its gateway: openclaw gateway run."
-        )
+        ) from None
 
 
-async def _open(address: GatewayAddress) -> tuple[ClientConnection, Hello] | ConnectFailure:
+async def _open(address: GatewayAddress) -> tuple[ClientConnection, Hello]:
     # A proxy serves gateways on other machines; a request for our own loopback fails there.
     proxy = None if is_loopback(urlsplit(address.url).hostname or "") else True
     socket = await connect(
@@ -168,30 +187,28 @@ async def _open(address: GatewayAddress) -> tuple[ClientConnection, Hello] | Con
         compression=None,
         proxy=proxy,
     )
-    hello = None
     try:
-        hello = await _authenticate(socket, address)
-        return hello if isinstance(hello, ConnectFailure) else (socket, hello)
-    finally:
-        if not isinstance(hello, Hello):
-            with anyio.move_on_after(CLOSE_TIMEOUT_S, shield=True):
-                await socket.close()
-
-
-async def _authenticate(
-    socket: ClientConnection, address: GatewayAddress
-) -> Hello | ConnectFailure:
-    try:
+        # The gateway speaks first: a device has to sign the nonce of its challenge.
         challenge = await _receive(socket, event="connect.challenge")
         params = connect_params(address, decode_as(Challenge, challenge.payload) or Challenge())
         await socket.send(encode_request("connect", "connect", params), text=True)
         response = await _receive(socket)
-        if response.ok:
-            return _decode_hello(response.payload, address)
-    except AgentUnavailable as error:
-        return ConnectFailure(error, is_final=True)
-    error = response.error or ErrorPayload()
-    return ConnectFailure(connect_error(address, error), is_final=not error.is_temporary)
+        if not response.ok:
+            raise connect_error(address, response.error or ErrorPayload())
+        hello = decode_as(Hello, response.payload)
+        if hello is None:
+            raise ConnectFailed(
+                f"What answers at {address.url} is no supported OpenClaw gateway;"
+                " check the url, and update OpenClaw.",
+                is_final=True,
+            )
+        if hello.protocol != PROTOCOL:
+            raise protocol_mismatch(address, hello.protocol)
+    except BaseException:  # also when the attempt is cancelled or takes too long
+        with anyio.move_on_after(CLOSE_TIMEOUT_S, shield=True):
+            await socket.close()
+        raise
+    return socket, hello
 
 
 async def _receive(socket: ClientConnection, *, event: str = "") -> Frame:
@@ -205,20 +222,8 @@ async def _receive(socket: ClientConnection, *, event: str = "") -> Frame:
             return frame
 
 
-def _decode_hello(payload: Raw, address: GatewayAddress) -> Hello:
-    hello = decode_as(Hello, payload)
-    if hello is None:
-        raise AgentUnavailable(
-            f"What answers at {address.url} is no supported OpenClaw gateway;"
-            " check the url, and update OpenClaw."
-        )
-    if hello.protocol != PROTOCOL:
-        raise protocol_mismatch(address, hello.protocol)
-    return hello
-
-
 def connect_params(address: GatewayAddress, challenge: Challenge) -> JsonObject:
-    """The parameters of `connect`. Raises: AgentUnavailable when the device key is unusable."""
+    """The parameters of `connect`. Raises: ConnectFailed when the device key is unusable."""
     params: JsonObject = {
         "minProtocol": PROTOCOL,
         "maxProtocol": PROTOCOL,
@@ -247,25 +252,28 @@ def _sign_device_claims(key_path: str, claims: Sequence[str]) -> dict[str, str]:
     """The device's id, its public key, and its signature over the claims.
 
     `cryptography` is imported here, because only users of a device key need it.
-    Raises: AgentUnavailable when the key cannot be used.
+    Raises: ConnectFailed when the key cannot be used.
     """
     try:
         from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
         from cryptography.hazmat.primitives.serialization import load_pem_private_key
     except ImportError:
-        raise AgentUnavailable(
-            "The option deviceKey needs the package cryptography; pip install cryptography."
+        raise ConnectFailed(
+            "The option deviceKey needs the package cryptography; pip install cryptography.",
+            is_final=True,
         ) from None
-    private = None
     try:
         with Path(key_path).expanduser().open("rb") as stream:
             private = load_pem_private_key(stream.read(_MAX_KEY_BYTES), password=None)
-    except OSError as error:
-        raise _unusable_key(key_path, error.strerror or str(error)) from error
-    except (ValueError, TypeError, RuntimeError) as error:
-        raise _unusable_key(key_path, str(error)) from error
-    if not isinstance(private, Ed25519PrivateKey):
-        raise _unusable_key(key_path, "it is no Ed25519 key")
+        if not isinstance(private, Ed25519PrivateKey):
+            raise TypeError("it is no Ed25519 key")
+    except (OSError, ValueError, TypeError, RuntimeError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        raise ConnectFailed(
+            f"The device key {key_path} cannot be used: {reason};"
+            " make one with: openssl genpkey -algorithm ed25519 -out FILE.",
+            is_final=True,
+        ) from error
     public = private.public_key().public_bytes_raw()
     device_id = hashlib.sha256(public).hexdigest()
     signature = private.sign("|".join(("v3", device_id, *claims)).encode())
@@ -279,62 +287,36 @@ def _base64url(content: bytes) -> str:
 # -------------------------------------------------------------------- errors
 
 
-def protocol_mismatch(address: GatewayAddress, found: int | None) -> AgentUnavailable:
+def protocol_mismatch(address: GatewayAddress, found: int | None) -> ConnectFailed:
     """The error for a gateway with another protocol version."""
     if found is not None and found > PROTOCOL:
-        return AgentUnavailable(
-            f"OpenClaw at {address.url} speaks protocol {found}, which is newer than {PROTOCOL};"
-            " update openclaw-a2a."
-        )
-    which = f"protocol {found}" if found else "another protocol"
-    return AgentUnavailable(
-        f"OpenClaw at {address.url} speaks {which}, and {PROTOCOL} is needed;"
-        f" update OpenClaw to {OLDEST_OPENCLAW} or newer."
-    )
+        problem = f"protocol {found}, which is newer than {PROTOCOL}; update openclaw-a2a."
+    else:
+        which = f"protocol {found}" if found else "another protocol"
+        fix = f"update OpenClaw to {OLDEST_OPENCLAW} or newer."
+        problem = f"{which}, and {PROTOCOL} is needed; {fix}"
+    return ConnectFailed(f"OpenClaw at {address.url} speaks {problem}", is_final=True)
 
 
-def connect_error(address: GatewayAddress, payload: ErrorPayload) -> AgentUnavailable:
+def connect_error(address: GatewayAddress, payload: ErrorPayload) -> ConnectFailed:
     """The error for a refused `connect`, with what to do about it."""
     code = payload.detail_code or payload.code
     if code == "PROTOCOL_MISMATCH":
         found = decode_object(payload.details).get("expectedProtocol")
         return protocol_mismatch(address, found if isinstance(found, int) else None)
     if code in {"AUTH_TOKEN_MISSING", "DEVICE_IDENTITY_REQUIRED"} and not address.token:
-        return AgentUnavailable(
-            f"OpenClaw at {address.url} wants a token and none is set;"
+        problem = (
+            "wants a token and none is set;"
             ' set the agent\'s option token, for example "env:OPENCLAW_GATEWAY_TOKEN".'
         )
-    if code in {"AUTH_TOKEN_MISMATCH", "AUTH_TOKEN_MISSING", "AUTH_UNAUTHORIZED"}:
-        return AgentUnavailable(
-            f"OpenClaw at {address.url} does not accept the token;"
-            " set the agent's option token to the gateway.auth.token of OpenClaw's configuration."
+    elif code in {"AUTH_TOKEN_MISMATCH", "AUTH_TOKEN_MISSING", "AUTH_UNAUTHORIZED"}:
+        problem = AUTH_REJECTED
+    elif code in {"PAIRING_REQUIRED", "NOT_PAIRED", "DEVICE_IDENTITY_REQUIRED"}:
+        problem = (
+            "wants this device paired: on its machine run openclaw devices list, then openclaw"
+            " devices approve with the request's id (the agent's option deviceKey names our key)."
         )
-    if code in {"PAIRING_REQUIRED", "NOT_PAIRED", "DEVICE_IDENTITY_REQUIRED"}:
-        return AgentUnavailable(
-            f"OpenClaw at {address.url} wants this device paired: on its machine run"
-            " openclaw devices list, then openclaw devices approve with the request's id"
-            " (the agent's option deviceKey names our key)."
-        )
-    return AgentUnavailable(
-        f"OpenClaw at {address.url} refused the connection:"
-        f" {payload.message or code or 'no reason'};"
-        " run openclaw gateway status on its machine."
-    )
-
-
-def _failure(message: str, *, is_final: bool = False) -> ConnectFailure:
-    return ConnectFailure(AgentUnavailable(message), is_final)
-
-
-def _reason(error: Exception) -> str:
-    number = getattr(error, "errno", None)
-    if isinstance(number, int) and number > 0:
-        return os.strerror(number)
-    return getattr(error, "strerror", None) or str(error) or type(error).__name__
-
-
-def _unusable_key(key_path: str, reason: str) -> AgentUnavailable:
-    return AgentUnavailable(
-        f"The device key {key_path} cannot be used: {reason};"
-        " make one with: openssl genpkey -algorithm ed25519 -out FILE."
-    )
+    else:
+        reason = payload.message or code or "no reason"
+        problem = f"refused the connection: {reason}; run openclaw gateway status on its machine."
+    return ConnectFailed(f"OpenClaw at {address.url} {problem}", is_final=not payload.is_temporary)

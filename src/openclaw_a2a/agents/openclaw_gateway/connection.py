@@ -10,7 +10,8 @@ wait for a response that cannot arrive. Subscriptions outlive the socket.
 import asyncio
 import itertools
 import random
-from collections.abc import Mapping
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager
 from typing import Final, TypeVar
 from weakref import WeakKeyDictionary
 
@@ -21,7 +22,7 @@ from websockets.exceptions import ConnectionClosed
 
 from openclaw_a2a.agents.openclaw_gateway.connect import (
     CLOSE_TIMEOUT_S,
-    ConnectFailure,
+    ConnectFailed,
     GatewayAddress,
     GatewayLimits,
     GatewaySite,
@@ -41,7 +42,6 @@ from openclaw_a2a.agents.openclaw_gateway.protocol import (
 from openclaw_a2a.agents.openclaw_gateway.runs import RunRegistry
 from openclaw_a2a.agents.openclaw_gateway.subscription import (
     ConnectionLost,
-    EventFilter,
     EventReceived,
     EventSubscription,
     Reconnected,
@@ -51,9 +51,8 @@ from openclaw_a2a.agents.openclaw_gateway.subscription import (
 from openclaw_a2a.engine.supervisor import Supervisor
 from openclaw_a2a.log import get_logger
 from openclaw_a2a.model.backoff import Backoff
-from openclaw_a2a.model.errors import AgentFailed, AgentUnavailable, SettingsInvalid
+from openclaw_a2a.model.errors import AgentFailed, AgentUnavailable
 from openclaw_a2a.model.ids import JsonObject
-from openclaw_a2a.settings.tokens import resolve_token
 
 log = get_logger(__name__)
 
@@ -69,26 +68,36 @@ _random: Final = random.SystemRandom()
 
 
 class GatewayConnection:
-    """A self-healing connection with a user count: the first user starts it, the last ends it."""
+    """A connection that reopens itself from `start` to `stop`; see `acquire_connection`."""
 
     def __init__(self, site: GatewaySite, environ: Mapping[str, str] | None = None) -> None:
         self.site = site
         self.address = GatewayAddress(site.url, device_key=site.device_key)
         """With the token as it was at the last attempt."""
         self.runs = RunRegistry()
+        self.users = 0
         self._environ = environ
         self._socket: ClientConnection | None = None
         self._hello: Hello | None = None
-        self._failure: ConnectFailure | None = None
+        self._failure: ConnectFailed | None = None
         self._changed = anyio.Event()
+        """Wakes those who wait for a connection, after every attempt and every loss."""
         self._wanted = anyio.Event()
+        """Wakes the connection loop out of its back-off: somebody waits for a connection."""
         self._last_request = 0
         self._pending: dict[str, asyncio.Future[Frame] | EventSubscription] = {}
         self._subscriptions: dict[str | None, list[EventSubscription]] = {}
         """By session key; None for the events of all sessions."""
         self._reported: set[str] = set()
         self._supervisor = Supervisor(f"openclaw {site.url}")
-        self._users = 0
+
+    def start(self) -> None:
+        """Start the connection loop."""
+        self._supervisor.run_loop("openclaw.connection", self._stay_connected())
+
+    async def stop(self) -> None:
+        """End the loop, and with it the connection."""
+        await self._supervisor.stop()
 
     # ---------------------------------------------------------------- requests
 
@@ -106,14 +115,14 @@ class GatewayConnection:
         """Why the gateway cannot be used now, with what to do; None when it can."""
         for reason in self._supervisor.dead_loops.values():
             return f"The connection loop to OpenClaw has stopped ({reason}); restart the gateway."
-        return None if self._failure is None else self._failure.error.message
+        return None if self._failure is None else self._failure.message
 
     async def wait_connected(self, timeout_s: float) -> Hello:
         """Wait for the connection. Raises: AgentUnavailable with the reason."""
         with anyio.move_on_after(timeout_s):
             while (hello := self.hello) is None:
                 if self._failure is not None and self._failure.is_final:
-                    raise AgentUnavailable(self._failure.error.message)
+                    raise AgentUnavailable(self._failure.message)
                 self._wanted.set()
                 await self._changed.wait()
             return hello
@@ -144,10 +153,8 @@ class GatewayConnection:
         return response
 
     async def _request(self, method: str, params: JsonObject, timeout_s: float) -> Raw:
-        request_id = self._next_id()
         response: asyncio.Future[Frame] = asyncio.get_running_loop().create_future()
-        # Registered before it is sent: the response may arrive before `send` returns.
-        self._pending[request_id] = response
+        request_id = self._register(response)
         try:
             with anyio.fail_after(timeout_s):
                 await self._send(encode_request(request_id, method, params))
@@ -170,32 +177,17 @@ class GatewayConnection:
 
         Raises: AgentUnavailable (not connected: nothing was sent), AgentFailed (too large).
         """
-        request_id = self._next_id()
-        self._pending[request_id] = subscription
+        request_id = self._register(subscription)
         subscription.requests.add(request_id)
         await self._send(encode_request(request_id, method, params))
         return request_id
 
-    def subscribe(self, event_filter: EventFilter) -> EventSubscription:
-        """Subscribe to events. Use it with `with`: leaving the block ends the subscription."""
-        subscription = EventSubscription(event_filter, self._unsubscribe)
-        self._subscriptions.setdefault(event_filter.session_key, []).append(subscription)
-        return subscription
-
-    def _unsubscribe(self, subscription: EventSubscription) -> None:
-        for request_id in subscription.requests:
-            self._pending.pop(request_id, None)
-        subscription.requests.clear()
-        key = subscription.filter.session_key
-        group = self._subscriptions.get(key, [])
-        if subscription in group:
-            group.remove(subscription)
-        if not group:
-            self._subscriptions.pop(key, None)
-
-    def _next_id(self) -> str:
+    def _register(self, waiter: asyncio.Future[Frame] | EventSubscription) -> str:
+        # Registered before the request is sent: its response may arrive before `send` returns.
         self._last_request += 1
-        return str(self._last_request)
+        request_id = str(self._last_request)
+        self._pending[request_id] = waiter
+        return request_id
 
     async def _send(self, frame: bytes) -> None:
         limit = self.limits.max_payload
@@ -204,11 +196,10 @@ class GatewayConnection:
                 f"The message is {len(frame)} bytes for OpenClaw, which takes at most {limit};"
                 " send less, or smaller files."
             )
-        socket = self._socket
-        if socket is None:
+        if self._socket is None:
             raise self._not_connected()
         try:
-            await socket.send(frame, text=True)
+            await self._socket.send(frame, text=True)
         except ConnectionClosed:
             raise self._not_connected() from None
 
@@ -219,24 +210,23 @@ class GatewayConnection:
             " start its gateway: openclaw gateway run."
         )
 
-    # ---------------------------------------------------------------- users
-
-    def acquire(self) -> None:
-        """Count one more user; the first one starts the connection loop."""
-        self._users += 1
-        if self._users == 1:
-            self._supervisor.run_loop("openclaw.connection", self._stay_connected())
-
-    async def release(self) -> None:
-        """Count one user less; the last one ends the connection."""
-        self._users -= 1
-        if self._users == 0:
-            await self._supervisor.stop()
-
-    @property
-    def is_last_user(self) -> bool:
-        """True when the next `release` ends the connection."""
-        return self._users == 1
+    @contextmanager
+    def subscribe(
+        self, events: frozenset[str], session_key: str | None = None
+    ) -> Generator[EventSubscription]:
+        """Subscribe to the events of these names, of one session only when a key is given."""
+        subscription = EventSubscription(events)
+        group = self._subscriptions.setdefault(session_key, [])
+        group.append(subscription)
+        try:
+            yield subscription
+        finally:
+            # Responses that arrive from now on are those of a caller that stopped waiting.
+            for request_id in subscription.requests:
+                self._pending.pop(request_id, None)
+            group.remove(subscription)
+            if not group:
+                del self._subscriptions[session_key]
 
     # ---------------------------------------------------------------- the connection loop
 
@@ -246,7 +236,16 @@ class GatewayConnection:
             started = anyio.current_time()
             is_connected = False
             try:
-                is_connected = await self._connect_once()
+                # Resolved at each attempt, so that a corrected token needs no restart.
+                self.address = self.site.resolve(self._environ)
+                opened = await open_connection(self.address)
+                is_connected = True
+                await self._receive_frames(*opened)
+            except ConnectFailed as failure:
+                if self._failure is None or self._failure.message != failure.message:
+                    log.warning("openclaw.unavailable", reason=failure.message)
+                self._failure = failure
+                self._notify_change()
             except Exception:  # a defect of ours must not end the connection for good
                 log.exception("openclaw.connection_loop_failed", url=self.site.url)
             is_stable = is_connected and anyio.current_time() - started > _STABLE_S
@@ -254,34 +253,23 @@ class GatewayConnection:
             attempt = 1 if is_stable else attempt + 1
             has_turn = any(key is not None for key in self._subscriptions)
             backoff = _BACKOFF_DURING_TURN if has_turn else _BACKOFF
-            await self._wait_before_retry(backoff.delay_s(attempt, roll=_random.random()))
-
-    async def _connect_once(self) -> bool:
-        """One attempt, and the connection to its end if it succeeds; False when it failed."""
-        try:
-            # Resolved at each attempt, so that a corrected token needs no restart.
-            self.address = resolve_address(self.site, self._environ)
-        except AgentUnavailable as error:
-            opened = ConnectFailure(error, is_final=True)
-        else:
-            opened = await open_connection(self.address)
-        if isinstance(opened, ConnectFailure):
-            self._set_failure(opened)
-            return False
-        await self._receive_frames(*opened)
-        return True
-
-    async def _wait_before_retry(self, delay_s: float) -> None:
-        """Wait for the delay; a caller that needs the connection shortens it to the minimum."""
-        with anyio.move_on_after(delay_s):
-            await anyio.sleep(min(delay_s, _MIN_DELAY_S))
-            # Reset after the minimum: callers that ask from now on want a new attempt.
-            self._wanted = anyio.Event()
-            await self._wanted.wait()
+            delay_s = backoff.delay_s(attempt, roll=_random.random())
+            with anyio.move_on_after(delay_s):
+                await anyio.sleep(min(delay_s, _MIN_DELAY_S))
+                # Reset after the minimum: callers that ask from now on want a new attempt.
+                self._wanted = anyio.Event()
+                await self._wanted.wait()
 
     async def _receive_frames(self, socket: ClientConnection, hello: Hello) -> None:
+        """Dispatch what arrives on the socket until it closes or the loop is cancelled."""
+        earlier, self._hello = self._hello, hello
+        self._socket, self._failure = socket, None
+        self._notify_change()
+        log.info("openclaw.connected", url=self.address.url, version=hello.server.version)
+        if earlier is not None:
+            # Before any frame of the new connection: a run is looked up first, then followed.
+            self._publish(Reconnected(earlier.server.boot_id != hello.server.boot_id))
         reason = "it was closed"
-        self._set_connected(socket, hello)
         try:
             while True:
                 self._dispatch(await socket.recv(decode=False))
@@ -292,23 +280,13 @@ class GatewayConnection:
             with anyio.move_on_after(CLOSE_TIMEOUT_S, shield=True):
                 await socket.close()
 
-    def _set_connected(self, socket: ClientConnection, hello: Hello) -> None:
-        earlier, self._hello = self._hello, hello
-        self._socket, self._failure = socket, None
-        self._notify_change()
-        log.info("openclaw.connected", url=self.address.url, version=hello.server.version)
-        if earlier is not None:
-            is_restarted = earlier.server.boot_id != hello.server.boot_id
-            self._publish(Reconnected(hello, is_restarted))
-
     def _set_disconnected(self, reason: str) -> None:
         log.info("openclaw.connection_lost", url=self.address.url, reason=reason)
+        # The state first: whoever is woken below must not find the dead socket.
         self._socket = None
-        self._failure = ConnectFailure(
-            AgentUnavailable(
-                f"The connection to OpenClaw at {self.address.url} was lost ({reason});"
-                " it is being made again. If that lasts, start it: openclaw gateway run."
-            )
+        self._failure = ConnectFailed(
+            f"The connection to OpenClaw at {self.address.url} was lost ({reason});"
+            " it is being made again. If that lasts, start it: openclaw gateway run."
         )
         pending, self._pending = self._pending, {}
         for waiter in pending.values():
@@ -317,19 +295,17 @@ class GatewayConnection:
             elif not waiter.done():
                 waiter.set_result(_LOST_RESPONSE)
         # After the events that arrived before: a subscriber reads them first, then the loss.
-        self._publish(ConnectionLost(reason))
-        self._notify_change()
-
-    def _set_failure(self, failure: ConnectFailure) -> None:
-        known, self._failure = self._failure, failure
-        if known is None or known.error.message != failure.error.message:
-            log.warning("openclaw.unavailable", reason=failure.error.message)
+        self._publish(ConnectionLost())
         self._notify_change()
 
     def _notify_change(self) -> None:
         # A new event before the old one is set: a waiter that wakes and waits again must not spin.
         changed, self._changed = self._changed, anyio.Event()
         changed.set()
+
+    def _publish(self, item: SubscriptionItem) -> None:
+        for subscription in itertools.chain.from_iterable(self._subscriptions.values()):
+            subscription.put(item)
 
     # ---------------------------------------------------------------- received frames
 
@@ -339,28 +315,9 @@ class GatewayConnection:
             self._report_once("a frame that cannot be decoded")
         elif frame.type == "event":
             self._dispatch_event(frame.event, frame.payload)
-        elif frame.type == "res":
-            self._dispatch_response(frame)
-        else:
+        elif frame.type != "res":
             self._report_once(f"a frame of type {frame.type[:40]}")
-
-    def _dispatch_event(self, event: str, payload: Raw) -> None:
-        # Called by the connection loop for every frame: `put` never blocks, so a slow subscriber
-        # delays neither the loop nor the others.
-        everything = self._subscriptions.get(None, ())
-        for subscription in everything:
-            if event in subscription.filter.events:
-                subscription.put(EventReceived(event, payload))
-        if len(self._subscriptions) > bool(everything):
-            # Decoded once for all, and only while there are subscriptions to single sessions.
-            origin = decode_origin(payload)
-            for subscription in self._subscriptions.get(origin.session or "", ()):
-                if event in subscription.filter.events:
-                    subscription.put(EventReceived(event, payload, origin))
-
-    def _dispatch_response(self, frame: Frame) -> None:
-        waiter = self._pending.get(frame.id)
-        if isinstance(waiter, EventSubscription):
+        elif isinstance(waiter := self._pending.get(frame.id), EventSubscription):
             waiter.put(ResponseReceived(frame.id, frame))
         elif waiter is not None:
             if not waiter.done():
@@ -369,25 +326,23 @@ class GatewayConnection:
             # A smaller id is a request whose caller stopped waiting.
             self._report_once("a response to an unknown request")
 
+    def _dispatch_event(self, event: str, payload: Raw) -> None:
+        everything = self._subscriptions.get(None, ())
+        for subscription in everything:
+            if event in subscription.events:
+                subscription.put(EventReceived(event, payload))
+        if len(self._subscriptions) > bool(everything):
+            # Decoded once for all, and only while there are subscriptions to single sessions.
+            origin = decode_origin(payload)
+            for subscription in self._subscriptions.get(origin.session or "", ()):
+                if event in subscription.events:
+                    subscription.put(EventReceived(event, payload, origin))
+
     def _report_once(self, what: str) -> None:
         """Log unusable input once per kind: a broken gateway would fill the log."""
         if what not in self._reported and len(self._reported) < _MAX_REPORTED:
             self._reported.add(what)
             log.warning("openclaw.unexpected_frame", url=self.address.url, what=what)
-
-    def _publish(self, item: SubscriptionItem) -> None:
-        for subscription in itertools.chain.from_iterable(self._subscriptions.values()):
-            subscription.put(item)
-
-
-def resolve_address(site: GatewaySite, environ: Mapping[str, str] | None) -> GatewayAddress:
-    """The site with its token, read now. Raises: AgentUnavailable when there is none."""
-    try:
-        token = resolve_token(site.token, environ=environ) if site.token else ""
-    except SettingsInvalid as error:
-        reason = f"There is no token for OpenClaw at {site.url}: {error.message}."
-        raise AgentUnavailable(reason) from None
-    return GatewayAddress(site.url, token, site.device_key)
 
 
 _connections: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[GatewaySite, GatewayConnection]] = (
@@ -399,23 +354,23 @@ _connections: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[GatewaySite, Gat
 def acquire_connection(
     site: GatewaySite, *, environ: Mapping[str, str] | None = None
 ) -> GatewayConnection:
-    """The connection to this gateway, started when it is not there yet.
+    """The connection to this gateway; the first user starts it. See `GatewaySite.resolve`.
 
-    Give it back with `release_connection`. `environ` resolves `env:` references; None: the
-    process's own environment.
+    Give it back with `release_connection`.
     """
     connections = _connections.setdefault(asyncio.get_running_loop(), {})
     connection = connections.get(site)
     if connection is None:
         connection = connections[site] = GatewayConnection(site, environ)
-    connection.acquire()
+        connection.start()
+    connection.users += 1
     return connection
 
 
 async def release_connection(connection: GatewayConnection) -> None:
     """Give a connection back; the last user closes it."""
-    # Removed before it is stopped: whoever acquires meanwhile gets a new connection.
-    connections = _connections.get(asyncio.get_running_loop(), {})
-    if connection.is_last_user and connections.get(connection.site) is connection:
-        del connections[connection.site]
-    await connection.release()
+    connection.users -= 1
+    if connection.users == 0:
+        # Removed before it is stopped: whoever acquires meanwhile gets a new connection.
+        del _connections[asyncio.get_running_loop()][connection.site]
+        await connection.stop()

@@ -6,11 +6,9 @@ messages that ended while the connection was away.
 """
 
 from collections.abc import Sequence
-from itertools import dropwhile
 from typing import Final
 
 import msgspec
-from msgspec import Raw
 
 from openclaw_a2a.agents.openclaw_gateway.connection import GatewayConnection
 from openclaw_a2a.agents.openclaw_gateway.history import SessionHistory
@@ -33,7 +31,6 @@ from openclaw_a2a.model.agent_event import (
     ToolPhase,
     ToolProgress,
 )
-from openclaw_a2a.model.ids import Json
 from openclaw_a2a.model.message import Part
 
 
@@ -81,7 +78,13 @@ class MessageAssembler:
 
     def add_chunk(self, chunk: TextChunk) -> TextDelta | None:
         """The new text in the chunk."""
-        if chunk.item_id in self._finished_items or self._is_echo(chunk):
+        # `full_text` grows with the message: it is decoded only where deltas are not enough.
+        is_known = chunk.item_id in self._finished_items
+        if not is_known and self._from_history and not self.is_open:
+            # A late chunk of a message that was already emitted from the history.
+            full = chunk.full_text or ""
+            is_known = bool(full) and self._from_history.startswith(full)
+        if is_known:
             return None
         if chunk.item_id != self._item:
             self._item, self._is_in_sync = chunk.item_id, chunk.delta == chunk.full_text
@@ -92,7 +95,18 @@ class MessageAssembler:
             self._emitted.append(chunk.delta)
             return TextDelta(chunk.delta)
         full = chunk.full_text
-        return self._reconcile(full if full is not None else self._text() + chunk.delta)
+        text = full if full is not None else self._text() + chunk.delta
+        self._replacement = None
+        emitted = self._text()
+        self._is_in_sync = text.startswith(emitted)
+        if not self._is_in_sync:
+            self._replacement = text
+            return None
+        rest = text[len(emitted) :]
+        if not rest:
+            return None
+        self._emitted.append(rest)
+        return TextDelta(rest)
 
     def mark_out_of_sync(self) -> None:
         """Chunks may have been missed: the next one counts by its full text."""
@@ -135,13 +149,6 @@ class MessageAssembler:
         """True when the run's message with this index (from 0) was emitted to its end."""
         return index < len(self._finished)
 
-    def _is_echo(self, chunk: TextChunk) -> bool:
-        """True for a late chunk of a message that was already emitted from the history."""
-        if not self._from_history or self.is_open:
-            return False
-        full = chunk.full_text
-        return bool(full) and self._from_history.startswith(full or "")
-
     def _text(self) -> str:
         if self._replacement is not None:
             return self._replacement
@@ -149,19 +156,6 @@ class MessageAssembler:
         if len(self._emitted) > 1:
             self._emitted = ["".join(self._emitted)]
         return self._emitted[0] if self._emitted else ""
-
-    def _reconcile(self, full: str) -> TextDelta | None:
-        self._replacement = None
-        emitted = self._text()
-        self._is_in_sync = full.startswith(emitted)
-        if not self._is_in_sync:
-            self._replacement = full
-            return None
-        rest = full[len(emitted) :]
-        if not rest:
-            return None
-        self._emitted.append(rest)
-        return TextDelta(rest)
 
 
 _MAX_TOOL_BYTES: Final = 256 * 1024
@@ -187,48 +181,47 @@ class ToolCallTracker:
 
     def apply_step(self, step: ToolStep) -> ToolProgress | None:
         """The event for a step with its content; None when it was emitted before."""
-        phase = _PHASES.get(step.phase)
-        if phase is None or not self._is_new(step.tool_call_id, phase):
+        phase = self._new_phase(step.tool_call_id, step.phase)
+        if phase is None:
             return None
         content = {
             ToolPhase.START: step.args,
             ToolPhase.UPDATE: step.partial_result,
             ToolPhase.RESULT: step.result,
         }[phase]
+        size = len(memoryview(content))
+        if size <= _MAX_TOOL_BYTES:
+            payload = decode_as(object, content)
+        else:  # the event would exceed the limits of a task
+            limit = _MAX_TOOL_BYTES
+            payload = {"leftOut": f"{size} bytes; a tool's content is shown up to {limit}"}
         return ToolProgress(
-            phase, step.name, step.tool_call_id, payload=_bounded(content), is_error=step.is_error
+            phase, step.name, step.tool_call_id, payload=payload, is_error=step.is_error
         )
 
     def apply_item(self, item: Item) -> ToolProgress | None:
         """The event for a step without its content; None when it was emitted before."""
-        phase = _PHASES.get(item.phase)
-        if item.kind != "tool" or phase is None or phase is ToolPhase.UPDATE:
+        if item.kind != "tool" or item.phase == "update":
             return None
-        if not self._is_new(item.tool_call_id, phase):
+        phase = self._new_phase(item.tool_call_id, item.phase)
+        if phase is None:
             return None
         is_error = phase is ToolPhase.RESULT and item.status not in {"completed", ""}
         known = {"title": item.title, "status": item.status, "error": item.error}
         payload = {name: value for name, value in known.items() if value}
         return ToolProgress(phase, item.name, item.tool_call_id, payload=payload, is_error=is_error)
 
-    def _is_new(self, call_id: str, phase: ToolPhase) -> bool:
-        if not call_id or call_id in self._ended:
-            return False
-        if phase is ToolPhase.RESULT:
-            self._ended.add(call_id)
-        elif phase is ToolPhase.START:
-            if call_id in self._started:
-                return False
+    def _new_phase(self, call_id: str, name: str) -> ToolPhase | None:
+        """The phase of this name, and it counts as emitted; None when it was before."""
+        phase = _PHASES.get(name)
+        is_repeated = phase is ToolPhase.START and call_id in self._started
+        if phase is None or not call_id or call_id in self._ended or is_repeated:
+            return None
+        if phase is ToolPhase.START:
             self._started.add(call_id)
-        return True
-
-
-def _bounded(content: Raw) -> Json:
-    """The content, unless it is so large that the event would exceed the task's limits."""
-    size = len(memoryview(content))
-    if size > _MAX_TOOL_BYTES:
-        return {"leftOut": f"{size} bytes; a tool's content is shown up to {_MAX_TOOL_BYTES}"}
-    return decode_as(object, content)
+        elif phase is ToolPhase.RESULT:
+            self._ended.add(call_id)
+        return phase
 
 
 class EventTranslator:
@@ -258,7 +251,12 @@ class EventTranslator:
         the `item` events that repeat them are skipped.
         """
         if origin.stream == "assistant":
-            return await self._translate_text(origin)
+            chunk = decode_as(TextChunk, origin.data)
+            if chunk is None:
+                return ()
+            starts_new = self._messages.starts_new_message(chunk)
+            ended = await self.end_message() if starts_new else ()
+            return [*ended, *_as_list(self._messages.add_chunk(chunk))]
         if origin.stream == "tool":
             step = decode_as(ToolStep, origin.data)
             return _as_list(None if step is None else self.tools.apply_step(step))
@@ -276,15 +274,6 @@ class EventTranslator:
             return await self._emit(message)
         return () if is_starter else _as_list(self.tools.apply_item(item))
 
-    async def _translate_text(self, origin: Origin) -> Sequence[AgentEvent]:
-        chunk = decode_as(TextChunk, origin.data)
-        if chunk is None:
-            return ()
-        if not self._messages.starts_new_message(chunk):
-            return _as_list(self._messages.add_chunk(chunk))
-        ended = await self.end_message()
-        return [*ended, *_as_list(self._messages.add_chunk(chunk))]
-
     async def end_message(self) -> Sequence[AgentEvent]:
         """End the current message as it stands."""
         return await self._emit(self._messages.end())
@@ -298,10 +287,14 @@ class EventTranslator:
         events: list[AgentEvent] = []
         index = 0
         self._messages.mark_out_of_sync()
-        steps = history.list_steps(run_id)
-        if self._paused_calls is not None:
-            steps = dropwhile(lambda step: not self._ends_pause(step), steps)
-        for step in steps:
+        paused_calls = self._paused_calls
+        has_resumed = paused_calls is None
+        for step in history.list_steps(run_id):
+            if isinstance(step, ToolStep):
+                is_result = step.phase == "result" and step.tool_call_id in (paused_calls or ())
+                has_resumed = has_resumed or is_result
+            if not has_resumed:  # the turn before the pause emitted it
+                continue
             if isinstance(step, ToolStep):
                 events += _as_list(self.tools.apply_step(step))
                 continue
@@ -309,11 +302,6 @@ class EventTranslator:
                 events += await self.finish(*split_media(step))
             index += 1
         return events
-
-    def _ends_pause(self, step: str | ToolStep) -> bool:
-        if not isinstance(step, ToolStep) or step.phase != "result":
-            return False
-        return step.tool_call_id in (self._paused_calls or ())
 
     async def _emit(self, message: FinishedMessage | None) -> Sequence[AgentEvent]:
         if message is None:

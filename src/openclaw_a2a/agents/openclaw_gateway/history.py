@@ -113,11 +113,6 @@ class HistoryEntry(Wire, frozen=True):
         return self.provenance is not None and self.provenance.source_tool == RECOVERY
 
     @property
-    def is_truncated(self) -> bool:
-        """True when the history shows the message shortened; see `read_full_content`."""
-        return self.marks.truncated
-
-    @property
     def is_foreign_reply(self) -> bool:
         """True for a complete message with content, no matter whose run it belongs to."""
         if self.is_input or not self.id or self.role != "assistant":
@@ -191,7 +186,8 @@ class SessionHistory:
     def __init__(self, response: _HistoryResponse) -> None:
         decoded = (decode_as(HistoryEntry, raw) for raw in response.messages)
         self.entries = [entry for entry in decoded if entry is not None]
-        self._state = response.session_info
+        self.has_active_run = response.session_info.has_active_run
+        self._active_runs = response.session_info.active_run_ids
         self._pending = response.pending_inputs.items
 
     @classmethod
@@ -199,11 +195,9 @@ class SessionHistory:
         """The history in a response to `chat.history`; empty when it cannot be decoded."""
         return cls(decode_as(_HistoryResponse, response) or _HistoryResponse())
 
-    # ---------------------------------------------------------------- one run
-
     def is_live(self, run_id: str) -> bool:
         """True when the run is active or queued."""
-        if run_id in (self._state.active_run_ids or ()):
+        if run_id in (self._active_runs or ()):
             return True
         return any(one.run_id == run_id and one.state == "queued" for one in self._pending)
 
@@ -213,14 +207,9 @@ class SessionHistory:
         return run_id in dropped and not self.is_live(run_id)
 
     @property
-    def has_active_run(self) -> bool:
-        """True when any run is active in the session."""
-        return self._state.has_active_run
-
-    @property
     def has_unnamed_run(self) -> bool:
         """True when a run is active and the gateway does not say which."""
-        return self._state.has_active_run and self._state.active_run_ids is None
+        return self.has_active_run and self._active_runs is None
 
     def is_accepted(self, run_id: str) -> bool:
         """True when the run's message is in the transcript: it must not be sent again.
@@ -243,13 +232,16 @@ class SessionHistory:
 
     def find_recovery(self, run_id: str) -> str | None:
         """The run under which a restarted gateway resumes this one; None when it has not yet."""
-        for other in self._state.active_run_ids or ():
+        for other in self._active_runs or ():
             if may_be_recovery(other):
                 return other
-        is_resumed = False
-        for entry in self._entries_after(run_id):
-            is_resumed = is_resumed or entry.is_recovery
+        is_shown = is_resumed = False
+        for entry in self.entries:
             other = entry.marks.run_id or ""
+            if not is_shown:  # what stands before the run in the transcript cannot resume it
+                is_shown = other == run_id or entry.idempotency_key == f"{run_id}:user"
+                continue
+            is_resumed = is_resumed or entry.is_recovery
             is_said = is_resumed and entry.role == "assistant"
             if is_said and other != run_id and may_be_recovery(other):
                 return other
@@ -276,24 +268,6 @@ class SessionHistory:
             if entry.marks.run_id == run_id and entry.role in {"assistant", "toolResult"}
         ]
 
-    def _entries_after(self, run_id: str) -> list[HistoryEntry]:
-        for number, entry in enumerate(self.entries):
-            if entry.idempotency_key == f"{run_id}:user" or entry.marks.run_id == run_id:
-                return self.entries[number + 1 :]
-        return []
-
-    async def load_full_messages(
-        self, connection: GatewayConnection, session_key: str, run_id: str
-    ) -> None:
-        """Replace the truncated messages of the run by their full text.
-
-        Raises: AgentUnavailable.
-        """
-        for number, entry in enumerate(self.entries):
-            is_of_run = entry.marks.run_id == run_id and entry.role == "assistant"
-            if is_of_run and entry.is_truncated:
-                self.entries[number] = await with_full_content(connection, session_key, entry)
-
 
 async def read_history(
     connection: GatewayConnection, session_key: str, *, full_run: str = "", limit: int = 0
@@ -305,8 +279,9 @@ async def read_history(
     params: JsonObject = {"sessionKey": session_key, "limit": limit or _MAX_ENTRIES}
     response = await connection.read(_HistoryResponse, "chat.history", params, timeout_s=_TIMEOUT_S)
     history = SessionHistory(response)
-    if full_run:
-        await history.load_full_messages(connection, session_key, full_run)
+    for number, entry in enumerate(history.entries):
+        if full_run and entry.marks.run_id == full_run and entry.role == "assistant":
+            history.entries[number] = await with_full_content(connection, session_key, entry)
     return history
 
 
@@ -321,10 +296,12 @@ class _MessageResponse(Wire, frozen=True):
 async def with_full_content(
     connection: GatewayConnection, session_key: str, entry: HistoryEntry
 ) -> HistoryEntry:
-    """The entry with its full content; as it is when the gateway does not give it out.
+    """The entry with its full content, if the history shows it shortened.
 
-    Raises: AgentUnavailable.
+    As it is when the gateway does not give it out. Raises: AgentUnavailable.
     """
+    if not entry.marks.truncated:
+        return entry
     params: JsonObject = {"sessionKey": session_key, "messageId": entry.id}
     try:
         response = await connection.read(
@@ -374,18 +351,14 @@ async def find_run(connection: GatewayConnection, session_key: str, run_id: str)
     history = await read_history(connection, session_key, full_run=run_id)
     if outcome.status == "ok":
         return FoundRun(RunStatus.ENDED, history, outcome)
+    reason = history.failure_reason(run_id)
     if outcome.status == "error":
-        reason = outcome.failure_reason if outcome.is_stopped or outcome.error else ""
-        reason = reason or history.failure_reason(run_id) or outcome.failure_reason
-        return FoundRun(RunStatus.FAILED, history, outcome, reason)
+        is_told = outcome.is_stopped or bool(outcome.error)
+        said = outcome.failure_reason
+        return FoundRun(RunStatus.FAILED, history, outcome, (said if is_told else reason) or said)
     # Still running, or forgotten: OpenClaw forgets runs after ten minutes and with a restart.
-    return _status_by_history(history, run_id)
-
-
-def _status_by_history(history: SessionHistory, run_id: str) -> FoundRun:
     if history.is_live(run_id):
         return FoundRun(RunStatus.LIVE, history)
-    reason = history.failure_reason(run_id)
     if reason is not None:
         return FoundRun(RunStatus.FAILED, history, reason=reason)
     if history.has_answer(run_id):
@@ -393,6 +366,5 @@ def _status_by_history(history: SessionHistory, run_id: str) -> FoundRun:
     if not history.is_accepted(run_id):
         return FoundRun(RunStatus.NOT_ACCEPTED, history)
     other = history.find_recovery(run_id)
-    if other is not None:
-        return FoundRun(RunStatus.RESUMED, history, run_id=other)
-    return FoundRun(RunStatus.HIDDEN, history)
+    status = RunStatus.HIDDEN if other is None else RunStatus.RESUMED
+    return FoundRun(status, history, run_id=other or "")

@@ -120,11 +120,11 @@ async def _fetch(
         return Part.of_url(reference, media_type=media_type_of(reference))
     path = workspace_path(reference, session.workspace)
     if path is None:
-        return omitted_file(reference, "it is not in the agent's workspace")
+        return Part.of_text(omitted_text(reference, "it is not in the agent's workspace"))
     try:
         content, media_type = await _read(connection, session, path, min(remaining, MAX_FILE_BYTES))
     except _Unavailable as error:
-        return omitted_file(reference, str(error))
+        return Part.of_text(omitted_text(reference, str(error)))
     name = path.rpartition("/")[2]
     by_name = media_type_of(name)
     media_type = media_type if by_name == _UNKNOWN_TYPE else by_name
@@ -133,6 +133,16 @@ async def _fetch(
 
 class _Unavailable(Exception):
     """The file cannot be fetched; the message says why."""
+
+
+class _WorkspaceFile(Wire, frozen=True):
+    content: str
+    encoding: str = ""
+    mime_type: str = _UNKNOWN_TYPE
+
+
+class _WorkspaceResponse(Wire, frozen=True):
+    file: _WorkspaceFile
 
 
 async def _read(
@@ -147,30 +157,17 @@ async def _read(
         response = await connection.call("agents.workspace.get", params, timeout_s=_FETCH_TIMEOUT_S)
     except AgentError:
         return await _download(connection.address, session, path, max_bytes)
-    content = _decode_content(response)
-    if len(content[0]) > max_bytes:
-        raise _too_large(max_bytes)
-    return content
-
-
-class _WorkspaceFile(Wire, frozen=True):
-    content: str
-    encoding: str = ""
-    mime_type: str = _UNKNOWN_TYPE
-
-
-class _WorkspaceResponse(Wire, frozen=True):
-    file: _WorkspaceFile
-
-
-def _decode_content(response: JsonObject) -> tuple[bytes, str]:
     try:
         file = msgspec.convert(response, _WorkspaceResponse).file
-        if file.encoding == "base64":
-            return base64.b64decode(file.content), file.mime_type
-        return file.content.encode("utf-8", "replace"), file.mime_type
+        is_base64 = file.encoding == "base64"
+        content = (
+            base64.b64decode(file.content) if is_base64 else file.content.encode("utf-8", "replace")
+        )
     except (msgspec.ValidationError, binascii.Error, ValueError):
         raise _Unavailable("OpenClaw did not send its content in a readable form") from None
+    if len(content) > max_bytes:
+        raise _too_large(max_bytes)
+    return content, file.mime_type
 
 
 async def _download(
@@ -178,6 +175,7 @@ async def _download(
 ) -> tuple[bytes, str]:
     # Without ./ in front OpenClaw may not resolve it relative to the workspace.
     query = {"source": f"./{path}", "sessionKey": session.session_key, "agentId": session.agent_id}
+    content = bytearray()
     try:
         async with (
             open_http_client(address, timeout_s=_FETCH_TIMEOUT_S) as client,
@@ -185,31 +183,25 @@ async def _download(
         ):
             if response.status_code != 200:
                 raise _Unavailable("OpenClaw does not have it, or does not allow it")
-            content = await _read_bounded(response, max_bytes)
+            async for piece in response.aiter_bytes():
+                content += piece
+                if len(content) > max_bytes:
+                    raise _too_large(max_bytes)
             declared = response.headers.get("content-type", "")
-            return content, declared.partition(";")[0].strip() or _UNKNOWN_TYPE
     except (httpx2.HTTPError, httpx2.InvalidURL):
         raise _Unavailable("OpenClaw could not be asked for it") from None
-
-
-async def _read_bounded(response: httpx2.Response, max_bytes: int) -> bytes:
-    content = bytearray()
-    async for piece in response.aiter_bytes():
-        content += piece
-        if len(content) > max_bytes:
-            raise _too_large(max_bytes)
-    return bytes(content)
+    return bytes(content), declared.partition(";")[0].strip() or _UNKNOWN_TYPE
 
 
 def _too_large(max_bytes: int) -> _Unavailable:
     return _Unavailable(f"it has more than the {max(max_bytes, 0)} bytes that are left for files")
 
 
-def omitted_file(reference: str, reason: str) -> Part:
-    """A text part in the place of a file. Of its path only the file name is disclosed."""
+def omitted_text(reference: str, reason: str) -> str:
+    """The text in the place of a file. Of its path only the file name is disclosed."""
     last = re.split(r"[/\\]", reference.rstrip("/\\"))[-1]
     name = _UNPRINTABLE.sub(" ", last)[:_MAX_NAME] or "without a name"
-    return Part.of_text(f"[The file {name} is left out: {reason}.]")
+    return f"[The file {name} is left out: {reason}.]"
 
 
 def _fence_after(line: str, fence: str) -> str:

@@ -1,4 +1,4 @@
-"""Runs inside OpenClaw: what one is asked, and which runs and pauses belong to our tasks."""
+"""Runs and sessions inside OpenClaw: keys, prompts, and which runs and pauses are our tasks'."""
 
 from collections import OrderedDict
 from collections.abc import Sequence
@@ -6,8 +6,9 @@ from typing import Final, Literal, Self
 
 import msgspec
 
-from openclaw_a2a.model.ids import Json, JsonObject, TaskId
+from openclaw_a2a.model.ids import AgentId, Json, JsonObject, SessionKey, TaskId
 from openclaw_a2a.model.message import JsonStruct
+from openclaw_a2a.model.session_keys import main_session_key
 from openclaw_a2a.model.turn import Turn
 
 _WHITESPACE: Final = (
@@ -61,6 +62,40 @@ class RunRequest(msgspec.Struct, frozen=True):
     params: JsonObject | None = None
     may_approve: bool = False
     open_calls: tuple[str, ...] | None = None
+
+
+def openclaw_session_key(session_key: SessionKey, agent_id: str) -> str:
+    """The key under which OpenClaw's agent `agent_id` keeps our session.
+
+    OpenClaw refuses a key that starts with another agent's id. Where our agent has another name
+    than OpenClaw's, that name stays in the key, so two of our agents never share a session, except
+    for the one main session of OpenClaw's agent.
+    """
+    _, own_id, rest = session_key.lower().split(":", 2)
+    wanted = agent_id.lower()
+    if own_id == wanted:
+        return session_key.lower()
+    if rest == "main":
+        return main_session_key(AgentId(wanted))
+    return f"agent:{wanted}:via-{own_id}:{rest}"
+
+
+def find_our_session(openclaw_key: str, agent_id: str) -> SessionKey | None:
+    """The inverse of `openclaw_session_key`; None for a session that is not ours."""
+    rest = openclaw_key.removeprefix(f"agent:{agent_id.lower()}:")
+    if rest == openclaw_key:
+        return None
+    if rest.startswith("a2a:"):
+        return SessionKey(openclaw_key)
+    own_id, _, place = rest.removeprefix("via-").partition(":")
+    is_ours = rest.startswith("via-") and place.startswith("a2a:")
+    return SessionKey(f"agent:{own_id}:{place}") if is_ours else None
+
+
+def session_agent_id(session_key: str) -> str:
+    """The agent of OpenClaw that a session key names; empty when it names none."""
+    kind, _, rest = session_key.lower().partition(":")
+    return rest.partition(":")[0] if kind == "agent" else ""
 
 
 def escape_command(text: str) -> str:

@@ -2,7 +2,7 @@
 
 A queue holds, in order of arrival:
 
-EventReceived      an event that matches the filter
+EventReceived      an event of a wanted name
 ResponseReceived   a response to a request that was posted for this subscription
 EventsDropped      the queue was full: earlier events are lost, read the history instead
 ConnectionLost     the connection is gone; runs may continue inside OpenClaw
@@ -10,24 +10,20 @@ Reconnected        there is a new connection
 """
 
 from collections import deque
-from collections.abc import Callable
-from types import TracebackType
-from typing import Final, Self
+from typing import Final
 
 import anyio
 import msgspec
 from msgspec import Raw
 
-from openclaw_a2a.agents.openclaw_gateway.connect import Hello
 from openclaw_a2a.agents.openclaw_gateway.protocol import NO_ORIGIN, Frame, Origin
-from openclaw_a2a.model.message import JsonStruct
 
 _MAX_ITEMS: Final = 4096
 _MAX_BYTES: Final = 16 * 1024 * 1024
 
 
 class EventReceived(msgspec.Struct, frozen=True, gc=False):
-    """An event, its payload not decoded yet. `origin` is set for filters with a session."""
+    """An event, its payload not decoded yet. `origin` is set in subscriptions to one session."""
 
     event: str
     payload: Raw
@@ -41,57 +37,33 @@ class ResponseReceived(msgspec.Struct, frozen=True, gc=False):
     frame: Frame
 
 
-class EventsDropped(JsonStruct, frozen=True):
+class EventsDropped(msgspec.Struct, frozen=True):
     """Events were lost, because the queue was full."""
 
 
-class ConnectionLost(JsonStruct, frozen=True):
+class ConnectionLost(msgspec.Struct, frozen=True):
     """The connection is gone."""
-
-    reason: str
 
 
 class Reconnected(msgspec.Struct, frozen=True):
     """There is a new connection; `is_restarted` when the gateway is another process now."""
 
-    hello: Hello
     is_restarted: bool
 
 
 SubscriptionItem = EventReceived | ResponseReceived | EventsDropped | ConnectionLost | Reconnected
 
 
-class EventFilter(msgspec.Struct, frozen=True):
-    """The wanted events by name, and of one session only when a key is given."""
-
-    events: frozenset[str]
-    session_key: str | None = None
-
-
 class EventSubscription:
-    """One reader's queue. A context manager: leaving it ends the subscription."""
+    """One reader's queue, filled by the connection loop with the events of these names."""
 
-    def __init__(
-        self, event_filter: EventFilter, unsubscribe: Callable[["EventSubscription"], None]
-    ) -> None:
-        self.filter = event_filter
+    def __init__(self, events: frozenset[str]) -> None:
+        self.events = events
         self.requests: set[str] = set()
         """Ids of posted requests whose responses belong in this queue."""
-        self._unsubscribe = unsubscribe
         self._queue: deque[SubscriptionItem] = deque()
         self._bytes = 0
         self._arrived = anyio.Event()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self._unsubscribe(self)
 
     async def next(self, timeout_s: float | None = None) -> SubscriptionItem | None:
         """The next item; None after `timeout_s` seconds without one."""
@@ -114,11 +86,15 @@ class EventSubscription:
         self._bytes = 0
 
     def put(self, item: SubscriptionItem) -> None:
-        """Add an item. A full queue drops its events and tells the reader with `EventsDropped`."""
+        """Add an item; never blocks, because the connection loop calls it for every frame.
+
+        A full queue drops its events and tells the reader with `EventsDropped`.
+        """
         if isinstance(item, EventReceived):
             self._bytes += len(memoryview(item.payload))
             if len(self._queue) >= _MAX_ITEMS or self._bytes > _MAX_BYTES:
                 self.drop_events()
+                # In front of the responses: what they refer to may be among the lost events.
                 self._queue.appendleft(EventsDropped())
                 self._arrived.set()
                 return
