@@ -13,7 +13,7 @@ from openclaw_a2a.agents.adapter import EventAgent
 from openclaw_a2a.agents.openclaw_gateway.agent_directory import OpenClawAgents, only_agent
 from openclaw_a2a.agents.openclaw_gateway.attachments import build_attachments
 from openclaw_a2a.agents.openclaw_gateway.background_events import BackgroundWatcher
-from openclaw_a2a.agents.openclaw_gateway.connect import GatewaySite
+from openclaw_a2a.agents.openclaw_gateway.connect import ConnectFailed, GatewaySite
 from openclaw_a2a.agents.openclaw_gateway.connection import (
     GatewayConnection,
     acquire_connection,
@@ -216,7 +216,11 @@ class OpenClawGatewayAgent(EventAgent):
                         await current.stop()
 
     async def _run_over_http(self, turn: Turn) -> AsyncGenerator[AgentEvent]:
-        options, address = self._options, self._site.resolve(self._environ)
+        options = self._options
+        try:
+            address = self._site.resolve(self._environ)
+        except ConnectFailed as failure:
+            raise AgentUnavailable(failure.message) from None
         agent_id = options.agent_id or only_agent(await list_agents_over_http(address), options.url)
         timeout_s = options.timeout_seconds or _HTTP_TIMEOUT_S
         async with aclosing(

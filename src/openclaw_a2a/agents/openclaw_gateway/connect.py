@@ -23,7 +23,7 @@ from openclaw_a2a.agents.openclaw_gateway.protocol import (
     decode_object,
     encode_request,
 )
-from openclaw_a2a.model.errors import AgentUnavailable, SettingsInvalid
+from openclaw_a2a.model.errors import SettingsInvalid
 from openclaw_a2a.model.ids import JsonObject
 from openclaw_a2a.model.message import JsonStruct
 from openclaw_a2a.settings.files import is_loopback
@@ -61,11 +61,15 @@ _OPEN_TIMEOUT_S: Final = 20.0
 _PING_INTERVAL_S, _PING_TIMEOUT_S = 20.0, 60.0
 
 
-class ConnectFailed(AgentUnavailable):
-    """There is no connection; `is_final` when a retry alone cannot help."""
+class ConnectFailed(Exception):
+    """There is no connection; `is_final` when a retry alone cannot help.
+
+    Turned into AgentUnavailable where a caller needs the connection.
+    """
 
     def __init__(self, message: str, *, is_final: bool = False) -> None:
         super().__init__(message)
+        self.message = message
         self.is_final = is_final
 
 
