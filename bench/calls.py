@@ -135,7 +135,7 @@ def serve(port: int, data: Path, store: str, profile: Path | None) -> None:
 def clock_commits(seen: Seen) -> None:
     """Note when the ends of tasks are durable, where the store says so first."""
     from openclaw_a2a.model.task import is_terminal
-    from openclaw_a2a.ports import Commit
+    from openclaw_a2a.store.commands import ChangeTask
     from openclaw_a2a.store.sqlite.database import SqliteDatabase
 
     write_group = SqliteDatabase.write_group
@@ -144,8 +144,8 @@ def clock_commits(seen: Seen) -> None:
         outcomes = write_group(self, group)
         now = time.time()
         for write in group:
-            if isinstance(write.order, Commit) and is_terminal(write.order.head.state):
-                seen.ended[write.order.head.id] = now
+            if isinstance(write.order, ChangeTask) and is_terminal(write.order.change.head.state):
+                seen.ended[write.order.change.head.id] = now
         return outcomes
 
     SqliteDatabase.write_group = clocked

@@ -12,23 +12,17 @@ from openclaw_a2a.model.errors import StoreUnavailable, TaskNotFound
 from openclaw_a2a.store.group_writer import GroupWriter, Write, WriteOutcome
 
 
-def write_group(group: Sequence[Write[None]]) -> list[WriteOutcome]:
+def write_group(group: Sequence[Write[str | BaseException]]) -> list[WriteOutcome]:
     """A group commit that knows refusals only: any other error of a write escapes from it."""
     outcomes: list[WriteOutcome] = []
     for write in group:
         try:
-            outcomes.append((write.future, write.perform(None, write.order), None))
+            if isinstance(write.order, BaseException):
+                raise write.order
+            outcomes.append((write, write.order, None))
         except TaskNotFound as error:
-            outcomes.append((write.future, None, error))
+            outcomes.append((write, None, error))
     return outcomes
-
-
-def echo(_: None, order: str) -> str:
-    return order
-
-
-def fail(_: None, error: BaseException) -> None:
-    raise error
 
 
 @pytest.fixture
@@ -41,15 +35,15 @@ async def writer() -> AsyncIterator[GroupWriter[Any]]:
 
 
 async def test_writes_are_performed_in_call_order(writer: GroupWriter[Any]) -> None:
-    written = await asyncio.gather(*[writer.write(echo, str(number)) for number in range(2000)])
+    written = await asyncio.gather(*[writer.write(str(number)) for number in range(2000)])
     assert written == [str(number) for number in range(2000)]
 
 
 async def test_a_refused_write_fails_alone(writer: GroupWriter[Any]) -> None:
     outcomes = await asyncio.gather(
-        writer.write(echo, "a"),
-        writer.write(fail, TaskNotFound("no such task")),
-        writer.write(echo, "b"),
+        writer.write("a"),
+        writer.write(TaskNotFound("no such task")),
+        writer.write("b"),
         return_exceptions=True,
     )
     assert [type(outcome) for outcome in outcomes] == [str, TaskNotFound, str]
@@ -61,11 +55,11 @@ async def test_a_group_that_fails_fails_its_own_writes_only(
 ) -> None:
     with capture_logs() as logs:
         outcomes = await asyncio.gather(
-            writer.write(echo, "a"), writer.write(fail, error), return_exceptions=True
+            writer.write("a"), writer.write(error), return_exceptions=True
         )
     assert [type(outcome) for outcome in outcomes] == [StoreUnavailable] * 2
     assert [entry["event"] for entry in logs] == ["store.group_failed"]
-    assert await writer.write(echo, "next") == "next"
+    assert await writer.write("next") == "next"
     writer.check()
 
 
@@ -75,12 +69,12 @@ async def test_a_dead_thread_is_reported_and_fails_every_write(
     """Issue 11: without the thread every write waited for ever, and nothing was logged."""
     with capture_logs() as logs:
         outcomes = await asyncio.gather(
-            writer.write(echo, "a"), writer.write(fail, SystemExit()), return_exceptions=True
+            writer.write("a"), writer.write(SystemExit()), return_exceptions=True
         )
     assert [type(outcome) for outcome in outcomes] == [StoreUnavailable] * 2
     assert [entry["event"] for entry in logs] == ["store.writer_died"]
     with pytest.raises(StoreUnavailable, match="has died"):
-        await writer.write(echo, "later")
+        await writer.write("later")
     with pytest.raises(StoreUnavailable, match="has died"):
         writer.check()
 
@@ -88,9 +82,9 @@ async def test_a_dead_thread_is_reported_and_fails_every_write(
 async def test_writes_are_refused_before_the_start_and_after_the_stop() -> None:
     writer: GroupWriter[Any] = GroupWriter("test", write_group)
     with pytest.raises(StoreUnavailable, match="not open"):
-        await writer.write(echo, "early")
+        await writer.write("early")
     writer.start()
-    pending = writer.write(echo, "accepted")
+    pending = writer.write("accepted")
     await writer.stop()
     assert await pending == "accepted"
     with pytest.raises(StoreUnavailable, match="not open"):

@@ -16,15 +16,15 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Any, Generic, TypeVar
 
+import msgspec
+
 from openclaw_a2a.log import get_logger
 from openclaw_a2a.model.errors import GatewayError, StoreUnavailable
-from openclaw_a2a.store.errors import store_closed, write_failed
+from openclaw_a2a.store.rules import store_closed, write_failed
 
 log = get_logger(__name__)
 
-Transaction = TypeVar("Transaction")
-Argument = TypeVar("Argument")
-Result = TypeVar("Result")
+Order = TypeVar("Order")
 
 MAX_GROUP = 512
 """A group of this size is written at once: bounds how long its first write waits."""
@@ -33,39 +33,35 @@ _MAX_COLLECT_TURNS = 4
 """For at most so many turns of the event loop writes are collected, while each turn adds some."""
 
 
-class Write(Generic[Transaction]):
-    """A pending write: `perform(transaction, order)` in the writer thread resolves `future`."""
+class Write(msgspec.Struct, Generic[Order]):
+    """A pending write: what to do, and the future of its result."""
 
-    __slots__ = ("future", "order", "perform")
-
-    def __init__(
-        self,
-        perform: Callable[[Transaction, Any], Any],
-        order: Any,
-        future: "asyncio.Future[Any]",
-    ) -> None:
-        self.perform = perform
-        self.order = order
-        self.future = future
+    order: Order
+    future: "asyncio.Future[Any]"
 
 
-WriteOutcome = tuple["asyncio.Future[Any]", object, GatewayError | None]
-"""The future of a write, and its result or error."""
+WriteOutcome = tuple[Write[Any], object, GatewayError | None]
+"""A write, and its result or error."""
 
 
-class GroupWriter(Generic[Transaction]):
+class GroupWriter(Generic[Order]):
     """Runs `write_group` in a thread of its own, for groups of writes in call order.
 
-    `write_group` returns one outcome per write, once all of them are durable.
+    `write_group` returns one outcome per write, once all of them are durable. `on_written` is
+    called in the event loop for each of them, with its error, before its caller continues.
     """
 
     def __init__(
-        self, name: str, write_group: Callable[[Sequence[Write[Transaction]]], list[WriteOutcome]]
+        self,
+        name: str,
+        write_group: Callable[[Sequence[Write[Order]]], list[WriteOutcome]],
+        on_written: Callable[[Order, GatewayError | None], None] | None = None,
     ) -> None:
         self._name = name
         self._write_group = write_group
-        self._queue: queue.SimpleQueue[list[Write[Transaction]] | None] = queue.SimpleQueue()
-        self._collected: list[Write[Transaction]] = []
+        self._on_written = on_written
+        self._queue: queue.SimpleQueue[list[Write[Order]] | None] = queue.SimpleQueue()
+        self._collected: list[Write[Order]] = []
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
         self._is_dead = False  # set by the thread, read by the event loop
@@ -73,6 +69,9 @@ class GroupWriter(Generic[Transaction]):
     def start(self) -> None:
         """Start the thread, for the running event loop."""
         self._loop = loop = asyncio.get_running_loop()
+        # A daemon: a process that exits without `stop` must not hang on a thread that waits for
+        # work. What it was writing then is what a crash would leave: a group that is durable as a
+        # whole or not at all, and that nobody was told of.
         self._thread = threading.Thread(
             target=self._run, args=(loop,), name="store-writer", daemon=True
         )
@@ -80,6 +79,7 @@ class GroupWriter(Generic[Transaction]):
 
     async def stop(self) -> None:
         """Finish the accepted writes and end the thread; later writes are refused."""
+        # Refuse first, then send: nothing can be queued behind the None that ends the thread.
         thread, self._loop, self._thread = self._thread, None, None
         if thread is not None:
             self._send_collected()
@@ -93,22 +93,18 @@ class GroupWriter(Generic[Transaction]):
 
     def check(self) -> None:
         """Raises StoreUnavailable if the writer is not running or its thread is dead."""
-        if self._thread is None:
-            raise store_closed(self._name)
-        if self._is_dead:
-            raise self._dead()
+        if self._loop is None or self._is_dead:
+            raise self._unavailable()
 
-    def write(
-        self, perform: Callable[[Transaction, Argument], Result], order: Argument
-    ) -> "asyncio.Future[Result]":
+    def write(self, order: Order) -> "asyncio.Future[Any]":
         """Queue a write; the future has its result once it is durable."""
         loop = self._loop
         if loop is None or self._is_dead:
-            return failed(self._dead() if self._is_dead else store_closed(self._name))
-        future: asyncio.Future[Result] = loop.create_future()
+            return failed(self._unavailable())
+        future: asyncio.Future[Any] = loop.create_future()
         if not self._collected:
             loop.call_soon(self._send_when_quiet, loop, 0, _MAX_COLLECT_TURNS)
-        self._collected.append(Write(perform, order, future))
+        self._collected.append(Write(order, future))
         return future
 
     def _send_when_quiet(self, loop: asyncio.AbstractEventLoop, known: int, turns: int) -> None:
@@ -127,33 +123,38 @@ class GroupWriter(Generic[Transaction]):
         collected, self._collected = self._collected, []
         if collected:
             self._queue.put(collected)
-            if self._is_dead:  # after the put: a thread that died in between did not see it
+            # After the put: if the thread died before it, nobody else would fail these writes;
+            # if it dies after it, failing the queue a second time finds it empty.
+            if self._is_dead:
                 self._fail_queued()
 
     def _run(self, loop: asyncio.AbstractEventLoop) -> None:
-        group: list[Write[Transaction]] = []
+        group: list[Write[Order]] = []
         try:
             is_running = True
             while is_running:
                 group = []
                 is_running = self._gather(group)
-                loop.call_soon_threadsafe(_resolve, self._perform(group) if group else [])
+                # One call for the whole group: each one wakes the loop through a socket.
+                loop.call_soon_threadsafe(self._resolve, self._perform(group) if group else [])
         except RuntimeError:
             return  # the event loop is closed: nobody waits for a result
         except BaseException:  # not an error of one group; nothing but the exit of the thread
             log.critical("store.writer_died", store=self._name, exc_info=True)
+            # The group goes back into the queue, to be failed with what is there. The flag is set
+            # before the loop is called: `_send_collected` then sees what comes in between.
             self._queue.put(group)
             self._is_dead = True
             loop.call_soon_threadsafe(self._fail_queued)
 
-    def _perform(self, group: Sequence[Write[Transaction]]) -> list[WriteOutcome]:
+    def _perform(self, group: Sequence[Write[Order]]) -> list[WriteOutcome]:
         try:
             return self._write_group(group)
         except Exception as error:  # the edge of the thread: one bad group must not end it
             log.exception("store.group_failed", store=self._name, writes=len(group))
-            return [(write.future, None, write_failed(self._name, error)) for write in group]
+            return [(write, None, write_failed(self._name, error)) for write in group]
 
-    def _gather(self, group: list[Write[Transaction]]) -> bool:
+    def _gather(self, group: list[Write[Order]]) -> bool:
         """Fill the group with what waits; False if the writer is to stop after it."""
         writes = self._queue.get()
         try:
@@ -166,14 +167,26 @@ class GroupWriter(Generic[Transaction]):
             return True
         return False
 
+    def _resolve(self, outcomes: list[WriteOutcome]) -> None:
+        for write, result, error in outcomes:
+            if self._on_written is not None:
+                self._on_written(write.order, error)
+            if write.future.done():
+                continue  # its caller was cancelled; the write is durable all the same
+            if error is None:
+                write.future.set_result(result)
+            else:
+                write.future.set_exception(error)
+
     def _fail_queued(self) -> None:
         """Fail every queued write, in the event loop: no thread is left to do them."""
         while not self._queue.empty():
-            for write in self._queue.get_nowait() or ():
-                if not write.future.done():
-                    write.future.set_exception(self._dead())
+            writes = self._queue.get_nowait() or ()
+            self._resolve([(write, None, self._unavailable()) for write in writes])
 
-    def _dead(self) -> StoreUnavailable:
+    def _unavailable(self) -> StoreUnavailable:
+        if not self._is_dead:
+            return store_closed(self._name)
         return StoreUnavailable(
             f"the writer of the store {self._name} has died; restart the gateway"
         )
@@ -184,13 +197,3 @@ def failed(error: GatewayError) -> "asyncio.Future[Any]":
     future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
     future.set_exception(error)
     return future
-
-
-def _resolve(outcomes: list[WriteOutcome]) -> None:
-    for future, result, error in outcomes:
-        if future.done():
-            continue  # its caller was cancelled; the write is durable all the same
-        if error is None:
-            future.set_result(result)
-        else:
-            future.set_exception(error)

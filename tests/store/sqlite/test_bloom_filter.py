@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from openclaw_a2a.store.sqlite.database import BloomFilter
+from openclaw_a2a.store.sqlite.transaction import BloomFilter
 
 _KEYS = st.tuples(st.text(max_size=8), st.text(max_size=8), st.text(max_size=40))
 

@@ -38,7 +38,7 @@ from openclaw_a2a.model.task import TaskState
 from openclaw_a2a.ports import Accepted, LogAppend, Record, Retention, TaskKey, TaskQuery
 from openclaw_a2a.store import create_store
 from openclaw_a2a.store.group_writer import MAX_GROUP
-from openclaw_a2a.store.sqlite import deliveries, logs, maintenance, migrate
+from openclaw_a2a.store.sqlite import logs, maintenance, migrate
 from openclaw_a2a.store.sqlite.store import SqliteStore
 from openclaw_a2a.store.sqlite.tasks import bind, choose_statements
 from openclaw_a2a.store.sqlite.transaction import MAX_TASKS
@@ -403,7 +403,7 @@ async def test_a_deleted_log_leaves_no_lines_in_the_database(
     ("statement", "indexes"),
     [
         (maintenance.SELECT_OLDEST, ["task_by_status"]),
-        (deliveries.SELECT_HOLDING, ["delivery_by_task", "PRIMARY KEY"]),
+        (maintenance.SELECT_HOLDING, ["delivery_by_task", "PRIMARY KEY"]),
     ],
 )
 async def test_finding_tasks_to_purge_scans_no_table(

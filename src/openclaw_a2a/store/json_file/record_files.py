@@ -137,7 +137,7 @@ def task_id_of(name: str) -> TaskId | None:
         return None
 
 
-def parse_record(content: bytes, *, modified_at: datetime) -> TaskRow:
+def parse_record(content: bytes, modified_at: datetime) -> TaskRow:
     """Parse a record file. `modified_at` replaces a time that the file does not have.
 
     Raises:

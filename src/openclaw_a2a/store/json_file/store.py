@@ -3,6 +3,9 @@
 Everything is in memory too, twice: `_accepted` has every write that was accepted, and later writes
 are checked against it; `_durable` has every write that is on disk, and reads see only that. When
 the disk fails, `_accepted` is rebuilt from `_durable` and a new epoch begins.
+
+Both are changed in the event loop only. The writer thread gets what it needs of a task with the
+command, and never looks at them.
 """
 
 import asyncio
@@ -19,16 +22,21 @@ from openclaw_a2a.model.ids import TaskId
 from openclaw_a2a.model.records import decode_task
 from openclaw_a2a.model.task import is_active
 from openclaw_a2a.ports import Commit, Duplicate, LogAppend, LogHead, StoredLog
-from openclaw_a2a.store.errors import store_closed
-from openclaw_a2a.store.group_writer import GroupWriter
+from openclaw_a2a.store.commands import ChangeTask, Submit
+from openclaw_a2a.store.group_writer import GroupWriter, failed
 from openclaw_a2a.store.json_file.log_files import LogFolder, LogFolders
 from openclaw_a2a.store.json_file.record_files import RecordFolder
-from openclaw_a2a.store.json_file.wal import compact_log
-from openclaw_a2a.store.json_file.writer import DiskChange, RecordWriter, load_folder
+from openclaw_a2a.store.json_file.writer import (
+    DiskChange,
+    Order,
+    RecordWriter,
+    compact_log,
+    load_folder,
+)
 from openclaw_a2a.store.locks import WriterLock
-from openclaw_a2a.store.memory.commands import AnyCommand, ChangeTask, Submit, apply_command
-from openclaw_a2a.store.memory.state import MemoryState, TaskRow
+from openclaw_a2a.store.memory.state import MemoryState, StateCommand
 from openclaw_a2a.store.memory.store import StateDeliveryStore, StateRecordStore, StateTaskStore
+from openclaw_a2a.store.rules import store_closed
 
 LOCK_WAIT_S = 10.0
 """How long to wait for another process to release the directory."""
@@ -58,8 +66,8 @@ class JsonFileStore:
         self._folder = RecordFolder(path)
         self._lock = WriterLock(path)
         self._files = RecordWriter(self._folder, self._lock)
-        self.writer: GroupWriter[RecordWriter] = GroupWriter(
-            str(path), lambda group: self._files.write_group(group)
+        self.writer: GroupWriter[Order] = GroupWriter(
+            str(path), lambda group: self._files.write_group(group), self._on_written
         )
         self._durable = self._accepted = MemoryState()
         self._epoch = 0
@@ -77,7 +85,8 @@ class JsonFileStore:
         A record that cannot be read is reported and left alone; the others are served.
         """
         try:
-            await anyio.to_thread.run_sync(self._make_directory)
+            make = partial(self._path.mkdir, mode=0o700, parents=True, exist_ok=True)
+            await anyio.to_thread.run_sync(make)
             await self._lock.acquire(self._lock_wait_s)
         except OSError as error:
             raise StoreUnavailable(
@@ -102,83 +111,68 @@ class JsonFileStore:
             await anyio.to_thread.run_sync(self._close_files, compact_log(self._durable))
 
     async def check(self) -> None:
-        """Raises StoreUnavailable if writes cannot succeed."""
         self.writer.check()
         if self._files.failure is not None:
-            await self._written(None, None)
+            await self.writer.write(DiskChange(self._epoch))
         if self._files.failure is not None:
             raise StoreUnavailable(
                 f"the store {self._path} cannot be written: {self._files.failure}; "
                 "check the disk (space, permissions)"
             )
 
-    def _make_directory(self) -> None:
-        self._path.mkdir(mode=0o700, parents=True, exist_ok=True)
-
     def _close_files(self, compacted: bytes) -> None:
         self._files.compact(compacted)
         self._folder.close_log()
         self.logs.close()
+        # The lock last: whoever gets it finds the files complete.
         self._lock.release()
 
-    def _write(self, command: AnyCommand) -> "asyncio.Future[Any]":
-        """Accept a write: checked now against all earlier ones, reported when it is durable."""
-        task_id, change = _target(command)
+    def _write(self, command: StateCommand) -> "asyncio.Future[Any]":
+        """Accept a write: checked now against all earlier ones, reported when it is durable.
+
+        What changes nothing waits too: a refusal may rest on a write that is not durable yet.
+        """
+        task_id, change = TaskId(""), None
+        if isinstance(command, ChangeTask):
+            task_id, change = command.change.head.id, command.change
+        elif isinstance(command, Submit):
+            task_id, change = command.submission.run.task_id, command.submission.commit
+        try:
+            self.writer.check()
+        except StoreUnavailable as error:
+            return failed(error)
         try:
             if change is not None:
                 _check_decodable(change)
-            row = self._row_for_writer(task_id)
-            result = apply_command(command, self._accepted)
+            # The task as it is now, if the writer thread has closed its record.
+            row = None if task_id in self._open_records else self._accepted.tasks.get(task_id)
+            row = None if row is None else row.copy()
+            result = self._accepted.apply(command)
         except GatewayError as error:
-            return self._written(None, error)
+            return self.writer.write(DiskChange(self._epoch, result=error))
         if isinstance(result, Duplicate) or result is False or result == []:
-            return self._written(None, result)  # nothing changed
+            return self.writer.write(DiskChange(self._epoch, result=result))
         if change is not None:
             if is_active(change.head.state):
                 self._open_records.add(task_id)
             else:
                 self._open_records.discard(task_id)
-        return self._written(command, result, row)
+        return self.writer.write(DiskChange(self._epoch, command, result, row))
 
-    def _row_for_writer(self, task_id: TaskId) -> TaskRow | None:
-        """The task as it is now, if the writer thread has closed its record."""
-        row = None if task_id in self._open_records else self._accepted.tasks.get(task_id)
-        return None if row is None else row.copy()
-
-    def _written(
-        self, command: AnyCommand | None, result: object, row: TaskRow | None = None
-    ) -> "asyncio.Future[Any]":
-        """The result (or the error) when the command and all before it are durable."""
-        future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        change = DiskChange(self._epoch, command, row)
-        written = self.writer.write(_on_disk, change)
-        written.add_done_callback(lambda done: self._finish(change, done, (future, result)))
-        return future
-
-    def _finish(
-        self,
-        change: DiskChange,
-        written: "asyncio.Future[None]",
-        pending: "tuple[asyncio.Future[Any], object]",
-    ) -> None:
-        future, result = pending
-        error = written.exception()
-        if error is not None:
+    def _on_written(self, change: Order, error: GatewayError | None) -> None:
+        """Follow the disk, before the caller of the write continues."""
+        if not isinstance(change, DiskChange):
+            return
+        if change.compacted is not None:
+            self._is_compacting = False
+        elif error is not None and error is not change.result:
+            # The disk failed: nothing accepted since the last durable write has happened.
             if change.epoch == self._epoch:
-                # Nothing accepted since the last durable write has happened.
                 self._epoch += 1
                 self._reset_accepted()
         elif change.command is not None:
-            apply_command(change.command, self._durable)
+            self._durable.apply(change.command)
             self._compact_if_due()
-        if future.done():
-            return
-        if error is not None:
-            future.set_exception(error)
-        elif isinstance(result, GatewayError):
-            future.set_exception(result)
-        else:
-            future.set_result(result)
 
     def _reset_accepted(self) -> None:
         self._accepted = self.tasks.accepted = self._durable.copy()
@@ -188,43 +182,33 @@ class JsonFileStore:
         if self._is_compacting or self._folder.log_size <= self._log_limit:
             return
         self._is_compacting = True
+        # From `_accepted`: the new log replaces the commands that are queued before it, too.
         compacted = compact_log(self._accepted)
         self._log_limit = max(self._log_limit, 2 * len(compacted))
-        written = self.writer.write(_on_disk, DiskChange(self._epoch, compacted=compacted))
-        written.add_done_callback(self._compacted)
-
-    def _compacted(self, _: "asyncio.Future[None]") -> None:
-        self._is_compacting = False
+        self.writer.write(DiskChange(self._epoch, compacted=compacted))
 
 
 class JsonLogStore:
     """The log store: logs have files of their own, written by the same thread as the records."""
 
-    def __init__(self, folders: LogFolders, writer: GroupWriter[RecordWriter]) -> None:
+    def __init__(self, folders: LogFolders, writer: GroupWriter[Order]) -> None:
         self._folders = folders
         self._writer = writer
 
     def append_log(self, change: LogAppend) -> Awaitable[bool]:
-        """Append lines to a log; False if it is not at `change.after`. Raises: CorruptRecord."""
-        folder = self._folders.of_kind(change.kind)
-        return self._writer.write(_elsewhere, partial(folder.append, change))
+        return self._writer.write(partial(self._folders.of_kind(change.kind).append, change))
 
     async def read_log(self, kind: str, log_id: str) -> StoredLog | None:
-        """One log, open or closed."""
         return await self._read(kind, lambda folder: folder.read(log_id))
 
     async def list_open_logs(self, kind: str, *, after: str, limit: int) -> list[StoredLog]:
-        """Logs that are not closed, by id."""
         return await self._read(kind, lambda folder: folder.page_open(after, limit))
 
     async def list_log_heads(self, kind: str, *, after: str, limit: int) -> list[LogHead]:
-        """All logs, by id."""
         return await self._read(kind, lambda folder: folder.page(after, limit))
 
     def delete_log(self, kind: str, log_id: str) -> Awaitable[bool]:
-        """Delete a log; False if there was none."""
-        folder = self._folders.of_kind(kind)
-        return self._writer.write(_elsewhere, partial(folder.delete, log_id))
+        return self._writer.write(partial(self._folders.of_kind(kind).delete, log_id))
 
     def close(self) -> None:
         """Release the directories."""
@@ -241,24 +225,6 @@ class JsonLogStore:
                 f"the logs of the store {folder.path} cannot be read: {error}; "
                 "check the disk (permissions)"
             ) from error
-
-
-def _on_disk(_: RecordWriter, change: DiskChange) -> None:
-    """Changes are written as a group; nothing is left to do for one of them."""
-
-
-def _elsewhere(_: RecordWriter, write: Callable[[], Result]) -> Result:
-    """A write that has files of its own."""
-    return write()
-
-
-def _target(command: AnyCommand) -> tuple[TaskId, Commit | None]:
-    """The task whose record a command changes, and the change."""
-    if isinstance(command, ChangeTask):
-        return command.change.head.id, command.change
-    if isinstance(command, Submit):
-        return command.submission.run.task_id, command.submission.commit
-    return TaskId(""), None
 
 
 def _check_decodable(change: Commit) -> None:

@@ -8,16 +8,16 @@ durable write. After a crash, `load_folder` replays the log over the files.
 
 from collections.abc import Callable, Sequence
 from itertools import groupby
-from typing import NamedTuple, cast
+from typing import Any, NamedTuple
 
 import msgspec
 
 from openclaw_a2a.log import get_logger
-from openclaw_a2a.model.errors import GatewayError, StoreUnavailable
+from openclaw_a2a.model.errors import GatewayError
 from openclaw_a2a.model.ids import TaskId
 from openclaw_a2a.model.task import is_active
 from openclaw_a2a.ports import Commit
-from openclaw_a2a.store.errors import write_failed
+from openclaw_a2a.store.commands import ChangeTask, PutDelivery, PutRecord, Submit
 from openclaw_a2a.store.group_writer import Write, WriteOutcome
 from openclaw_a2a.store.json_file.record_files import (
     LOG_NAME,
@@ -28,12 +28,21 @@ from openclaw_a2a.store.json_file.record_files import (
     record_file_name,
     task_id_of,
 )
-from openclaw_a2a.store.json_file.wal import compact_log, decode_command, encode_command, replay
 from openclaw_a2a.store.locks import WriterLock
-from openclaw_a2a.store.memory.commands import AnyCommand, ChangeTask, Purge, Submit
-from openclaw_a2a.store.memory.state import MemoryState, TaskRow
+from openclaw_a2a.store.memory.state import (
+    MemoryState,
+    Purge,
+    PutMessage,
+    PutRun,
+    StateCommand,
+    TaskRow,
+)
+from openclaw_a2a.store.rules import write_failed
 
 log = get_logger(__name__)
+
+_encode_command = msgspec.json.Encoder().encode
+_command_decoder = msgspec.json.Decoder(StateCommand)
 
 
 class DiskChange(NamedTuple):
@@ -44,10 +53,27 @@ class DiskChange(NamedTuple):
     """
 
     epoch: int
-    command: AnyCommand | None = None
+    command: StateCommand | None = None
+    result: object = None
+    """What the caller gets once the command is durable; an error is raised."""
     row: TaskRow | None = None
     """The task before the command, if its record is not open in the writer."""
     compacted: bytes | None = None
+
+
+Order = DiskChange | Callable[[], Any]
+"""A change, or a function that writes files of its own (the log files)."""
+
+
+def compact_log(state: MemoryState) -> bytes:
+    """A log of what the record files do not hold: live runs, messages, deliveries, records."""
+    commands: list[StateCommand] = [
+        *(PutRun(run) for run in sorted(state.runs.values(), key=lambda run: run.ticket)),
+        *(PutMessage(key, row) for key, row in state.messages.items()),
+        *(PutDelivery(delivery) for delivery in state.deliveries.values()),
+        *(PutRecord(record) for record in state.records.values()),
+    ]
+    return b"".join([_encode_command(command) + b"\n" for command in commands])
 
 
 class RecordWriter:
@@ -64,16 +90,17 @@ class RecordWriter:
         self.failure: str | None = None
         """Why the last write to the disk failed; None if it succeeded."""
 
-    def write_group(self, group: Sequence[Write["RecordWriter"]]) -> list[WriteOutcome]:
+    def write_group(self, group: Sequence[Write[Order]]) -> list[WriteOutcome]:
         """Make the group durable; one outcome per write."""
         outcomes: list[WriteOutcome] = []
+        # In call order, so that a compacted log never hides a command that follows it.
         for write_some, some in groupby(group, key=_method_for):
             outcomes += write_some(self, list(some))
         return outcomes
 
-    def write_commands(self, writes: list[Write["RecordWriter"]]) -> list[WriteOutcome]:
+    def write_commands(self, writes: list[Write[DiskChange]]) -> list[WriteOutcome]:
         """Append commands to the log, then bring the record files up to date."""
-        changes = [_change(write) for write in writes]
+        changes = [write.order for write in writes]
         accepted = [
             change
             for change in changes
@@ -85,21 +112,32 @@ class RecordWriter:
             self.failure = str(error)
             self._failed_epoch = max(change.epoch for change in changes)
         else:
+            # From here on the commands are durable: whatever goes wrong with a record file is
+            # mended by a later group, or by the replay at the next start.
             for change in accepted:
                 self._update_record(change)
             self.save()
-        return [(write.future, None, self._error_of(_change(write))) for write in writes]
+        return [self._outcome(write) for write in writes]
 
-    def replace_log(self, writes: list[Write["RecordWriter"]]) -> list[WriteOutcome]:
+    def replace_log(self, writes: list[Write[DiskChange]]) -> list[WriteOutcome]:
         """Replace the log with the last compacted one."""
-        change = _change(writes[-1])
+        change = writes[-1].order
         if change.epoch > self._failed_epoch:
             self.compact(change.compacted or b"")
-        return [(write.future, None, None) for write in writes]
+        return [(write, None, None) for write in writes]
 
-    def write_elsewhere(self, writes: list[Write["RecordWriter"]]) -> list[WriteOutcome]:
-        """Perform writes that have files of their own (the log files)."""
-        return [self._perform(write) for write in writes]
+    def write_elsewhere(self, writes: list[Write[Callable[[], Any]]]) -> list[WriteOutcome]:
+        """Perform writes that have files of their own."""
+        outcomes: list[WriteOutcome] = []
+        for write in writes:
+            try:
+                outcomes.append((write, write.order(), None))
+            except GatewayError as error:
+                outcomes.append((write, None, error))
+            except OSError as error:
+                self.failure = str(error)
+                outcomes.append((write, None, write_failed(str(self._folder.path), error)))
+        return outcomes
 
     def compact(self, compacted: bytes) -> None:
         """Replace the log, unless a record file still lacks what the old log says."""
@@ -114,6 +152,8 @@ class RecordWriter:
         try:
             for task_id in list(self._unsaved):
                 self._save_record(task_id)
+            # Once for all files: until then a crash may bring back old names, and the log that
+            # knows better is not compacted before this returns.
             self._folder.sync()
         except OSError as error:
             self.failure = str(error)
@@ -128,46 +168,43 @@ class RecordWriter:
         else:
             self._deleted.add(task_id)
 
-    def _perform(self, write: Write["RecordWriter"]) -> WriteOutcome:
-        try:
-            return write.future, write.perform(self, write.order), None
-        except GatewayError as error:
-            return write.future, None, error
-        except OSError as error:
-            self.failure = str(error)
-            return write.future, None, write_failed(str(self._folder.path), error)
+    def _outcome(self, write: Write[DiskChange]) -> WriteOutcome:
+        change = write.order
+        if change.epoch <= self._failed_epoch:
+            reason = self.failure or "the disk failed"
+            return write, None, write_failed(str(self._folder.path), reason)
+        if isinstance(change.result, GatewayError):
+            return write, None, change.result
+        return write, change.result, None
 
     def _append(self, changes: list[DiskChange]) -> None:
         if not self._lock.keep():
             raise OSError(f"another process took the lock {self._lock.path}")
-        content = b"".join(encode_command(change.command) for change in changes if change.command)
+        content = b"".join([_encode_command(change.command) + b"\n" for change in changes])
         if not content and self.failure is not None:
             content = b"\n"  # an empty line: shows whether writing works again
         if content:
             self._folder.append_to_log(content)
 
     def _update_record(self, change: DiskChange) -> None:
+        command = change.command
         try:
-            self._apply_command(change)
+            if isinstance(command, Purge):
+                for task_id in command.tasks:
+                    self._open.pop(task_id, None)
+                self._unsaved.update(command.tasks)
+                self._deleted.update(command.tasks)
+            elif isinstance(command, ChangeTask):
+                self._apply(command.change, change.row)
+            elif isinstance(command, Submit):
+                if change.row is not None and change.row.resume is not None:
+                    self._record(command.submission.run.task_id, change.row).resume = None
+                if command.submission.commit is not None:
+                    self._apply(command.submission.commit, change.row)
         except Exception:
             # The command is durable in the log, so its write succeeded. The task stays in
             # `_unsaved`, which keeps the log: the next start replays it.
             log.exception("store.record_not_updated", folder=str(self._folder.path))
-
-    def _apply_command(self, change: DiskChange) -> None:
-        command = change.command
-        if isinstance(command, Purge):
-            for task_id in command.tasks:
-                self._open.pop(task_id, None)
-            self._unsaved.update(command.tasks)
-            self._deleted.update(command.tasks)
-        elif isinstance(command, ChangeTask):
-            self._apply(command.change, change.row)
-        elif isinstance(command, Submit):
-            if change.row is not None and change.row.resume is not None:
-                self._record(command.submission.run.task_id, change.row).resume = None
-            if command.submission.commit is not None:
-                self._apply(command.submission.commit, change.row)
 
     def _apply(self, change: Commit, row: TaskRow | None) -> None:
         task_id = change.head.id
@@ -191,7 +228,7 @@ class RecordWriter:
         return record
 
     def _save_record(self, task_id: TaskId) -> None:
-        file = self._folder.file_of(task_id)
+        file = self._folder.path / record_file_name(task_id)
         record = self._open.get(task_id)
         if record is not None:
             self._folder.put(file, record.content())
@@ -204,10 +241,15 @@ class RecordWriter:
             return  # see _update_record
         self._unsaved.discard(task_id)
 
-    def _error_of(self, change: DiskChange) -> StoreUnavailable | None:
-        if change.epoch > self._failed_epoch:
-            return None
-        return write_failed(str(self._folder.path), self.failure or "the disk failed")
+
+def _method_for(
+    write: Write[Order],
+) -> Callable[[RecordWriter, list[Write[Any]]], list[WriteOutcome]]:
+    if not isinstance(write.order, DiskChange):
+        return RecordWriter.write_elsewhere
+    if write.order.compacted is None:
+        return RecordWriter.write_commands
+    return RecordWriter.replace_log
 
 
 def load_folder(folder: RecordFolder, writer: RecordWriter) -> MemoryState:
@@ -217,6 +259,7 @@ def load_folder(folder: RecordFolder, writer: RecordWriter) -> MemoryState:
     changed = _replay_log(folder, state)
     # A damaged record stays as it is, for its owner to repair.
     state.delete_tasks(state.damaged)
+    # Files first, then the log: a crash in between finds the old log and replays it once more.
     for task_id in changed - state.damaged.keys():
         writer.put_row(task_id, state.tasks.get(task_id))
     writer.save()
@@ -227,8 +270,7 @@ def load_folder(folder: RecordFolder, writer: RecordWriter) -> MemoryState:
 def _load_records(folder: RecordFolder, state: MemoryState) -> None:
     for file in folder.record_files():
         try:
-            content, modified_at = folder.read(file)
-            row = parse_record(content, modified_at=modified_at)
+            row = parse_record(*folder.read(file))
             if record_file_name(row.head.id) != file.name:
                 raise BadRecord(f"the file is not named for its task {row.head.id!r}")
         except (BadRecord, OSError) as error:
@@ -246,24 +288,10 @@ def _replay_log(folder: RecordFolder, state: MemoryState) -> set[TaskId]:
         if not line:
             continue
         try:
-            command = decode_command(line)
+            command = _command_decoder.decode(line)
         except msgspec.DecodeError as error:
             # The last line of a process that died while writing it; it was never acknowledged.
             log.warning("store.log_line_ignored", file=LOG_NAME, line=number, reason=str(error))
-            continue
-        changed.update(replay(state, command))
+        else:
+            changed.update(state.replay(command))
     return changed
-
-
-def _change(write: Write[RecordWriter]) -> DiskChange:
-    return cast("DiskChange", write.order)
-
-
-def _method_for(
-    write: Write[RecordWriter],
-) -> Callable[[RecordWriter, list[Write[RecordWriter]]], list[WriteOutcome]]:
-    if not isinstance(write.order, DiskChange):
-        return RecordWriter.write_elsewhere
-    if write.order.compacted is None:
-        return RecordWriter.write_commands
-    return RecordWriter.replace_log

@@ -1,35 +1,66 @@
-"""A store's whole content in dictionaries: what each write checks and changes.
+"""A store's whole content in dictionaries: what each command checks and changes.
 
 The memory store is this and nothing else. The json-file store keeps two of them, one with every
 accepted write and one with every durable write, and rebuilds them from its files.
 """
 
-from bisect import bisect_right
-from collections.abc import Iterable
+from bisect import bisect_left, bisect_right, insort
+from collections.abc import Callable, Iterable
+from contextlib import suppress
 from datetime import datetime
-from typing import cast
+from typing import Any, cast
 
 import msgspec
 
-from openclaw_a2a.model.delivery import Delivery, DeliveryState
-from openclaw_a2a.model.errors import CorruptRecord
-from openclaw_a2a.model.ids import OwnerId, RunId, TaskId
+from openclaw_a2a.model.delivery import Delivery, DeliveryId, DeliveryState
+from openclaw_a2a.model.errors import Conflict, CorruptRecord, TaskNotFound
+from openclaw_a2a.model.ids import RunId, TaskId
 from openclaw_a2a.model.records import Entry, RunRecord, StoredTask, TaskHead
 from openclaw_a2a.model.task import is_terminal
-from openclaw_a2a.model.turn import Scope
 from openclaw_a2a.ports import (
     Accepted,
     Commit,
     Duplicate,
     MessageKey,
-    Retention,
+    Record,
     Submission,
-    TaskKey,
     message_key,
 )
-from openclaw_a2a.store import errors
-from openclaw_a2a.store.memory.sorted_index import TaskIndex, TimeIndex
-from openclaw_a2a.store.memory.tables import DeliveryTable, RecordTable
+from openclaw_a2a.store import commands, rules
+from openclaw_a2a.store.commands import AnyCommand, Command
+from openclaw_a2a.store.memory.sorted_index import TaskIndex
+
+
+class MessageRow(msgspec.Struct, frozen=True):
+    """An idempotency record. The json-file store stores it under these field names."""
+
+    body_hash: bytes
+    created_at: datetime
+    duplicate: Duplicate = msgspec.field(name="known")
+
+
+class Purge(Command, frozen=True, tag="forget"):
+    """Delete tasks, and old messages and records; False if there is nothing to delete."""
+
+    tasks: tuple[TaskId, ...]
+    messages_before: datetime | None = None
+    records_before: datetime | None = None
+
+
+class PutRun(Command, frozen=True, tag="run"):
+    """Store a live run as it is. Only in a compacted log."""
+
+    run: RunRecord
+
+
+class PutMessage(Command, frozen=True, tag="message"):
+    """Store an idempotency record as it is. Only in a compacted log."""
+
+    key: MessageKey
+    row: MessageRow
+
+
+StateCommand = AnyCommand | Purge | PutRun | PutMessage
 
 
 class TaskRow:
@@ -61,74 +92,64 @@ class TaskRow:
         return self.entries[start : None if limit is None else start + limit]
 
 
-class MessageRow(msgspec.Struct, frozen=True):
-    """An idempotency record. The json-file store stores it under these field names."""
-
-    body_hash: bytes
-    created_at: datetime
-    duplicate: Duplicate = msgspec.field(name="known")
-
-
 class MemoryState:
     """Tasks, runs, messages, deliveries and records.
 
-    Every write first checks everything it may be refused for, then changes everything: a refused
+    Every command first checks everything it may be refused for, then changes everything: a refused
     write leaves no trace.
     """
 
     def __init__(self) -> None:
         self.tasks: dict[TaskId, TaskRow] = {}
+        self.index = TaskIndex()
         self.runs: dict[RunId, RunRecord] = {}
         self.messages: dict[MessageKey, MessageRow] = {}
-        self.deliveries = DeliveryTable()
-        self.records = RecordTable()
+        self._message_times: list[tuple[datetime, tuple[str, ...]]] = []  # sorted, for `Purge`
+        self.deliveries: dict[DeliveryId, Delivery] = {}
+        self._task_deliveries: dict[TaskId, set[DeliveryId]] = {}
+        self.records: dict[tuple[str, str], Record] = {}  # in the order in which they were put
         self.damaged: dict[TaskId, str] = {}
         """Tasks whose record file cannot be read, and why. They cannot be read or changed."""
         self._last_ticket = 0
-        self.index = TaskIndex()
-        self._message_times = TimeIndex()
 
-    # ---------------------------------------------------------------- writes
+    def apply(self, command: StateCommand) -> Any:
+        """Check a command and change the state; its result. Raises: GatewayError."""
+        return _APPLY[type(command)](self, command)
 
-    def submit(self, submission: Submission) -> Accepted | Duplicate:
-        """Store a message once."""
-        run, change = submission.run, submission.commit
+    # ---------------------------------------------------------------- tasks and runs
+
+    def submit(self, command: commands.Submit) -> Accepted | Duplicate:
+        submission = command.submission
+        run, change, record = submission.run, submission.commit, submission.record
         if (row := self.messages.get(message_key(run))) is not None:
-            if row.body_hash != submission.body_hash:
-                raise errors.message_id_conflict(run.message.message_id)
+            rules.check_same_body(row.body_hash, submission.body_hash, run.message.message_id)
             return row.duplicate
         if change is not None:
             self._check(change, new_run=run.id)
-        record = submission.record
-        if record is not None and self.records.get(record.kind, record.id) is not None:
-            raise errors.record_exists(record.kind, record.id)
+        if record is not None and (record.kind, record.id) in self.records:
+            raise rules.record_exists(record)
         self._add_run(submission)
         if change is not None:
-            self._apply(change)
+            self._apply_change(change)
         return Accepted(self._last_ticket)
 
-    def commit(self, change: Commit) -> None:
-        """Change a task."""
-        self._check(change)
-        self._apply(change)
+    def change_task(self, command: commands.ChangeTask) -> None:
+        self._check(command.change)
+        self._apply_change(command.change)
 
-    def start_run(self, run_id: RunId, *, fence: int, attempt: int) -> None:
-        """Record that the agent is about to be called."""
-        run = self._check_fence(run_id, fence)
-        self.runs[run_id] = msgspec.structs.replace(run, is_started=True, attempt=attempt)
+    def start_run(self, command: commands.StartRun) -> None:
+        run = rules.check_fence(self.runs, command.run_id, command.fence)
+        self.runs[run.id] = msgspec.structs.replace(run, is_started=True, attempt=command.attempt)
 
-    def finish_run(self, run_id: RunId, *, fence: int, answer: bytes) -> None:
-        """End a run that made no task; its answer goes into the idempotency record."""
-        key = message_key(self._check_fence(run_id, fence))
-        del self.runs[run_id]
+    def finish_run(self, command: commands.FinishRun) -> None:
+        key = message_key(rules.check_fence(self.runs, command.run_id, command.fence))
+        del self.runs[command.run_id]
         if (row := self.messages.get(key)) is not None:
-            duplicate = msgspec.structs.replace(row.duplicate, answer=answer)
+            duplicate = msgspec.structs.replace(row.duplicate, answer=command.answer)
             self.messages[key] = msgspec.structs.replace(row, duplicate=duplicate)
 
-    def claim_runs(
-        self, owner: OwnerId, *, lease_until: datetime, expired_at: datetime | None
-    ) -> list[RunRecord]:
-        """Take over runs of other owners, in order of arrival, each with the next fence."""
+    def claim_runs(self, command: commands.ClaimRuns) -> list[RunRecord]:
+        owner, lease_until, expired_at = command.owner, command.lease_until, command.expired_at
         claimed = [
             msgspec.structs.replace(run, owner=owner, lease_until=lease_until, fence=run.fence + 1)
             for run in sorted(self.runs.values(), key=lambda run: run.ticket)
@@ -137,53 +158,100 @@ class MemoryState:
         self.runs.update((run.id, run) for run in claimed)
         return claimed
 
-    def renew_leases(self, owner: OwnerId, lease_until: datetime) -> None:
-        """Extend the lease of every run of this owner."""
+    def renew_leases(self, command: commands.RenewLeases) -> None:
         for run in self.runs.values():
-            if run.owner == owner:
-                self.runs[run.id] = msgspec.structs.replace(run, lease_until=lease_until)
+            if run.owner == command.owner:
+                renewed = msgspec.structs.replace(run, lease_until=command.lease_until)
+                self.runs[run.id] = renewed
+
+    def purge(self, command: Purge) -> bool:
+        self.delete_tasks(command.tasks)
+        if (before := command.messages_before) is not None:
+            end = bisect_left(self._message_times, (before, ()))
+            for _, key in self._message_times[:end]:
+                del self.messages[cast("MessageKey", key)]
+            del self._message_times[:end]
+        if (before := command.records_before) is not None:
+            for key in [key for key, row in self.records.items() if row.expires_at < before]:
+                del self.records[key]
+        return bool(command.tasks) or command.messages_before is not None
 
     def delete_tasks(self, tasks: Iterable[TaskId]) -> None:
         """Delete these tasks with their deliveries."""
         for task_id in tasks:
             if (task := self.tasks.pop(task_id, None)) is not None:
                 self.index.remove(task.head)
-            self.deliveries.delete_of_task(task_id)
+            for delivery_id in self._task_deliveries.pop(task_id, ()):
+                del self.deliveries[delivery_id]
 
-    def delete_messages(self, before: datetime | None) -> None:
-        """Delete idempotency records that are older."""
-        if before is not None:
-            for key in self._message_times.pop_before(before):
-                del self.messages[cast("MessageKey", key)]
+    # ---------------------------------------------------------------- deliveries and records
 
-    def put_delivery(self, delivery: Delivery, within: int) -> bool:
-        """Store a delivery; False if its task has too many."""
-        if delivery.task_id not in self.tasks:
-            raise errors.no_task(delivery.task_id)
-        return self.deliveries.put(delivery, within=within)
+    def put_delivery(self, command: commands.PutDelivery) -> bool:
+        delivery = command.delivery
+        if command.within is not None:
+            if delivery.task_id not in self.tasks:
+                raise rules.no_task(delivery.task_id)
+            known = self.task_deliveries(delivery.task_id)
+            others = [row for row in known if row.kind == delivery.kind and row.id != delivery.id]
+            if len(others) >= command.within:
+                return False
+        self._store_delivery(delivery)
+        return True
 
-    # ---------------------------------------------------------------- what may be deleted
+    def update_delivery(self, command: commands.UpdateDelivery) -> bool:
+        delivery = command.delivery
+        known = self.deliveries.get(delivery.id)
+        if known is None or known.body != delivery.body:
+            return False
+        self.deliveries[delivery.id] = delivery
+        return True
 
-    def is_deletable(self, scope: Scope, task_id: TaskId) -> bool:
-        """True if the task is stored, in scope and finished."""
-        task = self.tasks.get(task_id)
-        return task is not None and task.head.scope == scope and is_terminal(task.head.state)
+    def delete_delivery(self, command: commands.DeleteDelivery) -> bool:
+        row = self.deliveries.pop(command.delivery_id, None)
+        if row is None:
+            return False
+        ids = self._task_deliveries[row.task_id]
+        ids.remove(row.id)
+        if not ids:
+            del self._task_deliveries[row.task_id]
+        return True
 
-    def purgeable_tasks(self, retention: Retention) -> tuple[list[TaskId], TaskKey | None]:
-        """Finished tasks to delete, and the key to continue after."""
-        return self.index.purgeable(retention, self._has_unfinished_delivery)
+    def task_deliveries(self, task_id: TaskId) -> list[Delivery]:
+        """The deliveries of a task, in any order."""
+        return [self.deliveries[one] for one in self._task_deliveries.get(task_id, ())]
+
+    def is_unfinished(self, delivery: Delivery) -> bool:
+        """True if a delivery has, or may yet get, something to send."""
+        task = self.tasks.get(delivery.task_id)
+        if delivery.state is DeliveryState.DEAD:
+            return False
+        # A task that is not stored may be about to be created.
+        if delivery.state is DeliveryState.WAITING or task is None:
+            return True
+        return not is_terminal(task.head.state) or delivery.cursor < task.head.sequence
+
+    def put_record(self, command: commands.PutRecord) -> None:
+        self._store_record(command.record)
+
+    def update_record(self, command: commands.UpdateRecord) -> bool:
+        record = command.record
+        stored = self.records.get((record.kind, record.id))
+        expected = None if record.version == 0 else record.version - 1
+        if (None if stored is None else stored.version) != expected:
+            return False
+        self.records[record.kind, record.id] = record
+        return True
+
+    def delete_record(self, command: commands.DeleteRecord) -> bool:
+        return self.records.pop((command.kind, command.record_id), None) is not None
 
     # ---------------------------------------------------------------- loading and recovery
 
-    def put_run(self, run: RunRecord) -> None:
-        """Store a run with the ticket it has."""
-        self.runs[run.id] = run
-        self._last_ticket = max(self._last_ticket, run.ticket)
+    def put_run(self, command: PutRun) -> None:
+        self._store_run(command.run)
 
-    def put_message(self, key: MessageKey, row: MessageRow) -> None:
-        """Store a new idempotency record."""
-        self.messages[key] = row
-        self._message_times.add(row.created_at, key)
+    def put_message(self, command: PutMessage) -> None:
+        self._store_message(command.key, command.row)
 
     def put_task(self, task: TaskRow) -> None:
         """Store a new task."""
@@ -196,50 +264,47 @@ class MemoryState:
         for task in self.tasks.values():
             copy.put_task(task.copy())
         for key, message in self.messages.items():
-            copy.put_message(key, message)
+            copy._store_message(key, message)
+        for delivery in self.deliveries.values():
+            copy._store_delivery(delivery)
         copy.runs.update(self.runs)
-        copy.deliveries = DeliveryTable(self.deliveries.all())
-        copy.records = RecordTable(self.records.all())
+        copy.records.update(self.records)
         copy.damaged = self.damaged
         copy._last_ticket = self._last_ticket
         return copy
 
-    def replay_submission(self, submission: Submission) -> None:
-        """Repeat a submission from before a crash; the task's file may already show it."""
-        self._add_run(submission)
-        if submission.commit is not None:
-            self.replay_commit(submission.commit)
+    def replay(self, command: StateCommand) -> tuple[TaskId, ...]:
+        """Repeat a durable command from before a crash; the tasks it changed.
 
-    def replay_commit(self, change: Commit) -> None:
-        """Repeat a change from before a crash; the task's file may already show it."""
+        Their record files may show it already, or a later one.
+        """
+        if isinstance(command, commands.Submit):
+            self._add_run(command.submission)
+            if command.submission.commit is not None:
+                self._replay_change(command.submission.commit)
+            return (command.submission.run.task_id,)
+        if isinstance(command, commands.ChangeTask):
+            self._replay_change(command.change)
+            return (command.change.head.id,)
+        # It was accepted once; if it is refused now, its object was deleted by a later command.
+        with suppress(Conflict, TaskNotFound):
+            self.apply(command)
+        return command.tasks if isinstance(command, Purge) else ()
+
+    def _replay_change(self, change: Commit) -> None:
         task = self.tasks.get(change.head.id)
         sequence = -1 if task is None else task.head.sequence
+        # A change of a task that is gone is skipped: its file was removed by a later purge.
         if change.head.sequence >= sequence and (task is not None or change.after == -1):
             unseen = tuple(entry for entry in change.entries if entry.sequence > sequence)
-            self._apply(msgspec.structs.replace(change, entries=unseen, ends_run=False))
+            self._apply_change(msgspec.structs.replace(change, entries=unseen, ends_run=False))
         if change.ends_run:
             if task is not None:
                 task.resume = change.resume
             if change.run_id is not None:
                 self.runs.pop(change.run_id, None)
 
-    # ---------------------------------------------------------------- checks
-
-    def _check(self, change: Commit, *, new_run: RunId | None = None) -> None:
-        """`new_run` is the run that is created together with the change."""
-        self.check_readable(change.head.id)
-        if change.run_id is not None and change.run_id != new_run:
-            self._check_fence(change.run_id, change.fence)
-        task = self.tasks.get(change.head.id)
-        sequence = -1 if task is None else task.head.sequence
-        if sequence != change.after:
-            raise errors.task_conflict(change.head.id, found=sequence, expected=change.after)
-
-    def _check_fence(self, run_id: RunId, fence: int) -> RunRecord:
-        run = self.runs.get(run_id)
-        if run is None or run.fence != fence:
-            raise errors.run_lost(run_id, found=None if run is None else run.fence, fence=fence)
-        return run
+    # ---------------------------------------------------------------- checks and changes
 
     def check_readable(self, task_id: TaskId) -> None:
         """Raises CorruptRecord if the record of the task is damaged."""
@@ -249,36 +314,29 @@ class MemoryState:
                 "repair or remove the file and start the gateway again"
             )
 
-    def _has_unfinished_delivery(self, task_id: TaskId) -> bool:
-        return any(map(self.is_unfinished, self.deliveries.of_task(task_id)))
-
-    def is_unfinished(self, delivery: Delivery) -> bool:
-        """True if a delivery has, or may yet get, something to send."""
-        task = self.tasks.get(delivery.task_id)
-        if delivery.state is DeliveryState.DEAD:
-            return False
-        if delivery.state is DeliveryState.WAITING or task is None:
-            return True
-        return not is_terminal(task.head.state) or delivery.cursor < task.head.sequence
-
-    # ---------------------------------------------------------------- changes
+    def _check(self, change: Commit, *, new_run: RunId | None = None) -> None:
+        """`new_run` is the run that is created together with the change."""
+        self.check_readable(change.head.id)
+        if change.run_id is not None and change.run_id != new_run:
+            rules.check_fence(self.runs, change.run_id, change.fence)
+        task = self.tasks.get(change.head.id)
+        rules.check_sequence(change, -1 if task is None else task.head.sequence)
 
     def _add_run(self, submission: Submission) -> None:
         """Store the run with the next ticket, and everything that comes with it but the commit."""
         run = submission.run
-        self.put_run(msgspec.structs.replace(run, ticket=self._last_ticket + 1))
+        self._store_run(msgspec.structs.replace(run, ticket=self._last_ticket + 1))
         duplicate = Duplicate(run.id, run.task_id, None)
-        self.put_message(
-            message_key(run), MessageRow(submission.body_hash, submission.created_at, duplicate)
-        )
+        row = MessageRow(submission.body_hash, submission.created_at, duplicate)
+        self._store_message(message_key(run), row)
         if (task := self.tasks.get(run.task_id)) is not None:
             task.resume = None  # the new run has it
         if submission.delivery is not None:
-            self.deliveries.put(submission.delivery)
+            self._store_delivery(submission.delivery)
         if submission.record is not None:
-            self.records.put(submission.record)
+            self._store_record(submission.record)
 
-    def _apply(self, change: Commit) -> None:
+    def _apply_change(self, change: Commit) -> None:
         head = change.head
         task = self.tasks.get(head.id)
         if task is None:
@@ -295,3 +353,38 @@ class MemoryState:
             task.resume = change.resume
             if change.run_id is not None:
                 del self.runs[change.run_id]
+
+    def _store_run(self, run: RunRecord) -> None:
+        self.runs[run.id] = run
+        self._last_ticket = max(self._last_ticket, run.ticket)
+
+    def _store_message(self, key: MessageKey, row: MessageRow) -> None:
+        self.messages[key] = row
+        insort(self._message_times, (row.created_at, key))
+
+    def _store_delivery(self, delivery: Delivery) -> None:
+        self.deliveries[delivery.id] = delivery
+        self._task_deliveries.setdefault(delivery.task_id, set()).add(delivery.id)
+
+    def _store_record(self, record: Record) -> None:
+        self.records.pop((record.kind, record.id), None)  # a record that is put again goes last
+        self.records[record.kind, record.id] = record
+
+
+_APPLY: dict[type[Command], Callable[[MemoryState, Any], Any]] = {
+    commands.Submit: MemoryState.submit,
+    commands.ChangeTask: MemoryState.change_task,
+    commands.StartRun: MemoryState.start_run,
+    commands.FinishRun: MemoryState.finish_run,
+    commands.ClaimRuns: MemoryState.claim_runs,
+    commands.RenewLeases: MemoryState.renew_leases,
+    commands.PutDelivery: MemoryState.put_delivery,
+    commands.UpdateDelivery: MemoryState.update_delivery,
+    commands.DeleteDelivery: MemoryState.delete_delivery,
+    commands.PutRecord: MemoryState.put_record,
+    commands.UpdateRecord: MemoryState.update_record,
+    commands.DeleteRecord: MemoryState.delete_record,
+    Purge: MemoryState.purge,
+    PutRun: MemoryState.put_run,
+    PutMessage: MemoryState.put_message,
+}

@@ -5,94 +5,62 @@
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable
-from datetime import datetime
-from heapq import nlargest
+from bisect import bisect_right, insort
+from collections.abc import Awaitable, Iterator
+from datetime import UTC, datetime
+from heapq import nlargest, nsmallest
+from itertools import islice
 from typing import Any, TypeVar
 
 from openclaw_a2a.model.delivery import Delivery, DeliveryId, DeliveryState
 from openclaw_a2a.model.errors import GatewayError
-from openclaw_a2a.model.ids import MessageId, OwnerId, RunId, TaskId
-from openclaw_a2a.model.records import Entry, RunRecord, StoredTask
-from openclaw_a2a.model.task import is_active
+from openclaw_a2a.model.ids import MessageId, TaskId
+from openclaw_a2a.model.records import Entry, StoredTask
+from openclaw_a2a.model.task import is_active, is_terminal
 from openclaw_a2a.model.turn import Scope
 from openclaw_a2a.ports import (
-    Accepted,
-    Commit,
     DeliveryPage,
     Duplicate,
     LogAppend,
     LogHead,
+    LogLine,
     PurgeResult,
     RecentHead,
     Record,
     Retention,
     StoredLog,
-    Submission,
     TaskPage,
     TaskQuery,
 )
-from openclaw_a2a.store.errors import message_id_conflict
+from openclaw_a2a.store import rules
+from openclaw_a2a.store.commands import DeliveryWrites, RecordWrites, TaskWrites, Write
 from openclaw_a2a.store.group_writer import failed
-from openclaw_a2a.store.memory import commands
-from openclaw_a2a.store.memory.commands import AnyCommand, apply_command
-from openclaw_a2a.store.memory.state import MemoryState
-from openclaw_a2a.store.memory.tables import LogTable
+from openclaw_a2a.store.memory.state import MemoryState, Purge, StateCommand
 
 Result = TypeVar("Result")
-WriteCommand = Callable[[AnyCommand], "asyncio.Future[Any]"]
 
 
 class _StatePart:
     """`state` is what reads see; `accepted` also has the writes that are not durable yet."""
 
-    def __init__(self, state: MemoryState, write: WriteCommand) -> None:
+    def __init__(self, state: MemoryState, write: Write) -> None:
         self.state = state
         self.accepted = state
         self._write = write
 
 
-class StateTaskStore(_StatePart):
-    """The task store over a state."""
-
-    def submit(self, submission: Submission) -> "asyncio.Future[Accepted | Duplicate]":
-        """Store an incoming message once."""
-        return self._write(commands.Submit(submission))
-
-    def commit(self, change: Commit) -> "asyncio.Future[None]":
-        """Change a task."""
-        return self._write(commands.ChangeTask(change))
-
-    def start_run(self, run_id: RunId, *, fence: int, attempt: int) -> Awaitable[None]:
-        """Record that the agent is about to be called."""
-        return self._write(commands.StartRun(run_id, fence, attempt))
-
-    def finish_run(self, run_id: RunId, *, fence: int, answer: bytes) -> Awaitable[None]:
-        """End a run that made no task."""
-        return self._write(commands.FinishRun(run_id, fence, answer))
-
-    async def claim_runs(
-        self, owner: OwnerId, *, lease_until: datetime, expired_at: datetime | None
-    ) -> list[RunRecord]:
-        """Take over runs of other owners, in order of arrival."""
-        return await self._write(commands.ClaimRuns(owner, lease_until, expired_at))
-
-    def renew_leases(self, owner: OwnerId, *, lease_until: datetime) -> Awaitable[None]:
-        """Extend the lease of every run of this owner."""
-        return self._write(commands.RenewLeases(owner, lease_until))
+class StateTaskStore(_StatePart, TaskWrites):
+    """The task store over a state. Reads of a damaged task raise CorruptRecord."""
 
     async def list_orphaned_tasks(self) -> list[TaskId]:
-        """Active tasks that have no run."""
-        state = self.state
-        with_run = {run.task_id for run in state.runs.values()}
+        with_run = {run.task_id for run in self.state.runs.values()}
         return [
             task_id
-            for task_id, task in state.tasks.items()
+            for task_id, task in self.state.tasks.items()
             if is_active(task.head.state) and task_id not in with_run
         ]
 
     async def read_task(self, scope: Scope | None, task_id: TaskId) -> StoredTask | None:
-        """One task, if it is in scope (None: any scope). Raises: CorruptRecord."""
         self.state.check_readable(task_id)
         task = self.state.tasks.get(task_id)
         if task is None or (scope is not None and task.head.scope != scope):
@@ -100,25 +68,22 @@ class StateTaskStore(_StatePart):
         return task.stored()
 
     async def read_resume_token(self, task_id: TaskId) -> bytes | None:
-        """The token the agent left when the task paused."""
         task = self.state.tasks.get(task_id)
         return None if task is None else task.resume
 
     async def read_events(self, task_id: TaskId, *, after: int, limit: int) -> list[Entry]:
-        """Committed events with a higher sequence, in order. Raises: CorruptRecord."""
         self.state.check_readable(task_id)
         task = self.state.tasks.get(task_id)
         return [] if task is None else task.after(after, limit)
 
     async def list_recent_tasks(self, limit: int) -> list[RecentHead]:
-        """The newest tasks of all callers, last created first."""
         newest = nlargest(
             limit, self.state.tasks.values(), key=lambda task: (task.head.created_at, task.head.id)
         )
         return [RecentHead(task.head, task.resume) for task in newest]
 
     async def list_tasks(self, query: TaskQuery) -> TaskPage:
-        """Tasks by newest status; damaged ones are left out."""
+        """Damaged tasks are left out."""
         state = self.state
         ids = state.index.page(query)
         tasks = tuple([state.tasks[task_id].stored() for task_id in ids[: query.limit]])
@@ -127,109 +92,123 @@ class StateTaskStore(_StatePart):
     async def find_duplicate(
         self, scope: Scope, message_id: MessageId, *, body_hash: bytes | None = None
     ) -> Duplicate | None:
-        """The outcome of an earlier submission of this message. Raises: MessageIdConflict."""
         row = self.state.messages.get((scope.principal, scope.account, message_id))
-        if row is not None and body_hash not in (None, row.body_hash):
-            raise message_id_conflict(message_id)
-        return None if row is None else row.duplicate
+        if row is None:
+            return None
+        rules.check_same_body(row.body_hash, body_hash, message_id)
+        return row.duplicate
+
+    # Deletions are decided in `accepted`: a write that was accepted before, and is not durable
+    # yet, may have finished the task or added a delivery that holds it.
 
     def delete_task(self, scope: Scope, task_id: TaskId) -> Awaitable[bool]:
-        """Delete a finished task; False if it is missing or unfinished."""
-        is_deletable = self.accepted.is_deletable(scope, task_id)
-        return self._write(commands.Purge((task_id,) if is_deletable else ()))
+        task = self.accepted.tasks.get(task_id)
+        if task is None or task.head.scope != scope or not is_terminal(task.head.state):
+            return self._write(Purge(()))
+        return self._write(Purge((task_id,)))
 
     async def purge(self, retention: Retention) -> PurgeResult:
-        """Delete finished tasks, and old messages and records."""
-        tasks, next_after = self.accepted.purgeable_tasks(retention)
-        command = commands.Purge(tuple(tasks), retention.messages_before, retention.records_before)
-        await self._write(command)
+        state = self.accepted
+        purged, next_after = rules.choose_purgeable(
+            state.index.oldest_finished(retention.after, retention.limit),
+            retention,
+            finished=len(state.index.finished),
+            is_held=lambda key: any(map(state.is_unfinished, state.task_deliveries(key[1]))),
+        )
+        tasks = tuple([task_id for _, task_id in purged])
+        await self._write(Purge(tasks, retention.messages_before, retention.records_before))
         return PurgeResult(len(tasks), next_after)
 
 
-class StateDeliveryStore(_StatePart):
+class StateDeliveryStore(_StatePart, DeliveryWrites):
     """The delivery store over a state."""
 
-    def put_delivery(self, delivery: Delivery, *, within: int) -> Awaitable[bool]:
-        """Store a delivery; False if its task has too many."""
-        return self._write(commands.PutDelivery(delivery, within))
-
-    def update_delivery(self, delivery: Delivery) -> Awaitable[bool]:
-        """Store the progress of a delivery; False if it was deleted or its body was replaced."""
-        return self._write(commands.UpdateDelivery(delivery))
-
-    def delete_delivery(self, delivery_id: DeliveryId) -> Awaitable[bool]:
-        """Delete a delivery; False if there was none."""
-        return self._write(commands.DeleteDelivery(delivery_id))
-
     async def read_delivery(self, delivery_id: DeliveryId) -> Delivery | None:
-        """One delivery."""
         return self.state.deliveries.get(delivery_id)
 
     async def list_task_deliveries(self, task_id: TaskId) -> list[Delivery]:
-        """The deliveries of a task, oldest first."""
-        return self.state.deliveries.of_task(task_id)
+        rows = self.state.task_deliveries(task_id)
+        return sorted(rows, key=lambda row: (row.created_at, row.id))
 
     async def list_unfinished_deliveries(self, *, after: DeliveryId, limit: int) -> DeliveryPage:
-        """Deliveries that have, or may yet get, something to send."""
-        page = self.state.deliveries.page(self.state.is_unfinished, after=after, limit=limit)
+        is_unfinished = self.state.is_unfinished
+        rows = [row for row in self.state.deliveries.values() if row.id > after]
+        page = nsmallest(limit, filter(is_unfinished, rows), key=lambda row: row.id)
         return DeliveryPage(tuple(page), page[-1].id if len(page) == limit else None)
 
     async def list_deliveries(
         self, state: DeliveryState, *, after: DeliveryId, limit: int
     ) -> list[Delivery]:
-        """Deliveries in a state, by id."""
-        return self.state.deliveries.in_state(state, after=after, limit=limit)
+        rows = self.state.deliveries.values()
+        found = (row for row in rows if row.id > after and row.state is state)
+        return nsmallest(limit, found, key=lambda row: row.id)
 
 
-class StateRecordStore(_StatePart):
+class StateRecordStore(_StatePart, RecordWrites):
     """The record store over a state."""
 
-    def put_record(self, record: Record) -> Awaitable[None]:
-        """Store a record, replacing one with the same kind and id."""
-        return self._write(commands.PutRecord(record))
-
-    def update_record(self, record: Record) -> Awaitable[bool]:
-        """Store the next version of a record; False if it is not the next one."""
-        return self._write(commands.UpdateRecord(record))
-
-    def delete_record(self, kind: str, record_id: str) -> Awaitable[bool]:
-        """Delete a record; False if there was none."""
-        return self._write(commands.DeleteRecord(kind, record_id))
-
     async def read_record(self, kind: str, record_id: str) -> Record | None:
-        """One record."""
-        return self.state.records.get(kind, record_id)
+        return self.state.records.get((kind, record_id))
 
     async def list_records(self, kind: str) -> list[Record]:
-        """All records of a kind, in the order in which they were put."""
-        return self.state.records.of_kind(kind)
+        return [row for row in self.state.records.values() if row.kind == kind]
+
+
+class _LogRow:
+    __slots__ = ("id", "is_closed", "lines", "updated_at")
+
+    def __init__(self, log_id: str) -> None:
+        self.id = log_id
+        self.lines: list[LogLine] = []
+        self.is_closed = False
+        self.updated_at = datetime.now(UTC)
+
+    def stored(self) -> StoredLog:
+        return StoredLog(self.id, tuple(self.lines), self.is_closed)
 
 
 class MemoryLogStore:
     """The log store in memory."""
 
     def __init__(self) -> None:
-        self._logs = LogTable()
+        self._rows: dict[tuple[str, str], _LogRow] = {}
+        self._ids: dict[str, list[str]] = {}  # by kind, sorted
 
     def append_log(self, change: LogAppend) -> Awaitable[bool]:
-        """Append lines to a log; False if it is not at `change.after`."""
-        return _completed(self._logs.append(change))
+        row = self._rows.get((change.kind, change.log_id))
+        if not change.bodies or change.after != (0 if row is None else row.lines[-1].sequence):
+            return _completed(False)
+        if row is None:
+            row = self._rows[change.kind, change.log_id] = _LogRow(change.log_id)
+            insort(self._ids.setdefault(change.kind, []), change.log_id)
+        row.lines += change.lines()
+        row.is_closed = change.leaves_closed(row.is_closed)
+        row.updated_at = datetime.now(UTC)
+        return _completed(True)
 
     async def read_log(self, kind: str, log_id: str) -> StoredLog | None:
-        """One log, open or closed."""
-        return self._logs.get(kind, log_id)
+        row = self._rows.get((kind, log_id))
+        return None if row is None else row.stored()
 
     async def list_open_logs(self, kind: str, *, after: str, limit: int) -> list[StoredLog]:
-        """Logs that are not closed, by id."""
-        return self._logs.page_open(kind, after, limit)
+        rows = (row for row in self._after(kind, after) if not row.is_closed)
+        return [row.stored() for row in islice(rows, limit)]
 
     async def list_log_heads(self, kind: str, *, after: str, limit: int) -> list[LogHead]:
-        """All logs, by id."""
-        return self._logs.page(kind, after, limit)
+        return [
+            LogHead(row.id, row.lines[-1].sequence, row.is_closed, row.updated_at)
+            for row in islice(self._after(kind, after), limit)
+        ]
 
     def delete_log(self, kind: str, log_id: str) -> Awaitable[bool]:
-        """Delete a log; False if there was none."""
-        return _completed(self._logs.delete(kind, log_id))
+        was_stored = self._rows.pop((kind, log_id), None) is not None
+        if was_stored:
+            self._ids[kind].remove(log_id)
+        return _completed(was_stored)
+
+    def _after(self, kind: str, after: str) -> Iterator[_LogRow]:
+        ids = self._ids.get(kind, [])
+        return (self._rows[kind, log_id] for log_id in ids[bisect_right(ids, after) :])
 
 
 class MemoryStore:
@@ -253,9 +232,9 @@ class MemoryStore:
     async def check(self) -> None:
         """Writes always succeed."""
 
-    def _write(self, command: AnyCommand) -> "asyncio.Future[Any]":
+    def _write(self, command: StateCommand) -> "asyncio.Future[Any]":
         try:
-            return _completed(apply_command(command, self._state))
+            return _completed(self._state.apply(command))
         except GatewayError as error:
             return failed(error)
 

@@ -6,63 +6,33 @@ in the event loop: a few rows from the page cache cost less than a switch to a t
 
 import os
 import sqlite3
-from collections.abc import Generator, Iterable, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import anyio.to_thread
 
 from openclaw_a2a.log import get_logger
 from openclaw_a2a.model.errors import GatewayError, StoreUnavailable
-from openclaw_a2a.ports import MessageKey
-from openclaw_a2a.store.errors import store_closed, write_failed
+from openclaw_a2a.store.commands import AnyCommand
 from openclaw_a2a.store.group_writer import GroupWriter, Write, WriteOutcome
 from openclaw_a2a.store.locks import FileLock
+from openclaw_a2a.store.rules import store_closed, write_failed
 from openclaw_a2a.store.sqlite.migrate import upgrade_with_backup
-from openclaw_a2a.store.sqlite.transaction import WriteCache, WriteTransaction
+from openclaw_a2a.store.sqlite.transaction import BloomFilter, WriteCache, WriteTransaction
 
 log = get_logger(__name__)
 
 _SELECT_MESSAGE_KEYS = "SELECT principal, account, message_id FROM message"
 _PROBE = "UPDATE schema_version SET checked = checked + 1"
 
-_FILTER_BITS = 24
-_FILTER_MASK = (1 << _FILTER_BITS) - 1
-
 Values = Sequence[object] | Mapping[str, object]
 Row = tuple[Any, ...]
-
-
-class BloomFilter:
-    """A set of message keys that saves a query for every new message.
-
-    "Not in it" is certain, "in it" must be looked up. Two bits per key in two megabytes: with a
-    million messages about one new message in eighty is looked up in vain. It lives as long as the
-    store is open, so Python's own hash will do.
-    """
-
-    def __init__(self, keys: Iterable[MessageKey] = ()) -> None:
-        self._bits = bytearray(1 << (_FILTER_BITS - 3))
-        for key in keys:
-            self.add(key)
-
-    def add(self, key: MessageKey) -> None:
-        """Add a key."""
-        first, second = _bits_of(key)
-        self._bits[first >> 3] |= 1 << (first & 7)
-        self._bits[second >> 3] |= 1 << (second & 7)
-
-    def may_contain(self, key: MessageKey) -> bool:
-        """False if the key was certainly never added."""
-        first, second = _bits_of(key)
-        bits = self._bits
-        return bool(bits[first >> 3] & 1 << (first & 7) and bits[second >> 3] & 1 << (second & 7))
-
-
-def _bits_of(key: MessageKey) -> tuple[int, int]:
-    code = hash(key)
-    return code & _FILTER_MASK, code >> _FILTER_BITS & _FILTER_MASK
+Order = AnyCommand | Callable[[WriteTransaction], Any]
+"""A command, or a function for a write that only this kind of store has."""
+Handlers = Mapping[type[Any], Callable[[WriteTransaction, Any], Any]]
+"""What performs each type of command in the writer thread."""
 
 
 class SqliteDatabase:
@@ -70,9 +40,10 @@ class SqliteDatabase:
 
     is_durable = True
 
-    def __init__(self, path: str | Path) -> None:
+    def __init__(self, path: str | Path, handlers: Handlers) -> None:
         self.path = Path(path).expanduser()
-        self.writer: GroupWriter[WriteTransaction] = GroupWriter(str(self.path), self.write_group)
+        self._handlers = handlers
+        self.writer: GroupWriter[Order] = GroupWriter(str(self.path), self.write_group)
         self.known_messages = BloomFilter()
         self.transaction_count = 0
         """How many groups were committed since the store was opened."""
@@ -99,7 +70,8 @@ class SqliteDatabase:
         """Raises StoreUnavailable if writes cannot succeed, or the writer thread is dead."""
         self.writer.check()
         if self._failure is not None:
-            await self.writer.write(_probe, None)
+            # Changes nothing that matters, to see whether writing works again.
+            await self.writer.write(lambda transaction: transaction.connection.execute(_PROBE))
 
     # ---------------------------------------------------------------- reads
 
@@ -130,7 +102,7 @@ class SqliteDatabase:
 
     # ---------------------------------------------------------------- writes
 
-    def write_group(self, group: Sequence[Write[WriteTransaction]]) -> list[WriteOutcome]:
+    def write_group(self, group: Sequence[Write[Order]]) -> list[WriteOutcome]:
         """Write a group in one transaction, in the writer thread.
 
         A refusal concerns one write. If the database itself fails, the whole group fails, and the
@@ -146,23 +118,33 @@ class SqliteDatabase:
                 # One of them cannot be written at all: write each in its own transaction, so that
                 # the others do not fail with it.
                 return [outcome for write in group for outcome in self.write_group([write])]
-            return [(write.future, None, write_failed(str(self.path), error)) for write in group]
+            return [(write, None, write_failed(str(self.path), error)) for write in group]
         self._failure = None
         self.transaction_count += 1
         return outcomes
 
-    def _transact(self, group: Iterable[Write[WriteTransaction]]) -> list[WriteOutcome]:
+    def _transact(self, group: Iterable[Write[Order]]) -> list[WriteOutcome]:
         connection = self._writing
         if connection is None:
             connection = self._writing = self._connect()
         connection.execute("BEGIN IMMEDIATE")
         if self._cache is None:
             self._cache = WriteCache(connection)
-        transaction = WriteTransaction(connection, self._cache)
-        outcomes = [_perform(transaction, write) for write in group]
+        transaction = WriteTransaction(connection, self._cache, self.known_messages)
+        outcomes = [self._perform(transaction, write) for write in group]
         transaction.flush()
         connection.execute("COMMIT")
         return outcomes
+
+    def _perform(self, transaction: WriteTransaction, write: Write[Order]) -> WriteOutcome:
+        order = write.order
+        handler = self._handlers.get(type(order))
+        try:
+            if handler is not None:
+                return write, handler(transaction, order), None
+            return write, cast("Callable[[WriteTransaction], Any]", order)(transaction), None
+        except GatewayError as error:
+            return write, None, error
 
     def _roll_back(self) -> None:
         # The cache may hold rows of the failed transaction: it is loaded again with the next one.
@@ -232,18 +214,14 @@ class SqliteDatabase:
         )
 
 
-def _perform(transaction: WriteTransaction, write: Write[WriteTransaction]) -> WriteOutcome:
-    try:
-        return write.future, write.perform(transaction, write.order), None
-    except GatewayError as error:
-        return write.future, None, error
-
-
-def _probe(transaction: WriteTransaction, _: None) -> None:
-    """Change nothing that matters, to see whether writing works again."""
-    transaction.connection.execute(_PROBE)
-
-
 def _is_database_failure(error: Exception) -> bool:
     """True for a full disk, a failing device, a damaged file; False for an invalid row."""
     return isinstance(error, sqlite3.OperationalError) or type(error) is sqlite3.DatabaseError
+
+
+class DatabasePart:
+    """One of the four stores over a database."""
+
+    def __init__(self, database: SqliteDatabase) -> None:
+        self._database = database
+        self._write = database.writer.write

@@ -9,7 +9,7 @@ from openclaw_a2a.model.delivery import Delivery, DeliveryState
 from openclaw_a2a.model.message import JsonStruct, Message
 from openclaw_a2a.model.records import RunOptions, RunRecord
 from openclaw_a2a.model.task import TERMINAL, TaskState
-from openclaw_a2a.model.turn import Binding
+from openclaw_a2a.model.turn import Binding, Scope
 from openclaw_a2a.ports import Record
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -72,48 +72,49 @@ def decode_binding(column: bytes | None) -> Binding | None:
     return None if column is None else _binding_decoder.decode(column)
 
 
-def encode_input(run: RunRecord) -> bytes:
-    """The column value of a run's input."""
-    return _encoder.encode(RunInput(run.message, run.binding, run.options))
+def encode_run(run: RunRecord) -> tuple[object, ...]:
+    """The row of a run; `decode_run` reads the same columns in the same order."""
+    content = _encoder.encode(RunInput(run.message, run.binding, run.options))
+    names = (run.ticket, run.id, run.task_id, run.context_id, run.scope.principal)
+    session = (run.scope.account, run.session_key, run.message.message_id)
+    lease = (run.owner, run.fence, to_microseconds(run.lease_until))
+    return (*names, *session, *lease, run.is_started, run.attempt, content, run.resume)
 
 
-def decode_input(column: bytes) -> RunInput:
-    """The input of a run."""
-    return _input_decoder.decode(column)
+def decode_run(row: tuple[Any, ...]) -> RunRecord:
+    """The run of a row."""
+    content = _input_decoder.decode(row[13])
+    return RunRecord(
+        id=row[1],
+        task_id=row[2],
+        context_id=row[3],
+        scope=Scope(row[4], row[5]),
+        session_key=row[6],
+        message=content.message,
+        binding=content.binding,
+        options=content.options,
+        owner=row[8],
+        lease_until=from_microseconds(row[10]),
+        is_started=bool(row[11]),
+        attempt=row[12],
+        fence=row[9],
+        ticket=row[0],
+        resume=row[14],
+    )
 
 
 def encode_delivery(delivery: Delivery) -> tuple[object, ...]:
-    """The row of a delivery."""
-    return (
-        delivery.id,
-        delivery.kind,
-        delivery.task_id,
-        delivery.body,
-        delivery.cursor,
-        DELIVERY_CODE_OF[delivery.state],
-        delivery.attempts,
-        to_microseconds(delivery.next_at),
-        to_microseconds(delivery.created_at),
-        to_microseconds(delivery.updated_at),
-        delivery.reason,
-    )
+    """The row of a delivery: its fields in their order."""
+    row = list(msgspec.structs.astuple(delivery))
+    row[5:9] = *map(to_microseconds, row[5:8]), DELIVERY_CODE_OF[delivery.state]
+    return tuple(row)
 
 
 def decode_delivery(row: tuple[Any, ...]) -> Delivery:
     """The delivery of a row."""
-    return Delivery(
-        id=row[0],
-        kind=row[1],
-        task_id=row[2],
-        body=row[3],
-        cursor=row[4],
-        state=_DELIVERY_STATE_OF[row[5]],
-        attempts=row[6],
-        next_at=from_microseconds(row[7]),
-        created_at=from_microseconds(row[8]),
-        updated_at=from_microseconds(row[9]),
-        reason=row[10],
-    )
+    fields = list(row)
+    fields[5:9] = *map(from_microseconds, row[5:8]), _DELIVERY_STATE_OF[row[8]]
+    return Delivery(*fields)
 
 
 def encode_record(record: Record) -> tuple[object, ...]:

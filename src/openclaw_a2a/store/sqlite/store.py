@@ -2,18 +2,36 @@
 
 from pathlib import Path
 
-from openclaw_a2a.store.sqlite.database import SqliteDatabase
+from openclaw_a2a.store import commands
+from openclaw_a2a.store.sqlite import deliveries, maintenance, records
+from openclaw_a2a.store.sqlite.database import Handlers, SqliteDatabase
 from openclaw_a2a.store.sqlite.deliveries import SqliteDeliveryStore
 from openclaw_a2a.store.sqlite.logs import SqliteLogStore
 from openclaw_a2a.store.sqlite.records import SqliteRecordStore
 from openclaw_a2a.store.sqlite.tasks import SqliteTaskStore
+from openclaw_a2a.store.sqlite.transaction import WriteTransaction
+
+_HANDLERS: Handlers = {
+    commands.Submit: WriteTransaction.submit,
+    commands.ChangeTask: WriteTransaction.change_task,
+    commands.StartRun: WriteTransaction.start_run,
+    commands.FinishRun: WriteTransaction.finish_run,
+    commands.ClaimRuns: maintenance.claim_runs,
+    commands.RenewLeases: maintenance.renew_leases,
+    commands.PutDelivery: deliveries.put_delivery,
+    commands.UpdateDelivery: deliveries.update_delivery,
+    commands.DeleteDelivery: deliveries.delete_delivery,
+    commands.PutRecord: records.put_record,
+    commands.UpdateRecord: records.update_record,
+    commands.DeleteRecord: records.delete_record,
+}
 
 
 class SqliteStore(SqliteDatabase):
     """A database file and the four stores in it."""
 
     def __init__(self, path: str | Path) -> None:
-        super().__init__(path)
+        super().__init__(path, _HANDLERS)
         self.tasks = SqliteTaskStore(self)
         self.deliveries = SqliteDeliveryStore(self)
         self.records = SqliteRecordStore(self)

@@ -1,30 +1,27 @@
-"""The tasks of a SQLite store: reads, lists, and the writes that go to the writer thread."""
+"""The tasks of a SQLite store: reads, lists, and deletions."""
 
-import asyncio
-from collections.abc import Awaitable, Callable
-from datetime import datetime
+from collections.abc import Awaitable
+from functools import partial
 
 import msgspec
 
 from openclaw_a2a.model.errors import CorruptRecord
-from openclaw_a2a.model.ids import MessageId, OwnerId, RunId, TaskId
-from openclaw_a2a.model.records import Entry, RunRecord, StoredTask, TaskHead
+from openclaw_a2a.model.ids import MessageId, TaskId
+from openclaw_a2a.model.records import Entry, StoredTask, TaskHead
 from openclaw_a2a.model.task import is_active
 from openclaw_a2a.model.turn import Scope
 from openclaw_a2a.ports import (
-    Accepted,
-    Commit,
     Duplicate,
     PurgeResult,
     RecentHead,
     Retention,
-    Submission,
     TaskPage,
     TaskQuery,
 )
-from openclaw_a2a.store.errors import message_id_conflict
-from openclaw_a2a.store.sqlite import maintenance
-from openclaw_a2a.store.sqlite.database import Row, SqliteDatabase
+from openclaw_a2a.store.commands import TaskWrites
+from openclaw_a2a.store.rules import check_same_body
+from openclaw_a2a.store.sqlite.database import DatabasePart, Row
+from openclaw_a2a.store.sqlite.maintenance import delete_task, purge_messages, purge_tasks
 from openclaw_a2a.store.sqlite.records import purge_records
 from openclaw_a2a.store.sqlite.row_codec import (
     CODE_OF,
@@ -32,12 +29,6 @@ from openclaw_a2a.store.sqlite.row_codec import (
     decode_binding,
     from_microseconds,
     to_microseconds,
-)
-from openclaw_a2a.store.sqlite.transaction import (
-    FinishRunWrite,
-    StartRunWrite,
-    SubmitWrite,
-    WriteTransaction,
 )
 
 _PURGE_BATCH = 100
@@ -117,86 +108,32 @@ _TALLY_STATE = f"{_TALLY} AND state = :state"
 _FIRST, _LAST = -(2**63), 2**63 - 1
 
 
-class SqliteTaskStore:
+class SqliteTaskStore(DatabasePart, TaskWrites):
     """The task store over a database."""
 
-    def __init__(self, database: SqliteDatabase) -> None:
-        self._database = database
-        self._write = database.writer.write
-
-    # ---------------------------------------------------------------- writes
-
-    def submit(self, submission: Submission) -> "asyncio.Future[Accepted | Duplicate]":
-        """Store an incoming message once. Raises: MessageIdConflict, Conflict."""
-        run = submission.run
-        key = (run.scope.principal, run.scope.account, run.message.message_id)
-        known = self._database.known_messages
-        write = SubmitWrite(submission, key, may_be_duplicate=known.may_contain(key))
-        # Added before it is stored: a second submission in the same transaction must look it up.
-        known.add(key)
-        return self._write(WriteTransaction.submit, write)
-
-    def commit(self, change: Commit) -> "asyncio.Future[None]":
-        """Change a task. Raises: Conflict."""
-        return self._write(WriteTransaction.commit, change)
-
-    def start_run(self, run_id: RunId, *, fence: int, attempt: int) -> Awaitable[None]:
-        """Record that the agent is about to be called. Raises: LeaseLost."""
-        return self._write(WriteTransaction.start_run, StartRunWrite(run_id, fence, attempt))
-
-    def finish_run(self, run_id: RunId, *, fence: int, answer: bytes) -> Awaitable[None]:
-        """End a run that made no task. Raises: LeaseLost."""
-        return self._write(WriteTransaction.finish_run, FinishRunWrite(run_id, fence, answer))
-
-    async def claim_runs(
-        self, owner: OwnerId, *, lease_until: datetime, expired_at: datetime | None
-    ) -> list[RunRecord]:
-        """Take over runs of other owners, in order of arrival."""
-        claim = maintenance.Claim(owner, lease_until, expired_at)
-        return await self._write(maintenance.claim_runs, claim)
-
-    def renew_leases(self, owner: OwnerId, *, lease_until: datetime) -> Awaitable[None]:
-        """Extend the lease of every run of this owner."""
-        return self._write(maintenance.renew_leases, maintenance.Renewal(owner, lease_until))
-
     def delete_task(self, scope: Scope, task_id: TaskId) -> Awaitable[bool]:
-        """Delete a finished task; False if it is missing or unfinished."""
-        return self._write(maintenance.delete_task, maintenance.Deletion(scope, task_id))
+        return self._write(partial(delete_task, scope=scope, task_id=task_id))
 
     async def purge(self, retention: Retention) -> PurgeResult:
-        """Delete finished tasks, and old messages and records."""
         # In batches, so that a long backlog does not hold up other writes.
-        result = await self._purge_tasks(retention)
-        await self._purge_in_batches(maintenance.purge_messages, retention)
-        await self._purge_in_batches(purge_records, retention)
-        return result
-
-    async def _purge_tasks(self, retention: Retention) -> PurgeResult:
-        total = PurgeResult(0, retention.after)
+        count, after = 0, retention.after
         for start in range(0, retention.limit, _PURGE_BATCH):
             limit = min(_PURGE_BATCH, retention.limit - start)
-            batch = msgspec.structs.replace(retention, limit=limit, after=total.next_after)
-            purged = await self._write(maintenance.purge_tasks, batch)
-            total = PurgeResult(total.count + purged.count, purged.next_after)
-            if total.next_after is None:
+            batch = msgspec.structs.replace(retention, limit=limit, after=after)
+            purged = await self._write(partial(purge_tasks, retention=batch))
+            count, after = count + purged.count, purged.next_after
+            if after is None:
                 break
-        return total
-
-    async def _purge_in_batches(
-        self, perform: Callable[[WriteTransaction, Retention], int], retention: Retention
-    ) -> None:
         batch = msgspec.structs.replace(retention, limit=_PURGE_BATCH)
-        while await self._write(perform, batch) == _PURGE_BATCH:
-            pass
-
-    # ---------------------------------------------------------------- reads
+        for purge_rest in (purge_messages, purge_records):
+            while await self._write(partial(purge_rest, retention=batch)) == _PURGE_BATCH:
+                pass
+        return PurgeResult(count, after)
 
     async def list_orphaned_tasks(self) -> list[TaskId]:
-        """Active tasks that have no run."""
         return [row[0] for row in self._database.fetch_all(_SELECT_ORPHANS)]
 
     async def read_task(self, scope: Scope | None, task_id: TaskId) -> StoredTask | None:
-        """One task, if it is in scope (None: any scope)."""
         row = self._database.fetch_one(_SELECT_TASK, (task_id,))
         if row is None:
             return None
@@ -205,24 +142,21 @@ class SqliteTaskStore:
         return self._stored(row)
 
     async def read_resume_token(self, task_id: TaskId) -> bytes | None:
-        """The token the agent left when the task paused."""
         row = self._database.fetch_one(_SELECT_RESUME, (task_id,))
         return None if row is None else row[0]
 
     async def read_events(self, task_id: TaskId, *, after: int, limit: int) -> list[Entry]:
-        """Committed events with a higher sequence, in order."""
         rows = self._database.fetch_all(_SELECT_EVENTS, (task_id, after, limit))
         return [_entry(row) for row in rows]
 
     async def list_recent_tasks(self, limit: int) -> list[RecentHead]:
-        """The newest tasks of all callers, last created first."""
         rows = self._database.fetch_all(_SELECT_RECENT, (limit,))
         return [RecentHead(_head(row), row[10]) for row in rows]
 
     async def list_tasks(self, query: TaskQuery) -> TaskPage:
-        """Tasks by newest status. The page and its total are of the same moment."""
         page, total = choose_statements(query)
         values = bind(query)
+        # One snapshot: the page and its total are of the same moment.
         with self._database.snapshot():
             rows = self._database.fetch_all(page, values)
             tasks = tuple([self._stored(row) for row in rows[: query.limit]])
@@ -232,15 +166,15 @@ class SqliteTaskStore:
     async def find_duplicate(
         self, scope: Scope, message_id: MessageId, *, body_hash: bytes | None = None
     ) -> Duplicate | None:
-        """The outcome of an earlier submission of this message. Raises: MessageIdConflict."""
         key = (scope.principal, scope.account, message_id)
         database = self._database
         if database.writer.is_running and not database.known_messages.may_contain(key):
             return None
         row = database.fetch_one(_SELECT_DUPLICATE, key)
-        if row is not None and body_hash not in (None, row[3]):
-            raise message_id_conflict(message_id)
-        return None if row is None else Duplicate(row[0], row[1], row[2])
+        if row is None:
+            return None
+        check_same_body(row[3], body_hash, message_id)
+        return Duplicate(*row[:3])
 
     def _stored(self, row: Row) -> StoredTask:
         head = _head(row)

@@ -10,29 +10,42 @@ away, and loaded again with the next one.
 
 import sqlite3
 from collections import Counter
-from typing import NamedTuple, Self
+from collections.abc import Iterable
+
+import msgspec
 
 from openclaw_a2a.model.delivery import Delivery
-from openclaw_a2a.model.ids import OwnerId, RunId, TaskId
+from openclaw_a2a.model.ids import RunId, TaskId
 from openclaw_a2a.model.records import RunRecord, TaskHead
 from openclaw_a2a.model.turn import Binding
-from openclaw_a2a.ports import Accepted, Commit, Duplicate, MessageKey, Record, Submission
-from openclaw_a2a.store import errors
+from openclaw_a2a.ports import (
+    Accepted,
+    Commit,
+    Duplicate,
+    MessageKey,
+    Record,
+    Submission,
+    message_key,
+)
+from openclaw_a2a.store import rules
+from openclaw_a2a.store.commands import ChangeTask, FinishRun, StartRun, Submit
 from openclaw_a2a.store.sqlite.row_codec import (
     CODE_OF,
     TERMINAL_CODES,
     encode_binding,
     encode_delivery,
-    encode_input,
     encode_record,
+    encode_run,
     to_microseconds,
 )
 
 MAX_TASKS = 10_000
 """How many unfinished tasks are cached; beyond that the cache is emptied."""
 
-_SELECT_RUNS = """
-SELECT id, ticket, fence, owner, is_started, attempt, principal, account, message_id FROM run"""
+_FILTER_BITS = 24
+_FILTER_MASK = (1 << _FILTER_BITS) - 1
+
+_SELECT_RUNS = "SELECT id, ticket, fence, principal, account, message_id FROM run"
 _SELECT_TASK = "SELECT number, sequence, state, binding, resume FROM task WHERE id = ?"
 _SELECT_LAST_TASK = "SELECT coalesce(max(number), 0) FROM task"
 _SELECT_MESSAGE = """
@@ -59,8 +72,8 @@ _CLEAR_RESUME = "UPDATE task SET resume = NULL WHERE number = ?"
 _INSERT_EVENT = "INSERT INTO event (task, sequence, state, body) VALUES (?, ?, ?, ?)"
 _PUT_SNAPSHOT = "INSERT OR REPLACE INTO snapshot (task, sequence, body) VALUES (?, ?, ?)"
 _PUT_DELIVERY = """
-INSERT OR REPLACE INTO delivery (id, kind, task, body, cursor, state, attempts, next_at,
-  created_at, updated_at, reason)
+INSERT OR REPLACE INTO delivery (id, kind, task, body, cursor, next_at, created_at, updated_at,
+  state, attempts, reason)
 VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"""
 _ADD_RECORD = """
 INSERT INTO record (kind, id, body, expires_at, version) VALUES (?, ?, ?, ?, ?)
@@ -70,53 +83,60 @@ INSERT INTO tally (principal, account, state, count) VALUES (?, ?, ?, ?)
 ON CONFLICT (principal, account, state) DO UPDATE SET count = count + excluded.count"""
 
 
-class CachedRun:
+class BloomFilter:
+    """A set of message keys that saves a query for every new message.
+
+    "Not in it" is certain, "in it" must be looked up. Two bits per key in two megabytes: with a
+    million messages about one new message in eighty is looked up in vain. It lives as long as the
+    store is open, so Python's own hash will do. Only the writer thread adds; the event loop may
+    miss a key that is being added, which is not committed then.
+    """
+
+    def __init__(self, keys: Iterable[MessageKey] = ()) -> None:
+        self._bits = bytearray(1 << (_FILTER_BITS - 3))
+        for key in keys:
+            self.add(key)
+
+    def add(self, key: MessageKey) -> None:
+        """Add a key."""
+        first, second = _bits_of(key)
+        self._bits[first >> 3] |= 1 << (first & 7)
+        self._bits[second >> 3] |= 1 << (second & 7)
+
+    def may_contain(self, key: MessageKey) -> bool:
+        """False if the key was certainly never added."""
+        first, second = _bits_of(key)
+        bits = self._bits
+        return bool(bits[first >> 3] & 1 << (first & 7) and bits[second >> 3] & 1 << (second & 7))
+
+
+def _bits_of(key: MessageKey) -> tuple[int, int]:
+    code = hash(key)
+    return code & _FILTER_MASK, code >> _FILTER_BITS & _FILTER_MASK
+
+
+class CachedRun(msgspec.Struct, gc=False):
     """A run that has a row, or gets one with this transaction."""
 
-    __slots__ = ("attempt", "fence", "is_started", "message", "owner", "ticket")
-
-    def __init__(self, ticket: int, fence: int, owner: OwnerId, message: MessageKey) -> None:
-        self.ticket = ticket
-        self.fence = fence
-        self.owner = owner
-        self.message = message
-        self.is_started = False
-        self.attempt = 1
+    ticket: int
+    fence: int
+    message: MessageKey
 
 
-class CachedTask:
+class CachedTask(msgspec.Struct):
     """A task that has a row, or gets one with this transaction.
 
     `head` is the newest one committed through the cache (None: only the row has it), `counted`
     the state under which the task is counted in the tally (None: not yet).
     """
 
-    __slots__ = ("_binding", "_binding_column", "counted", "head", "number", "resume", "sequence")
-
-    def __init__(self, number: int) -> None:
-        self.number = number
-        self.sequence = -1
-        self.counted: int | None = None
-        self.head: TaskHead | None = None
-        self.resume: bytes | None = None
-        self._binding: Binding | None = None
-        self._binding_column: bytes | None = None
-
-    @classmethod
-    def load(cls, connection: sqlite3.Connection, task_id: TaskId) -> Self | None:
-        """Load a task from the database."""
-        row = connection.execute(_SELECT_TASK, (task_id,)).fetchone()
-        if row is None:
-            return None
-        task = cls(row[0])
-        _, task.sequence, task.counted, task._binding_column, task.resume = row
-        return task
-
-    def binding_column(self, binding: Binding | None) -> bytes | None:
-        """The column value of a binding, encoded again only if it is another object."""
-        if binding is not self._binding:
-            self._binding, self._binding_column = binding, encode_binding(binding)
-        return self._binding_column if binding is not None else None
+    number: int
+    sequence: int = -1
+    counted: int | None = None
+    binding_column: bytes | None = None
+    resume: bytes | None = None
+    binding: Binding | None = None
+    head: TaskHead | None = None
 
 
 class WriteCache:
@@ -125,29 +145,19 @@ class WriteCache:
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._connection = connection
         self._tasks: dict[TaskId, CachedTask] = {}
-        self.runs: dict[RunId, CachedRun] = {}
         self._last_task: int = connection.execute(_SELECT_LAST_TASK).fetchone()[0]
-        for row in connection.execute(_SELECT_RUNS):
-            run = CachedRun(row[1], row[2], row[3], (row[6], row[7], row[8]))
-            run.is_started, run.attempt = bool(row[4]), row[5]
-            self.runs[row[0]] = run
-        self._last_ticket = max((run.ticket for run in self.runs.values()), default=0)
-
-    def add_run(self, record: RunRecord, message: MessageKey) -> CachedRun:
-        """Add a new run, with the next ticket."""
-        self._last_ticket += 1
-        run = CachedRun(self._last_ticket, record.fence, record.owner, message)
-        run.is_started, run.attempt = record.is_started, record.attempt
-        self.runs[record.id] = run
-        return run
+        self.runs: dict[RunId, CachedRun] = {
+            row[0]: CachedRun(row[1], row[2], row[3:]) for row in connection.execute(_SELECT_RUNS)
+        }
+        self.last_ticket = max((run.ticket for run in self.runs.values()), default=0)
 
     def find_task(self, task_id: TaskId) -> CachedTask | None:
         """The task, if it is stored."""
         task = self._tasks.get(task_id)
         if task is None:
-            task = CachedTask.load(self._connection, task_id)
-            if task is not None:
-                self._tasks[task_id] = task
+            row = self._connection.execute(_SELECT_TASK, (task_id,)).fetchone()
+            if row is not None:
+                task = self._tasks[task_id] = CachedTask(*row)
         return task
 
     def add_task(self, task_id: TaskId) -> CachedTask:
@@ -166,72 +176,52 @@ class WriteCache:
             self._tasks.clear()
 
 
-class SubmitWrite(NamedTuple):
-    """A submission; `may_be_duplicate` is False if its message id is certainly new."""
-
-    submission: Submission
-    key: MessageKey
-    may_be_duplicate: bool
-
-
-class StartRunWrite(NamedTuple):
-    """The agent is about to be called."""
-
-    run_id: RunId
-    fence: int
-    attempt: int
-
-
-class FinishRunWrite(NamedTuple):
-    """A run ended without a task."""
-
-    run_id: RunId
-    fence: int
-    answer: bytes
-
-
-class _MessageRow:
-    """A new idempotency record."""
-
-    __slots__ = ("answer", "submission")
-
-    def __init__(self, submission: Submission) -> None:
-        self.submission = submission
-        self.answer: bytes | None = None
-
-
 class WriteTransaction:
-    """The writes of one group; `flush` puts their joint effect into the database."""
+    """The writes of one group; `flush` puts their joint effect into the database.
 
-    def __init__(self, connection: sqlite3.Connection, cache: WriteCache) -> None:
+    Rows that several writes of the group touch are collected by key and written once.
+    """
+
+    def __init__(
+        self, connection: sqlite3.Connection, cache: WriteCache, known_messages: BloomFilter
+    ) -> None:
         self.connection = connection
         self.cache = cache
+        self._known_messages = known_messages
+        self._clear()
+
+    def _clear(self) -> None:
         self.tally: Counter[tuple[str, str, int]] = Counter()
-        self._messages: dict[MessageKey, _MessageRow] = {}
+        self._messages: dict[MessageKey, tuple[Submission, bytes | None]] = {}  # with the answer
         self._answers: list[tuple[bytes, str, str, str]] = []
-        self._new_runs: dict[RunId, tuple[RunRecord, CachedRun]] = {}
-        self._started: dict[RunId, CachedRun] = {}
+        self._new_runs: dict[RunId, RunRecord] = {}
+        self._started: dict[RunId, tuple[int, int]] = {}
         self._ended: list[tuple[int]] = []
         self._tasks: dict[TaskId, CachedTask] = {}
         self._events: list[tuple[int, int, int | None, bytes]] = []
         self._snapshots: dict[int, tuple[int, int, bytes]] = {}
 
-    def submit(self, write: SubmitWrite) -> Accepted | Duplicate:
-        """Store an incoming message once."""
-        submission, key, may_be_duplicate = write
-        run, change = submission.run, submission.commit
-        if may_be_duplicate and (known := self._find_duplicate(key, submission)) is not None:
-            return known
+    def submit(self, command: Submit) -> Accepted | Duplicate:
+        submission = command.submission
+        run, change, record = submission.run, submission.commit, submission.record
+        key = message_key(run)
+        if self._known_messages.may_contain(key):
+            if (duplicate := self._find_duplicate(key, submission)) is not None:
+                return duplicate
+        else:
+            # Before it is stored: a second submission in the same group must look it up.
+            self._known_messages.add(key)
         if change is not None:
             task = self._check(change, new_run=run.id)
         else:
             task = self.cache.find_task(run.task_id)
         # The last check, because it writes: what is refused must leave nothing behind.
-        if submission.record is not None and not self.add_record(submission.record):
-            raise errors.record_exists(submission.record.kind, submission.record.id)
-        cached = self.cache.add_run(run, key)
-        self._new_runs[run.id] = run, cached
-        self._messages[key] = _MessageRow(submission)
+        if record is not None and not self.add_record(record):
+            raise rules.record_exists(record)
+        self.cache.last_ticket = ticket = self.cache.last_ticket + 1
+        self.cache.runs[run.id] = CachedRun(ticket, run.fence, key)
+        self._new_runs[run.id] = msgspec.structs.replace(run, ticket=ticket)
+        self._messages[key] = submission, None
         if task is not None and task.resume is not None:
             task.resume = None
             self.connection.execute(_CLEAR_RESUME, (task.number,))
@@ -239,27 +229,26 @@ class WriteTransaction:
             self._apply(change, task)
         if submission.delivery is not None:
             self.put_delivery(submission.delivery)
-        return Accepted(cached.ticket)
+        return Accepted(ticket)
 
-    def commit(self, change: Commit) -> None:
-        """Change a task."""
-        self._apply(change, self._check(change))
+    def change_task(self, command: ChangeTask) -> None:
+        self._apply(command.change, self._check(command.change))
 
-    def start_run(self, start: StartRunWrite) -> None:
-        """Record that the agent is about to be called."""
-        run = self._check_fence(start.run_id, start.fence)
-        run.is_started, run.attempt = True, start.attempt
-        if start.run_id not in self._new_runs:
-            self._started[start.run_id] = run
-
-    def finish_run(self, finish: FinishRunWrite) -> None:
-        """End a run that made no task; its answer goes into the idempotency record."""
-        message = self._check_fence(finish.run_id, finish.fence).message
-        self._end_run(finish.run_id)
-        if (row := self._messages.get(message)) is not None:
-            row.answer = finish.answer
+    def start_run(self, command: StartRun) -> None:
+        run_id, attempt = command.run_id, command.attempt
+        ticket = rules.check_fence(self.cache.runs, run_id, command.fence).ticket
+        if (new := self._new_runs.get(run_id)) is None:
+            self._started[run_id] = attempt, ticket
         else:
-            self._answers.append((finish.answer, *message))
+            self._new_runs[run_id] = msgspec.structs.replace(new, is_started=True, attempt=attempt)
+
+    def finish_run(self, command: FinishRun) -> None:
+        message = rules.check_fence(self.cache.runs, command.run_id, command.fence).message
+        self._end_run(command.run_id)
+        if (row := self._messages.get(message)) is not None:
+            self._messages[message] = row[0], command.answer
+        else:
+            self._answers.append((command.answer, *message))
 
     def put_delivery(self, delivery: Delivery) -> None:
         """Store a delivery, replacing one with the same id."""
@@ -271,26 +260,39 @@ class WriteTransaction:
 
     def flush(self) -> None:
         """Write everything collected so far; the transaction stays open."""
-        self._flush_tasks()
-        self._flush_runs()
-        self._flush_messages()
-        if self.tally:
-            rows = [(*key, count) for key, count in self.tally.items() if count]
-            self.connection.executemany(_COUNT, rows)
-            self.tally.clear()
+        inserts: list[tuple[object, ...]] = []
+        updates: list[tuple[object, ...]] = []
+        for task_id, task in self._tasks.items():
+            self._add_row(task, inserts, updates)
+            if task.counted in TERMINAL_CODES:
+                self.cache.drop_task(task_id)
+        for statement, rows in (
+            (_INSERT_TASK, inserts),
+            (_UPDATE_TASK, updates),
+            (_INSERT_EVENT, self._events),
+            (_PUT_SNAPSHOT, self._snapshots.values()),
+            (_INSERT_RUN, [encode_run(run) for run in self._new_runs.values()]),
+            (_START_RUN, self._started.values()),
+            (_DELETE_RUN, self._ended),
+            (_INSERT_MESSAGE, [_message_row(*item) for item in self._messages.items()]),
+            (_ANSWER_MESSAGE, self._answers),
+            (_COUNT, [(*key, count) for key, count in self.tally.items() if count]),
+        ):
+            if rows:
+                self.connection.executemany(statement, rows)
+        self._clear()
         self.cache.trim()
 
     def _find_duplicate(self, key: MessageKey, submission: Submission) -> Duplicate | None:
         if (row := self._messages.get(key)) is not None:
-            run = row.submission.run
-            body_hash, known = row.submission.body_hash, Duplicate(run.id, run.task_id, row.answer)
+            run, body_hash = row[0].run, row[0].body_hash
+            known = Duplicate(run.id, run.task_id, row[1])
         else:
             found = self.connection.execute(_SELECT_MESSAGE, key).fetchone()
             if found is None:
                 return None
-            body_hash, known = found[0], Duplicate(found[1], found[2], found[3])
-        if body_hash != submission.body_hash:
-            raise errors.message_id_conflict(submission.run.message.message_id)
+            body_hash, known = found[0], Duplicate(*found[1:])
+        rules.check_same_body(body_hash, submission.body_hash, submission.run.message.message_id)
         return known
 
     def _check(self, change: Commit, *, new_run: RunId | None = None) -> CachedTask | None:
@@ -299,18 +301,10 @@ class WriteTransaction:
         `new_run` is the run that is created together with the change.
         """
         if change.run_id is not None and change.run_id != new_run:
-            self._check_fence(change.run_id, change.fence)
+            rules.check_fence(self.cache.runs, change.run_id, change.fence)
         task = self.cache.find_task(change.head.id)
-        sequence = -1 if task is None else task.sequence
-        if sequence != change.after:
-            raise errors.task_conflict(change.head.id, found=sequence, expected=change.after)
+        rules.check_sequence(change, -1 if task is None else task.sequence)
         return task
-
-    def _check_fence(self, run_id: RunId, fence: int) -> CachedRun:
-        run = self.cache.runs.get(run_id)
-        if run is None or run.fence != fence:
-            raise errors.run_lost(run_id, found=None if run is None else run.fence, fence=fence)
-        return run
 
     def _apply(self, change: Commit, task: CachedTask | None) -> None:
         head = change.head
@@ -334,27 +328,6 @@ class WriteTransaction:
             self._started.pop(run_id, None)
             self._ended.append((run.ticket,))
 
-    def _flush_tasks(self) -> None:
-        if not self._tasks:
-            return
-        inserts: list[tuple[object, ...]] = []
-        updates: list[tuple[object, ...]] = []
-        for task_id, task in self._tasks.items():
-            self._add_row(task, inserts, updates)
-            if task.counted in TERMINAL_CODES:
-                self.cache.drop_task(task_id)
-        if inserts:
-            self.connection.executemany(_INSERT_TASK, inserts)
-        if updates:
-            self.connection.executemany(_UPDATE_TASK, updates)
-        if self._events:
-            self.connection.executemany(_INSERT_EVENT, self._events)
-        if self._snapshots:
-            self.connection.executemany(_PUT_SNAPSHOT, self._snapshots.values())
-        self._tasks.clear()
-        self._events.clear()
-        self._snapshots.clear()
-
     def _add_row(
         self,
         task: CachedTask,
@@ -364,7 +337,9 @@ class WriteTransaction:
         head = task.head
         assert head is not None  # noqa: S101 - only tasks that were given a head are flushed
         scope, state = head.scope, CODE_OF[head.state] or 0
-        binding = task.binding_column(head.binding)
+        if head.binding is not task.binding:  # encoded again only if it is another object
+            task.binding, task.binding_column = head.binding, encode_binding(head.binding)
+        binding = None if head.binding is None else task.binding_column
         status_at = to_microseconds(head.status_at)
         if task.counted is None:
             created_at = to_microseconds(head.created_at)
@@ -378,51 +353,8 @@ class WriteTransaction:
         self.tally[scope.principal, scope.account, state] += 1
         task.counted = state
 
-    def _flush_runs(self) -> None:
-        if self._new_runs:
-            self.connection.executemany(_INSERT_RUN, map(_run_row, self._new_runs.values()))
-            self._new_runs.clear()
-        if self._started:
-            rows = [(run.attempt, run.ticket) for run in self._started.values()]
-            self.connection.executemany(_START_RUN, rows)
-            self._started.clear()
-        if self._ended:
-            self.connection.executemany(_DELETE_RUN, self._ended)
-            self._ended.clear()
 
-    def _flush_messages(self) -> None:
-        if self._messages:
-            rows = [_message_row(*item) for item in self._messages.items()]
-            self.connection.executemany(_INSERT_MESSAGE, rows)
-            self._messages.clear()
-        if self._answers:
-            self.connection.executemany(_ANSWER_MESSAGE, self._answers)
-            self._answers.clear()
-
-
-def _run_row(pair: tuple[RunRecord, CachedRun]) -> tuple[object, ...]:
-    record, run = pair
-    return (
-        run.ticket,
-        record.id,
-        record.task_id,
-        record.context_id,
-        record.scope.principal,
-        record.scope.account,
-        record.session_key,
-        record.message.message_id,
-        run.owner,
-        run.fence,
-        to_microseconds(record.lease_until),
-        run.is_started,
-        run.attempt,
-        encode_input(record),
-        record.resume,
-    )
-
-
-def _message_row(key: MessageKey, row: _MessageRow) -> tuple[object, ...]:
-    submission = row.submission
-    run = submission.run
-    created_at = to_microseconds(submission.created_at)
-    return (*key, submission.body_hash, run.id, run.task_id, created_at, row.answer)
+def _message_row(key: MessageKey, row: tuple[Submission, bytes | None]) -> tuple[object, ...]:
+    submission, answer = row
+    run, created_at = submission.run, to_microseconds(submission.created_at)
+    return (*key, submission.body_hash, run.id, run.task_id, created_at, answer)

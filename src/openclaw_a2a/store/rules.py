@@ -1,0 +1,123 @@
+"""The rules that every kind of store shares: checks of writes, what a purge deletes, errors."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol, TypeVar
+
+from openclaw_a2a.model.errors import (
+    AlreadyExists,
+    Conflict,
+    LeaseLost,
+    MessageIdConflict,
+    StoreUnavailable,
+    TaskDeleted,
+    TaskNotFound,
+)
+from openclaw_a2a.model.ids import MessageId, RunId, TaskId
+from openclaw_a2a.ports import Commit, Record, Retention, TaskKey
+
+
+class _Fenced(Protocol):
+    @property
+    def fence(self) -> int: ...
+
+
+Run = TypeVar("Run", bound=_Fenced)
+ExaminedTask = TypeVar("ExaminedTask", bound=tuple[Any, ...])
+
+
+def check_fence(runs: Mapping[RunId, Run], run_id: RunId, fence: int) -> Run:
+    """The live run, if the writer still owns it. Raises: LeaseLost."""
+    run = runs.get(run_id)
+    if run is None:
+        raise LeaseLost(f"run {run_id!r} is not stored any more: it ended; stop writing for it")
+    # Every claim raises the fence: whoever lost the run to a claim holds a lower one.
+    if run.fence != fence:
+        raise LeaseLost(
+            f"run {run_id!r} has fence {run.fence}, not {fence}: another owner claimed it; "
+            "stop writing for it"
+        )
+    return run
+
+
+def check_sequence(change: Commit, found: int) -> None:
+    """Check that the task is where the writer expects it; `found` is -1 if it is not stored.
+
+    Raises: TaskDeleted, AlreadyExists, Conflict.
+    """
+    task_id, expected = change.head.id, change.after
+    if found == expected:
+        return
+    if found < 0:
+        raise TaskDeleted(f"task {task_id!r} is not stored; it was deleted, or never created")
+    if expected < 0:
+        raise AlreadyExists(f"task {task_id!r} is stored already; read it and continue from there")
+    raise Conflict(
+        f"task {task_id!r} is at sequence {found}, not {expected}: another writer changed it; "
+        "read it again"
+    )
+
+
+def check_same_body(stored: bytes, given: bytes | None, message_id: MessageId) -> None:
+    """Check that a repeated message has the body of the first. Raises: MessageIdConflict."""
+    if given is not None and given != stored:
+        raise MessageIdConflict(
+            f"message id {message_id!r} was used before with another body; "
+            "send the same body again, or use a new message id",
+            details={"messageId": message_id},
+        )
+
+
+def choose_purgeable(
+    examined: Sequence[ExaminedTask],
+    retention: Retention,
+    *,
+    finished: int,
+    is_held: Callable[[ExaminedTask], bool],
+) -> tuple[list[ExaminedTask], TaskKey | None]:
+    """Which of the examined tasks to delete, and the key to continue after.
+
+    `examined` are finished tasks, oldest first (when they ended, id, ..), at most
+    `retention.limit`. Deleted are those that ended too long ago, and those beyond `keep_ended` of
+    all `finished`; a task with unfinished deliveries is held back until it is overdue.
+    """
+    surplus = finished - retention.keep_ended
+    overdue = retention.undelivered_before
+    purged: list[ExaminedTask] = []
+    for task in examined:
+        ended_at = task[0]
+        if len(purged) >= surplus and ended_at >= retention.ended_before:
+            return purged, None
+        if (overdue is not None and ended_at < overdue) or not is_held(task):
+            purged.append(task)
+    if len(examined) < retention.limit:
+        return purged, None
+    return purged, TaskKey(examined[-1][0], examined[-1][1])
+
+
+def no_task(task_id: TaskId) -> TaskNotFound:
+    """A delivery for a task that is not stored."""
+    return TaskNotFound(f"there is no task {task_id}")
+
+
+def record_exists(record: Record) -> AlreadyExists:
+    """The record of a submission is stored already."""
+    return AlreadyExists(
+        f"the {record.kind} record {record.id!r} is stored already and its message was not "
+        "accepted; read the record, or send the message with a record of another id"
+    )
+
+
+def store_closed(name: str) -> StoreUnavailable:
+    """The write came after the store was closed, or before it was opened."""
+    return StoreUnavailable(f"the store {name} is not open; the gateway is starting or stopping")
+
+
+def write_failed(name: str, reason: BaseException | str) -> StoreUnavailable:
+    """The disk did not take the write."""
+    error = StoreUnavailable(
+        f"the store {name} did not take the write: {reason}; "
+        "check the disk (space, permissions) and try again"
+    )
+    if isinstance(reason, BaseException):
+        error.__cause__ = reason
+    return error
