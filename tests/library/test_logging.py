@@ -70,6 +70,21 @@ async def test_using_remote_agents_changes_nothing():
         assert logging.getLogger("openclaw_a2a").handlers == []
 
 
+def test_using_remote_agents_leaves_the_loggers_of_other_libraries_alone():
+    code = """
+import asyncio
+from openclaw_a2a import RemoteAgents
+
+async def use():
+    section = {"targets": [{"alias": "peer", "baseUrl": "http://127.0.0.1:1/"}]}
+    async with RemoteAgents(section, raises=False) as agents:
+        await agents.send("peer", "hi")
+
+asyncio.run(use())
+"""
+    assert changes_of(code) == {}
+
+
 def test_log_of_the_package_can_be_shown_for_a_while(capsys):
     logger, log = logging.getLogger("openclaw_a2a"), get_logger("openclaw_a2a.tests")
     before = logger.level, logger.handlers[:], logger.propagate

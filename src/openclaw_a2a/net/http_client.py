@@ -6,6 +6,7 @@ about 150 ms: modules on the way of `openclaw-a2a up` import it where they first
 
 import ssl
 from collections.abc import AsyncIterator, Iterator, Mapping
+from functools import partial
 from typing import Any
 
 import httpx2
@@ -30,6 +31,7 @@ class HttpClient(httpx2.AsyncClient):
     """An `httpx2.AsyncClient` that reads at most `max_response_bytes` of a response.
 
     With `find_addresses` it connects only to the addresses that this function returns for a host.
+    Requests raise `ResponseTooLarge` and `ResponseEncoded` besides the errors of httpx2.
     """
 
     def __init__(
@@ -40,7 +42,6 @@ class HttpClient(httpx2.AsyncClient):
         timeout: httpx2.Timeout | float | None = None,
         max_response_bytes: int = MAX_RESPONSE_BYTES,
         find_addresses: FindAddresses | None = None,
-        tls: ssl.SSLContext | None = None,
         use_proxies: bool = False,
     ) -> None:
         """Without `timeout` only connecting is limited, and the caller bounds the rest.
@@ -48,34 +49,21 @@ class HttpClient(httpx2.AsyncClient):
         `use_proxies` takes the proxies of the environment; never together with `find_addresses`,
         because a proxy would resolve the name again, elsewhere.
         """
-        transport = None if use_proxies else open_transport(tls, find_addresses)
+
+        async def bound(response: httpx2.Response) -> None:
+            bound_response(response, max_response_bytes)
+
         super().__init__(
             base_url=base_url,
             headers={"Accept-Encoding": "identity", **(headers or {})},
             timeout=httpx2.Timeout(None, connect=CONNECT_S, pool=CONNECT_S)
             if timeout is None
             else timeout,
-            transport=transport,
+            transport=None if use_proxies else open_transport(None, find_addresses),
             trust_env=use_proxies,
             follow_redirects=False,
+            event_hooks={"response": [bound]},
         )
-        self._max_response_bytes = max_response_bytes
-
-    async def send(
-        self, request: httpx2.Request, *, stream: bool = False, **options: Any
-    ) -> httpx2.Response:
-        """Send a request. Raises: httpx2.HTTPError, ResponseTooLarge, ResponseEncoded."""
-        response = await super().send(request, stream=True, **options)
-        try:
-            _check_headers(response, self._max_response_bytes)
-            if isinstance(response.stream, httpx2.AsyncByteStream):
-                response.stream = _BoundedStream(response.stream, self._max_response_bytes)
-            if not stream:
-                await response.aread()
-        except BaseException:
-            await response.aclose()
-            raise
-        return response
 
 
 class SyncHttpClient(httpx2.Client):
@@ -84,7 +72,6 @@ class SyncHttpClient(httpx2.Client):
     def __init__(
         self,
         *,
-        base_url: str = "",
         headers: Mapping[str, str] | None = None,
         timeout: httpx2.Timeout | float = CONNECT_S,
         max_response_bytes: int = MAX_RESPONSE_BYTES,
@@ -92,29 +79,12 @@ class SyncHttpClient(httpx2.Client):
         follow_redirects: bool = False,
     ) -> None:
         super().__init__(
-            base_url=base_url,
             headers={"Accept-Encoding": "identity", **(headers or {})},
             timeout=timeout,
             trust_env=use_proxies,
             follow_redirects=follow_redirects,
+            event_hooks={"response": [partial(bound_response, limit=max_response_bytes)]},
         )
-        self._max_response_bytes = max_response_bytes
-
-    def send(
-        self, request: httpx2.Request, *, stream: bool = False, **options: Any
-    ) -> httpx2.Response:
-        """Send a request. Raises: httpx2.HTTPError, ResponseTooLarge, ResponseEncoded."""
-        response = super().send(request, stream=True, **options)
-        try:
-            _check_headers(response, self._max_response_bytes)
-            if isinstance(response.stream, httpx2.SyncByteStream):
-                response.stream = _SyncBoundedStream(response.stream, self._max_response_bytes)
-            if not stream:
-                response.read()
-        except BaseException:
-            response.close()
-            raise
-        return response
 
 
 class _CheckedTransport(httpx2.AsyncBaseTransport):
@@ -170,7 +140,11 @@ def open_transport(
     return _CheckedTransport(inner, find_addresses)
 
 
-def _check_headers(response: httpx2.Response, limit: int) -> None:
+def bound_response(response: httpx2.Response, limit: int) -> None:
+    """Let at most `limit` bytes of the body be read.
+
+    Raises: ResponseEncoded, ResponseTooLarge (by its headers; the response is not closed then).
+    """
     # A few compressed bytes can become very many.
     encoding = response.headers.get("content-encoding", "identity").strip().lower()
     if encoding not in ("", "identity"):
@@ -178,37 +152,33 @@ def _check_headers(response: httpx2.Response, limit: int) -> None:
     length = response.headers.get("content-length", "")
     if length.isdecimal() and int(length) > limit:
         raise ResponseTooLarge(f"the answer is larger than {limit} bytes: it has {length} bytes")
+    response.stream = _BoundedStream(response.stream, limit)
 
 
-class _BoundedStream(httpx2.AsyncByteStream):
-    def __init__(self, inner: httpx2.AsyncByteStream, limit: int) -> None:
+class _BoundedStream(httpx2.AsyncByteStream, httpx2.SyncByteStream):
+    """The stream of either kind of client."""
+
+    def __init__(self, inner: Any, limit: int) -> None:
         self._inner = inner
         self._limit = limit
+        self._size = 0
 
-    async def __aiter__(self) -> AsyncIterator[bytes]:
-        size = 0
-        async for chunk in self._inner:
-            size += len(chunk)
-            if size > self._limit:
-                raise ResponseTooLarge(f"the answer is larger than {self._limit} bytes")
-            yield chunk
-
-    async def aclose(self) -> None:
-        await self._inner.aclose()
-
-
-class _SyncBoundedStream(httpx2.SyncByteStream):
-    def __init__(self, inner: httpx2.SyncByteStream, limit: int) -> None:
-        self._inner = inner
-        self._limit = limit
+    def _count(self, chunk: bytes) -> bytes:
+        self._size += len(chunk)
+        if self._size > self._limit:
+            raise ResponseTooLarge(f"the answer is larger than {self._limit} bytes")
+        return chunk
 
     def __iter__(self) -> Iterator[bytes]:
-        size = 0
         for chunk in self._inner:
-            size += len(chunk)
-            if size > self._limit:
-                raise ResponseTooLarge(f"the answer is larger than {self._limit} bytes")
-            yield chunk
+            yield self._count(chunk)
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        async for chunk in self._inner:
+            yield self._count(chunk)
 
     def close(self) -> None:
         self._inner.close()
+
+    async def aclose(self) -> None:
+        await self._inner.aclose()

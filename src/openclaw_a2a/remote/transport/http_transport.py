@@ -1,13 +1,14 @@
 """Connections to targets: an address that only a caller named is checked, a configured one is not.
 
 The official client takes an `httpx.AsyncClient`. Ours is built on httpx2 (`net/http_client`), so an
-httpx transport hands every request over to it: one client bounds and checks everything.
+httpx transport hands every request over to its transport: one place bounds and checks everything.
 """
 
 import logging
 import ssl
 from collections.abc import AsyncIterator
 from functools import partial
+from typing import Any
 
 import httpx
 import httpx2
@@ -16,9 +17,10 @@ import msgspec
 from openclaw_a2a.net.http_client import (
     CONNECT_S,
     MAX_RESPONSE_BYTES,
-    HttpClient,
     ResponseEncoded,
     ResponseTooLarge,
+    bound_response,
+    open_transport,
 )
 from openclaw_a2a.net.safe_resolver import (
     AddressNotAllowed,
@@ -63,17 +65,24 @@ class TargetConnections:
     def __init__(
         self, policy: Policy, *, limit: int = MAX_RESPONSE_BYTES, resolve: ResolveHost | None = None
     ) -> None:
-        # Its debug lines have the headers of answers, in which a peer may repeat credentials.
-        logging.getLogger("httpcore2").setLevel(logging.INFO)
         resolver = resolve or HostResolver(_PARALLEL_LOOKUPS)
         tls = httpx2.create_ssl_context()
         anywhere = partial(_find, resolve=resolver, allow_private=True)
         allowed = partial(_find, resolve=resolver, allow_private=policy.allow_private_targets)
-        self._configured = Connector(
-            _httpx_client(HttpClient(tls=tls, max_response_bytes=limit)), anywhere, tls, limit
-        )
-        checked = HttpClient(tls=tls, max_response_bytes=limit, find_addresses=allowed)
-        self._named_by_caller = Connector(_httpx_client(checked), allowed, tls, limit)
+
+        def connector(transport: httpx2.AsyncBaseTransport, find: FindAddresses) -> Connector:
+            client = httpx.AsyncClient(
+                transport=_HttpxTransport(transport, limit),
+                headers={"Accept-Encoding": "identity"},
+                timeout=httpx.Timeout(None, connect=CONNECT_S, pool=CONNECT_S),
+                follow_redirects=False,
+                trust_env=False,
+            )
+            return Connector(client, find, tls, limit)
+
+        # HTTP leaves the names of configured targets to the system; gRPC always needs addresses.
+        self._configured = connector(open_transport(tls), anywhere)
+        self._named_by_caller = connector(open_transport(tls, allowed), allowed)
 
     def connector_for(self, target: Target) -> Connector:
         """How to connect to this target."""
@@ -91,41 +100,38 @@ class TargetConnections:
         await self.close()
 
 
-def _httpx_client(client: HttpClient) -> httpx.AsyncClient:
-    return httpx.AsyncClient(
-        transport=_HttpxTransport(client),
-        headers={"Accept-Encoding": "identity"},
-        timeout=httpx.Timeout(None, connect=CONNECT_S, pool=CONNECT_S),
-        follow_redirects=False,
-        trust_env=False,
-    )
-
-
 class _HttpxTransport(httpx.AsyncBaseTransport):
-    """Sends the requests of an httpx client with our own HTTP client."""
+    """Sends the requests of an httpx client over a transport of httpx2, with bounded answers."""
 
-    def __init__(self, client: HttpClient) -> None:
-        self._client = client
+    def __init__(self, transport: httpx2.AsyncBaseTransport, limit: int) -> None:
+        self._transport = transport
+        self._limit = limit
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
         """Send the request; errors become the httpx errors of the same name."""
+        extensions = dict(request.extensions)
+        if _connection_log.isEnabledFor(logging.DEBUG):
+            extensions["trace"] = _hide_answer
+        sent = httpx2.Request(
+            request.method,
+            str(request.url),
+            headers=request.headers.raw,
+            content=await request.aread(),
+            extensions=extensions,
+        )
         try:
-            response = await self._client.send(
-                httpx2.Request(
-                    request.method,
-                    str(request.url),
-                    headers=request.headers.raw,
-                    content=await request.aread(),
-                    extensions=dict(request.extensions),
-                ),
-                stream=True,
-            )
+            response = await self._transport.handle_async_request(sent)
+            try:
+                bound_response(response, self._limit)
+            except httpx2.ReadError:
+                await response.aclose()
+                raise
         except (httpx2.HTTPError, httpx2.InvalidURL) as error:
             raise _httpx_error(error) from error.__cause__
         return httpx.Response(
             response.status_code,
             headers=response.headers.raw,
-            stream=_ResponseStream(response),
+            stream=_ResponseStream(response.stream),
             extensions={
                 key: value
                 for key, value in response.extensions.items()
@@ -134,23 +140,36 @@ class _HttpxTransport(httpx.AsyncBaseTransport):
         )
 
     async def aclose(self) -> None:
-        """Close the client."""
-        await self._client.aclose()
+        """Close the connections."""
+        await self._transport.aclose()
+
+
+_connection_log = logging.getLogger("httpcore2.http11")
+
+
+async def _hide_answer(event: str, fields: dict[str, Any]) -> None:
+    """Keep answers out of debug lines: a peer may repeat credentials in its headers.
+
+    httpcore2 calls this before it logs the same fields. A level of its logger would also change the
+    log of the program that uses us.
+    """
+    if event.endswith(".complete"):
+        fields.clear()
 
 
 class _ResponseStream(httpx.AsyncByteStream):
-    def __init__(self, response: httpx2.Response) -> None:
-        self._response = response
+    def __init__(self, stream: Any) -> None:
+        self._stream = stream
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
         try:
-            async for chunk in self._response.aiter_raw():
+            async for chunk in self._stream:
                 yield chunk
         except httpx2.HTTPError as error:
             raise _httpx_error(error) from error.__cause__
 
     async def aclose(self) -> None:
-        await self._response.aclose()
+        await self._stream.aclose()
 
 
 def _httpx_error(error: Exception) -> Exception:
