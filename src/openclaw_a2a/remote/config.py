@@ -4,9 +4,9 @@ Wrong values fall back to their defaults, except in targets: a target that canno
 error, because messages and credentials could go to the wrong place.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from enum import Enum
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -21,7 +21,7 @@ CARD_PATH = "/.well-known/agent-card.json"
 MAX_TIMEOUT_MS = 100 * 365 * 24 * 3600 * 1000
 """A hundred years: more than clocks and calendars can add."""
 
-_T = TypeVar("_T")
+_Group = TypeVar("_Group", bound=msgspec.Struct)
 
 
 class Transport(Enum):
@@ -46,7 +46,7 @@ class Auth(msgspec.Struct, frozen=True):
         return f"Auth(kind={self.kind!r})"
 
 
-class TargetConfig(msgspec.Struct, frozen=True):
+class TargetConfig(msgspec.Struct, frozen=True, rename="camel"):
     """A remote agent that the operator configured."""
 
     alias: str
@@ -56,13 +56,13 @@ class TargetConfig(msgspec.Struct, frozen=True):
     card_path: str = CARD_PATH
     preferred_transports: tuple[Transport, ...] = DEFAULT_TRANSPORTS
     examples: tuple[str, ...] = ()
-    is_default: bool = False
+    is_default: bool = msgspec.field(name="default", default=False)
     auth: Auth | None = None
     allowed_hosts: tuple[str, ...] = ()
     """Hosts besides its own that its card may name as interfaces."""
 
 
-class Defaults(msgspec.Struct, frozen=True):
+class Defaults(msgspec.Struct, frozen=True, rename="camel"):
     """Values for targets and calls that set none."""
 
     timeout_ms: int = 120_000
@@ -71,7 +71,7 @@ class Defaults(msgspec.Struct, frozen=True):
     service_parameters: dict[str, str] = msgspec.field(default_factory=dict)
 
 
-class HandleLimits(msgspec.Struct, frozen=True):
+class HandleLimits(msgspec.Struct, frozen=True, rename="camel"):
     """How long task handles live and how many are kept."""
 
     ttl_ms: int = 86_400_000
@@ -85,7 +85,7 @@ class ContinuationTargets(Enum):
     TRUSTED = "trusted"
 
 
-class Policy(msgspec.Struct, frozen=True):
+class Policy(msgspec.Struct, frozen=True, rename="camel"):
     """What callers may do."""
 
     accepted_output_modes: tuple[str, ...] = ()
@@ -130,45 +130,27 @@ class InvalidTargets(TypeError, ValueError):
 
 def parse_config(value: Json) -> OutboundConfig:
     """The configuration in a JSON value. Raises: InvalidTargets."""
-    section = _object(value)
-    defaults = _parse_defaults(_object(section.get("defaults")))
-    handles = _object(section.get("taskHandles"))
+    section = value if is_object(value) else {}
+    defaults = _read(section.get("defaults"), Defaults())
     return OutboundConfig(
-        enabled=_flag(section.get("enabled"), default=False),
+        enabled=_flag(section.get("enabled")) or False,
         defaults=defaults,
         targets=_parse_targets(section.get("targets", []), defaults),
-        task_handles=HandleLimits(
-            ttl_ms=min(_count(handles.get("ttlMs"), default=86_400_000), MAX_TIMEOUT_MS),
-            max_entries=_count(handles.get("maxEntries"), default=1000),
-        ),
-        policy=_parse_policy(_object(section.get("policy"))),
+        task_handles=_read(section.get("taskHandles"), HandleLimits()),
+        policy=_read(section.get("policy"), Policy()),
     )
 
 
-def _parse_defaults(values: JsonObject) -> Defaults:
-    parameters = _object(values.get("serviceParameters"))
-    return Defaults(
-        timeout_ms=min(_count(values.get("timeoutMs"), default=120_000), MAX_TIMEOUT_MS),
-        card_path=clean_text(values.get("cardPath")) or CARD_PATH,
-        preferred_transports=_transports(values.get("preferredTransports"), DEFAULT_TRANSPORTS),
-        service_parameters={k: text for k, text in parameters.items() if isinstance(text, str)},
-    )
-
-
-def _parse_policy(values: JsonObject) -> Policy:
-    default = Policy()
-    return Policy(
-        accepted_output_modes=clean_texts(values.get("acceptedOutputModes")),
-        normalize_base_url=_flag(values.get("normalizeBaseUrl"), default=True),
-        enforce_supported_transports=_flag(values.get("enforceSupportedTransports"), default=True),
-        allow_target_url_override=_flag(values.get("allowTargetUrlOverride"), default=False),
-        allow_private_targets=_flag(values.get("allowPrivateTargets"), default=False),
-        continuation_targets=_member(
-            values.get("continuationTargets"), ContinuationTargets, default.continuation_targets
-        ),
-        transport_fallback=_flag(values.get("transportFallback"), default=False),
-        max_result_bytes=_count(values.get("maxResultBytes"), default=default.max_result_bytes),
-    )
+def _read(value: Json, standard: _Group) -> _Group:
+    """The group of settings in an object; what is missing or wrong is as in `standard`."""
+    given = value if is_object(value) else {}
+    found: JsonObject = {}
+    for field in msgspec.structs.fields(standard):
+        _, read = _KINDS[field.type]
+        setting = read(given.get(field.encode_name))
+        if setting is not None:
+            found[field.name] = setting
+    return msgspec.structs.replace(standard, **found)
 
 
 def _parse_targets(value: Json, defaults: Defaults) -> tuple[TargetConfig, ...]:
@@ -198,20 +180,16 @@ def _parse_target(
     for key in ("alias", "baseUrl"):
         if clean_text(entry.get(key)) is None:
             found.problem(f"{path}.{key}", "must be a string that is not blank")
-    return TargetConfig(
-        alias=clean_text(entry.get("alias")) or path,
-        base_url=clean_text(entry.get("baseUrl")) or "",
-        description=clean_text(entry.get("description")),
-        tags=clean_texts(entry.get("tags")),
-        card_path=clean_text(entry.get("cardPath")) or defaults.card_path,
-        preferred_transports=_transports(
-            entry.get("preferredTransports"), defaults.preferred_transports
-        ),
-        examples=clean_texts(entry.get("examples")),
-        is_default=entry.get("default") is True,
+    standard = TargetConfig(
+        alias=path,
+        base_url="",
+        card_path=defaults.card_path,
+        preferred_transports=defaults.preferred_transports,
         auth=_parse_auth(entry.get("auth"), f"{path}.auth", found),
-        allowed_hosts=tuple(host.lower() for host in clean_texts(entry.get("allowedHosts"))),
     )
+    target = _read(entry, standard)
+    hosts = tuple(host.lower() for host in target.allowed_hosts)
+    return msgspec.structs.replace(target, allowed_hosts=hosts)
 
 
 def _parse_auth(value: Json, path: str, found: ProblemCollector) -> Auth | None:
@@ -229,21 +207,6 @@ def _parse_auth(value: Json, path: str, found: ProblemCollector) -> Auth | None:
     return Auth(str(kind), token or "")
 
 
-def _object(value: Json) -> JsonObject:
-    return value if is_object(value) else {}
-
-
-def _flag(value: Json, *, default: bool) -> bool:
-    return value if isinstance(value, bool) else default
-
-
-def _count(value: Json, *, default: int) -> int:
-    is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    # To JSON, 5.0 is a whole number too.
-    is_count = is_number and value >= 1 and value % 1 == 0
-    return int(value) if is_count else default
-
-
 def clean_text(value: Json) -> str | None:
     """A string without blanks around it; None for a blank string or another kind."""
     return value.strip() or None if isinstance(value, str) else None
@@ -252,22 +215,33 @@ def clean_text(value: Json) -> str | None:
 def clean_texts(value: Json) -> tuple[str, ...]:
     """The strings of a list, cleaned and without duplicates."""
     found = map(clean_text, value) if is_list(value) else ()
-    return _unique(text for text in found if text is not None)
+    return tuple(dict.fromkeys(text for text in found if text is not None))
 
 
-def _transports(value: Json, default: tuple[Transport, ...]) -> tuple[Transport, ...]:
-    named: Iterable[Json] = value if is_list(value) else ()
-    found: list[Transport | None] = [_member(one, Transport, None) for one in named]
-    return _unique(one for one in found if one is not None) or default
+def _flag(value: Json) -> bool | None:
+    return value if isinstance(value, bool) else None
 
 
-def _member(value: Json, kind: type[Enum], default: Json) -> Json:
-    text = value.strip() if isinstance(value, str) else value
-    return next((member for member in kind if member.value == text), default)
+def _count(value: Json) -> int | None:
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    # To JSON, 5.0 is a whole number too.
+    is_count = is_number and value >= 1 and value % 1 == 0
+    return min(int(value), MAX_TIMEOUT_MS) if is_count else None
 
 
-def _unique(values: Iterable[_T]) -> tuple[_T, ...]:
-    return tuple(dict.fromkeys(values))
+def _text_map(value: Json) -> dict[str, str]:
+    given = value if is_object(value) else {}
+    return {key: text for key, text in given.items() if isinstance(text, str)}
+
+
+def _transports(value: Json) -> tuple[Transport, ...] | None:
+    known = {one.value: one for one in Transport}
+    return tuple(known[name] for name in clean_texts(value) if name in known) or None
+
+
+def _continuation_targets(value: Json) -> ContinuationTargets | None:
+    name = clean_text(value)
+    return next((one for one in ContinuationTargets if one.value == name), None)
 
 
 # -------------------------------------------------------------------- the section in the settings
@@ -329,64 +303,51 @@ def closed_schema(properties: JsonObject, required: Sequence[str] = (), **more: 
     return {**schema, "properties": properties}
 
 
+_AUTH_SCHEMA = closed_schema(
+    {"type": {"enum": ["bearer", "apiKey"]}, "token": TEXT_SCHEMA}, ["type", "token"]
+)
+_KINDS: dict[Any, tuple[JsonObject, Callable[[Json], Json]]] = {
+    bool: (FLAG_SCHEMA, _flag),
+    int: (COUNT_SCHEMA, _count),
+    str: ({"type": "string"}, clean_text),
+    str | None: ({"type": "string"}, clean_text),
+    tuple[str, ...]: ({"type": "array", "items": {"type": "string"}}, clean_texts),
+    dict[str, str]: (TEXT_MAP_SCHEMA, _text_map),
+    tuple[Transport, ...]: ({"type": "array", "items": TRANSPORT_SCHEMA}, _transports),
+    ContinuationTargets: (
+        {"enum": [one.value for one in ContinuationTargets]},
+        _continuation_targets,
+    ),
+    Auth | None: (_AUTH_SCHEMA, lambda _: None),  # read by `_parse_auth`, which reports problems
+}
+"""The schema of a setting by its type, and its reader: None for a value that cannot be used."""
+
+
 def config_schema() -> JsonObject:
     """The published schema of the configuration, with its defaults."""
-    transports: JsonObject = {
-        "type": "array",
-        "items": TRANSPORT_SCHEMA,
-        "default": [one.value for one in DEFAULT_TRANSPORTS],
-    }
-    texts: JsonObject = {"type": "array", "items": {"type": "string"}, "default": []}
-    auth = closed_schema(
-        {"type": {"enum": ["bearer", "apiKey"]}, "token": TEXT_SCHEMA}, ["type", "token"]
-    )
-    target = closed_schema(
-        {
-            "alias": TEXT_SCHEMA,
-            "baseUrl": TEXT_SCHEMA,
-            "description": {"type": "string"},
-            "tags": texts,
-            "cardPath": {"type": "string", "default": CARD_PATH},
-            "preferredTransports": transports,
-            "examples": texts,
-            "default": {**FLAG_SCHEMA, "default": False},
-            "auth": auth,
-            "allowedHosts": texts,
-        },
-        ["alias", "baseUrl"],
-    )
     return closed_schema(
         {
             "enabled": {**FLAG_SCHEMA, "default": False},
-            "defaults": closed_schema(
-                {
-                    "timeoutMs": {**COUNT_SCHEMA, "default": 120_000},
-                    "cardPath": {"type": "string", "default": CARD_PATH},
-                    "preferredTransports": transports,
-                    "serviceParameters": {**TEXT_MAP_SCHEMA, "default": {}},
-                }
-            ),
-            "targets": {"type": "array", "items": target, "default": []},
-            "taskHandles": closed_schema(
-                {
-                    "ttlMs": {**COUNT_SCHEMA, "default": 86_400_000},
-                    "maxEntries": {**COUNT_SCHEMA, "default": 1000},
-                }
-            ),
-            "policy": closed_schema(
-                {
-                    "acceptedOutputModes": texts,
-                    "normalizeBaseUrl": {**FLAG_SCHEMA, "default": True},
-                    "enforceSupportedTransports": {**FLAG_SCHEMA, "default": True},
-                    "allowTargetUrlOverride": {**FLAG_SCHEMA, "default": False},
-                    "allowPrivateTargets": {**FLAG_SCHEMA, "default": False},
-                    "continuationTargets": {
-                        "enum": ["configured", "trusted"],
-                        "default": "configured",
-                    },
-                    "transportFallback": {**FLAG_SCHEMA, "default": False},
-                    "maxResultBytes": {**COUNT_SCHEMA, "default": 262_144},
-                }
-            ),
+            "defaults": _group_schema(Defaults),
+            "targets": {"type": "array", "items": _group_schema(TargetConfig), "default": []},
+            "taskHandles": _group_schema(HandleLimits),
+            "policy": _group_schema(Policy),
         }
     )
+
+
+def _group_schema(group: type[msgspec.Struct]) -> JsonObject:
+    properties: JsonObject = {}
+    required: list[str] = []
+    for field in msgspec.structs.fields(group):
+        name, (schema, _) = field.encode_name, _KINDS[field.type]
+        default = field.default
+        if field.default_factory is not msgspec.NODEFAULT:
+            default = field.default_factory()
+        if field.required:
+            required.append(name)
+            schema = TEXT_SCHEMA
+        elif default is not None:
+            schema = {**schema, "default": msgspec.json.decode(msgspec.json.encode(default))}
+        properties[name] = schema
+    return closed_schema(properties, required)
