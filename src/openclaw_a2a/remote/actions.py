@@ -9,7 +9,6 @@ import msgspec
 from openclaw_a2a.log import get_logger
 from openclaw_a2a.model.backoff import Backoff
 from openclaw_a2a.model.ids import JsonObject
-from openclaw_a2a.net.retry import retry
 from openclaw_a2a.remote.config import MAX_TIMEOUT_MS, OutboundConfig
 from openclaw_a2a.remote.credentials import find_secrets
 from openclaw_a2a.remote.errors import ErrorCode, RemoteFailure
@@ -42,6 +41,7 @@ log = get_logger(__name__)
 _ATTEMPTS = 3
 _BACKOFF = Backoff(first_s=0.2, factor=5.0, max_s=1.0, jitter=0.0)
 _TASK_KEYS = ("id", "contextId", "status", "history", "artifacts")
+_Request = Callable[[RemoteClient], Awaitable[JsonObject]]
 _TIMEOUT_HINT = (
     "raise timeout_ms for this call, or defaults.timeoutMs in the configuration; "
     "work that the peer has begun goes on"
@@ -69,6 +69,7 @@ class ActionCall:
         self._pool = context.pool
         self._environment = context.environment
         self._request = request
+        self._action: str = request["action"]
         self._on_update = on_update
         self._resolved: ResolvedTarget = context.resolver.resolve(request)
         self._result = ResultBuilder(self._resolved, context.pool, context.handles)
@@ -79,65 +80,56 @@ class ActionCall:
 
         Raises: RemoteFailure, with how far the work got and without our secrets.
         """
-        actions: dict[str, Callable[[], Awaitable[JsonObject]]] = {
-            "send": self._send,
-            "watch": self._watch,
-            "status": self._status,
-            "cancel": self._cancel,
-        }
-        action: str = self._request["action"]
-        timeout_ms = self._request.get("timeout_ms", self._config.defaults.timeout_ms)
-        target = self._resolved.target
+        defaults, request, target = self._config.defaults, self._request, self._resolved.target
+        timeout_ms = min(request.get("timeout_ms", defaults.timeout_ms), MAX_TIMEOUT_MS)
         try:
-            self._prepare_headers()
-            guard = self._pool.breaker.guard(target.base_url, self._result.secrets)
-            async with asyncio.timeout(min(timeout_ms, MAX_TIMEOUT_MS) / 1000), guard:
-                raw = await actions[action]()
-                return success_envelope(action, self._result.summary(), raw)
+            parameters = merge_service_parameters(defaults.service_parameters, request)
+            self._result.secrets = find_secrets(target.auth, parameters, self._environment)
+            self._headers = build_headers(parameters, target.auth, self._environment)
+            guard = self._pool.breaker.guard(target.identity.base_url, self._result.secrets)
+            async with asyncio.timeout(timeout_ms / 1000), guard:
+                raw = await self._perform()
+                return success_envelope(self._action, self._result.summary(), raw)
         except RemoteFailure as failure:
             if is_network_failure(failure):
                 # The peer may have moved: the next call reads its card again.
                 await self._pool.drop_clients(target)
-            raise self._explain(failure) from failure
+            raise self._result.explain(failure, request, self._config.policy) from failure
         except TimeoutError as error:
-            details: JsonObject = {"hint": _TIMEOUT_HINT}
-            failure = RemoteFailure(ErrorCode.PEER, "request timed out", details)
-            raise self._explain(failure) from error
+            failure = RemoteFailure(ErrorCode.PEER, "request timed out", {"hint": _TIMEOUT_HINT})
+            raise self._result.explain(failure, request, self._config.policy) from error
         except Exception as error:  # the caller learns how far the work got, whatever failed
-            log.exception("a2a.remote_agent.internal_error", action=action)
-            raise self._explain(RemoteFailure.from_bug(error)) from error
+            log.exception("a2a.remote_agent.internal_error", action=self._action)
+            failure = RemoteFailure.from_bug(error)
+            raise self._result.explain(failure, request, self._config.policy) from error
 
-    def _explain(self, failure: RemoteFailure) -> RemoteFailure:
-        return self._result.explain(failure, self._request, self._config.policy)
-
-    def _prepare_headers(self) -> None:
-        configured = self._config.defaults.service_parameters
-        parameters = merge_service_parameters(configured, self._request)
-        auth = self._resolved.target.auth
-        self._result.secrets = find_secrets(auth, parameters, self._environment)
-        self._headers = build_headers(parameters, auth, self._environment)
-
-    # ---------------------------------------------------------------- the four actions
+    # ---------------------------------------------------------------- the actions
     # Each returns the `raw` of the envelope: the answer, or the events of a stream.
 
-    async def _send(self) -> JsonObject:
-        needs_task = self._request.get("task_requirement") == "required"
-        if self._request.get("follow_updates") is not True:
-            return await self._send_blocking(needs_task=needs_task)
-        if needs_task:
-            return await self._send_and_subscribe()
-        await self._clients()  # reads the card, which says whether the peer streams
-        if self._result.streaming_supported is False:
-            await self._emit(await self._send_blocking(needs_task=False))
-            return self._raw_events()
-        message = self._build_message()
-        return await self._follow(lambda client: client.stream(*self._extend(client, message)))
+    def _perform(self) -> Awaitable[JsonObject]:
+        if self._action == "send":
+            needs_task = self._request.get("task_requirement") == "required"
+            if self._request.get("follow_updates") is not True:
+                return self._send(needs_task=needs_task)
+            return self._send_and_subscribe() if needs_task else self._send_streaming()
+        task_id, headers = self._resolved.task_id, self._headers
+        if task_id is None:
+            raise RemoteFailure(ErrorCode.VALIDATION, "the request names no task")
+        if self._action == "watch":
+            return self._watch(task_id)
+        if self._action == "cancel":
+            return self._ask(lambda client: client.cancel(task_id, headers), is_unreachable)
+        length = self._request.get("history_length")
+        return self._ask(lambda client: client.get(task_id, length, headers), is_network_failure)
 
-    async def _send_blocking(self, *, needs_task: bool) -> JsonObject:
+    async def _ask(self, request: _Request, is_safe: Callable[[Exception], bool]) -> JsonObject:
+        return self._result.add(await self._call(request, is_safe))
+
+    async def _send(self, *, needs_task: bool = False) -> JsonObject:
         message = self._build_message()
         answer = self._result.add(
-            await self._request_with_retry(
-                is_unreachable, lambda client: client.send(*self._extend(client, message))
+            await self._call(
+                lambda client: client.send(*self._extend(client, message)), is_unreachable
             )
         )
         if needs_task and answer["kind"] == "message":
@@ -151,43 +143,47 @@ class ActionCall:
             )
         return answer
 
+    async def _send_streaming(self) -> JsonObject:
+        await self._clients()  # reads the card, which says whether the peer streams
+        if self._result.streaming_supported is False:
+            await self._emit(await self._send())
+            return self._raw_events()
+        message = self._build_message()
+        return await self._follow(lambda client: client.stream(*self._extend(client, message)))
+
     async def _send_and_subscribe(self) -> JsonObject:
-        task = await self._send_blocking(needs_task=True)
+        task = await self._send(needs_task=True)
         await self._emit(task)
         if self._result.received.is_terminal:
             return self._raw_events()
         task_id: str = task["id"]
+        # From here on a failure names the task: it may go on without us.
         self._result.created_task = task_id
         if self._result.streaming_supported is False:
             raise self._result.watch_unsupported(task_id)
         try:
             return await self._follow(
-                lambda client: _skip_known_task(client.subscribe(task_id, self._headers), task),
-                min_events=2,
+                lambda client: client.subscribe(task_id, self._headers), known=task
             )
         except RemoteFailure:
-            ended = await self._read_ended_task(task_id)
-            if ended is None:
-                raise
-            return ended
+            # A task that ended before it could be subscribed to is a result, not a failure.
+            if len(self._result.received.events) == 1 and await self._has_ended(task_id):
+                return self._raw_events()
+            raise
 
-    async def _read_ended_task(self, task_id: str) -> JsonObject | None:
-        """The result of a task that ended before it could be subscribed to."""
-        if len(self._result.received.events) > 1:
-            return None
+    async def _has_ended(self, task_id: str) -> bool:
         try:
-            task = await self._request_with_retry(
-                is_network_failure, lambda client: client.get(task_id, None, self._headers)
+            task = await self._call(
+                lambda client: client.get(task_id, None, self._headers), is_network_failure
             )
         except RemoteFailure:
-            return None
-        if task["status"]["state"] not in TERMINAL_STATES:
-            return None
-        await self._emit(self._result.add(task))
-        return self._raw_events()
+            return False
+        is_over = task["status"]["state"] in TERMINAL_STATES
+        if is_over:
+            await self._emit(self._result.add(task))
+        return is_over
 
-    async def _watch(self) -> JsonObject:
-        task_id = self._require_task_id()
+    async def _watch(self, task_id: str) -> JsonObject:
         if self._result.streaming_supported is not False:
             await self._clients()
         if self._result.streaming_supported is False:
@@ -199,39 +195,23 @@ class ActionCall:
                 raise self._result.watch_unsupported(task_id) from failure
             raise
 
-    async def _status(self) -> JsonObject:
-        task_id, length = self._require_task_id(), self._request.get("history_length")
-        return self._result.add(
-            await self._request_with_retry(
-                is_network_failure, lambda client: client.get(task_id, length, self._headers)
-            )
-        )
-
-    async def _cancel(self) -> JsonObject:
-        task_id = self._require_task_id()
-        return self._result.add(
-            await self._request_with_retry(
-                is_unreachable, lambda client: client.cancel(task_id, self._headers)
-            )
-        )
-
     # ---------------------------------------------------------------- requests and streams
 
-    def _request_with_retry(
-        self,
-        is_safe: Callable[[Exception], bool],
-        request: Callable[[RemoteClient], Awaitable[JsonObject]],
-    ) -> Awaitable[JsonObject]:
-        return retry(
-            lambda: self._request_once(request),
-            attempts=_ATTEMPTS,
-            backoff=_BACKOFF,
-            is_safe=is_safe,
-        )
+    async def _call(self, request: _Request, is_safe: Callable[[Exception], bool]) -> JsonObject:
+        """Make a request, and make it again after failures that are safe to repeat.
 
-    async def _request_once(
-        self, request: Callable[[RemoteClient], Awaitable[JsonObject]]
-    ) -> JsonObject:
+        Only the action knows which are: the peer must not act on one message twice.
+        """
+        for attempt in range(1, _ATTEMPTS):
+            try:
+                return await self._call_once(request)
+            except RemoteFailure as failure:
+                if not is_safe(failure):
+                    raise
+            await asyncio.sleep(_BACKOFF.delay_s(attempt))
+        return await self._call_once(request)
+
+    async def _call_once(self, request: _Request) -> JsonObject:
         """Use the preferred interface; the next one only when nothing was sent."""
         *others, last = await self._clients()
         for client in others:
@@ -243,13 +223,27 @@ class ActionCall:
         return await request(last)
 
     async def _follow(
-        self, start: Callable[[RemoteClient], AsyncGenerator[JsonObject]], *, min_events: int = 1
+        self,
+        start: Callable[[RemoteClient], AsyncGenerator[JsonObject]],
+        *,
+        known: JsonObject | None = None,
     ) -> JsonObject:
-        async with aclosing(self._events(start)) as events:
-            async for event in events:
-                await self._emit(self._result.add(event))
-                if _is_last(event):
-                    break  # nothing can follow, even when the peer keeps the stream open
+        """Read a stream to its end. A first event that only repeats the task `known` is dropped."""
+        min_events = 1 if known is None else 2
+        clients = await self._clients()
+        for client in clients:
+            try:
+                async with aclosing(start(client)) as events:
+                    async for event in events:
+                        repeated, known = known, None
+                        if repeated is None or not _is_same_task(event, repeated):
+                            await self._emit(self._result.add(event))
+                        if _is_last(event):
+                            break  # nothing can follow, even when the peer keeps the stream open
+                break
+            except RemoteFailure as failure:
+                if client is clients[-1] or not is_unreachable(failure):
+                    raise
         if len(self._result.received.events) < min_events:
             raise RemoteFailure(
                 ErrorCode.PEER,
@@ -261,27 +255,9 @@ class ActionCall:
             )
         return self._raw_events()
 
-    async def _events(
-        self, start: Callable[[RemoteClient], AsyncGenerator[JsonObject]]
-    ) -> AsyncGenerator[JsonObject]:
-        *others, last = await self._clients()
-        for client in others:
-            try:
-                async with aclosing(start(client)) as events:
-                    async for event in events:
-                        yield event
-            except RemoteFailure as failure:
-                if not is_unreachable(failure):
-                    raise
-            else:
-                return
-        async with aclosing(start(last)) as events:
-            async for event in events:
-                yield event
-
     async def _emit(self, event: JsonObject) -> None:
         if self._on_update is not None:
-            await self._on_update(StreamUpdate(self._request["action"], event, self._result))
+            await self._on_update(StreamUpdate(self._action, event, self._result))
 
     def _raw_events(self) -> JsonObject:
         events = self._result.received.events
@@ -305,28 +281,11 @@ class ActionCall:
     ) -> tuple[JsonObject, dict[str, str]]:
         return add_extensions(self._request, message, self._headers, client.card.extensions)
 
-    def _require_task_id(self) -> str:
-        task_id = self._resolved.task_id
-        if task_id is None:
-            raise RemoteFailure(ErrorCode.VALIDATION, "the request names no task")
-        return task_id
-
 
 def _is_last(event: JsonObject) -> bool:
     has_status = event["kind"] in ("task", "status-update")
     return has_status and event["status"]["state"] in TERMINAL_STATES
 
 
-async def _skip_known_task(
-    events: AsyncGenerator[JsonObject], known: JsonObject
-) -> AsyncGenerator[JsonObject]:
-    """The events of a subscription, without a first task that says only what is known."""
-    is_first = True
-    async with aclosing(events):
-        async for event in events:
-            is_known = event["kind"] == "task" and all(
-                event.get(key) == known.get(key) for key in _TASK_KEYS
-            )
-            if not (is_first and is_known):
-                yield event
-            is_first = False
+def _is_same_task(event: JsonObject, known: JsonObject) -> bool:
+    return event["kind"] == "task" and all(event.get(key) == known.get(key) for key in _TASK_KEYS)

@@ -2,11 +2,19 @@
 
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 
 import msgspec
 
 from openclaw_a2a.model.ids import JsonObject
-from openclaw_a2a.remote.config import Auth, ContinuationTargets, OutboundConfig, Policy, Transport
+from openclaw_a2a.remote.config import (
+    Auth,
+    ContinuationTargets,
+    OutboundConfig,
+    Policy,
+    Transport,
+    drop_none,
+)
 from openclaw_a2a.remote.credentials import has_variables, substitute
 from openclaw_a2a.remote.errors import ErrorCode, RemoteFailure
 from openclaw_a2a.remote.handles import TaskHandle, TaskHandles
@@ -37,11 +45,27 @@ class TargetResolver:
         """The target of the request. Raises: RemoteFailure."""
         if "continuation" in request:
             return self._resolve_continuation(request["continuation"])
-        if "task_handle" in request:
-            return self._resolve_handle(request)
-        return ResolvedTarget(
-            self._named_target(request), request.get("task_id"), request.get("context_id")
-        )
+        task_id, context_id = request.get("task_id"), request.get("context_id")
+        if "task_handle" not in request:
+            return ResolvedTarget(self._named_target(request), task_id, context_id)
+        handle = self._handles.find(request["task_handle"])
+        is_named = "target_alias" in request or "target_url" in request
+        target = self._named_target(request) if is_named else handle.target
+        return _resolve_handle(handle, target, task_id, context_id)
+
+    def _resolve_continuation(self, continuation: JsonObject) -> ResolvedTarget:
+        target = self._continuation_target(continuation["target"])
+        task: JsonObject = continuation.get("task", {})
+        task_id, context_id = task.get("task_id"), None
+        if "conversation" in continuation:
+            context_id = continuation["conversation"]["context_id"]
+        handle = None
+        if "task_handle" in task:
+            with suppress(RemoteFailure):  # without a live handle the rest says enough
+                handle = self._handles.find(task["task_handle"])
+        if handle is None:
+            return ResolvedTarget(target, task_id, context_id)
+        return _resolve_handle(handle, target, task_id, context_id)
 
     def restore_target(self, kept: Target) -> Target | None:
         """The target of a stored handle as configured now; None when it is not allowed any more."""
@@ -52,8 +76,6 @@ class TargetResolver:
             return None
         is_caller_named = not self._targets.configured_at(kept.base_url)
         return msgspec.structs.replace(kept, is_caller_named=is_caller_named)
-
-    # ---------------------------------------------------------------- flat requests
 
     def _named_target(self, request: JsonObject) -> Target:
         if "target_alias" in request:
@@ -68,35 +90,6 @@ class TargetResolver:
                 {"suggested_action": "list_targets"},
             )
         return default
-
-    def _resolve_handle(self, request: JsonObject) -> ResolvedTarget:
-        handle = self._handles.find(request["task_handle"])
-        _check_same(handle, "task", handle.task_id, request.get("task_id"))
-        if "target_alias" in request or "target_url" in request:
-            _check_same_target(handle, self._named_target(request))
-        context_id = request.get("context_id")
-        _check_same(handle, "context", handle.context_id, context_id)
-        return ResolvedTarget(
-            handle.target, handle.task_id, context_id or handle.context_id, handle
-        )
-
-    # ---------------------------------------------------------------- continuations
-
-    def _resolve_continuation(self, continuation: JsonObject) -> ResolvedTarget:
-        target = self._continuation_target(continuation["target"])
-        task: JsonObject = continuation.get("task", {})
-        conversation: JsonObject = continuation.get("conversation", {})
-        context_id = conversation.get("context_id")
-        name = task.get("task_handle")
-        handle = self._handles.find_or_none(name) if name else None
-        if handle is None:
-            return ResolvedTarget(target, task.get("task_id"), context_id)
-        _check_same(handle, "task", handle.task_id, task["task_id"])
-        _check_same_target(handle, target)
-        _check_same(handle, "context", handle.context_id, context_id)
-        return ResolvedTarget(
-            handle.target, handle.task_id, context_id or handle.context_id, handle
-        )
 
     def _continuation_target(self, named: JsonObject) -> Target:
         url: str = named["target_url"]
@@ -131,21 +124,22 @@ class TargetResolver:
         return is_trusted or policy.allow_target_url_override
 
 
-def _check_same(handle: TaskHandle, kind: str, ours: str | None, theirs: str | None) -> None:
-    """The id that the request names must be the one that the handle stands for."""
-    if ours and theirs and ours != theirs:
-        raise RemoteFailure(
-            ErrorCode.VALIDATION,
-            f"the task handle is for {kind} {ours}, the request for {theirs}",
-            {
-                "task_handle": handle.name,
-                f"handle_{kind}_id": ours,
-                f"explicit_{kind}_id": theirs,
-            },
-        )
-
-
-def _check_same_target(handle: TaskHandle, target: Target) -> None:
+def _resolve_handle(
+    handle: TaskHandle, target: Target, task_id: str | None, context_id: str | None
+) -> ResolvedTarget:
+    """The task of a handle. What else the request names must be what the handle stands for."""
+    ids = (("task", handle.task_id, task_id), ("context", handle.context_id, context_id))
+    for kind, ours, theirs in ids:
+        if ours and theirs and ours != theirs:
+            raise RemoteFailure(
+                ErrorCode.VALIDATION,
+                f"the task handle is for {kind} {ours}, the request for {theirs}",
+                {
+                    "task_handle": handle.name,
+                    f"handle_{kind}_id": ours,
+                    f"explicit_{kind}_id": theirs,
+                },
+            )
     if target.identity != handle.target.identity:
         raise RemoteFailure(
             ErrorCode.VALIDATION,
@@ -156,6 +150,7 @@ def _check_same_target(handle: TaskHandle, target: Target) -> None:
                 "explicit_target": target.as_object(),
             },
         )
+    return ResolvedTarget(handle.target, handle.task_id, context_id or handle.context_id, handle)
 
 
 # -------------------------------------------------------------------- message and headers
@@ -177,11 +172,6 @@ _RESERVED_HEADERS = frozenset(
 )
 
 
-def accepted_modes(request: JsonObject, policy: Policy) -> list[str]:
-    """The output modes this send accepts; empty means no preference."""
-    return list(request.get("accepted_output_modes", policy.accepted_output_modes))
-
-
 def build_message_request(
     request: JsonObject, policy: Policy, *, task_id: str | None, context_id: str | None
 ) -> JsonObject:
@@ -197,15 +187,17 @@ def build_message_request(
     }
     is_required = request.get("task_requirement") == "required"
     push = request.get("push_notification_config")
+    modes = request.get("accepted_output_modes", policy.accepted_output_modes)
     configuration = {
-        "acceptedOutputModes": accepted_modes(request, policy) or None,
+        # Empty means no preference.
+        "acceptedOutputModes": list(modes) or None,
         "returnImmediately": True if is_required or request.get("blocking") is False else None,
         "historyLength": request.get("history_length"),
         "taskPushNotificationConfig": None if push is None else _push_config(push),
     }
-    outgoing: JsonObject = {"message": _given(message)}
+    outgoing: JsonObject = {"message": drop_none(message)}
     # Sent also when it is empty: over some transports of 0.3 its absence means not to wait.
-    outgoing["configuration"] = _given(configuration)
+    outgoing["configuration"] = drop_none(configuration)
     if "metadata" in request:
         outgoing["metadata"] = request["metadata"]
     return outgoing
@@ -295,7 +287,7 @@ def _part(part: JsonObject) -> JsonObject:
             built["raw"] = part["bytes"]
         built["filename"] = part.get("name")
         built["mediaType"] = part.get("mime_type")
-    return _given(built)
+    return drop_none(built)
 
 
 def invalid_request(reason: str) -> RemoteFailure:
@@ -317,9 +309,5 @@ def _push_config(config: JsonObject) -> JsonObject:
     if authentication is not None:
         credentials = authentication.get("credentials")
         scheme = authentication["schemes"][0]
-        built["authentication"] = _given({"scheme": scheme, "credentials": credentials})
-    return _given(built)
-
-
-def _given(members: JsonObject) -> JsonObject:
-    return {key: value for key, value in members.items() if value is not None}
+        built["authentication"] = drop_none({"scheme": scheme, "credentials": credentials})
+    return drop_none(built)

@@ -18,7 +18,7 @@ from openclaw_a2a.model.ids import Json, JsonObject
 from openclaw_a2a.model.message import format_timestamp
 from openclaw_a2a.model.validation import object_at
 from openclaw_a2a.remote.actions import ActionCall, ActionContext
-from openclaw_a2a.remote.config import OutboundConfig, TargetConfig
+from openclaw_a2a.remote.config import OutboundConfig, TargetConfig, drop_none
 from openclaw_a2a.remote.credentials import find_secrets, redact
 from openclaw_a2a.remote.errors import ErrorCode, RemoteFailure
 from openclaw_a2a.remote.handles import HandleStore, TaskHandles
@@ -41,7 +41,7 @@ from openclaw_a2a.remote.transport.agent_card import (
     parse_peer_card,
     select_interfaces,
 )
-from openclaw_a2a.remote.transport.client_pool import CardRecord, ClientPool, fetch_card
+from openclaw_a2a.remote.transport.client_pool import ClientPool, fetch_card
 from openclaw_a2a.remote.transport.http_transport import TargetConnections
 
 log = get_logger(__name__)
@@ -94,7 +94,19 @@ class RemoteAgentTool:
     @property
     def description(self) -> str:
         """What the tool does and which targets there are, for the models that may call it."""
-        return f"{_SENTENCE} {_targets_sentence(self._config)}"
+        config = self._config
+        may_override = config.policy.allow_target_url_override
+        if config.targets:
+            default = config.default_target
+            standard = f"the default is {default.alias}" if default else "none is the default"
+            others = f"other addresses are {'allowed' if may_override else 'not allowed'}"
+            return f"{_SENTENCE} Targets: {', '.join(config.aliases)}; {standard}; {others}."
+        if may_override:
+            return f"{_SENTENCE} No targets are configured; name the remote agent with target_url."
+        return (
+            f"{_SENTENCE} No targets are configured; add one to outbound.targets, "
+            "or set outbound.policy.allowTargetUrlOverride."
+        )
 
     async def open(self) -> None:
         """Load the handles of earlier remote tasks; the first request does it, too."""
@@ -125,8 +137,28 @@ class RemoteAgentTool:
         `message_metadata` is sent as the metadata of a message. `extension_metadata`, by the URI of
         an extension, is sent only to peers that declare the extension, which activates it.
         """
-        metadata = {MESSAGE_METADATA: message_metadata, EXTENSION_METADATA: extension_metadata}
-        envelope = await self._run(request, metadata, on_update)
+        action, error_event = requested_action(request), "a2a.remote_agent.validation_error"
+        try:
+            if not self._is_loaded:
+                await self.open()
+            checked = self._validator.check(request)
+            is_streamed = action == "send" and checked.get("follow_updates") is True
+            error_event = f"a2a.remote_agent.{'send_stream' if is_streamed else action}.error"
+            if action == "list_targets":
+                envelope = await self._list_targets()
+            else:
+                given: JsonObject = {"message_id": self._new_id()} if action == "send" else {}
+                if message_metadata:
+                    given[MESSAGE_METADATA] = message_metadata
+                if extension_metadata:
+                    given[EXTENSION_METADATA] = extension_metadata
+                call = ActionCall(self._context, {**given, **checked}, on_update)
+                envelope = await call.run()
+        except RemoteFailure as failure:
+            envelope = _fail(error_event, action, failure)
+        except Exception as error:  # the tool answers, whatever happens
+            log.exception("a2a.remote_agent.internal_error", action=action)
+            envelope = failure_envelope(action, RemoteFailure.from_bug(error))
         # An answer is given only after the handles in it are stored.
         await self._handle_store.flush()
         return envelope
@@ -136,34 +168,17 @@ class RemoteAgentTool:
         failure = RemoteFailure(ErrorCode.VALIDATION, reason, {"hint": hint})
         return _fail("a2a.remote_agent.refused", requested_action(request), failure)
 
-    async def _run(
-        self, request: Json, metadata: JsonObject, on_update: OnStreamUpdate | None
-    ) -> JsonObject:
-        action, error_event = requested_action(request), "a2a.remote_agent.validation_error"
-        try:
-            await self.open()
-            checked = self._validator.check(request)
-            error_event = _error_event(checked)
-            if action == "list_targets":
-                return await self._list_targets()
-            given = {key: value for key, value in metadata.items() if value}
-            if action == "send":
-                given = {"message_id": self._new_id(), **given}
-            return await ActionCall(self._context, {**given, **checked}, on_update).run()
-        except RemoteFailure as failure:
-            return _fail(error_event, action, failure)
-        except Exception as error:  # the tool answers, whatever happens
-            log.exception("a2a.remote_agent.internal_error", action=action)
-            return failure_envelope(action, RemoteFailure.from_bug(error))
-
     # ---------------------------------------------------------------- list_targets
 
     async def _list_targets(self) -> JsonObject:
         targets = self._targets.configured
         await asyncio.gather(*[self._refresh_card(target) for target in targets])
-        entries = [self._entry(target) for target in targets]
-        raw = [self._raw_entry(target) for target in targets]
-        envelope = success_envelope("list_targets", {"targets": entries}, raw)
+        entries = [
+            self._entries(target, config)
+            for target, config in zip(targets, self._config.targets, strict=True)
+        ]
+        summary: JsonObject = {"targets": [shown for shown, _ in entries]}
+        envelope = success_envelope("list_targets", summary, [raw for _, raw in entries])
         secrets = tuple(secret for target in targets for secret in self._secrets(target))
         return redact(envelope, secrets)
 
@@ -184,90 +199,56 @@ class RemoteAgentTool:
         except TimeoutError:
             hint = "raise defaults.timeoutMs (or timeout_ms of a call), or check the peer"
             failure = RemoteFailure(ErrorCode.PEER, "request timed out", {"hint": hint})
-            self._record_failure(target, failure)
-        except RemoteFailure as failure:
-            self._record_failure(target, failure)
-
-    def _record_failure(self, target: Target, failure: RemoteFailure) -> None:
+        except RemoteFailure as error:
+            failure = error
+        else:
+            return
         self._pool.record_failure(target, failure)
         reason: str = redact(failure.message, self._secrets(target))
         event = "a2a.remote_agent.target_card.refresh_error"
         log.warning(event, target=target.base_url, reason=reason)
 
-    def _entry(self, target: Target) -> JsonObject:
-        record, config = self._pool.record(target), self._config_for(target)
+    def _entries(self, target: Target, config: TargetConfig) -> tuple[JsonObject, JsonObject]:
+        """The entry of a target in the summary and in `raw`."""
+        record = self._pool.record(target)
+        card = record.card
+        description = config.description or card.description
+        at = None if record.refreshed_at is None else format_timestamp(record.refreshed_at)
+        both: JsonObject = {
+            "default": config.is_default,
+            "tags": list(config.tags),
+            "examples": list(config.examples),
+        }
         entry: JsonObject = {
+            **both,
             "target_alias": target.alias,
             "target_url": target.base_url,
-            "default": config.is_default,
-            "tags": list(config.tags),
-            "examples": list(config.examples),
-            "target_name": record.card.name,
-            "description": config.description or record.card.description,
-            "streaming_supported": record.card.streaming_supported,
-            "peer_card": record.card.summary(),
-            "last_refreshed_at": _refreshed_at(record),
+            "target_name": card.name,
+            "description": description,
+            "streaming_supported": card.streaming_supported,
+            "peer_card": card.summary(),
+            "last_refreshed_at": at,
             "last_refresh_error": copy.deepcopy(record.error),
         }
-        return {key: value for key, value in entry.items() if value is not None}
-
-    def _raw_entry(self, target: Target) -> JsonObject:
-        record, config = self._pool.record(target), self._config_for(target)
         shown: JsonObject = {
             **target.as_object(),
-            "displayName": record.card.name,
-            "description": config.description or record.card.description,
-            "streamingSupported": record.card.streaming_supported,
+            "displayName": card.name,
+            "description": description,
+            "streamingSupported": card.streaming_supported,
         }
-        card = {
-            **record.card.raw(),
-            "lastRefreshedAt": _refreshed_at(record),
-            "lastRefreshError": copy.deepcopy(record.error),
-        }
-        entry: JsonObject = {
-            "target": {key: value for key, value in shown.items() if value is not None},
+        refresh = {"lastRefreshedAt": at, "lastRefreshError": copy.deepcopy(record.error)}
+        raw: JsonObject = {
+            **both,
+            "target": drop_none(shown),
             "configuredDescription": config.description,
-            "default": config.is_default,
-            "tags": list(config.tags),
-            "examples": list(config.examples),
-            "card": {key: value for key, value in card.items() if value is not None},
+            "card": drop_none({**card.raw(), **refresh}),
         }
-        return {key: value for key, value in entry.items() if value is not None}
-
-    def _config_for(self, target: Target) -> TargetConfig:
-        return next(one for one in self._config.targets if one.alias == target.alias)
-
-
-def _error_event(request: JsonObject) -> str:
-    """The log event of a failed request, as the contract of the tool names it."""
-    action: str = request["action"]
-    is_streamed = action == "send" and request.get("follow_updates") is True
-    return f"a2a.remote_agent.{'send_stream' if is_streamed else action}.error"
+        return drop_none(entry), drop_none(raw)
 
 
 def _fail(event: str, action: str, failure: RemoteFailure) -> JsonObject:
     log.info(event, action=action, code=failure.code.value, reason=failure.message)
     return failure_envelope(action, failure)
-
-
-def _refreshed_at(record: CardRecord) -> str | None:
-    return None if record.refreshed_at is None else format_timestamp(record.refreshed_at)
-
-
-def _targets_sentence(config: OutboundConfig) -> str:
-    may_override = config.policy.allow_target_url_override
-    if not config.targets:
-        if may_override:
-            return "No targets are configured; name the remote agent with target_url."
-        return (
-            "No targets are configured; add one to outbound.targets, "
-            "or set outbound.policy.allowTargetUrlOverride."
-        )
-    default = config.default_target
-    aliases = ", ".join(config.aliases)
-    standard = f"the default is {default.alias}" if default else "none is the default"
-    urls = "other addresses are allowed" if may_override else "other addresses are not allowed"
-    return f"Targets: {aliases}; {standard}; {urls}."
 
 
 # -------------------------------------------------------------------- checking a target

@@ -6,13 +6,14 @@ is, states are lower-case words.
 
 import copy
 from collections.abc import Awaitable, Callable, Iterable
+from contextlib import suppress
 from itertools import chain
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from openclaw_a2a.model.ids import Json, JsonObject
-from openclaw_a2a.remote.config import TOOL_NAME, Policy
+from openclaw_a2a.remote.config import TOOL_NAME, Policy, drop_none
 from openclaw_a2a.remote.credentials import redact
 from openclaw_a2a.remote.errors import ErrorCode, RemoteFailure
 from openclaw_a2a.remote.handles import (
@@ -20,9 +21,8 @@ from openclaw_a2a.remote.handles import (
     TaskHandles,
     continuation_target,
 )
-from openclaw_a2a.remote.request_builder import ResolvedTarget, accepted_modes
+from openclaw_a2a.remote.request_builder import ResolvedTarget
 from openclaw_a2a.remote.result.remote_result import PAUSED_STATES, TERMINAL_STATES
-from openclaw_a2a.remote.transport.agent_card import PeerCard
 
 if TYPE_CHECKING:  # the official client takes long to load
     from openclaw_a2a.remote.transport.client_pool import ClientPool
@@ -53,14 +53,23 @@ class EventAccumulator:
     def add(self, event: JsonObject) -> None:
         """Add one event, message or task."""
         self.events.append(event)
-        add = {
-            "task": self._add_task,
-            "message": self._add_message,
-            "status-update": self._add_status,
-            "artifact-update": self._add_artifact,
-        }.get(event.get("kind", ""))
-        if add is not None:
-            add(event)
+        kind = event.get("kind")
+        self.context_id = event.get("contextId") or self.context_id
+        self.task_id = event.get("id" if kind == "task" else "taskId") or self.task_id
+        if kind == "message":
+            self._messages += 1
+            if event.get("role") == "agent":
+                self._last_message = event
+            return
+        self._is_task = True
+        if kind == "artifact-update":
+            self._add_artifact(event)
+            return
+        self._set_status(event.get("status") or {})
+        if kind == "task":
+            self._history = list(event.get("history") or ())
+            self._artifacts = copy.deepcopy(list(event.get("artifacts") or ()))
+            self._index = {one["artifactId"]: index for index, one in enumerate(self._artifacts)}
 
     @property
     def is_terminal(self) -> bool:
@@ -103,34 +112,10 @@ class EventAccumulator:
         status = text_of(self._status_message)
         if body and status and self.state in _STATUS_FIRST:
             return f"{status}{_BLANK_LINE}{body}"
-        return body or status or self._last_agent_text()
-
-    def _last_agent_text(self) -> str | None:
-        for message in reversed(self._history):
-            if message.get("role") == "agent" and (text := text_of(message)):
-                return text
-        return text_of(self._last_message)
-
-    def _add_task(self, task: JsonObject) -> None:
-        self._set_task(task.get("id"), task.get("contextId"))
-        self._set_status(task.get("status") or {})
-        self._history = list(task.get("history") or ())
-        self._artifacts = copy.deepcopy(list(task.get("artifacts") or ()))
-        self._index = {one["artifactId"]: index for index, one in enumerate(self._artifacts)}
-
-    def _add_message(self, message: JsonObject) -> None:
-        self._messages += 1
-        if message.get("role") == "agent":
-            self._last_message = message
-        self.context_id = message.get("contextId") or self.context_id
-        self.task_id = message.get("taskId") or self.task_id
-
-    def _add_status(self, event: JsonObject) -> None:
-        self._set_task(event.get("taskId"), event.get("contextId"))
-        self._set_status(event.get("status") or {})
+        said = (text_of(one) for one in reversed(self._history) if one.get("role") == "agent")
+        return body or status or next(filter(None, said), "") or text_of(self._last_message)
 
     def _add_artifact(self, event: JsonObject) -> None:
-        self._set_task(event.get("taskId"), event.get("contextId"))
         artifact: JsonObject = copy.deepcopy(event.get("artifact", {}))
         artifact_id: str = artifact.get("artifactId", "")
         index = self._index.get(artifact_id)
@@ -150,11 +135,6 @@ class EventAccumulator:
         message = status.get("message")
         is_from_user = message is not None and message.get("role") == "user"
         self._status_message = None if is_from_user else message
-
-    def _set_task(self, task_id: str | None, context_id: str | None) -> None:
-        self._is_task = True
-        self.task_id = task_id or self.task_id
-        self.context_id = context_id or self.context_id
 
 
 def text_of(holder: JsonObject | None) -> str:
@@ -201,7 +181,7 @@ class ResultBuilder:
     @property
     def streaming_supported(self) -> bool | None:
         """Whether the peer streams: by its card, else by what the handle remembers."""
-        known = self._card.streaming_supported
+        known = self._pool.record(self.resolved.target).card.streaming_supported
         if known is None and self.resolved.handle is not None:
             return self.resolved.handle.last_known.streaming_supported
         return known
@@ -211,15 +191,15 @@ class ResultBuilder:
         target, received = self.resolved.target, self.received
         summary: JsonObject = {
             "target_alias": target.alias,
-            "target_name": redact(self._card.name, self.secrets),
-            "target_url": target.base_url,
+            "target_name": redact(self._pool.record(target).card.name, self.secrets),
+            "target_url": target.identity.base_url,
             "streaming_supported": self.streaming_supported,
             "response_kind": received.response_kind,
             "message_text": received.message_text or None,
             "artifacts": received.artifacts or None,
             "continuation": self.continuation(),
         }
-        return {key: value for key, value in summary.items() if value is not None}
+        return drop_none(summary)
 
     def continuation(self) -> JsonObject | None:
         """How to continue the task or the conversation; None when neither is known."""
@@ -256,7 +236,7 @@ class ResultBuilder:
         if request["action"] == "send":
             record = self._pool.record(self.resolved.target)
             card = record.card.summary() if record.refreshed_at else None
-            modes = accepted_modes(request, policy)
+            modes = request.get("accepted_output_modes", policy.accepted_output_modes)
             details["capability_diagnostics"] = diagnose_modes(request["parts"], modes, card)
         details |= failure.details
         secrets = self.secrets
@@ -277,12 +257,8 @@ class ResultBuilder:
         return RemoteFailure(
             ErrorCode.PEER,
             "this peer cannot be watched; use action=status instead",
-            {key: value for key, value in details.items() if value is not None},
+            drop_none(details),
         )
-
-    @property
-    def _card(self) -> PeerCard:
-        return self._pool.record(self.resolved.target).card
 
     def _issue_handle(self, task_id: str) -> str:
         version = (task_id, len(self.received.events))
@@ -350,52 +326,30 @@ def diagnose_modes(
 ) -> JsonObject:
     """Which media types a send asked for and which the peer's card (None: unknown) offers."""
     inputs = [_input_mode(part) for part in parts]
-    requested_inputs, requested_outputs = _unique(inputs), _unique(accepted)
-    offered_inputs = _offered(card, "default_input_modes", "input_modes")
-    offered_outputs = _offered(card, "default_output_modes", "output_modes")
-    return {
-        "requested_input_modes": requested_inputs,
-        "advertised_input_modes": offered_inputs,
-        "unsupported_input_modes": _missing(requested_inputs, offered_inputs),
-        "requested_output_modes": requested_outputs,
-        "advertised_output_modes": offered_outputs,
-        "unsupported_output_modes": _missing(requested_outputs, offered_outputs),
-        "unknown_file_attachments": [i for i, mode in enumerate(inputs) if mode == _UNKNOWN],
-    }
+    known: JsonObject = card or {}
+    details: JsonObject = {}
+    for kind, modes in (("input", inputs), ("output", accepted)):
+        offered = list(known.get(f"default_{kind}_modes", ()))
+        for skill in known.get("skills", ()):
+            offered += skill.get(f"{kind}_modes", ())
+        requested, offered = _unique(modes), _unique(offered)
+        unsupported = [one for one in requested if one not in offered and one != _UNKNOWN]
+        details[f"requested_{kind}_modes"] = requested
+        details[f"advertised_{kind}_modes"] = offered
+        details[f"unsupported_{kind}_modes"] = unsupported
+    unknown = [index for index, mode in enumerate(inputs) if mode == _UNKNOWN]
+    return {**details, "unknown_file_attachments": unknown}
 
 
 def _input_mode(part: JsonObject) -> str:
-    if part["kind"] == "text":
-        return "text/plain"
-    if part["kind"] == "data":
-        return "application/json"
-    given = (part.get("mime_type") or "").strip()
-    return given or _by_name(part.get("name")) or _by_name(_url_path(part.get("uri"))) or _UNKNOWN
-
-
-def _url_path(uri: str | None) -> str | None:
-    try:
-        return urlsplit(uri).path if uri else None
-    except ValueError:
-        return None
-
-
-def _by_name(name: str | None) -> str | None:
-    extension = PurePosixPath(name or "").suffix.lower().removeprefix(".")
-    return _MEDIA_TYPES.get(extension)
-
-
-def _offered(card: JsonObject | None, default_key: str, skill_key: str) -> list[str]:
-    if card is None:
-        return []
-    modes = list(card.get(default_key) or ())
-    for skill in card.get("skills") or ():
-        modes += skill.get(skill_key) or ()
-    return _unique(modes)
-
-
-def _missing(requested: list[str], offered: list[str]) -> list[str]:
-    return [mode for mode in requested if mode not in offered and mode != _UNKNOWN]
+    if part["kind"] != "file":
+        return "text/plain" if part["kind"] == "text" else "application/json"
+    paths = [part.get("name") or ""]
+    with suppress(ValueError):
+        paths.append(urlsplit(part.get("uri") or "").path)
+    extensions = [PurePosixPath(path).suffix.lower().removeprefix(".") for path in paths]
+    by_name = (_MEDIA_TYPES[one] for one in extensions if one in _MEDIA_TYPES)
+    return (part.get("mime_type") or "").strip() or next(by_name, _UNKNOWN)
 
 
 def _unique(modes: Iterable[str]) -> list[str]:

@@ -2,7 +2,7 @@
 
 import copy
 import importlib.util
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from enum import Enum
 from ipaddress import ip_address
 from urllib.parse import urlsplit
@@ -10,16 +10,23 @@ from urllib.parse import urlsplit
 import msgspec
 
 from openclaw_a2a.model.ids import Json, JsonObject
-from openclaw_a2a.model.validation import is_list, is_object
-from openclaw_a2a.remote.config import Transport, clean_text, clean_texts
+from openclaw_a2a.model.validation import is_list, is_object, object_at
+from openclaw_a2a.remote.config import Transport, clean_text, clean_texts, drop_none
 from openclaw_a2a.remote.errors import ErrorCode, RemoteFailure
 from openclaw_a2a.remote.targets import Target
 
-_FLAGS = {
-    "streaming": "streaming",
-    "pushNotifications": "push_notifications",
-    "stateTransitionHistory": "state_transition_history",
+_CAMEL = {
+    "push_notifications": "pushNotifications",
+    "state_transition_history": "stateTransitionHistory",
+    "preferred_transport": "preferredTransport",
+    "additional_interfaces": "additionalInterfaces",
+    "default_input_modes": "defaultInputModes",
+    "default_output_modes": "defaultOutputModes",
+    "input_modes": "inputModes",
+    "output_modes": "outputModes",
 }
+"""Members that a card has under one name, and summaries under another."""
+_FLAGS = ("streaming", "push_notifications", "state_transition_history")
 
 
 class Generation(Enum):
@@ -50,14 +57,14 @@ class Interface(msgspec.Struct, frozen=True):
         return Generation.V1_0 if is_current else None
 
 
-class PeerSkill(msgspec.Struct, frozen=True):
+class PeerSkill(msgspec.Struct, frozen=True, omit_defaults=True):
     """A skill of a peer."""
 
     id: str
     name: str
     description: str
-    tags: tuple[str, ...] = ()
-    examples: tuple[str, ...] = ()
+    tags: tuple[str, ...]
+    examples: tuple[str, ...]
     input_modes: tuple[str, ...] = ()
     output_modes: tuple[str, ...] = ()
 
@@ -74,95 +81,83 @@ class PeerCard(msgspec.Struct, frozen=True):
     output_modes: tuple[str, ...] = ()
     skills: tuple[PeerSkill, ...] = ()
 
-    @property
-    def streaming_supported(self) -> bool | None:
-        """Whether the peer streams; None when its card does not say."""
-        return self.capabilities.get("streaming")
-
-    @property
-    def extensions(self) -> frozenset[str]:
-        """The URIs of the extensions that the peer declares."""
-        declared: list[JsonObject] = self.capabilities.get("extensions", [])
-        return frozenset(uri for one in declared if (uri := clean_text(one.get("uri"))) is not None)
+    streaming_supported: bool | None = None
+    """Whether the peer streams; None when its card does not say."""
+    extensions: frozenset[str] = frozenset()
+    """The URIs of the extensions that the peer declares."""
 
     def summary(self) -> JsonObject:
         """The `peer_card` of a catalog entry."""
+        others = dict.fromkeys((one.transport, one.url) for one in self.interfaces[1:])
         shown: JsonObject = {
-            "additional_interfaces": _addresses(self.interfaces[1:]),
+            "additional_interfaces": [{"transport": kind, "url": url} for kind, url in others],
             "capabilities": copy.deepcopy(self.capabilities),
             "default_input_modes": list(self.input_modes),
             "default_output_modes": list(self.output_modes),
-            "skills": [_skill(skill, str) for skill in self.skills],
+            "skills": [msgspec.json.decode(msgspec.json.encode(one)) for one in self.skills],
         }
-        preferred = self.interfaces[0].transport if self.interfaces else None
-        return {"preferred_transport": preferred, **shown} if preferred else shown
+        if self.interfaces:
+            shown["preferred_transport"] = self.interfaces[0].transport
+        return shown
 
     def raw(self) -> JsonObject:
         """The `card` of a raw catalog entry."""
-        names = {short: long for long, short in _FLAGS.items()}
-        shown: JsonObject = {
-            "displayName": self.name,
-            "description": self.description,
-            "preferredTransport": self.interfaces[0].transport if self.interfaces else None,
-            "additionalInterfaces": _addresses(self.interfaces[1:]),
-            "capabilities": {
-                names.get(key, key): copy.deepcopy(value)
-                for key, value in self.capabilities.items()
-            },
-            "defaultInputModes": list(self.input_modes),
-            "defaultOutputModes": list(self.output_modes),
-            "skills": [_skill(skill, _camel) for skill in self.skills],
-        }
-        return {key: value for key, value in shown.items() if value is not None}
+        shown = _to_camel(self.summary())
+        shown["capabilities"] = _to_camel(shown["capabilities"])
+        shown["skills"] = [_to_camel(skill) for skill in shown["skills"]]
+        return drop_none({"displayName": self.name, "description": self.description, **shown})
 
 
 EMPTY_CARD = PeerCard()
 """Nothing is known of the peer."""
 
 
+def _to_camel(members: JsonObject) -> JsonObject:
+    return {_CAMEL.get(key, key): value for key, value in members.items()}
+
+
 def parse_peer_card(value: JsonObject) -> PeerCard:
     """The card in a JSON object of either protocol version."""
-    capabilities = value.get("capabilities")
+    declared = object_at(value, "capabilities")
+    flags = {name: declared.get(_CAMEL.get(name, name)) for name in _FLAGS}
+    capabilities: JsonObject = {key: flag for key, flag in flags.items() if isinstance(flag, bool)}
+    extensions = [one for one in object_list(declared.get("extensions")) if one]
+    if extensions:
+        capabilities["extensions"] = copy.deepcopy(extensions)
     return PeerCard(
         name=clean_text(value.get("name")),
         description=clean_text(value.get("description")),
         interfaces=_interfaces(value),
-        capabilities=_capabilities(capabilities if is_object(capabilities) else {}),
+        capabilities=capabilities,
         input_modes=clean_texts(value.get("defaultInputModes")),
         output_modes=clean_texts(value.get("defaultOutputModes")),
         skills=tuple(_skills(value.get("skills"))),
+        streaming_supported=capabilities.get("streaming"),
+        extensions=frozenset(filter(None, (clean_text(one.get("uri")) for one in extensions))),
     )
 
 
 def _interfaces(card: JsonObject) -> tuple[Interface, ...]:
     """1.0 has one list; 0.3 has the preferred one at the top level and a list of others."""
-    found = [
-        _interface(one, "protocolBinding") for one in object_list(card.get("supportedInterfaces"))
-    ]
+    entries = object_list(card.get("supportedInterfaces"))
+    found = [_interface(one, one.get("protocolBinding")) for one in entries]
     if not any(found):
         version = clean_text(card.get("protocolVersion")) or "0.3.0"
-        top: JsonObject = {
-            "url": card.get("url"),
-            "transport": card.get("preferredTransport") or Transport.JSONRPC.value,
-        }
+        transport = card.get("preferredTransport") or Transport.JSONRPC.value
+        top: JsonObject = {"url": card.get("url"), "transport": transport}
         old = [top, *object_list(card.get("additionalInterfaces"))]
-        found = [_interface({**one, "protocolVersion": version}, "transport") for one in old]
-    return tuple(dict.fromkeys(one for one in found if one is not None))
+        found = [
+            _interface({**one, "protocolVersion": version}, one.get("transport")) for one in old
+        ]
+    return tuple(dict.fromkeys(filter(None, found)))
 
 
-def _interface(value: JsonObject, transport_key: str) -> Interface | None:
-    transport, url = clean_text(value.get(transport_key)), clean_text(value.get("url"))
+def _interface(value: JsonObject, named_transport: Json) -> Interface | None:
+    transport, url = clean_text(named_transport), clean_text(value.get("url"))
     if transport is None or url is None:
         return None
     version, tenant = clean_text(value.get("protocolVersion")), clean_text(value.get("tenant"))
     return Interface(transport, url, version or "", tenant or "")
-
-
-def _capabilities(value: JsonObject) -> JsonObject:
-    flags = {short: value.get(long) for long, short in _FLAGS.items()}
-    known: JsonObject = {key: flag for key, flag in flags.items() if isinstance(flag, bool)}
-    extensions = [copy.deepcopy(one) for one in object_list(value.get("extensions")) if one]
-    return {**known, "extensions": extensions} if extensions else known
 
 
 def _skills(value: Json) -> Iterable[PeerSkill]:
@@ -180,31 +175,6 @@ def _skills(value: Json) -> Iterable[PeerSkill]:
             input_modes=clean_texts(one.get("inputModes")),
             output_modes=clean_texts(one.get("outputModes")),
         )
-
-
-def _skill(skill: PeerSkill, rename: Callable[[str], str]) -> JsonObject:
-    shown: JsonObject = {
-        "id": skill.id,
-        "name": skill.name,
-        "description": skill.description,
-        "tags": list(skill.tags),
-        "examples": list(skill.examples),
-    }
-    if skill.input_modes:
-        shown[rename("input_modes")] = list(skill.input_modes)
-    if skill.output_modes:
-        shown[rename("output_modes")] = list(skill.output_modes)
-    return shown
-
-
-def _camel(name: str) -> str:
-    first, *rest = name.split("_")
-    return first + "".join(word.capitalize() for word in rest)
-
-
-def _addresses(interfaces: Iterable[Interface]) -> list[JsonObject]:
-    pairs = dict.fromkeys((one.transport, one.url) for one in interfaces)
-    return [{"transport": transport, "url": url} for transport, url in pairs]
 
 
 def object_list(value: Json) -> list[JsonObject]:
@@ -249,11 +219,40 @@ def select_interfaces(card: PeerCard, target: Target) -> tuple[Interface, ...]:
     """
     spoken = _order(card, target.identity.preferred_transports)
     if not spoken:
-        raise _no_transport(card)
-    allowed = tuple(_secured(one, target) for one in spoken if _is_allowed(one, target))
+        offered = dict.fromkeys(f"{one.transport} {one.version}".strip() for one in card.interfaces)
+        raise RemoteFailure(
+            ErrorCode.PEER,
+            "the peer offers no transport that this build speaks; it offers: "
+            + (", ".join(offered) or "none"),
+            {
+                "errorName": "NoTransport",
+                "available": list(dict.fromkeys(one.transport for one in card.interfaces)),
+                "supported": [one.value for one in SUPPORTED_TRANSPORTS],
+                "hint": "the peer must offer one of the supported transports in version 0.3 or 1.0"
+                + _install_hint(one.transport.upper() for one in card.interfaces),
+            },
+        )
+    allowed = tuple(one for one in spoken if _is_allowed(one, target))
     if not allowed:
-        raise _points_elsewhere(spoken[0], target)
-    return allowed
+        url = spoken[0].url[:200]
+        _, host = _scheme_and_host(spoken[0].url)
+        raise RemoteFailure(
+            ErrorCode.PEER,
+            f"the card of {target.base_url} points to another host, {url}, which is not used",
+            {
+                "errorName": "CardPointsElsewhere",
+                "interfaceUrl": url,
+                "hint": "use the address the card names as the target's baseUrl, "
+                f'or add "{(host or url)[:200]}" to the target\'s allowedHosts (and keep https)',
+            },
+        )
+    if not target.base_url.startswith("https:"):
+        return allowed
+    # An address without a scheme uses TLS when the target's own address does.
+    return tuple(
+        one if "://" in one.url else msgspec.structs.replace(one, url=f"grpcs://{one.url}")
+        for one in allowed
+    )
 
 
 def _order(card: PeerCard, preferred: tuple[Transport, ...]) -> list[Interface]:
@@ -273,21 +272,12 @@ def _order(card: PeerCard, preferred: tuple[Transport, ...]) -> list[Interface]:
 
 
 def _is_allowed(interface: Interface, target: Target) -> bool:
-    base, found = urlsplit(target.base_url), _scheme_and_host(interface.url)
-    if found is None:
-        return False
-    scheme, host = found
+    base = urlsplit(target.base_url)
+    scheme, host = _scheme_and_host(interface.url)
     own = base.hostname or ""
     is_own = host == own or (_is_local(own) and _is_local(host))
     is_as_secure = base.scheme != "https" or scheme in ("https", "grpcs", "")
-    return (is_own or host in target.allowed_hosts) and is_as_secure
-
-
-def _secured(interface: Interface, target: Target) -> Interface:
-    """An address without a scheme uses TLS when the target's own address does."""
-    if "://" in interface.url or not target.base_url.startswith("https:"):
-        return interface
-    return msgspec.structs.replace(interface, url=f"grpcs://{interface.url}")
+    return bool(host) and (is_own or host in target.allowed_hosts) and is_as_secure
 
 
 def _is_local(host: str) -> bool:
@@ -299,43 +289,10 @@ def _is_local(host: str) -> bool:
     return address.is_loopback or address.is_unspecified
 
 
-def _scheme_and_host(url: str) -> tuple[str, str] | None:
-    """The scheme and host of an address; addresses of gRPC may have no scheme."""
+def _scheme_and_host(url: str) -> tuple[str, str]:
+    """The scheme and host of an address, which may have no scheme; the host is empty if invalid."""
     try:
         parts = urlsplit(url if "://" in url else f"//{url}")
-        host = parts.hostname
+        return parts.scheme.lower(), (parts.hostname or "").lower()
     except ValueError:
-        return None
-    return (parts.scheme.lower(), host.lower()) if host else None
-
-
-def _no_transport(card: PeerCard) -> RemoteFailure:
-    offered = [f"{one.transport} {one.version}".strip() for one in card.interfaces]
-    return RemoteFailure(
-        ErrorCode.PEER,
-        "the peer offers no transport that this build speaks; it offers: "
-        + (", ".join(dict.fromkeys(offered)) or "none"),
-        {
-            "errorName": "NoTransport",
-            "available": list(dict.fromkeys(one.transport for one in card.interfaces)),
-            "supported": [one.value for one in SUPPORTED_TRANSPORTS],
-            "hint": "the peer must offer one of the supported transports in version 0.3 or 1.0"
-            + _install_hint(one.transport.upper() for one in card.interfaces),
-        },
-    )
-
-
-def _points_elsewhere(interface: Interface, target: Target) -> RemoteFailure:
-    found = _scheme_and_host(interface.url)
-    host = found[1] if found else interface.url
-    return RemoteFailure(
-        ErrorCode.PEER,
-        f"the card of {target.base_url} points to another host, {interface.url[:200]}, "
-        "which is not used",
-        {
-            "errorName": "CardPointsElsewhere",
-            "interfaceUrl": interface.url[:200],
-            "hint": "use the address the card names as the target's baseUrl, "
-            f'or add "{host[:200]}" to the target\'s allowedHosts (and keep https)',
-        },
-    )
+        return "", ""

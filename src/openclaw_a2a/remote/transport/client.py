@@ -20,7 +20,6 @@ from a2a.compat.v0_3.jsonrpc_transport import CompatJsonRpcTransport
 from a2a.compat.v0_3.rest_transport import CompatRestTransport
 from a2a.types import a2a_pb2 as pb
 from google.protobuf.json_format import MessageToDict, ParseDict, ParseError
-from google.protobuf.message import Message as Proto
 
 from openclaw_a2a.model.ids import Json, JsonObject
 from openclaw_a2a.remote.config import Transport
@@ -40,57 +39,56 @@ from openclaw_a2a.remote.transport.peer_errors import JsonRpcFailure, to_failure
 _MAX_EXACT_FLOAT = 2**53
 
 
-def decode_peer_answer(answer: Proto) -> JsonObject:
-    """The message, task or event in an answer. Raises: RemoteFailure (there is none)."""
+_Answer = pb.SendMessageResponse | pb.StreamResponse | pb.Task | None
+
+
+def decode_peer_answer(answer: _Answer) -> JsonObject:
+    """The message, task or event in an answer.
+
+    Raises: RemoteFailure (there is none), AnswerUnreadable (gRPC could not parse it).
+    """
+    if answer is None:
+        raise AnswerUnreadable("the answer cannot be read")
     members: JsonObject = MessageToDict(answer)
-    for member, decode in _DECODERS.items():
+    if isinstance(answer, pb.Task):
+        members = {"task": members}
+    if "task" in members:
+        return _task(members["task"])
+    if "message" in members:
+        return _message(members["message"], role="agent")
+    for member, kind in (("statusUpdate", "status-update"), ("artifactUpdate", "artifact-update")):
         if member in members:
-            return decode(members[member])
+            return _update(members[member], kind)
     raise _unreadable("it holds neither a message nor a task")
 
 
-def decode_peer_task(task: JsonObject) -> JsonObject:
-    """A task. Raises: RemoteFailure when it has no id."""
+def _task(task: JsonObject) -> JsonObject:
     if not task.get("id"):
         raise _unreadable("its task has no id")
-    decoded: JsonObject = {"kind": "task", "id": task["id"]}
-    _copy(task, decoded, "contextId")
-    decoded["status"] = _status(task.get("status", {}))
+    decoded: JsonObject = {"kind": "task", "id": task["id"], "status": _status(task)}
     if "artifacts" in task:
         decoded["artifacts"] = [_artifact(one) for one in task["artifacts"]]
     if "history" in task:
         # A message without a role must not pass for one of the agent.
         decoded["history"] = [_message(one, role="user") for one in task["history"]]
-    return _copy(task, decoded, "metadata")
+    return _copy(task, decoded, "contextId", "metadata")
 
 
-def _decode_status(event: JsonObject) -> JsonObject:
-    status = _status(event.get("status", {}))
-    decoded: JsonObject = {"kind": "status-update", "taskId": event.get("taskId", "")}
-    _copy(event, decoded, "contextId")
-    decoded["status"] = status
-    decoded["final"] = status["state"] in TERMINAL_STATES
-    return _copy(event, decoded, "metadata")
+def _update(event: JsonObject, kind: str) -> JsonObject:
+    decoded: JsonObject = {"kind": kind, "taskId": event.get("taskId", "")}
+    if kind == "status-update":
+        decoded["status"] = _status(event)
+        decoded["final"] = decoded["status"]["state"] in TERMINAL_STATES
+    else:
+        decoded["artifact"] = _artifact(event.get("artifact", {}))
+        decoded["append"] = event.get("append", False)
+        decoded["lastChunk"] = event.get("lastChunk", False)
+    return _copy(event, decoded, "contextId", "metadata")
 
 
-def _decode_artifact(event: JsonObject) -> JsonObject:
-    decoded: JsonObject = {"kind": "artifact-update", "taskId": event.get("taskId", "")}
-    _copy(event, decoded, "contextId")
-    decoded["artifact"] = _artifact(event.get("artifact", {}))
-    decoded["append"] = event.get("append", False)
-    decoded["lastChunk"] = event.get("lastChunk", False)
-    return _copy(event, decoded, "metadata")
-
-
-_DECODERS: dict[str, Callable[[JsonObject], JsonObject]] = {
-    "task": decode_peer_task,
-    "message": lambda message: _message(message, role="agent"),
-    "statusUpdate": _decode_status,
-    "artifactUpdate": _decode_artifact,
-}
-
-
-def _status(status: JsonObject) -> JsonObject:
+def _status(holder: JsonObject) -> JsonObject:
+    """The status of a task or an event."""
+    status: JsonObject = holder.get("status", {})
     name: str = status.get("state", "TASK_STATE_UNSPECIFIED")
     state = name.removeprefix("TASK_STATE_").lower().replace("_", "-")
     decoded: JsonObject = {"state": "unknown" if state == "unspecified" else state}
@@ -145,7 +143,7 @@ def _copy(source: JsonObject, target: JsonObject, *keys: str) -> JsonObject:
 
 
 def _whole_numbers(value: Json) -> Json:
-    """Free-form JSON with whole numbers as integers: protobuf makes floats of all of them."""
+    """Free-form JSON with whole numbers as integers: protobuf makes floats of all numbers."""
     if isinstance(value, float):
         return int(value) if value.is_integer() and abs(value) < _MAX_EXACT_FLOAT else value
     if isinstance(value, dict):
@@ -168,8 +166,6 @@ def _unreadable(reason: str) -> RemoteFailure:
 
 
 _VERSION_HEADER = "a2a-version"
-
-_Answer = pb.SendMessageResponse | pb.StreamResponse | pb.Task | None
 
 
 class _KeepsErrors:
@@ -259,8 +255,8 @@ class RemoteClient:
         headers: Mapping[str, str],
         request: Callable[[ClientTransport, ClientCallContext], Awaitable[_Answer]],
     ) -> JsonObject:
-        async with _as_remote_failures(), self._transport() as transport:
-            return _decode(await request(transport, self._call_context(headers)))
+        async with self._open() as transport:
+            return decode_peer_answer(await request(transport, self._call_context(headers)))
 
     async def _stream(
         self,
@@ -269,8 +265,7 @@ class RemoteClient:
     ) -> AsyncGenerator[JsonObject]:
         left = self._max_bytes
         async with (
-            _as_remote_failures(),
-            self._transport() as transport,
+            self._open() as transport,
             aclosing(request(transport, self._call_context(headers))) as events,
         ):
             async for event in events:
@@ -278,13 +273,19 @@ class RemoteClient:
                 left -= event.ByteSize() if self._grpc and event else 0
                 if left < 0:
                     raise AnswerTooLarge(f"the answer is larger than {self._max_bytes} bytes")
-                yield _decode(event)
+                yield decode_peer_answer(event)
 
     @asynccontextmanager
-    async def _transport(self) -> AsyncGenerator[ClientTransport]:
-        used = self._grpc.use() if self._grpc else nullcontext(self._http)
-        async with used as transport:
-            yield TenantTransportDecorator(transport, self._tenant) if self._tenant else transport
+    async def _open(self) -> AsyncGenerator[ClientTransport]:
+        """The official transport for one request; every error in the context is a RemoteFailure."""
+        try:
+            async with self._grpc.use() if self._grpc else nullcontext(self._http) as transport:
+                tenant = self._tenant
+                yield TenantTransportDecorator(transport, tenant) if tenant else transport
+        except RemoteFailure:
+            raise
+        except Exception as error:  # the official client raises many kinds
+            raise to_failure(error) from error
 
     def _task_id(self, task_id: str) -> str:
         """The id for the official client, which puts it into REST addresses without quoting."""
@@ -301,14 +302,6 @@ class RemoteClient:
         return ClientCallContext(service_parameters={**headers, **version})
 
 
-def _decode(answer: _Answer) -> JsonObject:
-    if answer is None:  # gRPC could not parse it
-        raise AnswerUnreadable("the answer cannot be read")
-    return decode_peer_answer(
-        pb.StreamResponse(task=answer) if isinstance(answer, pb.Task) else answer
-    )
-
-
 def _build_message(request: JsonObject) -> pb.SendMessageRequest:
     try:
         # Values that JSON cannot hold would fail only while the request is being sent.
@@ -316,13 +309,3 @@ def _build_message(request: JsonObject) -> pb.SendMessageRequest:
         return ParseDict(request, pb.SendMessageRequest())
     except (ParseError, ValueError, OverflowError, RecursionError) as error:
         raise invalid_request(str(error)) from error
-
-
-@asynccontextmanager
-async def _as_remote_failures() -> AsyncGenerator[None]:
-    try:
-        yield
-    except RemoteFailure:
-        raise
-    except Exception as error:  # the official client raises many kinds; each becomes one failure
-        raise to_failure(error) from error
