@@ -24,7 +24,11 @@ from openclaw_a2a.remote.config import HandleLimits, Transport
 from openclaw_a2a.remote.errors import ErrorCode, RemoteFailure
 from openclaw_a2a.remote.targets import Target, TargetIdentity
 
+log = get_logger(__name__)
+
 HANDLE_PREFIX = "rah_"
+TEXT_INTERVAL = timedelta(seconds=2)
+"""A handle of which only the text changed is written no more often than this."""
 
 
 class LastKnownState(msgspec.Struct, frozen=True):
@@ -52,19 +56,46 @@ RestoreTarget = Callable[[Target], Target | None]
 
 
 class HandleStore:
-    """Keeps handles for the next process. This one stores nothing: handles end with the process."""
+    """Keeps handles for the next process. This one stores nothing: handles end with the process.
+
+    A handle of which only the text changed is held back: a peer may send many texts a second.
+    """
 
     is_durable = False
     """True when stored handles survive a restart."""
 
+    def __init__(self) -> None:
+        self._written: dict[str, TaskHandle] = {}
+        self._held_back: dict[str, TaskHandle] = {}
+
     def save(self, handle: TaskHandle) -> None:
-        """Store the handle, at once or with the next flush."""
+        """Store the handle, at once or (when only its text changed) with the next flush."""
+        written = self._written.get(handle.name)
+        if (
+            written is not None
+            and handle.updated_at - written.updated_at < TEXT_INTERVAL
+            and written.target.identity == handle.target.identity
+            and written.task_id == handle.task_id
+            and written.context_id == handle.context_id
+            and written.last_known.state == handle.last_known.state
+        ):
+            self._held_back[handle.name] = handle
+        else:
+            self._held_back.pop(handle.name, None)
+            self._written[handle.name] = handle
+            self._write(handle)
 
     def delete(self, name: str) -> None:
         """Delete the handle."""
+        self._held_back.pop(name, None)
+        self._written.pop(name, None)
 
     async def flush(self) -> None:
         """Wait until everything is stored, as far as that is possible."""
+        held_back, self._held_back = self._held_back, {}
+        self._written |= held_back
+        for handle in held_back.values():
+            self._write(handle)
 
     async def load(self, restore: RestoreTarget) -> list[TaskHandle]:
         """The stored handles, least recently used first.
@@ -73,6 +104,9 @@ class HandleStore:
         """
         del restore
         return []
+
+    def _write(self, handle: TaskHandle) -> None:
+        """Write one handle, or start to."""
 
 
 class TaskHandles:
@@ -94,8 +128,7 @@ class TaskHandles:
 
     def load(self, handles: list[TaskHandle]) -> None:
         """Add stored handles, least recently used first; handles that are here already win."""
-        stored = OrderedDict((handle.name, handle) for handle in handles)
-        self._live = OrderedDict({**stored, **self._live})
+        self._live = OrderedDict({**{handle.name: handle for handle in handles}, **self._live})
         self._prune()
         self._evict()
 
@@ -142,16 +175,11 @@ class TaskHandles:
             raise self._expired(handle)
         self._prune()
         if handle is None:
-            raise self._unknown(name)
+            details: JsonObject = {**self._failure_details(name), "suggested_action": "send"}
+            message = f"the task handle {name} is not known"
+            raise RemoteFailure(ErrorCode.UNKNOWN_HANDLE, message, details)
         self._live.move_to_end(name)
         return handle
-
-    def find_or_none(self, name: str) -> TaskHandle | None:
-        """The live handle; None when there is none."""
-        try:
-            return self.find(name)
-        except RemoteFailure:
-            return None
 
     def has_target(self, target: Target) -> bool:
         """True when a live handle was issued for this target."""
@@ -170,12 +198,6 @@ class TaskHandles:
     def _remove(self, name: str) -> None:
         del self._live[name]
         self._store.delete(name)
-
-    def _unknown(self, name: str) -> RemoteFailure:
-        details: JsonObject = {**self._failure_details(name), "suggested_action": "send"}
-        return RemoteFailure(
-            ErrorCode.UNKNOWN_HANDLE, f"the task handle {name} is not known", details
-        )
 
     def _expired(self, handle: TaskHandle) -> RemoteFailure:
         continuation: JsonObject = {
@@ -218,12 +240,7 @@ def continuation_target(target: Target) -> JsonObject:
 
 # -------------------------------------------------------------------- stored handles
 
-log = get_logger(__name__)
-
 RECORD_KIND = "remote-task"
-TEXT_INTERVAL = timedelta(seconds=2)
-"""A handle of which only the text changed is written no more often than this."""
-
 _FLUSH_S = 10.0
 
 
@@ -272,31 +289,20 @@ class RecordHandleStore(HandleStore):
     """Handles as records of a store. Writes are made in the order of the calls."""
 
     def __init__(self, store: Store) -> None:
+        super().__init__()
         self._store = store
         self.is_durable = store.is_durable
-        self._written: dict[str, TaskHandle] = {}
-        self._held_back: dict[str, TaskHandle] = {}
         self._writes: set[asyncio.Task[None]] = set()
         self._supervisor = Supervisor("remote-handles")
 
-    def save(self, handle: TaskHandle) -> None:
-        """Write the handle, at once or (when only its text changed) with the next flush."""
-        written = self._written.get(handle.name)
-        if written is not None and _only_text_changed(written, handle):
-            self._held_back[handle.name] = handle
-        else:
-            self._write(handle)
-
     def delete(self, name: str) -> None:
         """Delete the handle."""
-        self._held_back.pop(name, None)
-        self._written.pop(name, None)
+        super().delete(name)
         self._start(self._store.records.delete_record(RECORD_KIND, name))
 
     async def flush(self) -> None:
         """Wait until everything is written; what cannot be written is logged."""
-        for handle in list(self._held_back.values()):
-            self._write(handle)
+        await super().flush()
         if self._writes:
             await asyncio.wait(set(self._writes), timeout=_FLUSH_S)
 
@@ -321,8 +327,6 @@ class RecordHandleStore(HandleStore):
         return handles
 
     def _write(self, handle: TaskHandle) -> None:
-        self._held_back.pop(handle.name, None)
-        self._written[handle.name] = handle
         body = encode_handle(handle)
         record = Record(RECORD_KIND, handle.name, body, handle.expires_at)
         self._start(self._store.records.put_record(record))
@@ -341,16 +345,6 @@ async def _logged(write: Awaitable[Json]) -> None:
         log.warning("remote.handle_not_stored", reason=str(error))
 
 
-def _only_text_changed(written: TaskHandle, handle: TaskHandle) -> bool:
-    same = (
-        written.target.identity == handle.target.identity
-        and written.task_id == handle.task_id
-        and written.context_id == handle.context_id
-        and written.last_known.state == handle.last_known.state
-    )
-    return same and handle.updated_at - written.updated_at < TEXT_INTERVAL
-
-
 class FolderHandleStore(HandleStore):
     """One file for each handle, so that two processes never overwrite each other's.
 
@@ -358,27 +352,15 @@ class FolderHandleStore(HandleStore):
     """
 
     def __init__(self, folder: Path) -> None:
+        super().__init__()
         self._folder = folder
-        self._written_states: dict[str, str | None] = {}
-        self._held_back: dict[str, TaskHandle] = {}
         self.is_durable = True
-
-    def save(self, handle: TaskHandle) -> None:
-        """Write its file, at once or (when its state is the same) with the next flush."""
-        is_known = self._written_states.get(handle.name, "new") == handle.last_known.state
-        self._held_back[handle.name] = handle
-        if not is_known:
-            self._write_all()
 
     def delete(self, name: str) -> None:
         """Delete its file."""
-        self._held_back.pop(name, None)
+        super().delete(name)
         with contextlib.suppress(OSError):
-            self._path(name).unlink()
-
-    async def flush(self) -> None:
-        """Write what is not written yet."""
-        self._write_all()
+            (self._folder / f"{name}.json").unlink()
 
     async def load(self, restore: RestoreTarget) -> list[TaskHandle]:
         """The handles in the folder, least recently used first."""
@@ -390,17 +372,11 @@ class FolderHandleStore(HandleStore):
                     found.append((path.stat().st_mtime, handle))
         return [handle for _, handle in sorted(found, key=lambda one: one[0])]
 
-    def _write_all(self) -> None:
-        for name, handle in self._held_back.items():
-            try:
-                write_private_file(self._path(name), encode_handle(handle))
-            except OSError:
-                self.is_durable = False
-            self._written_states[name] = handle.last_known.state
-        self._held_back = {}
-
-    def _path(self, name: str) -> Path:
-        return self._folder / f"{name}.json"
+    def _write(self, handle: TaskHandle) -> None:
+        try:
+            write_private_file(self._folder / f"{handle.name}.json", encode_handle(handle))
+        except OSError:
+            self.is_durable = False
 
 
 def write_private_file(path: Path, body: bytes) -> None:

@@ -23,7 +23,6 @@ from openclaw_a2a.remote.config import (
 from openclaw_a2a.remote.errors import ErrorCode, RemoteFailure
 from openclaw_a2a.remote.targets import TargetDirectory
 
-_HANDLE_PATTERN = r"^rah_[A-Za-z0-9-]+$"
 _VALIDATION_FAILED = "remote_agent input validation failed"
 
 _TARGETING = frozenset({"target_alias", "target_url"})
@@ -53,6 +52,13 @@ ALLOWED_FIELDS = {
 """The fields of each action."""
 
 _EXCLUDED_BY_CONTINUATION = ("task_handle", "task_id", "context_id", "target_alias", "target_url")
+_VALUE_PARAMS = {
+    "required": "missingProperty",
+    "enum": "allowedValues",
+    "const": "allowedValue",
+    "pattern": "pattern",
+    "format": "format",
+}
 _MESSAGES = {
     "required": 'must have required property "{missingProperty}"',
     "additionalProperties": 'must not have the property "{additionalProperty}"',
@@ -74,7 +80,8 @@ class RequestValidator:
 
     def __init__(self, config: OutboundConfig, targets: TargetDirectory) -> None:
         self.schema = request_schema(config.aliases)
-        self._config = config
+        self._aliases = config.aliases
+        self._allows_any_url = config.policy.allow_target_url_override
         self._targets = targets
         self._schema_validator = jsonschema_rs.Draft202012Validator(
             self.schema, validate_formats=True
@@ -82,27 +89,94 @@ class RequestValidator:
 
     def check(self, request: Json) -> JsonObject:
         """The request, when it is valid. Raises: RemoteFailure with every error of a stage."""
-        errors = self._schema_errors(request)
+        try:
+            errors = list(_schema_errors(self._schema_validator.iter_errors(request)))
+        except ValueError as error:
+            reason = str(error).encode("ascii", "backslashreplace").decode()
+            errors = [_error("#/type", "type", f"must be JSON: {reason}", type="object")]
         if not errors:
-            errors = list(_Rules(request, self._config, self._targets).errors())
+            errors = list(self._rule_errors(request))
         if errors:
             details: JsonObject = {"source": "ajv", "tool": TOOL_NAME, "errors": errors}
             raise RemoteFailure(ErrorCode.VALIDATION, _VALIDATION_FAILED, details)
         return request
 
-    def _schema_errors(self, request: Json) -> list[JsonObject]:
-        try:
-            return list(_schema_errors(self._schema_validator.iter_errors(request)))
-        except ValueError as error:
-            reason = str(error).encode("ascii", "backslashreplace").decode()
-            invalid: JsonObject = {
-                "instancePath": "",
-                "schemaPath": "#/type",
-                "keyword": "type",
-                "params": {"type": "object"},
-                "message": f"must be JSON: {reason}",
-            }
-            return [invalid]
+    # ---------------------------------------------------------------- stage two: the rules
+    # What the schema cannot express: which fields go together.
+
+    def _rule_errors(self, request: JsonObject) -> Iterator[JsonObject]:
+        action: str = request["action"]
+        for name in request:
+            if name not in ALLOWED_FIELDS[action]:
+                message = f'"{name}" is not allowed with action={action}'
+                yield _rule_error("not", message, property=name, action=action)
+        if action == "list_targets":
+            return
+        for name in _EXCLUDED_BY_CONTINUATION if "continuation" in request else ():
+            if name in request:
+                message = f'"{name}" must not be given together with continuation'
+                yield _rule_error("not", message, f"/{name}", property=name, action=action)
+        has_target = self._targets.has_default or not _TARGETING.isdisjoint(request)
+        check = _send_errors if action == "send" else _task_errors
+        yield from check(request, has_target=has_target)
+        alias, url = request.get("target_alias"), request.get("target_url")
+        if alias is not None and alias not in self._aliases:
+            allowed, message = list(self._aliases), f'there is no target with the alias "{alias}"'
+            yield _rule_error("enum", message, "/target_alias", allowedValues=allowed)
+        if url is not None and not self._allows_any_url and not self._targets.configured_at(url):
+            yield _rule_error(
+                "anyOf",
+                "is not a configured target, and the policy does not allow other addresses",
+                "/target_url",
+                allowTargetUrlOverride=False,
+                configuredTargetAliases=list(self._aliases),
+            )
+
+
+def _send_errors(request: JsonObject, *, has_target: bool) -> Iterator[JsonObject]:
+    if "parts" not in request:
+        yield _rule_error("required", "action=send needs parts", missingProperty="parts")
+    if request.get("follow_updates") is True and "blocking" in request:
+        message = "blocking must not be given when follow_updates is true"
+        yield _rule_error("not", message, "/blocking")
+    if "continuation" in request:
+        if not {"task", "conversation"} & request["continuation"].keys():
+            message = "needs continuation.task or continuation.conversation"
+            yield _rule_error("anyOf", message, "/continuation")
+    elif "task_handle" not in request and not has_target:
+        message = (
+            "needs task_handle, target_alias or target_url, because there is no default target"
+        )
+        yield _rule_error("anyOf", message)
+
+
+def _task_errors(request: JsonObject, *, has_target: bool) -> Iterator[JsonObject]:
+    action: str = request["action"]
+    if "continuation" in request:
+        if "task" not in request["continuation"]:
+            message = f"action={action} needs continuation.task.task_id"
+            yield _rule_error("required", message, "/continuation", missingProperty="task")
+    elif "task_handle" not in request and "task_id" not in request:
+        yield _rule_error("anyOf", f"action={action} needs task_handle or task_id")
+    elif "task_handle" not in request and not has_target:
+        message = "task_id needs target_alias or target_url, because there is no default target"
+        yield _rule_error("anyOf", message)
+
+
+def _rule_error(keyword: str, message: str, path: str = "", **params: Json) -> JsonObject:
+    return _error(f"#/runtime/{keyword}", keyword, message, path, **params)
+
+
+def _error(
+    schema_path: str, keyword: str, message: str, path: str = "", **params: Json
+) -> JsonObject:
+    return {
+        "instancePath": path,
+        "schemaPath": schema_path,
+        "keyword": keyword,
+        "params": params,
+        "message": message,
+    }
 
 
 def requested_action(request: Json) -> str:
@@ -116,49 +190,30 @@ def requested_action(request: Json) -> str:
 
 def _schema_errors(errors: Iterable[jsonschema_rs.ValidationError]) -> Iterator[JsonObject]:
     for error in errors:
-        for branch in _branches(error):
+        # The errors of each alternative of a oneOf; only of those with the right `kind`, if any.
+        branches: list[list[jsonschema_rs.ValidationError]] = (
+            getattr(error.kind, "context", None) or []
+        )
+        near = [one for one in branches if not any(each.kind.name == "const" for each in one)]
+        for branch in near or branches:
             yield from _schema_errors(branch)
+        keyword = error.kind.name
         for params in _params(error):
-            yield _schema_error(error, params)
-
-
-def _branches(error: jsonschema_rs.ValidationError) -> list[list[jsonschema_rs.ValidationError]]:
-    """The errors of each alternative of a oneOf; only of those with the right `kind`, if any."""
-    context = getattr(error.kind, "context", None)
-    if context is None:
-        return []
-    near = [branch for branch in context if not any(one.kind.name == "const" for one in branch)]
-    return near or context
-
-
-def _schema_error(error: jsonschema_rs.ValidationError, params: JsonObject) -> JsonObject:
-    keyword = error.kind.name
-    template = _MESSAGES.get(keyword)
-    return {
-        "instancePath": _pointer(error.instance_path),
-        "schemaPath": "#" + _pointer(error.schema_path),
-        "keyword": keyword,
-        "params": params,
-        "message": template.format(**params) if template else error.message,
-    }
+            message = error.message
+            if keyword in _MESSAGES:
+                message = _MESSAGES[keyword].format(**params)
+            where = f"#{_pointer(error.schema_path)}"
+            yield _error(where, keyword, message, _pointer(error.instance_path), **params)
 
 
 def _params(error: jsonschema_rs.ValidationError) -> list[JsonObject]:
     """The parameters of an error; several unexpected members are several errors."""
     kind: Json = error.kind
-    name, value = kind.name, getattr(kind, "value", None)
-    if name == "additionalProperties":
+    if kind.name == "additionalProperties":
         return [{"additionalProperty": one} for one in kind.unexpected]
-    named = {
-        "required": "missingProperty",
-        "enum": "allowedValues",
-        "const": "allowedValue",
-        "pattern": "pattern",
-        "format": "format",
-    }
-    if name in named:
-        return [{named[name]: value}]
-    if name == "type":
+    if kind.name in _VALUE_PARAMS:
+        return [{_VALUE_PARAMS[kind.name]: getattr(kind, "value", None)}]
+    if kind.name == "type":
         return [{"type": ",".join(kind.types)}]
     limit = getattr(kind, "limit", None)
     return [{} if limit is None else {"limit": limit}]
@@ -168,106 +223,17 @@ def _pointer(path: Iterable[str | int]) -> str:
     return "".join("/" + str(one).replace("~", "~0").replace("/", "~1") for one in path)
 
 
-# -------------------------------------------------------------------- stage two: the rules
-
-
-def _rule_error(keyword: str, message: str, path: str = "", **params: Json) -> JsonObject:
-    return {
-        "instancePath": path,
-        "schemaPath": f"#/runtime/{keyword}",
-        "keyword": keyword,
-        "params": params,
-        "message": message,
-    }
-
-
-class _Rules:
-    """The rules that the schema cannot express: which fields go together."""
-
-    def __init__(
-        self, request: JsonObject, config: OutboundConfig, targets: TargetDirectory
-    ) -> None:
-        self._request = request
-        self._config = config
-        self._targets = targets
-        self._action: str = request["action"]
-
-    def errors(self) -> Iterator[JsonObject]:
-        yield from self._check_allowed_fields()
-        if self._action == "list_targets":
-            return
-        yield from self._check_continuation()
-        yield from self._check_send() if self._action == "send" else self._check_task()
-        yield from self._check_target()
-
-    def _check_allowed_fields(self) -> Iterator[JsonObject]:
-        for name in self._request:
-            if name not in ALLOWED_FIELDS[self._action]:
-                message = f'"{name}" is not allowed with action={self._action}'
-                yield _rule_error("not", message, property=name, action=self._action)
-
-    def _check_continuation(self) -> Iterator[JsonObject]:
-        if "continuation" not in self._request:
-            return
-        for name in _EXCLUDED_BY_CONTINUATION:
-            if name in self._request:
-                message = f'"{name}" must not be given together with continuation'
-                yield _rule_error("not", message, f"/{name}", property=name, action=self._action)
-
-    def _check_send(self) -> Iterator[JsonObject]:
-        request = self._request
-        if "parts" not in request:
-            yield _rule_error("required", "action=send needs parts", missingProperty="parts")
-        if request.get("follow_updates") is True and "blocking" in request:
-            message = "blocking must not be given when follow_updates is true"
-            yield _rule_error("not", message, "/blocking")
-        continuation = request.get("continuation")
-        if continuation is not None:
-            if "task" not in continuation and "conversation" not in continuation:
-                message = "needs continuation.task or continuation.conversation"
-                yield _rule_error("anyOf", message, "/continuation")
-        elif "task_handle" not in request and not self._has_target():
-            message = (
-                "needs task_handle, target_alias or target_url, because there is no default target"
-            )
-            yield _rule_error("anyOf", message)
-
-    def _check_task(self) -> Iterator[JsonObject]:
-        request, action = self._request, self._action
-        if "continuation" in request:
-            if "task" not in request["continuation"]:
-                message = f"action={action} needs continuation.task.task_id"
-                yield _rule_error("required", message, "/continuation", missingProperty="task")
-        elif "task_handle" not in request and "task_id" not in request:
-            yield _rule_error("anyOf", f"action={action} needs task_handle or task_id")
-        elif "task_handle" not in request and not self._has_target():
-            message = "task_id needs target_alias or target_url, because there is no default target"
-            yield _rule_error("anyOf", message)
-
-    def _has_target(self) -> bool:
-        return self._targets.has_default or not _TARGETING.isdisjoint(self._request)
-
-    def _check_target(self) -> Iterator[JsonObject]:
-        alias, url = self._request.get("target_alias"), self._request.get("target_url")
-        if alias is not None and alias not in self._config.aliases:
-            allowed = list(self._config.aliases)
-            message = f'there is no target with the alias "{alias}"'
-            yield _rule_error("enum", message, "/target_alias", allowedValues=allowed)
-        may_override = self._config.policy.allow_target_url_override
-        if url is not None and not may_override and not self._targets.configured_at(url):
-            yield _rule_error(
-                "anyOf",
-                "is not a configured target, and the policy does not allow other addresses",
-                "/target_url",
-                allowTargetUrlOverride=False,
-                configuredTargetAliases=list(self._config.aliases),
-            )
-
-
 # -------------------------------------------------------------------- the schema
 
-_URI_SCHEMA: JsonObject = {"type": "string", "format": "uri"}
-_OBJECT_SCHEMA: JsonObject = {"type": "object"}
+_URI: JsonObject = {"type": "string", "format": "uri"}
+_WEB_URL: JsonObject = {**_URI, "pattern": "^https?://"}
+_STRING: JsonObject = {"type": "string"}
+_OBJECT: JsonObject = {"type": "object"}
+_HANDLE: JsonObject = {"type": "string", "pattern": r"^rah_[A-Za-z0-9-]+$"}
+
+
+def _list(items: JsonObject, **more: Json) -> JsonObject:
+    return {"type": "array", **more, "items": items}
 
 
 def _described(schema: JsonObject, description: str) -> JsonObject:
@@ -275,36 +241,30 @@ def _described(schema: JsonObject, description: str) -> JsonObject:
 
 
 _TEXT_PART = closed_schema(
-    {"kind": {"const": "text"}, "text": {"type": "string"}, "metadata": _OBJECT_SCHEMA},
-    ["kind", "text"],
+    {"kind": {"const": "text"}, "text": _STRING, "metadata": _OBJECT}, ["kind", "text"]
 )
 _FILE_PART = closed_schema(
     {
         "kind": {"const": "file"},
-        "uri": _described(_URI_SCHEMA, "Where the file is; wins over bytes."),
-        "bytes": _described({"type": "string"}, "The file in base64."),
-        "name": {"type": "string"},
-        "mime_type": {"type": "string"},
-        "metadata": _OBJECT_SCHEMA,
+        "uri": _described(_URI, "Where the file is; wins over bytes."),
+        "bytes": _described(_STRING, "The file in base64."),
+        "name": _STRING,
+        "mime_type": _STRING,
+        "metadata": _OBJECT,
     },
     ["kind"],
     anyOf=[{"required": ["uri"]}, {"required": ["bytes"]}],
 )
 _DATA_PART = closed_schema(
-    {"kind": {"const": "data"}, "data": _OBJECT_SCHEMA, "metadata": _OBJECT_SCHEMA},
-    ["kind", "data"],
+    {"kind": {"const": "data"}, "data": _OBJECT, "metadata": _OBJECT}, ["kind", "data"]
 )
 _PUSH_CONFIG = closed_schema(
     {
-        "url": _URI_SCHEMA,
-        "id": {"type": "string"},
-        "token": {"type": "string"},
+        "url": _URI,
+        "id": _STRING,
+        "token": _STRING,
         "authentication": closed_schema(
-            {
-                "schemes": {"type": "array", "minItems": 1, "items": {"type": "string"}},
-                "credentials": {"type": "string"},
-            },
-            ["schemes"],
+            {"schemes": _list(_STRING, minItems=1), "credentials": _STRING}, ["schemes"]
         ),
     },
     ["url"],
@@ -313,13 +273,9 @@ _CONTINUATION = closed_schema(
     {
         "target": closed_schema(
             {
-                "target_url": {**_URI_SCHEMA, "pattern": "^https?://"},
+                "target_url": _WEB_URL,
                 "card_path": TEXT_SCHEMA,
-                "preferred_transports": {
-                    "type": "array",
-                    "minItems": 1,
-                    "items": TRANSPORT_SCHEMA,
-                },
+                "preferred_transports": _list(TRANSPORT_SCHEMA, minItems=1),
                 "target_alias": TEXT_SCHEMA,
             },
             ["target_url", "card_path", "preferred_transports"],
@@ -327,7 +283,7 @@ _CONTINUATION = closed_schema(
         "task": closed_schema(
             {
                 "task_id": TEXT_SCHEMA,
-                "task_handle": {"type": "string", "pattern": _HANDLE_PATTERN},
+                "task_handle": _HANDLE,
                 "status": TEXT_SCHEMA,
                 "can_resume_send": FLAG_SCHEMA,
                 "can_send": FLAG_SCHEMA,
@@ -343,46 +299,42 @@ _CONTINUATION = closed_schema(
     },
     ["target"],
 )
+_FIELDS: dict[str, tuple[JsonObject, str]] = {
+    "action": ({"enum": list(ALLOWED_FIELDS)}, "What to do."),
+    "target_alias": (TEXT_SCHEMA, "A configured remote agent."),
+    "target_url": (_WEB_URL, "A remote agent by address, where allowed."),
+    "task_handle": (_HANDLE, "A handle of an earlier answer."),
+    "task_id": (TEXT_SCHEMA, "The peer's id of a task."),
+    "continuation": (_CONTINUATION, "summary.continuation of an earlier answer, unchanged."),
+    "parts": (
+        _list({"oneOf": [_TEXT_PART, _FILE_PART, _DATA_PART]}, minItems=1),
+        "What to send (action=send).",
+    ),
+    "message_id": (TEXT_SCHEMA, "An id for the message; made when left out."),
+    "context_id": (TEXT_SCHEMA, "The conversation to go on with."),
+    "reference_task_ids": (_list(TEXT_SCHEMA, minItems=1), ""),
+    "task_requirement": (
+        {"enum": ["optional", "required"]},
+        "required: only a task is an answer.",
+    ),
+    "follow_updates": (FLAG_SCHEMA, "Follow the work until it ends (action=send)."),
+    "accepted_output_modes": (_list(TEXT_SCHEMA), ""),
+    "blocking": (FLAG_SCHEMA, "Wait for the result; not with follow_updates."),
+    "history_length": ({"type": "integer", "minimum": 0}, ""),
+    "push_notification_config": (_PUSH_CONFIG, ""),
+    "metadata": (_OBJECT, ""),
+    "timeout_ms": (COUNT_SCHEMA, "A deadline for the whole call."),
+    "service_parameters": (TEXT_MAP_SCHEMA, "Extra request headers."),
+}
+"""The schema and the description of each field."""
 
 
 def request_schema(aliases: Sequence[str]) -> JsonObject:
     """The schema of a request when these targets are configured."""
-    alias: JsonObject = {**TEXT_SCHEMA, "enum": list(aliases)} if aliases else TEXT_SCHEMA
-    part: JsonObject = {"oneOf": [_TEXT_PART, _FILE_PART, _DATA_PART]}
-    return closed_schema(
-        {
-            "action": _described({"enum": list(ALLOWED_FIELDS)}, "What to do."),
-            "target_alias": _described(alias, "A configured remote agent."),
-            "target_url": _described(
-                {**_URI_SCHEMA, "pattern": "^https?://"},
-                "A remote agent by address, where allowed.",
-            ),
-            "task_handle": _described(
-                {"type": "string", "pattern": _HANDLE_PATTERN}, "A handle of an earlier answer."
-            ),
-            "task_id": _described(TEXT_SCHEMA, "The peer's id of a task."),
-            "continuation": _described(
-                _CONTINUATION, "summary.continuation of an earlier answer, unchanged."
-            ),
-            "parts": _described(
-                {"type": "array", "minItems": 1, "items": part}, "What to send (action=send)."
-            ),
-            "message_id": _described(TEXT_SCHEMA, "An id for the message; made when left out."),
-            "context_id": _described(TEXT_SCHEMA, "The conversation to go on with."),
-            "reference_task_ids": {"type": "array", "minItems": 1, "items": TEXT_SCHEMA},
-            "task_requirement": _described(
-                {"enum": ["optional", "required"]}, "required: only a task is an answer."
-            ),
-            "follow_updates": _described(
-                FLAG_SCHEMA, "Follow the work until it ends (action=send)."
-            ),
-            "accepted_output_modes": {"type": "array", "items": TEXT_SCHEMA},
-            "blocking": _described(FLAG_SCHEMA, "Wait for the result; not with follow_updates."),
-            "history_length": {"type": "integer", "minimum": 0},
-            "push_notification_config": _PUSH_CONFIG,
-            "metadata": _OBJECT_SCHEMA,
-            "timeout_ms": _described(COUNT_SCHEMA, "A deadline for the whole call."),
-            "service_parameters": _described(TEXT_MAP_SCHEMA, "Extra request headers."),
-        },
-        ["action"],
-    )
+    properties = {
+        name: _described(schema, description) if description else schema
+        for name, (schema, description) in _FIELDS.items()
+    }
+    if aliases:
+        properties["target_alias"]["enum"] = list(aliases)
+    return closed_schema(properties, ["action"])

@@ -69,17 +69,13 @@ class TargetDirectory:
         self._config = config
         self._environment = environment
         self._default = config.default_target
+        self.has_default = self._default is not None
         self._fixed: dict[str, Target] = {}
         for one in config.targets:
             # An address with variables is resolved for every request, any other only once.
             if not has_variables(one.base_url):
                 with suppress(RemoteFailure):  # each request reports it
                     self._fixed[one.alias] = self._build(one, self._resolve_url(one))
-
-    @property
-    def has_default(self) -> bool:
-        """True when requests need not name a target."""
-        return self._default is not None
 
     @property
     def configured(self) -> tuple[Target, ...]:

@@ -47,7 +47,21 @@ class CircuitBreaker:
 
         `secrets` are kept out of the recorded reason. Raises: RemoteFailure (the circuit is open).
         """
-        self._enter(url)
+        circuit = self._circuits.get(url)
+        if circuit is not None and circuit.opens_until is not None:
+            if circuit.state is _State.HALF_OPEN or self._now() < circuit.opens_until:
+                raise RemoteFailure(
+                    ErrorCode.PEER,
+                    f"{url} failed {circuit.failures} times in a row and is not asked before "
+                    f"{circuit.retry_at}; the last time: {circuit.reason}",
+                    {
+                        "errorName": "CircuitOpen",
+                        "retry_at": circuit.retry_at,
+                        "hint": "wait until retry_at, or check the peer",
+                    },
+                )
+            # Before any await: of all requests that come now, only this one may try the peer.
+            self._circuits[url] = msgspec.structs.replace(circuit, state=_State.HALF_OPEN)
         try:
             yield
         except RemoteFailure as failure:
@@ -63,24 +77,6 @@ class CircuitBreaker:
                 self._circuits[url] = msgspec.structs.replace(circuit, state=_State.OPEN)
             raise
         self._circuits.pop(url, None)
-
-    def _enter(self, url: str) -> None:
-        circuit = self._circuits.get(url)
-        if circuit is None or circuit.opens_until is None:
-            return
-        if circuit.state is _State.OPEN and self._now() >= circuit.opens_until:
-            self._circuits[url] = msgspec.structs.replace(circuit, state=_State.HALF_OPEN)
-            return
-        raise RemoteFailure(
-            ErrorCode.PEER,
-            f"{url} failed {circuit.failures} times in a row and is not asked before "
-            f"{circuit.retry_at}; the last time: {circuit.reason}",
-            {
-                "errorName": "CircuitOpen",
-                "retry_at": circuit.retry_at,
-                "hint": "wait until retry_at, or check the peer",
-            },
-        )
 
     def _record_failure(self, url: str, reason: str) -> None:
         circuit = self._circuits.get(url, _Circuit())

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Coroutine, Hashable, Mapping
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Generic, TypeVar
 
@@ -40,12 +41,6 @@ class CardRecord(msgspec.Struct, frozen=True):
     refreshed_at: datetime | None = None
     error: JsonObject | None = None
 
-    def is_stale(self, now: datetime) -> bool:
-        """True when it should be fetched again."""
-        if self.refreshed_at is None or self.error is not None:
-            return True
-        return now - self.refreshed_at > CARD_MAX_AGE
-
 
 _NO_RECORD = CardRecord()
 
@@ -63,7 +58,8 @@ class ClientPool:
 
     def record(self, target: Target) -> CardRecord:
         """What is known of the target's card."""
-        return self._records.get(_record_key(target), _NO_RECORD)
+        identity = target.identity
+        return self._records.get((identity.base_url, identity.card_path), _NO_RECORD)
 
     async def clients(self, target: Target, headers: Mapping[str, str]) -> tuple[RemoteClient, ...]:
         """The clients of a target, the preferred one first; made on first use.
@@ -87,7 +83,8 @@ class ClientPool:
     async def refresh_card(self, target: Target, headers: Mapping[str, str]) -> None:
         """Fetch the card again when it is old. Raises: RemoteFailure."""
         known = self.record(target)
-        if not known.is_stale(self._now()):
+        at = known.refreshed_at if known.error is None else None
+        if at is not None and self._now() - at <= CARD_MAX_AGE:
             return
         card = await self._fetch_card(target, headers)
         if card.interfaces != known.card.interfaces:
@@ -129,15 +126,11 @@ class ClientPool:
         return card
 
     def _set_record(self, target: Target, record: CardRecord) -> None:
-        key = _record_key(target)
+        key = target.identity.base_url, target.identity.card_path
         self._records.pop(key, None)
         self._records[key] = record
         while len(self._records) > MAX_TARGETS:
             del self._records[next(iter(self._records))]
-
-
-def _record_key(target: Target) -> tuple[str, str]:
-    return target.identity.base_url, target.identity.card_path
 
 
 _decoder = msgspec.json.Decoder(JsonObject)
@@ -164,10 +157,10 @@ async def fetch_card(client: httpx.AsyncClient, url: str, headers: Mapping[str, 
 _Result = TypeVar("_Result")
 
 
+@dataclass
 class _Flight(Generic[_Result]):
-    def __init__(self, task: "asyncio.Task[_Result]") -> None:
-        self.task = task
-        self.waiters = 0
+    task: "asyncio.Task[_Result]"
+    waiters: int = 0
 
 
 class SingleFlight(Generic[_Result]):
@@ -191,13 +184,8 @@ class SingleFlight(Generic[_Result]):
             return await asyncio.shield(flight.task)
         finally:
             flight.waiters -= 1
-            if flight.waiters == 0:
-                await self._end(key, flight)
-
-    async def _end(self, key: Hashable, flight: _Flight[_Result]) -> None:
-        # Removed before it has ended, so that nobody joins work that is being cancelled.
-        if self._flights.get(key) is flight:
-            del self._flights[key]
-        if not flight.task.done():
-            flight.task.cancel()
-            await asyncio.wait({flight.task})
+            # Removed before it has ended, so that nobody joins work that is being cancelled.
+            if flight.waiters == 0 and self._flights.get(key) is flight:
+                del self._flights[key]
+                if flight.task.cancel():
+                    await asyncio.wait({flight.task})

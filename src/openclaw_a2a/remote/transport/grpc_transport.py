@@ -40,16 +40,14 @@ class _RequestChannel:
     """A channel for one request: cancels the streams that were not read to their end."""
 
     def __init__(self, channel: Json) -> None:
-        self._channel = channel
+        # The two methods with which the official client makes calls and starts streams.
+        self.unary_unary = channel.unary_unary
+        self._unary_stream = channel.unary_stream
         self._streams: list[Json] = []
 
-    def unary_unary(self, *names: Json, **options: Json) -> Json:
-        """The method with which the official client makes plain calls."""
-        return self._channel.unary_unary(*names, **options)
-
     def unary_stream(self, *names: Json, **options: Json) -> Json:
-        """The method with which the official client starts streams."""
-        start = self._channel.unary_stream(*names, **options)
+        """Start streams that end with the request."""
+        start = self._unary_stream(*names, **options)
 
         def start_stream(*request: Json, **more: Json) -> Json:
             self._streams.append(start(*request, **more))
@@ -66,31 +64,14 @@ class _RequestChannel:
 class _OpenChannel:
     """A connected channel, and how many requests use it."""
 
-    def __init__(self, channel: Json, generation: Generation) -> None:
+    def __init__(self, channel: Json) -> None:
         self.channel = channel
-        self._generation = generation
-        self._users = 0
-        self._is_current = True
+        self.users = 0
+        self.is_current = True
 
-    @asynccontextmanager
-    async def used(self) -> AsyncGenerator[ClientTransport]:
-        """The official transport for one request, during which the channel stays open."""
-        self._users += 1
-        calls = _RequestChannel(self.channel)
-        try:
-            yield _official_transport(calls, self._generation)
-        finally:
-            calls.cancel_streams()
-            self._users -= 1
-            await self._close_when_unused()
-
-    async def retire(self) -> None:
-        """Close it as soon as no request uses it."""
-        self._is_current = False
-        await self._close_when_unused()
-
-    async def _close_when_unused(self) -> None:
-        if not self._is_current and self._users == 0:
+    async def close_when_unused(self) -> None:
+        """Close it once it is replaced and the last request has ended."""
+        if not self.is_current and self.users == 0:
             await self.channel.close()
 
 
@@ -112,23 +93,34 @@ class GrpcConnection:
     @asynccontextmanager
     async def use(self) -> AsyncGenerator[ClientTransport]:
         """The official transport, connected. Raises: httpx.ConnectError, RemoteFailure."""
-        async with (await self._connected()).used() as transport:
-            yield transport
+        # Imported here because most installations have no grpc.
+        from a2a.client.transports.grpc import GrpcTransport
+        from a2a.compat.v0_3.grpc_transport import CompatGrpcTransport
+
+        async with self._connecting:  # one connection attempt for all requests that wait
+            opened = self._connection
+            if opened is None or opened.channel.get_state().name != "READY":
+                await self.close()
+                self._connection = opened = await self._connect()
+        # Requests on a channel that is replaced meanwhile keep it open until they end.
+        opened.users += 1
+        calls = _RequestChannel(opened.channel)
+        kind = CompatGrpcTransport if self._generation is Generation.V0_3 else GrpcTransport
+        card = pb.AgentCard(capabilities=pb.AgentCapabilities(streaming=True))
+        channel: Json = calls
+        try:
+            yield kind(channel, card)
+        finally:
+            calls.cancel_streams()
+            opened.users -= 1
+            await opened.close_when_unused()
 
     async def close(self) -> None:
         """Close the channel once no request uses it."""
-        connection, self._connection = self._connection, None
-        if connection is not None:
-            await connection.retire()
-
-    async def _connected(self) -> _OpenChannel:
-        async with self._connecting:
-            known = self._connection
-            if known is not None and known.channel.get_state().name == "READY":
-                return known
-            await self.close()
-            self._connection = await self._connect()
-            return self._connection
+        opened, self._connection = self._connection, None
+        if opened is not None:
+            opened.is_current = False
+            await opened.close_when_unused()
 
     async def _connect(self) -> _OpenChannel:
         url = self._address
@@ -137,7 +129,7 @@ class GrpcConnection:
         for address in addresses:
             channel = self._channel(address, port)
             if await _wait_connected(channel, within_s=CONNECT_S / len(addresses)):
-                return _OpenChannel(channel, self._generation)
+                return _OpenChannel(channel)
         about = " or its certificate is not trusted" if self._is_secure else ""
         raise httpx.ConnectError(f"{host}:{port} takes no connection over gRPC{about}")
 
@@ -153,17 +145,11 @@ class GrpcConnection:
         if not self._is_secure:
             return grpc.aio.insecure_channel(there, options=options)
         options.append(("grpc.ssl_target_name_override", self._address.hostname or ""))
-        credentials = grpc.ssl_channel_credentials(_root_certificates(self._connector.tls))
+        # The certificates that HTTP trusts, in the form of gRPC.
+        trusted = self._connector.tls.get_ca_certs(binary_form=True)
+        roots = "".join(map(ssl.DER_cert_to_PEM_cert, trusted)).encode("ascii")
+        credentials = grpc.ssl_channel_credentials(roots)
         return grpc.aio.secure_channel(there, credentials, options=options)
-
-
-def _official_transport(channel: Json, generation: Generation) -> ClientTransport:
-    # Imported here because most installations have no grpc.
-    from a2a.client.transports.grpc import GrpcTransport
-    from a2a.compat.v0_3.grpc_transport import CompatGrpcTransport
-
-    kind = CompatGrpcTransport if generation is Generation.V0_3 else GrpcTransport
-    return kind(channel, pb.AgentCard(capabilities=pb.AgentCapabilities(streaming=True)))
 
 
 def grpc_metadata(headers: Mapping[str, str]) -> dict[str, str]:
@@ -190,9 +176,3 @@ async def _wait_connected(channel: Json, *, within_s: float) -> bool:
         if not is_connected:
             await channel.close()
     return is_connected
-
-
-def _root_certificates(tls: ssl.SSLContext) -> bytes:
-    """The certificates that HTTP trusts, in the form of gRPC."""
-    certificates = tls.get_ca_certs(binary_form=True)
-    return "".join(map(ssl.DER_cert_to_PEM_cert, certificates)).encode("ascii")

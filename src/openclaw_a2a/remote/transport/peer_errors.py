@@ -10,6 +10,7 @@ from google.protobuf.json_format import ParseError
 
 from openclaw_a2a.model.ids import Json, JsonObject
 from openclaw_a2a.model.validation import is_list, is_object
+from openclaw_a2a.remote.config import drop_none
 from openclaw_a2a.remote.errors import ErrorCode, RemoteFailure
 from openclaw_a2a.remote.transport.http_transport import AnswerTooLarge, AnswerUnreadable
 
@@ -25,9 +26,35 @@ _CREDENTIALS_HINT = "the peer wants credentials: set auth on this target in the 
 _BUSY_HINT = "the peer has too much to do: try again later"
 _TOO_LARGE_HINT = "the answer is larger than we read: ask for less, or for a link to the file"
 _TRY_LATER_HINT = "the peer answered with an error: try again later or look at its log"
+_REDIRECT_HINT = "the peer redirects, which is not followed: configure its final address as baseUrl"
 _BROKEN_HINT = "the connection broke: the work may go on; ask with action=status"
 _MAX_KEYS = 20
 _MAX_TEXT_CHARS = 500
+_STATUS_HINTS: dict[int | str, str] = {
+    **dict.fromkeys(range(300, 400), _REDIRECT_HINT),
+    401: _CREDENTIALS_HINT,
+    403: _CREDENTIALS_HINT,
+    404: "there is nothing at this address: check the target's baseUrl and cardPath",
+    429: _BUSY_HINT,
+    "UNAUTHENTICATED": _CREDENTIALS_HINT,
+    "PERMISSION_DENIED": _CREDENTIALS_HINT,
+    "UNAVAILABLE": _BROKEN_HINT,
+    "RESOURCE_EXHAUSTED": _BUSY_HINT,
+}
+_CAUSE_HINTS: tuple[tuple[tuple[type[Exception], ...], str], ...] = (
+    ((AnswerTooLarge,), _TOO_LARGE_HINT),
+    ((AnswerUnreadable, json.JSONDecodeError, ParseError, UnicodeDecodeError), _NOT_A2A_HINT),
+    (
+        (httpx.ConnectError, httpx.ConnectTimeout),
+        "the peer cannot be reached: check that it runs, and the target's baseUrl",
+    ),
+    (
+        (httpx.LocalProtocolError, httpx.UnsupportedProtocol),
+        "the request cannot be sent like this: check service parameters and addresses",
+    ),
+    ((httpx.TransportError,), _BROKEN_HINT),
+)
+"""The first row that fits: the later kinds contain the earlier ones."""
 _NOT_NETWORK = (
     AnswerTooLarge,
     AnswerUnreadable,
@@ -51,29 +78,32 @@ class JsonRpcFailure(Exception):
 
 def to_failure(error: Exception) -> RemoteFailure:
     """The failure for any error of a request to a peer."""
-    name = error.name if isinstance(error, JsonRpcFailure) else type(error).__name__
-    details: JsonObject = {"errorName": name}
-    cause = error.__cause__
-    if cause is not None:
-        details["cause"] = {"name": type(cause).__name__, "message": _short(_describe(cause))}
-    code = _rpc_code(error)
-    if code is not None:
-        details["rpcCode"] = code
-    data: Json = getattr(error, "data", None)
-    if data is not None:
-        details["rpcData"] = outline(data)
-    status = _grpc_status(error)
-    if status is not None:
-        details["grpcStatus"] = status
-    response = _error_response(error)
-    if response is not None:
-        details["httpStatus"] = response.status_code
-        if "www-authenticate" in response.headers:
-            details["challenge"] = _short(response.headers["www-authenticate"])
-    hint = _hint(error, code, response)
-    if hint is not None:
-        details["hint"] = hint
-    return RemoteFailure(ErrorCode.PEER, _message(error, response), details)
+    code, grpc = _rpc_code(error), _grpc_error(error)
+    # The response whose status made the request fail.
+    response = next(
+        (one.response for one in _causes(error) if isinstance(one, httpx.HTTPStatusError)), None
+    )
+    challenge = None if response is None else response.headers.get("www-authenticate")
+    cause, data = error.__cause__, getattr(error, "data", None)
+    details: JsonObject = {
+        "errorName": error.name if isinstance(error, JsonRpcFailure) else type(error).__name__,
+        "cause": cause and {"name": type(cause).__name__, "message": _short(_describe(cause))},
+        "rpcCode": code,
+        "rpcData": outline(data),
+        "grpcStatus": grpc and grpc.code().name,
+        "httpStatus": response and response.status_code,
+        "challenge": challenge and _short(challenge),
+        "hint": _hint(error, code, response),
+    }
+    message = _short(_describe(error)) or type(error).__name__
+    # An error that the protocol defines says more than the status that carries it.
+    if type(error) not in JSON_RPC_ERROR_CODE_MAP:
+        if response is not None:
+            reason = _reason(response) or response.reason_phrase or "without a reason"
+            message = f"the peer answered with HTTP status {response.status_code}: {_short(reason)}"
+        elif grpc is not None:
+            message = f"the peer answered with {_describe(grpc)}"
+    return RemoteFailure(ErrorCode.PEER, message, drop_none(details))
 
 
 def is_unreachable(failure: Exception) -> bool:
@@ -89,7 +119,8 @@ def is_network_failure(failure: Exception) -> bool:
     causes = list(_causes(failure))
     is_answer = any(isinstance(one, _NOT_NETWORK) for one in causes)
     is_broken = any(isinstance(one, httpx.TransportError) for one in causes)
-    return not is_answer and (is_broken or _grpc_status(failure) == "UNAVAILABLE")
+    grpc = _grpc_error(failure)
+    return not is_answer and (is_broken or (grpc is not None and grpc.code().name == "UNAVAILABLE"))
 
 
 def outline(value: Json) -> Json:
@@ -113,37 +144,14 @@ def _rpc_code(error: Exception) -> int | None:
     if isinstance(error, JsonRpcFailure):
         return error.code
     code = JSON_RPC_ERROR_CODE_MAP.get(type(error)) if isinstance(error, A2AError) else None
-    is_unknown = code is None and _grpc_status(error) == "UNIMPLEMENTED"
+    grpc = _grpc_error(error)
+    is_unknown = code is None and grpc is not None and grpc.code().name == "UNIMPLEMENTED"
     return METHOD_NOT_FOUND if is_unknown else code
 
 
 def _grpc_error(error: BaseException) -> Json:
     """The gRPC error behind another; found by its name, because grpc may not be installed."""
     return next((one for one in _causes(error) if type(one).__name__ == "AioRpcError"), None)
-
-
-def _grpc_status(error: BaseException) -> str | None:
-    """The status a gRPC call ended with."""
-    found = _grpc_error(error)
-    return None if found is None else found.code().name
-
-
-def _error_response(error: BaseException) -> httpx.Response | None:
-    """The response whose status made the request fail."""
-    return next(
-        (one.response for one in _causes(error) if isinstance(one, httpx.HTTPStatusError)), None
-    )
-
-
-def _message(error: Exception, response: httpx.Response | None) -> str:
-    is_plain = type(error) not in JSON_RPC_ERROR_CODE_MAP
-    if response is not None and is_plain:
-        reason = _reason(response) or response.reason_phrase or "without a reason"
-        return f"the peer answered with HTTP status {response.status_code}: {_short(reason)}"
-    status = _grpc_error(error)
-    if status is not None and is_plain:
-        return f"the peer answered with {_describe(status)}"
-    return _short(_describe(error)) or type(error).__name__
 
 
 def _reason(response: httpx.Response) -> str | None:
@@ -176,53 +184,24 @@ def _hint(error: Exception, code: int | None, response: httpx.Response | None) -
             "tell its operator, or prefer another transport for this target"
         )
     if response is not None:
-        return _hint_of_status(response.status_code)
-    status = _grpc_error(error)
-    if status is not None and code is None:
-        return _hint_of_grpc(status.code().name, status.details() or "")
+        return _STATUS_HINTS.get(response.status_code, _TRY_LATER_HINT)
+    grpc = _grpc_error(error)
+    if grpc is not None and code is None:
+        status, reason = grpc.code().name, grpc.details() or ""
+        if status == "RESOURCE_EXHAUSTED" and "larger than max" in reason:
+            return _TOO_LARGE_HINT
+        if status in ("INTERNAL", "UNKNOWN") and "deserializ" in reason:
+            return _NOT_A2A_HINT
+        return _STATUS_HINTS.get(status, _TRY_LATER_HINT)
     for one in _causes(error):
-        hint = _hint_of_cause(one)
-        if hint is not None:
-            return hint
+        if isinstance(one, httpx.ConnectError) and _is_about_tls(one):
+            return (
+                "the secure connection failed: check the peer's certificate, and https in baseUrl"
+            )
+        for kinds, hint in _CAUSE_HINTS:
+            if isinstance(one, kinds):
+                return hint
     return None if code is not None else _NOT_A2A_HINT
-
-
-def _hint_of_grpc(status: str, reason: str) -> str:
-    if status in ("UNAUTHENTICATED", "PERMISSION_DENIED"):
-        return _CREDENTIALS_HINT
-    if status == "UNAVAILABLE":
-        return _BROKEN_HINT
-    if status == "RESOURCE_EXHAUSTED":
-        return _TOO_LARGE_HINT if "larger than max" in reason else _BUSY_HINT
-    if status in ("INTERNAL", "UNKNOWN") and "deserializ" in reason:
-        return _NOT_A2A_HINT
-    return _TRY_LATER_HINT
-
-
-def _hint_of_status(status: int) -> str:
-    if status in (401, 403):
-        return _CREDENTIALS_HINT
-    if status == 404:
-        return "there is nothing at this address: check the target's baseUrl and cardPath"
-    if status == 429:
-        return _BUSY_HINT
-    if 300 <= status < 400:
-        return "the peer redirects, which is not followed: configure its final address as baseUrl"
-    return _TRY_LATER_HINT
-
-
-def _hint_of_cause(error: BaseException) -> str | None:
-    if isinstance(error, AnswerTooLarge):
-        return _TOO_LARGE_HINT
-    if isinstance(error, AnswerUnreadable | json.JSONDecodeError | ParseError | UnicodeDecodeError):
-        return _NOT_A2A_HINT
-    if isinstance(error, httpx.ConnectError) and _is_about_tls(error):
-        return "the secure connection failed: check the peer's certificate, and https in baseUrl"
-    if isinstance(error, httpx.ConnectError | httpx.ConnectTimeout):
-        return "the peer cannot be reached: check that it runs, and the target's baseUrl"
-    if isinstance(error, httpx.LocalProtocolError | httpx.UnsupportedProtocol):
-        return "the request cannot be sent like this: check service parameters and addresses"
-    return _BROKEN_HINT if isinstance(error, httpx.TransportError) else None
 
 
 def _is_about_tls(error: BaseException) -> bool:
