@@ -14,7 +14,7 @@ from tests.engine.controlled_agent import TIMEOUT_S
 from tests.engine.event_lines import artifact_texts, check_journal
 from tests.engine.harness import HYBRID, Harness, in_time, read_all, yield_to_others
 
-from openclaw_a2a.engine.tasks.result import DirectAnswer, TaskCreated
+from openclaw_a2a.engine.tasks.active_task import DirectAnswer, TaskCreated
 from openclaw_a2a.model.agent_event import (
     AgentEvent,
     Failed,

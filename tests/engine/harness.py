@@ -11,16 +11,20 @@ import msgspec
 from tests.engine.controlled_agent import TIMEOUT_S, AgentTable
 from tests.engine.controlled_store import ControlledStore
 
-from openclaw_a2a.engine.engine import Engine, EngineLimits
+from openclaw_a2a.engine.engine import AccountRules, Engine, EngineLimits
 from openclaw_a2a.engine.recovery import recover_runs
 from openclaw_a2a.engine.scheduling.session_queue import QueueLimits, SessionQueues
 from openclaw_a2a.engine.tasks import queries
+from openclaw_a2a.engine.tasks.active_task import (
+    DirectAnswer,
+    DuplicateRun,
+    TaskCreated,
+    TaskFinished,
+)
 from openclaw_a2a.engine.tasks.cancel import cancel_task
-from openclaw_a2a.engine.tasks.result import DirectAnswer, DuplicateRun, TaskCreated, TaskFinished
+from openclaw_a2a.engine.tasks.queries import Subscription
 from openclaw_a2a.engine.tasks.run import ActiveRun
 from openclaw_a2a.engine.tasks.submit import SubmitRequest, submit, wait_created, wait_finished
-from openclaw_a2a.engine.tasks.subscription import Subscription
-from openclaw_a2a.engine.tasks.turn_builder import AccountRules
 from openclaw_a2a.model.ids import AccountId, AgentId, ContextId, MessageId, PeerName, TaskId
 from openclaw_a2a.model.message import Message, Part, Role
 from openclaw_a2a.model.records import Entry, decode_task

@@ -20,7 +20,7 @@ from tests.engine.controlled_agent import TIMEOUT_S, ControlledAgent, Run, Step
 from tests.engine.event_lines import check_closed_once, check_journal
 from tests.engine.harness import ALICE, HYBRID, RULES, Harness, yield_to_others
 
-from openclaw_a2a.engine.tasks.result import DirectAnswer, TaskCreated
+from openclaw_a2a.engine.tasks.active_task import DirectAnswer, TaskCreated
 from openclaw_a2a.model.agent_event import (
     Failed,
     InputRequired,

@@ -9,8 +9,8 @@ from tests.engine.controlled_agent import ControlledAgent, ScriptedAgent
 from tests.engine.event_lines import artifact_texts, check_closed_once, check_journal, event_text
 from tests.engine.harness import HYBRID, RULES, Harness, in_time, yield_to_others
 
+from openclaw_a2a.engine.engine import AccountRules
 from openclaw_a2a.engine.scheduling.session_queue import QueueLimits, SessionQueues
-from openclaw_a2a.engine.tasks.turn_builder import AccountRules
 from openclaw_a2a.model.agent_event import (
     AgentEvent,
     InputRequired,

@@ -12,13 +12,10 @@ from openclaw_a2a import AgentAdapter, Part, load_adapter, register_adapter
 from openclaw_a2a.agents import ProgramAdapter, RequestContext, build_agent
 from openclaw_a2a.agents.adapter import EventAgent
 from openclaw_a2a.agents.process.program_adapter import MAX_OUTPUT_BYTES
-from openclaw_a2a.engine.tasks.run import transcript_type
-from openclaw_a2a.engine.transcript.single_artifact import SingleArtifactTranscript
-from openclaw_a2a.engine.transcript.transcript import Transcript
 from openclaw_a2a.library.inputs import as_agent
 from openclaw_a2a.model.agent_event import Failed, InputRequired, Note, PartDelta, TextDelta
 from openclaw_a2a.model.card import AgentProfile, AgentSkill
-from openclaw_a2a.model.errors import AgentFailed, AgentUnavailable, SettingsInvalid
+from openclaw_a2a.model.errors import AgentFailed, SettingsInvalid
 from openclaw_a2a.model.message import Message, Role
 from openclaw_a2a.ports import (
     Recovery,
@@ -168,17 +165,6 @@ async def test_list_may_hold_bare_text(serving):
     async with serving(Silent()) as client:
         task = await client.send("hi")
     assert task["artifacts"][0]["parts"] == [{"text": "a "}, {"text": "b"}]
-
-
-def test_missing_agent_is_shown_by_the_default_transcript():
-    def find(agent_id):
-        if agent_id == "adapter":
-            return Silent()
-        raise AgentUnavailable(f"there is no {agent_id}")
-
-    agents = SimpleNamespace(find=find)
-    assert transcript_type(agents, "nobody") is Transcript
-    assert transcript_type(agents, "adapter") is SingleArtifactTranscript
 
 
 @pytest.mark.usefixtures("own_adapters")

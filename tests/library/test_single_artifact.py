@@ -4,7 +4,6 @@ from datetime import UTC, datetime
 
 import pytest
 
-from openclaw_a2a.engine.transcript.content import OutputModes
 from openclaw_a2a.engine.transcript.single_artifact import FAILED, NO_TEXT, SingleArtifactTranscript
 from openclaw_a2a.engine.transcript.transcript import (
     NO_ARTIFACTS,
@@ -12,6 +11,7 @@ from openclaw_a2a.engine.transcript.transcript import (
     STOPPED,
     ArtifactCounters,
     EventContext,
+    OutputModes,
     Transcript,
 )
 from openclaw_a2a.model.agent_event import (

@@ -15,14 +15,13 @@ from tests.remote.tool_harness import open_tool
 
 from openclaw_a2a import RemoteAgents
 from openclaw_a2a.app.gateway import SystemClock
-from openclaw_a2a.engine.engine import Engine, EngineLimits
+from openclaw_a2a.engine.engine import AccountRules, Engine, EngineLimits
 from openclaw_a2a.engine.recovery import recover_runs
 from openclaw_a2a.engine.scheduling.session_queue import QueueLimits, SessionQueues
 from openclaw_a2a.engine.tasks import queries
+from openclaw_a2a.engine.tasks.active_task import TaskFinished
 from openclaw_a2a.engine.tasks.cancel import cancel_task
-from openclaw_a2a.engine.tasks.result import TaskFinished
 from openclaw_a2a.engine.tasks.submit import SubmitRequest, submit, wait_created, wait_finished
-from openclaw_a2a.engine.tasks.turn_builder import AccountRules
 from openclaw_a2a.model.agent_event import (
     AgentEvent,
     InputRequired,

@@ -19,11 +19,15 @@ import anyio
 import msgspec
 from anyio.streams.memory import MemoryObjectSendStream
 
-from openclaw_a2a.engine.id_generator import new_id
+from openclaw_a2a.engine.engine import new_id
 from openclaw_a2a.engine.supervisor import Supervisor
-from openclaw_a2a.engine.transcript.content import OutputModes
 from openclaw_a2a.engine.transcript.single_artifact import SingleArtifactTranscript
-from openclaw_a2a.engine.transcript.transcript import NO_ARTIFACTS, EventContext, Transcript
+from openclaw_a2a.engine.transcript.transcript import (
+    NO_ARTIFACTS,
+    EventContext,
+    OutputModes,
+    Transcript,
+)
 from openclaw_a2a.log import get_logger
 from openclaw_a2a.model.agent_event import (
     AgentEvent,

@@ -19,19 +19,15 @@ from openclaw_a2a.app.wiring.planning import PlanningWiring
 from openclaw_a2a.app.wiring.push import PushWiring
 from openclaw_a2a.app.wiring.tools import ToolsWiring
 from openclaw_a2a.auth.admin_token import AdminAuthenticator, ensure_admin_token
-from openclaw_a2a.auth.peers import PeerAuthenticator
+from openclaw_a2a.auth.identity import PeerAuthenticator
 from openclaw_a2a.engine.background_replies import BackgroundListener
-from openclaw_a2a.engine.engine import Engine, EngineLimits
-from openclaw_a2a.engine.id_generator import new_id
+from openclaw_a2a.engine.engine import AccountRules, Engine, EngineLimits, new_id
 from openclaw_a2a.engine.maintenance import MaintenanceSchedule, purge_expired, renew_leases
-from openclaw_a2a.engine.outbox.delivery_channel import DeliveryChannel
+from openclaw_a2a.engine.outbox.delivery_tracking import DeliveryChannel
 from openclaw_a2a.engine.recovery import fail_orphaned_tasks, recover_runs
 from openclaw_a2a.engine.scheduling.session_queue import QueueLimits, SessionQueues
-from openclaw_a2a.engine.tasks.turn_builder import AccountRules
-from openclaw_a2a.http.asgi import AsgiScope, HttpRequest, Receive, Send
-from openclaw_a2a.http.deadline import body_deadline
+from openclaw_a2a.http.asgi import ANY_METHOD, AsgiScope, HttpRequest, Receive, Send, body_deadline
 from openclaw_a2a.http.rate_limit import RateLimit
-from openclaw_a2a.http.router import ANY_METHOD
 from openclaw_a2a.http.sse_stream import SseStreams
 from openclaw_a2a.log import get_logger
 from openclaw_a2a.model.card import AgentCard, AgentExtension, AgentProfile
@@ -116,7 +112,8 @@ class Gateway:
         self.engines: dict[StoreSettings, Engine] = {}
         self.availability = Availability(())
         """Which agents can answer now; filled when the endpoints are built."""
-        self._rate = RateLimit(settings.limits.per_peer_rate, monotonic=time.monotonic)
+        rate = settings.limits.per_peer_rate
+        self._rate_limit = RateLimit(rate, monotonic=time.monotonic) if rate else None
         self._body_deadline = body_deadline(settings.server.body_seconds)
         self.streams = SseStreams(settings.limits.streams, settings.server.heartbeat_seconds)
         stop_s = settings.server.stop_seconds
@@ -249,7 +246,7 @@ class Gateway:
                 else embedding.card
             ),
             authenticator=callers,
-            rate_limit=self._rate,
+            rate_limit=self._rate_limit,
             streams=self.streams,
             body_deadline=self._body_deadline,
             new_id=new_id,

@@ -7,13 +7,15 @@ from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 
-from openclaw_a2a.auth.bearer import match_token, read_bearer_token, token_digest
-from openclaw_a2a.auth.loopback import (
+from openclaw_a2a.auth.identity import (
     ClientRequest,
     allowed_hosts,
     check_host_and_origin,
     is_loopback_client,
     is_proxied,
+    match_token,
+    read_bearer_token,
+    token_digest,
 )
 from openclaw_a2a.model.errors import NotAllowed, Unauthenticated
 

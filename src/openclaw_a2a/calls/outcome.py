@@ -11,7 +11,7 @@ import msgspec
 
 from openclaw_a2a.calls.debate.agent import StepResult
 from openclaw_a2a.calls.identifiers import redact_session_keys
-from openclaw_a2a.engine.tasks.projection import TaskProjection
+from openclaw_a2a.engine.tasks.journal import TaskProjection
 from openclaw_a2a.engine.transcript.task_text import find_json_objects, last_agent_text, status_text
 from openclaw_a2a.model.call import Call, CallStatus
 from openclaw_a2a.model.delivery import Delivery, DeliveryState

@@ -11,9 +11,8 @@ from openclaw_a2a.calls.outcome_delivery import SOURCE_TOOL, OutcomeDelivery
 from openclaw_a2a.calls.policy import AgentDirectory, RoutingRules
 from openclaw_a2a.calls.repository import CallRepository
 from openclaw_a2a.calls.request import CallRequest
-from openclaw_a2a.engine.engine import Engine
+from openclaw_a2a.engine.engine import AccountRules, Engine
 from openclaw_a2a.engine.tasks.submit import InternalOrigin, SubmitRequest, submit, wait_created
-from openclaw_a2a.engine.tasks.turn_builder import AccountRules
 from openclaw_a2a.model.call import Call, Caller, CallId, OutcomeRoute
 from openclaw_a2a.model.errors import GatewayError, StoreUnavailable
 from openclaw_a2a.model.ids import (

@@ -12,9 +12,9 @@ from uuid import UUID, uuid5
 
 import msgspec
 
-from openclaw_a2a.engine.engine import Engine
+from openclaw_a2a.engine.engine import AccountRules, Engine
+from openclaw_a2a.engine.tasks.active_task import Rejected
 from openclaw_a2a.engine.tasks.journal import Journal
-from openclaw_a2a.engine.tasks.result import Rejected
 from openclaw_a2a.engine.tasks.run import ActiveRun
 from openclaw_a2a.engine.tasks.submit import (
     Continuation,
@@ -22,8 +22,7 @@ from openclaw_a2a.engine.tasks.submit import (
     continue_task,
     hash_message,
 )
-from openclaw_a2a.engine.tasks.turn_builder import AccountRules
-from openclaw_a2a.engine.transcript.content import has_content, output_modes
+from openclaw_a2a.engine.transcript.transcript import has_content, output_modes
 from openclaw_a2a.log import get_logger
 from openclaw_a2a.model.agent_event import (
     BackgroundEvent,

@@ -5,9 +5,9 @@
 """
 
 import asyncio
+import os
 import weakref
 from collections.abc import Callable
-from contextlib import suppress
 from datetime import datetime, timedelta
 
 import msgspec
@@ -16,19 +16,24 @@ from openclaw_a2a.engine.outbox.wakeups import WakeupRegistry
 from openclaw_a2a.engine.scheduling.session_queue import SessionQueues
 from openclaw_a2a.engine.supervisor import Supervisor
 from openclaw_a2a.engine.tasks.active_task import ActiveTask
-from openclaw_a2a.engine.tasks.journal import UNLIMITED, Journal, JournalLimits
-from openclaw_a2a.engine.tasks.projection import TaskProjection
+from openclaw_a2a.engine.tasks.journal import UNLIMITED, Journal, JournalLimits, TaskProjection
 from openclaw_a2a.engine.tasks.run import ActiveRun
-from openclaw_a2a.engine.tasks.turn_builder import AccountRules
-from openclaw_a2a.engine.transcript.content import OutputModes
-from openclaw_a2a.engine.transcript.transcript import NO_ARTIFACTS, EventContext, Transcript
+from openclaw_a2a.engine.tasks.run_state import RunSignal
+from openclaw_a2a.engine.transcript.transcript import (
+    NO_ARTIFACTS,
+    EventContext,
+    OutputModes,
+    Transcript,
+)
 from openclaw_a2a.model.errors import AgentUnavailable
 from openclaw_a2a.model.ids import (
     AccountId,
+    AgentId,
     ContextId,
     JsonObject,
     MessageId,
     OwnerId,
+    PeerName,
     RunId,
     SessionKey,
     TaskId,
@@ -38,6 +43,7 @@ from openclaw_a2a.model.records import RunOptions, RunRecord, StoredTask, TaskHe
 from openclaw_a2a.model.task import Task, TaskState, TaskStatus
 from openclaw_a2a.model.turn import Binding, Scope
 from openclaw_a2a.ports import (
+    Agent,
     AgentLookup,
     Clock,
     Recovery,
@@ -48,6 +54,42 @@ from openclaw_a2a.ports import (
 
 _MAX_SESSIONS = 10_000
 _MAX_TASKS_PER_SESSION = 32
+
+
+_IDS_AT_ONCE = 256
+_id_pool: list[str] = []
+
+
+def new_id() -> str:
+    """A random id in the form of a UUID.
+
+    Randomness is taken from the system for many ids at once: a system call for each would cost
+    more than everything else that happens to a short message.
+    """
+    if not _id_pool:
+        digits = os.urandom(16 * _IDS_AT_ONCE).hex()
+        _id_pool.extend(digits[start : start + 32] for start in range(0, len(digits), 32))
+    digits = _id_pool.pop()
+    return f"{digits[:8]}-{digits[8:12]}-{digits[12:16]}-{digits[16:20]}-{digits[20:]}"
+
+
+class AccountRules(msgspec.Struct, frozen=True):
+    """How an account treats messages."""
+
+    account: AccountId
+    agent_id: AgentId
+    is_task_generating: bool = True
+    input_modes: tuple[str, ...] = ("text/plain", "application/json")
+    output_modes: tuple[str, ...] = ("text/plain", "application/json")
+    keeps_origin: bool = False
+    store_path: str = ""
+    max_parts: int = 1000
+    approvers: frozenset[PeerName] = frozenset()
+    """Peers that may decide approvals, which otherwise only the operator may."""
+    accepts_empty: bool = False
+    """True when the agent also gets messages without content."""
+    transcript_type: type[Transcript] | None = None
+    """How runs are shown, whatever the agent; None: as the agent says."""
 
 
 class EngineLimits(msgspec.Struct, frozen=True):
@@ -77,18 +119,20 @@ class SessionTasks:
         known = self._tasks.pop(session_key, ())
         if task_id in known:
             known = tuple([one for one in known if one != task_id])
-        self._tasks[session_key] = (task_id, *known)[:_MAX_TASKS_PER_SESSION]
-        if len(self._tasks) > _MAX_SESSIONS:
-            del self._tasks[next(iter(self._tasks))]
+        self._put(session_key, (task_id, *known))
 
     def add_oldest(self, session_key: SessionKey, task_id: TaskId) -> None:
         """The session had this task before all that are known."""
         known = self._tasks.get(session_key, ())
         if task_id not in known:
             self._tasks.pop(session_key, None)
-            self._tasks[session_key] = (*known, task_id)[:_MAX_TASKS_PER_SESSION]
-            if len(self._tasks) > _MAX_SESSIONS:
-                del self._tasks[next(iter(self._tasks))]
+            self._put(session_key, (*known, task_id))
+
+    def _put(self, session_key: SessionKey, tasks: tuple[TaskId, ...]) -> None:
+        # Popped by the caller and inserted here: the first of the mapping is the least recent.
+        self._tasks[session_key] = tasks[:_MAX_TASKS_PER_SESSION]
+        if len(self._tasks) > _MAX_SESSIONS:
+            del self._tasks[next(iter(self._tasks))]
 
     def find(self, session_key: SessionKey) -> tuple[TaskId, ...]:
         """The tasks of a session, the newest first; empty when it is not known."""
@@ -175,28 +219,37 @@ class Engine:
     def start_run(self, run: ActiveRun, submission: Submission) -> ActiveRun:
         """Hand the submission of a new run to the store and start the run."""
         record = run.record
-        run.body_hash = submission.body_hash
-        run.has_delivery = submission.delivery is not None
-        run.starts_early = record.is_started and self._is_repeatable(record)
+        run.submission = submission
         self.runs[record.id] = run
         self.pending_submissions[record.scope, record.message.message_id] = run
-        run.task = self._run_supervisor.start("run", run.run(self.store.tasks.submit(submission)))
+        stored = self.store.tasks.submit(submission)
+        # Before the run awaits it: callbacks are called in order, so the run finds the answer of
+        # the store dealt with when it goes on.
+        stored.add_done_callback(run.on_submitted)
+        # An agent whose work may be repeated is asked at once: if the message is refused, nothing
+        # of its work is shown.
+        starts_early = (
+            record.is_started and run.agent is not None and run.agent.recovery is Recovery.REPEAT
+        )
+        run.task = self._run_supervisor.start("run", run.run(None if starts_early else stored))
         return run
 
     def on_submission_stored(self, run: ActiveRun) -> None:
         """The store has answered the submission of a run."""
+        submission, run.submission = run.submission, None
         self.pending_submissions.pop((run.record.scope, run.record.message.message_id), None)
-        if run.has_delivery:
+        if submission is not None and submission.delivery is not None:
             # Not earlier: the outbox would look for the delivery before it is stored, find none,
             # and unsubscribe the task again.
             self.wakeups.subscribed.add(run.record.task_id)
             self.wakeups.notify(run.record.task_id)
 
-    def _is_repeatable(self, record: RunRecord) -> bool:
+    def find_agent(self, agent_id: AgentId) -> Agent | None:
+        """The agent; None when the gateway has none of this id (any more)."""
         try:
-            return self.agents.find(record.binding.agent_id).recovery is Recovery.REPEAT
+            return self.agents.find(agent_id)
         except AgentUnavailable:
-            return False
+            return None
 
     def restart_run(self, record: RunRecord, active: ActiveTask | None) -> None:
         """Continue a run that was claimed after a crash."""
@@ -234,11 +287,11 @@ class Engine:
     # ---------------------------------------------------------------- active tasks
 
     def open_task(
-        self, run: ActiveRun, now: datetime | None = None, metadata: JsonObject | None = None
+        self, run: ActiveRun, now: datetime, metadata: JsonObject | None = None
     ) -> ActiveTask:
         """The active task of a new run; its first commit creates it in the store."""
         record = run.record
-        task, journal = self.new_journal(record, now or self.clock.now(), metadata)
+        task, journal = self.new_journal(record, now, metadata)
         active = ActiveTask(journal, task)
         active.runs.append(run)
         self.active_tasks[record.task_id] = active
@@ -324,8 +377,9 @@ class Engine:
         """End everything here. Unfinished runs stay in the store for the next start to find."""
         self.is_draining = self.is_stopping = True
         for run in list(self.runs.values()):
-            self._detach_agent(run)
-            run.stop()
+            if isinstance(run.agent, SupportsDetach):
+                run.agent.detach()  # its work is found again at the next start: do not end it
+            run.apply(RunSignal.INTERRUPT)
         await self.supervisor.stop(self.limits.cancel_s)
         tasks = [run.task for run in self.runs.values() if run.task is not None]
         if tasks:
@@ -335,10 +389,3 @@ class Engine:
         await self._run_supervisor.stop(self.limits.cancel_s)
         for active in list(self.active_tasks.values()):
             active.journal.feed.close()
-
-    def _detach_agent(self, run: ActiveRun) -> None:
-        """Work that can be found again at the next start is not ended by a stop."""
-        with suppress(AgentUnavailable):
-            agent = self.agents.find(run.record.binding.agent_id)
-            if isinstance(agent, SupportsDetach):
-                agent.detach()

@@ -16,8 +16,7 @@ import msgspec
 
 from openclaw_a2a.engine.engine import Engine
 from openclaw_a2a.engine.tasks.journal import PAGE_SIZE, UNLIMITED
-from openclaw_a2a.engine.transcript.content import OUTPUT_PREFIX
-from openclaw_a2a.engine.transcript.transcript import ArtifactCounters
+from openclaw_a2a.engine.transcript.transcript import OUTPUT_PREFIX, ArtifactCounters
 from openclaw_a2a.log import get_logger
 from openclaw_a2a.model.errors import AgentUnavailable, GatewayError, StoreUnavailable
 from openclaw_a2a.model.message import Part

@@ -1,14 +1,15 @@
-"""HTTP requests over ASGI: headers, a bounded body, responses, error responses."""
+"""Deadlines for reads and writes on client connections, without a timer for each of them."""
 
+import asyncio
 from collections.abc import Awaitable, Callable, Iterable, MutableMapping
-from typing import Any
+from typing import Any, Generic, TypeVar
 from urllib.parse import parse_qsl
 
 import msgspec
 
-from openclaw_a2a.http.deadline import Deadline
 from openclaw_a2a.model.errors import (
     BodyTooLarge,
+    BodyTooSlow,
     GatewayError,
     GatewayFault,
     InvalidRequest,
@@ -18,6 +19,82 @@ from openclaw_a2a.model.errors import (
 )
 from openclaw_a2a.model.ids import JsonObject
 from openclaw_a2a.protocol.errors import FAULT_MESSAGE, http_status
+
+WRITE_TIMEOUT_S = 30.0
+
+
+class Deadline:
+    """One deadline for every operation of a kind that is under way.
+
+    Nearly every body has arrived when it is read, and nearly every chunk fits the send buffer.
+    So there is no timer per operation, only one that looks at those still under way.
+    """
+
+    def __init__(self, seconds: float, make_error: Callable[[float], Exception]) -> None:
+        self._seconds = seconds
+        self._make_error = make_error
+        self._deadlines: dict[asyncio.Task[object], float] = {}
+        # Insertion order is deadline order: every operation gets the same time.
+        self._expired: set[asyncio.Task[object]] = set()
+        self._timer: asyncio.TimerHandle | None = None
+
+    def start(self) -> "asyncio.Task[object] | None":
+        """The current task begins an operation."""
+        task = asyncio.current_task()
+        if task is not None:
+            loop = task.get_loop()
+            self._deadlines[task] = loop.time() + self._seconds
+            if self._timer is None:
+                self._timer = loop.call_later(self._seconds, self._cancel_expired)
+        return task
+
+    def stop(self, task: "asyncio.Task[object] | None") -> None:
+        """The operation ended, in whatever way. Raises: the deadline's error, when it expired."""
+        if task is None:
+            return
+        self._deadlines.pop(task, None)
+        if task in self._expired:
+            self._expired.discard(task)
+            # Another cancellation may have come on top of ours; then that one wins.
+            if task.uncancel() == 0:
+                raise self._make_error(self._seconds)
+
+    def _cancel_expired(self) -> None:
+        self._timer = None
+        if not self._deadlines:
+            return
+        loop = asyncio.get_running_loop()
+        now = loop.time()
+        for task in [one for one, deadline in self._deadlines.items() if deadline <= now]:
+            del self._deadlines[task]
+            self._expired.add(task)
+            task.cancel()
+        if self._deadlines:
+            earliest = next(iter(self._deadlines.values()))
+            self._timer = loop.call_at(earliest, self._cancel_expired)
+
+
+class ClientTooSlow(Exception):
+    """A client stopped reading its response."""
+
+
+def body_deadline(seconds: float) -> Deadline:
+    """How long the body of a request may take to arrive; past it: BodyTooSlow."""
+    return Deadline(
+        seconds,
+        lambda limit: BodyTooSlow(
+            f"the request body did not arrive within {limit:g} seconds; send it again",
+            details={"seconds": limit},
+        ),
+    )
+
+
+def write_deadline(seconds: float = WRITE_TIMEOUT_S) -> Deadline:
+    """How long a client may leave a chunk of a stream unread; past it: ClientTooSlow."""
+    return Deadline(
+        seconds, lambda limit: ClientTooSlow(f"the client read nothing for {limit:g} s")
+    )
+
 
 AsgiMessage = MutableMapping[str, Any]
 AsgiScope = AsgiMessage
@@ -203,3 +280,67 @@ def error_headers(error: GatewayError) -> list[Header]:
 
 def _body_too_large(limit: int) -> BodyTooLarge:
     return BodyTooLarge(f"the request body is larger than {limit} bytes", details={"limit": limit})
+
+
+H = TypeVar("H")
+
+ANY_METHOD = "*"
+_Pattern = tuple[str, ...]
+
+
+class Router(Generic[H]):
+    """Routes requests by exact path, then by pattern, then by the longest prefix.
+
+    In a pattern `{}` stands for one segment and `{}:verb` for a segment that ends so. `/{*}` at
+    its end makes it a prefix: it stands for the rest of the path. A prefix may be registered for
+    `ANY_METHOD`.
+    """
+
+    def __init__(self) -> None:
+        self._exact: dict[tuple[str, str], H] = {}
+        self._patterns: dict[tuple[str, int], list[tuple[_Pattern, H]]] = {}
+        self._prefixes: list[tuple[_Pattern, str, H]] = []
+
+    def add_route(self, method: str, pattern: str, handler: H) -> None:
+        """Register a handler. A later one for the same exact path replaces the earlier one."""
+        segments = tuple(pattern.split("/"))
+        if segments[-1] == "{*}":
+            self._prefixes.append((segments[:-1], method, handler))
+            self._prefixes.sort(key=lambda one: len("/".join(one[0])), reverse=True)
+        elif "{}" in pattern:
+            candidates = self._patterns.setdefault((method, len(segments)), [])
+            candidates.append((segments, handler))
+            # `{}:verb` before `{}`, which would take the verb as a part of the name.
+            candidates.sort(key=lambda one: len("".join(one[0])), reverse=True)
+        else:
+            self._exact[method, pattern] = handler
+
+    def find(self, method: str, path: str) -> tuple[H, tuple[str, ...]] | None:
+        """The handler of a request and the values of its placeholders; None without a route."""
+        handler = self._exact.get((method, path))
+        if handler is not None:
+            return handler, ()
+        segments = path.split("/")
+        for pattern, candidate in self._patterns.get((method, len(segments)), ()):
+            params = _match(pattern, segments)
+            if params is not None:
+                return candidate, params
+        for prefix, accepted, candidate in self._prefixes:
+            if len(segments) > len(prefix) and accepted in (method, ANY_METHOD):
+                params = _match(prefix, segments[: len(prefix)])
+                if params is not None:
+                    return candidate, (*params, "/".join(segments[len(prefix) :]))
+        return None
+
+
+def _match(pattern: _Pattern, segments: list[str]) -> tuple[str, ...] | None:
+    values: list[str] = []
+    for wanted, segment in zip(pattern, segments, strict=True):
+        if wanted == segment:
+            continue
+        placeholder, _, suffix = wanted.partition("{}")
+        value = segment.removesuffix(suffix)
+        if placeholder or "{}" not in wanted or not value or not segment.endswith(suffix):
+            return None
+        values.append(value)
+    return tuple(values)

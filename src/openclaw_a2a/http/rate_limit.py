@@ -9,7 +9,7 @@ from openclaw_a2a.model.ids import PeerName
 class RateLimit:
     """A bucket for each peer that refills at `per_second` and holds two seconds' worth.
 
-    Peers are the configured ones, so the number of buckets is bounded. 0 means no limit.
+    Peers are the configured ones, so the number of buckets is bounded.
     """
 
     def __init__(self, per_second: float, *, monotonic: Callable[[], float]) -> None:
@@ -20,8 +20,6 @@ class RateLimit:
 
     def count(self, peer: PeerName) -> None:
         """Count one request. Raises: Overloaded."""
-        if not self._per_second:
-            return
         now = self._monotonic()
         left, since = self._buckets.get(peer, (self._capacity, now))
         left = min(self._capacity, left + (now - since) * self._per_second)

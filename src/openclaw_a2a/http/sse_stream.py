@@ -12,8 +12,15 @@ from typing import Any, Protocol
 import msgspec
 
 from openclaw_a2a.engine.supervisor import Supervisor
-from openclaw_a2a.http.asgi import NO_STORE, Header, HttpRequest
-from openclaw_a2a.http.deadline import WRITE_TIMEOUT_S, ClientTooSlow, Deadline, write_deadline
+from openclaw_a2a.http.asgi import (
+    NO_STORE,
+    WRITE_TIMEOUT_S,
+    ClientTooSlow,
+    Deadline,
+    Header,
+    HttpRequest,
+    write_deadline,
+)
 from openclaw_a2a.log import get_logger
 from openclaw_a2a.model.errors import GatewayError, GatewayFault, InvalidParams, Overloaded, Problem
 

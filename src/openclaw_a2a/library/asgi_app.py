@@ -12,11 +12,9 @@ import msgspec
 
 from openclaw_a2a.agents.adapter import AgentAdapter
 from openclaw_a2a.app.gateway import Embedding, Gateway, build_app
-from openclaw_a2a.auth.loopback import allowed_hosts, check_host_and_origin
-from openclaw_a2a.auth.peers import PeerAuthenticator
-from openclaw_a2a.engine.engine import Engine
-from openclaw_a2a.engine.outbox.delivery_channel import DeliveryChannel
-from openclaw_a2a.engine.tasks.turn_builder import AccountRules
+from openclaw_a2a.auth.identity import PeerAuthenticator, allowed_hosts, check_host_and_origin
+from openclaw_a2a.engine.engine import AccountRules, Engine
+from openclaw_a2a.engine.outbox.delivery_tracking import DeliveryChannel
 from openclaw_a2a.engine.transcript.single_artifact import SingleArtifactTranscript
 from openclaw_a2a.engine.transcript.transcript import Transcript
 from openclaw_a2a.http.asgi import AsgiScope, HttpRequest, Receive, Send

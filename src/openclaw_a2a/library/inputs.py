@@ -21,7 +21,7 @@ from openclaw_a2a.agents.registry import (
     is_made_from_options,
     read_options,
 )
-from openclaw_a2a.engine.id_generator import new_id
+from openclaw_a2a.engine.engine import new_id
 from openclaw_a2a.model.agent_event import AgentEvent
 from openclaw_a2a.model.errors import SettingsInvalid
 from openclaw_a2a.model.ids import Json, JsonObject, TaskId

@@ -30,7 +30,7 @@ from openclaw_a2a.agents.openclaw_cli.command import (
 )
 from openclaw_a2a.agents.openclaw_cli.runner import OpenClawRunner
 from openclaw_a2a.agents.process.child import TIMED_OUT
-from openclaw_a2a.engine.id_generator import new_id
+from openclaw_a2a.engine.engine import new_id
 from openclaw_a2a.engine.transcript.single_artifact import SingleArtifactTranscript
 from openclaw_a2a.engine.transcript.transcript import Transcript
 from openclaw_a2a.library.inputs import as_store, read_request

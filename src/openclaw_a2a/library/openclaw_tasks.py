@@ -7,11 +7,11 @@ import msgspec
 
 from openclaw_a2a.app.gateway import VERSION, Gateway, SystemClock
 from openclaw_a2a.engine.engine import Engine
-from openclaw_a2a.engine.outbox.delivery_channel import DeliveryChannel, DeliveryPolicy
+from openclaw_a2a.engine.outbox.delivery_tracking import DeliveryChannel, DeliveryPolicy
+from openclaw_a2a.engine.tasks.active_task import DirectAnswer
 from openclaw_a2a.engine.tasks.cancel import cancel_task
-from openclaw_a2a.engine.tasks.projection import TaskProjection
+from openclaw_a2a.engine.tasks.journal import TaskProjection
 from openclaw_a2a.engine.tasks.queries import get_task
-from openclaw_a2a.engine.tasks.result import DirectAnswer
 from openclaw_a2a.engine.tasks.submit import SubmitRequest, submit, wait_created
 from openclaw_a2a.engine.transcript.transcript import Transcript
 from openclaw_a2a.library.agent_card import build_agent_card

@@ -6,8 +6,9 @@ from typing import Self, TypeGuard, cast
 
 import msgspec
 
+from openclaw_a2a.engine.engine import AccountRules
+from openclaw_a2a.engine.tasks.run import usable_text
 from openclaw_a2a.engine.tasks.submit import InternalOrigin
-from openclaw_a2a.engine.tasks.turn_builder import AccountRules, usable_text
 from openclaw_a2a.model.delivery import Delivery
 from openclaw_a2a.model.errors import (
     GatewayError,

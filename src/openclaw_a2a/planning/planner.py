@@ -4,12 +4,11 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import cast
 
-from openclaw_a2a.engine.engine import Engine
+from openclaw_a2a.engine.engine import AccountRules, Engine
+from openclaw_a2a.engine.tasks.active_task import TaskCreated
 from openclaw_a2a.engine.tasks.cancel import cancel_task
-from openclaw_a2a.engine.tasks.projection import TaskProjection
-from openclaw_a2a.engine.tasks.result import TaskCreated
+from openclaw_a2a.engine.tasks.journal import TaskProjection
 from openclaw_a2a.engine.tasks.submit import InternalOrigin, SubmitRequest, submit, wait_created
-from openclaw_a2a.engine.tasks.turn_builder import AccountRules
 from openclaw_a2a.engine.transcript.task_text import find_json_objects, last_agent_text, status_text
 from openclaw_a2a.log import get_logger
 from openclaw_a2a.model.errors import (

@@ -7,8 +7,7 @@ from typing import Any
 
 import msgspec
 
-from openclaw_a2a.engine.engine import Engine
-from openclaw_a2a.engine.tasks.turn_builder import AccountRules
+from openclaw_a2a.engine.engine import AccountRules, Engine
 from openclaw_a2a.log import get_logger
 from openclaw_a2a.model.delivery import Delivery
 from openclaw_a2a.model.errors import (

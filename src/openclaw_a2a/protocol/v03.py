@@ -38,10 +38,10 @@ from openclaw_a2a.protocol.versions import METHODS_V03, ProtocolVersion
 
 T = TypeVar("T")
 
-VERSION = ProtocolVersion.V03
+VERSION: ProtocolVersion = ProtocolVersion.V03
 METHODS = METHODS_V03
-STREAMS_FINISHED_TASKS = True
-STREAMS_EARLY_ERRORS = True
+STREAMS_FINISHED_TASKS: bool = True
+STREAMS_EARLY_ERRORS: bool = True
 
 _CONTENTS = ("text", "file", "data")
 _FROM_ROLES = {schema.RoleV03.USER: Role.USER, schema.RoleV03.AGENT: Role.AGENT}

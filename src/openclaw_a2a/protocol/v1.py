@@ -26,10 +26,10 @@ from openclaw_a2a.protocol.requests import (
 from openclaw_a2a.protocol.validation import NOT_BASE64, ParamsDecoder, standard_base64
 from openclaw_a2a.protocol.versions import METHODS_V1, ProtocolVersion
 
-VERSION = ProtocolVersion.V1
+VERSION: ProtocolVersion = ProtocolVersion.V1
 METHODS = METHODS_V1
-STREAMS_FINISHED_TASKS = False
-STREAMS_EARLY_ERRORS = False
+STREAMS_FINISHED_TASKS: bool = False
+STREAMS_EARLY_ERRORS: bool = False
 
 _CONTENTS = ("text", "raw", "url", "data")
 _ONE_CONTENT = "must have exactly one of text, raw, url and data"

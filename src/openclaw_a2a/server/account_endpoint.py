@@ -1,28 +1,65 @@
-"""The endpoint of one account: its agent, rules, card, callers and limits."""
+"""The endpoint of one account, and its operations: the same for every version and binding.
 
-from collections.abc import Callable
-from typing import Protocol
+An operation gets a call (who asks, in which version) and the decoded request, and returns the
+encoded result, or the stream to send.
+"""
+
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any, Protocol
 
 import msgspec
 
-from openclaw_a2a.engine.engine import Engine
-from openclaw_a2a.engine.tasks.turn_builder import AccountRules
-from openclaw_a2a.http.asgi import HttpRequest
-from openclaw_a2a.http.deadline import Deadline
-from openclaw_a2a.http.rate_limit import RateLimit
-from openclaw_a2a.http.sse_stream import SseStreams
-from openclaw_a2a.model.errors import PushNotSupported
-from openclaw_a2a.model.ids import PeerName
-from openclaw_a2a.model.turn import Scope
-from openclaw_a2a.planning.service import PlanningService
-from openclaw_a2a.server.cards import LiveCard
-from openclaw_a2a.server.objectives_extension import (
-    EXTENSION_HEADERS,
-    activate_extension,
-    is_extension_activated,
+from openclaw_a2a.calls.loop_guard import chain_violation, read_chain
+from openclaw_a2a.engine.engine import AccountRules, Engine
+from openclaw_a2a.engine.tasks import queries
+from openclaw_a2a.engine.tasks.active_task import DirectAnswer, DuplicateRun, Rejected, TaskCreated
+from openclaw_a2a.engine.tasks.cancel import cancel_task
+from openclaw_a2a.engine.tasks.run import ActiveRun
+from openclaw_a2a.engine.tasks.submit import (
+    SubmitRequest,
+    find_duplicate,
+    submit,
+    wait_created,
+    wait_finished,
 )
+from openclaw_a2a.engine.transcript.transcript import has_content
+from openclaw_a2a.http.asgi import Deadline, HttpRequest
+from openclaw_a2a.http.rate_limit import RateLimit
+from openclaw_a2a.http.sse_stream import EventStream, PendingStream, SseStreams, last_event_id
+from openclaw_a2a.model.delivery import Delivery, PushConfig
+from openclaw_a2a.model.errors import (
+    InvalidParams,
+    Problem,
+    PushNotSupported,
+    TaskNotCancelable,
+    TaskTerminal,
+    UnsupportedOperation,
+)
+from openclaw_a2a.model.ids import ContextId, MessageId, PeerName, TaskId
+from openclaw_a2a.model.message import Message, Part, Role
+from openclaw_a2a.model.records import encode_json
+from openclaw_a2a.model.task import is_terminal
+from openclaw_a2a.model.turn import CHAIN_KEY, Scope
+from openclaw_a2a.planning.service import PlanningService
+from openclaw_a2a.planning.step_message import EXTENSION_URIS
+from openclaw_a2a.protocol import v1
+from openclaw_a2a.protocol.requests import (
+    GetRequest,
+    ListRequest,
+    NewPushConfig,
+    PushConfigRequest,
+    PushListRequest,
+    SendRequest,
+    TaskRequest,
+)
+from openclaw_a2a.protocol.versions import ProtocolVersion
+from openclaw_a2a.server import task_list
+from openclaw_a2a.server.cards import LiveCard
 from openclaw_a2a.server.push.configs import PushConfigService
 from openclaw_a2a.settings import Account
+
+NO_USABLE_PART = "No supported text or data part was found in the message."
+_EXTENSION_HEADERS = (b"a2a-extensions", b"x-a2a-extensions")
 
 
 class ChainLimits(msgspec.Struct, frozen=True):
@@ -57,7 +94,7 @@ class AccountEndpoint(msgspec.Struct, frozen=True, kw_only=True):
     rules: AccountRules
     card: LiveCard
     authenticator: Authenticator
-    rate_limit: RateLimit
+    rate_limit: RateLimit | None
     streams: SseStreams
     body_deadline: Deadline
     new_id: Callable[[], str]
@@ -66,37 +103,302 @@ class AccountEndpoint(msgspec.Struct, frozen=True, kw_only=True):
     planning: PlanningService | None = None
     requires_activation: bool = True
 
+    def admit(self, request: HttpRequest) -> Scope:
+        """Authenticate and rate-limit a request; echo the extension that it activates.
+
+        Raises: Unauthenticated, NotAllowed, Overloaded.
+        """
+        if self.planning is not None:
+            for name in _EXTENSION_HEADERS:
+                if name in request.headers:
+                    given = dict.fromkeys(request.header_items(name))
+                    if activated := [uri for uri in given if uri in EXTENSION_URIS]:
+                        echo = (name, ", ".join(activated).encode("ascii"))
+                        request.response_headers.append(echo)
+        principal = self.authenticator.identify(request)
+        if self.rate_limit is not None:
+            self.rate_limit.count(principal)
+        return Scope(principal, self.account.id)
+
+    def planning_of(self, request: HttpRequest) -> PlanningService | None:
+        """Where a message may belong to an objective; None unless the request activated it."""
+        is_activated = any(name in _EXTENSION_HEADERS for name, _ in request.response_headers)
+        return self.planning if is_activated else None
+
+    def planning_methods(self, request: HttpRequest) -> PlanningService | None:
+        """What handles planning methods; None when this request cannot use them."""
+        return self.planning_of(request) if self.requires_activation else self.planning
+
     def push_configs(self) -> PushConfigService:
         """The push configurations of the account. Raises: PushNotSupported."""
         if self.push is None or not self.account.push_notifications:
             raise PushNotSupported("this agent sends no push notifications; stream or poll instead")
         return self.push
 
-    def planning_of(self, request: HttpRequest) -> PlanningService | None:
-        """Where a message may belong to an objective; None unless the request activated it."""
-        if self.planning is None or not request.response_headers:
-            return None
-        return self.planning if is_extension_activated(request) else None
 
-    def planning_methods(self, request: HttpRequest) -> PlanningService | None:
-        """What handles planning methods; None when this request cannot use them."""
-        return self.planning_of(request) if self.requires_activation else self.planning
+class Codec(Protocol):
+    """What operations need of the module of a protocol version."""
 
-    def message_id_maker(self, request: HttpRequest) -> Callable[[], str] | None:
-        """Makes a missing message id; None when the message must have one."""
-        return None if self.planning_of(request) is None else self.new_id
+    VERSION: ProtocolVersion
+    STREAMS_FINISHED_TASKS: bool
+    STREAMS_EARLY_ERRORS: bool
+    encode_sent_task: Callable[[bytes, int | None], bytes]
+    encode_sent_message: Callable[[bytes], bytes]
+    encode_task_result: Callable[[bytes, int | None], bytes]
+    encode_stream_body: Callable[[bytes], bytes]
+    encode_push_config: Callable[[PushConfig], bytes]
+    encode_push_list: Callable[[Sequence[PushConfig], str], bytes]
 
-    def admit(self, request: HttpRequest) -> Scope:
-        """Authenticate and rate-limit a request.
 
-        Raises: Unauthenticated, NotAllowed, Overloaded.
-        """
-        if self.planning is not None and not EXTENSION_HEADERS.isdisjoint(request.headers):
-            activate_extension(request)
-        principal = self.authenticator.identify(request)
-        self.rate_limit.count(principal)
-        return Scope(principal, self.account.id)
+class AccountCall:
+    """One authenticated request at an account.
 
-    async def read_body(self, request: HttpRequest) -> bytes:
-        """The body of a request. Raises: BodyTooLarge, BodyTooSlow, InvalidRequest."""
-        return await request.read_body(self.account.max_body_bytes, self.body_deadline)
+    `codec` is the module of its protocol version. `planning` is set when the request activated
+    the extension for objectives.
+    """
+
+    __slots__ = ("codec", "endpoint", "http", "planning", "scope")
+
+    EMPTY = b"{}"
+    """The result of an operation that has none."""
+
+    def __init__(
+        self, http: HttpRequest, endpoint: AccountEndpoint, scope: Scope, codec: Codec
+    ) -> None:
+        self.http = http
+        self.endpoint = endpoint
+        self.scope = scope
+        self.codec = codec
+        self.planning = endpoint.planning_of(http) if http.response_headers else None
+
+    def check_tenant(self, tenant: str | None) -> None:
+        """Refuse a tenant: no interface on our cards names one. Raises: InvalidParams."""
+        if tenant:
+            problem = Problem("tenant", "is not known here; this agent has no tenants")
+            raise InvalidParams(f"tenant {tenant[:80]!r} {problem.message}", problems=(problem,))
+
+
+# ---------------------------------------------------------------- messages
+
+
+async def send(call: AccountCall, request: SendRequest) -> bytes:
+    """Send a message; the result is the task, or a direct answer."""
+    engine = call.endpoint.engine
+    _check_send(call.endpoint, request)
+    if not (call.endpoint.rules.accepts_empty or has_content(request.message.parts)):
+        answer = await _answer_empty_message(call, request.message)
+        return call.codec.encode_sent_message(answer.message)
+    run = await _submit(call, request)
+    if request.is_blocking:
+        # The result of the run itself, not the journal: one wake-up instead of one per event.
+        result = await wait_finished(engine, run)
+    else:
+        result = await wait_created(engine, run)
+    if isinstance(result, DirectAnswer):
+        return call.codec.encode_sent_message(result.message)
+    if isinstance(result, TaskCreated):
+        return call.codec.encode_sent_task(encode_json(result.task), request.history_length)
+    if result.error is not None:
+        raise result.error
+    return call.codec.encode_sent_task(result.task, request.history_length)
+
+
+async def send_streaming(call: AccountCall, request: SendRequest) -> EventStream | PendingStream:
+    """Send a message and stream its task. The message is accepted when this returns.
+
+    A client that lost its stream may repeat the request: with a cursor it continues there.
+    """
+    engine, cursor = call.endpoint.engine, last_event_id(call.http)
+    _check_send(call.endpoint, request)
+    if not (call.endpoint.rules.accepts_empty or has_content(request.message.parts)):
+        answer = await _answer_empty_message(call, request.message)
+        return EventStream(v1.wrap_message(answer.message), 0, None)
+    run = await _submit(call, request)
+
+    async def wait_first_event() -> EventStream:
+        created = await wait_created(engine, run)
+        if isinstance(created, DirectAnswer):
+            return EventStream(v1.wrap_message(created.message), 0, None)
+        task_id, sequence = created.task.id, created.sequence
+        is_duplicate = isinstance(run.created.peek(), Rejected)
+        if is_duplicate and cursor is not None:
+            missed = await queries.subscribe(engine, call.scope, task_id, cursor=cursor)
+            return EventStream(None, 0, missed.subscription)
+        task = v1.trim_task(encode_json(created.task), history_length=request.history_length)
+        subscription = queries.subscribe_from(engine, task_id, sequence)
+        return EventStream(v1.wrap_task(task), sequence, subscription)
+
+    return wait_first_event()
+
+
+def _check_send(endpoint: AccountEndpoint, request: SendRequest) -> None:
+    """Raises: InvalidParams (a call loop, a bad webhook URL), PushNotSupported."""
+    metadata = request.message.metadata
+    if metadata and CHAIN_KEY in metadata:
+        limits = endpoint.chain_limits
+        chain = read_chain(metadata, limits.own_host)
+        reason = chain_violation(chain, endpoint.rules.agent_id, max_depth=limits.max_depth)
+        if reason is not None:
+            path = f"message.metadata[{CHAIN_KEY!r}]"
+            raise InvalidParams(f"{path}: {reason}", problems=(Problem(path, reason),))
+    if request.push is not None:
+        endpoint.push_configs().check_url(request.push)
+
+
+async def _answer_empty_message(call: AccountCall, message: Message) -> DirectAnswer:
+    """The answer to a message without usable content. Raises: TaskNotFound."""
+    context_id, new_id = message.context_id, call.endpoint.new_id
+    if message.task_id is not None:
+        stored = await queries.get_task(call.endpoint.engine, call.scope, message.task_id)
+        context_id = context_id or stored.head.context_id
+    parts = (Part(text=NO_USABLE_PART),)
+    context_id = context_id or ContextId(new_id())
+    return DirectAnswer(encode_json(Message(MessageId(new_id()), Role.AGENT, parts, context_id)))
+
+
+def _submit(
+    call: AccountCall, request: SendRequest
+) -> Coroutine[Any, Any, ActiveRun | DuplicateRun]:
+    submission = SubmitRequest(
+        call.scope, request.message, request.is_blocking, request.accepted_output_modes
+    )
+    if call.planning is not None:
+        return _submit_to_objective(call.endpoint, submission, request.push, call.planning)
+    if request.push is not None:
+        return _submit_with_push(call.endpoint, submission, request.push)
+    return submit(call.endpoint.engine, submission, call.endpoint.rules)
+
+
+async def _submit_to_objective(
+    endpoint: AccountEndpoint,
+    submission: SubmitRequest,
+    push: NewPushConfig | None,
+    planning: PlanningService,
+) -> ActiveRun | DuplicateRun:
+    """Submit a message that may belong to an objective."""
+    duplicate = await find_duplicate(endpoint.engine, submission, endpoint.rules)
+    if duplicate is None:
+        routed = await planning.route_message(submission.message, submission.scope, endpoint.rules)
+        if routed is not None:
+            submission = msgspec.structs.replace(
+                submission,
+                message=routed.message,
+                original_message=submission.message,
+                internal_origin=routed.origin,
+                make_delivery=routed.make_delivery,
+            )
+    if push is not None:
+        return await _submit_with_push(endpoint, submission, push)
+    return duplicate or await submit(endpoint.engine, submission, endpoint.rules)
+
+
+async def _submit_with_push(
+    endpoint: AccountEndpoint, submission: SubmitRequest, push: NewPushConfig
+) -> ActiveRun | DuplicateRun:
+    """Submit a message together with a push configuration for its task.
+
+    The configuration is written in the transaction that accepts the message, so a crash in
+    between cannot lose it. Two cases remain for afterwards: the objective's delivery has taken
+    that place, or the message is a duplicate, perhaps of one without a configuration.
+    """
+    configs, delivered = endpoint.push_configs(), list[TaskId]()
+    if submission.message.task_id is not None:
+        await configs.check_count(submission.scope, submission.message.task_id, push)
+
+    def make_delivery(task_id: TaskId, cursor: int) -> Delivery:
+        delivered.append(task_id)
+        return configs.make_delivery(push, task_id, cursor)
+
+    if submission.make_delivery is None:
+        submission = msgspec.structs.replace(submission, make_delivery=make_delivery)
+    run = await submit(endpoint.engine, submission, endpoint.rules)
+    if not delivered:
+        created = await wait_created(endpoint.engine, run)
+        if isinstance(created, TaskCreated):
+            await configs.create(submission.scope, created.task.id, push)
+    return run
+
+
+# ---------------------------------------------------------------- tasks
+
+
+async def get(call: AccountCall, request: GetRequest) -> bytes:
+    """A task. Raises: TaskNotFound."""
+    stored = await queries.get_task(call.endpoint.engine, call.scope, request.id)
+    return call.codec.encode_task_result(queries.task_json(stored), request.history_length)
+
+
+async def list_tasks(call: AccountCall, request: ListRequest) -> bytes:
+    """A page of the caller's tasks. Raises: InvalidParams (the page token)."""
+    return await task_list.list_tasks(call.endpoint.engine.store.tasks, call.scope, request)
+
+
+async def cancel(call: AccountCall, request: TaskRequest) -> bytes:
+    """Cancel a task; the result is the task. Raises: TaskNotFound, TaskNotCancelable."""
+    engine = call.endpoint.engine
+    try:
+        task = await cancel_task(engine, call.scope, request.id)
+    except TaskNotCancelable:
+        # On 0.3 the cancellation of a finished task returns it unchanged.
+        stored = await queries.get_task(engine, call.scope, request.id)
+        if call.codec.VERSION is not ProtocolVersion.V03 or not is_terminal(stored.head.state):
+            raise
+        task = queries.task_json(stored)
+    return call.codec.encode_task_result(task, None)
+
+
+async def subscribe(call: AccountCall, request: TaskRequest) -> EventStream:
+    """Stream a task that exists.
+
+    With a cursor even a finished task streams the missed events; without one it is refused on
+    1.0. Raises: TaskNotFound, TaskTerminal, InvalidParams (the cursor).
+    """
+    cursor = last_event_id(call.http)
+    found = await queries.subscribe(call.endpoint.engine, call.scope, request.id, cursor=cursor)
+    if found.snapshot is None:
+        return EventStream(None, 0, found.subscription)
+    if is_terminal(found.head.state) and not call.codec.STREAMS_FINISHED_TASKS:
+        raise TaskTerminal(f"task {request.id} has ended; get it instead of subscribing to it")
+    return EventStream(v1.wrap_task(found.snapshot), found.head.sequence, found.subscription)
+
+
+async def delete(call: AccountCall, request: TaskRequest) -> bytes:
+    """Delete a finished task. Raises: TaskNotFound, InvalidParams (it has not ended)."""
+    engine = call.endpoint.engine
+    if not await engine.store.tasks.delete_task(call.scope, request.id):
+        await queries.get_task(engine, call.scope, request.id)
+        problem = Problem("id", "has not ended; cancel it first")
+        raise InvalidParams(f"task {request.id} {problem.message}", problems=(problem,))
+    return call.EMPTY
+
+
+async def extended_card(_call: AccountCall, _request: None) -> bytes:
+    """Refused. Raises: UnsupportedOperation."""
+    raise UnsupportedOperation("this agent has no extended card; its public card says everything")
+
+
+# ---------------------------------------------------------------- push configurations
+
+
+async def create_push(call: AccountCall, new: NewPushConfig) -> bytes:
+    """Create a push configuration. Raises: as `PushConfigService.create`."""
+    config = await call.endpoint.push_configs().create(call.scope, new.task_id, new)
+    return call.codec.encode_push_config(config)
+
+
+async def get_push(call: AccountCall, request: PushConfigRequest) -> bytes:
+    """A push configuration. Raises: TaskNotFound, PushConfigNotFound."""
+    config = await call.endpoint.push_configs().find(call.scope, request)
+    return call.codec.encode_push_config(config)
+
+
+async def list_push(call: AccountCall, request: PushListRequest) -> bytes:
+    """The push configurations of a task. Raises: TaskNotFound, InvalidParams (the page token)."""
+    page = await call.endpoint.push_configs().list_page(call.scope, request)
+    return call.codec.encode_push_list(page.configs, page.next_page_token)
+
+
+async def delete_push(call: AccountCall, request: PushConfigRequest) -> bytes:
+    """Delete a push configuration, if it exists. Raises: TaskNotFound."""
+    await call.endpoint.push_configs().delete(call.scope, request)
+    return call.EMPTY

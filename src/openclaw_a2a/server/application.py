@@ -6,8 +6,15 @@ from functools import partial
 
 import msgspec
 
-from openclaw_a2a.http.asgi import AsgiScope, Handler, HttpRequest, Receive, Send
-from openclaw_a2a.http.router import ANY_METHOD, Router
+from openclaw_a2a.http.asgi import (
+    ANY_METHOD,
+    AsgiScope,
+    Handler,
+    HttpRequest,
+    Receive,
+    Router,
+    Send,
+)
 from openclaw_a2a.log import get_logger
 from openclaw_a2a.model.ids import JsonObject
 from openclaw_a2a.server import jsonrpc, rest

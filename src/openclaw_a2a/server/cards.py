@@ -13,6 +13,7 @@ from openclaw_a2a.model.card import (
     AgentProfile,
 )
 from openclaw_a2a.model.ids import JsonObject
+from openclaw_a2a.planning.step_message import EXTENSION_URI
 from openclaw_a2a.protocol.card import card_json, etag, hybrid_card_json
 from openclaw_a2a.protocol.versions import ProtocolVersion
 from openclaw_a2a.settings import Account
@@ -77,6 +78,16 @@ def build_card(
         security_schemes=BEARER_SCHEMES if needs_token else None,
         security_requirements=BEARER_REQUIREMENTS if needs_token else (),
     )
+
+
+def objectives_extension(*, max_plans: int, max_tasks: int, is_persistent: bool) -> AgentExtension:
+    """The extension for objectives in an agent card."""
+    params: JsonObject = {
+        "maxPlansPerObjective": max_plans,
+        "maxTasksPerPlan": max_tasks,
+        "persistenceEnabled": is_persistent,
+    }
+    return AgentExtension(EXTENSION_URI, required=False, params=params)
 
 
 def account_url(account: Account, path: str) -> str:

@@ -1,20 +1,12 @@
 """The JSON-RPC binding: both protocol versions at one address, told apart by the method."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable, Coroutine
+from typing import Any
 
-from openclaw_a2a.engine.tasks import queries
 from openclaw_a2a.http.asgi import HttpRequest, error_headers
-from openclaw_a2a.http.sse_stream import EventStream, PendingStream, encode_frame, last_event_id
+from openclaw_a2a.http.sse_stream import EventStream, PendingStream, encode_frame
 from openclaw_a2a.log import get_logger
-from openclaw_a2a.model.errors import (
-    GatewayError,
-    GatewayFault,
-    MethodNotFound,
-    PushNotSupported,
-    TaskNotCancelable,
-    UnsupportedOperation,
-)
-from openclaw_a2a.model.task import is_terminal
+from openclaw_a2a.model.errors import GatewayError, GatewayFault, MethodNotFound, PushNotSupported
 from openclaw_a2a.model.turn import Scope
 from openclaw_a2a.protocol import errors, v03, v1
 from openclaw_a2a.protocol.jsonrpc import (
@@ -25,35 +17,88 @@ from openclaw_a2a.protocol.jsonrpc import (
     encode_error,
     encode_result,
 )
-from openclaw_a2a.protocol.requests import SendRequest
 from openclaw_a2a.protocol.versions import ProtocolVersion, read_version, version_of_method
-from openclaw_a2a.server import objectives_endpoint, operations
-from openclaw_a2a.server.account_endpoint import AccountEndpoint
-from openclaw_a2a.server.operations import check_tenant, encode_send_result
-from openclaw_a2a.server.push.configs import PushConfigService
-from openclaw_a2a.server.task_list import list_tasks
+from openclaw_a2a.server import account_endpoint as operations
+from openclaw_a2a.server.account_endpoint import AccountCall, AccountEndpoint, Codec
+from openclaw_a2a.server.objectives_endpoint import PlanningRpcCall, find_rpc_call
 
 log = get_logger(__name__)
 
 
-class JsonRpcCall:
-    """One authenticated call at an account. It encodes the frames of its own stream."""
+class Method:
+    """A method: how its parameters are decoded (None: it has none), and what it does."""
 
-    __slots__ = ("codec", "endpoint", "envelope", "http", "scope", "version")
+    __slots__ = ("codec", "decode", "makes_message_ids", "operation", "version_header")
 
     def __init__(
-        self, http: HttpRequest, endpoint: AccountEndpoint, scope: Scope, envelope: Envelope
+        self,
+        codec: Codec,
+        decode: Callable[..., Any] | None,
+        operation: Callable[..., Coroutine[Any, Any, Any]],
     ) -> None:
-        self.http = http
-        self.endpoint = endpoint
-        self.scope = scope
-        self.envelope = envelope
-        self.version = version_of_method(envelope.method, http.protocol_version())
-        self.codec = v1 if self.version is ProtocolVersion.V1 else v03
+        self.codec = codec
+        self.decode = decode
+        self.operation = operation
+        self.version_header = codec.VERSION.value.encode()
+        self.makes_message_ids = operation in (operations.send, operations.send_streaming)
 
-    async def respond(self, result: bytes) -> None:
-        """Send a result."""
+
+class JsonRpcCall(AccountCall):
+    """One authenticated call. It encodes the frames of its own stream."""
+
+    __slots__ = ("envelope", "method", "version")
+
+    EMPTY = b"null"
+
+    def __init__(
+        self,
+        http: HttpRequest,
+        endpoint: AccountEndpoint,
+        scope: Scope,
+        envelope: Envelope,
+        method: Method,
+    ) -> None:
+        super().__init__(http, endpoint, scope, method.codec)
+        self.envelope = envelope
+        self.method = method
+        self.version = method.codec.VERSION
+
+    async def serve(self) -> None:
+        """Respond with a result or a stream. Raises: what the operation raises."""
+        operation = self.method.operation
+        if operation in _STREAMING:
+            await self.endpoint.streams.serve(self.http, self.open_stream, self)
+            return
+        if operation in _PUSH:
+            self._check_push()
+        result = await operation(self, self.decode())
         await self.http.respond(200, encode_result(self.envelope.id, result))
+
+    def decode(self) -> Any:
+        """The request. Raises: InvalidParams, ParseFailed."""
+        method, params = self.method, self.envelope.params
+        if method.decode is None:
+            return None
+        if method.makes_message_ids and self.planning is not None:
+            # Messages to objectives may come without an id.
+            request = method.decode(params, make_message_id=self.endpoint.new_id)
+        else:
+            request = method.decode(params)
+        if request.tenant:
+            self.check_tenant(request.tenant)
+        return request
+
+    async def open_stream(self) -> EventStream | PendingStream:
+        """Start a streaming method. What decoding raises may have to be a frame, too."""
+        return await self.method.operation(self, self.decode())
+
+    def _check_push(self) -> None:
+        """Raises: PushNotSupported; on 0.3 a method that is not offered does not exist."""
+        try:
+            self.endpoint.push_configs()
+        except PushNotSupported as error:
+            kind = MethodNotFound if self.version is ProtocolVersion.V03 else PushNotSupported
+            raise kind(f"{self.envelope.method}: {error.message}") from None
 
     def frame(self, sequence: int, body: bytes) -> bytes:
         """A stored body as one frame."""
@@ -77,17 +122,12 @@ async def serve(http: HttpRequest, *, endpoint: AccountEndpoint) -> None:
     try:
         scope = endpoint.admit(http)
         http.require_json()
-        envelope = decode_envelope(await endpoint.read_body(http))
+        body = await http.read_body(endpoint.account.max_body_bytes, endpoint.body_deadline)
+        envelope = decode_envelope(body)
         request_id = envelope.id
-        if envelope.method not in _METHODS and endpoint.planning is not None:
-            planning_call = objectives_endpoint.find_rpc_call(http, endpoint, scope, envelope)
-            if planning_call is not None:
-                version = planning_call.version
-                await planning_call.serve()
-                return
-        call = JsonRpcCall(http, endpoint, scope, envelope)
+        call = _find_call(http, endpoint, scope, envelope)
         version = call.version
-        await _METHODS[envelope.method](call)
+        await call.serve()
     except EnvelopeError as invalid:
         await _respond_error(http, invalid.error, request_id=invalid.id, version=version)
     except GatewayError as error:
@@ -100,165 +140,63 @@ async def serve(http: HttpRequest, *, endpoint: AccountEndpoint) -> None:
         await _respond_error(http, fault, request_id=request_id, version=version)
 
 
+def _find_call(
+    http: HttpRequest, endpoint: AccountEndpoint, scope: Scope, envelope: Envelope
+) -> JsonRpcCall | PlanningRpcCall:
+    """Raises: MethodNotFound, VersionNotSupported."""
+    method = _METHODS.get(envelope.method)
+    if method is None and endpoint.planning is not None:
+        planning_call = find_rpc_call(http, endpoint, scope, envelope)
+        if planning_call is not None:
+            return planning_call
+    # Nearly every client names its version exactly; for all others there are rules.
+    if method is None or http.headers.get(b"a2a-version") != method.version_header:
+        version_of_method(envelope.method, http.protocol_version())
+    if method is None:
+        raise MethodNotFound(f"There is no method {envelope.method[:100]!r}.")
+    return JsonRpcCall(http, endpoint, scope, envelope, method)
+
+
 async def _respond_error(
     http: HttpRequest, error: GatewayError, *, request_id: bytes, version: ProtocolVersion | None
 ) -> None:
-    if version is None:
-        version = _claimed_version(http)
+    if version is None:  # the method is not known yet: the header tells how to report the error
+        try:
+            version = read_version(http.protocol_version()) or ProtocolVersion.V03
+        except GatewayError:
+            version = ProtocolVersion.V1
     body = encode_error(request_id, errors.rpc_error(error, version))
     status = errors.http_status(error, for_rpc=True)
     await http.respond(status, body, headers=error_headers(error))
 
 
-def _claimed_version(http: HttpRequest) -> ProtocolVersion:
-    """The version in which to report an error when the method is not known yet."""
-    try:
-        return read_version(http.protocol_version()) or ProtocolVersion.V03
-    except GatewayError:
-        return ProtocolVersion.V1
+_STREAMING = frozenset({operations.send_streaming, operations.subscribe})
+_PUSH = frozenset(
+    {operations.create_push, operations.get_push, operations.list_push, operations.delete_push}
+)
 
-
-# ---------------------------------------------------------------------------- messages and tasks
-
-
-async def _send(call: JsonRpcCall) -> None:
-    request = _decode_send(call)
-    planning = call.endpoint.planning_of(call.http)
-    result = await operations.send(call.endpoint, call.scope, request, planning=planning)
-    await call.respond(encode_send_result(call.codec, result, request.history_length))
-
-
-async def _send_streaming(call: JsonRpcCall) -> None:
-    async def open_stream() -> EventStream | PendingStream:
-        return await operations.send_streaming(
-            call.endpoint,
-            call.scope,
-            _decode_send(call),
-            cursor=last_event_id(call.http),
-            planning=call.endpoint.planning_of(call.http),
-        )
-
-    await call.endpoint.streams.serve(call.http, open_stream, call)
-
-
-def _decode_send(call: JsonRpcCall) -> SendRequest:
-    make_id = call.endpoint.message_id_maker(call.http)
-    request = call.codec.decode_send(call.envelope.params, make_message_id=make_id)
-    check_tenant(request.tenant)
-    return request
-
-
-async def _subscribe(call: JsonRpcCall) -> None:
-    async def open_stream() -> EventStream:
-        request = call.codec.decode_task_request(call.envelope.params)
-        check_tenant(request.tenant)
-        return await operations.subscribe(
-            call.endpoint,
-            call.scope,
-            request.id,
-            cursor=last_event_id(call.http),
-            allow_finished=call.codec.STREAMS_FINISHED_TASKS,
-        )
-
-    await call.endpoint.streams.serve(call.http, open_stream, call)
-
-
-async def _get(call: JsonRpcCall) -> None:
-    request = call.codec.decode_get(call.envelope.params)
-    check_tenant(request.tenant)
-    task = await operations.get(call.endpoint, call.scope, request.id)
-    await call.respond(call.codec.encode_task_result(task, request.history_length))
-
-
-async def _list(call: JsonRpcCall) -> None:
-    request = v1.decode_list(call.envelope.params)
-    check_tenant(request.tenant)
-    await call.respond(await list_tasks(call.endpoint.engine.store.tasks, call.scope, request))
-
-
-async def _cancel(call: JsonRpcCall) -> None:
-    request = call.codec.decode_task_request(call.envelope.params)
-    check_tenant(request.tenant)
-    try:
-        task = await operations.cancel(call.endpoint, call.scope, request.id)
-    except TaskNotCancelable:
-        # On 0.3 the cancellation of a finished task returns it unchanged.
-        stored = await queries.get_task(call.endpoint.engine, call.scope, request.id)
-        if call.version is not ProtocolVersion.V03 or not is_terminal(stored.head.state):
-            raise
-        task = queries.task_json(stored)
-    await call.respond(call.codec.encode_task_result(task))
-
-
-# --------------------------------------------------------------------------- push configurations
-
-
-async def _create_push(call: JsonRpcCall) -> None:
-    configs = _push_configs(call)
-    new = call.codec.decode_push_config(call.envelope.params)
-    check_tenant(new.tenant)
-    config = await configs.create(call.scope, new.task_id, new)
-    await call.respond(call.codec.encode_push_config(config))
-
-
-async def _get_push(call: JsonRpcCall) -> None:
-    configs = _push_configs(call)
-    request = call.codec.decode_push_request(call.envelope.params)
-    check_tenant(request.tenant)
-    config = await configs.find(call.scope, request)
-    await call.respond(call.codec.encode_push_config(config))
-
-
-async def _list_push(call: JsonRpcCall) -> None:
-    configs = _push_configs(call)
-    request = call.codec.decode_push_list(call.envelope.params)
-    check_tenant(request.tenant)
-    page = await configs.list_page(call.scope, request)
-    await call.respond(call.codec.encode_push_list(page.configs, page.next_page_token))
-
-
-async def _delete_push(call: JsonRpcCall) -> None:
-    configs = _push_configs(call)
-    request = call.codec.decode_push_request(call.envelope.params)
-    check_tenant(request.tenant)
-    await configs.delete(call.scope, request)
-    await call.respond(b"null")
-
-
-def _push_configs(call: JsonRpcCall) -> PushConfigService:
-    """Raises: PushNotSupported; on 0.3 a method that is not offered does not exist."""
-    try:
-        return call.endpoint.push_configs()
-    except PushNotSupported as error:
-        text = f"{call.envelope.method}: {error.message}"
-        kind = MethodNotFound if call.version is ProtocolVersion.V03 else PushNotSupported
-        raise kind(text) from None
-
-
-async def _extended_card(_: JsonRpcCall) -> None:
-    raise UnsupportedOperation("this agent has no extended card; its public card says everything")
-
-
-_METHODS: dict[str, Callable[[JsonRpcCall], Awaitable[None]]] = {
-    "SendMessage": _send,
-    "SendStreamingMessage": _send_streaming,
-    "GetTask": _get,
-    "ListTasks": _list,
-    "CancelTask": _cancel,
-    "SubscribeToTask": _subscribe,
-    "CreateTaskPushNotificationConfig": _create_push,
-    "GetTaskPushNotificationConfig": _get_push,
-    "ListTaskPushNotificationConfigs": _list_push,
-    "DeleteTaskPushNotificationConfig": _delete_push,
-    "GetExtendedAgentCard": _extended_card,
-    "message/send": _send,
-    "message/stream": _send_streaming,
-    "tasks/get": _get,
-    "tasks/cancel": _cancel,
-    "tasks/resubscribe": _subscribe,
-    "tasks/pushNotificationConfig/set": _create_push,
-    "tasks/pushNotificationConfig/get": _get_push,
-    "tasks/pushNotificationConfig/list": _list_push,
-    "tasks/pushNotificationConfig/delete": _delete_push,
-    "agent/getAuthenticatedExtendedCard": _extended_card,
+_METHODS = {
+    "SendMessage": Method(v1, v1.decode_send, operations.send),
+    "SendStreamingMessage": Method(v1, v1.decode_send, operations.send_streaming),
+    "GetTask": Method(v1, v1.decode_get, operations.get),
+    "ListTasks": Method(v1, v1.decode_list, operations.list_tasks),
+    "CancelTask": Method(v1, v1.decode_task_request, operations.cancel),
+    "SubscribeToTask": Method(v1, v1.decode_task_request, operations.subscribe),
+    "CreateTaskPushNotificationConfig": Method(v1, v1.decode_push_config, operations.create_push),
+    "GetTaskPushNotificationConfig": Method(v1, v1.decode_push_request, operations.get_push),
+    "ListTaskPushNotificationConfigs": Method(v1, v1.decode_push_list, operations.list_push),
+    "DeleteTaskPushNotificationConfig": Method(v1, v1.decode_push_request, operations.delete_push),
+    "GetExtendedAgentCard": Method(v1, None, operations.extended_card),
+    "message/send": Method(v03, v03.decode_send, operations.send),
+    "message/stream": Method(v03, v03.decode_send, operations.send_streaming),
+    "tasks/get": Method(v03, v03.decode_get, operations.get),
+    "tasks/cancel": Method(v03, v03.decode_task_request, operations.cancel),
+    "tasks/resubscribe": Method(v03, v03.decode_task_request, operations.subscribe),
+    "tasks/pushNotificationConfig/set": Method(v03, v03.decode_push_config, operations.create_push),
+    "tasks/pushNotificationConfig/get": Method(v03, v03.decode_push_request, operations.get_push),
+    "tasks/pushNotificationConfig/list": Method(v03, v03.decode_push_list, operations.list_push),
+    "tasks/pushNotificationConfig/delete": Method(
+        v03, v03.decode_push_request, operations.delete_push
+    ),
+    "agent/getAuthenticatedExtendedCard": Method(v03, None, operations.extended_card),
 }

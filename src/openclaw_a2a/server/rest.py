@@ -1,37 +1,49 @@
-"""The HTTP+JSON binding of A2A 1.0."""
+"""The HTTP+JSON binding, which speaks 1.0 only."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from functools import partial
+from typing import Any, NamedTuple
 
-from openclaw_a2a.http.asgi import HttpRequest, error_headers
-from openclaw_a2a.http.router import Router
-from openclaw_a2a.http.sse_stream import last_event_id
+from openclaw_a2a.http.asgi import HttpRequest, Router, error_headers
 from openclaw_a2a.log import get_logger
 from openclaw_a2a.model.errors import (
     GatewayError,
     GatewayFault,
     RouteNotFound,
-    UnsupportedOperation,
     VersionNotSupported,
 )
 from openclaw_a2a.protocol import errors, v1
-from openclaw_a2a.protocol.requests import PushConfigRequest, SendRequest
+from openclaw_a2a.protocol.requests import (
+    GetRequest,
+    ListRequest,
+    NewPushConfig,
+    PushConfigRequest,
+    PushListRequest,
+    SendRequest,
+    TaskRequest,
+)
 from openclaw_a2a.protocol.rest_query import (
     decode_get_query,
     decode_list_query,
     decode_push_list_query,
 )
 from openclaw_a2a.protocol.versions import ProtocolVersion, read_version
-from openclaw_a2a.server import objectives_endpoint, operations
+from openclaw_a2a.server import account_endpoint as operations
+from openclaw_a2a.server import objectives_endpoint
 from openclaw_a2a.server.account_endpoint import AccountEndpoint
-from openclaw_a2a.server.operations import check_tenant, encode_send_result
 from openclaw_a2a.server.rest_request import REST_FRAMES, RestRequest
-from openclaw_a2a.server.task_list import list_tasks
 
 log = get_logger(__name__)
 
-RestHandler = Callable[[RestRequest], Awaitable[None]]
 _ROOTS = frozenset({"message:send", "message:stream", "tasks", "extendedAgentCard"})
+
+
+class Route(NamedTuple):
+    """How the request of a route is read, and what it does."""
+
+    read: Callable[[RestRequest], Awaitable[Any]]
+    operation: Callable[..., Coroutine[Any, Any, Any]]
+    is_stream: bool = False
 
 
 async def serve(http: HttpRequest, *, endpoint: AccountEndpoint, prefix: str) -> None:
@@ -43,13 +55,25 @@ async def serve(http: HttpRequest, *, endpoint: AccountEndpoint, prefix: str) ->
                 "HTTP+JSON is spoken here in A2A 1.0; 0.3 is spoken as JSON-RPC",
                 details={"supportedVersions": [ProtocolVersion.V1.value]},
             )
+        call = RestRequest(http, endpoint, scope)
         path = http.path[len(prefix) :].strip("/")
-        if path.partition("/")[0] in objectives_endpoint.REST_ROOTS:
-            request = RestRequest(http, endpoint, scope)
-            await objectives_endpoint.serve_rest(request, path.split("/"))
+        root, slash, _ = path.partition("/")
+        if root in objectives_endpoint.REST_ROOTS:
+            await objectives_endpoint.serve_rest(call, path.split("/"))
             return
-        handler, params = _find_handler(http.method, path)
-        await handler(RestRequest(http, endpoint, scope, params))
+        if slash and root not in _ROOTS:
+            call.check_tenant(root)  # 1.0 puts the tenant first
+        found = _ROUTER.find(http.method, path)
+        if found is None:
+            raise RouteNotFound(
+                f"there is no {http.method} /{path} here; see the agent card for the addresses"
+            )
+        route, call.params = found
+        request = await route.read(call)
+        if route.is_stream:
+            await endpoint.streams.serve(http, partial(route.operation, call, request), REST_FRAMES)
+        else:
+            await call.respond(await route.operation(call, request))
     except GatewayError as error:
         if isinstance(error, GatewayFault):
             log.warning("rest.request_failed", code=error.code, reason=error.message)
@@ -65,140 +89,73 @@ async def _respond_error(http: HttpRequest, error: GatewayError) -> None:
     await http.respond(status, body, headers=error_headers(error))
 
 
-def _find_handler(method: str, path: str) -> tuple[RestHandler, tuple[str, ...]]:
-    """Raises: RouteNotFound, InvalidParams (the path begins with a tenant)."""
-    root, slash, _ = path.partition("/")
-    if slash and root not in _ROOTS:
-        check_tenant(root)
-    found = _ROUTER.find(method, path)
-    if found is None:
-        raise RouteNotFound(
-            f"there is no {method} /{path} here; see the agent card for the addresses"
-        )
-    return found
+# ---------------------------------------------------------------- reading requests
 
 
-# ---------------------------------------------------------------------------- messages and tasks
+async def _read_send(call: RestRequest) -> SendRequest:
+    make_id = None if call.planning is None else call.endpoint.new_id
+    request = v1.decode_send(await call.read_body(), make_message_id=make_id)
+    call.check_tenant(request.tenant)
+    return request
 
 
-async def _send(request: RestRequest) -> None:
-    send = await _decode_send(request)
-    planning = request.endpoint.planning_of(request.http)
-    result = await operations.send(request.endpoint, request.scope, send, planning=planning)
-    await request.respond(encode_send_result(v1, result, send.history_length))
+async def _read_list(call: RestRequest) -> ListRequest:
+    request = decode_list_query(call.http.query())
+    call.check_tenant(request.tenant)
+    return request
 
 
-async def _send_streaming(request: RestRequest) -> None:
-    open_stream = partial(
-        operations.send_streaming,
-        request.endpoint,
-        request.scope,
-        await _decode_send(request),
-        cursor=last_event_id(request.http),
-        planning=request.endpoint.planning_of(request.http),
-    )
-    await request.endpoint.streams.serve(request.http, open_stream, REST_FRAMES)
+async def _read_get(call: RestRequest) -> GetRequest:
+    request = decode_get_query(call.http.query(), task_id=call.task_id)
+    call.check_tenant(request.tenant)
+    return request
 
 
-async def _decode_send(request: RestRequest) -> SendRequest:
-    make_id = request.endpoint.message_id_maker(request.http)
-    send = v1.decode_send(await request.read_body(), make_message_id=make_id)
-    check_tenant(send.tenant)
-    return send
+async def _read_task(call: RestRequest) -> TaskRequest:
+    await call.skip_body()
+    return TaskRequest(id=call.task_id)
 
 
-async def _list(request: RestRequest) -> None:
-    query = decode_list_query(request.http.query())
-    check_tenant(query.tenant)
-    await request.respond(
-        await list_tasks(request.endpoint.engine.store.tasks, request.scope, query)
-    )
+async def _read_new_push(call: RestRequest) -> NewPushConfig:
+    call.endpoint.push_configs()  # before the body is read: it may be all that there is to say
+    request = v1.decode_push_config(await call.read_body(), task_id=call.task_id)
+    call.check_tenant(request.tenant)
+    return request
 
 
-async def _get(request: RestRequest) -> None:
-    query = decode_get_query(request.http.query(), task_id=request.task_id)
-    check_tenant(query.tenant)
-    task = await operations.get(request.endpoint, request.scope, request.task_id)
-    await request.respond(v1.encode_task_result(task, query.history_length))
+async def _read_push_list(call: RestRequest) -> PushListRequest:
+    request = decode_push_list_query(call.http.query(), task_id=call.task_id)
+    call.endpoint.push_configs()
+    call.check_tenant(request.tenant)
+    return request
 
 
-async def _cancel(request: RestRequest) -> None:
-    await request.skip_body()
-    task = await operations.cancel(request.endpoint, request.scope, request.task_id)
-    await request.respond(task)
+async def _read_push_item(call: RestRequest) -> PushConfigRequest:
+    return PushConfigRequest(task_id=call.task_id, id=call.params[1])
 
 
-async def _subscribe(request: RestRequest) -> None:
-    await request.skip_body()
-    open_stream = partial(
-        operations.subscribe,
-        request.endpoint,
-        request.scope,
-        request.task_id,
-        cursor=last_event_id(request.http),
-        allow_finished=v1.STREAMS_FINISHED_TASKS,
-    )
-    await request.endpoint.streams.serve(request.http, open_stream, REST_FRAMES)
+async def _read_nothing(_call: RestRequest) -> None:
+    pass
 
 
-async def _delete(request: RestRequest) -> None:
-    await operations.delete(request.endpoint, request.scope, request.task_id)
-    await request.respond(b"{}")
-
-
-# --------------------------------------------------------------------------- push configurations
-
-
-async def _create_push(request: RestRequest) -> None:
-    configs = request.endpoint.push_configs()
-    new = v1.decode_push_config(await request.read_body(), task_id=request.task_id)
-    check_tenant(new.tenant)
-    config = await configs.create(request.scope, request.task_id, new)
-    await request.respond(v1.encode_push_config(config))
-
-
-async def _list_push(request: RestRequest) -> None:
-    query = decode_push_list_query(request.http.query(), task_id=request.task_id)
-    configs = request.endpoint.push_configs()
-    check_tenant(query.tenant)
-    page = await configs.list_page(request.scope, query)
-    await request.respond(v1.encode_push_list(page.configs, page.next_page_token))
-
-
-async def _get_push(request: RestRequest) -> None:
-    config = await request.endpoint.push_configs().find(request.scope, _named_config(request))
-    await request.respond(v1.encode_push_config(config))
-
-
-async def _delete_push(request: RestRequest) -> None:
-    await request.endpoint.push_configs().delete(request.scope, _named_config(request))
-    await request.respond(b"{}")
-
-
-def _named_config(request: RestRequest) -> PushConfigRequest:
-    return PushConfigRequest(task_id=request.task_id, id=request.params[1])
-
-
-async def _extended_card(_: RestRequest) -> None:
-    raise UnsupportedOperation("this agent has no extended card; its public card says everything")
-
-
-def _build_router() -> Router[RestHandler]:
-    router = Router[RestHandler]()
-    router.add_route("POST", "message:send", _send)
-    router.add_route("POST", "message:stream", _send_streaming)
-    router.add_route("GET", "extendedAgentCard", _extended_card)
-    router.add_route("GET", "tasks", _list)
-    router.add_route("GET", "tasks/{}", _get)
-    router.add_route("DELETE", "tasks/{}", _delete)
-    router.add_route("POST", "tasks/{}:cancel", _cancel)
-    router.add_route("GET", "tasks/{}:subscribe", _subscribe)
-    router.add_route("POST", "tasks/{}:subscribe", _subscribe)
-    router.add_route("POST", "tasks/{}/pushNotificationConfigs", _create_push)
-    router.add_route("GET", "tasks/{}/pushNotificationConfigs", _list_push)
-    router.add_route("GET", "tasks/{}/pushNotificationConfigs/{*}", _get_push)
-    router.add_route("DELETE", "tasks/{}/pushNotificationConfigs/{*}", _delete_push)
-    return router
-
-
-_ROUTER = _build_router()
+_ROUTER = Router[Route]()
+for _method, _pattern, _route in (
+    ("POST", "message:send", Route(_read_send, operations.send)),
+    ("POST", "message:stream", Route(_read_send, operations.send_streaming, is_stream=True)),
+    ("GET", "extendedAgentCard", Route(_read_nothing, operations.extended_card)),
+    ("GET", "tasks", Route(_read_list, operations.list_tasks)),
+    ("GET", "tasks/{}", Route(_read_get, operations.get)),
+    ("DELETE", "tasks/{}", Route(_read_task, operations.delete)),
+    ("POST", "tasks/{}:cancel", Route(_read_task, operations.cancel)),
+    ("GET", "tasks/{}:subscribe", Route(_read_task, operations.subscribe, is_stream=True)),
+    ("POST", "tasks/{}:subscribe", Route(_read_task, operations.subscribe, is_stream=True)),
+    ("POST", "tasks/{}/pushNotificationConfigs", Route(_read_new_push, operations.create_push)),
+    ("GET", "tasks/{}/pushNotificationConfigs", Route(_read_push_list, operations.list_push)),
+    ("GET", "tasks/{}/pushNotificationConfigs/{*}", Route(_read_push_item, operations.get_push)),
+    (
+        "DELETE",
+        "tasks/{}/pushNotificationConfigs/{*}",
+        Route(_read_push_item, operations.delete_push),
+    ),
+):
+    _ROUTER.add_route(_method, _pattern, _route)

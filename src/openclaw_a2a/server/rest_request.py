@@ -5,27 +5,19 @@ from openclaw_a2a.http.sse_stream import encode_frame
 from openclaw_a2a.model.errors import GatewayError
 from openclaw_a2a.model.ids import TaskId
 from openclaw_a2a.model.turn import Scope
-from openclaw_a2a.protocol import errors
+from openclaw_a2a.protocol import errors, v1
 from openclaw_a2a.protocol.validation import check_json
-from openclaw_a2a.server.account_endpoint import AccountEndpoint
+from openclaw_a2a.server.account_endpoint import AccountCall, AccountEndpoint
 
 
-class RestRequest:
-    """A request, its account and caller, and the values of the placeholders in its path."""
+class RestRequest(AccountCall):
+    """A request, and the values of the placeholders in its path."""
 
-    __slots__ = ("endpoint", "http", "params", "scope")
+    __slots__ = ("params",)
 
-    def __init__(
-        self,
-        http: HttpRequest,
-        endpoint: AccountEndpoint,
-        scope: Scope,
-        params: tuple[str, ...] = (),
-    ) -> None:
-        self.http = http
-        self.endpoint = endpoint
-        self.scope = scope
-        self.params = params
+    def __init__(self, http: HttpRequest, endpoint: AccountEndpoint, scope: Scope) -> None:
+        super().__init__(http, endpoint, scope, v1)
+        self.params: tuple[str, ...] = ()
 
     @property
     def task_id(self) -> TaskId:
@@ -35,17 +27,19 @@ class RestRequest:
     async def read_body(self) -> bytes:
         """The body, which must be JSON.
 
-        Raises: MediaTypeNotSupported, ParseFailed, and as `AccountEndpoint.read_body`.
+        Raises: MediaTypeNotSupported, ParseFailed, and as `HttpRequest.read_body`.
         """
         self.http.require_json()
-        body = await self.endpoint.read_body(self.http)
+        endpoint = self.endpoint
+        body = await self.http.read_body(endpoint.account.max_body_bytes, endpoint.body_deadline)
         check_json(body)
         return body
 
     async def skip_body(self) -> None:
         """Read a body that is not used, so that the connection can be used again."""
         if self.http.has_body():
-            await self.endpoint.read_body(self.http)
+            endpoint = self.endpoint
+            await self.http.read_body(endpoint.account.max_body_bytes, endpoint.body_deadline)
 
     async def respond(self, body: bytes) -> None:
         """Send a result."""

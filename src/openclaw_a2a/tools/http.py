@@ -11,8 +11,7 @@ from typing import Protocol, TypeVar
 import msgspec
 
 from openclaw_a2a.auth.tool_tokens import ToolAuthenticator, ToolCaller
-from openclaw_a2a.http.asgi import NO_STORE, Handler, HttpRequest
-from openclaw_a2a.http.deadline import Deadline, write_deadline
+from openclaw_a2a.http.asgi import NO_STORE, Deadline, Handler, HttpRequest, write_deadline
 from openclaw_a2a.http.sse_stream import SseWriter, encode_comment, encode_frame
 from openclaw_a2a.log import get_logger
 from openclaw_a2a.model.errors import (

@@ -6,8 +6,13 @@ from datetime import timedelta
 import msgspec
 from tests.engine.harness import Harness, in_time
 
-from openclaw_a2a.engine.outbox.delivery_channel import DeliveryChannel, DeliveryPolicy
-from openclaw_a2a.engine.outbox.delivery_tracking import ATTEMPTING, Phase, TrackedDelivery
+from openclaw_a2a.engine.outbox.delivery_tracking import (
+    ATTEMPTING,
+    DeliveryChannel,
+    DeliveryPolicy,
+    Phase,
+    TrackedDelivery,
+)
 from openclaw_a2a.engine.outbox.outbox import Outbox
 from openclaw_a2a.model.backoff import Backoff
 from openclaw_a2a.model.delivery import Delivery, DeliveryId, DeliveryState

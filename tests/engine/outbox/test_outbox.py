@@ -11,8 +11,7 @@ from tests.engine.harness import ALICE, HYBRID, Harness, in_time
 from tests.engine.outbox.outbox_harness import KIND, OutboxHarness
 
 from openclaw_a2a.engine.maintenance import renew_leases
-from openclaw_a2a.engine.outbox.delivery_channel import DeliveryChannel, DeliveryPolicy
-from openclaw_a2a.engine.outbox.delivery_tracking import Phase
+from openclaw_a2a.engine.outbox.delivery_tracking import DeliveryChannel, DeliveryPolicy, Phase
 from openclaw_a2a.engine.outbox.outbox import Outbox
 from openclaw_a2a.engine.tasks.submit import SubmitRequest, submit, wait_finished
 from openclaw_a2a.model.agent_event import Reply

@@ -11,10 +11,9 @@ from tests.engine.controlled_agent import ScriptedAgent, Step
 from tests.engine.event_lines import artifact_texts, check_closed_once, check_journal
 from tests.engine.harness import ALICE, HYBRID, RULES, Harness, read_all
 
-from openclaw_a2a.engine.tasks.result import TaskFinished
-from openclaw_a2a.engine.tasks.turn_builder import AccountRules
-from openclaw_a2a.engine.transcript.content import replace_lone_surrogates
-from openclaw_a2a.engine.transcript.transcript import NO_REPLY
+from openclaw_a2a.engine.engine import AccountRules
+from openclaw_a2a.engine.tasks.active_task import TaskFinished
+from openclaw_a2a.engine.transcript.transcript import NO_REPLY, replace_lone_surrogates
 from openclaw_a2a.model.agent_event import (
     Block,
     Failed,

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.model.strategies import events, messages, tasks
 
-from openclaw_a2a.engine.tasks.projection import TaskProjection
+from openclaw_a2a.engine.tasks.journal import TaskProjection
 from openclaw_a2a.model.message import Message
 from openclaw_a2a.model.task import Event, Task, apply_event
 

@@ -5,8 +5,8 @@ import asyncio
 import pytest
 from tests.engine.harness import yield_to_others
 
-from openclaw_a2a.engine.id_generator import new_id
-from openclaw_a2a.engine.tasks.result import Promise
+from openclaw_a2a.engine.engine import new_id
+from openclaw_a2a.engine.tasks.active_task import Promise
 
 
 async def test_every_waiter_gets_the_first_value() -> None:

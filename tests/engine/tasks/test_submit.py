@@ -10,7 +10,7 @@ from tests.engine.controlled_agent import ControlledAgent, ScriptedAgent
 from tests.engine.event_lines import check_journal, event_lines
 from tests.engine.harness import ALICE, BOB, HYBRID, Harness, yield_to_others
 
-from openclaw_a2a.engine.tasks.result import DirectAnswer, TaskCreated, TaskFinished
+from openclaw_a2a.engine.tasks.active_task import DirectAnswer, TaskCreated, TaskFinished
 from openclaw_a2a.engine.tasks.submit import SubmitRequest, submit
 from openclaw_a2a.model.agent_event import Failed, InputRequired, Note, Reply, TextDelta
 from openclaw_a2a.model.errors import (

@@ -9,7 +9,7 @@ from tests.engine.harness import ALICE, BOB, Harness, read_all, yield_to_others
 
 from openclaw_a2a.engine.tasks import queries
 from openclaw_a2a.engine.tasks.journal import PAGE_SIZE, EventFeed
-from openclaw_a2a.engine.tasks.subscription import Subscription
+from openclaw_a2a.engine.tasks.queries import Subscription
 from openclaw_a2a.model.agent_event import InputRequired, Note, Reply
 from openclaw_a2a.model.errors import InvalidParams, TaskNotFound
 from openclaw_a2a.model.ids import TaskId

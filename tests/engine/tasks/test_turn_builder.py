@@ -8,14 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.engine.harness import ALICE, BEGINNING, RULES
 
-from openclaw_a2a.engine.tasks.turn_builder import (
-    STRUCTURED_ONLY,
-    AccountRules,
-    build_turn,
-    create_binding,
-    has_usable_content,
-    untrusted_notes,
-)
+from openclaw_a2a.engine.engine import AccountRules
+from openclaw_a2a.engine.tasks.run import STRUCTURED_ONLY, build_turn, untrusted_notes
+from openclaw_a2a.engine.tasks.submit import create_binding
+from openclaw_a2a.engine.transcript.transcript import has_content
 from openclaw_a2a.model.ids import (
     LOCAL_PEER,
     AccountId,
@@ -127,7 +123,7 @@ def test_note_holds_the_whole_value(value: object) -> None:
     ],
 )
 def test_message_with_content_is_usable(parts: tuple[Part, ...], is_wanted: bool) -> None:
-    assert has_usable_content(message_of(*parts)) == is_wanted
+    assert has_content(message_of(*parts).parts) == is_wanted
 
 
 def test_caller_with_a_name_is_the_peer() -> None:

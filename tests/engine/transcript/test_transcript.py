@@ -7,13 +7,13 @@ import pytest
 from inline_snapshot import snapshot
 from tests.engine.event_lines import check_closed_once, event_lines, event_text
 
-from openclaw_a2a.engine.transcript.content import OutputModes
 from openclaw_a2a.engine.transcript.transcript import (
     APPROVAL_NEEDED,
     CANCELED,
     NO_REPLY,
     ArtifactCounters,
     EventContext,
+    OutputModes,
     Transcript,
 )
 from openclaw_a2a.model.agent_event import (

@@ -9,8 +9,7 @@ from tests.calls.call_gateway import CallGateway, HeldAnswer, answers, call_gate
 from tests.conformance.asgi_client import AsgiClient, Response
 
 from openclaw_a2a.auth.admin_token import AdminAuthenticator
-from openclaw_a2a.http.asgi import HttpRequest
-from openclaw_a2a.http.deadline import body_deadline
+from openclaw_a2a.http.asgi import HttpRequest, body_deadline
 from openclaw_a2a.server.admin.calls import CallsAdmin
 from openclaw_a2a.server.admin.endpoint import AdminEndpoint
 

@@ -1,6 +1,5 @@
 """The endpoint of one account, with an agent and a planning service that the test scripts."""
 
-import time
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
@@ -16,21 +15,17 @@ from tests.server.objectives.scripted_planning import ScriptedPlanning
 from openclaw_a2a.agents import AgentRegistry
 from openclaw_a2a.app.gateway import SystemClock
 from openclaw_a2a.app.wiring.push import PushWiring
-from openclaw_a2a.auth.peers import PeerAuthenticator
-from openclaw_a2a.engine.engine import Engine, EngineLimits
-from openclaw_a2a.engine.id_generator import new_id
+from openclaw_a2a.auth.identity import PeerAuthenticator
+from openclaw_a2a.engine.engine import AccountRules, Engine, EngineLimits, new_id
 from openclaw_a2a.engine.scheduling.session_queue import QueueLimits, SessionQueues
-from openclaw_a2a.engine.tasks.turn_builder import AccountRules
-from openclaw_a2a.http.deadline import body_deadline
-from openclaw_a2a.http.rate_limit import RateLimit
+from openclaw_a2a.http.asgi import body_deadline
 from openclaw_a2a.http.sse_stream import SseStreams
 from openclaw_a2a.model.agent_event import Reply
 from openclaw_a2a.model.ids import AgentId
 from openclaw_a2a.planning.step_message import EXTENSION_URI
 from openclaw_a2a.server import account_endpoint as inbound
 from openclaw_a2a.server.application import ServerApplication
-from openclaw_a2a.server.cards import LiveCard, build_card
-from openclaw_a2a.server.objectives_extension import objectives_extension
+from openclaw_a2a.server.cards import LiveCard, build_card, objectives_extension
 from openclaw_a2a.settings import load_settings
 from openclaw_a2a.store import create_store
 
@@ -135,7 +130,7 @@ async def build_server(
         rules=AccountRules(account.id, AgentId("main"), is_task_generating=False),
         card=card,
         authenticator=PeerAuthenticator((), own_hosts=()),
-        rate_limit=RateLimit(0, monotonic=time.monotonic),
+        rate_limit=None,
         streams=streams,
         body_deadline=body_deadline(10.0),
         new_id=new_id,

@@ -8,8 +8,8 @@ from typing import Any
 
 import msgspec
 
+from openclaw_a2a.engine.engine import AccountRules
 from openclaw_a2a.engine.tasks.submit import InternalOrigin
-from openclaw_a2a.engine.tasks.turn_builder import AccountRules
 from openclaw_a2a.model.delivery import Delivery, delivery_id
 from openclaw_a2a.model.errors import GatewayError
 from openclaw_a2a.model.ids import ContextId, JsonObject, SessionKey, TaskId

@@ -7,7 +7,7 @@ from google.protobuf import json_format
 from tests.server.objectives.conftest import Build, ObjectivesServer
 
 from openclaw_a2a.planning.step_message import EXTENSION_URI
-from openclaw_a2a.server.objectives_extension import objectives_extension
+from openclaw_a2a.server.cards import objectives_extension
 
 CARD = "/.well-known/agent-card.json"
 ENTRY = {

@@ -19,7 +19,7 @@ from openclaw_a2a.agents.process.child import (
     start_process,
 )
 from openclaw_a2a.agents.process.tree import end_orphans
-from openclaw_a2a.engine.id_generator import new_id
+from openclaw_a2a.engine.engine import new_id
 from openclaw_a2a.log import get_logger
 from openclaw_a2a.model.errors import AgentFailed, AgentUnavailable
 from openclaw_a2a.model.ids import Json, JsonObject, RunId

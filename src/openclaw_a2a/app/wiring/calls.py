@@ -19,7 +19,7 @@ from openclaw_a2a.calls.service import CallService
 from openclaw_a2a.calls.session_hosts import SessionHosts
 from openclaw_a2a.calls.submission import BUILT_IN_AGENT, DEBATE_AGENT
 from openclaw_a2a.engine.engine import Engine
-from openclaw_a2a.engine.outbox.delivery_channel import DeliveryChannel, DeliveryPolicy
+from openclaw_a2a.engine.outbox.delivery_tracking import DeliveryChannel, DeliveryPolicy
 from openclaw_a2a.model.backoff import Backoff
 from openclaw_a2a.model.call import CALL_KIND, Call
 from openclaw_a2a.model.errors import GatewayError, SettingsInvalid

@@ -2,9 +2,8 @@
 
 from openclaw_a2a.agents import AgentRegistry
 from openclaw_a2a.app.wiring.push import PushWiring
-from openclaw_a2a.engine.engine import Engine
-from openclaw_a2a.engine.id_generator import new_id
-from openclaw_a2a.engine.outbox.delivery_channel import DeliveryChannel, DeliveryPolicy
+from openclaw_a2a.engine.engine import Engine, new_id
+from openclaw_a2a.engine.outbox.delivery_tracking import DeliveryChannel, DeliveryPolicy
 from openclaw_a2a.model.backoff import Backoff
 from openclaw_a2a.model.ids import AccountId, AgentId
 from openclaw_a2a.planning.admin_service import AdminService
@@ -15,7 +14,7 @@ from openclaw_a2a.planning.repository import ObjectiveRepository
 from openclaw_a2a.planning.service import ObjectiveRetention, PlanningService
 from openclaw_a2a.planning.task_sync import DELIVERY_KIND
 from openclaw_a2a.planning.views import ObjectiveView
-from openclaw_a2a.server.objectives_extension import objectives_extension
+from openclaw_a2a.server.cards import objectives_extension
 from openclaw_a2a.settings import Settings
 
 _MAX_SUBSCRIPTIONS_PER_TASK = 1000

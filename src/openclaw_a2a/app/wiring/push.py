@@ -4,7 +4,7 @@ import random
 from contextlib import AsyncExitStack
 
 from openclaw_a2a.engine.engine import Engine
-from openclaw_a2a.engine.outbox.delivery_channel import DeliveryChannel, DeliveryPolicy
+from openclaw_a2a.engine.outbox.delivery_tracking import DeliveryChannel, DeliveryPolicy
 from openclaw_a2a.engine.outbox.outbox import STOP_GRACE_S, Outbox
 from openclaw_a2a.model.backoff import Backoff
 from openclaw_a2a.model.delivery import PUSH_KIND

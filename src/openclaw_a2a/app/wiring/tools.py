@@ -17,12 +17,9 @@ from openclaw_a2a.auth.tool_tokens import (
     ToolCaller,
     ToolTokens,
 )
-from openclaw_a2a.engine.engine import Engine
-from openclaw_a2a.engine.id_generator import new_id
+from openclaw_a2a.engine.engine import Engine, new_id
 from openclaw_a2a.engine.supervisor import Supervisor
-from openclaw_a2a.http.asgi import Handler
-from openclaw_a2a.http.deadline import body_deadline
-from openclaw_a2a.http.router import ANY_METHOD, Router
+from openclaw_a2a.http.asgi import ANY_METHOD, Handler, Router, body_deadline
 from openclaw_a2a.log import get_logger
 from openclaw_a2a.model.errors import Problem, SettingsInvalid
 from openclaw_a2a.model.ids import Json, JsonObject

@@ -1,30 +1,53 @@
-"""The life of one delivery inside the outbox: phases, signals, and the table that joins them.
-
-    IDLE            everything known is delivered; waits for a wake-up of its task
-    SCHEDULED       waits for `due_at`: the next attempt after a failure, or a time the sender named
-    QUEUED          waits for a slot of its channel
-    SENDING         an attempt is under way
-    STALE           an attempt is under way that may have started too early to see the newest event
-    REMOVED         an attempt is under way for a delivery that was removed meanwhile
-    GONE            not tracked: delivered to the end, given up, or removed
-
-Invariant, for each delivery id
-  1. At most one attempt is under way (SENDING, STALE and REMOVED), and it holds one channel slot.
-  2. QUEUED has an entry in a queue of its channel, SCHEDULED has a timer for its `due_at`. An entry
-     or a timer that its delivery has left behind is ignored when it comes up.
-  3. A wake-up is never lost: it queues the delivery, or makes the attempt under way STALE, and a
-     stale attempt is followed by another one.
-"""
+"""How the deliveries of one kind are sent: by whom, how many at once, and how often."""
 
 import asyncio
 from datetime import datetime
 from enum import Enum
 
-from openclaw_a2a.engine.outbox.delivery_channel import DeliveryChannel
-from openclaw_a2a.engine.scheduling.fair_queue import Slot
+import msgspec
+
+from openclaw_a2a.engine.scheduling.fair_queue import FairSlots, Slot
+from openclaw_a2a.model.backoff import Backoff
 from openclaw_a2a.model.delivery import Delivery, DeliveryId
 from openclaw_a2a.model.ids import TaskId
-from openclaw_a2a.ports import Delivered, DeliveryFailed
+from openclaw_a2a.ports import Delivered, DeliveryFailed, Sender
+
+
+class DeliveryPolicy(msgspec.Struct, frozen=True):
+    """Bounds of one channel. Without `attempt_timeout_s` the sender ends its attempts itself."""
+
+    max_attempts: int = 12
+    backoff: Backoff = Backoff()
+    attempt_timeout_s: float | None = 30.0
+    max_parallel: int = 32
+
+
+class DeliveryChannel(FairSlots[DeliveryId]):
+    """One kind of deliveries. Each kind has slots of its own: a slow one delays no other."""
+
+    def __init__(
+        self,
+        sender: Sender | None,
+        policy: DeliveryPolicy,
+        *,
+        final_states_only: bool = False,
+        is_cacheable: bool = False,
+    ) -> None:
+        """Without a sender nothing of this kind can be delivered.
+
+        `final_states_only`: only pauses and the end of a task are worth an attempt.
+        `is_cacheable`: only the outbox changes the stored rows of this kind, so that a row which
+        was read once need not be read again.
+        """
+        super().__init__(policy.max_parallel)
+        self.sender = sender
+        self.policy = policy
+        self.final_states_only = final_states_only
+        self.is_cacheable = is_cacheable
+
+    def receiver(self, delivery: Delivery) -> str:
+        """The receiver of a delivery, for fairness between receivers."""
+        return "" if self.sender is None else self.sender.receiver(delivery)
 
 
 class Phase(Enum):

@@ -21,9 +21,10 @@ from itertools import islice
 import msgspec
 
 from openclaw_a2a.engine.engine import Engine
-from openclaw_a2a.engine.outbox.delivery_channel import DeliveryChannel, DeliveryPolicy
 from openclaw_a2a.engine.outbox.delivery_tracking import (
     ATTEMPTING,
+    DeliveryChannel,
+    DeliveryPolicy,
     Phase,
     Signal,
     TrackedDelivery,

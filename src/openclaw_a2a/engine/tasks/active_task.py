@@ -1,23 +1,151 @@
-"""A task that is being worked on in this process: its journal, its runs in order, and its end."""
+"""A task that is worked on in this process, and what the senders of its messages get.
 
+The first result of a message is the task, a direct answer or a rejection (`ActiveRun.created`); the
+final one is the task when its last run has left (`ActiveTask.finished`).
+"""
+
+import asyncio
 from datetime import datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 import msgspec
 
 from openclaw_a2a.engine.tasks.journal import Journal
-from openclaw_a2a.engine.tasks.result import Promise, Rejected, TaskCreated, TaskFinished
-from openclaw_a2a.engine.transcript.content import OUTPUT_PREFIX
-from openclaw_a2a.engine.transcript.transcript import NO_ARTIFACTS, ArtifactCounters
-from openclaw_a2a.model.errors import AlreadyExists
-from openclaw_a2a.model.ids import RunId
+from openclaw_a2a.engine.tasks.run_state import RunState
+from openclaw_a2a.engine.transcript.transcript import NO_ARTIFACTS, OUTPUT_PREFIX, ArtifactCounters
+from openclaw_a2a.model.errors import AlreadyExists, GatewayError, OutputNotAccepted
+from openclaw_a2a.model.ids import Json, MessageId
 from openclaw_a2a.model.message import Message
-from openclaw_a2a.model.records import RunRecord
+from openclaw_a2a.model.records import RunRecord, StreamBody, encode_json
 from openclaw_a2a.model.task import ACTIVE, StatusUpdate, Task, TaskState, TaskStatus
-from openclaw_a2a.ports import Commit
+from openclaw_a2a.model.turn import Scope
+from openclaw_a2a.ports import Commit, Duplicate
 
 if TYPE_CHECKING:
     from openclaw_a2a.engine.tasks.run import ActiveRun
+
+Value = TypeVar("Value")
+
+
+class Promise(Generic[Value]):
+    """A value that is set once and awaited by any number of waiters.
+
+    Unlike a future that is awaited by several, a waiter that is cancelled cancels only itself.
+    """
+
+    __slots__ = ("_value", "_waiters", "is_set")
+
+    def __init__(self) -> None:
+        self.is_set = False
+        self._value: Value | None = None
+        self._waiters: list[asyncio.Future[None]] | None = None
+
+    def set(self, value: Value) -> None:
+        """Set the value, unless it is set already."""
+        if self.is_set:
+            return
+        self.is_set, self._value = True, value
+        for waiter in self._waiters or ():
+            if not waiter.done():
+                waiter.set_result(None)
+        self._waiters = None
+
+    async def wait(self, timeout_s: float | None = None) -> Value:
+        """The value, once it is set. Raises: TimeoutError."""
+        if not self.is_set:
+            waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._waiters = [*(self._waiters or ()), waiter]
+            if timeout_s is None:
+                await waiter
+            else:
+                async with asyncio.timeout(timeout_s):
+                    await waiter
+        return self._value  # pyright: ignore[reportReturnType] - None only when Value allows it
+
+    def peek(self) -> Value:
+        """The value, which must be set."""
+        if not self.is_set:
+            raise LookupError("the value is not set yet")
+        return self._value  # pyright: ignore[reportReturnType] - None only when Value allows it
+
+
+class DirectAnswer(msgspec.Struct, frozen=True):
+    """An answer without a task: the stored bytes of one agent message."""
+
+    message: bytes
+
+
+class TaskCreated(msgspec.Struct, frozen=True):
+    """A task as it is first shown, and its sequence number at that moment."""
+
+    task: Task
+    sequence: int
+
+
+class TaskFinished(msgspec.Struct, frozen=True):
+    """A task as it was when it ended or paused; `error` is what the caller gets instead."""
+
+    task: bytes
+    error: GatewayError | None = None
+
+
+class Rejected(msgspec.Struct, frozen=True):
+    """The message was not accepted: an error, or a duplicate of one that was accepted before."""
+
+    error: GatewayError | None
+    duplicate: Duplicate | None = None
+
+
+FirstResult = TaskCreated | DirectAnswer | Rejected
+FinalResult = TaskFinished | DirectAnswer | Rejected
+
+
+class DuplicateRun:
+    """Takes the place of a run for a message that was accepted before."""
+
+    def __init__(self, duplicate: Duplicate, scope: Scope, message_id: MessageId) -> None:
+        self.scope = scope
+        self.message_id = message_id
+        self._rejected = Rejected(None, duplicate)
+        self.created: Promise[FirstResult] = Promise()
+        self.created.set(self._rejected)
+
+    async def wait_result(self) -> FinalResult:
+        """The rejection that names the duplicate."""
+        return self._rejected
+
+
+# ---------------------------------------------------------------- stored answers
+
+
+class StoredAnswer(StreamBody, frozen=True):
+    """What is stored of a run that made no task: its message, or the error."""
+
+    error: dict[str, Json] | None = None
+
+
+def encode_answer(message: bytes) -> bytes:
+    """The stored form of a direct answer, from the bytes of its message."""
+    return b'{"message":' + message + b"}"
+
+
+def encode_rejection(error: GatewayError) -> bytes:
+    """The stored form of a run that has nothing to show."""
+    details = {"code": error.code, "message": error.message, "details": error.details}
+    return msgspec.json.encode({"error": details})
+
+
+def decode_answer(stored: bytes) -> DirectAnswer | Rejected:
+    """The result of a run that ended without a task."""
+    document = msgspec.json.decode(stored, type=StoredAnswer)
+    if document.message is not None:
+        return DirectAnswer(encode_json(document.message))
+    fault = document.error or {}
+    details = fault.get("details")
+    return Rejected(OutputNotAccepted(str(fault.get("message", "")), details=details))
+
+
+# ---------------------------------------------------------------- the active task
 
 
 class ActiveTask:
@@ -26,8 +154,6 @@ class ActiveTask:
     def __init__(self, journal: Journal, created: Task | None = None) -> None:
         self.journal = journal
         self.runs: list[ActiveRun] = []
-        self.ending: set[RunId] = set()
-        """Runs whose last commit is under way: they write nothing more."""
         self.finished: Promise[TaskFinished | Rejected] = Promise()
         self.opening: Commit | None = None
         """The commit of the submission that opened the task, until the store has answered."""
@@ -83,9 +209,13 @@ class ActiveTask:
             run.created.set(TaskCreated(self._created, self._created_sequence))
 
     def has_other_runs(self, run: "ActiveRun") -> bool:
-        """True when another run of this task is not ending yet."""
+        """True when another run of this task is not ending yet.
+
+        Of two runs that end at the same time only one may leave the task `working`: the one that
+        asks first. The other sees it ENDING, and so writes the final state.
+        """
         return len(self.runs) > 1 and any(
-            other is not run and other.record.id not in self.ending for other in self.runs
+            other is not run and other.state is not RunState.ENDING for other in self.runs
         )
 
     def artifact_counters(self, record: RunRecord) -> ArtifactCounters:

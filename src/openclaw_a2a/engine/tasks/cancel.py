@@ -6,10 +6,9 @@ from collections.abc import Callable
 import msgspec
 
 from openclaw_a2a.engine.engine import Engine
-from openclaw_a2a.engine.tasks.active_task import ActiveTask
-from openclaw_a2a.engine.tasks.projection import TaskProjection
+from openclaw_a2a.engine.tasks.active_task import ActiveTask, Rejected
+from openclaw_a2a.engine.tasks.journal import TaskProjection
 from openclaw_a2a.engine.tasks.queries import get_task
-from openclaw_a2a.engine.tasks.result import Rejected
 from openclaw_a2a.engine.transcript.task_text import status_text
 from openclaw_a2a.engine.transcript.transcript import CANCELED
 from openclaw_a2a.log import get_logger

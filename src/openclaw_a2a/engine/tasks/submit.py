@@ -7,13 +7,12 @@ wait_created, wait_finished: the first and the final result of that run
 
 import hashlib
 from collections.abc import Callable
+from datetime import datetime
 
 import msgspec
 
-from openclaw_a2a.engine.engine import Engine
-from openclaw_a2a.engine.tasks.projection import TaskProjection
-from openclaw_a2a.engine.tasks.queries import task_json
-from openclaw_a2a.engine.tasks.result import (
+from openclaw_a2a.engine.engine import AccountRules, Engine
+from openclaw_a2a.engine.tasks.active_task import (
     DirectAnswer,
     DuplicateRun,
     Rejected,
@@ -21,9 +20,10 @@ from openclaw_a2a.engine.tasks.result import (
     TaskFinished,
     decode_answer,
 )
+from openclaw_a2a.engine.tasks.journal import TaskProjection
+from openclaw_a2a.engine.tasks.queries import task_json
 from openclaw_a2a.engine.tasks.run import ActiveRun
-from openclaw_a2a.engine.tasks.turn_builder import AccountRules, create_binding
-from openclaw_a2a.engine.transcript.content import output_modes
+from openclaw_a2a.engine.transcript.transcript import output_modes
 from openclaw_a2a.model.delivery import Delivery
 from openclaw_a2a.model.errors import (
     Conflict,
@@ -40,11 +40,12 @@ from openclaw_a2a.model.errors import (
     TaskTerminal,
     TaskUnbound,
 )
-from openclaw_a2a.model.ids import ContextId, JsonObject, SessionKey, TaskId
+from openclaw_a2a.model.ids import LOCAL_PEER, ContextId, JsonObject, SessionKey, TaskId
 from openclaw_a2a.model.message import Message
 from openclaw_a2a.model.records import RunOptions, StoredTask, TaskHead, encode_json
+from openclaw_a2a.model.session_keys import main_session_key, session_key
 from openclaw_a2a.model.task import PAUSED, TERMINAL
-from openclaw_a2a.model.turn import Binding, Provenance, Scope
+from openclaw_a2a.model.turn import Binding, Peer, Provenance, Scope
 from openclaw_a2a.model.url_policy import url_rejection_reason
 from openclaw_a2a.ports import Duplicate, Record, Submission
 
@@ -141,7 +142,8 @@ async def _read_duplicate(
 def _find_pending(engine: Engine, request: SubmitRequest, body_hash: bytes) -> ActiveRun | None:
     """The run of the same message, when the store has not answered its submission yet."""
     run = engine.pending_submissions.get((request.scope, request.message.message_id))
-    if run is not None and run.body_hash != body_hash:
+    submission = None if run is None else run.submission
+    if submission is not None and submission.body_hash != body_hash:
         raise MessageIdConflict(
             f"message id {request.message.message_id} was used for another message; use a new one"
         )
@@ -172,6 +174,26 @@ def _start_task(
     # A subscriber that comes with the task gets everything from its first event on.
     delivery = None if request.make_delivery is None else request.make_delivery(task_id, 0)
     return engine.start_run(run, Submission(run.record, body_hash, now, commit, delivery, record))
+
+
+def create_binding(
+    rules: AccountRules, scope: Scope, context_id: ContextId, *, now: datetime
+) -> Binding:
+    """The route of a new task: which agent, which session, which peer."""
+    if scope.principal == LOCAL_PEER:  # a caller without a name of its own: known by its context
+        peer = Peer(id=context_id, source="context-id")
+    else:
+        peer = Peer(id=scope.principal, source="server-user-name")
+    return Binding(
+        agent_id=rules.agent_id,
+        account_id=rules.account,
+        session_key=session_key(rules.agent_id, scope.principal, context_id),
+        main_session_key=main_session_key(rules.agent_id),
+        peer=peer,
+        created_at=now,
+        updated_at=now,
+        store_path=rules.store_path,
+    )
 
 
 def continue_task(

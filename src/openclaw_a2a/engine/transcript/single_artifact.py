@@ -7,17 +7,15 @@ run is one artifact. One chunk is held back, so that the last one can be marked 
 from collections.abc import Callable
 from typing import Any, ClassVar
 
-from openclaw_a2a.engine.transcript.content import (
+from openclaw_a2a.engine.transcript.transcript import (
     BLANK_LINE,
     OUTPUT_PREFIX,
-    OutputModes,
-    has_content,
-    replace_lone_surrogates,
-)
-from openclaw_a2a.engine.transcript.transcript import (
     ArtifactCounters,
     EventContext,
+    OutputModes,
     Transcript,
+    has_content,
+    replace_lone_surrogates,
     tool_approval_prompt,
 )
 from openclaw_a2a.model.agent_event import (

@@ -10,9 +10,7 @@ from typing import NamedTuple
 import msgspec
 
 from openclaw_a2a.auth.admin_token import AdminAuthenticator
-from openclaw_a2a.http.asgi import JSON, NO_STORE, HttpRequest
-from openclaw_a2a.http.deadline import Deadline
-from openclaw_a2a.http.router import Router
+from openclaw_a2a.http.asgi import JSON, NO_STORE, Deadline, HttpRequest, Router
 from openclaw_a2a.model.errors import GatewayError, ParseFailed, RouteNotFound
 from openclaw_a2a.model.ids import Json, JsonObject
 
