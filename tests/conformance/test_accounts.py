@@ -60,11 +60,17 @@ async def test_directory_lists_the_cards_of_running_accounts(start: Start) -> No
     assert {card["name"] for card in response.json["agents"]} == {"First", "Second"}
 
 
-@pytest.mark.requirement("inbound.account.enabled-by-default")
-async def test_disabled_account_has_no_routes(start: Start) -> None:
+@pytest.mark.requirement(
+    "inbound.account.enabled-by-default", "inbound.account.unknown-is-disabled"
+)
+async def test_disabled_account_has_no_routes_and_an_unknown_one_is_like_it(start: Start) -> None:
     http = await start(_agent(), settings={SECOND: {"enabled": False}})
     assert (await http.get(CARD)).status == 200
-    assert (await http.get("/agents/second/.well-known/agent-card.json")).status == 404
+    card = "/agents/{}/.well-known/agent-card.json"
+    disabled, unknown = [await http.get(card.format(name)) for name in ("second", "nobody")]
+    assert disabled.status == unknown.status == 404
+    call = encode_call("SendMessage", v1_message())
+    assert (await http.post("/agents/nobody/a2a/jsonrpc", call)).status == 404
 
 
 @pytest.mark.requirement("inbound.account.not-running", "inbound.account.needs-public-url")

@@ -52,7 +52,7 @@ def test_every_agent_of_openclaw_gets_an_account_of_its_own(offered, openclaw: P
     }
     assert loaded.settings.agents["main"].profile.name == "Samantha"
     assert loaded.settings.agents["helper"].profile.name == "helper"
-    helper = loaded.settings.find_account("helper")
+    helper = next(one for one in loaded.settings.accounts if one.id == "helper")
     assert helper.agent_card_path == "/agents/helper/.well-known/agent-card.json"
     assert "image/png" in helper.default_input_modes
     assert loaded.openclaw.config_path == openclaw

@@ -33,7 +33,7 @@ from openclaw_a2a.settings.openclaw_discovery import (
     normalize_agent_id,
 )
 from openclaw_a2a.settings.sections import AgentSettings
-from openclaw_a2a.settings.sources import Layers
+from openclaw_a2a.settings.sources import Layers, merge_over
 from openclaw_a2a.settings.tokens import absolute_reference
 
 OPENCLAW_ADAPTER = "openclaw-gateway"
@@ -76,7 +76,7 @@ def add_openclaw_agents(
         return AgentDefaults(layers)
     found = _find(section, layers.folder, environ=environ, collector=collector)
     if found is None:
-        if has_section:
+        if has_section and not collector.problems:
             _report_not_found(section, collector)
         return AgentDefaults(layers)
     for warning in found.warnings:
@@ -84,15 +84,28 @@ def add_openclaw_agents(
     exposed = _exposed(found, section, collector)
     configured = object_at(values, *_ACCOUNTS)
     if configured and not has_section:
-        exposed = [one for one in exposed if _is_wanted(one, configured, found)]
-    added = {agent.id: agent for agent in exposed if not _is_configured(agent.id, values)}
-    lower: JsonObject = {
-        "agents": {name: _openclaw_options(name, found, section) for name in added}
-    }
+        # Only agents that an account uses, by name or as the default.
+        named = [one.get("defaultAgentId") for one in configured.values() if is_object(one)]
+        default = found.default_agent if None in named else None
+        exposed = [one for one in exposed if one.id in named or one == default]
+    agents = object_at(values, "agents")
+    added: dict[AgentId, OpenClawAgent] = {}
+    for agent in exposed:
+        options = agents.get(agent.id, {})
+        if is_object(options) and "adapter" not in options:  # further options may be configured
+            added[agent.id] = agent
     accounts = _accounts(added, configured, found, adds=has_section or not configured)
-    lower["channels"] = {"a2a": {"accounts": accounts}}
-    origin = f"OpenClaw ({found.config_path or section.url})"
-    return AgentDefaults(_below(layers, lower, origin), found, added)
+    lower: JsonObject = {
+        "agents": {name: _openclaw_options(name, found, section) for name in added},
+        "channels": {"a2a": {"accounts": accounts}},
+    }
+    # What is configured goes over what OpenClaw offers, and keeps its origin.
+    merged: JsonObject = {}
+    origins: dict[str, str] = {}
+    source = f"OpenClaw ({found.config_path or section.url})"
+    merge_over(merged, lower, origins=origins, origin=lambda _: source)
+    merge_over(merged, values, origins=origins, origin=layers.origins.__getitem__)
+    return AgentDefaults(Layers(merged, origins, layers.path), found, added)
 
 
 def _find(
@@ -122,8 +135,6 @@ def _find(
 
 
 def _report_not_found(section: OpenClawKeys, collector: ProblemCollector) -> None:
-    if collector.problems:
-        return
     if section.url and not section.config_path:
         message = "must name the agents, because there is no OpenClaw config to read them from"
         collector.problem("openclaw.expose", message, "required")
@@ -149,34 +160,14 @@ def _exposed(
     return wanted
 
 
-def _is_configured(agent_id: AgentId, values: JsonObject) -> bool:
-    """True when the settings name an adapter for this id; further options alone do not count."""
-    agents = object_at(values, "agents")
-    configured = agents.get(agent_id, {})
-    return not is_object(configured) or "adapter" in configured
-
-
-def _is_wanted(agent: OpenClawAgent, configured: JsonObject, found: OpenClawInstallation) -> bool:
-    """True when a configured account uses this agent, by name or as the default."""
-    named = [one.get("defaultAgentId") for one in configured.values() if is_object(one)]
-    return agent.id in named or (agent == found.default_agent and None in named)
-
-
 def _openclaw_options(
     agent_id: AgentId, found: OpenClawInstallation, section: OpenClawKeys
 ) -> JsonObject:
+    # The token of the config is for its own gateway; one on another machine needs its own.
+    is_here = not section.url or is_loopback(urlsplit(section.url).hostname or "localhost")
+    token = section.token or (found.token if is_here else None)
     options: JsonObject = {"adapter": OPENCLAW_ADAPTER, "url": section.url or found.url}
-    token = section.token or _found_token(found, section)
-    if token:
-        options["token"] = token
-    options["agentId"] = agent_id
-    return options
-
-
-def _found_token(found: OpenClawInstallation, section: OpenClawKeys) -> str | None:
-    """The config's token, unless the URL is another machine's: that one needs its own token."""
-    is_here = is_loopback(urlsplit(section.url).hostname or "localhost")
-    return found.token if not section.url or is_here else None
+    return {**options, **({"token": token} if token else {}), "agentId": agent_id}
 
 
 def _accounts(
@@ -196,90 +187,55 @@ def _accounts(
     served = [one.get("defaultAgentId") or first for one in configured.values() if is_object(one)]
     for agent_id in added if adds else ():
         if agent_id not in served:
-            name = _account_name(agent_id, first, {*configured, *accounts})
+            taken = {*configured, *accounts}
+            name = f"openclaw-{agent_id}"[:64]
+            if agent_id == first and _DEFAULT not in taken:
+                name = _DEFAULT
+            elif agent_id not in taken and agent_id != _DEFAULT:
+                name = agent_id
             accounts[name] = {"defaultAgentId": agent_id, **_ACCOUNT_DEFAULTS}
     return accounts
-
-
-def _account_name(agent_id: AgentId, first: AgentId, taken: set[str]) -> str:
-    if agent_id == first and _DEFAULT not in taken:
-        return _DEFAULT
-    usual = f"openclaw-{agent_id}"[:64]
-    return usual if agent_id in taken or agent_id == _DEFAULT else agent_id
-
-
-def _below(layers: Layers, lower: JsonObject, origin: str) -> Layers:
-    """The layers with one more below them."""
-    values, origins = dict(layers.values), dict(layers.origins)
-    _merge_under(values, lower, origins=origins, origin=origin)
-    return Layers(values, origins, layers.path)
-
-
-def _merge_under(
-    above: JsonObject, below: JsonObject, *, origins: dict[str, str], origin: str, path: str = ""
-) -> None:
-    for key, value in below.items():
-        place = join_path(path, key)
-        known = above.get(key)
-        if key not in above and not is_object(value):
-            above[key] = value
-            origins[place] = origin
-        elif is_object(value) and (key not in above or is_object(known)):
-            above[key] = dict(known) if is_object(known) else {}
-            _merge_under(above[key], value, origins=origins, origin=origin, path=place)
 
 
 def read_skills(path: str, value: Json, *, collector: ProblemCollector) -> tuple[Skill, ...]:
     """The valid skills; everything wrong with any of them is a problem."""
     skills: dict[str, Skill] = {}
     for place, found in read_list(Skill, path, value=value, collector=collector):
-        skill = msgspec.structs.replace(found, name=found.name.strip())
-        _check_parameters(join_path(place, "input"), skill.input, collector)
-        _check_parameters(join_path(place, "output"), skill.output, collector)
-        if skill.name in BUILT_IN:
-            message = f"{skill.name} is answered by the gateway itself; this one is never asked"
+        name = found.name.strip()
+        _check_parameters(join_path(place, "input"), found.input, collector)
+        _check_parameters(join_path(place, "output"), found.output, collector)
+        if name in BUILT_IN:
+            message = f"{name} is answered by the gateway itself; this one is never asked"
             collector.warning(place, f"{message}, remove it", "name")
-        elif _is_name(join_path(place, "name"), skill.name, skills, collector):
-            skills[skill.name] = skill
+        elif not re.fullmatch(SKILL_NAME, name):
+            message = "a skill's name is 1 to 128 of a-z A-Z 0-9 _ -; call it something else"
+            collector.problem(join_path(place, "name"), message, "name")
+        elif name in skills:
+            message = f"{name} is declared twice; remove one or rename it"
+            collector.problem(join_path(place, "name"), message, "name")
+        else:
+            skills[name] = msgspec.structs.replace(found, name=name)
     return tuple(skills.values())
-
-
-def _is_name(
-    path: str, name: str, others: Mapping[str, Skill], collector: ProblemCollector
-) -> bool:
-    if not re.fullmatch(SKILL_NAME, name):
-        message = "a skill's name is 1 to 128 of a-z A-Z 0-9 _ -; call it something else"
-        collector.problem(path, message, "name")
-    elif name in others:
-        collector.problem(path, f"{name} is declared twice; remove one or rename it", "name")
-    else:
-        return True
-    return False
 
 
 def _check_parameters(
     path: str, parameters: Mapping[str, Parameter] | None, collector: ProblemCollector
 ) -> None:
-    for name, parameter in (parameters or {}).items():
-        _check_parameter(join_path(path, name), parameter, collector)
-
-
-def _check_parameter(path: str, parameter: Parameter, collector: ProblemCollector) -> None:
     """Check what the types cannot express, recursively."""
-    for key, bound in (("minimum", parameter.minimum), ("maximum", parameter.maximum)):
-        if bound is not None and not math.isfinite(bound):
-            collector.problem(
-                join_path(path, key), "must be a number; leave it out for none", "type"
-            )
-    if parameter.enum == ():
-        collector.problem(
-            join_path(path, "enum"), "allows nothing; name a value or leave it out", "enum"
-        )
-    if parameter.pattern is not None:
-        _check_pattern(join_path(path, "pattern"), parameter.pattern, collector)
-    if parameter.items is not None:
-        _check_parameter(join_path(path, "items"), parameter.items, collector)
-    _check_parameters(join_path(path, "properties"), parameter.properties, collector)
+    for name, parameter in (parameters or {}).items():
+        place = join_path(path, name)
+        for key, bound in (("minimum", parameter.minimum), ("maximum", parameter.maximum)):
+            if bound is not None and not math.isfinite(bound):
+                message = "must be a number; leave it out for none"
+                collector.problem(join_path(place, key), message, "type")
+        if parameter.enum == ():
+            message = "allows nothing; name a value or leave it out"
+            collector.problem(join_path(place, "enum"), message, "enum")
+        if parameter.pattern is not None:
+            _check_pattern(join_path(place, "pattern"), parameter.pattern, collector)
+        if parameter.items is not None:
+            _check_parameters(place, {"items": parameter.items}, collector)
+        _check_parameters(join_path(place, "properties"), parameter.properties, collector)
 
 
 def _check_pattern(path: str, pattern: str, collector: ProblemCollector) -> None:
@@ -320,19 +276,11 @@ def _agent(name: str, value: Json, *, folder: Path, collector: ProblemCollector)
     tools = read_section(
         AgentToolKeys, join_path(path, "tools"), value=values.get("tools", {}), collector=collector
     )
-    return AgentSettings(
-        adapter.strip(),
-        _options(values, folder),
-        skills=read_skills(
-            join_path(path, "skills"), values.get("skills", []), collector=collector
-        ),
-        allowed_targets=tools.agent_to_agent.allow,
-    )
-
-
-def _options(values: JsonObject, folder: Path) -> JsonObject:
-    """The options of the adapter: every key that is not ours."""
+    skills = read_skills(join_path(path, "skills"), values.get("skills", []), collector=collector)
+    # Every key that is not ours is an option of the adapter.
     options = {key: value for key, value in values.items() if key not in names_of(AgentKeys)}
     if isinstance(token := options.get("token"), str):
         options["token"] = absolute_reference(token, folder)
-    return options
+    return AgentSettings(
+        adapter.strip(), options, skills=skills, allowed_targets=tools.agent_to_agent.allow
+    )

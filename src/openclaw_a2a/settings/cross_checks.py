@@ -1,7 +1,7 @@
-"""Checks across sections: unique URL paths and stores, call timeouts, webhooks, the planner."""
+"""Checks across sections: URL paths, stores, exposure, call timeouts, webhooks, the planner."""
 
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -11,6 +11,7 @@ from openclaw_a2a.model.errors import SettingsInvalid
 from openclaw_a2a.model.ids import AgentId
 from openclaw_a2a.model.validation import ProblemCollector, join_path, suggest_name
 from openclaw_a2a.settings.file_schema import PEER_NAME
+from openclaw_a2a.settings.files import is_loopback
 from openclaw_a2a.settings.sections import (
     Account,
     PlanningSettings,
@@ -27,31 +28,49 @@ _GATEWAY_ROUTES = ("/healthz", "/readyz", "/metrics", "/agents")
 def check_routes(accounts: tuple[Account, ...], collector: ProblemCollector) -> None:
     """Check that every URL path of the enabled accounts is unique."""
     owners: dict[str, str] = dict.fromkeys(_GATEWAY_ROUTES, "the gateway itself")
-    for account in accounts:
-        if not account.enabled:
-            continue
-        for key, path in _routes(account):
-            place = f"channels.a2a.accounts.{account.id}.{key}"
-            owner = owners.get(path) or _owner_of_rest(path, accounts)
-            if owner is not None:
+    enabled = [account for account in accounts if account.enabled]
+    for account in enabled:
+        for key, path in (
+            ("agentCardPath", account.agent_card_path),
+            ("agentCardPath", account.agent_card_alias),
+            ("jsonRpcPath", account.json_rpc_path),
+        ):
+            if path is None:
+                continue
+            # The HTTP+JSON endpoint of an account owns everything below its path.
+            below = [one.id for one in enabled if f"{path}/".startswith(f"{one.rest_path}/")]
+            rest = f"account {below[0]} (its HTTP+JSON endpoint)" if below else None
+            if owner := owners.get(path) or rest:
+                place = f"channels.a2a.accounts.{account.id}.{key}"
                 message = f"{path} is already used by {owner}; give one of them another path"
                 collector.problem(place, message, "collision")
             owners.setdefault(path, f"account {account.id} ({key})")
 
 
-def _routes(account: Account) -> Iterator[tuple[str, str]]:
-    yield "agentCardPath", account.agent_card_path
-    if account.agent_card_alias is not None:
-        yield "agentCardPath", account.agent_card_alias
-    yield "jsonRpcPath", account.json_rpc_path
-
-
-def _owner_of_rest(path: str, accounts: tuple[Account, ...]) -> str | None:
-    """The account whose HTTP+JSON endpoint (everything below its path) contains the path."""
-    for account in accounts:
-        if account.enabled and f"{path}/".startswith(f"{account.rest_path}/"):
-            return f"account {account.id} (its HTTP+JSON endpoint)"
-    return None
+def check_exposure(settings: Settings, collector: ProblemCollector) -> None:
+    """Check that a gateway without peers, where everybody is `local`, is reached from here only."""
+    if not settings.is_open:
+        return
+    host, public = settings.server.host, settings.server.public_base_url
+    if not is_loopback(host):
+        message = (
+            f"{host} can be reached from other machines and no caller has to "
+            "show a token; listen on 127.0.0.1 or give a peer a token in "
+            "channels.a2a.security.peers.<name>.tokens"
+        )
+        collector.problem("server.host", message, "open-bind")
+        return
+    addresses = {public: "server.publicBaseUrl"}
+    for account in settings.accounts:
+        path = f"channels.a2a.accounts.{account.id}.publicBaseUrl"
+        addresses.setdefault(account.public_base_url or "", path)
+    for address, path in addresses.items():
+        if not is_loopback(urlsplit(address).hostname or "localhost"):
+            message = (
+                f"is {address}, and everybody who reaches that address is `local`; "
+                "configure channels.a2a.security.peers"
+            )
+            collector.warning(path, message, "open-address")
 
 
 def check_stores(settings: Settings, collector: ProblemCollector) -> None:
@@ -90,19 +109,24 @@ def complete_routing(
         collector.problem(join_path(_PATH, "defaultTimeoutMs"), message, "range")
     webhooks: dict[str, WebhookSettings] = {}
     for name, webhook in sorted(section.webhooks.items()):
-        place = join_path(join_path(_PATH, "webhooks"), name)
+        place = f"{_PATH}.webhooks.{name}"
         if not re.fullmatch(PEER_NAME, name):
             message = "is not a caller's name; see: openclaw-a2a token list"
             collector.problem(place, message, "name")
         if not _is_address(webhook.url):
             message = "must be an http(s) address without user and fragment"
             collector.problem(join_path(place, "url"), message, "format")
-        webhooks[name] = msgspec.structs.replace(
-            webhook, token=absolute_reference(webhook.token, folder)
-        )
-        _check_token(
-            join_path(place, "token"), webhooks[name].token, environ=environ, collector=collector
-        )
+        reference = absolute_reference(webhook.token, folder)
+        webhooks[name] = msgspec.structs.replace(webhook, token=reference)
+        # Checked now: otherwise it would fail only when an outcome is posted.
+        if reference and not re.match(r"(env|file):.", reference):
+            message = "must be a reference, not the token itself: write env:NAME or file:PATH"
+            collector.problem(join_path(place, "token"), message, "secret")
+        elif reference:
+            try:
+                resolve_token(reference, environ=environ)
+            except SettingsInvalid as error:
+                collector.problem(join_path(place, "token"), error.message, "secret")
     return msgspec.structs.replace(section, webhooks=webhooks)
 
 
@@ -126,22 +150,6 @@ def _is_address(text: str) -> bool:
         return False
     is_plain = not (parts.fragment or "@" in parts.netloc or re.search(r"[\s\x00-\x1f]", text))
     return parts.scheme in {"http", "https"} and bool(parts.hostname) and is_plain and has_port
-
-
-def _check_token(
-    path: str, reference: str, *, environ: Mapping[str, str], collector: ProblemCollector
-) -> None:
-    """Check now what would otherwise fail only when an outcome is posted."""
-    if not reference:
-        return
-    if not re.match(r"(env|file):.", reference):
-        message = "must be a reference, not the token itself: write env:NAME or file:PATH"
-        collector.problem(path, message, "secret")
-        return
-    try:
-        resolve_token(reference, environ=environ)
-    except SettingsInvalid as error:
-        collector.problem(path, error.message, "secret")
 
 
 def complete_planning(

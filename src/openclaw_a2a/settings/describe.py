@@ -8,7 +8,7 @@ import msgspec
 from openclaw_a2a.model.ids import Json, JsonObject
 from openclaw_a2a.model.validation import is_list, is_object, join_path
 from openclaw_a2a.settings.file_schema import ACCOUNT_ID, AGENT_ID, PEER_NAME, FileKeys
-from openclaw_a2a.settings.sections import Account, AgentSettings, Secret, Settings
+from openclaw_a2a.settings.sections import Account, AgentSettings, Settings
 
 _HIDDEN = "(hidden)"
 _SECRET_NAME = re.compile(
@@ -37,13 +37,11 @@ def describe_settings(settings: Settings, origins: Mapping[str, str]) -> tuple[S
 
 def effective_settings(settings: Settings) -> JsonObject:
     """The effective settings in the structure of the file, with secrets hidden."""
-    peers = {
-        name: {
-            "tokens": [_secret_source(secret) for secret in peer.tokens],
-            **({"mayApprove": True} if peer.may_approve else {}),
-        }
-        for name, peer in settings.peers.items()
-    }
+    peers: JsonObject = {}
+    for name, peer in settings.peers.items():
+        sources = [one.source for one in peer.tokens]
+        shown = [f"sha256:{_HIDDEN}" if one == "sha256" else one for one in sources]
+        peers[name] = {"tokens": shown, **({"mayApprove": True} if peer.may_approve else {})}
     accounts = {account.id: _account(account) for account in settings.accounts}
     written = {"openclaw": hide_secrets(settings.openclaw)} if settings.openclaw else {}
     outbound = {"outbound": hide_secrets(settings.outbound)} if settings.outbound else {}
@@ -82,7 +80,12 @@ def hide_secrets(value: Json, name: str = "") -> Json:
 def settings_schema() -> JsonObject:
     """The JSON Schema of the settings file, for editors and checks."""
     _, parts = msgspec.json.schema_components((FileKeys,), ref_template="#/$defs/{name}")
-    definitions: JsonObject = {name: _tidy(part) for name, part in parts.items()}
+    definitions: JsonObject = {**parts}
+    for part in definitions.values():
+        for member in part.get("properties", {}).values():
+            # Defaults that mean "left out", or that repeat the defaults of members.
+            if "$ref" in member or member.get("default") in ("", None, {}, []):
+                member.pop("default", None)
     definitions["FileKeys"]["properties"]["agents"]["propertyNames"] = {"pattern": AGENT_ID}
     channel = definitions["ChannelKeys"]["properties"]
     channel["accounts"]["propertyNames"] = {"pattern": ACCOUNT_ID}
@@ -97,14 +100,6 @@ def settings_schema() -> JsonObject:
     }
 
 
-def _tidy(part: JsonObject) -> JsonObject:
-    """Remove defaults that mean "left out" or repeat the defaults of members."""
-    for member in part.get("properties", {}).values():
-        if "$ref" in member or member.get("default") in ("", None, {}, []):
-            member.pop("default", None)
-    return part
-
-
 def _agent(agent: AgentSettings) -> JsonObject:
     members: JsonObject = {"adapter": agent.adapter, **hide_secrets(agent.options)}
     if agent.skills:
@@ -116,26 +111,14 @@ def _agent(agent: AgentSettings) -> JsonObject:
 
 def _account(account: Account) -> JsonObject:
     members = _plain(account)
-    members["skills"] = [_without_modes(skill) for skill in members["skills"]]
+    for skill in members["skills"]:  # as in the file, without the modes of the account
+        del skill["inputModes"], skill["outputModes"]
     return {key: value for key, value in members.items() if key not in _DERIVED}
 
 
-def _without_modes(skill: JsonObject) -> JsonObject:
-    """A skill as in the file, without the modes it inherits from its account."""
-    return {key: value for key, value in skill.items() if not key.endswith("Modes")}
-
-
 def _plain(value: msgspec.Struct) -> JsonObject:
-    members: JsonObject = msgspec.to_builtins(value, enc_hook=_hook)
+    members: JsonObject = msgspec.to_builtins(value, enc_hook=str)  # paths
     return {key: member for key, member in members.items() if member is not None}
-
-
-def _hook(value: Json) -> Json:
-    return _secret_source(value) if isinstance(value, Secret) else str(value)
-
-
-def _secret_source(secret: Secret) -> str:
-    return f"sha256:{_HIDDEN}" if secret.source == "sha256" else secret.source
 
 
 def _leaves(path: str, value: Json) -> Iterator[tuple[str, Json]]:

@@ -23,6 +23,7 @@ from openclaw_a2a.settings.sections import (
     StoreKind,
     Text,
     ToolSettings,
+    about,
 )
 
 TEXT_MODES = ("text/plain", "application/json")
@@ -38,7 +39,7 @@ class StoreKeys(Section, frozen=True):
 
     kind: StoreKind = StoreKind.SQLITE
     path: Annotated[
-        str, Meta(description="File (sqlite) or folder (json-file); left out: in the data folder.")
+        str, about("File (sqlite) or folder (json-file); left out: in the data folder.")
     ] = ""
 
 
@@ -47,7 +48,7 @@ class ReachKeys(Section, frozen=True):
 
     allow: Annotated[
         tuple[Text, ...] | None,
-        Meta(description="Agents it may call: ids, or patterns with *; [] is none of them."),
+        about("Agents it may call: ids, or patterns with *; [] is none of them."),
     ] = None
 
 
@@ -60,31 +61,23 @@ class AgentToolKeys(Section, frozen=True):
 class AgentKeys(msgspec.Struct, frozen=True, rename="camel"):
     """One agent; every other key belongs to its adapter."""
 
-    adapter: Annotated[str, Meta(description="Who answers: echo, command, ...")]
-    skills: Annotated[
-        tuple[Skill, ...], Meta(description="What other agents may call it for.")
-    ] = ()
+    adapter: Annotated[str, about("Who answers: echo, command, ...")]
+    skills: Annotated[tuple[Skill, ...], about("What other agents may call it for.")] = ()
     tools: AgentToolKeys = AgentToolKeys()
 
 
 class OpenClawKeys(Section, frozen=True):
     """The OpenClaw whose agents are offered; left out: the one on this machine, if any."""
 
-    enabled: Annotated[bool, Meta(description="Offer OpenClaw's agents.")] = True
+    enabled: Annotated[bool, about("Offer OpenClaw's agents.")] = True
     expose: Annotated[
-        tuple[str, ...] | Literal["all"],
-        Meta(description="Which of its agents: all, or a list of ids."),
+        tuple[str, ...] | Literal["all"], about("Which of its agents: all, or a list of ids.")
     ] = "all"
     config_path: Annotated[
-        str, Meta(description="OpenClaw's config; left out: where OpenClaw itself looks.")
+        str, about("OpenClaw's config; left out: where OpenClaw itself looks.")
     ] = ""
-    url: Annotated[
-        str, Meta(description="Address of its gateway; left out: what its config says.")
-    ] = ""
-    token: Annotated[
-        str,
-        Meta(description="env:NAME or file:PATH; left out: the token of its config."),
-    ] = ""
+    url: Annotated[str, about("Address of its gateway; left out: what its config says.")] = ""
+    token: Annotated[str, about("env:NAME or file:PATH; left out: the token of its config.")] = ""
 
 
 class SkillKeys(Section, frozen=True):
@@ -101,30 +94,26 @@ class AccountKeys(Section, frozen=True):
     """One account of the channel: an agent with its own URLs."""
 
     enabled: bool = True
-    label: Annotated[str, Meta(description="Name on the card; left out: the account's id.")] = ""
-    description: Annotated[str, Meta(description="Description on the card.")] = ""
-    public_base_url: Annotated[
-        str, Meta(description="Address that callers use; left out: the server's.")
-    ] = ""
-    default_agent_id: Annotated[str, Meta(description="The agent that answers.")] = ""
-    session_store: Annotated[str, Meta(description="Session store named to the agent.")] = ""
-    protocol_version: Annotated[str, Meta(description="protocolVersion on the 0.3 card.")] = "0.3.0"
-    agent_card_path: Annotated[str, Meta(description="Path of the card.")] = ""
-    json_rpc_path: Annotated[str, Meta(description="Path of the JSON-RPC endpoint.")] = ""
+    label: Annotated[str, about("Name on the card; left out: the account's id.")] = ""
+    description: Annotated[str, about("Description on the card.")] = ""
+    public_base_url: Annotated[str, about("Address that callers use; left out: the server's.")] = ""
+    default_agent_id: Annotated[str, about("The agent that answers.")] = ""
+    session_store: Annotated[str, about("Session store named to the agent.")] = ""
+    protocol_version: Annotated[str, about("protocolVersion on the 0.3 card.")] = "0.3.0"
+    agent_card_path: Annotated[str, about("Path of the card.")] = ""
+    json_rpc_path: Annotated[str, about("Path of the JSON-RPC endpoint.")] = ""
     max_body_bytes: Annotated[int, Meta(ge=1, description="Largest request body.")] = 1_048_576
     default_input_modes: Annotated[
-        tuple[str, ...], Meta(description="Accepted media types; type/* is allowed.")
+        tuple[str, ...], about("Accepted media types; type/* is allowed.")
     ] = TEXT_MODES
-    default_output_modes: Annotated[tuple[str, ...], Meta(description="Media types given.")] = (
-        TEXT_MODES
+    default_output_modes: Annotated[tuple[str, ...], about("Media types given.")] = TEXT_MODES
+    push_notifications: Annotated[bool, about("Callers may register webhooks for their tasks.")] = (
+        True
     )
-    push_notifications: Annotated[
-        bool, Meta(description="Callers may register webhooks for their tasks.")
-    ] = True
     agent_style: AgentStyle = AgentStyle.HYBRID
     origin_routing_policy: OriginRoutingPolicy = OriginRoutingPolicy.SUPPRESS_GENERIC_FOLLOWUP
     task_store: Annotated[
-        StoreKeys | None, Meta(description="A store of its own; left out: the gateway's.")
+        StoreKeys | None, about("A store of its own; left out: the gateway's.")
     ] = None
     skills: tuple[SkillKeys, ...] = ()
 
@@ -134,10 +123,10 @@ class PeerKeys(Section, frozen=True):
 
     tokens: Annotated[
         tuple[Annotated[str, Meta(pattern=TOKEN)], ...],
-        Meta(description="env:NAME, file:PATH or sha256:HEX; several may be valid."),
+        about("env:NAME, file:PATH or sha256:HEX; several may be valid."),
     ]
     may_approve: Annotated[
-        bool, Meta(description="May allow commands that agents want to run on this machine.")
+        bool, about("May allow commands that agents want to run on this machine.")
     ] = False
 
 
@@ -163,10 +152,10 @@ class ChannelsKeys(Section, frozen=True):
 class FileKeys(Section, frozen=True):
     """The whole file."""
 
-    schema_address: Annotated[str, Meta(description="For editors.")] = msgspec.field(
+    schema_address: Annotated[str, about("For editors.")] = msgspec.field(
         name="$schema", default=""
     )
-    data: Annotated[str, Meta(description="The data folder.")] = "~/.openclaw-a2a"
+    data: Annotated[str, about("The data folder.")] = "~/.openclaw-a2a"
     server: ServerSettings = ServerSettings()
     store: StoreKeys = StoreKeys()
     agents: dict[str, AgentKeys] = msgspec.field(default_factory=dict)
@@ -177,9 +166,9 @@ class FileKeys(Section, frozen=True):
     lease: LeaseSettings = LeaseSettings()
     log: LogSettings = LogSettings()
     push: PushSettings = PushSettings()
-    outbound: Annotated[
-        JsonObject, Meta(description="Remote agents that may be called, and how.")
-    ] = msgspec.field(default_factory=dict)
+    outbound: Annotated[JsonObject, about("Remote agents that may be called, and how.")] = (
+        msgspec.field(default_factory=dict)
+    )
     tools: ToolSettings = ToolSettings()
     response_routing: ResponseRoutingSettings = ResponseRoutingSettings()
     opt: PlanningSettings = PlanningSettings()

@@ -1,16 +1,14 @@
 """Loads the settings: reads the sources, checks everything, and reports every problem at once."""
 
-import os
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from types import MappingProxyType
-from typing import Self, TypeVar
-from urllib.parse import urlsplit
+from typing import TypeVar
 
 import msgspec
 
 from openclaw_a2a.model.errors import Problem, SettingsInvalid
-from openclaw_a2a.model.ids import AgentId, Json, JsonObject
+from openclaw_a2a.model.ids import Json, JsonObject
 from openclaw_a2a.model.validation import (
     ProblemCollector,
     is_list,
@@ -21,6 +19,7 @@ from openclaw_a2a.model.validation import (
 from openclaw_a2a.settings.accounts import AccountDefaults, read_accounts, read_store_kind
 from openclaw_a2a.settings.agents import AgentDefaults, add_openclaw_agents, read_agents
 from openclaw_a2a.settings.cross_checks import (
+    check_exposure,
     check_routes,
     check_stores,
     complete_planning,
@@ -35,7 +34,7 @@ from openclaw_a2a.settings.file_schema import (
     StoreKeys,
     names_of,
 )
-from openclaw_a2a.settings.files import base_url, expand_path, is_loopback, normalize_base_url
+from openclaw_a2a.settings.files import base_url, expand_path, normalize_base_url
 from openclaw_a2a.settings.openclaw_discovery import OpenClawInstallation
 from openclaw_a2a.settings.sections import (
     LeaseSettings,
@@ -51,8 +50,13 @@ from openclaw_a2a.settings.sections import (
     StoreSettings,
     ToolSettings,
 )
-from openclaw_a2a.settings.sources import UNKNOWN_VARIABLE, Layers, read_layers, settings_invalid
-from openclaw_a2a.settings.tokens import TokenReader, read_peers
+from openclaw_a2a.settings.sources import (
+    UNKNOWN_VARIABLE,
+    process_environment,
+    read_layers,
+    settings_invalid,
+)
+from openclaw_a2a.settings.tokens import read_peers
 
 _Struct = TypeVar("_Struct", bound=msgspec.Struct)
 _NO_OVERRIDES: Mapping[str, Json] = MappingProxyType({})
@@ -127,20 +131,26 @@ def check_settings(
     environ: Mapping[str, str] | None = None,
 ) -> CheckedSettings:
     """The same, without an error for invalid settings."""
-    reader = _SettingsReader.open(path, overrides, environ)
+    reader = _SettingsReader(path, environ, overrides)
     defaults = add_openclaw_agents(
         reader.layers, environ=reader.environ, collector=reader.collector
     )
     reader.layers = layers = defaults.layers
     settings = reader.read(defaults)
-    warnings = _relevant_warnings(reader.collector, layers.values)
+    # A variable with our prefix that is no setting is fine if the settings refer to it.
+    used = {text.removeprefix("env:") for text in _strings(layers.values)}
+    warnings = tuple(
+        one
+        for one in reader.collector.warnings
+        if one.keyword != UNKNOWN_VARIABLE or one.path not in used
+    )
     loaded = LoadedSettings(settings, layers.origins, warnings, layers.path, defaults.installation)
     return CheckedSettings(loaded, tuple(dict.fromkeys(reader.collector.problems)))
 
 
 def server_address(path: Path | None = None, *, environ: Mapping[str, str] | None = None) -> str:
     """The gateway's URL for clients. Reads only the server section. Raises: SettingsInvalid."""
-    reader = _SettingsReader.open(path, {}, environ)
+    reader = _SettingsReader(path, environ)
     server = reader.read_server()
     reader.raise_problems()
     return server.public_base_url or base_url(server.host, server.port)
@@ -160,7 +170,7 @@ def local_gateway(
     environ: Mapping[str, str] | None = None,
 ) -> GatewayLocation:
     """The local gateway. Reads only the server section and `data`. Raises: SettingsInvalid."""
-    reader = _SettingsReader.open(path, overrides, environ)
+    reader = _SettingsReader(path, environ, overrides)
     server, data = reader.read_server(), reader.read_data_folder()
     reader.raise_problems()
     return GatewayLocation(base_url(server.host, server.port), data)
@@ -184,7 +194,7 @@ def read_outbound_section(
     path: Path | None = None, *, environ: Mapping[str, str] | None = None
 ) -> OutboundSettings:
     """The section. Reads nothing else but `data`. Raises: SettingsInvalid."""
-    reader = _SettingsReader.open(path, {}, environ)
+    reader = _SettingsReader(path, environ)
     values, data = reader.read_object("outbound"), reader.read_data_folder()
     reader.raise_problems()
     layers = reader.layers
@@ -192,51 +202,34 @@ def read_outbound_section(
     return OutboundSettings(values, origin, layers.path, data, reader.environ)
 
 
-def _relevant_warnings(collector: ProblemCollector, values: JsonObject) -> tuple[Problem, ...]:
-    """All warnings except those about variables that the settings use as references."""
-    used = {name.removeprefix("env:") for name in _strings(values)}
-    return tuple(
-        one for one in collector.warnings if one.keyword != UNKNOWN_VARIABLE or one.path not in used
-    )
-
-
 def _strings(value: Json) -> Iterator[str]:
     if isinstance(value, str):
         yield value
-    elif is_object(value):
-        for member in value.values():
+    elif is_object(value) or is_list(value):
+        for member in value.values() if is_object(value) else value:
             yield from _strings(member)
-    elif is_list(value):
-        for item in value:
-            yield from _strings(item)
 
 
 class _SettingsReader:
     """Reads the merged values section by section; problems go to the collector."""
 
     def __init__(
-        self, layers: Layers, *, environ: Mapping[str, str], collector: ProblemCollector
+        self,
+        path: Path | None,
+        environ: Mapping[str, str] | None,
+        overrides: Mapping[str, Json] = _NO_OVERRIDES,
     ) -> None:
-        self.layers = layers
-        self.environ = environ
-        self.collector = collector
-
-    @classmethod
-    def open(
-        cls, path: Path | None, overrides: Mapping[str, Json], environ: Mapping[str, str] | None
-    ) -> Self:
-        """A reader of all sources."""
-        collector = ProblemCollector()
-        environment = os.environ if environ is None else environ
-        layers = read_layers(path, overrides=overrides, environ=environment, collector=collector)
-        return cls(layers, environ=environment, collector=collector)
+        self.environ = process_environment(environ)
+        self.collector = ProblemCollector()
+        self.layers = read_layers(
+            path, overrides=overrides, environ=self.environ, collector=self.collector
+        )
 
     def raise_problems(self) -> None:
         """Raises: SettingsInvalid, when there are problems."""
         if self.collector.problems:
-            layers = self.layers
             raise settings_invalid(
-                self.collector.problems, origins=layers.origins, path=layers.path
+                self.collector.problems, origins=self.layers.origins, path=self.layers.path
             )
 
     def read(self, defaults: AgentDefaults) -> Settings:
@@ -247,6 +240,9 @@ class _SettingsReader:
         agents = read_agents(
             self.read_object("agents"), defaults, folder=folder, collector=collector
         )
+        planning = self._section(PlanningSettings, "opt")
+        given = planning.directory
+        directory = self._path("opt.directory", given) if given else None
         self._check_keys("channels", ChannelsKeys)
         self._check_keys("channels.a2a", ChannelKeys)
         self._check_keys("channels.a2a.security", SecurityKeys)
@@ -264,7 +260,8 @@ class _SettingsReader:
             peers=read_peers(
                 "channels.a2a.security.peers",
                 self.read_object("channels.a2a.security.peers"),
-                tokens=TokenReader(self.environ, folder=folder, collector=collector),
+                environ=self.environ,
+                folder=folder,
                 collector=collector,
             ),
             limits=self._section(Limits, "limits"),
@@ -281,9 +278,16 @@ class _SettingsReader:
                 folder=folder,
                 collector=collector,
             ),
-            opt=self._planning(data, agents),
+            opt=complete_planning(
+                planning,
+                folder=directory or data / "objectives",
+                agents=agents,
+                collector=collector,
+            ),
         )
-        self._check_together(settings)
+        check_routes(settings.accounts, collector)
+        check_stores(settings, collector)
+        check_exposure(settings, collector)
         return settings
 
     def read_object(self, path: str) -> JsonObject:
@@ -302,13 +306,6 @@ class _SettingsReader:
     def _section(self, kind: type[_Struct], key: str) -> _Struct:
         value = self.layers.values.get(key, {})
         return read_section(kind, key, value=value, collector=self.collector)
-
-    def _planning(self, data: Path, agents: Collection[AgentId]) -> PlanningSettings:
-        section = self._section(PlanningSettings, "opt")
-        given = self._path("opt.directory", section.directory) if section.directory else None
-        return complete_planning(
-            section, folder=given or data / "objectives", agents=agents, collector=self.collector
-        )
 
     def read_data_folder(self) -> Path:
         """The folder of everything the gateway stores."""
@@ -345,31 +342,3 @@ class _SettingsReader:
             return StoreSettings(kind=StoreKind.MEMORY)
         given = self._path("store.path", values["path"]) if "path" in values else None
         return StoreSettings(kind=kind, path=given or data / _DEFAULT_FILES[kind])
-
-    def _check_together(self, settings: Settings) -> None:
-        check_routes(settings.accounts, self.collector)
-        check_stores(settings, self.collector)
-        if settings.is_open and not is_loopback(settings.server.host):
-            message = (
-                f"{settings.server.host} can be reached from other machines and no caller has to "
-                "show a token; listen on 127.0.0.1 or give a peer a token in "
-                "channels.a2a.security.peers.<name>.tokens"
-            )
-            self.collector.problem("server.host", message, "open-bind")
-        elif settings.is_open:
-            self._warn_of_public_addresses(settings)
-
-    def _warn_of_public_addresses(self, settings: Settings) -> None:
-        addresses: dict[str, str] = {}
-        if settings.server.public_base_url:
-            addresses[settings.server.public_base_url] = "server.publicBaseUrl"
-        for account in settings.accounts:
-            path = f"channels.a2a.accounts.{account.id}.publicBaseUrl"
-            addresses.setdefault(account.public_base_url or "", path)
-        for address, path in addresses.items():
-            if not is_loopback(urlsplit(address).hostname or "localhost"):
-                message = (
-                    f"is {address}, and everybody who reaches that address is `local`; "
-                    "configure channels.a2a.security.peers"
-                )
-                self.collector.warning(path, message, "open-address")

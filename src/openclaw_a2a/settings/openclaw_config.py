@@ -2,7 +2,7 @@
 
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 import msgspec
@@ -41,12 +41,9 @@ class OpenClawConfig(msgspec.Struct, frozen=True):
         """The text with its variables substituted; None when it is no text or one is not set."""
         if not isinstance(value, str):
             return None
-        missing = [
-            one[2]
-            for one in _VARIABLE.finditer(value)
-            if not one[1] and not self.variables.get(one[2])
-        ]
-        if missing:
+        # A second dollar sign escapes: $${NAME} is the text ${NAME}.
+        named = [one[2] for one in _VARIABLE.finditer(value) if not one[1]]
+        if not all(self.variables.get(name) for name in named):
             return None
         text = _VARIABLE.sub(lambda one: one[0][1:] if one[1] else self.variables[one[2]], value)
         return text.strip() or None
@@ -79,8 +76,9 @@ def read_config(path: Path, environ: Mapping[str, str]) -> OpenClawConfig:
     reader = _Reader(path, environ)
     values = reader.read(path, depth=0)
     folder = state_folder(environ) or path.parent
+    configured = object_at(values, "env", "vars").items()
     variables = {
-        **_texts(object_at(values, "env", "vars")),
+        **{name: text for name, text in configured if isinstance(text, str) and text},
         **_dotenv(folder / ".env"),
         **{name: text for name, text in environ.items() if text},
     }
@@ -121,22 +119,14 @@ class _Reader:
 
     def read(self, path: Path, *, depth: int) -> JsonObject:
         """The object in a file, with what it includes."""
-        value = self._parse(path)
-        if value is None:
+        try:
+            value = read_json5_object(path, max_bytes=_MAX_BYTES)
+        except ValueError as error:
+            self.warnings.append(f"{path} {error}")
             self.is_readable = self.is_readable and path != self._main
             return {}
         included = self._include(value, path, depth)
         return included if is_object(included) else {}
-
-    def _parse(self, path: Path) -> JsonObject | None:
-        try:
-            return read_json5_object(path, max_bytes=_MAX_BYTES)
-        except ValueError as error:
-            self._warn(path, str(error))
-            return None
-
-    def _warn(self, path: Path, reason: str) -> None:
-        self.warnings.append(f"{path} {reason}")
 
     def _include(self, value: Json, path: Path, depth: int) -> Json:
         """The value with every `$include` in it replaced by what it names."""
@@ -152,28 +142,25 @@ class _Reader:
         if "$include" not in value:
             return own
         merged: JsonObject = {}
-        for name in _names(value["$include"]):
-            merged = _merge(merged, self._included(name, path, depth))
+        names = value["$include"]
+        for name in names if is_list(names) else [names]:
+            if isinstance(name, str) and name and "\0" not in name and len(name) < _MAX_NAME:
+                merged = _merge(merged, self._included(name, path, depth))
         return _merge(merged, own)
 
     def _included(self, name: str, path: Path, depth: int) -> JsonObject:
         place = _real(path.parent / name)
         if depth >= _MAX_INCLUDE_DEPTH or len(self._read) >= _MAX_FILES:
-            self._warn(path, f"includes too many files; {name} is left out")
+            reason = f"includes too many files; {name} is left out"
         elif not any(place.is_relative_to(root) for root in self._roots):
-            self._warn(path, f"includes {name}, which is outside of the config's folder")
+            reason = f"includes {name}, which is outside of the config's folder"
         elif place == _real(self._main):
-            self._warn(path, f"includes {name}, which includes it")
+            reason = f"includes {name}, which includes it"
         else:
             self._read.append(place)
             return self.read(place, depth=depth + 1)
+        self.warnings.append(f"{path} {reason}")
         return {}
-
-
-def _names(value: Json) -> Iterator[str]:
-    for name in value if is_list(value) else [value]:
-        if isinstance(name, str) and name and "\0" not in name and len(name) < _MAX_NAME:
-            yield name
 
 
 def _merge(below: JsonObject, above: JsonObject) -> JsonObject:
@@ -188,10 +175,6 @@ def _real(path: Path) -> Path:
     return Path(os.path.realpath(path))
 
 
-def _texts(values: JsonObject) -> dict[str, str]:
-    return {name: text for name, text in values.items() if isinstance(text, str) and text}
-
-
 def _dotenv(path: Path) -> dict[str, str]:
     """The variables of OpenClaw's own `.env`; a file that cannot be read has none."""
     try:
@@ -199,11 +182,11 @@ def _dotenv(path: Path) -> dict[str, str]:
             text = stream.read(_MAX_BYTES).decode("utf-8-sig", "replace")
     except (OSError, ValueError):
         return {}
-    found = (_DOTENV_LINE.match(line) for line in text.splitlines())
-    return {one[1]: _unquoted(one[2]) for one in found if one is not None and one[2]}
-
-
-def _unquoted(text: str) -> str:
-    if len(text) > 1 and text[0] == text[-1] and text[0] in "\"'`":
-        return text[1:-1]
-    return re.sub(r"\s+#.*$", "", text)
+    variables: dict[str, str] = {}
+    for found in filter(None, map(_DOTENV_LINE.match, text.splitlines())):
+        name, value = found[1], found[2]
+        if len(value) > 1 and value[0] == value[-1] and value[0] in "\"'`":
+            variables[name] = value[1:-1]
+        elif value:
+            variables[name] = re.sub(r"\s+#.*$", "", value)
+    return variables

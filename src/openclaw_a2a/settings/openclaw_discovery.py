@@ -2,15 +2,16 @@
 
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 import msgspec
 
 from openclaw_a2a.model.card import AgentProfile
 from openclaw_a2a.model.ids import AgentId, Json, JsonObject
-from openclaw_a2a.model.validation import is_list, is_object
+from openclaw_a2a.model.validation import is_list, is_object, object_at
 from openclaw_a2a.settings.openclaw_config import OpenClawConfig, config_path, read_config
+from openclaw_a2a.settings.sources import process_environment
 from openclaw_a2a.settings.tokens import OPENCLAW_CONFIG, gateway_token, missing_token
 
 _DEFAULT_PORT = 18789
@@ -67,45 +68,40 @@ def find_openclaw(
 
     A config that is there and cannot be read is found too, with warnings that say why.
     """
-    environment = os.environ if environ is None else environ
+    environment = process_environment(environ)
     place = path or config_path(environment)
-    if place is None or not _exists(place):
+    try:
+        if place is None or not place.is_file():
+            return None
+    except (OSError, ValueError):
         return None
     config = read_config(place, environment)
     if not config.is_readable:
-        return _unreadable(config)
+        why = f"{config.warnings[0]}; correct it, or have OpenClaw do it: openclaw doctor --fix"
+        return OpenClawInstallation(
+            place, _url(config), None, "token", (), (why,), is_readable=False
+        )
     agents, refused = _agents(config)
-    mode = _auth_mode(config)
+    auth = config.section("gateway", "auth")
+    uses_password = auth.get("password") and not auth.get("token")
+    mode = _plain(config.fill(auth.get("mode")) or ("password" if uses_password else "token"))
     has_token = gateway_token(config) is not None
-    warnings = (*config.warnings, *refused, *_auth_warnings(config, mode, has_token=has_token))
+    warnings = [*config.warnings, *refused]
+    if mode == "token" and not has_token:
+        warnings.append(missing_token(config))
+    elif mode not in {"none", "token"}:
+        warnings.append(
+            f"gateway.auth.mode of {config.path} is {mode}, and only token and none are supported; "
+            "change it with: openclaw config set gateway.auth.mode token"
+        )
     return OpenClawInstallation(
         config_path=place,
         url=_url(config),
         token=f"{OPENCLAW_CONFIG}{place}" if has_token and mode != "none" else None,
         auth_mode=mode,
         agents=agents,
-        warnings=warnings,
+        warnings=tuple(warnings),
     )
-
-
-def _unreadable(config: OpenClawConfig) -> OpenClawInstallation:
-    warning = f"{config.warnings[0]}; correct it, or have OpenClaw do it: openclaw doctor --fix"
-    return OpenClawInstallation(
-        config_path=config.path,
-        url=_url(config),
-        token=None,
-        auth_mode="token",
-        agents=(),
-        warnings=(warning,),
-        is_readable=False,
-    )
-
-
-def _exists(path: Path) -> bool:
-    try:
-        return path.is_file()
-    except (OSError, ValueError):
-        return False
 
 
 def _url(config: OpenClawConfig) -> str:
@@ -133,30 +129,16 @@ def _port(config: OpenClawConfig) -> int:
     return _DEFAULT_PORT
 
 
-def _auth_mode(config: OpenClawConfig) -> str:
-    auth = config.section("gateway", "auth")
-    mode = config.fill(auth.get("mode"))
-    if mode is not None:
-        return _plain(mode)
-    return "password" if auth.get("password") and not auth.get("token") else "token"
-
-
-def _auth_warnings(config: OpenClawConfig, mode: str, *, has_token: bool) -> Iterator[str]:
-    if mode in {"none", "token"}:
-        if mode == "token" and not has_token:
-            yield missing_token(config)
-        return
-    yield (
-        f"gateway.auth.mode of {config.path} is {mode}, and only token and none are supported; "
-        "change it with: openclaw config set gateway.auth.mode token"
-    )
-
-
 def _agents(config: OpenClawConfig) -> tuple[tuple[OpenClawAgent, ...], list[str]]:
     """The agents in the order of the config, and warnings about those left out."""
     found: dict[AgentId, OpenClawAgent] = {}
     refused: list[str] = []
-    for name, values in _entries(config):
+    # Ids and settings, from the current map and from the list of earlier versions.
+    entries: list[tuple[Json, Json]] = [*config.section("agents", "entries").items()]
+    listed = config.section("agents").get("list")
+    for values in listed if is_list(listed) else []:
+        entries += [(values.get("id") if is_object(values) else None, values)]
+    for name, values in entries:
         agent_id = normalize_agent_id(name)
         if agent_id is None or not is_object(values):
             refused.append(f"an agent of {config.path} has no usable id or no settings; left out")
@@ -170,17 +152,8 @@ def _agents(config: OpenClawConfig) -> tuple[tuple[OpenClawAgent, ...], list[str
     return tuple(found.values()), refused
 
 
-def _entries(config: OpenClawConfig) -> Iterator[tuple[Json, Json]]:
-    """Ids and settings, from the current map and from the list of earlier versions."""
-    yield from config.section("agents", "entries").items()
-    listed = config.section("agents").get("list")
-    for values in listed if is_list(listed) else []:
-        yield (values.get("id") if is_object(values) else None), values
-
-
 def _agent(config: OpenClawConfig, agent_id: AgentId, values: JsonObject) -> OpenClawAgent:
-    identity = values.get("identity")
-    persona = identity if is_object(identity) else {}
+    persona = object_at(values, "identity")
     name = config.fill(persona.get("name")) or config.fill(values.get("name")) or ""
     description = config.fill(values.get("description")) or config.fill(persona.get("theme")) or ""
     return OpenClawAgent(
@@ -234,18 +207,17 @@ def read_plugin_config(
     plugin_id: str, config: Path, *, environ: Mapping[str, str] | None = None
 ) -> PluginConfig:
     """The plugin in the config at this path; what is missing or unreadable is empty."""
-    file = read_config(config, os.environ if environ is None else environ)
+    file = read_config(config, process_environment(environ))
     plugins = file.section("plugins")
     entry = file.section("plugins", "entries", plugin_id)
     allow = _texts(file, plugins.get("allow"))
     denied = _texts(file, plugins.get("deny"))
-    options = entry.get("config")
     return PluginConfig(
         paths=_texts(file, file.section("plugins", "load").get("paths")),
         is_enabled=entry.get("enabled") is True and (not allow or plugin_id in allow),
         is_disabled=entry.get("enabled") is False,
         is_denied=plugins.get("enabled") is False or plugin_id in denied,
-        options=options if is_object(options) else {},
+        options=object_at(entry, "config"),
         allowed=_texts(file, file.section("tools").get("allow")),
         added=_texts(file, file.section("tools").get("alsoAllow")),
     )

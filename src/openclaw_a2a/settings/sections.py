@@ -68,6 +68,11 @@ Wait = Annotated[float, Meta(ge=0, le=_MOST)]
 Text = Annotated[str, Meta(min_length=1)]
 
 
+def about(description: str) -> Meta:
+    """The description of a key, for the JSON Schema and the reference."""
+    return Meta(description=description)
+
+
 class Section(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
     """Root of the parts of the settings: frozen, camelCase in the file, no unknown keys."""
 
@@ -75,19 +80,14 @@ class Section(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields
 class ServerSettings(Section, frozen=True):
     """Where the gateway listens and how it is reached (`public_base_url` is empty for nowhere)."""
 
-    host: Annotated[Text, Meta(description="Address to listen on.")] = "127.0.0.1"
+    host: Annotated[Text, about("Address to listen on.")] = "127.0.0.1"
     port: Annotated[int, Meta(ge=0, le=65535, description="0 takes any free port.")] = 9900
     public_base_url: Annotated[
-        str,
-        Meta(description="Address that callers use; left out: host and port; empty: none."),
+        str, about("Address that callers use; left out: host and port; empty: none.")
     ] = ""
-    stop_seconds: Annotated[Wait, Meta(description="How long runs may continue after a stop.")] = (
-        10.0
-    )
-    heartbeat_seconds: Annotated[Seconds, Meta(description="Pause between stream comments.")] = 15.0
-    body_seconds: Annotated[Seconds, Meta(description="Time a request's body has to arrive.")] = (
-        30.0
-    )
+    stop_seconds: Annotated[Wait, about("How long runs may continue after a stop.")] = 10.0
+    heartbeat_seconds: Annotated[Seconds, about("Pause between stream comments.")] = 15.0
+    body_seconds: Annotated[Seconds, about("Time a request's body has to arrive.")] = 30.0
 
 
 class StoreKind(Enum):
@@ -102,9 +102,7 @@ class StoreSettings(Section, frozen=True):
     """Where tasks are kept. `path` is a file for sqlite, a folder for json-file."""
 
     kind: StoreKind = StoreKind.SQLITE
-    path: Annotated[
-        Path | None, Meta(description="Left out: state.db or tasks in the data folder.")
-    ] = None
+    path: Annotated[Path | None, about("Left out: state.db or tasks in the data folder.")] = None
 
 
 class AgentSettings(Section, frozen=True):
@@ -128,45 +126,36 @@ class AgentSettings(Section, frozen=True):
 class Limits(Section, frozen=True):
     """Upper bounds; a request beyond one of them gets a specific error."""
 
-    runs: Annotated[Count, Meta(description="Runs at the same time.")] = 64
-    queue: Annotated[Count, Meta(description="Runs that wait for their turn.")] = 1000
-    per_peer_runs: Annotated[Count, Meta(description="Runs of one peer at the same time.")] = 64
-    per_peer_queue: Annotated[Count, Meta(description="Waiting runs of one peer.")] = 1000
-    per_peer_rate: Annotated[Wait, Meta(description="Requests of one peer a second; 0: any.")] = 0.0
-    session_queue: Annotated[Count, Meta(description="Waiting runs of one session.")] = 100
-    streams: Annotated[Count, Meta(description="Open streams.")] = 5000
-    parts: Annotated[Count, Meta(description="Parts of one message.")] = 1000
-    history_messages: Annotated[Count, Meta(description="Messages of one task.")] = 10_000
-    queued_replies: Annotated[Count, Meta(description="Queued replies of one task.")] = 1000
-    artifact_bytes: Annotated[Count, Meta(description="Size of one artifact.")] = 64 * 1024 * 1024
-    event_bytes: Annotated[Count, Meta(description="Size of one event.")] = 8 * 1024 * 1024
-    run_seconds: Annotated[Seconds, Meta(description="Deadline of one run.")] = 3600.0
-    cancel_seconds: Annotated[Seconds, Meta(description="Time a run has to stop.")] = 10.0
-    join_deltas: Annotated[
-        bool, Meta(description="Join pieces of text that arrive during a write.")
-    ] = True
-    inflight_events: Annotated[
-        Count, Meta(description="Events of one run that wait to be written.")
-    ] = 256
+    runs: Annotated[Count, about("Runs at the same time.")] = 64
+    queue: Annotated[Count, about("Runs that wait for their turn.")] = 1000
+    per_peer_runs: Annotated[Count, about("Runs of one peer at the same time.")] = 64
+    per_peer_queue: Annotated[Count, about("Waiting runs of one peer.")] = 1000
+    per_peer_rate: Annotated[Wait, about("Requests of one peer a second; 0: any.")] = 0.0
+    session_queue: Annotated[Count, about("Waiting runs of one session.")] = 100
+    streams: Annotated[Count, about("Open streams.")] = 5000
+    parts: Annotated[Count, about("Parts of one message.")] = 1000
+    history_messages: Annotated[Count, about("Messages of one task.")] = 10_000
+    queued_replies: Annotated[Count, about("Queued replies of one task.")] = 1000
+    artifact_bytes: Annotated[Count, about("Size of one artifact.")] = 64 * 1024 * 1024
+    event_bytes: Annotated[Count, about("Size of one event.")] = 8 * 1024 * 1024
+    run_seconds: Annotated[Seconds, about("Deadline of one run.")] = 3600.0
+    cancel_seconds: Annotated[Seconds, about("Time a run has to stop.")] = 10.0
+    join_deltas: Annotated[bool, about("Join pieces of text that arrive during a write.")] = True
+    inflight_events: Annotated[Count, about("Events of one run that wait to be written.")] = 256
 
 
 class RetentionSettings(Section, frozen=True):
     """What is forgotten, and when."""
 
-    ended_seconds: Annotated[Seconds, Meta(description="Age at which ended tasks are deleted.")] = (
-        2_592_000
-    )
+    ended_seconds: Annotated[Seconds, about("Age at which ended tasks are deleted.")] = 2_592_000
     keep_ended: Annotated[int, Meta(ge=0, le=_MOST, description="Most ended tasks kept.")] = (
         1_000_000
     )
-    message_seconds: Annotated[Seconds, Meta(description="How long message ids are known.")] = (
-        86_400
-    )
+    message_seconds: Annotated[Seconds, about("How long message ids are known.")] = 86_400
     objective_seconds: Annotated[
-        Seconds,
-        Meta(description="Age since their last change at which ended objectives are deleted."),
+        Seconds, about("Age since their last change at which ended objectives are deleted.")
     ] = 7_776_000
-    sweep_seconds: Annotated[Seconds, Meta(description="Pause between two sweeps.")] = 60.0
+    sweep_seconds: Annotated[Seconds, about("Pause between two sweeps.")] = 60.0
 
 
 class LeaseSettings(Section, frozen=True):
@@ -179,25 +168,22 @@ class PushSettings(Section, frozen=True):
     """How push notifications are delivered to webhooks."""
 
     allow_private: Annotated[
-        bool, Meta(description="Webhooks may be at private addresses, such as this machine.")
+        bool, about("Webhooks may be at private addresses, such as this machine.")
     ] = False
-    timeout_seconds: Annotated[Seconds, Meta(description="Time a webhook has to answer.")] = 30.0
-    attempts: Annotated[Count, Meta(description="Tries before a delivery is given up.")] = 12
-    backoff_seconds: Annotated[Seconds, Meta(description="Pause before the second try.")] = 1.0
-    most_backoff_seconds: Annotated[Seconds, Meta(description="Longest pause.")] = 3600.0
-    parallel: Annotated[Count, Meta(description="Deliveries at the same time.")] = 32
-    per_task: Annotated[Count, Meta(description="Configurations of one task.")] = 16
+    timeout_seconds: Annotated[Seconds, about("Time a webhook has to answer.")] = 30.0
+    attempts: Annotated[Count, about("Tries before a delivery is given up.")] = 12
+    backoff_seconds: Annotated[Seconds, about("Pause before the second try.")] = 1.0
+    most_backoff_seconds: Annotated[Seconds, about("Longest pause.")] = 3600.0
+    parallel: Annotated[Count, about("Deliveries at the same time.")] = 32
+    per_task: Annotated[Count, about("Configurations of one task.")] = 16
 
 
 class AgentToAgentSettings(Section, frozen=True):
     """Which agents may call each other, and how long chains of calls may be."""
 
-    enabled: Annotated[bool, Meta(description="Offer the tools with which agents call others.")] = (
-        False
-    )
+    enabled: Annotated[bool, about("Offer the tools with which agents call others.")] = False
     allow: Annotated[
-        tuple[Text, ...],
-        Meta(description="Agents that may call and be called: ids, or patterns with *."),
+        tuple[Text, ...], about("Agents that may call and be called: ids, or patterns with *.")
     ] = ()
     max_depth: Annotated[
         int, Meta(ge=1, le=20, description="Longest chain of agents that call each other.")
@@ -210,13 +196,11 @@ class AgentToAgentSettings(Section, frozen=True):
 class ToolSettings(Section, frozen=True):
     """How tools are offered to agents, programs and people; each caller needs a tool token."""
 
-    http: Annotated[bool, Meta(description="Offer tools at /tools.")] = True
-    mcp: Annotated[bool, Meta(description="Offer tools over MCP at /mcp.")] = True
-    body_bytes: Annotated[Count, Meta(description="Largest request body.")] = 4 * 1024 * 1024
-    per_token_calls: Annotated[
-        Count, Meta(description="Calls with one token at the same time.")
-    ] = 32
-    sessions: Annotated[Count, Meta(description="Open MCP sessions.")] = 256
+    http: Annotated[bool, about("Offer tools at /tools.")] = True
+    mcp: Annotated[bool, about("Offer tools over MCP at /mcp.")] = True
+    body_bytes: Annotated[Count, about("Largest request body.")] = 4 * 1024 * 1024
+    per_token_calls: Annotated[Count, about("Calls with one token at the same time.")] = 32
+    sessions: Annotated[Count, about("Open MCP sessions.")] = 256
     agent_to_agent: AgentToAgentSettings = AgentToAgentSettings()
 
 
@@ -226,22 +210,20 @@ NO_TOOLS = ToolSettings(http=False, mcp=False)
 class WebhookSettings(Section, frozen=True, omit_defaults=True):
     """Where the answers for one caller are posted; `token` is a reference, read when needed."""
 
-    url: Annotated[Text, Meta(description="An http(s) address; answers are posted to it.")]
-    token: Annotated[
-        str, Meta(description="Bearer token that is shown there: env:NAME or file:PATH.")
-    ] = ""
+    url: Annotated[Text, about("An http(s) address; answers are posted to it.")]
+    token: Annotated[str, about("Bearer token that is shown there: env:NAME or file:PATH.")] = ""
 
 
 class ResponseRoutingSettings(Section, frozen=True):
     """How the answers of calls come back to their callers."""
 
-    enabled: Annotated[bool, Meta(description="Bring answers to the session that called.")] = True
+    enabled: Annotated[bool, about("Bring answers to the session that called.")] = True
     default_timeout_ms: Annotated[
-        Count, Meta(description="Time a call has when neither it nor its skill says so.")
+        Count, about("Time a call has when neither it nor its skill says so.")
     ] = 60_000
-    max_timeout_ms: Annotated[Count, Meta(description="Most time a call may ask for.")] = 300_000
+    max_timeout_ms: Annotated[Count, about("Most time a call may ask for.")] = 300_000
     dual_delivery: Annotated[
-        bool, Meta(description="Agents that are called also answer in their own channel.")
+        bool, about("Agents that are called also answer in their own channel.")
     ] = False
     webhooks: dict[str, WebhookSettings] = {}
 
@@ -252,31 +234,25 @@ class PlanningSettings(Section, frozen=True):
     `directory` is complete in settings that were loaded.
     """
 
-    enabled: Annotated[bool, Meta(description="Offer objectives, plans and their steps.")] = False
+    enabled: Annotated[bool, about("Offer objectives, plans and their steps.")] = False
     require_activation: Annotated[
-        bool, Meta(description="Only for callers that name the extension with their request.")
+        bool, about("Only for callers that name the extension with their request.")
     ] = True
-    directory: Annotated[
-        str, Meta(description="Folder of their files, where the store is json-file.")
-    ] = ""
-    max_plans_per_objective: Annotated[Count, Meta(description="Plans of one objective.")] = 10
-    max_tasks_per_plan: Annotated[Count, Meta(description="Steps of one plan.")] = 50
-    parallel: Annotated[
-        Count, Meta(description="Steps of one objective that run at the same time.")
-    ] = 4
+    directory: Annotated[str, about("Folder of their files, where the store is json-file.")] = ""
+    max_plans_per_objective: Annotated[Count, about("Plans of one objective.")] = 10
+    max_tasks_per_plan: Annotated[Count, about("Steps of one plan.")] = 50
+    parallel: Annotated[Count, about("Steps of one objective that run at the same time.")] = 4
     retries: Annotated[
         int, Meta(ge=0, le=100, description="How often a step that failed is tried again.")
     ] = 0
     backoff_seconds: Annotated[
-        Wait, Meta(description="Pause before the first retry; it doubles with each.")
+        Wait, about("Pause before the first retry; it doubles with each.")
     ] = 5.0
-    tools: Annotated[bool, Meta(description="Offer the tools with which agents plan.")] = False
-    planner: Annotated[
-        str, Meta(description="The agent that makes plans for objectives without any.")
-    ] = ""
+    tools: Annotated[bool, about("Offer the tools with which agents plan.")] = False
+    planner: Annotated[str, about("The agent that makes plans for objectives without any.")] = ""
     agents: Annotated[
         tuple[Text, ...],
-        Meta(description="Agents that steps of peers may name beside their own: ids, or with *."),
+        about("Agents that steps of peers may name beside their own: ids, or with *."),
     ] = ()
 
 
@@ -377,16 +353,6 @@ class Settings(Section, frozen=True):
     def default_account(self) -> Account:
         """The first account that is enabled, else the first."""
         return next((one for one in self.accounts if one.enabled), self.accounts[0])
-
-    def find_account(self, account_id: AccountId) -> Account:
-        """The account with this id; for an unknown one an account that is off and says so."""
-        for account in self.accounts:
-            if account.id == account_id:
-                return account
-        reason = f"there is no account {account_id}"
-        return msgspec.structs.replace(
-            self.accounts[0], id=account_id, enabled=False, not_running_reason=reason
-        )
 
     @property
     def is_open(self) -> bool:

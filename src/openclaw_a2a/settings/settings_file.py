@@ -7,17 +7,17 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import msgspec
-import platformdirs
 import pyjson5
 
 from openclaw_a2a.model.errors import SettingsInvalid
 from openclaw_a2a.model.ids import Json, JsonObject
-from openclaw_a2a.model.validation import is_list, is_object
-from openclaw_a2a.settings.sources import FILE_NAME
+from openclaw_a2a.model.validation import is_list, is_object, object_at
+from openclaw_a2a.settings.sources import user_file
 
 _WHITESPACE = re.compile(r"(?:\s|\ufeff|//[^\n\r\u2028\u2029]*|/\*.*?\*/)*", re.DOTALL)
 _STRING = re.compile(r""""(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*'""", re.DOTALL)
 _WORD = re.compile(r"""[^\s,:\[\]{}"'/]+""")
+_BEFORE_ROOT = re.compile(r"(?:\s|//[^\n]*(?:\n|$)|/\*.*?\*/)*\{", re.DOTALL)
 _CLOSING = {"{": "}", "[": "]"}
 
 
@@ -70,8 +70,9 @@ def insert_member(text: str, span: TextSpan, lines: str) -> str:
     else:
         at, added = close, f" {lines}" if known else lines
     before = text[:at]
-    if known and not _has_comma(text, known[-1].end):
-        before = f"{text[: known[-1].end]},{text[known[-1].end : at]}"
+    last = known[-1].end if known else None
+    if last is not None and not text.startswith(",", _skip_whitespace(text, last)):
+        before = f"{text[:last]},{text[last:at]}"
     return before + added + text[at:]
 
 
@@ -132,18 +133,10 @@ def _end(text: str, start: int) -> int:
     return found.end()
 
 
-def _has_comma(text: str, end: int) -> bool:
-    here = _skip_whitespace(text, end)
-    return text[here : here + 1] == ","
-
-
 def _skip_whitespace(text: str, start: int) -> int:
     """The next position that is neither whitespace nor comment."""
     found = _WHITESPACE.match(text, start)
     return found.end() if found else start
-
-
-_BEFORE_ROOT = re.compile(r"(?:\s|//[^\n]*(?:\n|$)|/\*.*?\*/)*\{", re.DOTALL)
 
 
 class FileChange(msgspec.Struct, frozen=True):
@@ -183,7 +176,13 @@ def plan_openclaw_section(path: Path | None, openclaw_config: Path) -> FileChang
     Without a path it is the file in the user's config folder.
     """
     place = path or user_file()
-    lines = _openclaw_section(openclaw_config)
+    lines = (
+        "  // OpenClaw's agents; the token is read from its own config.\n"
+        "  openclaw: {\n"
+        f"    configPath: {_format_json5(str(openclaw_config))},\n"
+        '    expose: "all", // or the ids of some: ["main"]\n'
+        "  },\n"
+    )
     text = read_text(place)
     if text is None:
         return FileChange(place, lines, is_possible=not place.exists(), whole=f"{{\n{lines}}}\n")
@@ -191,36 +190,13 @@ def plan_openclaw_section(path: Path | None, openclaw_config: Path) -> FileChang
     if is_object(values) and "openclaw" in values:
         return FileChange(place, "")
     root = _BEFORE_ROOT.match(text)
-    whole = "" if root is None else f"{text[: root.end()]}\n{lines}{_rest(text[root.end() :])}"
+    rest = "" if root is None else text[root.end() :].removeprefix("\n")
+    whole = "" if root is None else f"{text[: root.end()]}\n{lines}{rest}"
     # The result must have the same content plus the section; otherwise the file is not touched.
     after = parse_json5(whole)
-    same = is_object(values) and is_object(after) and {**values, **_only(after)} == after
-    return FileChange(place, lines, is_possible=same and "openclaw" in after, whole=whole)
-
-
-def _only(values: dict[str, Json]) -> dict[str, Json]:
-    return {"openclaw": values["openclaw"]} if "openclaw" in values else {}
-
-
-def user_file() -> Path:
-    """The settings file in the user's config folder; it may not exist."""
-    return platformdirs.user_config_path("openclaw-a2a", appauthor=False) / FILE_NAME
-
-
-def _openclaw_section(config: Path) -> str:
-    place = msgspec.json.encode(str(config)).decode()
-    return (
-        "  // OpenClaw's agents; the token is read from its own config.\n"
-        "  openclaw: {\n"
-        f"    configPath: {place},\n"
-        '    expose: "all", // or the ids of some: ["main"]\n'
-        "  },\n"
-    )
-
-
-def _rest(text: str) -> str:
-    """The text after the section, without its leading newline."""
-    return text[1:] if text.startswith("\n") else text
+    is_right = is_object(values) and is_object(after) and "openclaw" in after
+    is_right = is_right and {**values, "openclaw": after["openclaw"]} == after
+    return FileChange(place, lines, is_possible=is_right, whole=whole)
 
 
 def read_text(path: Path) -> str | None:
@@ -251,7 +227,9 @@ def plan_target_addition(path: Path | None, target: JsonObject) -> FileChange:
     if text is None:
         whole = f"{{\n{_indented(section, '  ')},\n}}\n"
         return FileChange(place, section, is_possible=not place.exists(), whole=whole)
-    return _planned(place, text, section, lambda: _with_target(text, entry), target=target)
+    values = parse_json5(text)
+    wanted = _with_targets(values, [*_targets_of(values), target])
+    return _checked(place, section, wanted, lambda: _with_target(text, entry))
 
 
 def plan_target_removal(path: Path, alias: str) -> FileChange | None:
@@ -259,29 +237,31 @@ def plan_target_removal(path: Path, alias: str) -> FileChange | None:
     text = read_text(path)
     values = parse_json5(text or "")
     targets = _targets_of(values)
-    indexes = [index for index, one in enumerate(targets) if _alias_of(one) == alias]
-    if text is None or len(indexes) != 1:
+    aliases = [one.get("alias") if is_object(one) else None for one in targets]
+    found = [n for n, one in enumerate(aliases) if isinstance(one, str) and one.strip() == alias]
+    if text is None or len(found) != 1:
         return None
-    left = [one for index, one in enumerate(targets) if index != indexes[0]]
+    index = found[0]
 
     def change() -> str:
-        return remove_value(text, list_members(text, _list_place(text))[indexes[0]])
+        outbound = find_member(text, root_span(text), "outbound")
+        place = find_member(text, outbound, "targets") if outbound else None
+        return remove_value(text, list_members(text, place)[index]) if place else ""
 
-    whole = _try_change(change)
-    is_right = is_object(values) and parse_json5(whole) == _with_targets(values, left)
-    return FileChange(path, _format_json5(targets[indexes[0]]), is_possible=is_right, whole=whole)
+    wanted = _with_targets(values, [*targets[:index], *targets[index + 1 :]])
+    return _checked(path, _format_json5(targets[index]), wanted, change)
 
 
-def _planned(
-    path: Path, text: str, lines: str, change: Callable[[], str], *, target: JsonObject
+def _checked(
+    path: Path, lines: str, wanted: JsonObject | None, change: Callable[[], str]
 ) -> FileChange:
-    values = parse_json5(text)
-    whole = _try_change(change)
-    # The result must have the same content plus the target; otherwise the file is not touched.
-    wanted = _with_targets(values, [*_targets_of(values), target]) if is_object(values) else None
-    return FileChange(
-        path, lines, is_possible=wanted is not None and parse_json5(whole) == wanted, whole=whole
-    )
+    """The change, possible if its text has the wanted content; otherwise the file stays."""
+    try:
+        whole = change()
+    except (ValueError, IndexError, RecursionError):  # positions that cannot be determined
+        whole = ""
+    is_right = wanted is not None and parse_json5(whole) == wanted
+    return FileChange(path, lines, is_possible=is_right, whole=whole)
 
 
 def _with_target(text: str, entry: str) -> str:
@@ -295,38 +275,16 @@ def _with_target(text: str, entry: str) -> str:
     return insert_member(text, targets, entry)
 
 
-def _list_place(text: str) -> TextSpan:
-    outbound = find_member(text, root_span(text), "outbound")
-    targets = find_member(text, outbound, "targets") if outbound else None
-    if targets is None:
-        raise ValueError("there is no list of targets")
-    return targets
-
-
-def _try_change(change: Callable[[], str]) -> str:
-    """The changed text; empty when the positions in the text cannot be determined."""
-    try:
-        return change()
-    except (ValueError, IndexError, RecursionError):
-        return ""
-
-
 def _targets_of(values: Json) -> list[Json]:
-    section = values.get("outbound") if is_object(values) else None
-    targets = section.get("targets") if is_object(section) else None
+    targets = object_at(values, "outbound").get("targets") if is_object(values) else None
     return targets if is_list(targets) else []
 
 
-def _with_targets(values: JsonObject, targets: list[Json]) -> JsonObject | None:
-    section = values.get("outbound", {})
+def _with_targets(values: Json, targets: list[Json]) -> JsonObject | None:
+    section = values.get("outbound", {}) if is_object(values) else None
     if not is_object(section) or not isinstance(section.get("targets", []), list):
         return None
     return {**values, "outbound": {**section, "targets": targets}}
-
-
-def _alias_of(target: Json) -> str | None:
-    alias = target.get("alias") if is_object(target) else None
-    return alias.strip() if isinstance(alias, str) else None
 
 
 def _section(entry: str) -> str:

@@ -2,7 +2,7 @@
 
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 
@@ -17,6 +17,7 @@ from openclaw_a2a.model.validation import (
     is_object,
     is_struct,
     join_path,
+    object_at,
     unknown_key_message,
 )
 from openclaw_a2a.settings.file_schema import FileKeys, member_kind, names_of
@@ -26,6 +27,8 @@ PREFIX = "OPENCLAW_A2A_"
 UNKNOWN_VARIABLE = "unknown-variable"
 """The keyword of warnings about variables with our prefix that are not settings."""
 
+FILE_NAME = "openclaw-a2a.json5"
+_MAX_BYTES = 4 * 1024 * 1024
 _FOR_COMMANDS = frozenset({"URL", "TOKEN", "CONFIG"})
 
 
@@ -37,9 +40,14 @@ class CommandEnvironment(msgspec.Struct, frozen=True):
     no_colour: bool = False
 
 
+def process_environment(given: Mapping[str, str] | None) -> Mapping[str, str]:
+    """The given environment, else that of this process."""
+    return os.environ if given is None else given
+
+
 def read_command_environment(environ: Mapping[str, str] | None = None) -> CommandEnvironment:
     """OPENCLAW_A2A_URL, OPENCLAW_A2A_TOKEN and NO_COLOR, when they are not blank."""
-    environment = os.environ if environ is None else environ
+    environment = process_environment(environ)
     url, token = (environment.get(PREFIX + name, "").strip() or None for name in ("URL", "TOKEN"))
     return CommandEnvironment(url, token, bool(environment.get("NO_COLOR")))
 
@@ -65,40 +73,27 @@ def read_environment(
 
 def _unknown(variable: str) -> str:
     """The message for a variable that is not a setting, with the nearest one that is."""
-    name = variable.removeprefix(PREFIX)
-    nested = [
-        f"{PREFIX}{section.upper()}__{_upper(key)}"
-        for section in names_of(FileKeys)
-        if is_struct(kind := member_kind(FileKeys, section))
-        for key in names_of(kind)
-        if _bare(key) == _bare(name)
-    ]
+    name = _bare(variable.removeprefix(PREFIX))
+    nested: list[str] = []
+    for section in names_of(FileKeys):
+        kind = member_kind(FileKeys, section)
+        for key in names_of(kind) if is_struct(kind) else ():
+            if _bare(key) == name:
+                upper = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", key).upper()
+                nested.append(f"{PREFIX}{section.upper()}__{upper}")
     if nested:
         return f"is not a setting; did you mean {' or '.join(nested)}?"
     known = [PREFIX + key.upper() for key in names_of(FileKeys) if key[0] != "$"]
     return unknown_key_message(variable, known)
 
 
-def _upper(key: str) -> str:
-    return re.sub(r"(?<=[a-z])(?=[A-Z])", "_", key).upper()
-
-
 def _nest(segments: list[str], text: str, *, values: JsonObject) -> JsonObject:
-    root: JsonObject = {}
-    here, known = root, values
+    keys: list[str] = []
     kind: Json = FileKeys
-    for index, segment in enumerate(segments):
-        key = _key(segment, kind, known)
-        kind = member_kind(kind, key)
-        if index == len(segments) - 1:
-            here[key] = _value(text, kind)
-        else:
-            inner: JsonObject = {}
-            here[key] = inner
-            here = inner
-            below = known.get(key)
-            known = below if is_object(below) else {}
-    return root
+    for segment in segments:
+        keys.append(_key(segment, kind, object_at(values, *keys)))
+        kind = member_kind(kind, keys[-1])
+    return nest(keys, _value(text, kind))
 
 
 def _key(segment: str, kind: Json, known: JsonObject) -> str:
@@ -131,16 +126,14 @@ def _value(text: str, kind: Json) -> Json:
     return text if wants_text and not isinstance(value, str) else value
 
 
-def process_environment(given: Mapping[str, str] | None) -> Mapping[str, str]:
-    """The given environment, else that of this process."""
-    return os.environ if given is None else given
-
-
 def settings_invalid(
     problems: Iterable[Problem], *, origins: Mapping[str, str], path: Path | None
 ) -> SettingsInvalid:
     """The error that lists the distinct problems, each with its file and line, variable or flag."""
-    text = _text(path)
+    text = ""
+    if path is not None:
+        with suppress(OSError, ValueError):
+            text = path.read_text(encoding="utf-8-sig")
     located = tuple(
         Problem(one.path, one.message + _origin_note(one.path, origins, path, text), one.keyword)
         for one in dict.fromkeys(problems)
@@ -165,9 +158,13 @@ def _origin_note(setting: str, origins: Mapping[str, str], path: Path | None, te
         known = known.rpartition(".")[0]
     if path is None or not known:
         return ""
-    # What is missing has no line of its own.
-    line = _line(keys.rpartition(".")[2], text) if known == keys else ""
-    return f" (in {display_path(path)}{line})"
+    note = f" (in {display_path(path)}"
+    # What is missing has no line of its own; a key that occurs twice may be another setting's.
+    key = re.escape(keys.rpartition(".")[2])
+    found = list(re.finditer(rf"""(?<![\w$.-])["']?{key}["']?\s*:""", text))
+    if known == keys and len(found) == 1:
+        note += f", line {text.count(chr(10), 0, found[0].start()) + 1}"
+    return f"{note})"
 
 
 def _is_in_file(setting: str, origins: Mapping[str, str]) -> bool:
@@ -176,23 +173,6 @@ def _is_in_file(setting: str, origins: Mapping[str, str]) -> bool:
         origin.startswith("file") and (key == setting or key.startswith(f"{setting}."))
         for key, origin in origins.items()
     )
-
-
-def _line(key: str, text: str) -> str:
-    """The line of the key, when it occurs only once in the file."""
-    found = list(re.finditer(rf"""(?<![\w$.-])["']?{re.escape(key)}["']?\s*:""", text))
-    return f", line {text.count(chr(10), 0, found[0].start()) + 1}" if len(found) == 1 else ""
-
-
-def _text(path: Path | None) -> str:
-    if path is not None:
-        with suppress(OSError, ValueError):
-            return path.read_text(encoding="utf-8-sig")
-    return ""
-
-
-FILE_NAME = "openclaw-a2a.json5"
-_MAX_BYTES = 4 * 1024 * 1024
 
 
 class Layers(msgspec.Struct, frozen=True):
@@ -220,14 +200,16 @@ def read_layers(
     values: JsonObject = {}
     origins: dict[str, str] = {}
     if found is not None:
-        _merge_over(
-            values, read_file(found, collector), origins=origins, origin=f"file {found.name}"
-        )
+        try:
+            read = read_json5_object(found, max_bytes=_MAX_BYTES)
+            merge_over(values, read, origins=origins, origin=lambda _: f"file {found.name}")
+        except FileError as error:
+            collector.problem(str(found), str(error), error.keyword)
     for name, nested in read_environment(environ, values=values, collector=collector):
-        _merge_over(values, nested, origins=origins, origin=f"environment {PREFIX}{name}")
+        source = f"environment {PREFIX}{name}"
+        merge_over(values, nested, origins=origins, origin=lambda _, source=source: source)
     for dotted, value in overrides.items():
-        nested = nest(dotted.split("."), value)
-        _merge_over(values, nested, origins=origins, origin="flag")
+        merge_over(values, nest(dotted.split("."), value), origins=origins, origin=lambda _: "flag")
     return Layers(values, origins, found)
 
 
@@ -245,19 +227,13 @@ def _configured_path(path: Path | None, environ: Mapping[str, str]) -> Path | No
 
 def find_file() -> Path | None:
     """The settings file of the working directory, else the user's."""
-    for folder in (Path.cwd(), platformdirs.user_config_path("openclaw-a2a", appauthor=False)):
-        if (folder / FILE_NAME).is_file():
-            return folder / FILE_NAME
-    return None
+    candidates = (Path.cwd() / FILE_NAME, user_file())
+    return next((path for path in candidates if path.is_file()), None)
 
 
-def read_file(path: Path, collector: ProblemCollector) -> JsonObject:
-    """The object in the file; empty, with a problem, when it cannot be read."""
-    try:
-        return read_json5_object(path, max_bytes=_MAX_BYTES)
-    except FileError as error:
-        collector.problem(str(path), str(error), error.keyword)
-        return {}
+def user_file() -> Path:
+    """The settings file in the user's config folder; it may not exist."""
+    return platformdirs.user_config_path("openclaw-a2a", appauthor=False) / FILE_NAME
 
 
 def nest(keys: list[str], value: Json) -> JsonObject:
@@ -267,20 +243,23 @@ def nest(keys: list[str], value: Json) -> JsonObject:
     return value
 
 
-def _merge_over(
-    below: JsonObject, above: JsonObject, *, origins: dict[str, str], origin: str, path: str = ""
+def merge_over(
+    below: JsonObject,
+    above: JsonObject,
+    *,
+    origins: dict[str, str],
+    origin: Callable[[str], str],
+    path: str = "",
 ) -> None:
+    """Merge `above` into `below`, member by member; `origin` says where a value of it is from."""
     for key, value in above.items():
         place = join_path(path, key)
         if not (is_object(value) and is_object(below.get(key))):
-            _remove_origins(origins, place)
+            # Whatever stood there is replaced as a whole.
+            for known in [one for one in origins if f"{one}.".startswith(f"{place}.")]:
+                del origins[known]
             below[key] = {} if is_object(value) else value
         if is_object(value) and value:
-            _merge_over(below[key], value, origins=origins, origin=origin, path=place)
+            merge_over(below[key], value, origins=origins, origin=origin, path=place)
         else:
-            origins[place] = origin
-
-
-def _remove_origins(origins: dict[str, str], place: str) -> None:
-    for known in [one for one in origins if one == place or one.startswith(place + ".")]:
-        del origins[known]
+            origins[place] = origin(place)

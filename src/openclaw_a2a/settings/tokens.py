@@ -1,8 +1,8 @@
 """Token references (`env:`, `file:`, `openclaw-config:`), and the peers whose tokens they name."""
 
-import os
 import re
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -15,6 +15,7 @@ from openclaw_a2a.settings.file_schema import PEER_NAME, PeerKeys, names_of
 from openclaw_a2a.settings.files import expand_path, read_text_file
 from openclaw_a2a.settings.openclaw_config import OpenClawConfig, read_config
 from openclaw_a2a.settings.sections import PeerSettings, Secret
+from openclaw_a2a.settings.sources import process_environment
 
 OPENCLAW_CONFIG = "openclaw-config:"
 """Prefix of a reference to an OpenClaw config: the token of the gateway it configures."""
@@ -27,6 +28,13 @@ GENERATE_TOKEN_COMMAND = "openclaw doctor --generate-gateway-token"  # noqa: S10
 
 _MAX_BYTES = 1024 * 1024
 _SHORTHAND = re.compile(r"\$\{?([A-Z][A-Z0-9_]{0,127})\}?")
+_MAX_PEER_TOKEN_BYTES = 64 * 1024
+_MIN_LENGTH = 16
+_RESERVED_NAMES = RESERVED_PEERS | {LOCAL_PEER}
+_USE_A_REFERENCE = (
+    "must be a reference or a hash, not the token itself: write env:NAME, file:PATH or "
+    'sha256:HEX, where HEX is printed by: printf %s "$TOKEN" | openssl dgst -sha256 -r'
+)
 _HOW_TO_SET = f"set {TOKEN_VARIABLE}, or openclaw.token in the settings"
 
 
@@ -39,16 +47,20 @@ def resolve_token(reference: str, *, environ: Mapping[str, str] | None = None) -
     Raises:
         SettingsInvalid: there is no token; the message says why and what to do.
     """
-    environment = os.environ if environ is None else environ
+    environment = process_environment(environ)
     scheme, _, rest = reference.partition(":")
     if scheme == "env" and rest:
-        return _require(environment.get(rest), f"the variable {rest} is not set; set it")
-    if scheme == "file" and rest:
-        return _require(_file_text(rest), f"the file {rest} has no token that can be read")
-    if scheme + ":" == OPENCLAW_CONFIG and rest:
+        token, otherwise = environment.get(rest), f"the variable {rest} is not set; set it"
+    elif scheme == "file" and rest:
+        token, otherwise = _file_text(rest), f"the file {rest} has no token that can be read"
+    elif scheme + ":" == OPENCLAW_CONFIG and rest:
         config = read_config(Path(rest), environment)
-        return _require(gateway_token(config), missing_token(config))
-    return reference
+        token, otherwise = gateway_token(config), missing_token(config)
+    else:
+        return reference
+    if token is None or not token.strip():
+        raise SettingsInvalid(otherwise)
+    return token.strip()
 
 
 def absolute_reference(reference: str, folder: Path) -> str:
@@ -92,26 +104,16 @@ def missing_token(config: OpenClawConfig) -> str:
 
 
 def _resolved(config: OpenClawConfig, value: Json) -> str | None:
-    if is_object(value):
-        return _secret(config, value)
     if isinstance(value, str) and (name := _SHORTHAND.fullmatch(value.strip())):
         return config.variables.get(name[1])
-    return config.fill(value)
-
-
-def _secret(config: OpenClawConfig, reference: JsonObject) -> str | None:
-    source, name = reference.get("source"), reference.get("id")
-    if not isinstance(name, str):
-        return None
-    if source == "env":
+    if not is_object(value):
+        return config.fill(value)
+    source, name = value.get("source"), value.get("id")
+    if source == "env" and isinstance(name, str):
         return config.variables.get(name)
-    if source == "file":
-        return _file_secret(config, reference, name)
-    return None
-
-
-def _file_secret(config: OpenClawConfig, reference: JsonObject, name: str) -> str | None:
-    alias = reference.get("provider") or config.section("secrets", "defaults").get("file")
+    if source != "file" or not isinstance(name, str):
+        return None
+    alias = value.get("provider") or config.section("secrets", "defaults").get("file")
     provider = config.section("secrets", "providers", str(alias))
     path = config.fill(provider.get("path"))
     text = _file_text(path, config.path.parent) if path else None
@@ -142,121 +144,92 @@ def _file_text(name: str, folder: Path | None = None) -> str | None:
         return None
 
 
-def _require(token: str | None, otherwise: str) -> str:
-    if token and token.strip():
-        return token.strip()
-    raise SettingsInvalid(otherwise)
-
-
-_MAX_PEER_TOKEN_BYTES = 64 * 1024
-_MIN_LENGTH = 16
-_RESERVED_NAMES = RESERVED_PEERS | {LOCAL_PEER}
-_USE_A_REFERENCE = (
-    "must be a reference or a hash, not the token itself: write env:NAME, file:PATH or "
-    'sha256:HEX, where HEX is printed by: printf %s "$TOKEN" | openssl dgst -sha256 -r'
-)
-
-
-class TokenReader:
-    """Resolves token references to secrets."""
-
-    def __init__(
-        self, environ: Mapping[str, str], *, folder: Path, collector: ProblemCollector
-    ) -> None:
-        self._environ = environ
-        self._folder = folder
-        self._collector = collector
-
-    def read(self, path: str, reference: Json) -> Secret | None:
-        """The secret of a reference; None, with a problem, when there is none."""
-        if not isinstance(reference, str):
-            self._collector.problem(path, f"must be a string, not {json_kind(reference)}", "type")
-            return None
-        scheme, _, rest = reference.strip().partition(":")
-        if scheme == "sha256" and re.fullmatch(r"[0-9A-Fa-f]{64}", rest):
-            return Secret("sha256", bytes.fromhex(rest))
-        if scheme in {"env", "file"} and rest:
-            return self._resolve(path, scheme, rest)
-        self._collector.problem(path, _USE_A_REFERENCE, "secret")
+def read_secret(
+    path: str,
+    reference: Json,
+    *,
+    environ: Mapping[str, str],
+    folder: Path,
+    collector: ProblemCollector,
+) -> Secret | None:
+    """The secret of a reference; None, with a problem, when there is none."""
+    if not isinstance(reference, str):
+        collector.problem(path, f"must be a string, not {json_kind(reference)}", "type")
         return None
+    source = reference.strip()
+    if re.fullmatch(r"sha256:[0-9A-Fa-f]{64}", source):
+        return Secret("sha256", bytes.fromhex(source.removeprefix("sha256:")))
+    try:
+        token = _read_token(source, environ=environ, folder=folder)
+    except ValueError as error:
+        collector.problem(path, str(error), "secret")
+        return None
+    if len(token) < _MIN_LENGTH:
+        message = f"has under {_MIN_LENGTH} characters; use a longer one"
+        collector.warning(path, message, "secret")
+    return Secret.from_text(source, token)
 
-    def _resolve(self, path: str, scheme: str, name: str) -> Secret | None:
-        text = self._environ.get(name) if scheme == "env" else self._read_file(path, name)
+
+def _read_token(reference: str, *, environ: Mapping[str, str], folder: Path) -> str:
+    """The token of a peer. Raises: ValueError, which says what is wrong with the reference."""
+    scheme, _, name = reference.partition(":")
+    if scheme not in {"env", "file"} or not name:
+        raise ValueError(_USE_A_REFERENCE)
+    if scheme == "env":
+        text = environ.get(name)
         if text is None:
-            if scheme == "env":
-                message = f"names the environment variable {name}, which is not set; set it"
-                self._collector.problem(path, message, "secret")
-            return None
-        token = text.strip()
-        if not token:
-            self._collector.problem(
-                path, f"{scheme}:{name} is empty; put the token there", "secret"
-            )
-            return None
-        if len(token) < _MIN_LENGTH:
-            self._collector.warning(
-                path, f"has under {_MIN_LENGTH} characters; use a longer one", "secret"
-            )
-        return Secret.from_text(f"{scheme}:{name}", token)
-
-    def _read_file(self, path: str, name: str) -> str | None:
+            raise ValueError(f"names the environment variable {name}, which is not set; set it")
+    else:
         try:
-            file = expand_path(name, self._folder)
+            file = expand_path(name, folder)
             if not file.is_file():  # reading a pipe or a device could block
                 raise ValueError("cannot be read: there is no such file")
-            return read_text_file(file, max_bytes=_MAX_PEER_TOKEN_BYTES)
+            text = read_text_file(file, max_bytes=_MAX_PEER_TOKEN_BYTES)
         except (OSError, ValueError) as error:
-            self._collector.problem(path, f"names the file {name}, which {error}", "secret")
-            return None
+            raise ValueError(f"names the file {name}, which {error}") from None
+    if not text.strip():
+        raise ValueError(f"{reference} is empty; put the token there")
+    return text.strip()
 
 
 def read_peers(
-    path: str, values: JsonObject, *, tokens: TokenReader, collector: ProblemCollector
+    path: str,
+    values: JsonObject,
+    *,
+    environ: Mapping[str, str],
+    folder: Path,
+    collector: ProblemCollector,
 ) -> dict[PeerName, PeerSettings]:
     """The peers, sorted by name."""
     peers: dict[PeerName, PeerSettings] = {}
     owners: dict[Secret, str] = {}
+    read = partial(read_secret, environ=environ, folder=folder, collector=collector)
     for name in sorted(values):
         place = join_path(path, name)
-        _check_name(place, name, collector)
-        secrets = _read_tokens(place, values[name], tokens=tokens, collector=collector)
-        may_approve = _may_approve(place, values[name], collector)
+        if name in _RESERVED_NAMES:
+            message = f"{name} is a reserved name; call the peer something else"
+            collector.problem(place, message, "name")
+        elif not re.fullmatch(PEER_NAME, name):
+            message = "a peer's name is 1 to 64 of a-z 0-9 _ . - and starts with a letter or digit"
+            collector.problem(place, message, "name")
+        members = collector.as_object(place, values[name])
+        collector.unknown_keys(place, members, names_of(PeerKeys))
+        references, tokens_path = members.get("tokens"), join_path(place, "tokens")
+        if not is_list(references) or not references:
+            collector.problem(tokens_path, "must be a list with at least one token", "type")
+            references = []
+        found = [read(f"{tokens_path}[{index}]", one) for index, one in enumerate(references)]
+        secrets = tuple(secret for secret in found if secret is not None)
         for secret in secrets:
             owner = owners.setdefault(secret, name)
             if owner != name:
                 message = f"has a token that is also {owner}'s; every peer needs its own"
-                collector.problem(join_path(place, "tokens"), message, "secret")
+                collector.problem(tokens_path, message, "secret")
+        # The right to approve commands is never defaulted: a wrong value is a problem.
+        may_approve = members.get("mayApprove", False)
+        if not isinstance(may_approve, bool):
+            message = f"must be true or false, not {json_kind(may_approve)}"
+            collector.problem(join_path(place, "mayApprove"), message, "type")
+            may_approve = False
         peers[PeerName(name)] = PeerSettings(PeerName(name), secrets, may_approve)
     return peers
-
-
-def _may_approve(path: str, value: Json, collector: ProblemCollector) -> bool:
-    """The right to approve commands is never defaulted: a wrong value is a problem."""
-    given: Json = value.get("mayApprove", False) if is_object(value) else False
-    if isinstance(given, bool):
-        return given
-    message = f"must be true or false, not {json_kind(given)}"
-    collector.problem(join_path(path, "mayApprove"), message, "type")
-    return False
-
-
-def _check_name(path: str, name: str, collector: ProblemCollector) -> None:
-    if name in _RESERVED_NAMES:
-        collector.problem(path, f"{name} is a reserved name; call the peer something else", "name")
-    elif not re.fullmatch(PEER_NAME, name):
-        message = "a peer's name is 1 to 64 of a-z 0-9 _ . - and starts with a letter or digit"
-        collector.problem(path, message, "name")
-
-
-def _read_tokens(
-    path: str, value: Json, *, tokens: TokenReader, collector: ProblemCollector
-) -> tuple[Secret, ...]:
-    values = collector.as_object(path, value)
-    collector.unknown_keys(path, values, names_of(PeerKeys))
-    place = join_path(path, "tokens")
-    references = values.get("tokens")
-    if not is_list(references) or not references:
-        collector.problem(place, "must be a list with at least one token", "type")
-        return ()
-    found = (tokens.read(f"{place}[{index}]", one) for index, one in enumerate(references))
-    return tuple(secret for secret in found if secret is not None)
