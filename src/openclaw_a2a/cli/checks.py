@@ -3,9 +3,11 @@
 import os
 import platform
 import sys
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from enum import Enum
 from pathlib import Path
+from typing import Self
 
 import anyio.to_thread
 import httpx2
@@ -29,12 +31,7 @@ from openclaw_a2a.cli.render.terminal import (
     strip_control_characters,
     styled_text,
 )
-from openclaw_a2a.model.errors import (
-    GatewayError,
-    PortTaken,
-    Problem,
-    StoreLocked,
-)
+from openclaw_a2a.model.errors import GatewayError, PortTaken, Problem, StoreLocked
 from openclaw_a2a.model.ids import AgentId
 from openclaw_a2a.model.message import JsonStruct
 from openclaw_a2a.net.http_client import SyncHttpClient
@@ -70,12 +67,29 @@ class CheckResult(JsonStruct, frozen=True, omit_defaults=False):
     detail: str
     fix: str = ""
 
+    @classmethod
+    def ok(cls, group: str, name: str, detail: str) -> Self:
+        """All is well."""
+        return cls(group, name, CheckStatus.OK, detail)
+
+    @classmethod
+    def note(cls, group: str, name: str, detail: str, fix: str = "") -> Self:
+        """Something to know; nothing is broken."""
+        return cls(group, name, CheckStatus.NOTE, detail, fix)
+
+    @classmethod
+    def broken(cls, group: str, name: str, detail: str, fix: str = "") -> Self:
+        """The gateway does not work so."""
+        return cls(group, name, CheckStatus.BROKEN, detail, fix)
+
 
 _OLDEST_PYTHON = (3, 11)
 _ANSWER_S = 2.0
 _MOST_BYTES = 4096
 _COMMAND = "openclaw"
 _INSTALL = "install it with: npm install -g openclaw"
+_UPDATE = "update it with: openclaw update"
+_CORRECT = "correct it, then look again with: openclaw-a2a config check"
 
 
 async def run_checks(
@@ -98,14 +112,10 @@ async def run_checks(
 
 def check_python() -> CheckResult:
     """The interpreter is new enough."""
-    is_new = sys.version_info[:2] >= _OLDEST_PYTHON
-    return CheckResult(
-        "gateway",
-        "python",
-        CheckStatus.OK if is_new else CheckStatus.BROKEN,
-        platform.python_version(),
-        "" if is_new else "install Python 3.11 or newer",
-    )
+    version = platform.python_version()
+    if sys.version_info[:2] >= _OLDEST_PYTHON:
+        return CheckResult.ok("gateway", "python", version)
+    return CheckResult.broken("gateway", "python", version, "install Python 3.11 or newer")
 
 
 def check_settings_file(
@@ -114,100 +124,84 @@ def check_settings_file(
     """Every problem and warning of the settings."""
     loaded = examined.loaded
     found = [
-        CheckResult(
-            "gateway", "settings", CheckStatus.BROKEN, f"{one.path}: {one.message}", _CORRECT
-        )
+        CheckResult.broken("gateway", "settings", f"{one.path}: {one.message}", _CORRECT)
         for one in loaded.invalid(problems).problems
     ]
     found += [
-        CheckResult("gateway", "settings", CheckStatus.NOTE, f"{one.path}: {one.message}")
+        CheckResult.note("gateway", "settings", f"{one.path}: {one.message}")
         for one in loaded.warnings
         if one.path != "openclaw"
     ]
     where = str(loaded.path) if loaded.path else "none written; the defaults are used"
-    return found or [CheckResult("gateway", "settings", CheckStatus.OK, where)]
-
-
-_CORRECT = "correct it, then look again with: openclaw-a2a config check"
+    return found or [CheckResult.ok("gateway", "settings", where)]
 
 
 async def check_store(settings: StoreSettings) -> CheckResult:
     """The store can be opened and written; nothing in it is changed."""
-    if settings.kind is StoreKind.MEMORY or settings.path is None:
-        return _store(CheckStatus.NOTE, "in memory; nothing survives a stop", "set store.kind")
-    path = settings.path
-    shown = f"{settings.kind.value}, {path}"
-    if not path.exists():
-        return _place_for(path, shown)
+    path, kind = settings.path, settings.kind.value
+    if settings.kind is StoreKind.MEMORY or path is None:
+        text = "in memory; nothing survives a stop"
+        return CheckResult.note("gateway", "store", text, "set store.kind")
+    shown = f"{kind}, {path}"
+    if not path.exists():  # the first start makes it, in a folder that must take it
+        folder = next((one for one in path.parents if one.exists()), path.parent)
+        if os.access(folder, os.W_OK):
+            return CheckResult.ok("gateway", "store", f"{shown}, made by the first start")
+        text = f"{folder} cannot be written"
+        return CheckResult.broken("gateway", "store", text, "set data to another folder")
     if not os.access(path, os.W_OK) or not os.access(path.parent, os.W_OK):
-        return _store(CheckStatus.BROKEN, f"{shown} cannot be written", f"chown or chmod {path}")
+        text = f"{shown} cannot be written"
+        return CheckResult.broken("gateway", "store", text, f"chown or chmod {path}")
     try:
-        steps = await anyio.to_thread.run_sync(_pending, settings)
-        if steps:
-            text = f"{shown} has an older schema; the next start upgrades it"
-            return _store(
-                CheckStatus.NOTE, text, "see it first with: openclaw-a2a db upgrade --plan"
-            )
-        await _open(settings)
+        if await _open_store(settings, path):
+            return CheckResult.ok("gateway", "store", shown)
     except StoreLocked:
-        return _store(CheckStatus.OK, f"{shown}, in use by a gateway that runs")
+        return CheckResult.ok("gateway", "store", f"{shown}, in use by a gateway that runs")
     except GatewayError as error:
         detail, _ = _split(error.message)
         fix = "move the file away, or use another with store.path"
-        return _store(CheckStatus.BROKEN, f"{settings.kind.value}: {detail}", fix)
-    return _store(CheckStatus.OK, shown)
+        return CheckResult.broken("gateway", "store", f"{kind}: {detail}", fix)
+    text = f"{shown} has an older schema; the next start upgrades it"
+    fix = "see it first with: openclaw-a2a db upgrade --plan"
+    return CheckResult.note("gateway", "store", text, fix)
 
 
-def _store(verdict: CheckStatus, detail: str, fix: str = "") -> CheckResult:
-    return CheckResult("gateway", "store", verdict, detail, fix)
+async def _open_store(settings: StoreSettings, path: Path) -> bool:
+    """Open the store and close it again; False when opening it would upgrade its schema.
 
+    Raises: GatewayError.
+    """
+    if settings.kind is StoreKind.SQLITE:
+        from openclaw_a2a.store.sqlite import migrate
 
-def _place_for(path: Path, shown: str) -> CheckResult:
-    """The store is made by the first start: there must be a folder that takes it."""
-    folder = next((one for one in path.parents if one.exists()), path.parent)
-    if os.access(folder, os.W_OK):
-        return _store(CheckStatus.OK, f"{shown}, made by the first start")
-    return _store(CheckStatus.BROKEN, f"{folder} cannot be written", "set data to another folder")
-
-
-def _pending(settings: StoreSettings) -> list[str]:
-    if settings.kind is not StoreKind.SQLITE or settings.path is None:
-        return []
-    from openclaw_a2a.store.sqlite import migrate
-
-    return migrate.plan_upgrade(settings.path)
-
-
-async def _open(settings: StoreSettings) -> None:
-    store = create_store(settings.kind.value, path=str(settings.path))
+        if await anyio.to_thread.run_sync(migrate.plan_upgrade, path):
+            return False
+    store = create_store(settings.kind.value, path=str(path))
     await store.open()
     try:
         await store.check()
     finally:
         await store.close()
+    return True
 
 
 def check_port(server: ServerSettings) -> CheckResult:
     """The port is free, or our own gateway has it."""
     place = f"{server.host}:{server.port}"
     if server.port == 0:
-        return CheckResult("gateway", "port", CheckStatus.OK, "any free port")
+        return CheckResult.ok("gateway", "port", "any free port")
     try:
         listen(server.host, server.port).close()
     except PortTaken as error:
         version = _gateway_version(server)
         if version is not None:
             text = f"{place}, a gateway runs there (version {version})"
-            return CheckResult("gateway", "port", CheckStatus.OK, text)
+            return CheckResult.ok("gateway", "port", text)
         fix = "stop what listens there, or set server.port"
-        return CheckResult(
-            "gateway", "port", CheckStatus.BROKEN, error.message.partition(";")[0], fix
-        )
+        return CheckResult.broken("gateway", "port", error.message.partition(";")[0], fix)
     except (OSError, OverflowError) as error:
-        return CheckResult(
-            "gateway", "port", CheckStatus.BROKEN, f"{place}: {error}", "set server.host"
-        )
-    return CheckResult("gateway", "port", CheckStatus.OK, f"{place} is free")
+        return CheckResult.broken("gateway", "port", f"{place}: {error}", "set server.host")
+    return CheckResult.ok("gateway", "port", f"{place} is free")
 
 
 def _gateway_version(server: ServerSettings) -> str | None:
@@ -247,45 +241,37 @@ def check_plugin(examined: CheckedSettings) -> list[CheckResult]:
     if found is None or found.config_path is None or not found.is_readable:
         return []
     wiring = plan_installation(settings, found.config_path)
-    is_wanted = settings.outbound.get("enabled") is True and settings.tools.http
     if wiring.is_linked:
         answer = check_plugin_access(wiring.found.options)
         if answer.problem:
-            verdict = CheckStatus.BROKEN if answer.is_reached else CheckStatus.NOTE
-            return [CheckResult("openclaw", "plugin", verdict, *_split(answer.problem))]
-        offered = ", ".join(answer.tools) or "no tools"
-        return [
-            CheckResult("openclaw", "plugin", CheckStatus.OK, f"{PLUGIN_ID} is let in: {offered}")
-        ]
-    if not is_wanted:
+            make = CheckResult.broken if answer.is_reached else CheckResult.note
+            return [make("openclaw", "plugin", *_split(answer.problem))]
+        text = f"{PLUGIN_ID} is let in: {', '.join(answer.tools) or 'no tools'}"
+        return [CheckResult.ok("openclaw", "plugin", text)]
+    if settings.outbound.get("enabled") is not True or not settings.tools.http:
         return []
-    words = "OpenClaw's agents do not have our tools"
+    text = "OpenClaw's agents do not have our tools"
     fix = "to give them: openclaw-a2a connect openclaw"
-    return [CheckResult("openclaw", "plugin", CheckStatus.NOTE, words, fix)]
+    return [CheckResult.note("openclaw", "plugin", text, fix)]
 
 
 def _config(
     found: OpenClawInstallation | None, agents: Mapping[AgentId, AgentSettings]
 ) -> list[CheckResult]:
     if found is not None:
+        notes = [CheckResult.note("openclaw", "config", *_split(one)) for one in found.warnings]
         if not found.is_readable:
-            return [
-                CheckResult("openclaw", "config", CheckStatus.BROKEN, *_split(found.warnings[0]))
-            ]
-        notes = [
-            CheckResult("openclaw", "config", CheckStatus.NOTE, *_split(one))
-            for one in found.warnings
-        ]
+            return [CheckResult.broken("openclaw", "config", *_split(found.warnings[0]))]
         place = str(found.config_path or found.url)
-        return [CheckResult("openclaw", "config", CheckStatus.OK, place), *notes]
+        return [CheckResult.ok("openclaw", "config", place), *notes]
     if any(one.adapter in (OPENCLAW_ADAPTER, _COMMAND) for one in agents.values()):
-        words = "not on this machine; the settings say all"
-        return [CheckResult("openclaw", "config", CheckStatus.OK, words)]
-    words = "no OpenClaw was found on this machine"
+        text = "not on this machine; the settings say all"
+        return [CheckResult.ok("openclaw", "config", text)]
+    text = "no OpenClaw was found on this machine"
     if any(one.is_placeholder for one in agents.values()):
-        words += "; an agent that echoes answers instead"
+        text += "; an agent that echoes answers instead"
     fix = "to add one: openclaw-a2a connect openclaw"
-    return [CheckResult("openclaw", "config", CheckStatus.NOTE, words, fix)]
+    return [CheckResult.note("openclaw", "config", text, fix)]
 
 
 async def _by_command(
@@ -300,27 +286,23 @@ async def _by_command(
     program = await find_program(options.openclaw_path, options.env)
     if program is None:
         text = f"the program {options.openclaw_path} was not found"
-        fix = f"{_INSTALL}, or correct openclawPath"
-        return [CheckResult("openclaw", check, CheckStatus.BROKEN, text, fix)]
+        return [CheckResult.broken("openclaw", check, text, f"{_INSTALL}, or correct openclawPath")]
     if not run_agents:
-        shown = f"{program.version or 'version unknown'}, {program.path}"
-        return [CheckResult("openclaw", check, CheckStatus.OK, shown)]
+        return [CheckResult.ok("openclaw", check, program.description)]
     trouble = await run_program_turn(options, options.agent_id or name)
     if trouble:
-        return [CheckResult("openclaw", check, CheckStatus.BROKEN, *_split(trouble))]
-    return [CheckResult("openclaw", check, CheckStatus.OK, "answered a turn")]
+        return [CheckResult.broken("openclaw", check, *_split(trouble))]
+    return [CheckResult.ok("openclaw", check, "answered a turn")]
 
 
 async def _program() -> CheckResult:
     program = await find_program()
     if program is None:
         text = "openclaw is not on the PATH; its gateway may run all the same"
-        return CheckResult("openclaw", "program", CheckStatus.NOTE, text, _INSTALL)
-    shown = f"{program.version or 'version unknown'}, {program.path}"
-    if not is_supported(program.version):
-        fix = "update it with: openclaw update"
-        return CheckResult("openclaw", "program", CheckStatus.BROKEN, f"{shown} is too old", fix)
-    return CheckResult("openclaw", "program", CheckStatus.OK, shown)
+        return CheckResult.note("openclaw", "program", text, _INSTALL)
+    if is_supported(program.version):
+        return CheckResult.ok("openclaw", "program", program.description)
+    return CheckResult.broken("openclaw", "program", f"{program.description} is too old", _UPDATE)
 
 
 def _gateways(agents: Mapping[AgentId, AgentSettings]) -> dict[tuple[str, str], tuple[str, ...]]:
@@ -337,26 +319,24 @@ def _gateways(agents: Mapping[AgentId, AgentSettings]) -> dict[tuple[str, str], 
 
 
 def _gateway(url: str, seen: Probe) -> list[CheckResult]:
-    detail, fix = _split(seen.trouble)
     if not seen.is_reached:
-        reached = CheckResult("openclaw", "gateway", CheckStatus.BROKEN, detail, fix)
+        reached = CheckResult.broken("openclaw", "gateway", *_split(seen.trouble))
         return [reached, _skipped("token", "the gateway was not reached")]
-    reached = CheckResult("openclaw", "gateway", CheckStatus.OK, url)
+    reached = CheckResult.ok("openclaw", "gateway", url)
     if not seen.is_in:
-        return [reached, CheckResult("openclaw", "token", CheckStatus.BROKEN, detail, fix)]
-    version = CheckResult("openclaw", "version", CheckStatus.OK, seen.version or "unknown")
+        return [reached, CheckResult.broken("openclaw", "token", *_split(seen.trouble))]
+    version = CheckResult.ok("openclaw", "version", seen.version or "unknown")
     if not is_supported(seen.version):
-        text, step = f"{seen.version} is too old", "update it with: openclaw update"
-        version = CheckResult("openclaw", "version", CheckStatus.BROKEN, text, step)
-    return [reached, CheckResult("openclaw", "token", CheckStatus.OK, "accepted"), version]
+        text = f"{seen.version} is too old"
+        version = CheckResult.broken("openclaw", "version", text, _UPDATE)
+    return [reached, CheckResult.ok("openclaw", "token", "accepted"), version]
 
 
 def _agent(agent_id: str, seen: Probe) -> CheckResult:
     name = f"agent {agent_id}".strip()
     if seen.agents is None:
-        detail, fix = _split(seen.trouble)
         if seen.is_in:
-            return CheckResult("openclaw", name, CheckStatus.BROKEN, detail, fix)
+            return CheckResult.broken("openclaw", name, *_split(seen.trouble))
         why = "did not let us in" if seen.is_reached else "was not reached"
         return _skipped(name, f"the gateway {why}")
     known = [agent.id for agent in seen.agents]
@@ -365,12 +345,12 @@ def _agent(agent_id: str, seen: Probe) -> CheckResult:
         wanted = "has no such agent" if agent_id else "has several agents, and none is named"
         text = f"the gateway {wanted}; it has {', '.join(known) or 'none'}"
         fix = "restart the gateway, or correct openclaw.expose or the agent's agentId"
-        return CheckResult("openclaw", name, CheckStatus.BROKEN, text, fix)
+        return CheckResult.broken("openclaw", name, text, fix)
     if agent_id not in seen.answers:
-        return CheckResult("openclaw", name, CheckStatus.OK, "known to the gateway")
+        return CheckResult.ok("openclaw", name, "known to the gateway")
     if seen.answers[agent_id]:
-        return CheckResult("openclaw", name, CheckStatus.BROKEN, *_split(seen.answers[agent_id]))
-    return CheckResult("openclaw", name, CheckStatus.OK, "answered a turn")
+        return CheckResult.broken("openclaw", name, *_split(seen.answers[agent_id]))
+    return CheckResult.ok("openclaw", name, "answered a turn")
 
 
 def _skipped(check: str, why: str) -> CheckResult:
@@ -400,34 +380,24 @@ def print_checks(results: Iterable[CheckResult]) -> None:
         if row.group != group:
             print_data(("" if group is None else "\n") + row.group)
             group = row.group
-        print_page([_line(row, width)])
+        pretty, plain, style = _MARKS[row.status]
+        text = styled_text(row.detail)
+        for line in strip_control_characters(row.fix).splitlines():
+            text.append(f"\n{line}", "dim")
+        table = Table(box=None, show_header=False, padding=(0, 2, 0, 0), pad_edge=False)
+        table.add_column(width=4 + width, no_wrap=True)
+        table.add_column(overflow="fold")
+        mark = (pretty if _can_print(pretty) else plain, style)
+        table.add_row(Text.assemble("  ", mark, f" {row.name}"), text)
+        print_page([table])
 
 
 def summarize_checks(results: Iterable[CheckResult]) -> str:
     """How many problems and notes there are, in one line."""
-    statuses = [one.status for one in results]
-    broken, notes = statuses.count(CheckStatus.BROKEN), statuses.count(CheckStatus.NOTE)
-    if not broken and not notes:
-        return "Everything is in order."
-    words = [_count(broken, "problem"), _count(notes, "note")]
-    return f"{', '.join(word for word in words if word)}."
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}{'s' if number > 1 else ''}" if number else ""
-
-
-def _line(row: CheckResult, width: int) -> Table:
-    pretty, plain, style = _MARKS[row.status]
-    text = styled_text(row.detail)
-    for line in strip_control_characters(row.fix).splitlines():
-        text.append(f"\n{line}", "dim")
-    table = Table(box=None, show_header=False, padding=(0, 2, 0, 0), pad_edge=False)
-    table.add_column(width=4 + width, no_wrap=True)
-    table.add_column(overflow="fold")
-    mark = Text.assemble("  ", (pretty if _can_print(pretty) else plain, style), f" {row.name}")
-    table.add_row(mark, text)
-    return table
+    counts = Counter(one.status for one in results)
+    nouns = {"problem": counts[CheckStatus.BROKEN], "note": counts[CheckStatus.NOTE]}
+    words = [f"{n} {noun}{'s' if n > 1 else ''}" for noun, n in nouns.items() if n]
+    return f"{', '.join(words)}." if words else "Everything is in order."
 
 
 def _can_print(text: str) -> bool:

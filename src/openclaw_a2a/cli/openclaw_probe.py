@@ -24,7 +24,6 @@ from openclaw_a2a.agents.openclaw_gateway.connect import (
 )
 from openclaw_a2a.agents.openclaw_gateway.protocol import (
     ErrorPayload,
-    Frame,
     decode_frame,
     decode_object,
     encode_request,
@@ -49,6 +48,11 @@ class Program(msgspec.Struct, frozen=True):
 
     path: str
     version: str = ""
+
+    @property
+    def description(self) -> str:
+        """Its version and path."""
+        return f"{self.version or 'version unknown'}, {self.path}"
 
 
 class Probe(msgspec.Struct, frozen=True):
@@ -115,28 +119,24 @@ async def probe_gateway(url: str, token: str, *, turn_agents: tuple[str, ...] = 
 
     `token` is a reference (see `read_token`) or empty.
     """
-    text, lacking = _read(token)
+    text, lacking = "", ""
+    try:
+        text = resolve_token(token) if token else ""
+    except SettingsInvalid as error:
+        lacking = error.message
     try:
         with anyio.fail_after(_CONNECT_S):
             socket, hello = await open_connection(GatewayAddress(url, text))
     except TimeoutError:
         return Probe(trouble=f"OpenClaw at {url} took too long to answer; look at its log.")
     except ConnectFailed as failure:
-        is_reached = failure.is_final
-        return Probe(is_reached=is_reached, trouble=(is_reached and lacking) or failure.message)
+        trouble = (failure.is_final and lacking) or failure.message
+        return Probe(is_reached=failure.is_final, trouble=trouble)
     try:
         return await _look(socket, hello, turn_agents)
     finally:
         with anyio.move_on_after(2.0, shield=True):
             await socket.close()
-
-
-def _read(token: str) -> tuple[str, str]:
-    """The token, or why there is none."""
-    try:
-        return (resolve_token(token) if token else ""), ""
-    except SettingsInvalid as error:
-        return "", error.message
 
 
 async def _look(socket: ClientConnection, hello: Hello, turn_agents: tuple[str, ...]) -> Probe:
@@ -177,7 +177,9 @@ async def _call(
                 frame = decode_frame(await socket.recv(decode=False))
                 if frame is None or frame.id != request_id:
                     continue
-                answer = _answer(method, frame)
+                if not frame.ok:
+                    raise request_error(method, frame.error or ErrorPayload())
+                answer = decode_object(frame.payload)
                 if answer.get("status") != "accepted":
                     return answer
     except TimeoutError:
@@ -186,9 +188,3 @@ async def _call(
     except ConnectionClosed:
         text = f"OpenClaw closed the connection instead of answering {method}; look at its log."
         raise AgentUnavailable(text) from None
-
-
-def _answer(method: str, frame: Frame) -> JsonObject:
-    if not frame.ok:
-        raise request_error(method, frame.error or ErrorPayload())
-    return decode_object(frame.payload)

@@ -41,7 +41,7 @@ _POLL_S = 0.2
 _OFF = frozenset({"route-not-found", "unsupported-operation", "http-404"})
 
 
-class Item(Protocol):
+class ListedItem(Protocol):
     """What every listed item has."""
 
     @property
@@ -50,7 +50,7 @@ class Item(Protocol):
         ...
 
 
-class WatchedItem(Item, Protocol):
+class WatchedItem(ListedItem, Protocol):
     """An item that changes until it is over."""
 
     @property
@@ -69,7 +69,7 @@ class WatchedItem(Item, Protocol):
         ...
 
 
-_Item = TypeVar("_Item", bound=Item)
+_Item = TypeVar("_Item", bound=ListedItem)
 _Watched = TypeVar("_Watched", bound=WatchedItem)
 
 
