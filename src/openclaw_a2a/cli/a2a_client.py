@@ -14,6 +14,7 @@ from openclaw_a2a.net.http_client import ResponseEncoded, ResponseTooLarge, Sync
 from openclaw_a2a.net.sse_reader import SseReader
 
 OK = 200
+_HTTP_CODES = {401: "unauthenticated", 403: "not-allowed"}
 _ABSENT = msgspec.Raw()
 
 
@@ -60,7 +61,7 @@ def response_error(status: int, body: bytes) -> AgentFailed:
     except msgspec.MsgspecError:
         error = _Error()
     message = error.message or f"the answer is HTTP {status} and no A2A answer"
-    return _failed(message, _code(error) or _http_code(status))
+    return _failed(message, _code(error) or _HTTP_CODES.get(status, f"http-{status}"))
 
 
 def _code(error: _Error) -> str | None:
@@ -80,10 +81,6 @@ def _code(error: _Error) -> str | None:
 
 def _kebab(name: str) -> str:
     return name.lower().replace("_", "-")
-
-
-def _http_code(status: int) -> str:
-    return {401: "unauthenticated", 403: "not-allowed"}.get(status, f"http-{status}")
 
 
 def _failed(message: str, code: str) -> AgentFailed:
@@ -156,20 +153,19 @@ class Client:
             return msgspec.convert(whole, AgentCard)
         except (msgspec.MsgspecError, TypeError) as error:
             reason = f"the card of {self.url} is no A2A 1.0 card: {error}"
-            raise AgentFailed(reason, details={"code": "card-invalid"}) from None
+            raise _failed(reason, "card-invalid") from None
 
     def address(self, binding: str) -> str:
         """The address of this binding of A2A 1.0. Raises: AgentFailed."""
         interfaces = self.card().supported_interfaces
         for interface in interfaces:
-            if interface.protocol_binding == binding and _is_version_1(interface.protocol_version):
+            is_version_1 = interface.protocol_version.split(".")[0] == "1"
+            if interface.protocol_binding == binding and is_version_1:
                 return interface.url
         known = [f"{one.protocol_binding} {one.protocol_version}" for one in interfaces]
         spoken = f"it speaks {', '.join(known)}" if known else "its card names no 1.0 address"
-        raise AgentFailed(
-            f"{self.url} does not speak A2A 1.0 over {binding}; {spoken}",
-            details={"code": "binding-not-offered"},
-        )
+        message = f"{self.url} does not speak A2A 1.0 over {binding}; {spoken}"
+        raise _failed(message, "binding-not-offered")
 
     def call(self, method: str, params: JsonObject) -> bytes:
         """The result of a call. Raises: AgentUnavailable, AgentFailed."""
@@ -193,12 +189,17 @@ class Client:
             with self._http.stream(
                 "POST", address, json=_request(method, params), headers=headers, timeout=wait
             ) as answer:
-                if not _is_stream(answer):
+                if not answer.headers.get("content-type", "").startswith("text/event-stream"):
                     yield StreamFrame(None, read_result(answer.status_code, answer.read()))
                     return
-                yield from _events(answer.iter_raw())
+                reader = SseReader()
+                for chunk in answer.iter_raw():
+                    for event in reader.feed(chunk):
+                        yield StreamFrame(event.id, read_result(OK, event.data.encode()))
+        except ParseFailed as error:
+            raise _failed(error.message, "stream-unreadable") from None
         except ResponseTooLarge:  # The rest comes with the next stream, after the last event.
-            raise _connection_lost(address) from None
+            raise connection_lost(address) from None
         except httpx2.TransportError as error:
             raise self._broken(address, error) from None
 
@@ -226,7 +227,7 @@ class Client:
         if isinstance(error, ResponseEncoded | ResponseTooLarge):
             return _failed(str(error), "answer-unreadable")
         if not isinstance(error, _NEVER_SENT):
-            return _connection_lost(address)
+            return connection_lost(address)
         failure = unreachable(address, error)
         if urlsplit(address).netloc != urlsplit(self.url).netloc:
             failure.message += f"; the card at {self.url} names {address} as its address"
@@ -263,7 +264,8 @@ def unreachable(address: str, error: Exception) -> AgentUnavailable:
     )
 
 
-def _connection_lost(address: str) -> AgentUnavailable:
+def connection_lost(address: str) -> AgentUnavailable:
+    """The error for a request that was sent and not answered."""
     message = f"the connection to {address} was lost"
     return AgentUnavailable(message, details={"code": "connection-lost"})
 
@@ -275,24 +277,5 @@ def _host(url: str) -> str:
         return ""
 
 
-def _is_version_1(protocol_version: str) -> bool:
-    return protocol_version.split(".")[0] == "1"
-
-
 def _request(method: str, params: JsonObject) -> JsonObject:
     return {"jsonrpc": "2.0", "id": 1, "method": method, "params": params}
-
-
-def _is_stream(answer: httpx2.Response) -> bool:
-    return answer.headers.get("content-type", "").startswith("text/event-stream")
-
-
-def _events(chunks: Iterator[bytes]) -> Iterator[StreamFrame]:
-    reader = SseReader()
-    for chunk in chunks:
-        try:
-            events = reader.feed(chunk)
-        except ParseFailed as error:
-            raise AgentFailed(error.message, details={"code": "stream-unreadable"}) from None
-        for event in events:
-            yield StreamFrame(event.id, read_result(OK, event.data.encode()))

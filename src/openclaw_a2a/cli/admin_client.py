@@ -13,7 +13,7 @@ from openclaw_a2a.auth.admin_token import ADMIN_TOKEN_FILE, read_admin_token
 from openclaw_a2a.cli.connection import parse_address
 from openclaw_a2a.cli.errors import next_step, usage_error
 from openclaw_a2a.cli.flags import ConfigFlag, JsonFlag, data_override, format_command
-from openclaw_a2a.model.errors import AgentUnavailable, NotAllowed
+from openclaw_a2a.model.errors import NotAllowed
 from openclaw_a2a.model.ids import Json
 from openclaw_a2a.settings import is_loopback, local_gateway, read_command_environment
 
@@ -87,7 +87,7 @@ class AdminClient:
     ) -> bytes:
         import httpx2
 
-        from openclaw_a2a.cli.a2a_client import response_error, unreachable
+        from openclaw_a2a.cli.a2a_client import connection_lost, response_error, unreachable
 
         path = "/".join(quote(one, safe="") for one in (place, *segments))
         try:
@@ -97,8 +97,7 @@ class AdminClient:
         except (httpx2.ConnectError, httpx2.ConnectTimeout) as error:
             raise unreachable(self.address, error) from None
         except httpx2.TransportError:
-            message = f"the connection to {self.address} was lost"
-            raise AgentUnavailable(message, details={"code": "connection-lost"}) from None
+            raise connection_lost(self.address) from None
         if answer.status_code == _UNAUTHENTICATED:
             raise _no_access(f"the gateway at {self.address} has another operator's token")
         if answer.status_code != _OK:

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 
-from openclaw_a2a.cli.errors import code_of
+from openclaw_a2a.cli.errors import code_of, usage_error
 from openclaw_a2a.cli.flags import Connection
-from openclaw_a2a.model.errors import AgentFailed, InvalidRequest
+from openclaw_a2a.model.errors import AgentFailed
 from openclaw_a2a.model.ids import JsonObject
 from openclaw_a2a.model.message import JsonStruct
 from openclaw_a2a.model.task import Task
@@ -60,10 +60,7 @@ def parse_address(text: str) -> str:
     """The address that people mean. Raises: InvalidRequest."""
     address = normalize_base_url(text if "://" in text else f"http://{text}")
     if address is None:
-        raise InvalidRequest(
-            f"{text} is no address",
-            details={"code": "usage", "nextStep": "Give one such as http://127.0.0.1:9900."},
-        )
+        raise usage_error(f"{text} is no address", "Give one such as http://127.0.0.1:9900.")
     return address
 
 
@@ -90,30 +87,23 @@ def find_task(client: "Client", prefix: str) -> str:
     Raises: AgentFailed (no such task), InvalidRequest (several, or nothing given).
     """
     if not prefix.strip():
-        step = "Give the task's id, or its beginning."
-        raise InvalidRequest("the task's id is empty", details={"code": "usage", "nextStep": step})
+        raise usage_error("the task's id is empty", "Give the task's id, or its beginning.")
     try:
         client.call("GetTask", {"id": prefix, "historyLength": 0})
     except AgentFailed as error:
         if code_of(error) != "task-not-found":
             raise
-        return _find_by_prefix(client, prefix, error)
-    return prefix
-
-
-def _find_by_prefix(client: "Client", prefix: str, not_found: AgentFailed) -> str:
-    found: list[str] = []
-    for page in list_tasks(client, {"pageSize": PAGE, "historyLength": 0}):
-        found += [task.id for task in page.tasks if task.id.startswith(prefix)]
-    if len(found) == 1:
-        return found[0]
-    if not found:
-        raise not_found
-    shown = ", ".join(found[:_SHOWN]) + (", ..." if len(found) > _SHOWN else "")
-    raise InvalidRequest(
-        f"{len(found)} tasks begin with {prefix}: {shown}",
-        details={"code": "task-ambiguous", "nextStep": "Give more of the id."},
-    )
+        pages = list_tasks(client, {"pageSize": PAGE, "historyLength": 0})
+        found = [one.id for page in pages for one in page.tasks if one.id.startswith(prefix)]
+        if not found:
+            raise
+    else:
+        return prefix
+    if len(found) > 1:
+        shown = ", ".join(found[:_SHOWN]) + (", ..." if len(found) > _SHOWN else "")
+        message = f"{len(found)} tasks begin with {prefix}: {shown}"
+        raise usage_error(message, "Give more of the id.", code="task-ambiguous")
+    return found[0]
 
 
 def decode_response(body: bytes, kind: type[_Read]) -> _Read:

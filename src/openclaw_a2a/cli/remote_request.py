@@ -10,159 +10,41 @@ from typing import cast
 import anyio
 import msgspec
 
-from openclaw_a2a.cli.commands.remote import MessageOptions, RemoteOptions, remote_usage_error
-from openclaw_a2a.cli.errors import DONE, FAILED, INTERRUPTED, UNREACHABLE, USAGE_ERROR
-from openclaw_a2a.cli.render.stream import StreamView
-from openclaw_a2a.cli.render.terminal import (
-    WaitIndicator,
-    print_data,
-    print_json,
-    print_message,
+from openclaw_a2a.cli.commands.agent import join_text
+from openclaw_a2a.cli.commands.remote import MessageOptions, RemoteOptions
+from openclaw_a2a.cli.errors import (
+    DONE,
+    FAILED,
+    INTERRUPTED,
+    UNREACHABLE,
+    USAGE_ERROR,
+    usage_error,
 )
-from openclaw_a2a.library.remote_agents import Recipient, RemoteAgents, SendOptions, TaskOptions
-from openclaw_a2a.model.errors import InvalidRequest
+from openclaw_a2a.cli.render.stream import StreamView
+from openclaw_a2a.cli.render.terminal import WaitIndicator, print_data, print_json, print_message
+from openclaw_a2a.library.remote_agents import (
+    Recipient,
+    RemoteAgents,
+    SendOptions,
+    TaskOptions,
+    build_send_request,
+    build_task_request,
+)
 from openclaw_a2a.model.ids import JsonObject
 from openclaw_a2a.model.records import StreamBody
 from openclaw_a2a.model.task import StatusUpdate
 from openclaw_a2a.protocol import v03
 from openclaw_a2a.protocol.v03 import MessageV03, message_from_v03
-from openclaw_a2a.remote.handles import HANDLE_PREFIX, TaskHandle
+from openclaw_a2a.remote.handles import HANDLE_PREFIX, TaskHandle, write_private_file
 from openclaw_a2a.remote.result.remote_result import (
     RemoteResult,
     RemoteTask,
     continuation_of_failure,
 )
 
-_FOLDER = "remote"
-
-
-class LastRemoteTask:
-    """The files of these commands. The store of a gateway is never touched."""
-
-    def __init__(self, data: Path) -> None:
-        self._path = data / _FOLDER / "last.json"
-        self._known: bytes | None = None
-        self.handles = data / _FOLDER / "handles"
-
-    def save(self, continuation: JsonObject) -> None:
-        """Keep this as the last; where nothing can be written, nothing is remembered."""
-        from openclaw_a2a.remote.handles import write_private_file
-
-        body = msgspec.json.encode(continuation)
-        if body != self._known:
-            with suppress(OSError):
-                write_private_file(self._path, body)
-            self._known = body
-
-    def load(self) -> JsonObject:
-        """The last. Raises: InvalidRequest (there is none)."""
-        try:
-            return msgspec.json.decode(self._path.read_bytes(), type=JsonObject)
-        except (OSError, msgspec.MsgspecError):
-            step = 'Send something first: openclaw-a2a remote send --target ALIAS "hello"'
-            raise InvalidRequest(
-                "there is nothing to go on with",
-                details={"code": "nothing-to-continue", "nextStep": step},
-            ) from None
-
-
-class TargetArguments:
-    """Finds the agent and the task that a command line names."""
-
-    def __init__(
-        self, remote: RemoteAgents, memory: LastRemoteTask, options: RemoteOptions
-    ) -> None:
-        self._remote = remote
-        self._memory = memory
-        self._options = options
-
-    @property
-    def agent(self) -> str:
-        """The name of the agent without a remembered task; may be empty."""
-        config = self._remote.config
-        default = config.default_target or (config.targets[0] if len(config.targets) == 1 else None)
-        return self._options.name or (default.alias if default else "")
-
-    def resolve_task(self, name: str | None) -> tuple[Recipient, TaskOptions]:
-        """The task of this name; without one, the last. Raises: InvalidRequest."""
-        if name is None:
-            if self._options.name:
-                raise remote_usage_error(
-                    "which task is not said", "Give its id before or after --target."
-                )
-            return self._last_task(), {}
-        found = [one for one in self._remote.handles if self._matches(one, name)]
-        # A task may have several handles; the one used last comes first.
-        exact = [one for one in found if name in (one.name, one.task_id)]
-        found = exact or found
-        if len({(one.task_id, one.target.base_url) for one in found}) > 1:
-            shown = ", ".join(dict.fromkeys(one.task_id for one in found))
-            raise remote_usage_error(
-                f"several tasks begin with {name}: {shown}", "Give more of the id."
-            )
-        if found:
-            return found[0].name, {}
-        return (name, {}) if name.startswith(HANDLE_PREFIX) else (self._target(), {"task_id": name})
-
-    def resolve_message(self, message: MessageOptions) -> tuple[Recipient, SendOptions]:
-        """Where a message goes, and what it carries. Raises: InvalidRequest."""
-        more: SendOptions = {
-            "timeout_s": self._options.seconds,
-            "require_task": message.require_task,
-        }
-        if message.file:
-            more["files"] = list(message.file)
-        if message.data is not None:
-            more["data"] = _object(message.data)
-        if message.context:
-            more["context_id"] = message.context
-        if message.continue_last:
-            if message.task or message.context or self._options.name:
-                raise remote_usage_error(
-                    "--continue goes on with the last task or context and with no other",
-                    "Leave out --continue, or --task, --context, --target and --url.",
-                )
-            return self._memory.load(), more
-        if message.task is None:
-            return self._target(), more
-        to, naming = self.resolve_task(message.task)
-        if "task_id" in naming:
-            more["task_id"] = naming["task_id"]
-        return to, more
-
-    def _target(self) -> str | None:
-        """What was named, else the default, else the only one there is."""
-        if self._options.target and self._options.url:
-            raise remote_usage_error(
-                "--target and --url both name the agent", "Leave out one of them."
-            )
-        return self.agent or None
-
-    def _last_task(self) -> JsonObject:
-        last = self._memory.load()
-        if "task" not in last:
-            raise remote_usage_error(
-                "the last answer was a message and no task", "Give the task's id, and --target."
-            )
-        return last
-
-    def _matches(self, handle: TaskHandle, name: str) -> bool:
-        is_there = self._options.target in (None, handle.target.alias) and (
-            self._options.url is None
-            or self._options.url.rstrip("/") == handle.target.base_url.rstrip("/")
-        )
-        return is_there and (handle.name.startswith(name) or handle.task_id.startswith(name))
-
-
-def _object(text: str) -> JsonObject:
-    try:
-        return msgspec.json.decode(text, type=JsonObject)
-    except msgspec.MsgspecError as error:
-        raise remote_usage_error(
-            f"--data is no JSON object: {error}", "Such as: --data '{\"a\": 1}'"
-        ) from None
-
-
+_SPINNER_DELAY_S = 0.4
+_SHORT_ID = 8
+_UUID_LENGTH = 36
 _FAILED_STATES = frozenset({"failed", "rejected", "canceled"})
 _LOCAL_CODES = frozenset({"VALIDATION_ERROR", "TARGET_RESOLUTION_ERROR"})
 _UNREACHABLE_ERRORS = frozenset(
@@ -177,11 +59,40 @@ _UNREACHABLE_ERRORS = frozenset(
 )
 _TIMED_OUT = "request timed out"
 _SEE_TARGETS = "See the targets there are: openclaw-a2a targets list"
+_NAME_THE_TASK = "Name the task by its id, and its agent with --target or --url."
 _STEPS = {
     "TARGET_RESOLUTION_ERROR": _SEE_TARGETS,
-    "UNKNOWN_TASK_HANDLE": "Name the task by its id, and its agent with --target or --url.",
-    "EXPIRED_TASK_HANDLE": "Name the task by its id, and its agent with --target or --url.",
+    "UNKNOWN_TASK_HANDLE": _NAME_THE_TASK,
+    "EXPIRED_TASK_HANDLE": _NAME_THE_TASK,
 }
+
+_message_decoder = msgspec.json.Decoder(MessageV03)
+
+
+class LastRemoteTask:
+    """The files of these commands. The store of a gateway is never touched."""
+
+    def __init__(self, data: Path) -> None:
+        self._path = data / "remote" / "last.json"
+        self._known: bytes | None = None
+        self.handles = data / "remote" / "handles"
+
+    def save(self, continuation: JsonObject) -> None:
+        """Keep this as the last; where nothing can be written, nothing is remembered."""
+        body = msgspec.json.encode(continuation)
+        if body != self._known:
+            with suppress(OSError):
+                write_private_file(self._path, body)
+            self._known = body
+
+    def load(self) -> JsonObject:
+        """The last. Raises: InvalidRequest (there is none)."""
+        try:
+            return msgspec.json.decode(self._path.read_bytes(), type=JsonObject)
+        except (OSError, msgspec.MsgspecError):
+            step = 'Send something first: openclaw-a2a remote send --target ALIAS "hello"'
+            message = "there is nothing to go on with"
+            raise usage_error(message, step, code="nothing-to-continue") from None
 
 
 def remote_exit_code(result: RemoteResult) -> int:
@@ -190,7 +101,11 @@ def remote_exit_code(result: RemoteResult) -> int:
         return FAILED if result.task and result.task.state in _FAILED_STATES else DONE
     if result.code in _LOCAL_CODES:
         return USAGE_ERROR
-    return UNREACHABLE if _is_unreachable(result.details) else FAILED
+    cause = result.details.get("cause")
+    names = {result.details.get("errorName")}
+    if isinstance(cause, dict):
+        names.add(cast("JsonObject", cause).get("name"))
+    return UNREACHABLE if names & _UNREACHABLE_ERRORS else FAILED
 
 
 def report_remote_failure(result: RemoteResult, agent: str = "") -> int:
@@ -217,100 +132,80 @@ def _next_step(result: RemoteResult) -> str:
     return _STEPS.get(result.code) or (f"{hint[0].upper()}{hint[1:]}." if hint else "")
 
 
-def _is_unreachable(details: JsonObject) -> bool:
-    cause = details.get("cause")
-    name = cast("JsonObject", cause).get("name") if isinstance(cause, dict) else None
-    return details.get("errorName") in _UNREACHABLE_ERRORS or name in _UNREACHABLE_ERRORS
-
-
-_SPINNER_DELAY_S = 0.4
-_SHORT_ID = 8
-_UUID_LENGTH = 36
-
-_message_decoder = msgspec.json.Decoder(MessageV03)
-
-
 class RemoteStreamView(StreamView):
     """Shows the events of a remote agent, which have a `kind`."""
 
     def draw_event(self, event: JsonObject) -> None:
         """Show one Message, Task or event; what is none of these is left out."""
-        body = decode_remote_event(event)
-        if body is not None:
-            self.draw(body)
-
-    @property
-    def is_mid_line(self) -> bool:
-        """True while a line of text is not complete."""
-        return self._is_mid_line
+        body, kind = msgspec.json.encode(event), event.get("kind")
+        try:
+            if kind == "task":
+                shown = StreamBody(task=v03.decode_task(body))
+            elif kind == "message":
+                shown = StreamBody(message=message_from_v03(_message_decoder.decode(body)))
+            elif isinstance(update := v03.decode_event(body), StatusUpdate):
+                shown = StreamBody(status_update=update)
+            else:
+                shown = StreamBody(artifact_update=update)
+        except msgspec.MsgspecError:
+            return
+        self.draw(shown)
 
     def finish(self) -> None:
         """Nothing more comes: end the line."""
         self._end_line()
 
 
-def decode_remote_event(event: JsonObject) -> StreamBody | None:
-    """The event, decoded; None when it cannot be shown."""
-    body, kind = msgspec.json.encode(event), event.get("kind")
-    try:
-        if kind == "task":
-            return StreamBody(task=v03.decode_task(body))
-        if kind == "message":
-            return StreamBody(message=message_from_v03(_message_decoder.decode(body)))
-        update = v03.decode_event(body)
-    except msgspec.MsgspecError:
-        return None
-    if isinstance(update, StatusUpdate):
-        return StreamBody(status_update=update)
-    return StreamBody(artifact_update=update)
-
-
 class RemoteRequest:
-    """One request in progress: how it is shown, and what is known of it so far."""
+    """One request: the agent and task it is for, how it is shown, what is known of it so far."""
 
-    def __init__(self, options: RemoteOptions, memory: LastRemoteTask, *, as_json: bool) -> None:
-        self._options = options
+    def __init__(
+        self, remote: RemoteAgents, memory: LastRemoteTask, options: RemoteOptions, *, as_json: bool
+    ) -> None:
+        self._remote = remote
         self._memory = memory
+        self._options = options
         self._as_json = as_json
         self._screen = RemoteStreamView()
         self._spinner = WaitIndicator(state="asking")
         self._task: RemoteTask | None = None
 
-    def name_agent(self, name: str) -> None:
-        """Show this name of the agent."""
-        self._spinner.label = name
-
-    async def follow(self, remote: RemoteAgents, request: JsonObject) -> int:
-        """Send it and show everything as it comes; the exit code."""
-        envelope = await self._with_spinner(remote.follow(request, self._show))
-        self._note(envelope)
-        if self._as_json:
-            print_json(envelope, pretty=False)
-        elif envelope["ok"] and "events" not in envelope["raw"]:
-            self._screen.draw_event(envelope["raw"])
-        return self._end(envelope)
-
-    async def execute(self, remote: RemoteAgents, request: JsonObject) -> int:
-        """Send it and show the complete answer; the exit code."""
-        envelope = await self._execute(remote, request)
+    async def send(
+        self, text: tuple[str, ...], message: MessageOptions, *, is_followed: bool
+    ) -> int:
+        """Send a message and show the answer, as it comes or when it is complete; the exit code."""
+        self._spinner.label = self._agent
+        to, more = self._resolve_message(message)
+        request = build_send_request(to, join_text(text), more)
+        if not request["parts"]:
+            hello = self._options.command('send "hello"')
+            raise usage_error("there is nothing to send", f"Say something: {hello}")
+        if is_followed:
+            return await self._follow(request)
+        envelope = await self._execute(request)
         if envelope["ok"] and not self._as_json:
             self._screen.draw_event(envelope["raw"])
         return self._end(envelope)
 
-    async def show_task(self, remote: RemoteAgents, request: JsonObject) -> int:
-        """Send it and show the task that it is about; the exit code."""
-        envelope = await self._execute(remote, request)
-        if envelope["ok"] and not self._as_json:
-            _show_task(RemoteResult.from_envelope(envelope))
+    async def act(self, action: str, task: str | None) -> int:
+        """Watch, query or cancel a task; the exit code."""
+        self._spinner.label = self._agent
+        to, naming = self._resolve_task(task)
+        naming["timeout_s"] = self._options.seconds
+        request = build_task_request(action, to, naming)
+        if action == "watch":
+            return await self._follow(request)
+        envelope = await self._execute(request)
+        result = RemoteResult.from_envelope(envelope)
+        if result.ok and not self._as_json and result.task is not None:
+            print_data(f"task     {result.task.id}")
+            if result.context_id:
+                print_data(f"context  {result.context_id}")
+            print_data(f"state    {result.task.state or 'unknown'}")
+            if result.text:
+                print_data(f"\n{result.text}")
         code = self._end(envelope)
-        return DONE if envelope["ok"] else code
-
-    async def _execute(self, remote: RemoteAgents, request: JsonObject) -> JsonObject:
-        envelope = await self._with_spinner(remote.execute(request))
-        self._note(envelope)
-        if self._as_json:
-            print_json(envelope)
-        return envelope
+        return DONE if result.ok else code
 
     def interrupted(self) -> int:
         """Print how to follow or stop the task; the exit code."""
@@ -320,6 +215,91 @@ class RemoteRequest:
         else:
             self._print_next_step()
         return INTERRUPTED
+
+    @property
+    def _agent(self) -> str:
+        """What was named, else the default, else the only one there is; may be empty."""
+        config = self._remote.config
+        default = config.default_target or (config.targets[0] if len(config.targets) == 1 else None)
+        return self._options.name or (default.alias if default else "")
+
+    def _resolve_task(self, name: str | None) -> tuple[Recipient, TaskOptions]:
+        """The task of this name; without one, the last. Raises: InvalidRequest."""
+        if name is None:
+            if self._options.name:
+                step = "Give its id before or after --target."
+                raise usage_error("which task is not said", step)
+            last = self._memory.load()
+            if "task" not in last:
+                message = "the last answer was a message and no task"
+                raise usage_error(message, "Give the task's id, and --target.")
+            return last, {}
+        found = [one for one in self._remote.handles if self._matches(one, name)]
+        # A task may have several handles; the one used last comes first.
+        found = [one for one in found if name in (one.name, one.task_id)] or found
+        if len({(one.task_id, one.target.base_url) for one in found}) > 1:
+            shown = ", ".join(dict.fromkeys(one.task_id for one in found))
+            raise usage_error(f"several tasks begin with {name}: {shown}", "Give more of the id.")
+        if found:
+            return found[0].name, {}
+        return (name, {}) if name.startswith(HANDLE_PREFIX) else (self._target(), {"task_id": name})
+
+    def _resolve_message(self, message: MessageOptions) -> tuple[Recipient, SendOptions]:
+        """Where a message goes, and what it carries. Raises: InvalidRequest."""
+        more: SendOptions = {
+            "timeout_s": self._options.seconds,
+            "require_task": message.require_task,
+        }
+        if message.file:
+            more["files"] = list(message.file)
+        if message.data is not None:
+            try:
+                more["data"] = msgspec.json.decode(message.data, type=JsonObject)
+            except msgspec.MsgspecError as error:
+                step = "Such as: --data '{\"a\": 1}'"
+                raise usage_error(f"--data is no JSON object: {error}", step) from None
+        if message.context:
+            more["context_id"] = message.context
+        if message.continue_last:
+            if message.task or message.context or self._options.name:
+                raise usage_error(
+                    "--continue goes on with the last task or context and with no other",
+                    "Leave out --continue, or --task, --context, --target and --url.",
+                )
+            return self._memory.load(), more
+        if message.task is None:
+            return self._target(), more
+        to, naming = self._resolve_task(message.task)
+        return to, {**more, **naming}
+
+    def _target(self) -> str | None:
+        if self._options.target and self._options.url:
+            raise usage_error("--target and --url both name the agent", "Leave out one of them.")
+        return self._agent or None
+
+    def _matches(self, handle: TaskHandle, name: str) -> bool:
+        url = self._options.url
+        is_there = self._options.target in (None, handle.target.alias) and (
+            url is None or url.rstrip("/") == handle.target.base_url.rstrip("/")
+        )
+        return is_there and (handle.name.startswith(name) or handle.task_id.startswith(name))
+
+    async def _follow(self, request: JsonObject) -> int:
+        """Send it and show everything as it comes; the exit code."""
+        envelope = await self._with_spinner(self._remote.follow(request, self._show))
+        self._note(envelope)
+        if self._as_json:
+            print_json(envelope, pretty=False)
+        elif envelope["ok"] and "events" not in envelope["raw"]:
+            self._screen.draw_event(envelope["raw"])
+        return self._end(envelope)
+
+    async def _execute(self, request: JsonObject) -> JsonObject:
+        envelope = await self._with_spinner(self._remote.execute(request))
+        self._note(envelope)
+        if self._as_json:
+            print_json(envelope)
+        return envelope
 
     async def _with_spinner(self, work: Awaitable[JsonObject]) -> JsonObject:
         if self._as_json:
@@ -351,6 +331,7 @@ class RemoteRequest:
         self._screen.draw_event(update["raw"])
 
     def _note(self, envelope: JsonObject) -> None:
+        """Remember the task on disk, so that the next command can go on with it."""
         result = RemoteResult.from_envelope(envelope)
         continuation = result.continuation or continuation_of_failure(result.details)
         if continuation is None:
@@ -363,14 +344,11 @@ class RemoteRequest:
     def _end(self, envelope: JsonObject) -> int:
         result = RemoteResult.from_envelope(envelope)
         self._screen.finish()
-        if self._as_json:
-            return remote_exit_code(result)
-        code = (
-            remote_exit_code(result)
-            if result.ok
-            else report_remote_failure(result, self._spinner.label)
-        )
-        if result.ok or self._task is not None:
+        if self._as_json or result.ok:
+            code = remote_exit_code(result)
+        else:
+            code = report_remote_failure(result, self._spinner.label)
+        if not self._as_json:
             self._print_next_step()
         return code
 
@@ -385,14 +363,3 @@ class RemoteRequest:
         else:
             print_message(f"The task goes on. Follow it: {self._options.command(f'watch {shown}')}")
             print_message(f"Stop it: {self._options.command(f'cancel {shown}')}")
-
-
-def _show_task(result: RemoteResult) -> None:
-    if result.task is None:
-        return
-    print_data(f"task     {result.task.id}")
-    if result.context_id:
-        print_data(f"context  {result.context_id}")
-    print_data(f"state    {result.task.state or 'unknown'}")
-    if result.text:
-        print_data(f"\n{result.text}")

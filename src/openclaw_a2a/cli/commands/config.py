@@ -11,7 +11,6 @@ from openclaw_a2a.cli.flags import ConfigFlag, JsonFlag
 from openclaw_a2a.cli.render.terminal import print_data, print_json, print_message, print_table
 from openclaw_a2a.model.errors import Problem, SettingsInvalid
 from openclaw_a2a.settings import (
-    LoadedSettings,
     Settings,
     check_settings,
     describe_settings,
@@ -32,10 +31,15 @@ def check(*, config: ConfigFlag = None, as_json: JsonFlag = False) -> int:
     """Check the settings and tell every problem; nothing is started."""
     examined = check_settings(config)
     loaded = examined.loaded
-    outbound = _outbound_findings(loaded.settings)
-    agents = agent_problems(loaded.settings, examined.problems)
-    found = (*examined.problems, *agents, *outbound.problems)
-    loaded = msgspec.structs.replace(loaded, warnings=(*loaded.warnings, *outbound.warnings))
+    warnings = loaded.warnings
+    found = (*examined.problems, *agent_problems(loaded.settings, examined.problems))
+    if loaded.settings.outbound:
+        from openclaw_a2a.remote.config import read_outbound
+
+        try:
+            warnings += read_outbound(loaded.settings.outbound).warnings
+        except SettingsInvalid as invalid:
+            found += invalid.problems
     error = loaded.invalid(found)
     if as_json:
         print_json(
@@ -43,14 +47,17 @@ def check(*, config: ConfigFlag = None, as_json: JsonFlag = False) -> int:
                 "ok": not found,
                 "path": str(loaded.path) if loaded.path else None,
                 "problems": error.problems,
-                "warnings": loaded.warnings,
+                "warnings": warnings,
             }
         )
         return USAGE_ERROR if found else DONE
     if found:
         error.details["nextStep"] = "Correct the settings and check again."
         raise error
-    _show_checked(loaded)
+    for warning in warnings:
+        print_message(f"warning {warning.path}: {warning.message}", "yellow")
+    where = loaded.path or "no settings file; defaults and environment"
+    print_data(f"The settings are right ({where}).")
     return DONE
 
 
@@ -91,30 +98,6 @@ def agent_problems(settings: Settings, known: Iterable[Problem] = ()) -> tuple[P
         except SettingsInvalid as error:
             problems += error.problems
     return tuple(problems)
-
-
-class _Findings(msgspec.Struct, frozen=True):
-    problems: tuple[Problem, ...] = ()
-    warnings: tuple[Problem, ...] = ()
-
-
-def _outbound_findings(settings: Settings) -> _Findings:
-    """What is wrong with the outbound section, and what of it is not used as it is."""
-    if not settings.outbound:
-        return _Findings()
-    from openclaw_a2a.remote.config import read_outbound
-
-    try:
-        return _Findings(warnings=read_outbound(settings.outbound).warnings)
-    except SettingsInvalid as error:
-        return _Findings(problems=error.problems)
-
-
-def _show_checked(loaded: LoadedSettings) -> None:
-    for warning in loaded.warnings:
-        print_message(f"warning {warning.path}: {warning.message}", "yellow")
-    where = loaded.path or "no settings file; defaults and environment"
-    print_data(f"The settings are right ({where}).")
 
 
 def _plain(value: object) -> str:

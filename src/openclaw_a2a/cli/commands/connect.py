@@ -2,7 +2,7 @@
 
 import secrets
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Self
 
 import anyio
 import msgspec
@@ -44,6 +44,16 @@ class SetupStep(JsonStruct, frozen=True, omit_defaults=False):
     commands: tuple[str, ...] = ()
     is_ours: bool = False
 
+    @classmethod
+    def done(cls, name: str, what: str) -> Self:
+        """A step that is taken already."""
+        return cls(name, is_done=True, what=what)
+
+    @classmethod
+    def to_do(cls, name: str, what: str, *commands: str, is_ours: bool = False) -> Self:
+        """A step that is left."""
+        return cls(name, is_done=False, what=what, commands=commands, is_ours=is_ours)
+
 
 class SetupPlan(msgspec.Struct, frozen=True):
     """The steps in their order, and what is needed to take those that are ours."""
@@ -55,7 +65,7 @@ class SetupPlan(msgspec.Struct, frozen=True):
     @property
     def is_blocked(self) -> bool:
         """True when a person has to do something first."""
-        return any(not (step.is_done or step.is_ours) for step in self.steps[:1])
+        return not (self.steps[0].is_done or self.steps[0].is_ours)
 
 
 def plan_setup(
@@ -65,66 +75,59 @@ def plan_setup(
     found = examined.loaded.openclaw or find_openclaw()
     if found is None or found.config_path is None:
         what = "no OpenClaw config was found on this machine; install OpenClaw and set it up"
-        return SetupPlan((SetupStep("openclaw", is_done=False, what=what, commands=_INSTALL),))
+        return SetupPlan((SetupStep.to_do("openclaw", what, *_INSTALL),))
     if not found.is_readable:
-        return SetupPlan((SetupStep("openclaw", is_done=False, what=found.warnings[0]),))
+        return SetupPlan((SetupStep.to_do("openclaw", found.warnings[0]),))
     settings = examined.loaded.settings
     addition = plan_openclaw_section(examined.loaded.path or path, found.config_path)
     wiring = plan_installation(settings, found.config_path)
-    return SetupPlan(
-        (
-            SetupStep("openclaw", is_done=True, what=f"its config is {found.config_path}"),
-            _token_step(found),
-            _gateway_step(found, findings),
-            _settings_step(addition),
-            _plugin_step(settings, wiring),
-        ),
-        addition,
-        wiring,
+    steps = (
+        SetupStep.done("openclaw", f"its config is {found.config_path}"),
+        _token_step(found),
+        _gateway_step(found, findings),
+        _settings_step(addition),
+        _plugin_step(settings, wiring),
     )
+    return SetupPlan(steps, addition, wiring)
 
 
 def _token_step(found: OpenClawInstallation) -> SetupStep:
     if found.auth_mode == "none":
-        return SetupStep("token", is_done=True, what="its gateway asks for none")
+        return SetupStep.done("token", "its gateway asks for none")
     if found.token is not None:
-        return SetupStep("token", is_done=True, what="taken from its config whenever it is needed")
+        return SetupStep.done("token", "taken from its config whenever it is needed")
     if found.auth_mode != "token":
-        commands = ("openclaw config set gateway.auth.mode token", GENERATE_TOKEN_COMMAND)
         what = f"its gateway wants {found.auth_mode}; only token and none are supported"
-        return SetupStep("token", is_done=False, what=what, commands=commands)
+        set_mode = "openclaw config set gateway.auth.mode token"
+        return SetupStep.to_do("token", what, set_mode, GENERATE_TOKEN_COMMAND)
     if any(f"has no {_KEY}" in warning for warning in found.warnings):
         what = (
             "its gateway has no lasting token; OpenClaw's own command makes one (it keeps a backup "
             "of the config, and no comments), then the gateway needs a restart"
         )
-        return SetupStep(
-            "token", is_done=False, what=what, commands=(GENERATE_TOKEN_COMMAND,), is_ours=True
-        )
-    return SetupStep("token", is_done=False, what=found.warnings[-1])
+        return SetupStep.to_do("token", what, GENERATE_TOKEN_COMMAND, is_ours=True)
+    return SetupStep.to_do("token", found.warnings[-1])
 
 
 def _gateway_step(found: OpenClawInstallation, findings: list[CheckResult]) -> SetupStep:
-    wrong = [one for one in findings if one.group == "openclaw" and one.status.value == "broken"]
-    if not wrong:
-        return SetupStep("gateway", is_done=True, what=f"{found.url} lets us in")
-    first = wrong[0]
+    is_broken = (
+        one for one in findings if one.group == "openclaw" and one.status is CheckStatus.BROKEN
+    )
+    first = next(is_broken, None)
+    if first is None:
+        return SetupStep.done("gateway", f"{found.url} lets us in")
     if first.name == "gateway":
-        run = ("openclaw gateway run",)
-        return SetupStep("gateway", is_done=False, what="does not run; start it", commands=run)
-    return SetupStep("gateway", is_done=False, what=f"{first.name}: {first.detail}; {first.fix}")
+        return SetupStep.to_do("gateway", "does not run; start it", "openclaw gateway run")
+    return SetupStep.to_do("gateway", f"{first.name}: {first.detail}; {first.fix}")
 
 
 def _settings_step(addition: FileChange) -> SetupStep:
     if not addition.text:
-        what = f"{addition.path} has an openclaw section already"
-        return SetupStep("settings", is_done=True, what=what)
+        return SetupStep.done("settings", f"{addition.path} has an openclaw section already")
     who = "gets" if addition.is_possible else "is for you to edit; add"
     what = f"{addition.path} {who} the lines"
-    lines = tuple(addition.text.splitlines())
-    return SetupStep(
-        "settings", is_done=False, what=what, commands=lines, is_ours=addition.is_possible
-    )
+    lines = addition.text.splitlines()
+    return SetupStep.to_do("settings", what, *lines, is_ours=addition.is_possible)
 
 
 def _plugin_step(settings: Settings, wiring: PluginInstallation) -> SetupStep:
@@ -136,18 +139,17 @@ def _plugin_step(settings: Settings, wiring: PluginInstallation) -> SetupStep:
             "not needed: no tools are offered (outbound.enabled or tools.agentToAgent.enabled, "
             "and tools.http)"
         )
-        return SetupStep("plugin", is_done=True, what=what)
+        return SetupStep.done("plugin", what)
     if wiring.is_complete:
-        return SetupStep("plugin", is_done=True, what=f"{PLUGIN_ID} is loaded from {PLUGIN_FOLDER}")
+        return SetupStep.done("plugin", f"{PLUGIN_ID} is loaded from {PLUGIN_FOLDER}")
     if settings.server.port == 0:
         what = "the plugin needs an address that stays; set server.port"
-        return SetupStep("plugin", is_done=False, what=what)
+        return SetupStep.to_do("plugin", what)
     if wiring.is_forbidden:
         what = f"OpenClaw's config forbids the plugin {PLUGIN_ID}; allow it (plugins.deny too)"
-        commands = (f"openclaw plugins enable {PLUGIN_ID}",)
-        return SetupStep("plugin", is_done=False, what=what, commands=commands)
+        return SetupStep.to_do("plugin", what, f"openclaw plugins enable {PLUGIN_ID}")
     what = "gives OpenClaw's agents the tools; OpenClaw's own commands load it"
-    return SetupStep("plugin", is_done=False, what=what, commands=wiring.commands(), is_ours=True)
+    return SetupStep.to_do("plugin", what, *wiring.commands(), is_ours=True)
 
 
 async def run_setup(plan: SetupPlan) -> list[str]:
@@ -180,9 +182,8 @@ async def _make_token() -> None:
             done = await anyio.run_process(_PATCH, input=patch, check=False)
     except (OSError, TimeoutError) as error:
         reason = str(error) or "it took too long"
-        raise AgentFailed(
-            f"openclaw could not be run ({reason}); run: {GENERATE_TOKEN_COMMAND}"
-        ) from None
+        message = f"openclaw could not be run ({reason}); run: {GENERATE_TOKEN_COMMAND}"
+        raise AgentFailed(message) from None
     if done.returncode != 0:
         said = done.stderr.decode("utf-8", "replace").strip()[-300:]
         raise AgentFailed(f"{' '.join(_PATCH)} failed ({said}); run: {GENERATE_TOKEN_COMMAND}")
@@ -225,27 +226,20 @@ def openclaw(
     if as_json:
         steps = {"steps": plan.steps, "done": done, "dryRun": dry_run}
         print_json({"ok": not left, "findings": findings, **steps})
-    else:
-        _show(findings, plan, done)
-        print_data(_end(left, dry_run=dry_run))
-    return FAILED if plan.is_blocked else DONE
-
-
-def _show(findings: list[CheckResult], plan: SetupPlan, done: list[str]) -> None:
-    is_new = [one for one in plan.steps if not one.is_done and not (done and one.is_ours)]
-    print_checks([*([] if plan.is_blocked else findings), *(_as_finding(one) for one in is_new)])
+        return FAILED if plan.is_blocked else DONE
+    open_steps = [
+        CheckResult.note("to do", step.name, step.what, "\n".join(step.commands))
+        for step in plan.steps
+        if not step.is_done and not (done and step.is_ours)
+    ]
+    print_checks([*([] if plan.is_blocked else findings), *open_steps])
     print_data()
     for sentence in done:
         print_data(sentence)
-
-
-def _as_finding(step: SetupStep) -> CheckResult:
-    return CheckResult("to do", step.name, CheckStatus.NOTE, step.what, "\n".join(step.commands))
-
-
-def _end(left: list[SetupStep], *, dry_run: bool) -> str:
     if not left:
-        return "Start the gateway: openclaw-a2a up"
-    if dry_run and any(step.is_ours for step in left):
-        return "Nothing was changed. To do it: openclaw-a2a connect openclaw"
-    return "Then start the gateway: openclaw-a2a up"
+        print_data("Start the gateway: openclaw-a2a up")
+    elif dry_run and any(step.is_ours for step in left):
+        print_data("Nothing was changed. To do it: openclaw-a2a connect openclaw")
+    else:
+        print_data("Then start the gateway: openclaw-a2a up")
+    return FAILED if plan.is_blocked else DONE

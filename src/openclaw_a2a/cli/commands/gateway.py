@@ -109,19 +109,14 @@ def upgrade(
     if not stores:
         print_message(f"A store of kind {settings.store.kind.value} has no schema to upgrade.")
     for path, steps in stores.items():
-        _show_steps(path, steps, plan=plan)
+        if steps:
+            took = "would take" if plan else "took"
+            print_data(f"{path}: {took} {len(steps)} step{'s' if len(steps) > 1 else ''}")
+        else:
+            print_data(f"{path} has the newest schema.")
+        for step in steps:
+            print_data(f"  {step}")
     return DONE
-
-
-def _show_steps(path: str, steps: list[str], *, plan: bool) -> None:
-    if not steps:
-        print_data(f"{path} has the newest schema.")
-        return
-    print_data(
-        f"{path}: {'would take' if plan else 'took'} {len(steps)} step{'s'[: len(steps) > 1]}"
-    )
-    for step in steps:
-        print_data(f"  {step}")
 
 
 def version(*, as_json: JsonFlag = False) -> int:

@@ -6,9 +6,11 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import App, Parameter
 
-from openclaw_a2a.cli.commands.agent import join_text
+from openclaw_a2a.cli.errors import usage_error
 from openclaw_a2a.cli.flags import ConfigFlag, JsonFlag, format_command
-from openclaw_a2a.model.errors import InvalidRequest
+
+if TYPE_CHECKING:
+    from openclaw_a2a.cli.remote_request import RemoteRequest
 
 
 @Parameter(name="*")
@@ -37,7 +39,7 @@ class RemoteOptions:
         if self.timeout is None:
             return 3600.0
         if not 0 < self.timeout < float("inf"):
-            raise InvalidRequest("--timeout must be above 0", details={"code": "usage"})
+            raise usage_error("--timeout must be above 0")
         return self.timeout
 
     def command(self, words: str) -> str:
@@ -79,17 +81,6 @@ class MessageOptions:
 NO_OPTIONS = MessageOptions()
 
 
-def remote_usage_error(message: str, next_step: str) -> InvalidRequest:
-    """The error for a wrong command line, with the next step."""
-    return InvalidRequest(message, details={"code": "usage", "nextStep": next_step})
-
-
-if TYPE_CHECKING:
-    from openclaw_a2a.cli.remote_request import RemoteRequest, TargetArguments
-    from openclaw_a2a.library.remote_agents import RemoteAgents
-
-Work = Callable[["RemoteAgents", "TargetArguments", "RemoteRequest"], Awaitable[int]]
-
 app = App(
     name="remote",
     help="Send messages to remote agents; watch, query and cancel their tasks. "
@@ -111,7 +102,7 @@ TaskName = Annotated[
 
 @app.command
 def send(
-    *text: str,
+    *text: Annotated[str, Parameter(help="What to say; - reads it from standard input.")],
     message: MessageOptions = NO_OPTIONS,
     options: RemoteOptions = DEFAULT_TARGET,
     follow: Follow = None,
@@ -120,25 +111,11 @@ def send(
     """Send a message to a remote agent and show the answer as it comes.
 
     With --json the envelope of the tool remote_agent.
-
-    Parameters
-    ----------
-    text
-        What to say; - reads it from standard input.
     """
-
-    async def go(remote: "RemoteAgents", targets: "TargetArguments", call: "RemoteRequest") -> int:
-        from openclaw_a2a.library.remote_agents import build_send_request
-
-        to, more = targets.resolve_message(message)
-        request = build_send_request(to, join_text(text), more)
-        if not request["parts"]:
-            hello = options.command('send "hello"')
-            raise remote_usage_error("there is nothing to send", f"Say something: {hello}")
-        is_followed = not as_json if follow is None else follow
-        return await (call.follow if is_followed else call.execute)(remote, request)
-
-    return _run(go, options, as_json=as_json)
+    is_followed = not as_json if follow is None else follow
+    return _run(
+        lambda request: request.send(text, message, is_followed=is_followed), options, as_json
+    )
 
 
 @app.command
@@ -149,7 +126,7 @@ def watch(
 
     With --json one update per line, and at last the envelope of the tool remote_agent.
     """
-    return _run(_work("watch", task, options), options, as_json=as_json)
+    return _run(lambda request: request.act("watch", task), options, as_json)
 
 
 @app.command
@@ -157,7 +134,7 @@ def status(
     task: TaskName = None, *, options: RemoteOptions = DEFAULT_TARGET, as_json: JsonFlag = False
 ) -> int:
     """Show how a task at a remote agent is now."""
-    return _run(_work("status", task, options), options, as_json=as_json)
+    return _run(lambda request: request.act("status", task), options, as_json)
 
 
 @app.command
@@ -165,40 +142,28 @@ def cancel(
     task: TaskName = None, *, options: RemoteOptions = DEFAULT_TARGET, as_json: JsonFlag = False
 ) -> int:
     """Have a task at a remote agent stopped."""
-    return _run(_work("cancel", task, options), options, as_json=as_json)
+    return _run(lambda request: request.act("cancel", task), options, as_json)
 
 
-def _work(action: str, task: str | None, options: RemoteOptions) -> Work:
-    async def go(remote: "RemoteAgents", targets: "TargetArguments", call: "RemoteRequest") -> int:
-        from openclaw_a2a.library.remote_agents import build_task_request
-
-        to, naming = targets.resolve_task(task)
-        naming["timeout_s"] = options.seconds
-        request = build_task_request(action, to, naming)
-        return await (call.follow if action == "watch" else call.show_task)(remote, request)
-
-    return go
-
-
-def _run(work: Work, options: RemoteOptions, *, as_json: bool) -> int:
+def _run(
+    work: Callable[["RemoteRequest"], Awaitable[int]], options: RemoteOptions, as_json: bool
+) -> int:
     """Do the work in this process; the gateway's store is left alone. The exit code."""
     import anyio
 
-    from openclaw_a2a.cli.remote_request import LastRemoteTask, RemoteRequest, TargetArguments
+    from openclaw_a2a.cli.remote_request import LastRemoteTask, RemoteRequest
     from openclaw_a2a.library.remote_agents import RemoteAgents
     from openclaw_a2a.settings.load import read_outbound_section
 
     memory = LastRemoteTask(read_outbound_section(options.config).data)
-    call = RemoteRequest(options, memory, as_json=as_json)
     agents = RemoteAgents(options.config, may_use_any_url=True, folder=memory.handles)
+    request = RemoteRequest(agents, memory, options, as_json=as_json)
 
     async def go() -> int:
-        async with agents as remote:
-            targets = TargetArguments(remote, memory, options)
-            call.name_agent(targets.agent)
-            return await work(remote, targets, call)
+        async with agents:
+            return await work(request)
 
     try:
         return anyio.run(go)
     except KeyboardInterrupt:
-        return call.interrupted()
+        return request.interrupted()

@@ -245,21 +245,22 @@ def _print_change(done: str, plan: "FileChange", alias: str, *, as_json: bool) -
 
 
 def _show_check(found: "TargetCheck") -> None:
+    words = {True: "yes", False: "no", None: "not known"}
+    facts = {
+        "card": found.card_url,
+        "speaks": f"{found.transport} {found.protocol_version} at {found.address}",
+        "streams": words[found.is_streaming],
+        "skills": ", ".join(found.skills) or "-",
+        "wants": " or ".join(found.auth_wanted) or "no credentials, its card says",
+        "we show": found.auth_given or "none",
+        "lets us in": words[found.is_let_in],
+    }
     print_data(f"{found.name or 'an agent without a name'}")
-    print_data(f"card       {found.card_url}")
-    print_data(f"speaks     {found.transport} {found.protocol_version} at {found.address}")
-    print_data(f"streams    {_yes(found.is_streaming)}")
-    print_data(f"skills     {', '.join(found.skills) or '-'}")
-    print_data(f"wants      {' or '.join(found.auth_wanted) or 'no credentials, its card says'}")
-    print_data(f"we show    {found.auth_given or 'none'}")
-    print_data(f"lets us in {_yes(found.is_let_in)}")
+    for name, fact in facts.items():
+        print_data(f"{name:<10} {fact}")
     if found.trouble:
         print_message(f"{found.trouble}", "yellow")
     if found.is_let_in is False:
         print_message(
             "Give the target credentials: auth in the settings, or add it with --bearer-env NAME."
         )
-
-
-def _yes(value: bool | None) -> str:
-    return {True: "yes", False: "no", None: "not known"}[value]

@@ -10,7 +10,6 @@ from openclaw_a2a.model.message import Message, Part
 from openclaw_a2a.model.records import StreamBody
 from openclaw_a2a.model.task import (
     Artifact,
-    ArtifactUpdate,
     Task,
     TaskState,
     TaskStatus,
@@ -28,7 +27,8 @@ class StreamView:
         self._current: str | None = None
         self._state: TaskState | None = None
         self._task_id: str | None = None
-        self._is_mid_line = False
+        self.is_mid_line = False
+        """True while a line of text is not complete."""
 
     def draw(self, body: StreamBody) -> None:
         """Show one event."""
@@ -37,7 +37,10 @@ class StreamView:
         elif body.status_update is not None:
             self._draw_status(body.status_update.status)
         elif body.artifact_update is not None:
-            self._draw_update(body.artifact_update)
+            update = body.artifact_update
+            self._draw_artifact(
+                update.artifact, is_whole=not update.append, are_pieces=bool(update.append)
+            )
         elif body.message is not None:
             print_data(format_message(body.message).removesuffix("\n"))
 
@@ -72,28 +75,24 @@ class StreamView:
             self._aside(f"{state_name(status.state)}{note}")
         self._state = status.state
 
-    def _draw_update(self, update: ArtifactUpdate) -> None:
-        self._draw_artifact(
-            update.artifact, is_whole=not update.append, are_pieces=bool(update.append)
-        )
-
     def _draw_artifact(self, artifact: Artifact, *, is_whole: bool, are_pieces: bool) -> None:
+        before = self._shown.get(artifact.artifact_id, "")
         if (artifact.metadata or {}).get("source") == "tool":
-            self._draw_tool(artifact)
+            notes = [part.text for part in artifact.parts if part.text]
+            if notes and notes[-1] != before:
+                self._aside(notes[-1])
+                self._shown[artifact.artifact_id] = notes[-1]
             return
         text = format_parts(artifact.parts, are_pieces=are_pieces)
-        before = self._shown.get(artifact.artifact_id, "")
-        if is_whole:
-            other = format_parts(artifact.parts, are_pieces=not are_pieces)
-            is_other = other.startswith(before) and not text.startswith(before)
-            self._draw_whole(artifact, other if is_other else text, before)
-        else:
+        if not is_whole:
             is_apart = artifact.parts[:1] and artifact.parts[0].text is None
             text = f"\n{text}" if is_apart and before and not before.endswith("\n") else text
             self._write(artifact, text)
             self._shown[artifact.artifact_id] = before + text
-
-    def _draw_whole(self, artifact: Artifact, text: str, before: str) -> None:
+            return
+        other = format_parts(artifact.parts, are_pieces=not are_pieces)
+        if other.startswith(before) and not text.startswith(before):
+            text = other
         if not text.startswith(before):
             self._end_line()
             print_message("(the text begins anew)", "dim")
@@ -101,20 +100,13 @@ class StreamView:
         self._write(artifact, text[len(before) :])
         self._shown[artifact.artifact_id] = text
 
-    def _draw_tool(self, artifact: Artifact) -> None:
-        notes = [part.text for part in artifact.parts if part.text]
-        known = self._shown.get(artifact.artifact_id)
-        if notes and notes[-1] != known:
-            self._aside(notes[-1])
-            self._shown[artifact.artifact_id] = notes[-1]
-
     def _write(self, artifact: Artifact, text: str) -> None:
         if not text:
             return
         if self._current not in (None, artifact.artifact_id):
             self._end_line()
         self._current = artifact.artifact_id
-        self._is_mid_line = not text.endswith("\n")
+        self.is_mid_line = not text.endswith("\n")
         print_data(text, end="")
 
     def _aside(self, text: str) -> None:
@@ -122,9 +114,9 @@ class StreamView:
         print_message(text, "dim")
 
     def _end_line(self) -> None:
-        if self._is_mid_line:
+        if self.is_mid_line:
             print_data()
-        self._is_mid_line = False
+        self.is_mid_line = False
 
 
 def state_name(state: TaskState) -> str:
@@ -145,13 +137,12 @@ def format_parts(parts: Iterable[Part], *, are_pieces: bool = False) -> str:
         is_piece = are_pieces and is_text and was_text
         if text and not is_piece and not text.endswith("\n"):
             text += "\n"
-        text += format_part(part)
+        text += _format_part(part)
         was_text = is_text
     return text
 
 
-def format_part(part: Part) -> str:
-    """A part as text."""
+def _format_part(part: Part) -> str:
     if part.text is not None:
         return part.text
     if part.url is not None:
