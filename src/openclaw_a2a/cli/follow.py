@@ -1,28 +1,23 @@
-"""Follows tasks and admin pages; a gateway that is away is retried for a limited time."""
+"""Follows tasks; a gateway that is away is retried for a limited time."""
 
-import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 
 from openclaw_a2a.cli.connection import decode_response, get_task
 from openclaw_a2a.cli.errors import code_of
-from openclaw_a2a.cli.render.terminal import LiveRegion, print_data, print_json, print_message
+from openclaw_a2a.cli.render.terminal import print_message
 from openclaw_a2a.model.backoff import Backoff
 from openclaw_a2a.model.errors import AgentError, AgentFailed, AgentUnavailable
-from openclaw_a2a.model.ids import Json, JsonObject
+from openclaw_a2a.model.ids import JsonObject
 from openclaw_a2a.model.records import StreamBody
 from openclaw_a2a.model.task import TaskState, is_paused, is_terminal
 
 if TYPE_CHECKING:
-    from rich.console import RenderableType
-
     from openclaw_a2a.cli.a2a_client import Client
 
-Change = tuple[str, Json, str]
-"""The id of something, its state, and the line to print when the state is new."""
 
 RECONNECT_S = 60.0
 CONNECTION_LOST = "connection-lost"
@@ -103,44 +98,6 @@ class Reconnect:
 def is_temporary(error: AgentError) -> bool:
     """True when the same request may succeed later."""
     return isinstance(error, AgentUnavailable) or code_of(error) in _TEMPORARY
-
-
-class LiveView:
-    """Shows the current state again and again, until it is closed."""
-
-    def __init__(self, *, as_json: bool) -> None:
-        self._as_json = as_json
-        self._is_drawn = sys.stdout.isatty() and not as_json
-        self._region = LiveRegion()
-        self._known: dict[str, Json] = {}
-
-    def close(self) -> None:
-        """Leave the page on the terminal; the next one is drawn below."""
-        self._region.release()
-
-    def show(
-        self,
-        page: Sequence["RenderableType"],
-        *,
-        documents: Iterable[tuple[str, Json]],
-        changes: Iterable["Change"],
-    ) -> None:
-        """Show the page on a terminal; elsewhere the documents (JSON) or lines that are new."""
-        if self._is_drawn:
-            self._region.draw(page)
-        elif self._as_json:
-            for item_id, document in documents:
-                if self._is_new(item_id, document):
-                    print_json(document, pretty=False)
-        else:
-            for item_id, state, line in changes:
-                if self._is_new(item_id, state):
-                    print_data(line)
-
-    def _is_new(self, item_id: str, state: Json) -> bool:
-        is_new = self._known.get(item_id) != state
-        self._known[item_id] = state
-        return is_new
 
 
 class FollowedEvent(msgspec.Struct, frozen=True):

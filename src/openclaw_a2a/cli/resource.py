@@ -17,9 +17,11 @@ import msgspec
 from openclaw_a2a.cli.admin_client import AdminClient, AdminOptions, connect_admin
 from openclaw_a2a.cli.connection import decode_response
 from openclaw_a2a.cli.errors import DONE, FAILED, INTERRUPTED, code_of, next_step, usage_error
-from openclaw_a2a.cli.follow import Change, LiveView, Reconnect
+from openclaw_a2a.cli.follow import Reconnect
 from openclaw_a2a.cli.render.terminal import (
+    Change,
     ItemTable,
+    LiveView,
     build_table,
     describe_empty,
     is_narrow,

@@ -22,7 +22,7 @@ from openclaw_a2a.cli.render.calls import (
     format_output,
 )
 from openclaw_a2a.cli.render.terminal import (
-    LiveRegion,
+    LiveView,
     WaitIndicator,
     format_age,
     format_duration,
@@ -304,15 +304,15 @@ def test_a_page_is_drawn_over_the_one_before_and_fits_the_terminal(capsys, monke
     monkeypatch.setenv("LINES", "4")
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setattr("sys.stdout.isatty", lambda: True)
-    region = LiveRegion()
-    region.draw([styled_text("one"), styled_text("two")])
-    region.draw([styled_text(str(number)) for number in range(9)])
+    view = LiveView(as_json=False)
+    view.show([styled_text("one"), styled_text("two")])
+    view.show([styled_text(str(number)) for number in range(9)])
     drawn = capsys.readouterr().out
     assert drawn.index("one") < drawn.index("\x1b[1A") < drawn.index("0")
     assert ("1" in drawn, "8" in drawn) == (True, False)
-    region.release()
-    region.draw([styled_text("below")])
-    region.release()
+    view.close()
+    view.show([styled_text("below")])
+    view.close()
     after = capsys.readouterr().out
     assert "below" in after
     assert "\x1b[1A" not in after[: after.index("below")].rpartition("8")[2]

@@ -22,8 +22,8 @@ from openclaw_a2a.cli.render.terminal import (
     console_for,
     one_line,
     print_data,
-    print_json,
     print_message,
+    print_result,
 )
 from openclaw_a2a.cli.resource import WatchedResource
 
@@ -96,15 +96,18 @@ def show_(objective: Objective, /, *, options: AdminOptions = DEFAULT_ADMIN) -> 
 
 
 @app.command
-def watch(objective: str | None = None, /, *, options: AdminOptions = DEFAULT_ADMIN) -> int:
+def watch(
+    objective: Annotated[
+        str | None,
+        Parameter(help="The objective's id, or its beginning; left out: the newest objectives."),
+    ] = None,
+    /,
+    *,
+    options: AdminOptions = DEFAULT_ADMIN,
+) -> int:
     """Follow an objective until it is over, or all objectives until Ctrl-C.
 
     With --json one line per change.
-
-    Parameters
-    ----------
-    objective
-        The objective's id, or its beginning; left out: the newest objectives.
     """
     return _OBJECTIVES.watch(options, objective)
 
@@ -131,19 +134,13 @@ def run(
 @app.command
 def answer(
     objective: Objective,
-    text: str,
+    text: Annotated[str, Parameter(help="The answer.")],
     /,
     *,
     step: Annotated[str | None, Parameter(help="Which step, where several wait.")] = None,
     options: AdminOptions = DEFAULT_ADMIN,
 ) -> int:
-    """Answer a step of an objective that waits for an answer.
-
-    Parameters
-    ----------
-    text
-        The answer.
-    """
+    """Answer a step of an objective that waits for an answer."""
     body = {"text": text} if step is None else {"text": text, "step": step}
     return _act(objective, "answer", options, body)
 
@@ -169,18 +166,12 @@ def cancel(objective: Objective, /, *, options: AdminOptions = DEFAULT_ADMIN) ->
 @app.command
 def export(
     objective: Objective,
-    file: Path | None = None,
+    file: Annotated[Path | None, Parameter(help="A new file; left out: standard output.")] = None,
     /,
     *,
     options: AdminOptions = DEFAULT_ADMIN,
 ) -> int:
-    """Write the log of an objective as JSON lines, to be imported elsewhere.
-
-    Parameters
-    ----------
-    file
-        A new file; left out: standard output.
-    """
+    """Write the log of an objective as JSON lines, to be imported elsewhere."""
     with _OBJECTIVES.connect(options) as admin:
         objective_id = _OBJECTIVES.find(admin, objective)
         content = admin.get("objectives", objective_id, "export")
@@ -195,22 +186,20 @@ def export(
     except OSError as error:
         raise usage_error(f"{file} cannot be written: {error.strerror}") from None
     count = content.count(b"\n")
-    if options.as_json:
-        print_json({"id": objective_id, "file": str(file), "lines": count})
-    else:
-        print_data(f"{objective_id}  {count} lines in {file}")
+    document = {"id": objective_id, "file": str(file), "lines": count}
+    line = f"{objective_id}  {count} lines in {file}"
+    print_result(document, line, as_json=options.as_json)
     return DONE
 
 
 @app.command(name="import")
-def import_(file: Path, /, *, options: AdminOptions = DEFAULT_ADMIN) -> int:
-    """Import an objective that was exported; it keeps its id.
-
-    Parameters
-    ----------
-    file
-        The file; - is standard input.
-    """
+def import_(
+    file: Annotated[Path, Parameter(help="The file; - is standard input.")],
+    /,
+    *,
+    options: AdminOptions = DEFAULT_ADMIN,
+) -> int:
+    """Import an objective that was exported; it keeps its id."""
     try:
         content = sys.stdin.buffer.read() if str(file) == "-" else file.read_bytes()
     except OSError as error:
@@ -234,9 +223,7 @@ def _act(
 
 def _show_result(answer: bytes, options: AdminOptions) -> ObjectiveRow:
     shown = decode_response(answer, ObjectiveRow)
-    if options.as_json:
-        print_json(msgspec.json.decode(answer))
-    else:
-        paused = ", paused" if shown.is_paused else ""
-        print_data(f"{shown.id}  {shown.status}{paused}  {one_line(shown.name)}")
+    paused = ", paused" if shown.is_paused else ""
+    line = f"{shown.id}  {shown.status}{paused}  {one_line(shown.name)}"
+    print_result(msgspec.json.decode(answer), line, as_json=options.as_json)
     return shown

@@ -10,7 +10,7 @@ from cyclopts import App, Parameter
 from openclaw_a2a.cli.admin_client import DEFAULT_ADMIN, AdminOptions
 from openclaw_a2a.cli.connection import decode_response
 from openclaw_a2a.cli.errors import DONE
-from openclaw_a2a.cli.render.terminal import ItemTable, print_data, print_json
+from openclaw_a2a.cli.render.terminal import ItemTable, print_result
 from openclaw_a2a.cli.resource import Resource
 from openclaw_a2a.model.delivery import DeliveryState
 from openclaw_a2a.server.admin.approvals import WaitingApproval
@@ -128,10 +128,8 @@ def deny(approval: ApprovalPrefix, /, *, options: AdminOptions = DEFAULT_ADMIN) 
 
 def _decide(prefix: str, options: AdminOptions, *, is_allowed: bool) -> int:
     approval_id, answer = _APPROVALS.post(options, prefix, body={"allow": is_allowed})
-    if options.as_json:
-        print_json(msgspec.json.decode(answer))
-    else:
-        print_data(f"{approval_id}  {'allowed' if is_allowed else 'denied'}")
+    line = f"{approval_id}  {'allowed' if is_allowed else 'denied'}"
+    print_result(msgspec.json.decode(answer), line, as_json=options.as_json)
     return DONE
 
 
@@ -146,10 +144,8 @@ def redeliver(delivery: DeliveryPrefix, /, *, options: AdminOptions = DEFAULT_AD
     """Try a delivery again now; it goes on where it stood."""
     delivery_id, answer = _DELIVERIES.post(options, delivery, "redeliver")
     shown = decode_response(answer, DeliveryView)
-    if options.as_json:
-        print_json(msgspec.json.decode(answer))
-    elif shown.state is DeliveryState.IDLE:
-        print_data(f"{delivery_id}  has arrived already")
-    else:
-        print_data(f"{delivery_id}  is tried again, to {shown.to}")
+    is_idle = shown.state is DeliveryState.IDLE
+    outcome = "has arrived already" if is_idle else f"is tried again, to {shown.to}"
+    document = msgspec.json.decode(answer)
+    print_result(document, f"{delivery_id}  {outcome}", as_json=options.as_json)
     return DONE

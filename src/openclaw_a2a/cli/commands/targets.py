@@ -9,7 +9,13 @@ from cyclopts import App, Parameter
 
 from openclaw_a2a.cli.errors import DONE, FAILED, confirm, usage_error
 from openclaw_a2a.cli.flags import ConfigFlag, JsonFlag, YesFlag
-from openclaw_a2a.cli.render.terminal import ItemTable, print_data, print_json, print_message
+from openclaw_a2a.cli.render.terminal import (
+    ItemTable,
+    print_data,
+    print_json,
+    print_message,
+    print_result,
+)
 from openclaw_a2a.model.errors import InvalidRequest
 from openclaw_a2a.model.ids import JsonObject
 from openclaw_a2a.settings.load import OutboundSettings, read_outbound_section
@@ -37,7 +43,7 @@ _TABLE: "ItemTable[RemoteTarget]" = ItemTable(
     },
     colours={"yes": "green", "no": "red"},
 )
-_RESTART = "A gateway that runs takes it up when it is started again."
+_TO_AGENTS = "To give it to agents, as the tool remote_agent, set outbound.enabled to true."
 
 
 @Parameter(name="*")
@@ -109,12 +115,10 @@ def add(
     if not plan.is_possible:
         raise _by_hand(plan, "add to it by hand")
     plan.write()
-    code = _print_change("added", plan, alias, as_json=as_json)
+    _print_change("added", plan, alias, as_json=as_json)
     if section.values.get("enabled") is not True and not as_json:
-        print_message(
-            "To give it to agents, as the tool remote_agent, set outbound.enabled to true."
-        )
-    return code
+        print_message(_TO_AGENTS)
+    return DONE
 
 
 @app.command
@@ -144,31 +148,29 @@ def remove(
         print_message("Nothing was changed.")
         return DONE
     plan.write()
-    return _print_change("removed", plan, alias, as_json=as_json)
+    _print_change("removed", plan, alias, as_json=as_json)
+    return DONE
 
 
 @app.command
-def check(target: str, /, *, config: ConfigFlag = None, as_json: JsonFlag = False) -> int:
-    """Read a target's card and find out whether it lets us in; its agent is asked nothing.
-
-    Parameters
-    ----------
-    target
-        Its alias, or the address of any A2A agent.
-    """
+def check(
+    target: Annotated[str, Parameter(help="Its alias, or the address of any A2A agent.")],
+    /,
+    *,
+    config: ConfigFlag = None,
+    as_json: JsonFlag = False,
+) -> int:
+    """Read a target's card and find out whether it lets us in; its agent is asked nothing."""
     from openclaw_a2a.cli.remote_request import remote_exit_code, report_remote_failure
     from openclaw_a2a.remote.result.remote_result import RemoteAgentFailed
 
     try:
         found = _with_agents(lambda remote: remote.check(target), config)
     except RemoteAgentFailed as error:
-        if as_json:
-            print_json(error.result.envelope)
-        return (
-            remote_exit_code(error.result)
-            if as_json
-            else report_remote_failure(error.result, target)
-        )
+        if not as_json:
+            return report_remote_failure(error.result, target)
+        print_json(error.result.envelope)
+        return remote_exit_code(error.result)
     if as_json:
         print_json({"ok": found.is_let_in is True, **msgspec.to_builtins(found)})
     else:
@@ -216,9 +218,8 @@ def _check(section: OutboundSettings, target: JsonObject) -> None:
     from openclaw_a2a.remote.targets import normalize_target_url
 
     if section.origin.startswith("environment"):
-        raise usage_error(
-            f"the targets are set by the {section.origin}, and a file would not be heard"
-        )
+        message = f"the targets are set by the {section.origin}, and a file would not be heard"
+        raise usage_error(message)
     try:
         if not has_variables(target["baseUrl"]):
             normalize_target_url(target["baseUrl"])
@@ -233,15 +234,13 @@ def _by_hand(plan: "FileChange", what: str) -> InvalidRequest:
     return usage_error(message, code="settings-by-hand")
 
 
-def _print_change(done: str, plan: "FileChange", alias: str, *, as_json: bool) -> int:
-    if as_json:
-        print_json({"ok": True, done: alias, "path": str(plan.path)})
-        return DONE
-    print_data(f"{alias}  {done}  {plan.path}")
-    print_message(_RESTART, "dim")
-    if done == "added":
+def _print_change(done: str, plan: "FileChange", alias: str, *, as_json: bool) -> None:
+    document = {"ok": True, done: alias, "path": str(plan.path)}
+    print_result(document, f"{alias}  {done}  {plan.path}", as_json=as_json)
+    if not as_json:
+        print_message("A gateway that runs takes it up when it is started again.", "dim")
+    if done == "added" and not as_json:
         print_message(f"Check it: openclaw-a2a targets check {alias}")
-    return DONE
 
 
 def _show_check(found: "TargetCheck") -> None:

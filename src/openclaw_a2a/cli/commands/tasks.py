@@ -25,6 +25,7 @@ from openclaw_a2a.cli.render.terminal import (
     print_data,
     print_json,
     print_message,
+    print_result,
 )
 from openclaw_a2a.model.ids import JsonObject
 from openclaw_a2a.model.task import Task
@@ -137,10 +138,8 @@ def cancel(task: TaskPrefix, /, *, connection: Connection = NO_CONNECTION) -> in
     with connect(connection) as client:
         body = client.call("CancelTask", {"id": find_task(client, task)})
     ended = decode_response(body, Task)
-    if connection.as_json:
-        print_json(ended)
-    else:
-        print_data(f"{ended.id}  {state_name(ended.status.state)}")
+    line = f"{ended.id}  {state_name(ended.status.state)}"
+    print_result(ended, line, as_json=connection.as_json)
     return DONE
 
 
@@ -160,10 +159,7 @@ def delete(
             print_message("Nothing was deleted.")
             return DONE
         client.delete_task(task_id)
-    if connection.as_json:
-        print_json({"deleted": task_id})
-    else:
-        print_data(f"{task_id}  deleted")
+    print_result({"deleted": task_id}, f"{task_id}  deleted", as_json=connection.as_json)
     return DONE
 
 

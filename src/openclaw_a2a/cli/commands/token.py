@@ -9,7 +9,7 @@ from cyclopts import App, Parameter
 from openclaw_a2a.auth.tool_tokens import TOOL_TOKENS_FILE, TokenKind, ToolToken, ToolTokens
 from openclaw_a2a.cli.errors import DONE, next_step, usage_error
 from openclaw_a2a.cli.flags import ConfigFlag, JsonFlag, data_override
-from openclaw_a2a.cli.render.terminal import ItemTable, print_data, print_json, print_message
+from openclaw_a2a.cli.render.terminal import ItemTable, print_json, print_message, print_result
 from openclaw_a2a.model.errors import NotAllowed
 from openclaw_a2a.settings import local_gateway
 
@@ -17,6 +17,7 @@ app = App(name="token", help="Create, list and revoke tool tokens.")
 
 _SEE = "See who has one: openclaw-a2a token list"
 _EMPTY = "Nobody has a token for tools. Make one: openclaw-a2a token create --tool NAME"
+_KEEP = "Keep it now: it is not shown again. Callers send it as `Authorization: Bearer <token>`."
 _TABLE = ItemTable[ToolToken](
     {
         "NAME": lambda token, _: token.name,
@@ -64,13 +65,10 @@ def create(
         text = options.tokens().create(tool, kind)
     except OSError as error:
         raise _not_written(error) from None
-    if options.as_json:
-        print_json({"name": tool, "kind": kind, "token": text})
-        return DONE
-    print_data(text)
-    print_message(
-        "Keep it now: it is not shown again. Callers send it as `Authorization: Bearer <token>`."
-    )
+    document = {"name": tool, "kind": kind, "token": text}
+    print_result(document, text, as_json=options.as_json)
+    if not options.as_json:
+        print_message(_KEEP)
     return DONE
 
 
@@ -100,10 +98,8 @@ def revoke(
         raise _not_written(error) from None
     if not count:
         raise usage_error(f"nobody called {name} has a token", _SEE, code="token-not-found")
-    if options.as_json:
-        print_json({"name": name, "revoked": count})
-    else:
-        print_data(f"{name}  {count} revoked")
+    document = {"name": name, "revoked": count}
+    print_result(document, f"{name}  {count} revoked", as_json=options.as_json)
     return DONE
 
 

@@ -10,8 +10,8 @@ from rich.console import RenderableType
 from rich.text import Text
 from rich.tree import Tree
 
-from openclaw_a2a.cli.follow import Change
 from openclaw_a2a.cli.render.terminal import (
+    Change,
     ItemTable,
     format_age,
     format_duration,

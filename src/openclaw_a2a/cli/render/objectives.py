@@ -10,8 +10,8 @@ from rich.console import RenderableType
 from rich.text import Text
 from rich.tree import Tree
 
-from openclaw_a2a.cli.follow import Change
 from openclaw_a2a.cli.render.terminal import (
+    Change,
     ItemTable,
     format_age,
     format_duration,
@@ -40,21 +40,13 @@ _MAX_NAME = 40
 _NOT_BEGUN = frozenset({"submitted", "planning"})
 
 
-class CurrentStep(JsonStruct, frozen=True):
-    """A task that is under way or waits, and since when."""
+class StepProgressRow(JsonStruct, frozen=True):
+    """A step that works or waits, and since when; or one that failed and is tried again."""
 
     task_id: str = ""
-    plan_id: str = ""
     name: str = ""
     status: str = ""
     since: datetime | None = None
-
-
-class RetryRow(JsonStruct, frozen=True):
-    """A task that failed, how often it was tried, and when it is tried again."""
-
-    task_id: str = ""
-    name: str = ""
     attempts: int = 0
     next_at: datetime | None = None
 
@@ -65,54 +57,44 @@ class ProgressRow(JsonStruct, frozen=True):
     done: int = 0
     total: int = 0
     percent: int = 0
-    current: tuple[CurrentStep, ...] = ()
-    oldest_waiting: CurrentStep | None = None
-    retrying: tuple[RetryRow, ...] = ()
+    current: tuple[StepProgressRow, ...] = ()
+    oldest_waiting: StepProgressRow | None = None
+    retrying: tuple[StepProgressRow, ...] = ()
 
 
-class StepRow(JsonStruct, frozen=True):
-    """A step of a plan; `said` is what it asks, or why it failed."""
-
-    id: str
-    name: str = ""
-    status: str = PENDING
-    dependencies: tuple[str, ...] = ()
-    a2a_task_id: str = ""
-    said: str = ""
-    metadata: JsonObject = msgspec.field(default_factory=dict[str, object])
-
-    @property
-    def is_live(self) -> bool:
-        """True when it is in progress, or waits for a person."""
-        return self.status in ACTIVE or self.status in _WANTS
-
-
-class PlanRow(JsonStruct, frozen=True):
-    """A plan with its steps; `execution` is its run state, such as paused."""
+class _Row(JsonStruct, frozen=True):
+    """What steps, plans and objectives have; `execution` is the run state, such as paused."""
 
     id: str
     name: str = ""
     status: str = PENDING
     dependencies: tuple[str, ...] = ()
-    tasks: tuple[StepRow, ...] = ()
     metadata: JsonObject = msgspec.field(default_factory=dict[str, object])
     execution: str = ""
 
 
-class ObjectiveRow(JsonStruct, frozen=True):
-    """An objective and its owner; `execution` as for plans."""
+class StepRow(_Row, frozen=True):
+    """A step of a plan; `said` is what it asks, or why it failed."""
 
-    id: str
-    name: str = ""
+    a2a_task_id: str = ""
+    said: str = ""
+
+
+class PlanRow(_Row, frozen=True):
+    """A plan with its steps."""
+
+    tasks: tuple[StepRow, ...] = ()
+
+
+class ObjectiveRow(_Row, frozen=True):
+    """An objective and its owner."""
+
     status: str = "submitted"
     plans: tuple[PlanRow, ...] = ()
-    metadata: JsonObject = msgspec.field(default_factory=dict[str, object])
-    created_at: datetime | None = None
     updated_at: datetime | None = None
     progress: ProgressRow = ProgressRow()
     principal: str = ""
     account: str = ""
-    execution: str = ""
 
     @property
     def is_over(self) -> bool:
@@ -133,11 +115,6 @@ class ObjectiveRow(JsonStruct, frozen=True):
     def asks(self) -> bool:
         """True when a step of it waits for an answer."""
         return any(task.status == _ASKS for _, task in self.steps())
-
-    @property
-    def reason(self) -> str:
-        """Why it is blocked, if that was recorded."""
-        return one_line(str(self.metadata.get(_REASON, ""))) if self.status == BLOCKED else ""
 
     def steps(self) -> Iterator[tuple[PlanRow, StepRow]]:
         """Every step with its plan."""
@@ -185,19 +162,19 @@ def step_notes(objective: ObjectiveRow, plan: PlanRow, task: StepRow, now: datet
 
 def describe_waiting(objective: ObjectiveRow, now: datetime) -> str:
     """The one thing that an objective waits for most; nothing when it goes on by itself."""
-    waiting = objective.progress.oldest_waiting
+    progress = objective.progress
+    waiting = progress.oldest_waiting
     if objective.is_paused:
         return "somebody to resume it"
-    if objective.reason:
-        return objective.reason
+    reason = one_line(str(objective.metadata.get(_REASON, "")))
+    if reason and objective.status == BLOCKED:
+        return reason
     if waiting is not None:
         wanted = _WANTS.get(waiting.status, "somebody")
         said = [task.said for _, task in objective.steps() if task.id == waiting.task_id]
         question = f": {one_line(said[0])}" if said and said[0] else ""
-        return (
-            f"{wanted} to {shorten(waiting.name)}, for {format_age(waiting.since, now)}{question}"
-        )
-    progress = objective.progress
+        age = format_age(waiting.since, now)
+        return f"{wanted} to {shorten(waiting.name)}, for {age}{question}"
     if progress.retrying and not (progress.current or objective.is_over):
         retry = progress.retrying[0]
         return f"another try of {shorten(retry.name)}, {_in(retry.next_at, now)}"
@@ -222,9 +199,7 @@ def _in(moment: datetime | None, now: datetime) -> str:
     return f"in {format_duration(wait_s)}" if wait_s > 0 else "now"
 
 
-def _missing(
-    dependencies: Sequence[str], items: Sequence[PlanRow | StepRow], done: Set[str]
-) -> list[str]:
+def _missing(dependencies: Sequence[str], items: Sequence[_Row], done: Set[str]) -> list[str]:
     """The names of the dependencies that are not done."""
     known = {one.id: one for one in items}
     return [
@@ -237,15 +212,16 @@ def _missing(
 STILL = "●"
 """What stands before work that is under way, where nothing moves."""
 
-_SIGNS = {
-    "completed": "✓",
-    "failed": "✗",
-    "rejected": "✗",
-    "blocked": "‖",
-    "input-required": "?",
-    "auth-required": "?",
-    "skipped": "∅",
-    "canceled": "∅",
+_SIGNS_AND_COLOURS = {
+    "completed": ("✓", "green"),
+    "failed": ("✗", "red"),
+    "rejected": ("✗", "red"),
+    "blocked": ("‖", "yellow"),
+    "input-required": ("?", "yellow"),
+    "auth-required": ("?", "yellow"),
+    "pending": ("○", "dim"),
+    "skipped": ("∅", "dim"),
+    "canceled": ("∅", "dim"),
 }
 _BAR = 10
 _LONG_BAR = 24
@@ -274,17 +250,7 @@ OBJECTIVE_TABLE = ItemTable[ObjectiveRow](
         "NAME": lambda one, _: shorten(one.name),
         "NOTE": _note,
     },
-    colours={
-        "completed": "green",
-        "failed": "red",
-        "rejected": "red",
-        "blocked": "yellow",
-        "input-required": "yellow",
-        "auth-required": "yellow",
-        "pending": "dim",
-        "skipped": "dim",
-        "canceled": "dim",
-    },
+    colours={status: colour for status, (_, colour) in _SIGNS_AND_COLOURS.items()},
     short_id=12,
 )
 
@@ -317,6 +283,11 @@ def objective_tree(
     steps = [cell_len(shorten(task.name)) + _GUIDE for _, task in objective.steps()]
     plans = [cell_len(shorten(plan.name)) for plan in objective.plans]
     width = max([*steps, *plans], default=0)
+
+    def draw(row: PlanRow | StepRow, text: str) -> Text:
+        sign, colour = _SIGNS_AND_COLOURS.get(row.status, ("○", ""))
+        return styled_text(f"{moving if row.status in ACTIVE else sign} {text}".rstrip(), colour)
+
     tree = Tree("", hide_root=True)
     for plan in objective.plans:
         done = sum(task.status == COMPLETED for task in plan.tasks)
@@ -325,14 +296,12 @@ def objective_tree(
         waits = f" · after {', '.join(missing)}" if missing and plan.status in _WAITING else ""
         note = " · paused" if plan.execution == _PAUSED else waits
         name = pad(shorten(plan.name), width)
-        line = f"{_sign(plan.status, moving)} {name}  {progress}  {plan.status}{note}"
-        branch = tree.add(styled_text(line, OBJECTIVE_TABLE.colours.get(plan.status, "")))
+        branch = tree.add(draw(plan, f"{name}  {progress}  {plan.status}{note}"))
         for task in plan.tasks:
-            if task.is_live or not is_folded:
+            if not is_folded or task.status in ACTIVE or task.status in _WANTS:
                 notes = step_notes(objective, plan, task, now)
                 name = pad(shorten(task.name), width - _GUIDE)
-                line = f"{_sign(task.status, moving)} {name}  {notes}".rstrip()
-                branch.add(styled_text(line, OBJECTIVE_TABLE.colours.get(task.status, "")))
+                branch.add(draw(task, f"{name}  {notes}"))
     return tree
 
 
@@ -360,7 +329,3 @@ def objective_changes(objective: ObjectiveRow, _: datetime) -> Iterator[Change]:
     statuses.append((objective.id, shorten(objective.name), own))
     for item_id, name, status in statuses:
         yield item_id, status, f"{objective.id}  {name} · {status}"
-
-
-def _sign(status: str, moving: str) -> str:
-    return moving if status in ACTIVE else _SIGNS.get(status, "○")

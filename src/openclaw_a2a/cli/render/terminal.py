@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from rich.text import Text
 
 _Item = TypeVar("_Item")
+Change = tuple[str, Json, str]
+"""The id of something, its state, and the line to print when the state is new."""
 
 _UNLIMITED = 10_000
 _WIDE_TERMINAL = 120
@@ -50,6 +52,14 @@ def print_json(value: Json, *, pretty: bool = True) -> None:
     """Print a value as JSON, indented for people or on one line for programs."""
     body = msgspec.json.encode(value)
     print((msgspec.json.format(body, indent=2) if pretty else body).decode(), flush=True)
+
+
+def print_result(document: Json, line: str, *, as_json: bool) -> None:
+    """Print what a command did: the document as JSON, or one line for people."""
+    if as_json:
+        print_json(document)
+    else:
+        print_data(line)
 
 
 def print_table(rows: Sequence[Sequence[str]]) -> None:
@@ -254,14 +264,44 @@ class WaitIndicator:
         self._status = None
 
 
-class LiveRegion:
-    """A page on a terminal that replaces what it showed before."""
+class LiveView:
+    """Shows the current state again and again, until it is closed.
 
-    def __init__(self) -> None:
+    On a terminal each page replaces the one before; elsewhere only what is new is printed.
+    """
+
+    def __init__(self, *, as_json: bool) -> None:
+        self._as_json = as_json
         self._live: Live | None = None
+        self._known: dict[str, Json] = {}
 
-    def draw(self, page: Sequence["RenderableType"]) -> None:
-        """Show the page; lines that do not fit the terminal are left out at the end."""
+    def close(self) -> None:
+        """Leave the page on the terminal; the next one is drawn below."""
+        if self._live is not None:
+            self._live.stop()
+        self._live = None
+
+    def show(
+        self,
+        page: Sequence["RenderableType"],
+        *,
+        documents: Iterable[tuple[str, Json]] = (),
+        changes: Iterable[Change] = (),
+    ) -> None:
+        """Show the page on a terminal; elsewhere the documents (JSON) or lines that are new."""
+        if self._as_json:
+            for item_id, document in documents:
+                if self._is_new(item_id, document):
+                    print_json(document, pretty=False)
+        elif sys.stdout.isatty():
+            self._draw(page)
+        else:
+            for item_id, state, line in changes:
+                if self._is_new(item_id, state):
+                    print_data(line)
+
+    def _draw(self, page: Sequence["RenderableType"]) -> None:
+        """Replace the page; lines that do not fit the terminal are left out at the end."""
         from rich.console import Group
         from rich.live import Live
 
@@ -272,8 +312,7 @@ class LiveRegion:
             self._live.start()
         self._live.update(Group(*page), refresh=True)
 
-    def release(self) -> None:
-        """Leave the page where it is; the next one is drawn below."""
-        if self._live is not None:
-            self._live.stop()
-        self._live = None
+    def _is_new(self, item_id: str, state: Json) -> bool:
+        is_new = self._known.get(item_id) != state
+        self._known[item_id] = state
+        return is_new
