@@ -22,10 +22,6 @@ def create_store(kind: str, *, path: str | None, logs_directory: str | None = No
         )
     if not path:
         raise SettingsInvalid(f"store.path is missing; a store of kind {kind} needs one")
-    return _file_store(kind, path, logs_directory)
-
-
-def _file_store(kind: str, path: str, logs_directory: str | None) -> Store:
     # Imported here: a gateway loads only the kind of store it uses.
     if kind == "json-file":
         from openclaw_a2a.store.json_file.store import JsonFileStore

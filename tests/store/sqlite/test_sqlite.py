@@ -323,7 +323,7 @@ async def test_an_upgrade_keeps_a_copy_of_what_was_there(store: SqliteStore, pat
     sql = "-- Something new.\nCREATE TABLE later (a INTEGER);\n"
     later = migrate.Migration(now + 1, "later", sql)
     with closing(sqlite3.connect(path, isolation_level=None)) as connection:
-        migrate.upgrade_with_backup(connection, path, migrations=[*steps, later])
+        migrate.upgrade(connection, [*steps, later], backup_of=path)
         assert connection.execute("SELECT count(*) FROM later").fetchone() == (0,)
     backup = path.with_name(f"state.db.backup-v{now}")
     assert rows(backup, "SELECT id FROM task") == [("t-1",)]

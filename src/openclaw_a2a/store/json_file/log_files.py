@@ -8,11 +8,13 @@ which a JSON reader ignores, and which shows after a crash that more was to come
 import os
 import threading
 from bisect import bisect_right
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
+from functools import partial
+from itertools import islice
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 from urllib.parse import quote, unquote
 
 import msgspec
@@ -81,18 +83,28 @@ def log_id_of(name: str) -> str | None:
 
 
 def encode_change(change: LogAppend) -> bytes:
-    """The bytes to append to the file.
-
-    Raises:
-        CorruptRecord: a line could not be read back.
-    """
+    """The bytes to append to the file. Raises: CorruptRecord (a line could not be read back)."""
     if len(log_file_name(change.log_id)) > _MAX_NAME:
         raise CorruptRecord(
             f"the {change.kind} id {change.log_id[:40]!r}.. is too long for the name of a file; "
             "use a shorter one, or a store of another kind"
         )
-    bodies = [_encode_line(line, change) for line in change.lines()]
-    return b"".join(_CONTINUED + body + b"\n" for body in bodies[:-1]) + bodies[-1] + b"\n"
+    bodies: list[bytes] = []
+    for line in change.lines():
+        body = line.body.strip()
+        try:
+            if b"\n" in body:
+                raise ValueError("it is more than one line")
+            seq = _decode(body).seq
+            if seq not in (None, line.sequence):
+                raise ValueError(f"its seq is {seq}")
+        except (ValueError, RecursionError) as error:
+            raise CorruptRecord(
+                f"line {line.sequence} of {change.kind} {change.log_id!r} cannot be kept: {error}; "
+                "write one JSON object per line, with its number as seq"
+            ) from error
+        bodies.append(body + b"\n")
+    return _CONTINUED.join([b"", *bodies[:-1]]) + bodies[-1]
 
 
 def parse_log(content: bytes, name: str) -> LogText:
@@ -100,83 +112,56 @@ def parse_log(content: bytes, name: str) -> LogText:
     pieces = content.split(b"\n")
     count = _count_complete(pieces)
     unfinished = b"\n".join(pieces[count:])
-    reader = _LineReader(name, is_text=_is_text(content))
+    lines: list[LogLine] = []
+    problems: list[str] = []
+    position, is_closed, is_counting, is_text = 0, False, False, _is_text(content)
     for number, piece in enumerate(pieces[:count], start=1):
-        if body := piece.strip():
-            reader.read(number, body)
+        if not (body := piece.strip()):
+            continue
+        position += 1
+        try:
+            fields = _decode(body, is_text=is_text)
+        except (ValueError, RecursionError) as error:
+            problems.append(
+                f"line {number} of {name} cannot be read and is skipped: {error}; "
+                "repair the line, or remove it"
+            )
+            continue
+        last = lines[-1].sequence if lines else 0
+        if type(fields.seq) is int and last < fields.seq <= _MAX_SEQUENCE:
+            position = fields.seq
+        elif type(fields.seq) is int and not is_counting:
+            is_counting = True
+            problems.append(
+                f"line {number} of {name} has the number {fields.seq} after {last}; "
+                "where numbers do not rise, the lines are counted"
+            )
+        is_closed = fields.op == _CLOSING_OP
+        lines.append(LogLine(position, body))
     if unfinished:
-        reader.problems.append(
+        problems.append(
             f"{name} ends, from line {count + 1} on, in a change that was not written to its end; "
             "it was never acknowledged and is skipped"
         )
     size = len(content) - len(unfinished)
-    return LogText(
-        tuple(reader.lines),
-        reader.is_closed,
-        tuple(reader.problems),
-        size,
-        ends_line=size == 0 or content[size - 1 : size] == b"\n",
-    )
+    ends_line = size == 0 or content[size - 1 : size] == b"\n"
+    return LogText(tuple(lines), is_closed, tuple(problems), size, ends_line)
 
 
 def ends_closed(tail: bytes) -> bool:
     """True if the last bytes of a file show that its log is closed."""
     rest, end, after = tail.rpartition(b"\n")
     _, before, body = rest.rpartition(b"\n")
-    if not end or not before or after:
+    if not end or not before or after or body.startswith(_CONTINUED):
         return False
-    try:
-        return not body.startswith(_CONTINUED) and _decode(body).op == _CLOSING_OP
-    except (ValueError, RecursionError):
-        return False
-
-
-class _LineReader:
-    """Reads the lines of a file and numbers them."""
-
-    def __init__(self, name: str, *, is_text: bool) -> None:
-        self.lines: list[LogLine] = []
-        self.is_closed = False
-        self.problems: list[str] = []
-        self._name = name
-        self._is_text = is_text
-        self._last = 0
-        self._position = 0
-        self._is_counting = False
-
-    def read(self, number: int, body: bytes) -> None:
-        """Read line `number` of the file."""
-        self._position += 1
-        try:
-            fields = _decode(body, is_text=self._is_text)
-        except (ValueError, RecursionError) as error:
-            self.problems.append(
-                f"line {number} of {self._name} cannot be read and is skipped: {error}; "
-                "repair the line, or remove it"
-            )
-            return
-        self._position = self._last = self._number(number, fields.seq)
-        self.is_closed = fields.op == _CLOSING_OP
-        self.lines.append(LogLine(self._last, body))
-
-    def _number(self, number: int, seq: object) -> int:
-        if type(seq) is not int:
-            return self._position
-        if self._last < seq <= _MAX_SEQUENCE:
-            return seq
-        if not self._is_counting:
-            self._is_counting = True
-            self.problems.append(
-                f"line {number} of {self._name} has the number {seq} after {self._last}; "
-                "where numbers do not rise, the lines are counted"
-            )
-        return self._position
+    fields = _try_decode(body)
+    return fields is not None and fields.op == _CLOSING_OP
 
 
 def _count_complete(pieces: Sequence[bytes]) -> int:
     """How many of the lines do not belong to an unfinished change at the end."""
     last = pieces[-1]
-    if not last.startswith(_CONTINUED) and _is_readable(last):
+    if not last.startswith(_CONTINUED) and _try_decode(last) is not None:
         return len(pieces)
     count = len(pieces) - 1
     while count and pieces[count - 1].startswith(_CONTINUED):
@@ -184,36 +169,18 @@ def _count_complete(pieces: Sequence[bytes]) -> int:
     return count
 
 
-def _encode_line(line: LogLine, change: LogAppend) -> bytes:
-    """The body of a new line, if it can be read back as it is."""
-    body = line.body.strip()
-    try:
-        if b"\n" in body:
-            raise ValueError("it is more than one line")
-        seq = _decode(body).seq
-        if seq not in (None, line.sequence):
-            raise ValueError(f"its seq is {seq}")
-    except (ValueError, RecursionError) as error:
-        raise CorruptRecord(
-            f"line {line.sequence} of {change.kind} {change.log_id!r} cannot be kept: {error}; "
-            "write one JSON object per line, with its number as seq"
-        ) from error
-    return body
-
-
 def _decode(body: bytes, *, is_text: bool = False) -> _LineFields:
     """The fields of a line. Raises: ValueError, RecursionError."""
     if not is_text:
-        body.decode()
+        body.decode()  # the decoder skips members without looking at their bytes
     return _decoder.decode(body)
 
 
-def _is_readable(body: bytes) -> bool:
+def _try_decode(body: bytes) -> _LineFields | None:
     try:
-        _decode(body)
+        return _decode(body)
     except (ValueError, RecursionError):
-        return False
-    return True
+        return None
 
 
 def _is_text(content: bytes) -> bool:
@@ -224,46 +191,8 @@ def _is_text(content: bytes) -> bool:
     return True
 
 
-class LogFolders:
-    """The directory of each kind of log; `objectives` overrides that of one kind."""
-
-    def __init__(self, parent: Path, objectives: Path | None) -> None:
-        self.parent = parent
-        self._folders = {} if objectives is None else {"objective": LogFolder(objectives)}
-
-    def of_kind(self, kind: str) -> "LogFolder":
-        """The directory of a kind of log."""
-        if kind not in self._folders:
-            self._folders[kind] = LogFolder(self.parent / f"{quote(kind, safe='')}s")
-        return self._folders[kind]
-
-    def close(self) -> None:
-        """Release the locks of the directories."""
-        for folder in self._folders.values():
-            folder.close()
-
-
-class _FileVersion(NamedTuple):
-    """Size and modification time: differ if the file was written since."""
-
-    length: int
-    changed_at: int
-
-    @classmethod
-    def of(cls, descriptor: int) -> "_FileVersion":
-        stat = os.fstat(descriptor)
-        return cls(stat.st_size, stat.st_mtime_ns)
-
-
-class _LogEnd(NamedTuple):
-    """Where the next change of a log goes, as long as the file has this version."""
-
-    version: _FileVersion
-    sequence: int
-    is_closed: bool
-    size: int
-    """The bytes of complete changes."""
-    ends_line: bool
+_FileVersion = tuple[int, int]
+"""Size and modification time in nanoseconds: differ if the file was written since."""
 
 
 class LogFolder:
@@ -278,7 +207,9 @@ class LogFolder:
         self._lock = WriterLock(path)
         self._is_held = False
         self._mutex = threading.Lock()
-        self._ends: dict[str, _LogEnd] = {}
+        # Where the next change of a log goes, as long as its file has this version; of the text
+        # only the last line is kept.
+        self._ends: dict[str, tuple[_FileVersion, LogText]] = {}
         self._listing: tuple[int, list[str]] = (-1, [])
 
     def append(self, change: LogAppend) -> bool:
@@ -312,31 +243,40 @@ class LogFolder:
             self._sync_names()
             return was_stored
 
-    def read(self, log_id: str) -> StoredLog | None:
-        """One log. Raises: OSError."""
-        text = self._text(log_id)
-        return None if text is None else _stored(log_id, text)
+    def read(self, log_id: str, *, only_open: bool = False) -> StoredLog | None:
+        """One log; None if it is missing, or closed and only open ones are wanted.
+
+        Raises: OSError.
+        """
+        name = log_file_name(log_id)
+        try:
+            with self._mutex, self._opened(log_id, os.O_RDONLY) as descriptor:
+                if only_open:
+                    start = max(0, os.fstat(descriptor).st_size - _TAIL)
+                    if ends_closed(os.pread(descriptor, _TAIL, start)):
+                        return None
+                content = _read_all(descriptor)
+        except FileNotFoundError:
+            return None
+        except PermissionError as error:
+            log.warning("store.log_unreadable", folder=str(self.path), file=name, reason=str(error))
+            return None
+        text = parse_log(content, name)
+        if not text.lines and text.problems:
+            # Without a line there is no StoredLog to report it in.
+            log.warning("store.log_damaged", folder=str(self.path), reason=" ".join(text.problems))
+        if not text.lines or (only_open and text.is_closed):
+            return None
+        return StoredLog(log_id, text.lines, text.is_closed, text.problems)
 
     def page_open(self, after: str, limit: int) -> list[StoredLog]:
         """Logs that are not closed, by id. Raises: OSError."""
-        found: list[StoredLog] = []
-        for log_id in self._ids_after(after):
-            if len(found) >= limit:
-                break
-            text = self._text(log_id, only_open=True)
-            if text is not None and not text.is_closed:
-                found.append(_stored(log_id, text))
-        return found
+        logs = map(partial(self.read, only_open=True), self._ids_after(after))
+        return list(islice(filter(None, logs), limit))
 
     def page(self, after: str, limit: int) -> list[LogHead]:
         """All logs, by id. Raises: OSError."""
-        found: list[LogHead] = []
-        for log_id in self._ids_after(after):
-            if len(found) >= limit:
-                break
-            if (head := self._head(log_id)) is not None:
-                found.append(head)
-        return found
+        return list(islice(filter(None, map(self._head, self._ids_after(after))), limit))
 
     def close(self) -> None:
         """Release the lock of the directory."""
@@ -357,9 +297,10 @@ class LogFolder:
             raise OSError(f"another process took the lock {self._lock.path}")
 
     def _extend(self, descriptor: int, change: LogAppend, content: bytes) -> bool:
-        end = self._end(descriptor, change.log_id)
+        version, end = self._end(descriptor, change.log_id)
         if end.sequence != change.after:
             return False
+        # Forgotten until the write is durable: after a failure the file is read again.
         self._ends.pop(change.log_id, None)
         if not end.ends_line:
             content = b"\n" + content
@@ -368,56 +309,39 @@ class LogFolder:
             os.ftruncate(descriptor, end.size)
             os.lseek(descriptor, end.size, os.SEEK_SET)
             write_all(descriptor, content)
+            # The content before the name: a crash in between leaves no log, never half of one.
             os.fsync(descriptor)
-            if end.version.length == 0:
+            if version[0] == 0:
                 self._sync_names()
         except OSError:
             with suppress(OSError):
                 os.ftruncate(descriptor, end.size)
             raise
-        version, is_closed = _FileVersion.of(descriptor), parse_log(content, "").is_closed
-        self._ends[change.log_id] = _LogEnd(version, change.last, is_closed, version.length, True)
+        version = _version_of(descriptor)
+        last = LogLine(change.last, b"")
+        end = LogText((last,), ends_closed(b"\n" + content), (), version[0], ends_line=True)
+        self._ends[change.log_id] = version, end
         return True
 
-    def _end(self, descriptor: int, log_id: str) -> _LogEnd:
+    def _end(self, descriptor: int, log_id: str) -> tuple[_FileVersion, LogText]:
         """The end of the log; read again if another program wrote the file."""
-        version = _FileVersion.of(descriptor)
+        version = _version_of(descriptor)
         known = self._ends.get(log_id)
-        if known is not None and known.version == version:
-            return known
-        text = parse_log(_read_all(descriptor), log_file_name(log_id))
-        end = _LogEnd(version, text.sequence, text.is_closed, text.size, text.ends_line)
-        self._ends[log_id] = end
-        return end
-
-    def _text(self, log_id: str, *, only_open: bool = False) -> LogText | None:
-        """The content of a log; None if it is missing, or closed and only open ones are wanted."""
-        name = log_file_name(log_id)
-        try:
-            with self._mutex, self._opened(log_id, os.O_RDONLY) as descriptor:
-                if only_open and ends_closed(_read_tail(descriptor)):
-                    return None
-                content = _read_all(descriptor)
-        except FileNotFoundError:
-            return None
-        except PermissionError as error:
-            log.warning("store.log_unreadable", folder=str(self.path), file=name, reason=str(error))
-            return None
-        text = parse_log(content, name)
-        if not text.lines and text.problems:
-            # Without a line there is no StoredLog to report it in.
-            log.warning("store.log_damaged", folder=str(self.path), reason=" ".join(text.problems))
-        return text if text.lines else None
+        if known is None or known[0] != version:
+            text = parse_log(_read_all(descriptor), log_file_name(log_id))
+            end = msgspec.structs.replace(text, lines=text.lines[-1:], problems=())
+            known = self._ends[log_id] = version, end
+        return known
 
     def _head(self, log_id: str) -> LogHead | None:
         try:
             with self._mutex, self._opened(log_id, os.O_RDONLY) as descriptor:
-                end = self._end(descriptor, log_id)
+                version, end = self._end(descriptor, log_id)
         except (FileNotFoundError, PermissionError):
             return None
         if end.sequence == 0:
             return None
-        updated_at = datetime.fromtimestamp(end.version.changed_at / 1e9, UTC)
+        updated_at = datetime.fromtimestamp(version[1] / 1e9, UTC)
         return LogHead(log_id, end.sequence, end.is_closed, updated_at)
 
     @contextmanager
@@ -431,20 +355,17 @@ class LogFolder:
         finally:
             os.close(descriptor)
 
-    def _ids_after(self, after: str) -> Iterator[str]:
-        with self._mutex:
-            ids = self._ids()
-        return iter(ids[bisect_right(ids, after) :])
-
-    def _ids(self) -> list[str]:
+    def _ids_after(self, after: str) -> list[str]:
         """Every log that has a file, in order; scanned again when the directory changed."""
-        try:
-            changed_at = self.path.stat().st_mtime_ns
-            if self._listing[0] != changed_at:
-                self._listing = changed_at, self._scan()
-        except FileNotFoundError:
-            return []
-        return self._listing[1]
+        with self._mutex:
+            try:
+                changed_at = self.path.stat().st_mtime_ns
+                if self._listing[0] != changed_at:
+                    self._listing = changed_at, self._scan()
+            except FileNotFoundError:
+                return []
+            ids = self._listing[1]
+        return ids[bisect_right(ids, after) :]
 
     def _scan(self) -> list[str]:
         ids: list[str] = []
@@ -458,19 +379,16 @@ class LogFolder:
         return sorted(ids)
 
     def _sync_names(self) -> None:
+        # Scanned again whatever the time of the directory says: two changes can share one tick.
         self._listing = (-1, [])
         sync_folder(self.path)
 
 
-def _stored(log_id: str, text: LogText) -> StoredLog:
-    return StoredLog(log_id, text.lines, text.is_closed, text.problems)
+def _version_of(descriptor: int) -> _FileVersion:
+    stat = os.fstat(descriptor)
+    return stat.st_size, stat.st_mtime_ns
 
 
 def _read_all(descriptor: int) -> bytes:
     with open(descriptor, "rb", closefd=False) as file:
         return file.read()
-
-
-def _read_tail(descriptor: int) -> bytes:
-    length = os.fstat(descriptor).st_size
-    return os.pread(descriptor, _TAIL, max(0, length - _TAIL))

@@ -144,10 +144,13 @@ def parse_record(content: bytes, modified_at: datetime) -> TaskRow:
         BadRecord: with the reason.
     """
     members = _read("the record", content, dict[str, Raw])
-    version = _version(members)
-    task = _task(members)
-    journal = _journal(members) if version == 2 else []
-    sequence = _sequence(members, journal) if version == 2 else 0
+    version = _member(members, "schemaVersion", int)
+    if version not in (1, 2):
+        raise BadRecord(f"schemaVersion is {version}; this gateway reads 1 and 2")
+    if _member(members, "task", _Kind).kind != "task":
+        raise BadRecord('task.kind is not "task"')
+    task = _decoded("task", v03.decode_task, bytes(members["task"]))
+    sequence, journal = _journal(members) if version == 2 else (0, [])
     part = _gateway_part(members, task, modified_at)
     head = TaskHead(
         id=task.id,
@@ -165,20 +168,8 @@ def parse_record(content: bytes, modified_at: datetime) -> TaskRow:
     return row
 
 
-def _version(members: Members) -> int:
-    version = _member(members, "schemaVersion", int)
-    if version not in (1, 2):
-        raise BadRecord(f"schemaVersion is {version}; this gateway reads 1 and 2")
-    return version
-
-
-def _task(members: Members) -> Task:
-    if _member(members, "task", _Kind).kind != "task":
-        raise BadRecord('task.kind is not "task"')
-    return _decoded("task", v03.decode_task, bytes(members["task"]))
-
-
-def _journal(members: Members) -> list[_JournalEntry]:
+def _journal(members: Members) -> tuple[int, list[_JournalEntry]]:
+    """The sequence of the task, and its journal."""
     journal = _member(members, "journal", list[_JournalEntry])
     last = 0
     for entry in journal:
@@ -188,15 +179,10 @@ def _journal(members: Members) -> list[_JournalEntry]:
         kind = _read("journal event", entry.event, _Kind).kind
         if kind not in _EVENT_KINDS:
             raise BadRecord(f"journal event {entry.sequence} is of kind {kind!r}")
-    return journal
-
-
-def _sequence(members: Members, journal: list[_JournalEntry]) -> int:
     sequence = _member(members, "currentSequence", int)
-    last = journal[-1].sequence if journal else 0
     if sequence < last:
         raise BadRecord(f"currentSequence is {sequence}, behind its journal at {last}")
-    return sequence
+    return sequence, journal
 
 
 def _entry(entry: _JournalEntry) -> Entry | None:
@@ -257,7 +243,7 @@ def _decoded(name: str, decode: Callable[[bytes], T], content: bytes) -> T:
 class RecordFolder:
     """The files of the directory.
 
-    What has returned survives a power cut, except `put`, which needs a `sync`.
+    What has returned survives a power cut, except `put`, which needs a `sync_folder`.
     """
 
     def __init__(self, path: Path) -> None:
@@ -273,12 +259,9 @@ class RecordFolder:
         """The content of a file and its modification time."""
         return file.read_bytes(), datetime.fromtimestamp(file.stat().st_mtime, UTC)
 
-    def file_of(self, task_id: TaskId) -> Path:
-        """The path of the record of a task."""
-        return self.path / record_file_name(task_id)
-
     def put(self, file: Path, content: bytes) -> None:
         """Replace a file atomically: a crash leaves the old or the new content."""
+        # Synced before it gets its name: a name never leads to content that is not on disk.
         temporary = self.path / _TEMPORARY
         descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
         try:
@@ -288,10 +271,6 @@ class RecordFolder:
             os.close(descriptor)
         temporary.replace(file)
 
-    def sync(self) -> None:
-        """Sync the directory: makes new and removed files durable."""
-        sync_folder(self.path)
-
     def read_log(self) -> bytes:
         """The log of the last process."""
         file = self.path / LOG_NAME
@@ -299,9 +278,9 @@ class RecordFolder:
 
     def rewrite_log(self, content: bytes) -> None:
         """Replace the log."""
-        self.close_log()
+        self.close_log()  # its descriptor leads to the file that is replaced
         self.put(self.path / LOG_NAME, content)
-        self.sync()
+        sync_folder(self.path)
         self.log_size = len(content)
 
     def append_to_log(self, content: bytes) -> None:

@@ -13,6 +13,7 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
+from urllib.parse import quote
 
 import anyio.to_thread
 import msgspec
@@ -24,7 +25,7 @@ from openclaw_a2a.model.task import is_active
 from openclaw_a2a.ports import Commit, Duplicate, LogAppend, LogHead, StoredLog
 from openclaw_a2a.store.commands import ChangeTask, Submit
 from openclaw_a2a.store.group_writer import GroupWriter, failed
-from openclaw_a2a.store.json_file.log_files import LogFolder, LogFolders
+from openclaw_a2a.store.json_file.log_files import LogFolder
 from openclaw_a2a.store.json_file.record_files import RecordFolder
 from openclaw_a2a.store.json_file.writer import (
     DiskChange,
@@ -77,7 +78,7 @@ class JsonFileStore:
         self.deliveries = StateDeliveryStore(self._durable, self._write)
         self.records = StateRecordStore(self._durable, self._write)
         logs_path = None if logs_directory is None else Path(logs_directory).expanduser()
-        self.logs = JsonLogStore(LogFolders(path.parent, logs_path), self.writer)
+        self.logs = JsonLogStore(path.parent, logs_path, self.writer)
 
     async def open(self) -> None:
         """Lock the directory and load every record. Raises: StoreLocked, StoreUnavailable.
@@ -189,14 +190,18 @@ class JsonFileStore:
 
 
 class JsonLogStore:
-    """The log store: logs have files of their own, written by the same thread as the records."""
+    """The log store: logs have files of their own, written by the same thread as the records.
 
-    def __init__(self, folders: LogFolders, writer: GroupWriter[Order]) -> None:
-        self._folders = folders
+    Every kind of log has a directory in `parent`; `objectives` overrides that of one kind.
+    """
+
+    def __init__(self, parent: Path, objectives: Path | None, writer: GroupWriter[Order]) -> None:
+        self._parent = parent
+        self._folders = {} if objectives is None else {"objective": LogFolder(objectives)}
         self._writer = writer
 
     def append_log(self, change: LogAppend) -> Awaitable[bool]:
-        return self._writer.write(partial(self._folders.of_kind(change.kind).append, change))
+        return self._writer.write(partial(self._folder(change.kind).append, change))
 
     async def read_log(self, kind: str, log_id: str) -> StoredLog | None:
         return await self._read(kind, lambda folder: folder.read(log_id))
@@ -208,16 +213,22 @@ class JsonLogStore:
         return await self._read(kind, lambda folder: folder.page(after, limit))
 
     def delete_log(self, kind: str, log_id: str) -> Awaitable[bool]:
-        return self._writer.write(partial(self._folders.of_kind(kind).delete, log_id))
+        return self._writer.write(partial(self._folder(kind).delete, log_id))
 
     def close(self) -> None:
         """Release the directories."""
-        self._folders.close()
+        for folder in self._folders.values():
+            folder.close()
+
+    def _folder(self, kind: str) -> LogFolder:
+        if kind not in self._folders:
+            self._folders[kind] = LogFolder(self._parent / f"{quote(kind, safe='')}s")
+        return self._folders[kind]
 
     async def _read(self, kind: str, read: Callable[[LogFolder], Result]) -> Result:
         if not self._writer.is_running:
-            raise store_closed(str(self._folders.parent))
-        folder = self._folders.of_kind(kind)
+            raise store_closed(str(self._parent))
+        folder = self._folder(kind)
         try:
             return await anyio.to_thread.run_sync(read, folder)
         except OSError as error:

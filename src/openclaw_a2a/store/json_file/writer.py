@@ -26,6 +26,7 @@ from openclaw_a2a.store.json_file.record_files import (
     RecordFolder,
     parse_record,
     record_file_name,
+    sync_folder,
     task_id_of,
 )
 from openclaw_a2a.store.locks import WriterLock
@@ -154,7 +155,7 @@ class RecordWriter:
                 self._save_record(task_id)
             # Once for all files: until then a crash may bring back old names, and the log that
             # knows better is not compacted before this returns.
-            self._folder.sync()
+            sync_folder(self._folder.path)
         except OSError as error:
             self.failure = str(error)
         else:

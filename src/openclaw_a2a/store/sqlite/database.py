@@ -19,7 +19,7 @@ from openclaw_a2a.store.commands import AnyCommand
 from openclaw_a2a.store.group_writer import GroupWriter, Write, WriteOutcome
 from openclaw_a2a.store.locks import FileLock
 from openclaw_a2a.store.rules import store_closed, write_failed
-from openclaw_a2a.store.sqlite.migrate import upgrade_with_backup
+from openclaw_a2a.store.sqlite.migrate import upgrade
 from openclaw_a2a.store.sqlite.transaction import BloomFilter, WriteCache, WriteTransaction
 
 log = get_logger(__name__)
@@ -168,7 +168,7 @@ class SqliteDatabase:
         self._lock = self._create_and_lock()
         try:
             self._writing = self._connect()
-            upgrade_with_backup(self._writing, self.path)
+            upgrade(self._writing, backup_of=self.path)
             self._reading = self._connect()
             self._reading.execute("PRAGMA query_only = ON")
             self.known_messages = BloomFilter(self._reading.execute(_SELECT_MESSAGE_KEYS))

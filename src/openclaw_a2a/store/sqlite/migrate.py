@@ -58,23 +58,21 @@ def pending_migrations(
 
 
 def upgrade(
-    connection: sqlite3.Connection, migrations: Sequence[Migration] | None = None
+    connection: sqlite3.Connection,
+    migrations: Sequence[Migration] | None = None,
+    *,
+    backup_of: Path | None = None,
 ) -> list[Migration]:
-    """Apply every pending migration, each in its own transaction; those applied."""
+    """Apply every pending migration, each in its own transaction; those applied.
+
+    `backup_of` is the file of the database, which is copied first if anything is to be applied.
+    """
     pending = pending_migrations(connection, migrations)
+    if pending and backup_of is not None:
+        _back_up(connection, backup_of)
     for migration in pending:
         _apply(connection, migration)
     return pending
-
-
-def upgrade_with_backup(
-    connection: sqlite3.Connection, path: Path, *, migrations: Sequence[Migration] | None = None
-) -> list[Migration]:
-    """Apply every pending migration, after a backup of the file."""
-    if not pending_migrations(connection, migrations):
-        return []
-    _back_up(connection, path)
-    return upgrade(connection, migrations)
 
 
 def plan_upgrade(path: str | Path) -> list[str]:
@@ -103,7 +101,7 @@ def upgrade_file(path: str | Path) -> list[str]:
     lock = FileLock.acquire(file)
     try:
         with _connected(file, str(file)) as connection:
-            return [migration.summary for migration in upgrade_with_backup(connection, file)]
+            return [migration.summary for migration in upgrade(connection, backup_of=file)]
     finally:
         lock.release()
 
@@ -149,26 +147,15 @@ def _apply(connection: sqlite3.Connection, migration: Migration) -> None:
     # Imported here because it is slow to import and most starts have nothing to upgrade.
     from importlib import metadata
 
-    connection.execute("BEGIN IMMEDIATE")
     try:
-        for statement in _statements(migration.sql):
-            connection.execute(statement)
+        connection.executescript(f"BEGIN IMMEDIATE;\n{migration.sql}")
         connection.execute(
             "INSERT INTO schema_version (version, made_by) VALUES (?, ?)",
             (migration.version, metadata.version("openclaw-a2a")),
         )
+        connection.execute("COMMIT")
     except BaseException:
-        connection.execute("ROLLBACK")
+        # A crash here does the same: the next start finds the version before, and repeats.
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
         raise
-    connection.execute("COMMIT")
-
-
-def _statements(sql: str) -> list[str]:
-    statements: list[str] = []
-    lines: list[str] = []
-    for line in sql.splitlines():
-        lines.append(line)
-        if sqlite3.complete_statement(text := "\n".join(lines)):
-            statements.append(text)
-            lines = []
-    return statements
