@@ -12,17 +12,11 @@ from openclaw_a2a.ports.agent import (
     SupportsPauseCancel,
     SupportsProfile,
 )
-from openclaw_a2a.ports.clock import (
-    Clock,
-)
+from openclaw_a2a.ports.clock import Clock
 from openclaw_a2a.ports.delivery_store import DeliveryPage, DeliveryStore
 from openclaw_a2a.ports.log_store import LogAppend, LogHead, LogLine, LogStore, StoredLog
 from openclaw_a2a.ports.record_store import Record, RecordStore
-from openclaw_a2a.ports.sender import (
-    Delivered,
-    DeliveryFailed,
-    Sender,
-)
+from openclaw_a2a.ports.sender import Delivered, DeliveryFailed, Sender
 from openclaw_a2a.ports.session_inbox import (
     MessageAccepted,
     SessionGone,

@@ -11,30 +11,12 @@ from openclaw_a2a.ports.task_store import TaskStore
 class Store(Protocol):
     """One database. Components take the part they need, not the whole."""
 
-    @property
-    def tasks(self) -> TaskStore:
-        """Tasks, events, runs and idempotency records."""
-        ...
-
-    @property
-    def deliveries(self) -> DeliveryStore:
-        """Durable deliveries."""
-        ...
-
-    @property
-    def records(self) -> RecordStore:
-        """Versioned records."""
-        ...
-
-    @property
-    def logs(self) -> LogStore:
-        """Append-only logs."""
-        ...
-
-    @property
-    def is_durable(self) -> bool:
-        """True if committed data survives the process."""
-        ...
+    tasks: TaskStore
+    deliveries: DeliveryStore
+    records: RecordStore
+    logs: LogStore
+    is_durable: bool
+    """True if committed data survives the process."""
 
     async def open(self) -> None:
         """Open for reading and writing. Raises: StoreLocked, SchemaTooNew, StoreUnavailable."""

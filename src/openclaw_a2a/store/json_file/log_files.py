@@ -114,13 +114,13 @@ def parse_log(content: bytes, name: str) -> LogText:
     unfinished = b"\n".join(pieces[count:])
     lines: list[LogLine] = []
     problems: list[str] = []
-    position, is_closed, is_counting, is_text = 0, False, False, _is_text(content)
+    position, is_closed, is_counting = 0, False, False
     for number, piece in enumerate(pieces[:count], start=1):
         if not (body := piece.strip()):
             continue
         position += 1
         try:
-            fields = _decode(body, is_text=is_text)
+            fields = _decode(body)
         except (ValueError, RecursionError) as error:
             problems.append(
                 f"line {number} of {name} cannot be read and is skipped: {error}; "
@@ -169,10 +169,9 @@ def _count_complete(pieces: Sequence[bytes]) -> int:
     return count
 
 
-def _decode(body: bytes, *, is_text: bool = False) -> _LineFields:
+def _decode(body: bytes) -> _LineFields:
     """The fields of a line. Raises: ValueError, RecursionError."""
-    if not is_text:
-        body.decode()  # the decoder skips members without looking at their bytes
+    body.decode()  # the decoder skips other members without looking at their bytes
     return _decoder.decode(body)
 
 
@@ -181,14 +180,6 @@ def _try_decode(body: bytes) -> _LineFields | None:
         return _decode(body)
     except (ValueError, RecursionError):
         return None
-
-
-def _is_text(content: bytes) -> bool:
-    try:
-        content.decode()
-    except UnicodeDecodeError:
-        return False
-    return True
 
 
 _FileVersion = tuple[int, int]

@@ -162,7 +162,7 @@ def parse_record(content: bytes, modified_at: datetime) -> TaskRow:
         sequence=sequence,
         binding=_binding(members, part.status_at),
     )
-    row = TaskRow(head, encode_json(task))
+    row = TaskRow(head, encode_json(task), sequence)
     row.resume = part.resume
     row.entries = [entry for entry in map(_entry, journal) if entry is not None]
     return row

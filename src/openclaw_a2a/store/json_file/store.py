@@ -22,7 +22,7 @@ from openclaw_a2a.model.errors import CorruptRecord, GatewayError, StoreUnavaila
 from openclaw_a2a.model.ids import TaskId
 from openclaw_a2a.model.records import decode_task
 from openclaw_a2a.model.task import is_active
-from openclaw_a2a.ports import Commit, Duplicate, LogAppend, LogHead, StoredLog
+from openclaw_a2a.ports import Commit, Duplicate, LogAppend, LogHead, Store, StoredLog
 from openclaw_a2a.store.commands import ChangeTask, Submit
 from openclaw_a2a.store.group_writer import GroupWriter, failed
 from openclaw_a2a.store.json_file.log_files import LogFolder
@@ -47,7 +47,7 @@ LOG_LIMIT = 16 * 1024 * 1024
 Result = TypeVar("Result")
 
 
-class JsonFileStore:
+class JsonFileStore(Store):
     """Everything in memory, and in a directory that one process writes."""
 
     is_durable = True
@@ -74,11 +74,14 @@ class JsonFileStore:
         self._epoch = 0
         self._open_records: set[TaskId] = set()
         """The tasks whose record is open in the writer thread."""
-        self.tasks = StateTaskStore(self._durable, self._write)
-        self.deliveries = StateDeliveryStore(self._durable, self._write)
-        self.records = StateRecordStore(self._durable, self._write)
+        self._parts = (
+            StateTaskStore(self._durable, self._write),
+            StateDeliveryStore(self._durable, self._write),
+            StateRecordStore(self._durable, self._write),
+        )
+        self.tasks, self.deliveries, self.records = self._parts
         logs_path = None if logs_directory is None else Path(logs_directory).expanduser()
-        self.logs = JsonLogStore(path.parent, logs_path, self.writer)
+        self.logs = self._log_files = JsonLogStore(path.parent, logs_path, self.writer)
 
     async def open(self) -> None:
         """Lock the directory and load every record. Raises: StoreLocked, StoreUnavailable.
@@ -101,7 +104,6 @@ class JsonFileStore:
             self._lock.release()
             raise
         self._durable = state
-        self.tasks.state = self.deliveries.state = self.records.state = state
         self._reset_accepted()
         self.writer.start()
 
@@ -124,7 +126,7 @@ class JsonFileStore:
     def _close_files(self, compacted: bytes) -> None:
         self._files.compact(compacted)
         self._folder.close_log()
-        self.logs.close()
+        self._log_files.close()
         # The lock last: whoever gets it finds the files complete.
         self._lock.release()
 
@@ -176,7 +178,9 @@ class JsonFileStore:
             self._compact_if_due()
 
     def _reset_accepted(self) -> None:
-        self._accepted = self.tasks.accepted = self._durable.copy()
+        self._accepted = self._durable.copy()
+        for part in self._parts:
+            part.state, part.accepted = self._durable, self._accepted
         self._open_records.clear()
 
     def _compact_if_due(self) -> None:

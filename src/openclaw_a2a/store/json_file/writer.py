@@ -210,7 +210,9 @@ class RecordWriter:
     def _apply(self, change: Commit, row: TaskRow | None) -> None:
         task_id = change.head.id
         if change.after < 0:
-            self._open[task_id] = OpenRecord(TaskRow(change.head, change.snapshot or b""))
+            self._open[task_id] = OpenRecord(
+                TaskRow(change.head, change.snapshot or b"", change.head.sequence)
+            )
             self._deleted.discard(task_id)
         self._record(task_id, row).apply(change)
 

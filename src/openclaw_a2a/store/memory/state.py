@@ -63,17 +63,14 @@ class PutMessage(Command, frozen=True, tag="message"):
 StateCommand = AnyCommand | Purge | PutRun | PutMessage
 
 
-class TaskRow:
+class TaskRow(msgspec.Struct):
     """A task with all its entries; none is dropped while the task is stored."""
 
-    __slots__ = ("entries", "head", "resume", "snapshot", "snapshot_sequence")
-
-    def __init__(self, head: TaskHead, snapshot: bytes) -> None:
-        self.head = head
-        self.snapshot = snapshot
-        self.snapshot_sequence = head.sequence
-        self.entries: list[Entry] = []
-        self.resume: bytes | None = None
+    head: TaskHead
+    snapshot: bytes
+    snapshot_sequence: int
+    entries: list[Entry] = []
+    resume: bytes | None = None
 
     def stored(self) -> StoredTask:
         """The task for a reader."""
@@ -81,10 +78,7 @@ class TaskRow:
 
     def copy(self) -> "TaskRow":
         """An independent row with the same content."""
-        row = TaskRow(self.head, self.snapshot)
-        row.snapshot_sequence, row.resume = self.snapshot_sequence, self.resume
-        row.entries = self.entries.copy()
-        return row
+        return msgspec.structs.replace(self, entries=self.entries.copy())
 
     def after(self, sequence: int, limit: int | None = None) -> list[Entry]:
         """Entries with a higher sequence, in order."""
@@ -230,9 +224,6 @@ class MemoryState:
             return True
         return not is_terminal(task.head.state) or delivery.cursor < task.head.sequence
 
-    def put_record(self, command: commands.PutRecord) -> None:
-        self._store_record(command.record)
-
     def update_record(self, command: commands.UpdateRecord) -> bool:
         record = command.record
         stored = self.records.get((record.kind, record.id))
@@ -242,16 +233,10 @@ class MemoryState:
         self.records[record.kind, record.id] = record
         return True
 
-    def delete_record(self, command: commands.DeleteRecord) -> bool:
-        return self.records.pop((command.kind, command.record_id), None) is not None
+    def delete_record(self, kind: str, record_id: str) -> bool:
+        return self.records.pop((kind, record_id), None) is not None
 
     # ---------------------------------------------------------------- loading and recovery
-
-    def put_run(self, command: PutRun) -> None:
-        self._store_run(command.run)
-
-    def put_message(self, command: PutMessage) -> None:
-        self._store_message(command.key, command.row)
 
     def put_task(self, task: TaskRow) -> None:
         """Store a new task."""
@@ -264,7 +249,7 @@ class MemoryState:
         for task in self.tasks.values():
             copy.put_task(task.copy())
         for key, message in self.messages.items():
-            copy._store_message(key, message)
+            copy.put_message(key, message)
         for delivery in self.deliveries.values():
             copy._store_delivery(delivery)
         copy.runs.update(self.runs)
@@ -325,22 +310,22 @@ class MemoryState:
     def _add_run(self, submission: Submission) -> None:
         """Store the run with the next ticket, and everything that comes with it but the commit."""
         run = submission.run
-        self._store_run(msgspec.structs.replace(run, ticket=self._last_ticket + 1))
+        self.put_run(msgspec.structs.replace(run, ticket=self._last_ticket + 1))
         duplicate = Duplicate(run.id, run.task_id, None)
         row = MessageRow(submission.body_hash, submission.created_at, duplicate)
-        self._store_message(message_key(run), row)
+        self.put_message(message_key(run), row)
         if (task := self.tasks.get(run.task_id)) is not None:
             task.resume = None  # the new run has it
         if submission.delivery is not None:
             self._store_delivery(submission.delivery)
         if submission.record is not None:
-            self._store_record(submission.record)
+            self.put_record(submission.record)
 
     def _apply_change(self, change: Commit) -> None:
         head = change.head
         task = self.tasks.get(head.id)
         if task is None:
-            task = TaskRow(head, b"")
+            task = TaskRow(head, b"", head.sequence)
             self.put_task(task)
         else:
             self.index.remove(task.head)
@@ -354,11 +339,11 @@ class MemoryState:
             if change.run_id is not None:
                 del self.runs[change.run_id]
 
-    def _store_run(self, run: RunRecord) -> None:
+    def put_run(self, run: RunRecord) -> None:
         self.runs[run.id] = run
         self._last_ticket = max(self._last_ticket, run.ticket)
 
-    def _store_message(self, key: MessageKey, row: MessageRow) -> None:
+    def put_message(self, key: MessageKey, row: MessageRow) -> None:
         self.messages[key] = row
         insort(self._message_times, (row.created_at, key))
 
@@ -366,7 +351,7 @@ class MemoryState:
         self.deliveries[delivery.id] = delivery
         self._task_deliveries.setdefault(delivery.task_id, set()).add(delivery.id)
 
-    def _store_record(self, record: Record) -> None:
+    def put_record(self, record: Record) -> None:
         self.records.pop((record.kind, record.id), None)  # a record that is put again goes last
         self.records[record.kind, record.id] = record
 
@@ -381,10 +366,10 @@ _APPLY: dict[type[Command], Callable[[MemoryState, Any], Any]] = {
     commands.PutDelivery: MemoryState.put_delivery,
     commands.UpdateDelivery: MemoryState.update_delivery,
     commands.DeleteDelivery: MemoryState.delete_delivery,
-    commands.PutRecord: MemoryState.put_record,
+    commands.PutRecord: lambda state, it: state.put_record(it.record),
     commands.UpdateRecord: MemoryState.update_record,
-    commands.DeleteRecord: MemoryState.delete_record,
+    commands.DeleteRecord: lambda state, it: state.delete_record(it.kind, it.record_id),
     Purge: MemoryState.purge,
-    PutRun: MemoryState.put_run,
-    PutMessage: MemoryState.put_message,
+    PutRun: lambda state, it: state.put_run(it.run),
+    PutMessage: lambda state, it: state.put_message(it.key, it.row),
 }

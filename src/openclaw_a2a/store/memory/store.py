@@ -12,6 +12,8 @@ from heapq import nlargest, nsmallest
 from itertools import islice
 from typing import Any, TypeVar
 
+import msgspec
+
 from openclaw_a2a.model.delivery import Delivery, DeliveryId, DeliveryState
 from openclaw_a2a.model.errors import GatewayError
 from openclaw_a2a.model.ids import MessageId, TaskId
@@ -28,6 +30,7 @@ from openclaw_a2a.ports import (
     RecentHead,
     Record,
     Retention,
+    Store,
     StoredLog,
     TaskPage,
     TaskQuery,
@@ -40,7 +43,7 @@ from openclaw_a2a.store.memory.state import MemoryState, Purge, StateCommand
 Result = TypeVar("Result")
 
 
-class _StatePart:
+class StatePart:
     """`state` is what reads see; `accepted` also has the writes that are not durable yet."""
 
     def __init__(self, state: MemoryState, write: Write) -> None:
@@ -49,7 +52,7 @@ class _StatePart:
         self._write = write
 
 
-class StateTaskStore(_StatePart, TaskWrites):
+class StateTaskStore(StatePart, TaskWrites):
     """The task store over a state. Reads of a damaged task raise CorruptRecord."""
 
     async def list_orphaned_tasks(self) -> list[TaskId]:
@@ -120,7 +123,7 @@ class StateTaskStore(_StatePart, TaskWrites):
         return PurgeResult(len(tasks), next_after)
 
 
-class StateDeliveryStore(_StatePart, DeliveryWrites):
+class StateDeliveryStore(StatePart, DeliveryWrites):
     """The delivery store over a state."""
 
     async def read_delivery(self, delivery_id: DeliveryId) -> Delivery | None:
@@ -144,7 +147,7 @@ class StateDeliveryStore(_StatePart, DeliveryWrites):
         return nsmallest(limit, found, key=lambda row: row.id)
 
 
-class StateRecordStore(_StatePart, RecordWrites):
+class StateRecordStore(StatePart, RecordWrites):
     """The record store over a state."""
 
     async def read_record(self, kind: str, record_id: str) -> Record | None:
@@ -154,14 +157,11 @@ class StateRecordStore(_StatePart, RecordWrites):
         return [row for row in self.state.records.values() if row.kind == kind]
 
 
-class _LogRow:
-    __slots__ = ("id", "is_closed", "lines", "updated_at")
-
-    def __init__(self, log_id: str) -> None:
-        self.id = log_id
-        self.lines: list[LogLine] = []
-        self.is_closed = False
-        self.updated_at = datetime.now(UTC)
+class _LogRow(msgspec.Struct):
+    id: str
+    updated_at: datetime
+    is_closed: bool = False
+    lines: list[LogLine] = []
 
     def stored(self) -> StoredLog:
         return StoredLog(self.id, tuple(self.lines), self.is_closed)
@@ -178,12 +178,13 @@ class MemoryLogStore:
         row = self._rows.get((change.kind, change.log_id))
         if not change.bodies or change.after != (0 if row is None else row.lines[-1].sequence):
             return _completed(False)
+        now = datetime.now(UTC)
         if row is None:
-            row = self._rows[change.kind, change.log_id] = _LogRow(change.log_id)
+            row = self._rows[change.kind, change.log_id] = _LogRow(change.log_id, now)
             insort(self._ids.setdefault(change.kind, []), change.log_id)
         row.lines += change.lines()
         row.is_closed = change.leaves_closed(row.is_closed)
-        row.updated_at = datetime.now(UTC)
+        row.updated_at = now
         return _completed(True)
 
     async def read_log(self, kind: str, log_id: str) -> StoredLog | None:
@@ -211,7 +212,7 @@ class MemoryLogStore:
         return (self._rows[kind, log_id] for log_id in ids[bisect_right(ids, after) :])
 
 
-class MemoryStore:
+class MemoryStore(Store):
     """A store that ends with the process: every write takes effect when it is called."""
 
     is_durable = False

@@ -7,7 +7,7 @@ import msgspec
 
 from openclaw_a2a.model.delivery import Delivery, DeliveryState
 from openclaw_a2a.model.message import JsonStruct, Message
-from openclaw_a2a.model.records import RunOptions, RunRecord
+from openclaw_a2a.model.records import RunOptions, RunRecord, encode_json
 from openclaw_a2a.model.task import TERMINAL, TaskState
 from openclaw_a2a.model.turn import Binding, Scope
 from openclaw_a2a.ports import Record
@@ -36,8 +36,6 @@ DELIVERY_CODE_OF = {DeliveryState.IDLE: 0, DeliveryState.WAITING: 1, DeliverySta
 _DELIVERY_STATE_OF = {code: state for state, code in DELIVERY_CODE_OF.items()}
 TERMINAL_CODES = frozenset(code for code, state in STATE_OF.items() if state in TERMINAL)
 
-_encoder = msgspec.json.Encoder()
-
 
 class RunInput(JsonStruct, frozen=True):
     """The message of a run, and how it is to be answered."""
@@ -47,7 +45,6 @@ class RunInput(JsonStruct, frozen=True):
     options: RunOptions
 
 
-_binding_decoder = msgspec.json.Decoder(Binding)
 _input_decoder = msgspec.json.Decoder(RunInput)
 
 
@@ -62,19 +59,9 @@ def from_microseconds(count: int) -> datetime:
     return _EPOCH + timedelta(microseconds=count)
 
 
-def encode_binding(binding: Binding | None) -> bytes | None:
-    """The column value of a binding."""
-    return None if binding is None else _encoder.encode(binding)
-
-
-def decode_binding(column: bytes | None) -> Binding | None:
-    """The binding of a column value."""
-    return None if column is None else _binding_decoder.decode(column)
-
-
 def encode_run(run: RunRecord) -> tuple[object, ...]:
     """The row of a run; `decode_run` reads the same columns in the same order."""
-    content = _encoder.encode(RunInput(run.message, run.binding, run.options))
+    content = encode_json(RunInput(run.message, run.binding, run.options))
     names = (run.ticket, run.id, run.task_id, run.context_id, run.scope.principal)
     session = (run.scope.account, run.session_key, run.message.message_id)
     lease = (run.owner, run.fence, to_microseconds(run.lease_until))
@@ -83,23 +70,25 @@ def encode_run(run: RunRecord) -> tuple[object, ...]:
 
 def decode_run(row: tuple[Any, ...]) -> RunRecord:
     """The run of a row."""
-    content = _input_decoder.decode(row[13])
+    ticket, run_id, task_id, context_id, principal, account, session_key, _, *rest = row
+    owner, fence, lease_until, is_started, attempt, content, resume = rest
+    run_input = _input_decoder.decode(content)
     return RunRecord(
-        id=row[1],
-        task_id=row[2],
-        context_id=row[3],
-        scope=Scope(row[4], row[5]),
-        session_key=row[6],
-        message=content.message,
-        binding=content.binding,
-        options=content.options,
-        owner=row[8],
-        lease_until=from_microseconds(row[10]),
-        is_started=bool(row[11]),
-        attempt=row[12],
-        fence=row[9],
-        ticket=row[0],
-        resume=row[14],
+        id=run_id,
+        task_id=task_id,
+        context_id=context_id,
+        scope=Scope(principal, account),
+        session_key=session_key,
+        message=run_input.message,
+        binding=run_input.binding,
+        options=run_input.options,
+        owner=owner,
+        lease_until=from_microseconds(lease_until),
+        is_started=bool(is_started),
+        attempt=attempt,
+        fence=fence,
+        ticket=ticket,
+        resume=resume,
     )
 
 

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+from openclaw_a2a.ports import Store
 from openclaw_a2a.store import commands
 from openclaw_a2a.store.sqlite import deliveries, maintenance, records
 from openclaw_a2a.store.sqlite.database import Handlers, SqliteDatabase
@@ -27,7 +28,7 @@ _HANDLERS: Handlers = {
 }
 
 
-class SqliteStore(SqliteDatabase):
+class SqliteStore(SqliteDatabase, Store):
     """A database file and the four stores in it."""
 
     def __init__(self, path: str | Path) -> None:

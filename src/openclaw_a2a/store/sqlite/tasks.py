@@ -9,7 +9,7 @@ from openclaw_a2a.model.errors import CorruptRecord
 from openclaw_a2a.model.ids import MessageId, TaskId
 from openclaw_a2a.model.records import Entry, StoredTask, TaskHead
 from openclaw_a2a.model.task import is_active
-from openclaw_a2a.model.turn import Scope
+from openclaw_a2a.model.turn import Binding, Scope
 from openclaw_a2a.ports import (
     Duplicate,
     PurgeResult,
@@ -26,10 +26,11 @@ from openclaw_a2a.store.sqlite.records import purge_records
 from openclaw_a2a.store.sqlite.row_codec import (
     CODE_OF,
     STATE_OF,
-    decode_binding,
     from_microseconds,
     to_microseconds,
 )
+
+_binding_decoder = msgspec.json.Decoder(Binding)
 
 _PURGE_BATCH = 100
 """How many tasks or messages one write of a purge examines at most."""
@@ -66,44 +67,30 @@ _BY_STATUS = f"FROM task INDEXED BY task_by_status WHERE {_SCOPE} AND state = {{
 _BY_CONTEXT = f"""
 FROM task INDEXED BY task_by_context
 WHERE {_SCOPE} AND context = :context AND state NOT IN (1, 2)"""
-_ACTIVE_CODES = (1, 2)
 _STATE = _BY_STATUS.format(":state")
-_ACTIVE_CONTEXT_STATE = f"{_STATE} AND context = :context"
-_CONTEXT_STATE = f"{_BY_CONTEXT} AND state = :state"
-_CONTEXT_ARMS = (
-    _BY_CONTEXT,
-    *(f"{_BY_STATUS.format(code)} AND context = :context" for code in _ACTIVE_CODES),
-)
-_ALL_ARMS = tuple(_BY_STATUS.format(code) for code in STATE_OF)
-
-
-def _page(*arms: str) -> str:
-    """The statement for a page, merged from one or several ordered ranges."""
-    keys = " UNION ALL ".join(f"SELECT number, status_at, id {arm} AND {_RANGE}" for arm in arms)
-    return (
-        f"{_TASK} JOIN ({keys} ORDER BY status_at DESC, id DESC LIMIT :limit) k "
-        "ON k.number = t.number ORDER BY t.status_at DESC, t.id DESC"
-    )
-
-
-def _count(*arms: str) -> str:
-    """The statement for the number of tasks in these ranges."""
-    return "SELECT " + " + ".join(
-        f"(SELECT count(*) {arm} AND status_at >= :since)" for arm in arms
-    )
-
-
-_LIST_ALL, _COUNT_ALL = _page(*_ALL_ARMS), _count(*_ALL_ARMS)
-_LIST_STATE, _COUNT_STATE = _page(_STATE), _count(_STATE)
-_LIST_CONTEXT, _COUNT_CONTEXT = _page(*_CONTEXT_ARMS), _count(*_CONTEXT_ARMS)
-_LIST_CONTEXT_STATE, _COUNT_CONTEXT_STATE = _page(_CONTEXT_STATE), _count(_CONTEXT_STATE)
-_LIST_ACTIVE_CONTEXT, _COUNT_ACTIVE_CONTEXT = (
-    _page(_ACTIVE_CONTEXT_STATE),
-    _count(_ACTIVE_CONTEXT_STATE),
-)
 _TALLY = """
 SELECT coalesce(sum(count), 0) FROM tally WHERE principal = :principal AND account = :account"""
 _TALLY_STATE = f"{_TALLY} AND state = :state"
+
+
+def _statements(*arms: str) -> tuple[str, str]:
+    """The statements for a page, merged from ordered ranges, and for the total of the ranges."""
+    keys = " UNION ALL ".join(f"SELECT number, status_at, id {arm} AND {_RANGE}" for arm in arms)
+    page = (
+        f"{_TASK} JOIN ({keys} ORDER BY status_at DESC, id DESC LIMIT :limit) k "
+        "ON k.number = t.number ORDER BY t.status_at DESC, t.id DESC"
+    )
+    counts = [f"(SELECT count(*) {arm} AND status_at >= :since)" for arm in arms]
+    return page, "SELECT " + " + ".join(counts)
+
+
+_LIST_ALL = _statements(*map(_BY_STATUS.format, STATE_OF))
+_LIST_STATE = _statements(_STATE)
+_LIST_CONTEXT = _statements(
+    _BY_CONTEXT, *(f"{_BY_STATUS.format(code)} AND context = :context" for code in (1, 2))
+)
+_LIST_CONTEXT_STATE = _statements(f"{_BY_CONTEXT} AND state = :state")
+_LIST_CONTEXT_ACTIVE = _statements(f"{_STATE} AND context = :context")
 
 _FIRST, _LAST = -(2**63), 2**63 - 1
 
@@ -188,13 +175,12 @@ def choose_statements(query: TaskQuery) -> tuple[str, str]:
     """The statements for the page and for the total; `bind` has their values."""
     if query.context_id is not None:
         if query.state is None:
-            return _LIST_CONTEXT, _COUNT_CONTEXT
-        if is_active(query.state):
-            return _LIST_ACTIVE_CONTEXT, _COUNT_ACTIVE_CONTEXT
-        return _LIST_CONTEXT_STATE, _COUNT_CONTEXT_STATE
-    if query.state is not None:
-        return _LIST_STATE, _TALLY_STATE if query.status_since is None else _COUNT_STATE
-    return _LIST_ALL, _TALLY if query.status_since is None else _COUNT_ALL
+            return _LIST_CONTEXT
+        return _LIST_CONTEXT_ACTIVE if is_active(query.state) else _LIST_CONTEXT_STATE
+    page, total = _LIST_ALL if query.state is None else _LIST_STATE
+    if query.status_since is None:
+        total = _TALLY if query.state is None else _TALLY_STATE
+    return page, total
 
 
 def bind(query: TaskQuery) -> dict[str, object]:
@@ -212,22 +198,23 @@ def bind(query: TaskQuery) -> dict[str, object]:
 
 
 def _head(row: Row) -> TaskHead:
+    _, task_id, principal, account, context_id, state, status_at, created_at, *rest = row
     try:
-        binding = decode_binding(row[9])
+        binding = None if rest[1] is None else _binding_decoder.decode(rest[1])
     except msgspec.DecodeError as error:
         raise CorruptRecord(
-            f"the stored binding of task {row[1]!r} cannot be read: {error}; delete the task, "
+            f"the stored binding of task {task_id!r} cannot be read: {error}; delete the task, "
             "or restore the database from a backup"
         ) from error
     return TaskHead(
-        id=row[1],
-        scope=Scope(row[2], row[3]),
-        context_id=row[4],
-        state=STATE_OF[row[5]],
-        status_at=from_microseconds(row[6]),
-        created_at=from_microseconds(row[7]),
-        sequence=row[8],
-        binding=binding,
+        task_id,
+        Scope(principal, account),
+        context_id,
+        STATE_OF[state],
+        from_microseconds(status_at),
+        from_microseconds(created_at),
+        rest[0],
+        binding,
     )
 
 

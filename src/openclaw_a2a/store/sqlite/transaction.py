@@ -16,7 +16,7 @@ import msgspec
 
 from openclaw_a2a.model.delivery import Delivery
 from openclaw_a2a.model.ids import RunId, TaskId
-from openclaw_a2a.model.records import RunRecord, TaskHead
+from openclaw_a2a.model.records import RunRecord, TaskHead, encode_json
 from openclaw_a2a.model.turn import Binding
 from openclaw_a2a.ports import (
     Accepted,
@@ -32,7 +32,6 @@ from openclaw_a2a.store.commands import ChangeTask, FinishRun, StartRun, Submit
 from openclaw_a2a.store.sqlite.row_codec import (
     CODE_OF,
     TERMINAL_CODES,
-    encode_binding,
     encode_delivery,
     encode_record,
     encode_run,
@@ -144,8 +143,8 @@ class WriteCache:
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._connection = connection
-        self._tasks: dict[TaskId, CachedTask] = {}
-        self._last_task: int = connection.execute(_SELECT_LAST_TASK).fetchone()[0]
+        self.tasks: dict[TaskId, CachedTask] = {}
+        self.last_task: int = connection.execute(_SELECT_LAST_TASK).fetchone()[0]
         self.runs: dict[RunId, CachedRun] = {
             row[0]: CachedRun(row[1], row[2], row[3:]) for row in connection.execute(_SELECT_RUNS)
         }
@@ -153,27 +152,12 @@ class WriteCache:
 
     def find_task(self, task_id: TaskId) -> CachedTask | None:
         """The task, if it is stored."""
-        task = self._tasks.get(task_id)
+        task = self.tasks.get(task_id)
         if task is None:
             row = self._connection.execute(_SELECT_TASK, (task_id,)).fetchone()
             if row is not None:
-                task = self._tasks[task_id] = CachedTask(*row)
+                task = self.tasks[task_id] = CachedTask(*row)
         return task
-
-    def add_task(self, task_id: TaskId) -> CachedTask:
-        """Add a new task, with the next number."""
-        self._last_task += 1
-        task = self._tasks[task_id] = CachedTask(self._last_task)
-        return task
-
-    def drop_task(self, task_id: TaskId) -> None:
-        """Remove a task from the cache."""
-        self._tasks.pop(task_id, None)
-
-    def trim(self) -> None:
-        """Bound the memory. Only after a flush: everything cached must be in the database."""
-        if len(self._tasks) > MAX_TASKS:
-            self._tasks.clear()
 
 
 class WriteTransaction:
@@ -265,7 +249,7 @@ class WriteTransaction:
         for task_id, task in self._tasks.items():
             self._add_row(task, inserts, updates)
             if task.counted in TERMINAL_CODES:
-                self.cache.drop_task(task_id)
+                self.cache.tasks.pop(task_id, None)
         for statement, rows in (
             (_INSERT_TASK, inserts),
             (_UPDATE_TASK, updates),
@@ -281,7 +265,8 @@ class WriteTransaction:
             if rows:
                 self.connection.executemany(statement, rows)
         self._clear()
-        self.cache.trim()
+        if len(self.cache.tasks) > MAX_TASKS:
+            self.cache.tasks.clear()  # only now, with everything cached in the database
 
     def _find_duplicate(self, key: MessageKey, submission: Submission) -> Duplicate | None:
         if (row := self._messages.get(key)) is not None:
@@ -309,7 +294,8 @@ class WriteTransaction:
     def _apply(self, change: Commit, task: CachedTask | None) -> None:
         head = change.head
         if task is None:
-            task = self.cache.add_task(head.id)
+            self.cache.last_task = number = self.cache.last_task + 1
+            task = self.cache.tasks[head.id] = CachedTask(number)
         task.head, task.sequence = head, head.sequence
         number = task.number
         self._tasks[head.id] = task
@@ -337,8 +323,9 @@ class WriteTransaction:
         head = task.head
         assert head is not None  # noqa: S101 - only tasks that were given a head are flushed
         scope, state = head.scope, CODE_OF[head.state] or 0
-        if head.binding is not task.binding:  # encoded again only if it is another object
-            task.binding, task.binding_column = head.binding, encode_binding(head.binding)
+        if head.binding is not None and head.binding is not task.binding:
+            # Encoded again only if it is another object.
+            task.binding, task.binding_column = head.binding, encode_json(head.binding)
         binding = None if head.binding is None else task.binding_column
         status_at = to_microseconds(head.status_at)
         if task.counted is None:
