@@ -38,9 +38,8 @@ from openclaw_a2a.model.task import TaskState
 from openclaw_a2a.ports import Accepted, LogAppend, Record, Retention, TaskKey, TaskQuery
 from openclaw_a2a.store import create_store
 from openclaw_a2a.store.group_writer import MAX_GROUP
-from openclaw_a2a.store.sqlite import logs, maintenance, migrate
+from openclaw_a2a.store.sqlite import logs, migrate, tasks
 from openclaw_a2a.store.sqlite.store import SqliteStore
-from openclaw_a2a.store.sqlite.tasks import bind, choose_statements
 from openclaw_a2a.store.sqlite.transaction import MAX_TASKS
 
 
@@ -402,8 +401,8 @@ async def test_a_deleted_log_leaves_no_lines_in_the_database(
 @pytest.mark.parametrize(
     ("statement", "indexes"),
     [
-        (maintenance.SELECT_OLDEST, ["task_by_status"]),
-        (maintenance.SELECT_HOLDING, ["delivery_by_task", "PRIMARY KEY"]),
+        (tasks.SELECT_OLDEST, ["task_by_status"]),
+        (tasks.SELECT_HOLDING, ["delivery_by_task", "PRIMARY KEY"]),
     ],
 )
 async def test_finding_tasks_to_purge_scans_no_table(
@@ -500,8 +499,10 @@ async def test_a_list_reads_no_more_rows_than_it_returns(
     """A page costs the same at any size: only ranges of an index, and rows by their number."""
     query = msgspec.structs.replace(QUERY, **filters)
     with closing(sqlite3.connect(path)) as connection:
-        for statement in choose_statements(query):
-            plan = connection.execute(f"EXPLAIN QUERY PLAN {statement}", bind(query)).fetchall()
+        for statement in tasks.choose_statements(query):
+            plan = connection.execute(
+                f"EXPLAIN QUERY PLAN {statement}", tasks.bind(query)
+            ).fetchall()
             steps = [str(step[3]) for step in plan]
             scans = {step for step in steps if step.startswith("SCAN ")}
             assert scans <= {"SCAN k", "SCAN CONSTANT ROW"}

@@ -13,7 +13,7 @@ caller.
 import base64
 import hashlib
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TypeVar
@@ -251,14 +251,6 @@ class RecordFolder:
         self._log: int | None = None
         self.log_size = 0
 
-    def record_files(self) -> Iterator[Path]:
-        """Every record file, by name."""
-        return (file for file in sorted(self.path.glob("*.json")) if file.name[0] != ".")
-
-    def read(self, file: Path) -> tuple[bytes, datetime]:
-        """The content of a file and its modification time."""
-        return file.read_bytes(), datetime.fromtimestamp(file.stat().st_mtime, UTC)
-
     def put(self, file: Path, content: bytes) -> None:
         """Replace a file atomically: a crash leaves the old or the new content."""
         # Synced before it gets its name: a name never leads to content that is not on disk.
@@ -270,11 +262,6 @@ class RecordFolder:
         finally:
             os.close(descriptor)
         temporary.replace(file)
-
-    def read_log(self) -> bytes:
-        """The log of the last process."""
-        file = self.path / LOG_NAME
-        return file.read_bytes() if file.exists() else b""
 
     def rewrite_log(self, content: bytes) -> None:
         """Replace the log."""

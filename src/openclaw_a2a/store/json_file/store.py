@@ -63,7 +63,7 @@ class JsonFileStore(Store):
         self._path = path = Path(directory).expanduser()
         self._lock_wait_s = lock_wait_s
         self._log_limit = log_limit
-        self._is_compacting = False
+        self._compaction: asyncio.Future[None] | None = None
         self._folder = RecordFolder(path)
         self._lock = WriterLock(path)
         self._files = RecordWriter(self._folder, self._lock)
@@ -124,7 +124,7 @@ class JsonFileStore(Store):
             )
 
     def _close_files(self, compacted: bytes) -> None:
-        self._files.compact(compacted)
+        self._files.compact(compacted, self._epoch)
         self._folder.close_log()
         self._log_files.close()
         # The lock last: whoever gets it finds the files complete.
@@ -166,9 +166,7 @@ class JsonFileStore(Store):
         """Follow the disk, before the caller of the write continues."""
         if not isinstance(change, DiskChange):
             return
-        if change.compacted is not None:
-            self._is_compacting = False
-        elif error is not None and error is not change.result:
+        if error is not None and error is not change.result:
             # The disk failed: nothing accepted since the last durable write has happened.
             if change.epoch == self._epoch:
                 self._epoch += 1
@@ -184,13 +182,13 @@ class JsonFileStore(Store):
         self._open_records.clear()
 
     def _compact_if_due(self) -> None:
-        if self._is_compacting or self._folder.log_size <= self._log_limit:
+        is_compacting = self._compaction is not None and not self._compaction.done()
+        if is_compacting or self._folder.log_size <= self._log_limit:
             return
-        self._is_compacting = True
         # From `_accepted`: the new log replaces the commands that are queued before it, too.
         compacted = compact_log(self._accepted)
         self._log_limit = max(self._log_limit, 2 * len(compacted))
-        self.writer.write(DiskChange(self._epoch, compacted=compacted))
+        self._compaction = self.writer.write(partial(self._files.compact, compacted, self._epoch))
 
 
 class JsonLogStore:

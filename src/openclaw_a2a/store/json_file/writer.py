@@ -7,8 +7,9 @@ durable write. After a crash, `load_folder` replays the log over the files.
 """
 
 from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
 from itertools import groupby
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import msgspec
 
@@ -17,7 +18,7 @@ from openclaw_a2a.model.errors import GatewayError
 from openclaw_a2a.model.ids import TaskId
 from openclaw_a2a.model.task import is_active
 from openclaw_a2a.ports import Commit
-from openclaw_a2a.store.commands import ChangeTask, PutDelivery, PutRecord, Submit
+from openclaw_a2a.store.commands import ChangeTask, Submit
 from openclaw_a2a.store.group_writer import Write, WriteOutcome
 from openclaw_a2a.store.json_file.record_files import (
     LOG_NAME,
@@ -33,8 +34,6 @@ from openclaw_a2a.store.locks import WriterLock
 from openclaw_a2a.store.memory.state import (
     MemoryState,
     Purge,
-    PutMessage,
-    PutRun,
     StateCommand,
     TaskRow,
 )
@@ -47,7 +46,7 @@ _command_decoder = msgspec.json.Decoder(StateCommand)
 
 
 class DiskChange(NamedTuple):
-    """A write for the disk: a command for the log, a compacted log, or nothing but a sync point.
+    """A write for the disk: a command for the log, or nothing but a sync point.
 
     Every command was checked against a state with all earlier commands of its `epoch`, so when
     one of them cannot be logged, the rest of the epoch fails with it.
@@ -59,22 +58,15 @@ class DiskChange(NamedTuple):
     """What the caller gets once the command is durable; an error is raised."""
     row: TaskRow | None = None
     """The task before the command, if its record is not open in the writer."""
-    compacted: bytes | None = None
 
 
 Order = DiskChange | Callable[[], Any]
-"""A change, or a function that writes files of its own (the log files)."""
+"""A change, or a function that writes other files: a log of `LogFolder`, a compacted log."""
 
 
 def compact_log(state: MemoryState) -> bytes:
     """A log of what the record files do not hold: live runs, messages, deliveries, records."""
-    commands: list[StateCommand] = [
-        *(PutRun(run) for run in sorted(state.runs.values(), key=lambda run: run.ticket)),
-        *(PutMessage(key, row) for key, row in state.messages.items()),
-        *(PutDelivery(delivery) for delivery in state.deliveries.values()),
-        *(PutRecord(record) for record in state.records.values()),
-    ]
-    return b"".join([_encode_command(command) + b"\n" for command in commands])
+    return b"".join([_encode_command(command) + b"\n" for command in state.as_commands()])
 
 
 class RecordWriter:
@@ -94,12 +86,15 @@ class RecordWriter:
     def write_group(self, group: Sequence[Write[Order]]) -> list[WriteOutcome]:
         """Make the group durable; one outcome per write."""
         outcomes: list[WriteOutcome] = []
-        # In call order, so that a compacted log never hides a command that follows it.
-        for write_some, some in groupby(group, key=_method_for):
-            outcomes += write_some(self, list(some))
+        # In call order: a compacted log replaces the commands before it, none that follow.
+        for is_change, writes in groupby(group, key=lambda it: isinstance(it.order, DiskChange)):
+            if is_change:
+                outcomes += self._write_changes(cast("list[Write[DiskChange]]", list(writes)))
+            else:
+                outcomes += [self._write_files(write) for write in writes]
         return outcomes
 
-    def write_commands(self, writes: list[Write[DiskChange]]) -> list[WriteOutcome]:
+    def _write_changes(self, writes: list[Write[DiskChange]]) -> list[WriteOutcome]:
         """Append commands to the log, then bring the record files up to date."""
         changes = [write.order for write in writes]
         accepted = [
@@ -120,30 +115,19 @@ class RecordWriter:
             self.save()
         return [self._outcome(write) for write in writes]
 
-    def replace_log(self, writes: list[Write[DiskChange]]) -> list[WriteOutcome]:
-        """Replace the log with the last compacted one."""
-        change = writes[-1].order
-        if change.epoch > self._failed_epoch:
-            self.compact(change.compacted or b"")
-        return [(write, None, None) for write in writes]
-
-    def write_elsewhere(self, writes: list[Write[Callable[[], Any]]]) -> list[WriteOutcome]:
-        """Perform writes that have files of their own."""
-        outcomes: list[WriteOutcome] = []
-        for write in writes:
-            try:
-                outcomes.append((write, write.order(), None))
-            except GatewayError as error:
-                outcomes.append((write, None, error))
-            except OSError as error:
-                self.failure = str(error)
-                outcomes.append((write, None, write_failed(str(self._folder.path), error)))
-        return outcomes
-
-    def compact(self, compacted: bytes) -> None:
-        """Replace the log, unless a record file still lacks what the old log says."""
+    def _write_files(self, write: Write[Any]) -> WriteOutcome:
         try:
-            if not self._unsaved:
+            return write, write.order(), None
+        except GatewayError as error:
+            return write, None, error
+        except OSError as error:
+            self.failure = str(error)
+            return write, None, write_failed(str(self._folder.path), error)
+
+    def compact(self, compacted: bytes, epoch: int) -> None:
+        """Replace the log, unless it holds what this log or a record file lacks."""
+        try:
+            if epoch > self._failed_epoch and not self._unsaved:
                 self._folder.rewrite_log(compacted)
         except OSError as error:
             self.failure = str(error)
@@ -245,16 +229,6 @@ class RecordWriter:
         self._unsaved.discard(task_id)
 
 
-def _method_for(
-    write: Write[Order],
-) -> Callable[[RecordWriter, list[Write[Any]]], list[WriteOutcome]]:
-    if not isinstance(write.order, DiskChange):
-        return RecordWriter.write_elsewhere
-    if write.order.compacted is None:
-        return RecordWriter.write_commands
-    return RecordWriter.replace_log
-
-
 def load_folder(folder: RecordFolder, writer: RecordWriter) -> MemoryState:
     """The state in the directory; what the last process had not finished is finished now."""
     state = MemoryState()
@@ -266,14 +240,15 @@ def load_folder(folder: RecordFolder, writer: RecordWriter) -> MemoryState:
     for task_id in changed - state.damaged.keys():
         writer.put_row(task_id, state.tasks.get(task_id))
     writer.save()
-    writer.compact(compact_log(state))
+    writer.compact(compact_log(state), epoch=0)
     return state
 
 
 def _load_records(folder: RecordFolder, state: MemoryState) -> None:
-    for file in folder.record_files():
+    for file in sorted(folder.path.glob("[!.]*.json")):
         try:
-            row = parse_record(*folder.read(file))
+            modified_at = datetime.fromtimestamp(file.stat().st_mtime, UTC)
+            row = parse_record(file.read_bytes(), modified_at)
             if record_file_name(row.head.id) != file.name:
                 raise BadRecord(f"the file is not named for its task {row.head.id!r}")
         except (BadRecord, OSError) as error:
@@ -287,7 +262,9 @@ def _load_records(folder: RecordFolder, state: MemoryState) -> None:
 def _replay_log(folder: RecordFolder, state: MemoryState) -> set[TaskId]:
     """Replay the write-ahead log; the tasks it changed."""
     changed: set[TaskId] = set()
-    for number, line in enumerate(folder.read_log().split(b"\n"), start=1):
+    file = folder.path / LOG_NAME
+    content = file.read_bytes() if file.exists() else b""
+    for number, line in enumerate(content.split(b"\n"), start=1):
         if not line:
             continue
         try:

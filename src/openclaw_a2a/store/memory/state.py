@@ -248,15 +248,20 @@ class MemoryState:
         copy = MemoryState()
         for task in self.tasks.values():
             copy.put_task(task.copy())
-        for key, message in self.messages.items():
-            copy.put_message(key, message)
-        for delivery in self.deliveries.values():
-            copy._store_delivery(delivery)
-        copy.runs.update(self.runs)
-        copy.records.update(self.records)
+        for command in self.as_commands():
+            copy.apply(command)
         copy.damaged = self.damaged
         copy._last_ticket = self._last_ticket
         return copy
+
+    def as_commands(self) -> list[StateCommand]:
+        """The commands that restore the runs, messages, deliveries and records."""
+        return [
+            *(PutRun(run) for run in sorted(self.runs.values(), key=lambda run: run.ticket)),
+            *(PutMessage(key, row) for key, row in self.messages.items()),
+            *(commands.PutDelivery(delivery) for delivery in self.deliveries.values()),
+            *(commands.PutRecord(record) for record in self.records.values()),
+        ]
 
     def replay(self, command: StateCommand) -> tuple[TaskId, ...]:
         """Repeat a durable command from before a crash; the tasks it changed.

@@ -9,7 +9,7 @@ import sqlite3
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import anyio.to_thread
 
@@ -50,8 +50,8 @@ class SqliteDatabase:
         self._lock: FileLock | None = None
         self._reading: sqlite3.Connection | None = None
         self._writing: sqlite3.Connection | None = None  # used by the writer thread alone
-        self._cache: WriteCache | None = None
-        self._failure: str | None = None
+        self._cache: WriteCache | None = None  # likewise
+        self._failure: str | None = None  # of the last group; the next success clears it
 
     async def open(self) -> None:
         """Create the file if there is none, upgrade its schema, start to write.
@@ -67,7 +67,6 @@ class SqliteDatabase:
         await anyio.to_thread.run_sync(self._close_file)
 
     async def check(self) -> None:
-        """Raises StoreUnavailable if writes cannot succeed, or the writer thread is dead."""
         self.writer.check()
         if self._failure is not None:
             # Changes nothing that matters, to see whether writing works again.
@@ -112,7 +111,8 @@ class SqliteDatabase:
             outcomes = self._transact(group)
         except Exception as error:  # whatever it was, the transaction must not stay open
             self._roll_back()
-            if _is_database_failure(error):
+            # A full disk, a failing device, a damaged file; not an invalid row.
+            if isinstance(error, sqlite3.OperationalError) or type(error) is sqlite3.DatabaseError:
                 self._failure = str(error)
             elif len(group) > 1:
                 # One of them cannot be written at all: write each in its own transaction, so that
@@ -127,24 +127,26 @@ class SqliteDatabase:
         connection = self._writing
         if connection is None:
             connection = self._writing = self._connect()
+        # IMMEDIATE takes the write lock now: checks and writes see the same database.
         connection.execute("BEGIN IMMEDIATE")
         if self._cache is None:
             self._cache = WriteCache(connection)
         transaction = WriteTransaction(connection, self._cache, self.known_messages)
-        outcomes = [self._perform(transaction, write) for write in group]
+        outcomes: list[WriteOutcome] = []
+        for write in group:
+            order: Any = write.order
+            handler = self._handlers.get(type(write.order))
+            try:
+                result = order(transaction) if handler is None else handler(transaction, order)
+                outcomes.append((write, result, None))
+            except GatewayError as error:
+                # Refused before it changed anything; the rest of the group goes on.
+                outcomes.append((write, None, error))
         transaction.flush()
+        # The sync is in here. A crash before it leaves none of the group, after it all of it;
+        # the callers hear of it only afterwards.
         connection.execute("COMMIT")
         return outcomes
-
-    def _perform(self, transaction: WriteTransaction, write: Write[Order]) -> WriteOutcome:
-        order = write.order
-        handler = self._handlers.get(type(order))
-        try:
-            if handler is not None:
-                return write, handler(transaction, order), None
-            return write, cast("Callable[[WriteTransaction], Any]", order)(transaction), None
-        except GatewayError as error:
-            return write, None, error
 
     def _roll_back(self) -> None:
         # The cache may hold rows of the failed transaction: it is loaded again with the next one.
@@ -165,7 +167,14 @@ class SqliteDatabase:
     # ---------------------------------------------------------------- file
 
     def _open_file(self) -> None:
-        self._lock = self._create_and_lock()
+        try:
+            self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            # Readable by us alone, before SQLite creates it with the default mode.
+            os.close(os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
+        except OSError as error:
+            raise self._cannot_open(error.strerror or str(error)) from error
+        # The lock before the first look: the write cache holds only if nobody else writes.
+        self._lock = FileLock.acquire(self.path)
         try:
             self._writing = self._connect()
             upgrade(self._writing, backup_of=self.path)
@@ -188,20 +197,12 @@ class SqliteDatabase:
             self._lock.release()
             self._lock = None
 
-    def _create_and_lock(self) -> FileLock:
-        try:
-            self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            # Readable by us alone, before SQLite creates it with the default mode.
-            os.close(os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
-        except OSError as error:
-            raise self._cannot_open(error.strerror or str(error)) from error
-        return FileLock.acquire(self.path)
-
     def _connect(self) -> sqlite3.Connection:
         # Opened in one thread and used in another, never in two at once.
         connection = sqlite3.connect(self.path, isolation_level=None, check_same_thread=False)
         connection.execute("PRAGMA busy_timeout = 5000")
         connection.execute("PRAGMA journal_mode = WAL")
+        # FULL syncs the log at every commit; NORMAL would lose the last ones in a power cut.
         connection.execute("PRAGMA synchronous = FULL")
         # Fewer, larger checkpoints: pages that change all the time are copied less often.
         connection.execute("PRAGMA wal_autocheckpoint = 4000")
@@ -212,11 +213,6 @@ class SqliteDatabase:
             f"the store {self.path} cannot be opened: {reason}; "
             "check that the file is ours and the directory may be written"
         )
-
-
-def _is_database_failure(error: Exception) -> bool:
-    """True for a full disk, a failing device, a damaged file; False for an invalid row."""
-    return isinstance(error, sqlite3.OperationalError) or type(error) is sqlite3.DatabaseError
 
 
 class DatabasePart:

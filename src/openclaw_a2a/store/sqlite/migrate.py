@@ -28,12 +28,11 @@ class Migration(msgspec.Struct, frozen=True):
 def load_migrations() -> list[Migration]:
     """Every migration of this version of the program, in order."""
     folder = resources.files("openclaw_a2a.store.sqlite") / "migrations"
-    names = sorted(file.name for file in folder.iterdir() if file.name.endswith(".sql"))
+    files = sorted(folder.iterdir(), key=lambda file: file.name)
     return [
-        Migration(
-            int(name[:4]), name.removesuffix(".sql"), (folder / name).read_text(encoding="utf-8")
-        )
-        for name in names
+        Migration(int(file.name[:4]), file.name[:-4], file.read_text(encoding="utf-8"))
+        for file in files
+        if file.name.endswith(".sql")
     ]
 
 
@@ -42,9 +41,8 @@ def pending_migrations(
 ) -> list[Migration]:
     """The migrations this database lacks.
 
-    Raises:
-        SchemaTooNew: a newer version of the program has used it.
-        StoreUnavailable: it is a database of another program.
+    Raises: SchemaTooNew (a newer version of the program has used it), StoreUnavailable (it is a
+    database of another program).
     """
     known = load_migrations() if migrations is None else migrations
     version, made_by = _current_version(connection)
@@ -78,9 +76,7 @@ def upgrade(
 def plan_upgrade(path: str | Path) -> list[str]:
     """What `upgrade_file` would do, one line per migration; nothing is changed.
 
-    Raises:
-        SchemaTooNew: a newer version of the program has used it.
-        StoreUnavailable: it is a database of another program, or none.
+    Raises: SchemaTooNew, StoreUnavailable (it is a database of another program, or none).
     """
     file = Path(path).expanduser()
     if not file.exists():
@@ -92,10 +88,7 @@ def plan_upgrade(path: str | Path) -> list[str]:
 def upgrade_file(path: str | Path) -> list[str]:
     """Upgrade a database that no gateway uses, after a backup; one line per applied migration.
 
-    Raises:
-        StoreLocked: a gateway uses it.
-        SchemaTooNew: a newer version of the program has used it.
-        StoreUnavailable: it is a database of another program, or none.
+    Raises: StoreLocked (a gateway uses it), SchemaTooNew, StoreUnavailable.
     """
     file = Path(path).expanduser()
     lock = FileLock.acquire(file)

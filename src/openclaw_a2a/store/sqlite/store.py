@@ -4,7 +4,7 @@ from pathlib import Path
 
 from openclaw_a2a.ports import Store
 from openclaw_a2a.store import commands
-from openclaw_a2a.store.sqlite import deliveries, maintenance, records
+from openclaw_a2a.store.sqlite import deliveries, records, tasks
 from openclaw_a2a.store.sqlite.database import Handlers, SqliteDatabase
 from openclaw_a2a.store.sqlite.deliveries import SqliteDeliveryStore
 from openclaw_a2a.store.sqlite.logs import SqliteLogStore
@@ -17,8 +17,8 @@ _HANDLERS: Handlers = {
     commands.ChangeTask: WriteTransaction.change_task,
     commands.StartRun: WriteTransaction.start_run,
     commands.FinishRun: WriteTransaction.finish_run,
-    commands.ClaimRuns: maintenance.claim_runs,
-    commands.RenewLeases: maintenance.renew_leases,
+    commands.ClaimRuns: tasks.claim_runs,
+    commands.RenewLeases: tasks.renew_leases,
     commands.PutDelivery: deliveries.put_delivery,
     commands.UpdateDelivery: deliveries.update_delivery,
     commands.DeleteDelivery: deliveries.delete_delivery,

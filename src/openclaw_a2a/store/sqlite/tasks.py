@@ -1,13 +1,17 @@
-"""The tasks of a SQLite store: reads, lists, and deletions."""
+"""The tasks of a SQLite store: reads, lists, and the rarer writes: claims, renewals, deletions.
+
+The rarer writes work on the tables, so they flush what the transaction has collected first.
+"""
 
 from collections.abc import Awaitable
 from functools import partial
+from typing import Any
 
 import msgspec
 
 from openclaw_a2a.model.errors import CorruptRecord
 from openclaw_a2a.model.ids import MessageId, TaskId
-from openclaw_a2a.model.records import Entry, StoredTask, TaskHead
+from openclaw_a2a.model.records import Entry, RunRecord, StoredTask, TaskHead
 from openclaw_a2a.model.task import is_active
 from openclaw_a2a.model.turn import Binding, Scope
 from openclaw_a2a.ports import (
@@ -18,17 +22,19 @@ from openclaw_a2a.ports import (
     TaskPage,
     TaskQuery,
 )
-from openclaw_a2a.store.commands import TaskWrites
-from openclaw_a2a.store.rules import check_same_body
+from openclaw_a2a.store.commands import ClaimRuns, RenewLeases, TaskWrites
+from openclaw_a2a.store.rules import check_same_body, choose_purgeable
 from openclaw_a2a.store.sqlite.database import DatabasePart, Row
-from openclaw_a2a.store.sqlite.maintenance import delete_task, purge_messages, purge_tasks
 from openclaw_a2a.store.sqlite.records import purge_records
 from openclaw_a2a.store.sqlite.row_codec import (
     CODE_OF,
     STATE_OF,
+    TERMINAL_CODES,
+    decode_run,
     from_microseconds,
     to_microseconds,
 )
+from openclaw_a2a.store.sqlite.transaction import WriteTransaction
 
 _binding_decoder = msgspec.json.Decoder(Binding)
 
@@ -58,6 +64,36 @@ WHERE y.state IN (1, 2) AND y.count > 0 AND t.id NOT IN (SELECT task FROM run)""
 _SELECT_DUPLICATE = """
 SELECT run, task, answer, body_hash FROM message
 WHERE principal = ? AND account = ? AND message_id = ?"""
+
+_CLAIM_RUNS = """
+UPDATE run SET owner = ?, lease_until = ?, fence = fence + 1
+WHERE owner <> ? AND lease_until < ?
+RETURNING ticket, id, task, context, principal, account, session_key, message_id, owner, fence,
+  lease_until, is_started, attempt, input, resume"""
+_RENEW = "UPDATE run SET lease_until = ? WHERE owner = ?"
+_SELECT_OWN_TASK = """
+SELECT status_at, id, number, principal, account, state FROM task
+WHERE id = ? AND principal = ? AND account = ?"""
+_SELECT_FINISHED = """
+SELECT principal, account, state, count FROM tally WHERE state IN (3, 4, 5, 7) AND count > 0"""
+SELECT_OLDEST = """
+SELECT status_at, id, number, principal, account, state FROM task INDEXED BY task_by_status
+WHERE principal = ? AND account = ? AND state = ? AND (status_at, id) > (?, ?) AND status_at < ?
+ORDER BY status_at, id LIMIT ?"""
+# The deliveries that `list_unfinished_deliveries` has of a finished task.
+SELECT_HOLDING = """
+SELECT 1 FROM delivery d INDEXED BY delivery_by_task
+WHERE d.task = ? AND d.state <> 2
+  AND (d.state = 1 OR d.cursor < (SELECT t.sequence FROM task t WHERE t.number = ?))
+LIMIT 1"""
+_DELETE_TASK = "DELETE FROM task WHERE number = ?"
+_DELETE_SNAPSHOT = "DELETE FROM snapshot WHERE task = ?"
+_DELETE_EVENTS = "DELETE FROM event WHERE task = ?"
+_DELETE_DELIVERIES = "DELETE FROM delivery WHERE task = ?"
+_DELETE_MESSAGES = """
+DELETE FROM message WHERE number IN (
+  SELECT number FROM message WHERE created_at < ? ORDER BY created_at LIMIT ?)"""
+
 
 # Keys are found in an index before any row is read. Every statement names its index, so that a
 # page costs the same whatever SQLite estimates about the size of the table.
@@ -220,3 +256,72 @@ def _head(row: Row) -> TaskHead:
 
 def _entry(row: Row) -> Entry:
     return Entry(row[0], row[1], None if row[2] is None else STATE_OF[row[2]])
+
+
+def claim_runs(transaction: WriteTransaction, command: ClaimRuns) -> list[RunRecord]:
+    """In order of arrival, each with the next fence."""
+    transaction.flush()
+    owner, lease_until = command.owner, to_microseconds(command.lease_until)
+    before = _LAST if command.expired_at is None else to_microseconds(command.expired_at)
+    rows = transaction.connection.execute(_CLAIM_RUNS, (owner, lease_until, owner, before))
+    claimed = sorted(map(decode_run, rows), key=lambda run: run.ticket)
+    for run in claimed:
+        # From now on the former owner's writes are refused, those of this group included.
+        transaction.cache.runs[run.id].fence = run.fence
+    return claimed
+
+
+def renew_leases(transaction: WriteTransaction, command: RenewLeases) -> None:
+    """Extend the lease of every run of an owner."""
+    transaction.flush()
+    transaction.connection.execute(_RENEW, (to_microseconds(command.lease_until), command.owner))
+
+
+def delete_task(transaction: WriteTransaction, scope: Scope, task_id: TaskId) -> bool:
+    """Delete a finished task; False if it is missing or unfinished."""
+    transaction.flush()
+    key = (task_id, scope.principal, scope.account)
+    row = transaction.connection.execute(_SELECT_OWN_TASK, key).fetchone()
+    if row is None or row[5] not in TERMINAL_CODES:
+        return False
+    _delete(transaction, [row])
+    return True
+
+
+def purge_tasks(transaction: WriteTransaction, retention: Retention) -> PurgeResult:
+    """Delete finished tasks that are too old or too many and have nothing left to deliver."""
+    transaction.flush()
+    execute = transaction.connection.execute
+    key, limit = retention.after, retention.limit
+    after = (_FIRST, "") if key is None else (to_microseconds(key.status_at), key.id)
+    groups = execute(_SELECT_FINISHED).fetchall()
+    finished = sum(group[3] for group in groups)
+    is_surplus = finished > retention.keep_ended
+    before = _LAST if is_surplus else to_microseconds(retention.ended_before)
+    found: list[tuple[Any, ...]] = []
+    for group in groups:
+        found += execute(SELECT_OLDEST, (*group[:3], *after, before, limit))
+    purged, next_after = choose_purgeable(
+        [(from_microseconds(row[0]), *row[1:]) for row in sorted(found)[:limit]],
+        retention,
+        finished=finished,
+        is_held=lambda row: execute(SELECT_HOLDING, row[1:3]).fetchone() is not None,
+    )
+    _delete(transaction, purged)
+    return PurgeResult(len(purged), next_after)
+
+
+def purge_messages(transaction: WriteTransaction, retention: Retention) -> int:
+    """Delete old idempotency records, at most `limit`; how many were deleted."""
+    transaction.flush()
+    values = (to_microseconds(retention.messages_before), retention.limit)
+    return transaction.connection.execute(_DELETE_MESSAGES, values).rowcount
+
+
+def _delete(transaction: WriteTransaction, rows: list[tuple[Any, ...]]) -> None:
+    for statement in (_DELETE_TASK, _DELETE_SNAPSHOT, _DELETE_EVENTS):
+        transaction.connection.executemany(statement, [(row[2],) for row in rows])
+    transaction.connection.executemany(_DELETE_DELIVERIES, [(row[1],) for row in rows])
+    for _, task_id, _, principal, account, state in rows:
+        transaction.cache.tasks.pop(task_id, None)
+        transaction.tally[principal, account, state] -= 1
