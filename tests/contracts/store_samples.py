@@ -126,11 +126,11 @@ class Draft:
         """The message that makes the task."""
         return Submission(self.run, b"hash of " + self.name.encode(), time_at(at), self.created(at))
 
-    def status(self, state: TaskState, at: float = 0, *, said: str | None = None) -> Commit:
+    def status(self, state: TaskState, at: float = 0, *, message_id: str | None = None) -> Commit:
         """A new status, guarded by the run."""
-        message = None if said is None else Message(MessageId(said), Role.AGENT, ())
+        message = None if message_id is None else Message(MessageId(message_id), Role.AGENT, ())
         if message is not None:
-            message = msgspec.structs.replace(message, parts=(Part.of_text(f"I say {said}"),))
+            message = msgspec.structs.replace(message, parts=(Part.of_text(f"I say {message_id}"),))
         status = TaskStatus(state, message, time_at(at))
         event = StatusUpdate(self.task.id, self.task.context_id, status)
         after = self.head.sequence

@@ -194,7 +194,7 @@ async def test_a_commit_without_its_run_or_with_another_fence_is_refused(store: 
     draft = Draft()
     await store.tasks.submit(draft.submission())
     change = draft.status(WORKING, at=1)
-    for stale in ({"run_id": RunId("run-of-nobody")}, {"fence": 0}, {"fence": 2}):
+    for stale in ({"run_id": RunId("run-unknown")}, {"fence": 0}, {"fence": 2}):
         with pytest.raises(LeaseLost):
             await store.tasks.commit(msgspec.structs.replace(change, **stale))
     await store.tasks.commit(change)
@@ -352,7 +352,7 @@ async def test_durable_data_survives_a_restart(durable: StoreHarness) -> None:
     draft = Draft("t-1")
     await store.tasks.submit(draft.submission())
     await store.tasks.start_run(draft.run.id, fence=1, attempt=1)
-    await store.tasks.commit(draft.status(WORKING, at=1, said="s-1"))
+    await store.tasks.commit(draft.status(WORKING, at=1, message_id="s-1"))
     await store.tasks.commit(draft.chunk("a"))
     waiting = Draft("t-2")
     await store.tasks.submit(waiting.submission())

@@ -57,8 +57,8 @@ async def test_a_delivery_replaces_one_with_the_same_id(store: Store) -> None:
 async def test_a_task_has_only_so_many_deliveries_of_a_kind(store: Store) -> None:
     await store.tasks.submit(Draft().submission())
     rows = [make_delivery(name=str(n)) for n in range(5)]
-    kept = await asyncio.gather(*[store.deliveries.put_delivery(row, within=3) for row in rows])
-    assert list(kept) == [True, True, True, False, False]
+    results = await asyncio.gather(*[store.deliveries.put_delivery(row, within=3) for row in rows])
+    assert list(results) == [True, True, True, False, False]
     assert await put(store, rows[0], within=3), "one that is there may be put again"
     other = msgspec.structs.replace(rows[4], kind="call")
     assert await put(store, other, within=3), "other kinds do not count"
@@ -172,16 +172,18 @@ async def test_deliveries_go_with_their_task(harness: StoreHarness) -> None:
 async def test_deliveries_and_their_progress_survive(durable: StoreHarness) -> None:
     draft = Draft()
     await durable.store.tasks.submit(draft.submission())
-    gone, kept = make_delivery(name="gone"), make_delivery(name="kept")
+    gone, remaining = make_delivery(name="gone"), make_delivery(name="kept")
     await put(durable.store, gone)
-    await put(durable.store, kept)
-    kept = msgspec.structs.replace(kept, cursor=3, state=DEAD, reason="héllo", attempts=12)
-    await durable.store.deliveries.update_delivery(kept)
+    await put(durable.store, remaining)
+    remaining = msgspec.structs.replace(
+        remaining, cursor=3, state=DEAD, reason="héllo", attempts=12
+    )
+    await durable.store.deliveries.update_delivery(remaining)
     await durable.store.deliveries.delete_delivery(gone.id)
     store = await durable.reopen()
-    assert await store.deliveries.list_task_deliveries(TaskId("t-1")) == [kept]
+    assert await store.deliveries.list_task_deliveries(TaskId("t-1")) == [remaining]
     store = await durable.reopen()
-    assert await store.deliveries.list_deliveries(DEAD, after=START, limit=9) == [kept]
+    assert await store.deliveries.list_deliveries(DEAD, after=START, limit=9) == [remaining]
     await store.tasks.commit(
         msgspec.structs.replace(draft.ended(TaskState.FAILED, at=3), run_id=None)
     )

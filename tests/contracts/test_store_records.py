@@ -121,10 +121,10 @@ async def test_only_the_next_version_is_stored(harness: StoreHarness) -> None:
 async def test_of_many_concurrent_updates_exactly_one_succeeds(harness: StoreHarness) -> None:
     store, record = harness.store, make_record()
     for _ in range(5):
-        wishes = [msgspec.structs.replace(record, body=str(n).encode()) for n in range(20)]
-        done = await asyncio.gather(*[store.records.update_record(wish) for wish in wishes])
+        updates = [msgspec.structs.replace(record, body=str(n).encode()) for n in range(20)]
+        done = await asyncio.gather(*[store.records.update_record(update) for update in updates])
         assert sum(done) == 1
-        assert await store.records.read_record("handle", "one") == wishes[done.index(True)]
+        assert await store.records.read_record("handle", "one") == updates[done.index(True)]
         record = next_version(record)
     store = await harness.reopen()
     assert len(await store.records.list_records("handle")) == 1

@@ -39,7 +39,7 @@ async def put_followed(
     return row
 
 
-async def kept(store: Store, *names: str) -> list[str]:
+async def remaining_tasks(store: Store, *names: str) -> list[str]:
     """Those of the tasks that are still there."""
     return [name for name in names if await store.tasks.read_task(None, TaskId(name)) is not None]
 
@@ -57,7 +57,7 @@ async def test_a_task_with_an_unfinished_delivery_is_not_purged(
     assert await purge_all(harness.store, ALL_OLD) == 1
     store = await harness.reopen()
     assert await purge_all(store, ALL_OLD) == 0
-    assert await kept(store, "held", "free") == ["held"]
+    assert await remaining_tasks(store, "held", "free") == ["held"]
     assert await store.deliveries.list_task_deliveries(TaskId("held")) == [row]
     assert len(await store.tasks.read_events(TaskId("held"), after=0, limit=9)) == 3
 
@@ -68,7 +68,7 @@ async def test_finished_and_dead_deliveries_keep_no_task(
 ) -> None:
     row = await put_followed(store, "t-1", at=1, state=state, is_level=is_level)
     assert await purge_all(store, ALL_OLD) == 1
-    assert await kept(store, "t-1") == []
+    assert await remaining_tasks(store, "t-1") == []
     assert await store.deliveries.read_delivery(row.id) is None
     assert await store.deliveries.list_deliveries(state, after=DeliveryId(""), limit=9) == []
 
@@ -86,7 +86,7 @@ async def test_a_task_is_purged_once_its_deliveries_are_finished(store: Store, e
         dead = msgspec.structs.replace(row, state=DEAD)
         assert await store.deliveries.update_delivery(delivered if ending == "delivered" else dead)
     assert await purge_all(store, ALL_OLD) == 1
-    assert await kept(store, "t-1") == []
+    assert await remaining_tasks(store, "t-1") == []
     assert await store.deliveries.list_task_deliveries(TaskId("t-1")) == []
 
 
@@ -118,10 +118,10 @@ async def test_surplus_tasks_without_unfinished_deliveries_are_purged_oldest_fir
     assert await purge_all(store, retention) == 3
     assert await purge_all(store, retention) == 0
     names = [f"t-{number}" for number in range(8)]
-    assert await kept(store, *names) == ["t-0", "t-1", "t-2", "t-6", "t-7"]
+    assert await remaining_tasks(store, *names) == ["t-0", "t-1", "t-2", "t-6", "t-7"]
     nothing = msgspec.structs.replace(retention, keep_ended=0)
     assert await purge_all(store, nothing) == 2
-    assert await kept(store, *names) == ["t-0", "t-1", "t-2"]
+    assert await remaining_tasks(store, *names) == ["t-0", "t-1", "t-2"]
 
 
 async def test_a_purge_examines_at_most_its_limit(store: Store) -> None:
@@ -142,7 +142,7 @@ async def test_a_purge_stops_at_the_first_task_that_is_not_due(store: Store) -> 
     retention = Retention(time_at(2), keep_ended=6, messages_before=time_at(-1), limit=5)
     assert await store.tasks.purge(retention) == PurgeResult(3)
     names = [f"t-{number}" for number in range(9)]
-    assert await kept(store, *names) == ["t-1", "t-4", "t-5", "t-6", "t-7", "t-8"]
+    assert await remaining_tasks(store, *names) == ["t-1", "t-4", "t-5", "t-6", "t-7", "t-8"]
     assert await store.tasks.purge(retention) == PurgeResult(0)
 
 
@@ -167,7 +167,7 @@ async def test_waiting_for_a_lock_ends(store: Store) -> None:
         await put_followed(store, f"t-{number}", at=number, state=WAITING)
     retention = msgspec.structs.replace(ALL_OLD, undelivered_before=time_at(2))
     assert await purge_all(store, retention) == 2
-    assert await kept(store, "t-0", "t-1", "t-2", "t-3") == ["t-2", "t-3"]
+    assert await remaining_tasks(store, "t-0", "t-1", "t-2", "t-3") == ["t-2", "t-3"]
 
 
 async def test_a_task_with_an_unfinished_delivery_can_be_deleted_by_its_caller(

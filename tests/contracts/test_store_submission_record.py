@@ -38,7 +38,7 @@ def make_delivery(task: str) -> Delivery:
     )
 
 
-async def kept(store: Store) -> list[Record]:
+async def list_calls(store: Store) -> list[Record]:
     return await store.records.list_records("call")
 
 
@@ -54,9 +54,9 @@ async def test_a_record_is_stored_with_its_submission(harness: StoreHarness) -> 
     later = with_record(direct("t-2"), "two")
     assert isinstance(await harness.store.tasks.submit(whole), Accepted)
     assert isinstance(await harness.store.tasks.submit(later), Accepted)
-    assert await kept(harness.store) == [whole.record, later.record]
+    assert await list_calls(harness.store) == [whole.record, later.record]
     store = await harness.reopen()
-    assert await kept(store) == [whole.record, later.record]
+    assert await list_calls(store) == [whole.record, later.record]
     assert await store.deliveries.list_task_deliveries(TaskId("t-1")) == [make_delivery("t-1")]
     assert await running(store) == {"run-t-1", "run-t-2"}
 
@@ -73,7 +73,7 @@ async def test_a_record_of_a_submission_is_updated_like_any_other(harness: Store
     )
     assert (await taken)[1:] == [False, True, False]
     store = await harness.reopen()
-    assert await kept(store) == [newer]
+    assert await list_calls(store) == [newer]
 
 
 async def test_the_version_of_a_submitted_record_is_stored_as_given(harness: StoreHarness) -> None:
@@ -96,7 +96,7 @@ async def test_a_submission_whose_record_exists_is_refused_as_a_whole(
         with pytest.raises(AlreadyExists, match=r"call record 'call-1' is stored already"):
             await store.tasks.submit(submission)
     for _ in range(2):
-        assert await kept(store) == [there]
+        assert await list_calls(store) == [there]
         assert await store.tasks.read_task(ALICE, TaskId("t-1")) is None
         assert await store.deliveries.list_task_deliveries(TaskId("t-1")) == []
         assert await store.tasks.find_duplicate(ALICE, refused.run.message.message_id) is None
@@ -104,7 +104,7 @@ async def test_a_submission_whose_record_exists_is_refused_as_a_whole(
         store = await harness.reopen()
     await store.records.delete_record("call", "call-1")
     assert isinstance(await store.tasks.submit(refused), Accepted)
-    assert await kept(store) == [refused.record]
+    assert await list_calls(store) == [refused.record]
 
 
 async def test_of_many_submissions_with_one_record_exactly_one_is_accepted(
@@ -134,18 +134,18 @@ async def test_a_duplicate_submission_changes_no_record(harness: StoreHarness) -
     known = Duplicate(submission.run.id, submission.run.task_id, None)
     assert await store.tasks.submit(submission) == known
     assert await store.tasks.submit(with_record(Draft().submission(), "call-2")) == known
-    assert await kept(store) == [newer]
+    assert await list_calls(store) == [newer]
     await store.records.delete_record("call", "call-1")
     store = await harness.reopen()
     assert await store.tasks.submit(submission) == known
-    assert await kept(store) == []
+    assert await list_calls(store) == []
 
 
 async def test_concurrent_duplicates_store_one_record(store: Store) -> None:
     submission = with_record(Draft().submission())
     outcomes = await asyncio.gather(*[store.tasks.submit(submission) for _ in range(5)])
     assert [type(outcome) for outcome in outcomes] == [Accepted, *[Duplicate] * 4]
-    assert await kept(store) == [submission.record]
+    assert await list_calls(store) == [submission.record]
 
 
 async def test_a_refused_submission_leaves_no_record(harness: StoreHarness) -> None:
@@ -157,8 +157,8 @@ async def test_a_refused_submission_leaves_no_record(harness: StoreHarness) -> N
     moved_on = msgspec.structs.replace(direct("t-2"), commit=Draft("t-1").created())
     with pytest.raises(AlreadyExists, match="stored already"):
         await store.tasks.submit(with_record(moved_on))
-    assert await kept(store) == []
-    assert await kept(await harness.reopen()) == []
+    assert await list_calls(store) == []
+    assert await list_calls(await harness.reopen()) == []
 
 
 async def test_a_record_outlives_its_task_until_it_expires(harness: StoreHarness) -> None:
@@ -168,6 +168,6 @@ async def test_a_record_outlives_its_task_until_it_expires(harness: StoreHarness
     await store.tasks.submit(again)
     over = Retention(time_at(50), 0, time_at(50), records_before=time_at(60))
     await store.tasks.purge(over)
-    assert await kept(store) == [again.record]
+    assert await list_calls(store) == [again.record]
     await store.tasks.purge(msgspec.structs.replace(over, records_before=time_at(61)))
-    assert await kept(await harness.reopen()) == []
+    assert await list_calls(await harness.reopen()) == []

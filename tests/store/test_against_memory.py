@@ -45,7 +45,7 @@ from openclaw_a2a.ports import (
 NAMES = st.sampled_from(["a", "b", "c", "d"])
 SCOPES = st.sampled_from([ALICE, BOB])
 STATES = st.sampled_from([TaskState.WORKING, TaskState.INPUT_REQUIRED, TaskState.COMPLETED])
-MOMENTS = st.integers(0, 40)
+TIMES = st.integers(0, 40)
 FENCES = st.sampled_from([1, 1, 1, 2, 3])
 KINDS = st.sampled_from(["call", "handle"])
 VERSIONS = st.integers(0, 3)
@@ -102,21 +102,21 @@ class TwoStores(RuleBasedStateMachine):
         assert found == expected
         return found
 
-    @rule(name=NAMES, at=MOMENTS, is_task=st.booleans(), record=st.none() | NAMES)
+    @rule(name=NAMES, at=TIMES, is_task=st.booleans(), record=st.none() | NAMES)
     def submit(self, name: str, at: int, is_task: bool, record: str | None) -> None:
         draft = Draft(name, scope=_scope_of(name))
         draft.run = self._new_run(draft.run)
         submission = msgspec.structs.replace(draft.submission(at), run=draft.run)
         if record is not None:
-            kept = make_record(record, kind="call", until=at)
-            submission = msgspec.structs.replace(submission, record=kept)
+            stored = make_record(record, kind="call", until=at)
+            submission = msgspec.structs.replace(submission, record=stored)
         if not is_task:
             submission = msgspec.structs.replace(submission, commit=None)
         outcome = self.both(lambda store: store.tasks.submit(submission))
         if outcome == "accepted" and is_task:
             self.drafts[name] = draft
 
-    @rule(name=NAMES, state=STATES, at=MOMENTS, fence=FENCES, whole=st.booleans())
+    @rule(name=NAMES, state=STATES, at=TIMES, fence=FENCES, whole=st.booleans())
     def change(self, name: str, state: TaskState, at: int, fence: int, whole: bool) -> None:
         draft = self.drafts.get(name)
         if draft is None:
@@ -131,7 +131,7 @@ class TwoStores(RuleBasedStateMachine):
         if self.both(lambda store: store.tasks.commit(change)) is not None:
             draft.head, draft.task = before
 
-    @rule(name=NAMES, message=NAMES, at=MOMENTS)
+    @rule(name=NAMES, message=NAMES, at=TIMES)
     def answer_a_pause(self, name: str, message: str, at: int) -> None:
         draft = self.drafts.get(name)
         if draft is None:
@@ -155,7 +155,7 @@ class TwoStores(RuleBasedStateMachine):
         run_id = self._recent_run(number)
         self.both(lambda store: store.tasks.finish_run(run_id, fence=fence, answer=b"{}"))
 
-    @rule(owner=st.sampled_from(["gateway-1", "x", "y"]), at=st.none() | MOMENTS)
+    @rule(owner=st.sampled_from(["gateway-1", "x", "y"]), at=st.none() | TIMES)
     def claim(self, owner: str, at: int | None) -> None:
         expired_at = None if at is None else time_at(at)
         self.both(
@@ -164,7 +164,7 @@ class TwoStores(RuleBasedStateMachine):
             )
         )
 
-    @rule(owner=st.sampled_from(["gateway-1", "x"]), at=MOMENTS)
+    @rule(owner=st.sampled_from(["gateway-1", "x"]), at=TIMES)
     def renew(self, owner: str, at: int) -> None:
         self.both(lambda store: store.tasks.renew_leases(OwnerId(owner), lease_until=time_at(at)))
 
@@ -173,22 +173,22 @@ class TwoStores(RuleBasedStateMachine):
         if self.both(lambda store: store.tasks.delete_task(scope, TaskId(name))) is True:
             self.drafts.pop(name, None)
 
-    @rule(kind=KINDS, name=NAMES, version=VERSIONS, at=MOMENTS)
+    @rule(kind=KINDS, name=NAMES, version=VERSIONS, at=TIMES)
     def put_record(self, kind: str, name: str, version: int, at: int) -> None:
         record = self._record(kind, name, version, at)
         self.both(lambda store: store.records.put_record(record))
 
-    @rule(kind=KINDS, name=NAMES, version=VERSIONS, at=MOMENTS)
+    @rule(kind=KINDS, name=NAMES, version=VERSIONS, at=TIMES)
     def update_record(self, kind: str, name: str, version: int, at: int) -> None:
         record = self._record(kind, name, version, at)
         self.both(lambda store: store.records.update_record(record))
 
     @rule(kind=KINDS, name=NAMES)
     def change_a_kept_record(self, kind: str, name: str) -> None:
-        kept = self.runner.run(_record(self.memory, kind, name))
-        if kept is not None:
+        stored = self.runner.run(_record(self.memory, kind, name))
+        if stored is not None:
             self.changes += 1
-            newer = next_version(kept, body=f"change {self.changes}".encode())
+            newer = next_version(stored, body=f"change {self.changes}".encode())
             assert self.both(lambda store: store.records.update_record(newer)) is True
 
     @rule(kind=KINDS, name=NAMES)
@@ -197,8 +197,8 @@ class TwoStores(RuleBasedStateMachine):
 
     @rule(log=LOGS, count=st.integers(1, 3), ending=st.sampled_from(["", "closes", "reopens"]))
     def append_to_a_log(self, log: tuple[str, str], count: int, ending: str) -> None:
-        kept = self.runner.run(_log(self.memory, *log))
-        after, was_closed = (0, False) if kept is None else (kept.sequence, kept.is_closed)
+        stored = self.runner.run(_log(self.memory, *log))
+        after, was_closed = (0, False) if stored is None else (stored.sequence, stored.is_closed)
         stays_closed = ending == "closes" or (was_closed and ending != "reopens")
         bodies = make_lines(after, count, closes=stays_closed)
         words = {} if not ending else {ending: True}
@@ -208,8 +208,10 @@ class TwoStores(RuleBasedStateMachine):
 
     @rule(log=LOGS, count=st.integers(0, 2), after=st.integers(-1, 4))
     def append_to_a_log_somewhere(self, log: tuple[str, str], count: int, after: int) -> None:
-        kept = self.runner.run(_log(self.memory, *log))
-        bodies = make_lines(after, count, closes=kept is not None and kept.is_closed and count > 0)
+        stored = self.runner.run(_log(self.memory, *log))
+        bodies = make_lines(
+            after, count, closes=stored is not None and stored.is_closed and count > 0
+        )
         self.both(lambda store: store.logs.append_log(LogAppend(*log, bodies, after=after)))
 
     @rule(log=LOGS)
@@ -244,13 +246,13 @@ class TwoStores(RuleBasedStateMachine):
         self.both(lambda store: store.deliveries.update_delivery(row))
 
     @rule(
-        ended=MOMENTS,
+        ended=TIMES,
         keep=st.integers(0, 4),
-        messages=MOMENTS,
+        messages=TIMES,
         limit=st.integers(1, 3),
-        records=st.none() | MOMENTS,
-        unbrought=st.none() | MOMENTS,
-        after=st.none() | st.tuples(MOMENTS, NAMES),
+        records=st.none() | TIMES,
+        unbrought=st.none() | TIMES,
+        after=st.none() | st.tuples(TIMES, NAMES),
     )
     def purge_all(
         self, ended: int, keep: int, messages: int, limit: int, records, unbrought, after
@@ -278,8 +280,8 @@ class TwoStores(RuleBasedStateMachine):
         limit=st.integers(1, 3),
         state=st.none() | STATES,
         context=st.none() | st.just("c-1"),
-        since=st.none() | MOMENTS,
-        after=st.none() | st.tuples(MOMENTS, NAMES),
+        since=st.none() | TIMES,
+        after=st.none() | st.tuples(TIMES, NAMES),
     )
     def list_tasks(self, scope: Scope, limit: int, state, context, since, after) -> None:
         query = TaskQuery(

@@ -78,9 +78,9 @@ async def assert_logs_whole(store: Store, label: str, acknowledged: Acknowledged
                 LogAppend("objective", head.id, more, after=head.sequence)
             )
             assert await store.logs.delete_log("objective", head.id)
-    kept = {head.id: head.sequence for head in heads}
+    stored = {head.id: head.sequence for head in heads}
     for name, sequence in acknowledged.items():
-        assert kept[name] >= (5 if sequence == LAST_SEQUENCE else 1) * LINES
+        assert stored[name] >= (5 if sequence == LAST_SEQUENCE else 1) * LINES
 
 
 @pytest.mark.requirement("opt.storage.flushed")

@@ -58,6 +58,8 @@ class FileLock:
                 "or data folder (OPENCLAW_A2A_DATA)",
                 details={"pid": holder, "path": str(path)},
             ) from error
+        # The pid is for the error message of the next process. The lock itself belongs to the
+        # descriptor: a crash releases it, and a stale pid in the file keeps nobody out.
         os.ftruncate(descriptor, 0)
         os.write(descriptor, f"{os.getpid()}\n".encode("ascii"))
         return cls(descriptor)
@@ -126,12 +128,15 @@ class WriterLock:
         if holder is None or holder.pid != os.getpid():
             return False
         if time.time() - holder.created_at.timestamp() > REFRESH_AFTER_S:
+            # Replaced, not rewritten: a process that looks at it never finds half a file.
             fresh = self.path.with_name(f"{LOCK_NAME}.{os.getpid()}")
             fresh.write_bytes(_own_content())
             fresh.replace(self.path)
         return True
 
     def _create(self) -> bool:
+        # O_EXCL decides between processes. Between the creation and the content the file is
+        # empty, and an empty file is abandoned only by its age.
         try:
             descriptor = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         except FileExistsError:
@@ -146,6 +151,8 @@ class WriterLock:
             seen = self.path.read_bytes()
             if not _is_abandoned(self.path, seen):
                 return False
+            # Renamed, not removed: two processes may have seen the same dead holder, and the
+            # second would remove the new lock of the first.
             aside = self.path.with_name(f"{LOCK_NAME}.stale-{os.getpid()}")
             self.path.rename(aside)
         except FileNotFoundError:
@@ -187,6 +194,7 @@ def _is_abandoned(path: Path, content: bytes) -> bool:
         return time.time() - path.stat().st_mtime > STALE_AFTER_S
     if time.time() - holder.created_at.timestamp() > STALE_AFTER_S:
         return True
+    # Our own pid without a start time is that of a former process: ours would be in `_held`.
     if holder.starttime is None:
         return holder.pid == os.getpid() or not _is_alive(holder.pid)
     return not _is_alive(holder.pid) or _starttime(holder.pid) != holder.starttime
@@ -229,6 +237,8 @@ def _remove_own(path: Path) -> None:
 
 @atexit.register
 def _remove_all() -> None:
+    # A process that ends without closing its stores leaves no lock behind; a killed one does,
+    # and its lock is reclaimed.
     for path in list(_held):
         _remove_own(path)
 

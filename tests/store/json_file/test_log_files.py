@@ -65,8 +65,8 @@ async def place(tmp_path: Path) -> AsyncIterator[Place]:
     await place.store.close()
 
 
-def lines(*said: Json) -> bytes:
-    return b"".join(json.dumps(one).encode() + b"\n" for one in said)
+def lines(*members: Json) -> bytes:
+    return b"".join(json.dumps(one).encode() + b"\n" for one in members)
 
 
 async def test_an_objective_has_one_file_of_plain_lines(place: Place) -> None:
@@ -200,13 +200,13 @@ NUMBERED: list[tuple[list[Json], list[int], int]] = [
 ]
 
 
-@pytest.mark.parametrize(("said", "numbers", "complaints"), NUMBERED)
+@pytest.mark.parametrize(("members", "numbers", "problems"), NUMBERED)
 async def test_lines_of_another_program_are_numbered(
-    place: Place, said: list[Json], numbers: list[int], complaints: int
+    place: Place, members: list[Json], numbers: list[int], problems: int
 ) -> None:
-    place.hold(lines(*said))
+    place.hold(lines(*members))
     assert await place.numbers() == numbers
-    assert len((await place.read()).problems) == complaints
+    assert len((await place.read()).problems) == problems
     assert [
         head.sequence for head in await place.store.logs.list_log_heads(KIND, after="", limit=9)
     ] == [numbers[-1]]
@@ -235,7 +235,7 @@ async def test_a_file_that_is_added_or_extended_while_the_store_is_open_is_read(
 
 async def test_a_log_is_closed_while_its_last_line_is_an_archive_line(place: Place) -> None:
     closed = [{"seq": number, "text": "x" * 100} for number in range(1, 100)]
-    for said, is_closed in [
+    for members, is_closed in [
         ([{"op": "archive"}], True),
         ([*closed, {"op": "archive"}], True),
         ([*closed, {"op": "archive"}, {"op": "objective.update"}], False),
@@ -243,7 +243,7 @@ async def test_a_log_is_closed_while_its_last_line_is_an_archive_line(place: Pla
         (closed, False),
     ]:
         for ending in (b"", b'{"half', b"\n\n", b"broken\n"):
-            place.hold(lines(*said) + ending)
+            place.hold(lines(*members) + ending)
             opened = await place.store.logs.list_open_logs(KIND, after="", limit=5)
             assert ([log.id for log in opened] == []) == is_closed
             assert (await place.read()).is_closed == is_closed

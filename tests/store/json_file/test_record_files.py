@@ -318,12 +318,12 @@ async def test_changes_that_only_the_log_has_are_written_at_the_next_start(
 ) -> None:
     """A process that dies after its log was synced may or may not have acknowledged the write."""
     store = await folder.opened()
-    draft, kept = Draft("t-1"), Draft("t-2")
+    draft, other = Draft("t-1"), Draft("t-2")
     await store.tasks.submit(draft.submission())
     await store.tasks.commit(draft.status(TaskState.WORKING, at=1))
     old = folder.file("t-1").read_bytes()
     await store.tasks.commit(draft.chunk("a"))
-    await store.tasks.submit(kept.submission())
+    await store.tasks.submit(other.submission())
     gone = await put_finished(store, "t-3", at=3)
     ended = folder.file("t-3").read_bytes()
     await store.tasks.delete_task(ALICE, gone.head.id)
@@ -335,7 +335,7 @@ async def test_changes_that_only_the_log_has_are_written_at_the_next_start(
     folder.file("t-2").unlink()
     folder.file("t-3").write_bytes(ended)
     store = await folder.opened()
-    for expected in (draft, kept):
+    for expected in (draft, other):
         stored = await store.tasks.read_task(ALICE, expected.head.id)
         assert stored is not None
         assert (stored.head, project_task(stored)) == (expected.head, expected.task)
@@ -526,9 +526,9 @@ async def test_the_record_holds_the_task_with_all_events_applied(folder: Folder)
     store = await folder.opened()
     draft = Draft()
     await store.tasks.submit(draft.submission())
-    await store.tasks.commit(draft.status(TaskState.WORKING, at=1, said="s-1"))
-    await store.tasks.commit(draft.status(TaskState.WORKING, at=2, said="s-1"))
-    await store.tasks.commit(draft.status(TaskState.WORKING, at=3, said="s-2"))
+    await store.tasks.commit(draft.status(TaskState.WORKING, at=1, message_id="s-1"))
+    await store.tasks.commit(draft.status(TaskState.WORKING, at=2, message_id="s-1"))
+    await store.tasks.commit(draft.status(TaskState.WORKING, at=3, message_id="s-2"))
     await store.tasks.commit(draft.chunk("a"))
     await store.tasks.commit(draft.chunk("b"))
     task = folder.read()["task"]

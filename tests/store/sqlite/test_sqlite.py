@@ -284,12 +284,12 @@ async def test_a_file_that_is_no_database_is_refused(path: Path) -> None:
     assert await anyio.Path(path).read_bytes() == diary
 
 
-@pytest.mark.parametrize("look", [migrate.plan_upgrade, migrate.upgrade_file])
-def test_no_schema_is_read_from_a_file_that_is_no_database(path: Path, look) -> None:
+@pytest.mark.parametrize("read_schema", [migrate.plan_upgrade, migrate.upgrade_file])
+def test_no_schema_is_read_from_a_file_that_is_no_database(path: Path, read_schema) -> None:
     path.parent.mkdir(parents=True)
     path.write_bytes(b"dear diary, " * 1000)
     with pytest.raises(StoreUnavailable, match=f"{path} cannot be read as a database"):
-        look(path)
+        read_schema(path)
 
 
 async def test_a_path_where_nothing_can_be_created_is_refused(tmp_path: Path) -> None:

@@ -211,7 +211,7 @@ class LogFolder:
         if not change.bodies:
             return False
         content = encode_change(change)
-        with self._mutex:
+        with self._mutex:  # held across the sync: no reader sees lines that a crash takes back
             self._ensure_locked()
             flags = os.O_RDWR | (os.O_CREAT if change.after == 0 else 0)
             try:
@@ -305,6 +305,7 @@ class LogFolder:
             if version[0] == 0:
                 self._sync_names()
         except OSError:
+            # Or readers would see it; if this fails too, the next append cuts it off.
             with suppress(OSError):
                 os.ftruncate(descriptor, end.size)
             raise

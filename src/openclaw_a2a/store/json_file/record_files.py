@@ -70,6 +70,7 @@ class OpenRecord:
         if change.snapshot is not None:
             self._task = decode_task(change.snapshot)
         self.head = change.head
+        # A pause leaves a token, any other end removes it.
         if change.ends_run:
             self.resume = change.resume
 

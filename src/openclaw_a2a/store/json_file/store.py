@@ -105,6 +105,7 @@ class JsonFileStore(Store):
             raise
         self._durable = state
         self._reset_accepted()
+        # The thread last: it must not write before the log of the last process is replayed.
         self.writer.start()
 
     async def close(self) -> None:
@@ -147,7 +148,8 @@ class JsonFileStore(Store):
         try:
             if change is not None:
                 _check_decodable(change)
-            # The task as it is now, if the writer thread has closed its record.
+            # The task as it is now, if the writer thread has closed its record. A copy: the
+            # thread reads it while later writes change the row.
             row = None if task_id in self._open_records else self._accepted.tasks.get(task_id)
             row = None if row is None else row.copy()
             result = self._accepted.apply(command)
@@ -156,6 +158,7 @@ class JsonFileStore(Store):
         if isinstance(result, Duplicate) or result is False or result == []:
             return self.writer.write(DiskChange(self._epoch, result=result))
         if change is not None:
+            # As the writer thread will do it, when it gets there.
             if is_active(change.head.state):
                 self._open_records.add(task_id)
             else:
@@ -167,11 +170,13 @@ class JsonFileStore(Store):
         if not isinstance(change, DiskChange):
             return
         if error is not None and error is not change.result:
-            # The disk failed: nothing accepted since the last durable write has happened.
+            # The disk failed: nothing accepted since the last durable write has happened. The
+            # first failure of an epoch says so; the rest of it fails in the writer, unchecked.
             if change.epoch == self._epoch:
                 self._epoch += 1
                 self._reset_accepted()
         elif change.command is not None:
+            # The same commands in the same order as in `_accepted`: it cannot be refused.
             self._durable.apply(change.command)
             self._compact_if_due()
 

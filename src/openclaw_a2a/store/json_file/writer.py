@@ -77,9 +77,9 @@ class RecordWriter:
         self._lock = lock
         self._open: dict[TaskId, OpenRecord] = {}
         """The records of active tasks, and of tasks whose file could not be written yet."""
-        self._unsaved: set[TaskId] = set()
+        self._unsaved: set[TaskId] = set()  # the log has something that their files lack
         self._deleted: set[TaskId] = set()
-        self._failed_epoch = -1
+        self._failed_epoch = -1  # this one and all before it are lost
         self.failure: str | None = None
         """Why the last write to the disk failed; None if it succeeded."""
 
@@ -163,6 +163,8 @@ class RecordWriter:
         return write, change.result, None
 
     def _append(self, changes: list[DiskChange]) -> None:
+        # Another process may have taken the lock for stale, while this one was suspended. Then
+        # the log is not ours any more: writing would mix two histories.
         if not self._lock.keep():
             raise OSError(f"another process took the lock {self._lock.path}")
         content = b"".join([_encode_command(change.command) + b"\n" for change in changes])
@@ -219,6 +221,7 @@ class RecordWriter:
         record = self._open.get(task_id)
         if record is not None:
             self._folder.put(file, record.content())
+            # A paused or finished task needs no open record: memory stays bounded by what runs.
             if not is_active(record.head.state):
                 del self._open[task_id]
         elif task_id in self._deleted:

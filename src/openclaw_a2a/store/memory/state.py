@@ -122,6 +122,7 @@ class MemoryState:
             self._check(change, new_run=run.id)
         if record is not None and (record.kind, record.id) in self.records:
             raise rules.record_exists(record)
+        # Everything is checked; from here on nothing can be refused.
         self._add_run(submission)
         if change is not None:
             self._apply_change(change)
@@ -138,6 +139,7 @@ class MemoryState:
     def finish_run(self, command: commands.FinishRun) -> None:
         key = message_key(rules.check_fence(self.runs, command.run_id, command.fence))
         del self.runs[command.run_id]
+        # The idempotency record may have been purged while the run was active.
         if (row := self.messages.get(key)) is not None:
             duplicate = msgspec.structs.replace(row.duplicate, answer=command.answer)
             self.messages[key] = msgspec.structs.replace(row, duplicate=duplicate)
@@ -251,6 +253,7 @@ class MemoryState:
         for command in self.as_commands():
             copy.apply(command)
         copy.damaged = self.damaged
+        # Not the highest of the live runs: the tickets of ended runs are not reused.
         copy._last_ticket = self._last_ticket
         return copy
 
@@ -286,8 +289,10 @@ class MemoryState:
         sequence = -1 if task is None else task.head.sequence
         # A change of a task that is gone is skipped: its file was removed by a later purge.
         if change.head.sequence >= sequence and (task is not None or change.after == -1):
+            # The file may have been written from a later change than this one.
             unseen = tuple(entry for entry in change.entries if entry.sequence > sequence)
             self._apply_change(msgspec.structs.replace(change, entries=unseen, ends_run=False))
+        # Runs are in the log alone, so this is not seen yet, even if the rest of the change is.
         if change.ends_run:
             if task is not None:
                 task.resume = change.resume

@@ -63,6 +63,7 @@ class SqliteDatabase:
 
     async def close(self) -> None:
         """Finish the accepted writes and release the file."""
+        # The thread first: it uses a connection that is closed next.
         await self.writer.stop()
         await anyio.to_thread.run_sync(self._close_file)
 
@@ -93,6 +94,7 @@ class SqliteDatabase:
     @contextmanager
     def snapshot(self) -> Generator[None]:
         """Let all reads inside see the same committed state."""
+        # Never held across an await: a long reader keeps the write-ahead log from shrinking.
         self.fetch_all("BEGIN")
         try:
             yield

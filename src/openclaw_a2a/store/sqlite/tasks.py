@@ -191,6 +191,7 @@ class SqliteTaskStore(DatabasePart, TaskWrites):
     ) -> Duplicate | None:
         key = (scope.principal, scope.account, message_id)
         database = self._database
+        # The filter is complete only while the store is open.
         if database.writer.is_running and not database.known_messages.may_contain(key):
             return None
         row = database.fetch_one(_SELECT_DUPLICATE, key)
@@ -294,6 +295,7 @@ def purge_tasks(transaction: WriteTransaction, retention: Retention) -> PurgeRes
     execute = transaction.connection.execute
     key, limit = retention.after, retention.limit
     after = (_FIRST, "") if key is None else (to_microseconds(key.status_at), key.id)
+    # One range of the index per caller and state, merged: the oldest of all without a scan.
     groups = execute(_SELECT_FINISHED).fetchall()
     finished = sum(group[3] for group in groups)
     is_surplus = finished > retention.keep_ended

@@ -206,6 +206,8 @@ class WriteTransaction:
         self.cache.runs[run.id] = CachedRun(ticket, run.fence, key)
         self._new_runs[run.id] = msgspec.structs.replace(run, ticket=ticket)
         self._messages[key] = submission, None
+        # The new run has the token. Not collected with the task's row: without a change the task
+        # is not flushed at all.
         if task is not None and task.resume is not None:
             task.resume = None
             self.connection.execute(_CLEAR_RESUME, (task.number,))
@@ -248,8 +250,10 @@ class WriteTransaction:
         updates: list[tuple[object, ...]] = []
         for task_id, task in self._tasks.items():
             self._add_row(task, inserts, updates)
+            # A finished task changes no more and needs no cache.
             if task.counted in TERMINAL_CODES:
                 self.cache.tasks.pop(task_id, None)
+        # One statement for all its rows: most of the cost of a row is the call.
         for statement, rows in (
             (_INSERT_TASK, inserts),
             (_UPDATE_TASK, updates),
@@ -310,6 +314,7 @@ class WriteTransaction:
 
     def _end_run(self, run_id: RunId) -> None:
         run = self.cache.runs.pop(run_id)
+        # A run that began and ended within the group never gets a row.
         if self._new_runs.pop(run_id, None) is None:
             self._started.pop(run_id, None)
             self._ended.append((run.ticket,))
@@ -335,6 +340,7 @@ class WriteTransaction:
                 (*names, state, status_at, created_at, head.sequence, binding, task.resume)
             )
         else:
+            # The tally moves with the state in the same transaction, so it is always exact.
             updates.append((state, status_at, head.sequence, binding, task.resume, task.number))
             self.tally[scope.principal, scope.account, task.counted] -= 1
         self.tally[scope.principal, scope.account, state] += 1
