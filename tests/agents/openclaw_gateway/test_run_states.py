@@ -225,11 +225,21 @@ async def test_a_hidden_run_that_is_found_live_waits_without_further_lookups(
 ) -> None:
     """Its recovery deadline ended every later wait at once: lookups in a busy loop."""
     gateway.answers["chat.history"] = history(user_entry(RUN))
+
+    @gateway.on("agent.wait")
+    async def answer_lookups_only(request: GatewayRequest) -> None:
+        if request.params["timeoutMs"] <= FAST.lookup_poll_s * 1000:
+            await request.answer({"status": "timeout"})
+
     async with following(gateway) as follower:
         await follower.join()
         gateway.answers["chat.history"] = history(user_entry(RUN), active=[RUN])
         await step_until(follower, RunState.RUNNING)
-        assert follower._wait_limit_s() > FAST.recovery_s
+        lookups = len(gateway.methods("chat.history"))
+        with anyio.move_on_after(2 * FAST.recovery_s):
+            while True:
+                assert await follower.next() == ()
+        assert len(gateway.methods("chat.history")) == lookups
 
 
 async def test_a_resumed_run_is_adopted(gateway: ScriptedGateway) -> None:

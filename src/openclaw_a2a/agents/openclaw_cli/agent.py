@@ -49,8 +49,9 @@ class OpenClawCliAgent(EventAgent):
         be read, or took too long).
         """
         agent_id = self._options.agent_id or turn.agent_id
+        fenced = (f"```\n{note}\n```" for note in turn.untrusted)
         request = CliRequest(
-            text=argument_text("\n\n".join((turn.body, *map(_fenced, turn.untrusted)))),
+            text=argument_text("\n\n".join((turn.body, *fenced))),
             session=agent_session(turn.session_key, agent_id),
             agent_id=agent_id,
             run_id=turn.run_id,
@@ -80,7 +81,3 @@ class OpenClawCliAgent(EventAgent):
     async def close(self) -> None:
         """End every run of the command."""
         await self._runner.close()
-
-
-def _fenced(note: str) -> str:
-    return f"```\n{note}\n```"

@@ -3,6 +3,7 @@
 import json
 import re
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from pathlib import PurePosixPath
 from typing import cast
 
@@ -65,12 +66,19 @@ def parse_answer(document: JsonObject) -> CliAnswer:
         raise AgentFailed(reason)
     holder = payload_holder(document) or document
     payloads = _payloads(holder)
-    meta = as_object(holder.get("meta"))
     found = [(payload, part) for payload in payloads for part in _parts(payload)]
     if found and all(payload.get("isError") is True for payload, _ in found):
         raise AgentFailed(_texts(payloads))
-    remark = _text(meta.get("stopReason")) or _text(meta.get("warning")) or NO_OUTPUT
-    return CliAnswer(tuple(part for _, part in found), remark, _facts(meta))
+    meta = as_object(holder.get("meta"))
+    agent = as_object(meta.get("agentMeta"))
+    # Kept with the task: which model answered, at what cost, in what time.
+    facts = {name: agent.get(name) for name in ("provider", "model", "usage", "sessionId")}
+    facts |= {name: meta.get(name) for name in ("durationMs", "stopReason")}
+    return CliAnswer(
+        parts=tuple(part for _, part in found),
+        remark=_text(meta.get("stopReason")) or _text(meta.get("warning")) or NO_OUTPUT,
+        facts={name: value for name, value in facts.items() if value is not None},
+    )
 
 
 def failure_reason(output: CommandOutput) -> str:
@@ -79,8 +87,7 @@ def failure_reason(output: CommandOutput) -> str:
         document = find_document(output.output)
     except AgentFailed:
         document = {}
-    holder = payload_holder(document) or document
-    if reason := _failure(document) or _texts(_payloads(holder)):
+    if reason := _failure(document) or _texts(_payloads(payload_holder(document) or document)):
         return reason
     ended = describe_exit(output.exit_code)
     errors = output.errors.decode("utf-8", "replace").strip()[-_MAX_ERROR_CHARACTERS:]
@@ -88,31 +95,20 @@ def failure_reason(output: CommandOutput) -> str:
 
 
 def _failure(document: JsonObject) -> str | None:
-    error, meta = document.get("error"), as_object(document.get("meta"))
-    candidates: tuple[Json, ...] = (
-        error,
-        as_object(error).get("message"),
-        document.get("error_message"),
-        document.get("message"),
-        *_meta_errors(meta),
-        *_meta_errors(as_object(as_object(document.get("result")).get("meta"))),
-    )
+    result = as_object(document.get("result"))
+    metas = (as_object(holder.get("meta")) for holder in (document, result))
+    candidates: list[Json] = []
+    for members in (document, *metas):
+        error = members.get("error")
+        candidates += [error, as_object(error).get("message"), members.get("error_message")]
+    candidates.insert(3, document.get("message"))  # after the document's own errors
     reason = next((text for text in map(_text, candidates) if text), None)
     if reason is None and (document.get("ok") is False or document.get("status") in _FAILED_STATES):
-        reason = _failed_state(document)
+        state = _text(document.get("status")) or "failed"
+        summary = _texts(_payloads(payload_holder(document) or {}))
+        summary = summary or _text(document.get("summary")) or "it gave no reason"
+        return f"OpenClaw's run ended as {state}: {summary}"
     return reason
-
-
-def _meta_errors(meta: JsonObject) -> tuple[Json, ...]:
-    error = meta.get("error")
-    return (error, as_object(error).get("message"), meta.get("error_message"))
-
-
-def _failed_state(document: JsonObject) -> str:
-    holder = payload_holder(document) or {}
-    state = _text(document.get("status")) or "failed"
-    summary = _texts(_payloads(holder)) or _text(document.get("summary"))
-    return f"OpenClaw's run ended as {state}: {summary or 'it gave no reason'}"
 
 
 def _payloads(holder: JsonObject) -> list[JsonObject]:
@@ -122,22 +118,19 @@ def _payloads(holder: JsonObject) -> list[JsonObject]:
 
 
 def _parts(payload: JsonObject) -> Iterator[Part]:
+    """The text, then a file for each of `mediaUrls` and `mediaUrl`; one address counts once."""
     text = payload.get("text")
     if isinstance(text, str) and text:
         yield Part(text=replace_lone_surrogates(text))
-    yield from media_parts(payload)
+    listed = payload.get("mediaUrls")
+    urls: list[Json] = [*(listed if isinstance(listed, list) else ()), payload.get("mediaUrl")]
+    for url in dict.fromkeys(one for one in urls if isinstance(one, str) and one.strip()):
+        safe = replace_lone_surrogates(url)
+        yield Part.of_url(safe, media_type=media_type_of(safe))
 
 
 def _texts(payloads: Sequence[JsonObject]) -> str:
-    return "\n\n".join(text for text in (_text(one.get("text")) for one in payloads) if text)
-
-
-def _facts(meta: JsonObject) -> JsonObject:
-    """What is kept with the task: which model answered, at what cost, in what time."""
-    agent = as_object(meta.get("agentMeta"))
-    known = {name: agent.get(name) for name in ("provider", "model", "usage", "sessionId")}
-    known |= {name: meta.get(name) for name in ("durationMs", "stopReason")}
-    return {name: value for name, value in known.items() if value is not None}
+    return "\n\n".join(filter(None, (_text(one.get("text")) for one in payloads)))
 
 
 def _text(value: Json) -> str:
@@ -153,9 +146,10 @@ def find_document(output: bytes) -> JsonObject:
     Raises: AgentFailed when there is none.
     """
     text = _ANSI.sub("", output.decode("utf-8-sig", "replace")).strip()
-    whole = _decode_whole(text)
-    if whole is not None:
-        return whole
+    with suppress(ValueError, RecursionError):
+        whole: Json = _decoder.decode(text)
+        if isinstance(whole, dict):
+            return cast("JsonObject", whole)
     first: JsonObject | None = None
     for found in _find_objects(text):
         if payload_holder(found) is not None:
@@ -177,14 +171,6 @@ def payload_holder(document: JsonObject) -> JsonObject | None:
 def as_object(value: Json) -> JsonObject:
     """The value when it is an object, else an empty one."""
     return cast("JsonObject", value) if isinstance(value, dict) else {}
-
-
-def _decode_whole(text: str) -> JsonObject | None:
-    try:
-        value: Json = _decoder.decode(text)
-    except (ValueError, RecursionError):
-        return None
-    return cast("JsonObject", value) if isinstance(value, dict) else None
 
 
 def _find_objects(text: str) -> Iterator[JsonObject]:
@@ -237,13 +223,3 @@ def media_type_of(url: str) -> str:
     """The media type by the extension of the address, whatever its case, query or fragment."""
     bare = url.partition("#")[0].partition("?")[0]
     return _BY_EXTENSION.get(PurePosixPath(bare).suffix[1:].lower(), _UNKNOWN_TYPE)
-
-
-def media_parts(payload: JsonObject) -> Iterator[Part]:
-    """A file part for each of `mediaUrls`, then `mediaUrl`; the same address counts once."""
-    listed = payload.get("mediaUrls")
-    urls: list[Json] = [*(listed if isinstance(listed, list) else ()), payload.get("mediaUrl")]
-    texts = [url for url in urls if isinstance(url, str) and url.strip()]
-    for url in dict.fromkeys(texts):
-        safe = replace_lone_surrogates(url)
-        yield Part.of_url(safe, media_type=media_type_of(safe))

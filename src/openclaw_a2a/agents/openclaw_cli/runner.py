@@ -4,7 +4,7 @@ import os
 import shutil
 import tempfile
 from collections.abc import AsyncGenerator, Callable, Mapping
-from contextlib import aclosing, asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from enum import Enum
 from pathlib import Path
 from typing import TypeVar
@@ -68,39 +68,27 @@ class _Package(msgspec.Struct):
 
 
 def installed_width(program: str, search_path: str | None) -> int:
-    """How many runs the installed OpenClaw lets into one state directory."""
-    version = installed_version(program, search_path)
-    if version is None:
-        return UNKNOWN
-    return EXCLUSIVE if version > _LAST_PARALLEL else PARALLEL
+    """How many runs the installed OpenClaw lets into one state directory.
 
-
-def installed_version(program: str, search_path: str | None) -> tuple[int, ...] | None:
-    """The version in the package file next to the program; None: unknown. Runs nothing."""
+    Its version is read from the package file next to the program; nothing is run.
+    """
     found = shutil.which(program, path=search_path)
     if found is None:
-        return None
+        return UNKNOWN
     try:
-        folders = Path(found).resolve().parents[:_MAX_FOLDERS]
-        packages = (_read_package(folder / "package.json") for folder in folders)
-        versions = [one.version for one in packages if one is not None and one.name == "openclaw"]
+        for folder in Path(found).resolve().parents[:_MAX_FOLDERS]:
+            path = folder / "package.json"
+            if not path.is_file() or path.stat().st_size > _MAX_PACKAGE_BYTES:
+                continue
+            with suppress(msgspec.DecodeError, UnicodeDecodeError):
+                package = msgspec.json.decode(path.read_bytes(), type=_Package)
+                numbers = package.version.partition("-")[0].split(".")
+                if package.name == "openclaw" and all(one.isdecimal() for one in numbers):
+                    is_newer = tuple(map(int, numbers)) > _LAST_PARALLEL
+                    return EXCLUSIVE if is_newer else PARALLEL
     except OSError:
-        return None
-    return _parse_version(versions[0]) if versions else None
-
-
-def _read_package(path: Path) -> _Package | None:
-    if not path.is_file() or path.stat().st_size > _MAX_PACKAGE_BYTES:
-        return None
-    try:
-        return msgspec.json.decode(path.read_bytes(), type=_Package)
-    except (msgspec.DecodeError, UnicodeDecodeError):
-        return None
-
-
-def _parse_version(version: str) -> tuple[int, ...] | None:
-    numbers = version.partition("-")[0].split(".")
-    return tuple(map(int, numbers)) if all(one.isdecimal() for one in numbers) else None
+        pass
+    return UNKNOWN
 
 
 _NOT_FOUND = (
@@ -151,31 +139,30 @@ class OpenClawRunner:
         be read, or took too long; then the details have `TIMED_OUT`).
         """
         session_queue = queue_for(f"session {id(self)} {request.session}", SlotQueue())
-        async with session_queue.slot(), aclosing(self._run(request)) as events:
-            async for event in events:
-                yield event
-
-    async def _run(self, request: CliRequest) -> AsyncGenerator[Note | JsonObject]:
-        budget = _Budget(self._options)
-        while True:
-            if self._uses_gateway:
-                output = await self._run_command(request, budget, is_local=False)
-                failure = await _parse(find_start_failure, output)
-            else:
-                output, failure = await self._run_local(request, budget)
-            if failure is None or not self._can_retry(failure, budget):
-                break
-            if failure is not StartFailure.NO_GATEWAY:
-                yield Note(_BUSY_NOTE if failure is StartFailure.DIRECTORY_BUSY else _GATEWAY_NOTE)
-            if failure is StartFailure.DIRECTORY_BUSY:
-                await budget.pause()
-        if failure is StartFailure.GATEWAY_RUNS:
-            raise AgentFailed(
-                "An OpenClaw gateway is running on this state directory, so the command cannot run"
-                ' beside it: set gatewayMode to true (or "auto") to ask that gateway, or stop it'
-                " with `openclaw gateway stop`."
-            )
-        yield await _parse(read_document, output)
+        # Before the state directory's queue: a request that waits for its session holds no place
+        # there. The time limit counts from here on.
+        async with session_queue.slot():
+            budget = _Budget(self._options)
+            while True:
+                if self._uses_gateway:
+                    output = await self._run_command(request, budget, is_local=False)
+                    failure = await _parse(find_start_failure, output)
+                else:
+                    output, failure = await self._run_local(request, budget)
+                if failure is None or not self._can_retry(failure, budget):
+                    break
+                if failure is StartFailure.GATEWAY_RUNS:
+                    yield Note(_GATEWAY_NOTE)
+                elif failure is StartFailure.DIRECTORY_BUSY:
+                    yield Note(_BUSY_NOTE)
+                    await budget.pause()
+            if failure is StartFailure.GATEWAY_RUNS:
+                raise AgentFailed(
+                    "An OpenClaw gateway is running on this state directory, so the command cannot"
+                    ' run beside it: set gatewayMode to true (or "auto") to ask that gateway, or'
+                    " stop it with `openclaw gateway stop`."
+                )
+            yield await _parse(read_document, output)
 
     async def close(self) -> None:
         """End every program that still runs."""
@@ -205,7 +192,15 @@ class OpenClawRunner:
 
         A run that OpenClaw refused because of another run of ours queues again, at the front.
         """
-        queue = await self._directory_queue()
+        variables = self._variables()
+
+        def inspect_installation() -> tuple[str, int]:
+            folder = state_folder(variables)
+            width = installed_width(self._options.openclaw_path, variables.get("PATH"))
+            return ("" if folder is None else os.path.realpath(folder)), width
+
+        directory, width = await anyio.to_thread.run_sync(inspect_installation)
+        queue = queue_for(f"state directory {directory}", StateDirectoryQueue(width))
         while True:
             async with queue.slot(at_front=budget.has_run) as slot:
                 output = await self._run_command(request, budget, is_local=True)
@@ -214,18 +209,8 @@ class OpenClawRunner:
                     queue.note_success(slot)
                 if failure is not StartFailure.DIRECTORY_BUSY or not queue.has_others:
                     return output, failure
+                # Refused because of our own other run, not of a foreign program.
                 queue.note_refusal()
-
-    async def _directory_queue(self) -> StateDirectoryQueue:
-        directory, width = await anyio.to_thread.run_sync(self._inspect_installation)
-        return queue_for(f"state directory {directory}", StateDirectoryQueue(width))
-
-    def _inspect_installation(self) -> tuple[str, int]:
-        """The state directory, and how many runs the installed OpenClaw lets into it."""
-        variables = self._variables()
-        folder = state_folder(variables)
-        width = installed_width(self._options.openclaw_path, variables.get("PATH"))
-        return ("" if folder is None else os.path.realpath(folder)), width
 
     def _variables(self) -> dict[str, str]:
         return {**process_environment(self._environment), **self._options.env}
@@ -246,40 +231,38 @@ class OpenClawRunner:
     async def _run_command(
         self, request: CliRequest, budget: "_Budget", *, is_local: bool
     ) -> CommandOutput:
+        options = self._options
         async with _message_file(request.text) as message_file:
             argv = build_command(
-                self._options.openclaw_path,
+                options.openclaw_path,
                 request,
-                thinking=self._options.thinking,
+                thinking=options.thinking,
                 is_local=is_local,
                 message_file=message_file,
             )
-            child = self._start(argv, request.run_id)
+            spec = ProcessSpec(
+                argv=argv,
+                environment=self._environment,
+                variables=options.env,
+                cwd=expand_directory(options.working_directory),
+                output_grace_s=options.kill_grace_seconds,
+                run_name=request.run_id,
+                kept_error_bytes=min(options.max_output_bytes, 1024 * 1024),
+            )
+            try:
+                child = start_process(spec)
+            except AgentUnavailable as error:
+                if isinstance(error.__cause__, FileNotFoundError):
+                    sentence = _NOT_FOUND.format(program=options.openclaw_path)
+                    raise AgentUnavailable(sentence) from error.__cause__
+                raise
             self._children.add(child)
             try:
                 return await budget.read_output(child)
             finally:
-                await child.kill_tree(grace_s=self._options.kill_grace_seconds)
+                # The whole tree: the launcher starts a child that would go on without it.
+                await child.kill_tree(grace_s=options.kill_grace_seconds)
                 self._children.discard(child)
-
-    def _start(self, argv: tuple[str, ...], run_id: str) -> ChildProcess:
-        options = self._options
-        spec = ProcessSpec(
-            argv=argv,
-            environment=self._environment,
-            variables=options.env,
-            cwd=expand_directory(options.working_directory),
-            output_grace_s=options.kill_grace_seconds,
-            run_name=run_id,
-            kept_error_bytes=min(options.max_output_bytes, 1024 * 1024),
-        )
-        try:
-            return start_process(spec)
-        except AgentUnavailable as error:
-            if isinstance(error.__cause__, FileNotFoundError):
-                sentence = _NOT_FOUND.format(program=options.openclaw_path)
-                raise AgentUnavailable(sentence) from error.__cause__
-            raise
 
 
 class _Budget:

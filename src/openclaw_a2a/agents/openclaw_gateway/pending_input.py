@@ -73,7 +73,13 @@ async def resolve_question(
 
 def question_prompt(request: QuestionRequest) -> str:
     """The text of the questions for the peer."""
-    blocks = [_block(question) for question in request.questions]
+    blocks: list[str] = []
+    for one in request.questions:
+        lines = [one.question.strip() or one.header.strip() or "The agent has a question."]
+        for option in one.options:
+            described = f": {option.description}" if option.description else ""
+            lines += [f"- {option.label}{described}"] if option.label else []
+        blocks.append("\n".join(lines))
     if len(blocks) == 1:
         return blocks[0]
     numbered = [f"{number}. {block}" for number, block in enumerate(blocks, 1)]
@@ -92,23 +98,19 @@ def parse_answers(questions: Sequence[Question], text: str) -> dict[str, list[st
     lines = [line for line in lines if line]
     answers: dict[str, list[str]] = {}
     for question in questions:
-        line = next((one for one in lines if _starts_with_name(question, one)), None)
-        if line is not None:
-            lines.remove(line)
-            answers[question.question_id] = _match_options(question, line.partition(":")[2].strip())
+        names = {question.header.casefold(), question.question_id.casefold()} - {""}
+        for line in lines:
+            name, colon, answer = line.partition(":")
+            if colon and name.strip().casefold() in names:
+                lines.remove(line)
+                answers[question.question_id] = _match_options(question, answer.strip())
+                break
     left = [one for one in questions if one.question_id not in answers]
     if len(lines) < len(left):
         lines = [text.strip()] * len(left)
     for question, line in zip(left, lines, strict=False):
         answers[question.question_id] = _match_options(question, line)
     return answers
-
-
-def _starts_with_name(question: Question, line: str) -> bool:
-    """True for a line that begins with the question's header or id and a colon."""
-    name, colon, _ = line.partition(":")
-    known = {question.header.casefold(), question.question_id.casefold()} - {""}
-    return bool(colon) and name.strip().casefold() in known
 
 
 def _match_options(question: Question, text: str) -> list[str]:
@@ -118,34 +120,17 @@ def _match_options(question: Question, text: str) -> list[str]:
         return [label]
     if text.isdecimal() and 1 <= int(text) <= len(question.options):
         return [question.options[int(text) - 1].label]
-    if question.multi_select:
-        found = [labels.get(_normalize(part)) for part in text.split(",")]
-        named = [label for label in found if label is not None]
-        if named and len(named) == len(found):
-            return named
-    return [text]
+    found = [labels.get(_normalize(part)) for part in text.split(",")]
+    named = [label for label in found if label is not None]
+    return named if question.multi_select and named and len(named) == len(found) else [text]
 
 
 def _normalize(text: str) -> str:
     return text.strip().strip("\"'`.!").strip().casefold()
 
 
-def _block(question: Question) -> str:
-    asked = question.question.strip() or question.header.strip() or "The agent has a question."
-    options = [
-        f"- {one.label}: {one.description}" if one.description else f"- {one.label}"
-        for one in question.options
-        if one.label
-    ]
-    return "\n".join((asked, *options))
-
-
-_ALLOW: Final = frozenset(
-    {"yes", "y", "ok", "okay", "allow", "allowed", "allow-once", "approve", "approved"}
-)
-_DENY: Final = frozenset(
-    {"no", "n", "deny", "denied", "reject", "rejected", "disallow", "do not", "don't"}
-)
+_ALLOW: Final = {"yes", "y", "ok", "okay", "allow", "allowed", "allow-once", "approve", "approved"}
+_DENY: Final = {"no", "n", "deny", "denied", "reject", "rejected", "disallow", "do not", "don't"}
 _END_REASONS: Final = {
     "timeout": "it expired",
     "run-aborted": "its run was stopped",
@@ -238,12 +223,14 @@ def parse_decision(text: str) -> Literal["allow", "deny"] | None:
 
 def approval_question(approval: ApprovalRequest) -> str:
     """The question to a peer who may decide."""
-    lines = [f"The agent wants to run a command: {approval.request.command}"]
-    if approval.request.cwd:
-        lines.append(f"In the directory: {approval.request.cwd}")
-    if approval.request.warning_text:
-        lines.append(f"Warning: {approval.request.warning_text}")
-    return "\n".join((*lines, "Answer allow or deny."))
+    wanted = approval.request
+    lines = (
+        f"The agent wants to run a command: {wanted.command}",
+        f"In the directory: {wanted.cwd}" if wanted.cwd else "",
+        f"Warning: {wanted.warning_text}" if wanted.warning_text else "",
+        "Answer allow or deny.",
+    )
+    return "\n".join(filter(None, lines))
 
 
 def operator_note(approval: ApprovalRequest) -> str:

@@ -62,19 +62,20 @@ class Frame(Wire, frozen=True):
     error: ErrorPayload | None = None
 
 
-class RunRef(Wire, frozen=True):
-    """The run and session that an approval names inside its `request`."""
-
+class _RunRef(Wire, frozen=True):
     run_id: str | None = None
     session_key: str | None = None
 
 
 class Origin(Wire, frozen=True):
-    """The run and session of an event, used to route it; for `agent` events also the stream."""
+    """The run and session of an event, used to route it; for `agent` events also the stream.
+
+    An approval names its run and session inside `request`.
+    """
 
     run_id: str | None = None
     session_key: str | None = None
-    request: RunRef | None = None
+    request: _RunRef | None = None
     stream: str = ""
     data: Raw = _NULL
 
@@ -174,7 +175,6 @@ class TextChunk(Wire, frozen=True):
 class Lifecycle(Wire, frozen=True):
     """A phase of the run. An aborted run has really ended when `execution_settled` is true."""
 
-    phase: str = ""
     execution_settled: bool = False
 
 
@@ -209,7 +209,6 @@ class Item(Wire, frozen=True):
 class StatusNotice(Wire, frozen=True):
     """A sentence about the run, such as the next attempt at a model provider that fails."""
 
-    phase: str = ""
     message: str = ""
 
 
@@ -230,20 +229,18 @@ class ResultPayload(Wire, frozen=True):
         return self.media_urls or ((self.media_url,) if self.media_url else ())
 
 
-class AgentMeta(Wire, frozen=True):
-    """The model that answered, and its token usage."""
-
+class _AgentMeta(Wire, frozen=True):
     provider: str | None = None
     model: str | None = None
     usage: Json = None
 
 
 class RunMeta(Wire, frozen=True):
-    """Facts about a finished run."""
+    """Facts about a finished run: its model, token usage and duration."""
 
     duration_ms: float | None = None
     stop_reason: str | None = None
-    agent_meta: AgentMeta = AgentMeta()
+    agent_meta: _AgentMeta = _AgentMeta()
 
 
 class RunResult(Wire, frozen=True):
@@ -253,9 +250,7 @@ class RunResult(Wire, frozen=True):
     meta: RunMeta = RunMeta()
 
 
-class TerminalReply(Wire, frozen=True):
-    """The last message of a run in `agent.wait`: unprocessed, with its media lines."""
-
+class _TerminalReply(Wire, frozen=True):
     text: str = ""
 
 
@@ -268,7 +263,8 @@ class RunOutcome(Wire, frozen=True):
     timeout_phase: str | None = None
     error: str | None = None
     result: RunResult = RunResult()
-    terminal_reply: TerminalReply = TerminalReply()
+    terminal_reply: _TerminalReply = _TerminalReply()
+    """The last message of the run in `agent.wait`: unprocessed, with its media lines."""
 
     @property
     def is_stopped(self) -> bool:

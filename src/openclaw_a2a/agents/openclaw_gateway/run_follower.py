@@ -45,7 +45,6 @@ from openclaw_a2a.agents.openclaw_gateway.pending_input import (
 )
 from openclaw_a2a.agents.openclaw_gateway.protocol import (
     ErrorPayload,
-    Frame,
     Lifecycle,
     RunOutcome,
     decode_as,
@@ -247,7 +246,12 @@ class RunFollower:
 
         Raises: AgentUnavailable (the connection does not come back), AgentFailed.
         """
-        item = await self._subscription.next(self._wait_limit_s())
+        deadlines = [self._reconnect_deadline]
+        if self._connection.hello is not None:  # without a connection there is nothing to ask
+            deadlines += [self._lookup_at, self._recovery_deadline]
+        now = anyio.current_time()
+        left = [at - now for at in deadlines if at is not None]
+        item = await self._subscription.next(max(0.0, min([self._timeouts.silence_s, *left])))
         if item is None:
             return await self._handle_timeout()
         if isinstance(item, EventReceived):
@@ -262,14 +266,6 @@ class RunFollower:
         is_restarted = isinstance(item, Reconnected) and item.is_restarted
         return [*(self._note_once(RESTARTED) if is_restarted else ()), *await self._look_up()]
 
-    def _wait_limit_s(self) -> float:
-        deadlines = [self._reconnect_deadline]
-        if self._connection.hello is not None:  # without a connection there is nothing to ask
-            deadlines += [self._lookup_at, self._recovery_deadline]
-        now = anyio.current_time()
-        left = [at - now for at in deadlines if at is not None]
-        return max(0.0, min([self._timeouts.silence_s, *left]))
-
     async def _handle_timeout(self) -> Sequence[AgentEvent]:
         # In RUNNING this is a long silence. The run may have ended while its event was lost on the
         # way, so it is looked up; in DETACHED and RECOVERING a deadline or a retry is due.
@@ -277,12 +273,12 @@ class RunFollower:
         if deadline is not None and anyio.current_time() >= deadline:
             self.apply(RunSignal.GAVE_UP)
             raise AgentUnavailable(self._connection.unavailable_reason() or RUN_UNKNOWN)
-        if self._connection.hello is None:
-            return ()
-        return await self._look_up()
+        return () if self._connection.hello is None else await self._look_up()
 
     def _handle_connection_lost(self) -> Sequence[AgentEvent]:
-        # The connection loop reconnects by itself; `Reconnected` in the queue triggers the lookup.
+        # Events that arrived before the loss were read before this. The run goes on inside
+        # OpenClaw. The connection loop reconnects by itself; `Reconnected` in the queue triggers
+        # the lookup. A gateway that drops every connection is reported once.
         is_new = self._reconnect_deadline is None
         self._run_request = self._wait_request = None
         self._detach(lookup_in_s=None)
@@ -312,18 +308,24 @@ class RunFollower:
             return ()
 
     async def _continue_from(self, found: FoundRun) -> Sequence[AgentEvent]:
-        if found.status is RunStatus.ENDED:
-            return await self._complete_from_history(found)
-        if found.status is RunStatus.FAILED:
-            missed = await self._translator.catch_up(found.history, self.run_id)
-            return [*missed, *self._fail(found.reason)]
+        history = found.history
+        if found.status in {RunStatus.ENDED, RunStatus.FAILED}:
+            events = await self._translator.catch_up(history, self.run_id)
+            if found.status is RunStatus.FAILED:
+                return [*events, *self._fail(found.reason)]
+            if not history.has_answer(self.run_id):
+                # The history does not show it; `agent.wait` shortens long messages.
+                reply = found.outcome.terminal_reply
+                events += await self._translator.finish(*split_media(reply.text))
+            self.apply(RunSignal.SUCCEEDED)
+            return [*events, Report({"openclaw": {"runId": self.run_id}})]
         if found.status is RunStatus.LIVE:
-            return await self._follow(found.history, RunSignal.FOUND_LIVE)
+            return await self._follow(history, RunSignal.FOUND_LIVE)
         if found.status is RunStatus.RESUMED and self._may_be_restarted:
             return await self._adopt(found.run_id)
         is_adopted = self.run_id != self._request.run_id
         if found.status is not RunStatus.NOT_ACCEPTED or is_adopted:
-            return await self._await_recovery(found.history)
+            return await self._await_recovery(history)
         # NOT_ACCEPTED, and the run was never adopted: sending the message cannot repeat any work.
         # The run id is the idempotency key, so even a lost race is one run inside OpenClaw.
         self._run_request = self._wait_request = None
@@ -350,6 +352,7 @@ class RunFollower:
         if self._run_request is not None:  # both responses to `agent` still arrive here
             return ()
         if not was_recovering:  # else events of the resumed run may be among them
+            # The history has what they tell; a chunk dropped here is in the full text of the next.
             self._subscription.drop_events()
         is_live = found is RunSignal.FOUND_LIVE
         wait_s = self._timeouts.run_poll_s if is_live else self._timeouts.lookup_poll_s
@@ -380,12 +383,10 @@ class RunFollower:
         other = history.find_recovery(self._request.run_id)
         if other not in (None, self.run_id) and self._may_be_restarted:
             return await self._adopt(other)
-        now = anyio.current_time()
+        now, deadline = anyio.current_time(), self._recovery_deadline
         # An unnamed active run may be this one or its recovery: keep waiting.
-        if self._recovery_deadline is None or history.has_unnamed_run:
+        if deadline is None or history.has_unnamed_run:
             deadline = now + self._timeouts.recovery_s
-        else:
-            deadline = self._recovery_deadline
         if now >= deadline:
             return self._fail(NOT_RECOVERED)
         self._recovery_deadline = deadline
@@ -406,9 +407,11 @@ class RunFollower:
     # ---------------------------------------------------------------- events
 
     async def _handle_event(self, item: EventReceived) -> Sequence[AgentEvent]:
-        run_id = item.origin.run
+        run_id = item.origin.run or ""
         if run_id != self.run_id:
-            return await self._handle_foreign_event(run_id or "")
+            # Another run in this session: our resumed run, if one is awaited.
+            is_awaited = self._recovery_deadline is not None and self._may_be_restarted
+            return await self._adopt(run_id) if is_awaited and may_be_recovery(run_id) else ()
         self.apply(RunSignal.EVENT)
         if item.event == "agent":
             is_starter = self._run_request is not None
@@ -421,13 +424,11 @@ class RunFollower:
         if item.event == "exec.approval.requested":
             approval = decode_as(ApprovalRequest, item.payload)
             return () if approval is None else await self._handle_approval(approval)
-        return self._handle_decision(decode_as(ApprovalResolved, item.payload))
-
-    async def _handle_foreign_event(self, run_id: str) -> Sequence[AgentEvent]:
-        """An event of another run in this session: our resumed run, if one is awaited."""
-        if self._recovery_deadline is None or not self._may_be_restarted:
+        decision = decode_as(ApprovalResolved, item.payload)
+        if decision is None or decision.id not in self.noted or decision.resolved_by is None:
             return ()
-        return await self._adopt(run_id) if may_be_recovery(run_id) else ()
+        how = "allowed" if decision.decision.startswith("allow") else "denied"
+        return (Note(f"The command was {how} by the operator."),)
 
     async def _handle_approval(self, approval: ApprovalRequest) -> Sequence[AgentEvent]:
         if approval.id in self.noted:
@@ -436,12 +437,6 @@ class RunFollower:
             return await self._pause("approval", approval.id, approval_question(approval))
         self.noted.add(approval.id)
         return (Note(operator_note(approval)),)
-
-    def _handle_decision(self, decision: ApprovalResolved | None) -> Sequence[AgentEvent]:
-        if decision is None or decision.id not in self.noted or decision.resolved_by is None:
-            return ()
-        how = "allowed" if decision.decision.startswith("allow") else "denied"
-        return (Note(f"The command was {how} by the operator."),)
 
     async def _pause(
         self, kind: Literal["question", "approval"], request_id: str, prompt: str
@@ -459,15 +454,13 @@ class RunFollower:
     # ---------------------------------------------------------------- responses and the end
 
     async def _handle_response(self, item: ResponseReceived) -> Sequence[AgentEvent]:
-        if item.request_id == self._run_request:
-            return await self._handle_run_response(item.frame)
-        if item.request_id != self._wait_request:
+        if item.request_id == self._wait_request:
+            # `agent.wait` ended or timed out; only the history has everything the run said.
+            self._wait_request = None
+            return await self._look_up()
+        if item.request_id != self._run_request:
             return ()  # of an earlier `agent.wait`, which a later lookup replaced
-        # `agent.wait` ended or timed out; only the history has everything the run said.
-        self._wait_request = None
-        return await self._look_up()
-
-    async def _handle_run_response(self, frame: Frame) -> Sequence[AgentEvent]:
+        frame = item.frame
         outcome = decode_as(RunOutcome, frame.payload) if frame.ok else None
         if outcome is None:
             self.apply(RunSignal.FAILED)
@@ -485,22 +478,13 @@ class RunFollower:
         payloads = outcome.result.payloads
         usable = [one for one in payloads if not one.is_error]
         report = Report(run_metadata(self.run_id, outcome.result.meta))
+        text = "\n\n".join(one.text for one in usable or payloads if one.text)
         if payloads and not usable:
-            reason = "\n\n".join(one.text for one in payloads if one.text)
-            return [report, *self._fail(reason)]
-        text = "\n\n".join(one.text for one in usable if one.text)
+            return [report, *self._fail(text)]
         references = tuple(reference for one in usable for reference in one.references)
         last = await self._translator.finish(text, references)
         self.apply(RunSignal.SUCCEEDED)
         return [*last, report]
-
-    async def _complete_from_history(self, found: FoundRun) -> Sequence[AgentEvent]:
-        """The run ended while it was followed: `agent.wait` has the last message only."""
-        events = await self._translator.catch_up(found.history, self.run_id)
-        if not found.history.has_answer(self.run_id):  # `agent.wait` shortens long messages
-            events += await self._translator.finish(*split_media(found.outcome.terminal_reply.text))
-        self.apply(RunSignal.SUCCEEDED)
-        return [*events, Report({"openclaw": {"runId": self.run_id}})]
 
     def _fail(self, reason: str) -> Sequence[AgentEvent]:
         self.apply(RunSignal.FAILED)

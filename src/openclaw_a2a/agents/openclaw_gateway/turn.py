@@ -9,7 +9,6 @@ import msgspec
 from openclaw_a2a.agents.openclaw_gateway.connection import GatewayConnection
 from openclaw_a2a.agents.openclaw_gateway.history import RunStatus, find_run
 from openclaw_a2a.agents.openclaw_gateway.pending_input import (
-    ApprovalRequest,
     approval_question,
     list_pending_approvals,
     list_pending_questions,
@@ -28,12 +27,7 @@ from openclaw_a2a.agents.openclaw_gateway.run_follower import (
 from openclaw_a2a.agents.openclaw_gateway.runs import Pause, RunRequest, Timeouts
 from openclaw_a2a.agents.openclaw_gateway.subscription import EventSubscription
 from openclaw_a2a.model.agent_event import AgentEvent, Failed, InputRequired, Note
-from openclaw_a2a.model.errors import (
-    AgentFailed,
-    AgentUnavailable,
-    ApprovalNotFound,
-    ApprovalOver,
-)
+from openclaw_a2a.model.errors import AgentFailed, AgentUnavailable, ApprovalNotFound, ApprovalOver
 from openclaw_a2a.model.turn import Turn
 
 _T = TypeVar("_T")
@@ -126,8 +120,10 @@ class GatewayTurn:
         if events and isinstance(events[-1], InputRequired):
             self._follower.apply(RunSignal.PAUSED)
             return events
+        # A second attempt repeats a turn that emitted the note already.
+        is_noted = is_used or self._turn.attempt > 1 or self._is_from_engine
         if events is None:
-            events = () if is_used else self._unused_note(pause)
+            events = () if is_noted else (Note(_ANSWER_UNUSED[pause.kind]),)
         events = [*events, *await self._follower.join()]
         # The paused run may use the answer, end without it, or be unknown after a restart.
         if self._follower.is_over and not is_used:
@@ -151,11 +147,6 @@ class GatewayTurn:
                     self._follower.apply(RunSignal.GAVE_UP)
                     raise
             await anyio.sleep(_RETRY_S)
-
-    def _unused_note(self, pause: Pause) -> Sequence[AgentEvent]:
-        # A second attempt repeats a turn that emitted the note already.
-        is_first = self._turn.attempt == 1 and not self._is_from_engine
-        return (Note(_ANSWER_UNUSED[pause.kind]),) if is_first else ()
 
     @property
     def _is_from_engine(self) -> bool:
@@ -199,7 +190,8 @@ class GatewayTurn:
         if approval is None:
             return None
         if not self._turn.may_approve:
-            return self._leave_to_operator(approval)
+            self._follower.noted.add(approval.id)
+            return (Note(f"{_NOT_ALLOWED} {operator_note(approval)}"),)
         decision = None if self._is_from_engine else parse_decision(self._turn.body)
         if decision is None:
             return self._ask_again(approval_question(approval))
@@ -217,10 +209,6 @@ class GatewayTurn:
         except AgentUnavailable:
             self._may_be_answered = True
             raise
-
-    def _leave_to_operator(self, approval: ApprovalRequest) -> Sequence[AgentEvent]:
-        self._follower.noted.add(approval.id)
-        return (Note(f"{_NOT_ALLOWED} {operator_note(approval)}"),)
 
     def _ask_again(self, prompt: str) -> Sequence[AgentEvent]:
         self._connection.runs.add_pause(self._turn.task_id, self._turn.resume)
