@@ -1,4 +1,4 @@
-"""HeldSlot queues: width, order of arrival, and holders that are cancelled."""
+"""Slot queues: width, order of arrival, and holders that are cancelled."""
 
 import asyncio
 import gc

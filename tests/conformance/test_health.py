@@ -10,6 +10,7 @@ from tests.conformance.conftest import Serve, Start, peers
 from tests.conformance.protocol_clients import V1Client, encode_call, v1_message
 from tests.conformance.scripted_agent import ScriptedAgent
 
+from openclaw_a2a.app.gateway import SystemClock
 from openclaw_a2a.model.agent_event import Reply
 from openclaw_a2a.model.errors import SettingsInvalid
 
@@ -52,6 +53,35 @@ async def test_a_gateway_with_a_dead_background_loop_is_alive_and_not_ready(serv
         assert "leases" in ready.json["reasons"][0]
         assert b"the reason is for the log" not in ready.body
         assert (await http.get("/healthz")).status == 200
+
+
+class _HourlyFailure(SystemClock):
+    """Waits of an hour fail: that is how long the purge of stored tool results sleeps."""
+
+    def __init__(self) -> None:
+        self.has_failed = anyio.Event()
+
+    async def sleep(self, seconds: float) -> None:
+        if seconds == 3600:
+            self.has_failed.set()
+            raise ValueError("the reason is for the log")
+        await super().sleep(seconds)
+
+
+@pytest.mark.requirement("door.readyz")
+async def test_a_dead_loop_outside_the_engines_makes_the_gateway_not_ready(start: Start) -> None:
+    settings = {"outbound.enabled": True, "retention.sweepSeconds": 60}
+    clock = _HourlyFailure()
+    http = await start(_agent(), settings=settings, clock=clock)
+    with anyio.fail_after(5):
+        await clock.has_failed.wait()
+    await anyio.wait_all_tasks_blocked()
+    ready = await http.get("/readyz")
+    assert ready.status == 503
+    (reason,) = ready.json["reasons"]
+    assert "tool-results-retention" in reason
+    assert b"the reason is for the log" not in ready.body
+    assert (await http.get("/healthz")).status == 200
 
 
 @pytest.mark.requirement("door.drain", "door.readyz")

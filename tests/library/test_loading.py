@@ -12,7 +12,7 @@ import pytest
 
 from openclaw_a2a import AgentAdapter, load_a2a_agent, load_adapter, register_adapter
 from openclaw_a2a.agents import EchoAgent, adapter_names, build_agent
-from openclaw_a2a.agents.registry import BuiltIn, find_adapter
+from openclaw_a2a.agents.registry import find_adapter
 from openclaw_a2a.app import build_app
 from openclaw_a2a.model.errors import SettingsInvalid
 from openclaw_a2a.settings import load_settings
@@ -140,7 +140,7 @@ def test_openclaw_is_the_adapter_of_the_library():
 
 @pytest.mark.requirement("adapter.loader.extra")
 def test_missing_dependency_names_what_to_install():
-    table = {"radio": BuiltIn("openclaw_a2a_needs_radio", "Radio", extra="radio")}
+    table = {"radio": "openclaw_a2a_needs_radio:Radio [radio]"}
     with pytest.raises(ImportError, match=r"openclaw-a2a\[radio\]"):
         find_adapter("radio", built_in=table)
 

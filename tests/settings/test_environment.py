@@ -72,3 +72,7 @@ def test_commands_take_address_and_token_and_settings_do_not(load) -> None:
     surroundings = read_command_environment(environ)
     assert (surroundings.url, surroundings.token) == ("http://x", None)
     assert load(environ=environ).warnings == ()
+
+
+def test_the_cache_folder_of_the_development_script_is_no_setting_and_no_mistake(load) -> None:
+    assert load(environ={"OPENCLAW_A2A_CACHE": "/var/cache/dev"}).warnings == ()

@@ -9,7 +9,7 @@ import asyncio
 import inspect
 import itertools
 from abc import ABC, abstractmethod
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from types import TracebackType
@@ -29,14 +29,7 @@ from openclaw_a2a.engine.transcript.transcript import (
     Transcript,
 )
 from openclaw_a2a.log import get_logger
-from openclaw_a2a.model.agent_event import (
-    AgentEvent,
-    PartDelta,
-    Reply,
-    Started,
-    Stopped,
-    TextDelta,
-)
+from openclaw_a2a.model.agent_event import AgentEvent, PartDelta, Reply, Started, Stopped, TextDelta
 from openclaw_a2a.model.card import AgentProfile, AgentSkill
 from openclaw_a2a.model.errors import AgentFailed
 from openclaw_a2a.model.ids import (
@@ -66,7 +59,6 @@ _MAX_CHUNK_CHARACTERS = 1024 * 1024
 """A longer text is cut into several chunks, each of which fits into one stored event."""
 
 _CANCEL_TIMEOUT_S = 5.0
-
 _STANDALONE_AGENT = AgentId("main")
 _Item = TypeVar("_Item")
 
@@ -191,12 +183,21 @@ class AgentAdapter(ABC):
         yield Started()
         if not turn.raw_body:
             log.info("adapter.message_without_text", task_id=turn.task_id)
+        context = RequestContext(turn.task_id, turn.context_id, turn.message, turn)
+        send, receive = anyio.create_memory_object_stream[AgentEvent](_QUEUE_SIZE)
+        # A task of its own, because `cancel` must be called while the adapter still works: if this
+        # generator awaited the adapter, closing it would cancel the adapter first.
+        answering = _answer(self, turn.raw_body, context, send)
+        work = Supervisor("adapter").start("run", answering)
         try:
-            async with closing(_run_adapter(self, turn)) as events:
-                async for event in events:
+            async with receive:
+                async for event in receive:
                     yield event
+            await work
         except CancelledByAdapter:
             yield Stopped()
+        finally:
+            await _stop(work, self, context)
 
 
 @asynccontextmanager
@@ -212,45 +213,27 @@ async def closing(iterator: AsyncIterator[_Item]) -> AsyncGenerator[AsyncIterato
 
 def adapter_skills(metadata: AdapterMetadata) -> tuple[AgentSkill, ...]:
     """The skills in an adapter's metadata; those without an id are called `skill-<i>`."""
-    return tuple(_skill(skill, f"skill-{i}") for i, skill in enumerate(metadata.skills))
-
-
-def _skill(skill: JsonObject, default_id: str) -> AgentSkill:
-    skill_id = str(skill.get("id") or default_id)
-    name = str(skill.get("name") or skill_id)
-    return AgentSkill(
-        id=skill_id,
-        name=name,
-        description=str(skill.get("description") or name),
-        tags=tuple(skill.get("tags") or ()),
-        examples=tuple(skill.get("examples") or ()),
-        input_modes=tuple(skill.get("input_modes") or ()),
-        output_modes=tuple(skill.get("output_modes") or ()),
-    )
+    skills: list[AgentSkill] = []
+    for i, skill in enumerate(metadata.skills):
+        skill_id = str(skill.get("id") or f"skill-{i}")
+        name = str(skill.get("name") or skill_id)
+        description = str(skill.get("description") or name)
+        lists = ("tags", "examples", "input_modes", "output_modes")
+        members = {key: tuple(skill.get(key) or ()) for key in lists}
+        skills.append(AgentSkill(skill_id, name, description, **members))
+    return tuple(skills)
 
 
 # -------------------------------------------------------------------- from answers to events
 
 
-async def _run_adapter(adapter: AgentAdapter, turn: Turn) -> AsyncIterator[AgentEvent]:
-    context = RequestContext(turn.task_id, turn.context_id, turn.message, turn)
-    send, receive = anyio.create_memory_object_stream[AgentEvent](_QUEUE_SIZE)
-    # A task of its own: when the run is stopped, `cancel` is called while the adapter still works.
-    work = Supervisor("adapter").start("run", _answer(adapter, context, send))
-    try:
-        async with receive:
-            async for event in receive:
-                yield event
-        await work
-    finally:
-        await _stop(work, adapter, context)
-
-
 async def _answer(
-    adapter: AgentAdapter, context: RequestContext, out: MemoryObjectSendStream[AgentEvent]
+    adapter: AgentAdapter,
+    text: str,
+    context: RequestContext,
+    out: MemoryObjectSendStream[AgentEvent],
 ) -> None:
-    async with out:
-        text = cast("Turn", context.turn).raw_body
+    async with out:  # closed also when the adapter raises: that ends the reader
         if not adapter.supports_streaming():
             answer: Json = await adapter.invoke(text, context.context_id, context=context)
             for event in _answer_events(answer):
@@ -282,9 +265,8 @@ async def _stop(work: asyncio.Task[None], adapter: AgentAdapter, context: Reques
 def _answer_events(answer: Json) -> list[AgentEvent]:
     """The events of a whole answer. Raises: AgentFailed."""
     if isinstance(answer, str):
-        if len(answer) > _MAX_CHUNK_CHARACTERS:
-            return _piece_events(answer)
-        return [Reply.of_text(answer)]
+        is_one_event = len(answer) <= _MAX_CHUNK_CHARACTERS
+        return [Reply.of_text(answer)] if is_one_event else _piece_events(answer)
     if not isinstance(answer, list):
         raise AgentFailed(
             f"The adapter answered with {type(answer).__name__}; it must answer with a str or a"
@@ -302,10 +284,8 @@ def _piece_events(piece: Json) -> list[AgentEvent]:
 
 
 def _part(piece: Json) -> Part:
-    if isinstance(piece, Part):
-        return piece
-    if isinstance(piece, str):
-        return Part(text=piece)
+    if isinstance(piece, Part | str):
+        return piece if isinstance(piece, Part) else Part(text=piece)
     raise AgentFailed(
         f"The adapter answered with a {type(piece).__name__}; it must answer with str and Part."
     )
@@ -331,10 +311,15 @@ class EventAgent(AgentAdapter):
     async def invoke(
         self, user_input: str, context_id: str | None = None, **kwargs: Json
     ) -> list[Part]:
-        """The whole answer. Raises: AgentFailed."""
+        """The whole answer; consecutive texts are one part. Raises: AgentFailed."""
+        parts: list[Part] = []
         pieces = [piece async for piece in self.stream(user_input, context_id, **kwargs)]
-        groups = itertools.groupby(pieces, lambda piece: isinstance(piece, str))
-        return [part for is_text, group in groups for part in _parts(list(group), is_text=is_text)]
+        for is_text, group in itertools.groupby(pieces, lambda piece: isinstance(piece, str)):
+            if is_text:
+                parts.append(Part(text="".join(cast("Iterator[str]", group))))
+            else:
+                parts += cast("Iterator[Part]", group)
+        return parts
 
     async def stream(
         self, user_input: str, context_id: str | None = None, **kwargs: Json
@@ -375,32 +360,17 @@ def agent_metadata(agent: object) -> AdapterMetadata:
     profile: AgentProfile | None = None if describe is None else describe()
     if profile is None:
         return AdapterMetadata(name=type(agent).__name__)
-    skills = [{name: getattr(skill, name) for name in _SKILL_FIELDS} for skill in profile.skills]
+    skills = [msgspec.structs.asdict(skill) for skill in profile.skills]
     return AdapterMetadata(name=profile.name, description=profile.description, skills=skills)
 
 
-_SKILL_FIELDS = ("id", "name", "description", "tags", "examples", "input_modes", "output_modes")
-
-
-def _pieces(events: list[Event], *, with_status: bool = False) -> list[str | Part]:
-    pieces: list[str | Part] = []
+def _pieces(events: list[Event], *, with_status: bool = False) -> Iterator[str | Part]:
     for event in events:
         if isinstance(event, ArtifactUpdate):
-            pieces += [_bare(part) for part in event.artifact.parts]
+            for part in event.artifact.parts:
+                yield part if part.text is None or part.metadata else part.text
         elif with_status and event.status.message is not None:
-            pieces.append(event.status.message.text)
-    return pieces
-
-
-def _parts(pieces: list[str | Part], *, is_text: bool) -> list[Part]:
-    """Consecutive pieces of one kind as parts; texts are joined into one."""
-    if is_text:
-        return [Part(text="".join(cast("list[str]", pieces)))]
-    return cast("list[Part]", pieces)
-
-
-def _bare(part: Part) -> str | Part:
-    return part if part.text is None or part.metadata else part.text
+            yield event.status.message.text
 
 
 def standalone_turn(text: str, context_id: str | None, context: RequestContext | None) -> Turn:
@@ -408,15 +378,15 @@ def standalone_turn(text: str, context_id: str | None, context: RequestContext |
     if context is not None and context.turn is not None:
         return context.turn
     conversation = ContextId(context_id or new_id())
-    message = Message(MessageId(new_id()), Role.USER, (Part(text=text),), conversation)
-    if context is not None:
-        message = context.message
+    if context is None:
+        message = Message(MessageId(new_id()), Role.USER, (Part(text=text),), conversation)
+        context = RequestContext(TaskId(new_id()), conversation, message)
     now = _now()
     return Turn(
         run_id=RunId(new_id()),
-        task_id=context.task_id if context is not None else TaskId(new_id()),
+        task_id=context.task_id,
         context_id=conversation,
-        message=message,
+        message=context.message,
         binding=Binding(
             agent_id=_STANDALONE_AGENT,
             account_id=AccountId("default"),

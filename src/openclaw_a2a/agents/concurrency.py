@@ -12,12 +12,8 @@ import anyio.lowlevel
 
 from openclaw_a2a.engine.supervisor import Supervisor
 
-
-class HeldSlot:
-    """One holder's slot in a queue."""
-
-    def __init__(self) -> None:
-        self.admitted: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+HeldSlot = asyncio.Future[None]
+"""One holder's slot in a queue: done when the holder is admitted."""
 
 
 class SlotQueue:
@@ -36,16 +32,17 @@ class SlotQueue:
     @asynccontextmanager
     async def slot(self, *, at_front: bool = False) -> AsyncGenerator[HeldSlot]:
         """Wait for a free slot (`at_front`: before all others) and hold it meanwhile."""
-        slot = HeldSlot()
+        slot: HeldSlot = asyncio.get_running_loop().create_future()
         if at_front:
             self._waiting.appendleft(slot)
         else:
             self._waiting.append(slot)
         self._admit()
         try:
-            await slot.admitted
+            await slot
             yield slot
         finally:
+            # A holder that was cancelled may have been admitted just before: then it holds a slot.
             held = self._running if slot in self._running else self._waiting
             held.remove(slot)
             self._admit()
@@ -54,11 +51,12 @@ class SlotQueue:
         while self._waiting and len(self._running) < self._width:
             slot = self._waiting.popleft()
             self._running.append(slot)
-            if not slot.admitted.done():  # it is when the waiting holder was cancelled
-                slot.admitted.set_result(None)
+            if not slot.done():  # it is when the waiting holder was cancelled
+                slot.set_result(None)
 
 
 _Queue = TypeVar("_Queue", bound=SlotQueue)
+_Result = TypeVar("_Result")
 
 # Weak: a queue exists as long as a slot of it is held or waited for.
 _queues: WeakValueDictionary[tuple[int, str], SlotQueue] = WeakValueDictionary()
@@ -68,9 +66,6 @@ def queue_for(name: str, new_queue: _Queue) -> _Queue:
     """The queue of this name in this event loop; `new_queue` when there is none in use."""
     key = (id(asyncio.get_running_loop()), name)
     return cast("_Queue", _queues.setdefault(key, new_queue))  # a name has one kind of queue
-
-
-_Result = TypeVar("_Result")
 
 
 async def run_shielded(name: str, work: Coroutine[Any, Any, _Result]) -> _Result:

@@ -4,7 +4,7 @@ import contextlib
 import functools
 import importlib
 import inspect
-from collections.abc import AsyncIterator, Callable, Generator, Iterator
+from collections.abc import AsyncIterator, Callable, Generator, Iterable, Iterator
 from typing import ClassVar, TypeVar, cast
 
 import anyio
@@ -67,7 +67,9 @@ class CallableAgent(EventAgent):
         self._recovery = recovery
         self._function = function
         self._arguments = inspect_arguments(function)
-        self._is_async = _is_async(function)
+        # Calling it only makes a coroutine or an async generator.
+        is_async = (inspect.iscoroutinefunction, inspect.isasyncgenfunction)
+        self._is_async = _is_any(function, is_async)
         self._threads = anyio.CapacityLimiter(_MAX_THREADS)
 
     @property
@@ -77,27 +79,33 @@ class CallableAgent(EventAgent):
 
     async def run(self, turn: Turn) -> AsyncIterator[AgentEvent]:
         """Call the function and yield its answer. Raises: AgentFailed."""
+        call = self._arguments.bind(self._function, turn)
         with _reporting_errors():
-            result = await self._call(turn)
-        output = FunctionOutput()
-        items = self._items(result)
-        if items is None:
-            for event in output.result_events(result):
+            result: Json = call() if self._is_async else await self._in_thread(call)
+            if inspect.isawaitable(result):
+                result = await result
+        if not isinstance(result, AsyncIterator | Iterator):
+            for event in _result_events(result):
                 yield event
             return
+        items = cast("AsyncIterator[Json] | Iterator[Json]", result)
+        if isinstance(items, Iterator):
+            items = self._items_from_thread(items)
+        has_open_message = False
         with _reporting_errors():
             async with closing(items):
                 async for item in items:
-                    for event in output.item_events(item):
+                    for event in _item_events(item, has_open_message=has_open_message):
+                        if isinstance(event, TextDelta | TextPreview | Block):
+                            has_open_message = True
+                        elif isinstance(event, Reply | MessageEnd):
+                            has_open_message = False
                         yield event
 
     def supports_streaming(self) -> bool:
         """True when the function is a generator."""
-        called = type(self._function).__call__  # of an object that can be called like a function
-        return any(
-            inspect.isasyncgenfunction(function) or inspect.isgeneratorfunction(function)
-            for function in (self._function, called)
-        )
+        generators = (inspect.isasyncgenfunction, inspect.isgeneratorfunction)
+        return _is_any(self._function, generators)
 
     def get_metadata(self) -> AdapterMetadata:
         """The name and the first line of the docstring of the function."""
@@ -105,19 +113,6 @@ class CallableAgent(EventAgent):
         name = getattr(function, "__name__", type(function).__name__)
         description = (inspect.getdoc(function) or "").partition("\n")[0]
         return AdapterMetadata(name=name, description=description)
-
-    async def _call(self, turn: Turn) -> Json:
-        call = self._arguments.bind(self._function, turn)
-        result = call() if self._is_async else await self._in_thread(call)
-        return await result if inspect.isawaitable(result) else result
-
-    def _items(self, result: Json) -> AsyncIterator[Json] | None:
-        """What a generator yields; None for every other result."""
-        if isinstance(result, AsyncIterator):
-            return cast("AsyncIterator[Json]", result)
-        if isinstance(result, Iterator):
-            return self._items_from_thread(cast("Iterator[Json]", result))
-        return None
 
     async def _items_from_thread(self, iterator: Iterator[Json]) -> AsyncIterator[Json]:
         try:
@@ -201,24 +196,17 @@ def _reporting_errors() -> Generator[None]:
         raise
     except Exception as error:
         log.warning("function.raised", error=type(error).__name__, exc_info=error)
-        raise AgentFailed(_describe(error)) from error
+        message = str(error).strip()[:_MAX_ERROR_CHARACTERS]
+        # The message of a LookupError alone is only a value.
+        if not message or isinstance(error, LookupError):
+            message = f"{type(error).__name__}: {message}".removesuffix(": ")
+        raise AgentFailed(message) from error
 
 
-def _describe(error: Exception) -> str:
-    """The error's message; with its type where the message alone is only a value."""
-    message = str(error).strip()[:_MAX_ERROR_CHARACTERS]
-    if not message or isinstance(error, LookupError):
-        return f"{type(error).__name__}: {message}".removesuffix(": ")
-    return message
-
-
-def _is_async(function: Callable[..., Json]) -> bool:
-    """True when calling the function only makes a coroutine or an async generator."""
-    called = getattr(function, "__call__", function)  # noqa: B004 - the method itself is looked at
-    return any(
-        inspect.iscoroutinefunction(candidate) or inspect.isasyncgenfunction(candidate)
-        for candidate in (function, called)
-    )
+def _is_any(function: Callable[..., Json], tests: Iterable[Callable[[Json], bool]]) -> bool:
+    """True when one of the tests holds for a function, or for how an object is called."""
+    called = type(function).__call__
+    return any(test(function) or test(called) for test in tests)
 
 
 # -------------------------------------------------------------------- the function's arguments
@@ -249,18 +237,24 @@ def inspect_arguments(function: Callable[..., Json]) -> FunctionArguments:
         parameters = tuple(inspect.signature(function).parameters.values())
     except ValueError:
         return FunctionArguments((False,), {})  # built in, without a signature
-    required = [each for each in parameters if _is_required(each)]
+    required = [one for one in parameters if _is_required(one)]
     if not required and any(one.kind is one.VAR_POSITIONAL for one in parameters):
         return FunctionArguments((False,), {})
     wants = {one.name: _wants_turn(one) for one in required}
     if len(required) == 2 and not any(wants.values()):
         wants[required[1].name] = True
     if len(set(wants.values())) < len(wants):
-        raise _unsupported_parameters(function, required)
+        name = getattr(function, "__name__", type(function).__name__)
+        raise SettingsInvalid(
+            f"The function {name} needs {', '.join(wants)}; an agent's function is given the text,"
+            " the turn, or both, so give every other parameter a default."
+        )
     by_position = [one.name for one in required if one.kind is not one.KEYWORD_ONLY]
     keywords = {name: is_turn for name, is_turn in wants.items() if name not in by_position}
     if True not in wants.values():
-        keywords |= {one.name: True for one in parameters if _offers_turn(one)}
+        by_name = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+        optional = [one for one in parameters if one.kind in by_name and one not in required]
+        keywords |= {one.name: True for one in optional if _wants_turn(one)}
     return FunctionArguments(tuple(wants[name] for name in by_position), keywords)
 
 
@@ -273,83 +267,42 @@ def _wants_turn(parameter: inspect.Parameter) -> bool:
     return parameter.name == "turn" or parameter.annotation in (Turn, "Turn")
 
 
-def _offers_turn(parameter: inspect.Parameter) -> bool:
-    by_name = parameter.kind in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY)
-    return by_name and not _is_required(parameter) and _wants_turn(parameter)
-
-
-def _unsupported_parameters(
-    function: Callable[..., Json], required: list[inspect.Parameter]
-) -> SettingsInvalid:
-    name = getattr(function, "__name__", type(function).__name__)
-    names = ", ".join(one.name for one in required)
-    return SettingsInvalid(
-        f"The function {name} needs {names}; an agent's function is given the text, the turn,"
-        " or both, so give every other parameter a default."
-    )
-
-
 # -------------------------------------------------------------------- the function's answer
 
 
-class FunctionOutput:
-    """Turns results and yielded items into events; tracks whether a message is open."""
-
-    def __init__(self) -> None:
-        self._is_open = False
-
-    def result_events(self, result: Json) -> Iterator[AgentEvent]:
-        """The events of a function's result. Raises: AgentFailed (no valid answer)."""
-        if isinstance(result, AgentEvent):
-            yield result
-        elif _is_list_of(result, AgentEvent):
-            yield from result
-        elif parts := _reply_parts(result):
-            yield Reply(parts)
-
-    def item_events(self, item: Json) -> Iterator[AgentEvent]:
-        """The events of an item that a generator yields. Raises: AgentFailed (no valid answer)."""
-        if isinstance(item, str):
-            item = TextDelta(item) if item else None
-        elif self._is_open and not _holds_event(item) and item is not None:
-            # A part or data is a message of its own, so the text before it was one too.
-            yield MessageEnd()
-        for event in self.result_events(item):
-            self._is_open = self._is_open_after(event)
-            yield event
-
-    def _is_open_after(self, event: AgentEvent) -> bool:
-        if isinstance(event, TextDelta | TextPreview | Block):
-            return True
-        return self._is_open and not isinstance(event, Reply | MessageEnd)
-
-
-def _reply_parts(value: Json) -> tuple[Part, ...]:
-    """The value as the parts of a reply; empty for no content. Raises: AgentFailed."""
-    if value is None or value == "":
-        return ()
-    if isinstance(value, str | Part):
-        return (_part(value),)
-    if _is_list_of(value, str | Part):
-        return tuple(_part(item) for item in value)
-    if isinstance(value, dict | list | tuple):
-        return (Part.of_data(value),)
+def _result_events(result: Json) -> list[AgentEvent]:
+    """The events of a function's result. Raises: AgentFailed (no valid answer)."""
+    if isinstance(result, AgentEvent):
+        return [result]
+    if _is_list_of(result, AgentEvent):
+        return list(result)
+    if result is None or result == "":
+        return []
+    if isinstance(result, str | Part):
+        result = [result]
+    if _is_list_of(result, str | Part):
+        return [Reply(tuple(Part(text=one) if isinstance(one, str) else one for one in result))]
+    if isinstance(result, dict | list | tuple):
+        return [Reply((Part.of_data(result),))]
     raise AgentFailed(
-        f"The function answered with {type(value).__name__}; it must answer with str, Part, dict,"
+        f"The function answered with {type(result).__name__}; it must answer with str, Part, dict,"
         " list, AgentEvent or None."
     )
 
 
-def _part(value: str | Part) -> Part:
-    return Part(text=value) if isinstance(value, str) else value
-
-
-def _holds_event(value: Json) -> bool:
-    return isinstance(value, AgentEvent) or (bool(value) and _is_list_of(value, AgentEvent))
+def _item_events(item: Json, *, has_open_message: bool) -> list[AgentEvent]:
+    """The events of an item that a generator yields. Raises: AgentFailed (no valid answer)."""
+    if isinstance(item, str):
+        return [TextDelta(item)] if item else []
+    events = _result_events(item)
+    holds_events = isinstance(item, AgentEvent) or (item and _is_list_of(item, AgentEvent))
+    if has_open_message and not holds_events and item is not None:
+        # A part or data is a message of its own, so the text before it was one too.
+        return [MessageEnd(), *events]
+    return events
 
 
 def _is_list_of(value: Json, kind: Json) -> bool:
     if not isinstance(value, list | tuple):
         return False
-    items = cast("list[Json]", value)
-    return all(isinstance(item, kind) for item in items)
+    return all(isinstance(item, kind) for item in cast("list[Json]", value))

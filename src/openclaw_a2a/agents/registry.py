@@ -1,11 +1,10 @@
 """Adapter classes by name, their options in the settings, and the agents of a gateway by id."""
 
-import importlib
-import importlib.metadata
 import inspect
 import typing
 import warnings
 from collections.abc import Callable, Mapping
+from importlib.metadata import EntryPoint, entry_points
 from typing import ClassVar, Protocol, TypeVar, cast
 
 import anyio
@@ -18,8 +17,12 @@ from openclaw_a2a.model.ids import AgentId, Json, JsonObject
 from openclaw_a2a.model.validation import ProblemCollector, SchemaValidator, join_path
 from openclaw_a2a.ports import Agent
 
-_Options = TypeVar("_Options", bound=msgspec.Struct)
+log = get_logger(__name__)
 
+_Options = TypeVar("_Options", bound=msgspec.Struct)
+_Class = TypeVar("_Class", bound=type)
+
+_CLOSE_TIMEOUT_S = 10.0
 _LIST_MESSAGE = 'must be a list of strings, for example ["rev"]'
 _BY_KEYWORD = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
 
@@ -81,6 +84,10 @@ class _NotJsonError(Exception):
     """An argument is annotated with a type that no JSON value has."""
 
 
+def _reject(kind: type, value: Json) -> Json:
+    raise _NotJsonError
+
+
 def _convert(
     kind: type[AgentAdapter], given: JsonObject, *, path: str, collector: ProblemCollector
 ) -> JsonObject:
@@ -90,10 +97,9 @@ def _convert(
     except (NameError, TypeError):  # annotations that only a type checker understands
         types = {}
     converted = dict(given)
-    for name, value in given.items():
+    for name in [name for name in given if name in types]:
         try:
-            if name in types:
-                converted[name] = msgspec.convert(value, types[name], dec_hook=_reject)
+            converted[name] = msgspec.convert(given[name], types[name], dec_hook=_reject)
         except msgspec.ValidationError as error:
             message = f"has the wrong kind of value: {error}"
             collector.problem(join_path(path, _camel_case(name)), message, "type")
@@ -102,22 +108,24 @@ def _convert(
     return converted
 
 
-def _reject(kind: type, value: Json) -> Json:
-    raise _NotJsonError
-
-
 def _camel_case(name: str) -> str:
     first, *others = name.split("_")
     return first + "".join(word.title() for word in others)
 
 
-log = get_logger(__name__)
+# -------------------------------------------------------------------- adapters by name
 
 ENTRY_POINTS = "openclaw_a2a.adapters"
 """The entry point group in which other distributions offer adapters, by name."""
 
-_CLOSE_TIMEOUT_S = 10.0
-_Class = TypeVar("_Class", bound=type)
+BUILT_IN: Mapping[str, str] = {
+    "callable": "openclaw_a2a.agents.function:CallableAdapter",
+    "command": "openclaw_a2a.agents.process.command_agent:CommandAgent",
+    "echo": "openclaw_a2a.agents.echo:EchoAgent",
+    "openclaw": "openclaw_a2a.agents.openclaw_cli:OpenClawCliAgent",
+    "openclaw-gateway": "openclaw_a2a.agents.openclaw_gateway:OpenClawGatewayAgent",
+}
+"""The adapters that settings can name without any registration, as values of entry points."""
 
 _registered: dict[str, type] = {}
 
@@ -137,34 +145,6 @@ class Adapter(Protocol):
         ...
 
 
-class BuiltIn(msgspec.Struct, frozen=True):
-    """A class that comes with this package; its module is imported when it is first used.
-
-    `extra` is what to install when something that the module needs is missing.
-    """
-
-    module: str
-    name: str
-    extra: str = ""
-
-    def load(self) -> type:
-        """The class. Raises: ImportError, which names the extra."""
-        try:
-            return getattr(importlib.import_module(self.module), self.name)
-        except ImportError as error:
-            raise _missing(error, "openclaw-a2a", self.extra) from error
-
-
-BUILT_IN: Mapping[str, BuiltIn] = {
-    "callable": BuiltIn("openclaw_a2a.agents.function", "CallableAdapter"),
-    "command": BuiltIn("openclaw_a2a.agents.process.command_agent", "CommandAgent"),
-    "echo": BuiltIn("openclaw_a2a.agents.echo", "EchoAgent"),
-    "openclaw": BuiltIn("openclaw_a2a.agents.openclaw_cli", "OpenClawCliAgent"),
-    "openclaw-gateway": BuiltIn("openclaw_a2a.agents.openclaw_gateway", "OpenClawGatewayAgent"),
-}
-"""The adapters that settings can name without any registration."""
-
-
 def register_adapter(name: str) -> Callable[[_Class], _Class]:
     """Decorates a class, so that `adapter: "<name>"` means it, in the settings and in Python.
 
@@ -176,7 +156,11 @@ def register_adapter(name: str) -> Callable[[_Class], _Class]:
         raise TypeError('An adapter is registered by name: write @register_adapter("name").')
 
     def register(adapter: _Class) -> _Class:
-        _check(cast("Json", adapter))
+        is_class = isinstance(cast("Json", adapter), type)
+        if not (is_class and (issubclass(adapter, AgentAdapter) or is_made_from_options(adapter))):
+            raise TypeError(
+                f"{adapter!r} is no adapter; register a class that inherits AgentAdapter."
+            )
         if name in _registered or name in BUILT_IN:
             warnings.warn(f"The adapter {name} is registered again and replaced.", stacklevel=2)
         _registered[name] = adapter
@@ -185,43 +169,36 @@ def register_adapter(name: str) -> Callable[[_Class], _Class]:
     return register
 
 
-def _check(adapter: Json) -> None:
-    is_class = isinstance(adapter, type)
-    is_adapter = is_class and issubclass(adapter, AgentAdapter)
-    if not is_adapter and not (is_class and is_made_from_options(cast("type", adapter))):
-        raise TypeError(f"{adapter!r} is no adapter; register a class that inherits AgentAdapter.")
-
-
 def adapter_names() -> tuple[str, ...]:
     """The names that can be loaded, sorted."""
-    offered = importlib.metadata.entry_points(group=ENTRY_POINTS).names
+    offered = entry_points(group=ENTRY_POINTS).names
     return tuple(sorted({*_registered, *BUILT_IN, *offered}))
 
 
-def find_adapter(name: str, *, built_in: Mapping[str, BuiltIn] | None = None) -> type:
+def find_adapter(name: str, *, built_in: Mapping[str, str] = BUILT_IN) -> type:
     """The class of this name: registered, else built in, else offered by another distribution.
 
     Raises: UnknownAdapter, ImportError, and whatever its module raises when it is imported.
     """
     if name in _registered:
         return _registered[name]
-    own = (BUILT_IN if built_in is None else built_in).get(name)
-    if own is not None:
-        return own.load()
-    for offered in importlib.metadata.entry_points(group=ENTRY_POINTS, name=name):
+    own = built_in.get(name)
+    if own is None:
+        entries = entry_points(group=ENTRY_POINTS, name=name)
+    else:
+        entries = (EntryPoint(name, own, ENTRY_POINTS),)
+    for entry in entries:
         try:
-            return offered.load()
+            return entry.load()
         except ImportError as error:
-            package = offered.dist.name if offered.dist is not None else offered.module
-            raise _missing(error, package, ",".join(offered.extras)) from error
+            other = entry.module if entry.dist is None else entry.dist.name
+            package = other if own is None else "openclaw-a2a"
+            extras = f"[{','.join(entry.extras)}]" if entry.extras else ""
+            raise ImportError(
+                f"{error}; install it with: pip install '{package}{extras}'", name=error.name
+            ) from error
     known = ", ".join(adapter_names())
     raise UnknownAdapter(f"there is no adapter {name}; known: {known}")
-
-
-def _missing(error: ImportError, package: str, extra: str) -> ImportError:
-    """The error with what to install."""
-    wanted = f"{package}[{extra}]" if extra else package
-    return ImportError(f"{error}; install it with: pip install '{wanted}'", name=error.name)
 
 
 def build_agent(
@@ -234,7 +211,15 @@ def build_agent(
 
     Raises: SettingsInvalid with every problem found.
     """
-    kind = _find_or_report(adapter, path)
+    try:
+        kind = find_adapter(adapter)
+    except Exception as error:  # one broad catch: the import runs code of other packages
+        reason = f"the adapter {adapter} could not be loaded: {error}; install what it needs"
+        if isinstance(error, UnknownAdapter):
+            reason = str(error)
+        place = f"{path}.adapter" if path else "adapter"
+        problem = Problem(place, reason, "adapter")
+        raise SettingsInvalid(f"{place}: {reason}.", problems=(problem,)) from error
     if not is_made_from_options(kind):
         return build_adapter(kind, options, path=path)
     maker = cast("type[Adapter]", kind)
@@ -245,6 +230,9 @@ def build_agent(
 def is_made_from_options(kind: type) -> bool:
     """True for a class with `from_options`; others are called with their options as arguments."""
     return hasattr(kind, "from_options")
+
+
+# -------------------------------------------------------------------- agents by id
 
 
 class AgentRegistry:
@@ -271,29 +259,14 @@ class AgentRegistry:
 
     async def close(self) -> None:
         """Close all agents at the same time; one that fails or hangs delays no other."""
+
+        async def close(agent_id: AgentId, agent: Agent) -> None:
+            try:
+                with anyio.fail_after(_CLOSE_TIMEOUT_S):
+                    await agent.close()
+            except Exception:
+                log.warning("agent.close_failed", agent_id=agent_id, exc_info=True)
+
         async with anyio.create_task_group() as group:
             for agent_id, agent in self._agents.items():
-                group.start_soon(_close, agent_id, agent)
-
-
-async def _close(agent_id: AgentId, agent: Agent) -> None:
-    try:
-        with anyio.fail_after(_CLOSE_TIMEOUT_S):
-            await agent.close()
-    except Exception:
-        log.warning("agent.close_failed", agent_id=agent_id, exc_info=True)
-
-
-def _find_or_report(name: str, path: str) -> type:
-    try:
-        return find_adapter(name)
-    except UnknownAdapter as error:
-        raise _no_adapter(path, str(error)) from None
-    except Exception as error:  # one broad catch: the import runs code of other packages
-        reason = f"the adapter {name} could not be loaded: {error}; install what it needs"
-        raise _no_adapter(path, reason) from error
-
-
-def _no_adapter(path: str, reason: str) -> SettingsInvalid:
-    place = f"{path}.adapter" if path else "adapter"
-    return SettingsInvalid(f"{place}: {reason}.", problems=(Problem(place, reason, "adapter"),))
+                group.start_soon(close, agent_id, agent)

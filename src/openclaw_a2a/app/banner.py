@@ -21,8 +21,7 @@ _USUAL_CARD = "/.well-known/agent-card.json"
 
 def print_banner(gateway: Gateway, found: OpenClawInstallation | None = None) -> None:
     """Print what runs, where, and what to do next; `found` is the OpenClaw of this machine."""
-    settings = gateway.settings
-    server = settings.server
+    settings, server = gateway.settings, gateway.settings.server
     local = base_url(server.host, server.port)
     lines = [f"openclaw-a2a is ready at {server.public_base_url or local}"]
     if server.public_base_url != local:
@@ -32,16 +31,16 @@ def print_banner(gateway: Gateway, found: OpenClawInstallation | None = None) ->
     accounts = sorted(settings.accounts, key=lambda account: account.id != "default")
     available = {one.account: one for one in gateway.availability.current()}
     for account in accounts:
-        lines += _about(account, gateway, available.get(account.id))
-    lines += _openclaw_lines(gateway, found)
+        lines += _account_lines(account, gateway, available.get(account.id))
+    lines += [f"  {'openclaw':<12} {text}" for text in _openclaw_texts(gateway, found)]
     where = settings.store.path or "nothing survives a stop"
     lines += [f"  {'store':<12} {settings.store.kind.value} ({where})", ""]
-    lines += _notes(gateway)
+    if reasons := gateway.availability.unavailable_reasons():
+        lines += [*(f"Unavailable: {reason}" for reason in reasons), ""]
     running = [account for account in accounts if account.is_running]
     if running:
         lines.append(f"Try it:  {_first_command(running[0], needs_token=not settings.is_open)}")
-    lines.append("Stop it: Ctrl-C")
-    print_lines(*lines)
+    print_lines(*lines, "Stop it: Ctrl-C")
 
 
 def print_lines(*lines: str) -> None:
@@ -64,7 +63,9 @@ def unfinished_message(runs: int) -> str:
     return f"{runs} runs were left; they go on at the next start, or fail with a reason."
 
 
-def _about(account: Account, gateway: Gateway, availability: AgentAvailability | None) -> list[str]:
+def _account_lines(
+    account: Account, gateway: Gateway, availability: AgentAvailability | None
+) -> list[str]:
     if availability is None:
         reason = f"  {account.label:<12} not running: {account.not_running_reason}"
         return [reason] if account.enabled else []
@@ -78,22 +79,16 @@ def _about(account: Account, gateway: Gateway, availability: AgentAvailability |
     ]
 
 
-def _openclaw_lines(gateway: Gateway, found: OpenClawInstallation | None) -> list[str]:
+def _openclaw_texts(gateway: Gateway, found: OpenClawInstallation | None) -> list[str]:
     """The OpenClaw gateways in use, or how to connect one."""
     agents = gateway.settings.agents
     mine = [one for name, one in agents.items() if name not in gateway.supplied_agents]
     if found is not None and not found.is_readable:
-        return [f"  {'openclaw':<12} its config cannot be read; see: {program()} doctor"]
+        return [f"its config cannot be read; see: {program()} doctor"]
     if any(one.is_placeholder for one in mine):
-        return [f"  {'openclaw':<12} not found; to add it: {program()} connect openclaw"]
+        return [f"not found; to add it: {program()} connect openclaw"]
     urls = dict.fromkeys(one.options.get("url") for one in mine if one.adapter == _OPENCLAW)
-    return [f"  {'openclaw':<12} {url}" for url in urls if isinstance(url, str)]
-
-
-def _notes(gateway: Gateway) -> list[str]:
-    """Why agents are unavailable, each reason once."""
-    lines = [f"Unavailable: {reason}" for reason in gateway.availability.unavailable_reasons()]
-    return [*lines, ""] if lines else []
+    return [url for url in urls if isinstance(url, str)]
 
 
 def _first_command(account: Account, *, needs_token: bool) -> str:

@@ -1,4 +1,4 @@
-"""Joins the parts: settings, stores, agents, engines and doors."""
+"""Joins the parts: settings, stores, agents, engines and endpoints."""
 
 import asyncio
 import hashlib
@@ -26,6 +26,7 @@ from openclaw_a2a.engine.maintenance import MaintenanceSchedule, purge_expired, 
 from openclaw_a2a.engine.outbox.delivery_tracking import DeliveryChannel
 from openclaw_a2a.engine.recovery import fail_orphaned_tasks, recover_runs
 from openclaw_a2a.engine.scheduling.session_queue import QueueLimits, SessionQueues
+from openclaw_a2a.engine.supervisor import Supervisor
 from openclaw_a2a.http.asgi import ANY_METHOD, AsgiScope, HttpRequest, Receive, Send, body_deadline
 from openclaw_a2a.http.rate_limit import RateLimit
 from openclaw_a2a.http.sse_stream import SseStreams
@@ -48,15 +49,9 @@ from openclaw_a2a.server.admin.deliveries import DeliveriesAdmin
 from openclaw_a2a.server.admin.endpoint import ADMIN_PREFIX, AdminEndpoint
 from openclaw_a2a.server.admin.objectives import ObjectivesAdmin
 from openclaw_a2a.server.application import ServerApplication
-from openclaw_a2a.server.cards import LiveCard, account_url, apply_profiles, build_card
+from openclaw_a2a.server.cards import LiveCard, apply_profiles, build_card
 from openclaw_a2a.server.health import Availability, Health
-from openclaw_a2a.settings import (
-    Account,
-    AgentStyle,
-    OriginRoutingPolicy,
-    Settings,
-    StoreSettings,
-)
+from openclaw_a2a.settings import Account, AgentStyle, OriginRoutingPolicy, Settings, StoreSettings
 from openclaw_a2a.store import create_store
 
 log = get_logger(__name__)
@@ -112,41 +107,67 @@ class Gateway:
         self.engines: dict[StoreSettings, Engine] = {}
         self.availability = Availability(())
         """Which agents can answer now; filled when the endpoints are built."""
-        rate = settings.limits.per_peer_rate
+        # The background work outside the engines; `/readyz` asks it for loops that have died.
+        self._supervisor = Supervisor()
+        limits, server = settings.limits, settings.server
+        self._queues = SessionQueues(
+            QueueLimits(
+                limits.runs,
+                limits.queue,
+                limits.session_queue,
+                peer_runs=limits.per_peer_runs,
+                peer_queue=limits.per_peer_queue,
+            )
+        )
+        rate = limits.per_peer_rate
         self._rate_limit = RateLimit(rate, monotonic=time.monotonic) if rate else None
-        self._body_deadline = body_deadline(settings.server.body_seconds)
-        self.streams = SseStreams(settings.limits.streams, settings.server.heartbeat_seconds)
-        stop_s = settings.server.stop_seconds
-        self.push = PushWiring(settings.push, version=VERSION, stop_s=stop_s)
-        self._tools = ToolsWiring(settings, clock=clock)
+        self._body_deadline = body_deadline(server.body_seconds)
+        self.streams = SseStreams(
+            limits.streams, server.heartbeat_seconds, supervisor=self._supervisor.child("sse")
+        )
+        self.push = PushWiring(settings.push, version=VERSION, stop_s=server.stop_seconds)
+        self._tools = ToolsWiring(settings, clock=clock, supervisor=self._supervisor)
         self._calls: CallsWiring | None = None
         self._plans: PlanningWiring | None = None
         self._admin_token: str | None = None
         self._host_id = ""
+        urls = [account.public_base_url for account in settings.accounts]
+        self._own_hosts = [server.host, *(urlsplit(url).hostname or "" for url in urls if url)]
 
     async def __aenter__(self) -> Self:
-        """Open the stores, recover what a crash left behind, then build the endpoints.
-
-        The order matters: planning and calls load their state before the engines recover runs,
-        because a recovered run may end at once and report to them.
-        """
+        """Open the stores, recover what a crash left behind, then build the endpoints."""
+        # Parts close in the reverse order of this: first what uses a store, then the store, then
+        # the agents. If a step fails, what was opened before it is closed again.
         async with AsyncExitStack() as parts:
+            self._parts = parts
+            parts.push_async_callback(self._supervisor.stop)
             parts.push_async_callback(self._agents.close)
             self._admin_token = self._ensure_admin_token()
-            self._host_id = _host_id(self._admin_token)
-            queues = SessionQueues(_queue_limits(self.settings))
-            plans = await self._open_planning(queues, parts)
+            # By what other gateways know this one in chains of calls; the same after each start.
+            secret = f"gateway:{self._admin_token or new_id()}"
+            self._host_id = hashlib.sha256(secret.encode()).hexdigest()[:16]
+            # Planning and calls load their state before the engines recover runs: a recovered run
+            # may end at once and report to them.
+            if self.settings.opt.enabled:
+                engine = await self._engine(self.settings.store)
+                self._plans = PlanningWiring(
+                    self.settings, engine, push=self.push, agents=self._agents
+                )
+                parts.callback(self._plans.stop)
+                await self._plans.open()
             running = [account for account in self.settings.accounts if account.is_running]
-            endpoints = [await self._open_account(account, queues, parts) for account in running]
-            calls = await self._open_calls(queues, parts)
-            await self._tools.prepare(parts, engines=self.engines, calls=calls, plans=plans)
+            endpoints = [await self._open_account(account) for account in running]
+            await self._open_calls()
+            await self._tools.prepare(
+                parts, engines=self.engines, calls=self._calls, plans=self._plans
+            )
             for engine in self.engines.values():
-                await self._start(engine, parts)
-            for part in (calls, plans):
+                await self._start(engine)
+            for part in (self._calls, self._plans):
                 if part is not None:
                     part.start()
             self._application = self._build_application(endpoints)
-            self._tools.open(self._application.router, parts, own_hosts=_own_hosts(self.settings))
+            self._tools.open(self._application.router, parts, own_hosts=self._own_hosts)
             self._start_background_listeners()
             self._parts = parts.pop_all()
         return self
@@ -198,62 +219,90 @@ class Gateway:
             self._calls.release_waiters()
         left = sum(await asyncio.gather(*[engine.drain(seconds) for engine in engines]))
         await asyncio.gather(*[engine.stop() for engine in engines])
+        # After the runs: a stream shows the end of its run before it is closed.
         self.streams.close_all()
         await self._tools.close_streams()
         return left
 
-    async def _open_calls(self, queues: SessionQueues, parts: AsyncExitStack) -> CallsWiring | None:
-        """Calls between agents, in the gateway's own store; None without that store.
+    # ---------------------------------------------------------------- opening the parts
+
+    async def _engine(self, store_settings: StoreSettings) -> Engine:
+        """The engine over a store; created, and the store opened, on first use."""
+        if store_settings in self.engines:
+            return self.engines[store_settings]
+        embedding, limits = self._embedding, self.settings.limits
+        store = embedding.store if embedding is not None else None
+        if store is None:
+            store = create_store(
+                store_settings.kind.value,
+                path=None if store_settings.path is None else str(store_settings.path),
+                logs_directory=self.settings.opt.directory,
+            )
+        await store.open()
+        self._parts.push_async_callback(store.close)
+        engine = self.engines[store_settings] = Engine(
+            store,
+            self._agents,
+            queues=self._queues,
+            clock=self._clock,
+            limits=EngineLimits(
+                run_s=limits.run_seconds,
+                cancel_s=limits.cancel_seconds,
+                lease_s=self.settings.lease.seconds,
+                join_deltas=limits.join_deltas,
+                inflight_events=limits.inflight_events,
+                history_messages=limits.history_messages,
+                queued_replies=limits.queued_replies,
+                event_bytes=limits.event_bytes,
+                run_bytes=limits.artifact_bytes,
+            ),
+            new_id=new_id,
+        )
+        if embedding is not None:
+            for kind, make_channel in embedding.channels.items():
+                self.push.add_channel(engine, kind, make_channel(engine))
+        return engine
+
+    async def _open_calls(self) -> None:
+        """Calls between agents, in the gateway's own store.
 
         Calls from before a restart are completed even when new ones are disabled.
         """
         engine = self.engines.get(self.settings.store)
         if self.settings.tools.agent_to_agent.enabled:
-            engine = await self._engine(self.settings.store, queues, parts)
+            engine = await self._engine(self.settings.store)
         if engine is not None:
             self._calls = CallsWiring(self.settings, self._agents, engine, host_id=self._host_id)
-            await self._calls.open(self.push, self.engines.values(), parts)
-        return self._calls
+            await self._calls.open(self.push, self.engines.values(), self._parts)
 
-    async def _open_planning(
-        self, queues: SessionQueues, parts: AsyncExitStack
-    ) -> PlanningWiring | None:
-        """Objectives, in the gateway's own store; None when they are disabled."""
-        if self.settings.opt.enabled:
-            engine = await self._engine(self.settings.store, queues, parts)
-            self._plans = PlanningWiring(self.settings, engine, push=self.push, agents=self._agents)
-            parts.callback(self._plans.stop)
-            await self._plans.open()
-        return self._plans
-
-    async def _open_account(
-        self, account: Account, queues: SessionQueues, parts: AsyncExitStack
-    ) -> AccountEndpoint:
-        engine = await self._engine(account.task_store or self.settings.store, queues, parts)
-        embedding = self._embedding
-        rules = _account_rules(account, self.settings) if embedding is None else embedding.rules
+    async def _open_account(self, account: Account) -> AccountEndpoint:
+        settings, plans = self.settings, self._plans
+        engine = await self._engine(account.task_store or settings.store)
+        # Objectives are served where the account's tasks are in the same store.
+        has_planning = plans is not None and engine is plans.engine
+        if self._embedding is not None:
+            embedded = self._embedding
+            rules, authenticator, card = embedded.rules, embedded.authenticator, embedded.card
+        else:
+            rules = _account_rules(account, settings)
+            authenticator = PeerAuthenticator(settings.peers.values(), own_hosts=self._own_hosts)
+            extensions = plans.extensions if plans is not None and has_planning else ()
+            card = self._card(account, needs_token=authenticator.needs_token, extensions=extensions)
         engine.accounts[account.id] = rules
-        callers = self._authenticator() if embedding is None else embedding.authenticator
-        planning = self._plans.service_for(engine) if self._plans is not None else None
-        extensions = () if self._plans is None or planning is None else self._plans.extensions
         return AccountEndpoint(
             account=account,
             engine=engine,
             rules=rules,
-            card=(
-                self._card(account, needs_token=callers.needs_token, extensions=extensions)
-                if embedding is None
-                else embedding.card
-            ),
-            authenticator=callers,
+            card=card,
+            authenticator=authenticator,
             rate_limit=self._rate_limit,
             streams=self.streams,
             body_deadline=self._body_deadline,
             new_id=new_id,
             push=self.push.config_service(engine),
-            chain_limits=ChainLimits(self._host_id, self.settings.tools.agent_to_agent.max_depth),
-            planning=planning,
-            requires_activation=self.settings.opt.require_activation,
+            chain_limits=ChainLimits(self._host_id, settings.tools.agent_to_agent.max_depth),
+            planning=plans.service if plans is not None and has_planning else None,
+            requires_activation=settings.opt.require_activation,
         )
 
     def _card(
@@ -271,86 +320,52 @@ class Gateway:
                 described, version=VERSION, needs_token=needs_token, extensions=extensions
             )
 
-        own = agent.profile if isinstance(agent, SupportsProfile) else _no_profile
+        own = agent.profile if isinstance(agent, SupportsProfile) else lambda: None
         return LiveCard(account, build, own)
 
-    def _authenticator(self) -> Authenticator:
-        return PeerAuthenticator(self.settings.peers.values(), own_hosts=_own_hosts(self.settings))
-
-    def _make_store(self, store_settings: StoreSettings) -> Store:
-        if self._embedding is not None and self._embedding.store is not None:
-            return self._embedding.store
-        path = None if store_settings.path is None else str(store_settings.path)
-        return create_store(
-            store_settings.kind.value, path=path, logs_directory=self.settings.opt.directory
-        )
-
-    async def _engine(
-        self, store_settings: StoreSettings, queues: SessionQueues, parts: AsyncExitStack
-    ) -> Engine:
-        """The engine over a store; created, and the store opened, on first use."""
-        if store_settings not in self.engines:
-            store = self._make_store(store_settings)
-            await store.open()
-            parts.push_async_callback(store.close)
-            self.engines[store_settings] = Engine(
-                store,
-                self._agents,
-                queues=queues,
-                clock=self._clock,
-                limits=_engine_limits(self.settings),
-                new_id=new_id,
-            )
-            self._add_channels(self.engines[store_settings])
-        return self.engines[store_settings]
-
-    def _add_channels(self, engine: Engine) -> None:
-        if self._embedding is not None:
-            for kind, make_channel in self._embedding.channels.items():
-                self.push.add_channel(engine, kind, make_channel(engine))
-
-    async def _start(self, engine: Engine, parts: AsyncExitStack) -> None:
-        parts.push_async_callback(engine.stop)
+    async def _start(self, engine: Engine) -> None:
+        self._parts.push_async_callback(engine.stop)
+        # Before the loops and the outbox: no run of this store is active yet, so every unfinished
+        # one was left by an engine that is gone, whatever its lease says.
         await recover_runs(engine, expired_at=None)
         await fail_orphaned_tasks(engine)
         keep = self.settings.retention
-        times = MaintenanceSchedule(
+        schedule = MaintenanceSchedule(
             sweep_s=keep.sweep_seconds,
             ended_s=keep.ended_seconds,
             keep_ended=keep.keep_ended,
             message_s=keep.message_seconds,
         )
         engine.supervisor.run_loop("leases", renew_leases(engine))
-        engine.supervisor.run_loop("retention", purge_expired(engine, times))
-        self.push.start(engine, parts)
+        engine.supervisor.run_loop("retention", purge_expired(engine, schedule))
+        self.push.start(engine, self._parts)
 
     def _build_application(self, endpoints: list[AccountEndpoint]) -> ServerApplication:
-        closed = [
-            account
-            for account in self.settings.accounts
-            if account.enabled and not account.is_running
-        ]
+        accounts = self.settings.accounts
+        closed = [account for account in accounts if account.enabled and not account.is_running]
         application = ServerApplication(endpoints, closed)
-        router = application.router
         self.availability = application.availability
-        health = Health(self.engines.values(), self.availability, version=VERSION)
-        router.add_route("GET", "/healthz", health.healthz)
-        router.add_route("GET", "/readyz", health.readyz)
-        router.add_route(ANY_METHOD, ADMIN_PREFIX + "{*}", self._build_admin_endpoint().serve)
-        return application
-
-    def _build_admin_endpoint(self) -> AdminEndpoint:
-        """The endpoints of the operator; further ones are added here."""
-        authenticator = AdminAuthenticator(self._admin_token, own_hosts=_own_hosts(self.settings))
-        endpoint = AdminEndpoint(authenticator, body_deadline=self._body_deadline)
-        ApprovalsAdmin(self._approval_agents).add_to(endpoint)
-        calls = self._calls
+        health = Health(
+            self.engines.values(),
+            self.availability,
+            version=VERSION,
+            supervisors=[self._supervisor],
+        )
+        add_route = application.router.add_route
+        add_route("GET", "/healthz", health.healthz)
+        add_route("GET", "/readyz", health.readyz)
+        calls, plans, push = self._calls, self._plans, self.push
+        authenticator = AdminAuthenticator(self._admin_token, own_hosts=self._own_hosts)
+        admin = AdminEndpoint(authenticator, body_deadline=self._body_deadline)
+        ApprovalsAdmin(self._approval_agents).add_to(admin)
         DeliveriesAdmin(
-            self.push.list_outboxes, lambda one: None if calls is None else calls.service.find(one)
-        ).add_to(endpoint)
-        ObjectivesAdmin(lambda: None if self._plans is None else self._plans.admin).add_to(endpoint)
-        CallsAdmin(lambda: None if self._calls is None else self._calls.service).add_to(endpoint)
-        return endpoint
+            lambda: [(one.store.deliveries, outbox) for one, outbox in push.outboxes.items()],
+            lambda one: None if calls is None else calls.service.find(one),
+        ).add_to(admin)
+        ObjectivesAdmin(lambda: None if plans is None else plans.admin).add_to(admin)
+        CallsAdmin(lambda: None if calls is None else calls.service).add_to(admin)
+        add_route(ANY_METHOD, ADMIN_PREFIX + "{*}", admin.serve)
+        return application
 
     def _start_background_listeners(self) -> None:
         """Start one listener per agent that sends events outside its runs, for all engines."""
@@ -389,29 +404,16 @@ def build_app(
 
     Raises: SettingsInvalid.
     """
-    built: dict[AgentId, Agent] = {}
-    for agent_id, configured in settings.agents.items():
-        if agents is None or agent_id not in agents:
-            path = f"agents.{agent_id}"
-            built[agent_id] = build_agent(
-                configured.adapter, configured.options, environment=environment, path=path
-            )
     given = agents or {}
+    built = {
+        agent_id: build_agent(
+            one.adapter, one.options, environment=environment, path=f"agents.{agent_id}"
+        )
+        for agent_id, one in settings.agents.items()
+        if agent_id not in given
+    }
     registry = AgentRegistry({**built, **given})
     return Gateway(settings, registry, clock or SystemClock(), given.keys(), embedding)
-
-
-def agent_addresses(settings: Settings) -> list[tuple[str, str]]:
-    """Each running account's label and the address of its card."""
-    return [
-        (account.label, account_url(account, account.agent_card_path))
-        for account in settings.accounts
-        if account.is_running
-    ]
-
-
-def _no_profile() -> None:
-    """The profile of an agent that provides none."""
 
 
 def _account_rules(account: Account, settings: Settings) -> AccountRules:
@@ -426,40 +428,3 @@ def _account_rules(account: Account, settings: Settings) -> AccountRules:
         max_parts=settings.limits.parts,
         approvers=frozenset(peer.name for peer in settings.peers.values() if peer.may_approve),
     )
-
-
-def _queue_limits(settings: Settings) -> QueueLimits:
-    limits = settings.limits
-    return QueueLimits(
-        runs=limits.runs,
-        queue=limits.queue,
-        session_queue=limits.session_queue,
-        peer_runs=limits.per_peer_runs,
-        peer_queue=limits.per_peer_queue,
-    )
-
-
-def _engine_limits(settings: Settings) -> EngineLimits:
-    limits = settings.limits
-    return EngineLimits(
-        run_s=limits.run_seconds,
-        cancel_s=limits.cancel_seconds,
-        lease_s=settings.lease.seconds,
-        join_deltas=limits.join_deltas,
-        inflight_events=limits.inflight_events,
-        history_messages=limits.history_messages,
-        queued_replies=limits.queued_replies,
-        event_bytes=limits.event_bytes,
-        run_bytes=limits.artifact_bytes,
-    )
-
-
-def _host_id(token: str | None) -> str:
-    """By what other gateways know this one in chains of calls; the same after each start."""
-    return hashlib.sha256(f"gateway:{token or new_id()}".encode()).hexdigest()[:16]
-
-
-def _own_hosts(settings: Settings) -> list[str]:
-    urls = [account.public_base_url for account in settings.accounts]
-    hosts = [urlsplit(url).hostname or "" for url in urls if url]
-    return [settings.server.host, *hosts]

@@ -101,40 +101,26 @@ def serve_gateway(loaded: LoadedSettings, build: Callable[[Settings], Gateway]) 
 
 def run_in_new_loop(work: Coroutine[Any, Any, _Result]) -> _Result:
     """Run in an event loop of the kind that uvicorn chooses (uvloop where there is one)."""
-    config = uvicorn.Config(_unused, loop="auto", log_config=None)
+    config = uvicorn.Config("no application is needed", loop="auto", log_config=None)
     with asyncio.Runner(loop_factory=config.get_loop_factory()) as runner:
         return runner.run(work)
 
 
 async def _serve(loaded: LoadedSettings, build: Callable[[Settings], Gateway]) -> int:
-    listener = listen(loaded.settings.server.host, loaded.settings.server.port)
-    settings = loaded.with_port(listener.getsockname()[1])
-    try:
+    with listen(loaded.settings.server.host, loaded.settings.server.port) as listener:
+        settings = loaded.with_port(listener.getsockname()[1])
         async with build(settings) as gateway:
-            _tune_collector()
+            # Freeze what was created at start, and collect garbage cycles less often: a message
+            # creates hundreds of small objects and no cycles, so collections find nothing.
+            gc.collect()
+            gc.freeze()
+            gc.set_threshold(50_000, 20, 20)
             config = uvicorn.Config(gateway.asgi, **UVICORN_OPTIONS)
             server = DrainingServer(config, gateway, settings.server.stop_seconds)
             await gateway.availability.wait_settled(_FIRST_STATES_S)
             print_banner(gateway, loaded.openclaw)
             await server.serve(sockets=[listener])
-    finally:
-        listener.close()
     return 0
-
-
-def _tune_collector() -> None:
-    """Freeze what was created at start, and collect garbage cycles less often.
-
-    A message creates hundreds of small objects and no cycles, so frequent collections find
-    nothing.
-    """
-    gc.collect()
-    gc.freeze()
-    gc.set_threshold(50_000, 20, 20)
-
-
-async def _unused(*_: object) -> None:
-    """Uvicorn needs an application to tell which event loop it would choose."""
 
 
 def listen(host: str, port: int) -> socket.socket:

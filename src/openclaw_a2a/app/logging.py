@@ -47,19 +47,18 @@ class _StderrHandler(logging.Handler):
 
     def __init__(self, *, is_pretty: bool) -> None:
         super().__init__()
-        self.setFormatter(_Formatter(_renderers(is_pretty=is_pretty)))
+        plain = structlog.dev.plain_traceback
+        self._renderers: list[structlog.typing.Processor] = (
+            [structlog.dev.ConsoleRenderer(exception_formatter=plain)]
+            if is_pretty
+            else [structlog.processors.format_exc_info, structlog.processors.JSONRenderer()]
+        )
 
     def emit(self, record: logging.LogRecord) -> None:
         try:
             print(self.format(record), file=sys.stderr, flush=True)
         except Exception:
             self.handleError(record)
-
-
-class _Formatter(logging.Formatter):
-    def __init__(self, renderers: list[structlog.typing.Processor]) -> None:
-        super().__init__()
-        self._renderers = renderers
 
     def format(self, record: logging.LogRecord) -> str:
         written_at = datetime.fromtimestamp(record.created, UTC)
@@ -73,10 +72,3 @@ class _Formatter(logging.Formatter):
         for render in self._renderers:
             event = render(None, record.levelname.lower(), event)
         return str(event)
-
-
-def _renderers(*, is_pretty: bool) -> list[structlog.typing.Processor]:
-    if is_pretty:
-        plain = structlog.dev.plain_traceback
-        return [structlog.dev.ConsoleRenderer(exception_formatter=plain)]
-    return [structlog.processors.format_exc_info, structlog.processors.JSONRenderer()]

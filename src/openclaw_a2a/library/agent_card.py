@@ -4,14 +4,14 @@ from typing import cast
 
 import msgspec
 
-from openclaw_a2a.agents.adapter import AgentAdapter, adapter_skills, agent_metadata
-from openclaw_a2a.library.inputs import to_json_object
-from openclaw_a2a.model.card import (
-    AgentCapabilities,
-    AgentCard,
-    AgentInterface,
-    AgentProvider,
+from openclaw_a2a.agents.adapter import (
+    AdapterMetadata,
+    AgentAdapter,
+    adapter_skills,
+    agent_metadata,
 )
+from openclaw_a2a.library.inputs import to_json_object
+from openclaw_a2a.model.card import AgentCapabilities, AgentCard, AgentInterface, AgentProvider
 from openclaw_a2a.model.ids import Json, JsonObject
 from openclaw_a2a.ports import Agent
 from openclaw_a2a.protocol.card import (
@@ -28,18 +28,11 @@ from openclaw_a2a.settings import Account
 DEFAULT_URL = "http://localhost:9000/"
 """The address on a card without another one."""
 
-OVERRIDES = frozenset(
-    {
-        "name",
-        "description",
-        "version",
-        "streaming",
-        "url",
-        "provider",
-        "documentation_url",
-        "icon_url",
-    }
-)
+OVERRIDES = frozenset({*AdapterMetadata.__struct_fields__, "url"}) - {
+    "skills",
+    "input_modes",
+    "output_modes",
+}
 """The fields of a card that arguments can override."""
 
 
@@ -98,8 +91,18 @@ def parse_agent_card(card: Json, adapter: AgentAdapter | Agent) -> AgentCard:
             f"{type(card).__name__} is no agent card; give an AgentCard, a dict or a card of"
             " a2a-sdk."
         )
-    members = cast("JsonObject", msgspec.to_builtins(build_agent_card(adapter)))
-    members.update(_upgrade_members(given))
+    members = cast("JsonObject", msgspec.to_builtins(build_agent_card(adapter))) | given
+    if "supportedInterfaces" not in given:
+        url = str(given.get("url") or DEFAULT_URL)
+        members["supportedInterfaces"] = msgspec.to_builtins(interfaces(url))
+    skills: list[JsonObject] = given.get("skills") or []
+    members["skills"] = [
+        {"description": skill.get("name", ""), "tags": [], **skill} for skill in skills
+    ]
+    if given.get("securitySchemes"):
+        members["securitySchemes"] = v1_security_schemes(given["securitySchemes"])
+    if "security" in given and "securityRequirements" not in given:
+        members["securityRequirements"] = v1_security_requirements(given["security"])
     try:
         return msgspec.convert(members, AgentCard)
     except msgspec.ValidationError as error:
@@ -111,27 +114,8 @@ def _provider(provider: Json) -> AgentProvider | None:
         return provider
     if not isinstance(provider, dict):
         raise TypeError('provider must be a dict: {"organization": "Acme", "url": "https://…"}.')
-    provider = cast("JsonObject", provider)
-    return AgentProvider(
-        url=str(provider.get("url", "")), organization=str(provider.get("organization", ""))
-    )
-
-
-def _upgrade_members(given: JsonObject) -> JsonObject:
-    """The members of a card in the shape of 1.0."""
-    members = dict(given)
-    if "supportedInterfaces" not in members:
-        url = str(members.get("url") or DEFAULT_URL)
-        members["supportedInterfaces"] = msgspec.to_builtins(interfaces(url))
-    skills: list[JsonObject] = members.get("skills") or []
-    members["skills"] = [
-        {"description": skill.get("name", ""), "tags": [], **skill} for skill in skills
-    ]
-    if members.get("securitySchemes"):
-        members["securitySchemes"] = v1_security_schemes(members["securitySchemes"])
-    if "security" in members:
-        members.setdefault("securityRequirements", v1_security_requirements(members["security"]))
-    return members
+    given = cast("JsonObject", provider)
+    return AgentProvider(str(given.get("url", "")), str(given.get("organization", "")))
 
 
 class StaticCard(LiveCard):

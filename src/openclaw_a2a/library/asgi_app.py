@@ -68,7 +68,9 @@ class OpenAuthenticator:
 
     def identify(self, request: HttpRequest) -> PeerName:
         """Always the same caller. Raises: NotAllowed."""
-        if _is_on_loopback(request.scope):
+        server = cast("tuple[str, int | None] | None", request.scope.get("server"))
+        # Only on an address of this machine alone: elsewhere everybody may call anyway.
+        if server is not None and _is_loopback_address(server[0]):
             check_host_and_origin(request, self._allowed_hosts)
         return LOCAL_PEER
 
@@ -88,16 +90,31 @@ class FunctionAuthenticator:
 
 def token_authenticator(tokens: Tokens) -> PeerAuthenticator:
     """Identifies callers by token. Raises: ValueError (no tokens), TypeError."""
-    named = _by_name(tokens)
+    if isinstance(tokens, Mapping):
+        by_name = cast("Mapping[str, str | Iterable[str]]", tokens)
+        named = {name: _token_list(held) for name, held in by_name.items()}
+    else:
+        listed = _token_list(tokens)
+        several = {f"{_UNNAMED}-{number}": [token] for number, token in enumerate(listed, 1)}
+        named = {_UNNAMED: listed} if len(listed) == 1 else several
+    if not named or not all(named.values()):
+        raise ValueError("auth has no token; give one, or leave auth out.")
     peers = [
-        PeerSettings(
-            PeerName(name), tuple(Secret.from_text("auth", token) for token in _token_list(held))
-        )
+        PeerSettings(PeerName(name), tuple(Secret.from_text("auth", token) for token in held))
         for name, held in named.items()
     ]
-    if not peers or not all(peer.tokens for peer in peers):
-        raise ValueError("auth has no token; give one, or leave auth out.")
     return PeerAuthenticator(peers, own_hosts=())
+
+
+def _token_list(tokens: str | Iterable[str]) -> list[str]:
+    given: Json = [tokens] if isinstance(tokens, str) else tokens
+    held = list(cast("Iterable[Json]", given)) if isinstance(given, Iterable) else [None]
+    if not all(isinstance(one, str) for one in held):
+        raise TypeError(
+            "auth must be a token, several, a dict of tokens by the caller's name, or a function"
+            " of the headers."
+        )
+    return [token.strip() for token in cast("list[str]", held) if token.strip()]
 
 
 async def identify_caller(function: CallerFunction, scope: AsgiScope) -> None:
@@ -114,31 +131,9 @@ async def identify_caller(function: CallerFunction, scope: AsgiScope) -> None:
         scope[_CALLER_KEY] = PeerName(answer if isinstance(answer, str) else _UNNAMED)
 
 
-def _by_name(tokens: Tokens) -> Mapping[str, str | Iterable[str]]:
-    if isinstance(tokens, Mapping):
-        return cast("Mapping[str, str | Iterable[str]]", tokens)
-    listed = _token_list(tokens)
-    if len(listed) == 1:
-        return {_UNNAMED: listed}
-    return {f"{_UNNAMED}-{number}": token for number, token in enumerate(listed, 1)}
-
-
-def _token_list(tokens: str | Iterable[str]) -> list[str]:
-    given: Json = [tokens] if isinstance(tokens, str) else tokens
-    held = list(cast("Iterable[Json]", given)) if isinstance(given, Iterable) else [None]
-    if not all(isinstance(one, str) for one in held):
-        raise TypeError(
-            "auth must be a token, several, a dict of tokens by the caller's name, or a function"
-            " of the headers."
-        )
-    return [token.strip() for token in cast("list[str]", held) if token.strip()]
-
-
-def _is_on_loopback(scope: AsgiScope) -> bool:
-    """True when the request came in at an address that only this machine reaches."""
-    server = cast("tuple[str, int | None] | None", scope.get("server"))
+def _is_loopback_address(host: str) -> bool:
     try:
-        return server is not None and ipaddress.ip_address(server[0]).is_loopback
+        return ipaddress.ip_address(host).is_loopback
     except ValueError:
         return False
 
@@ -150,7 +145,6 @@ AGENT = AgentId("main")
 
 _ANY_MODE = ("*/*",)
 _MAX_BODY_BYTES = 16 * 1024 * 1024
-_STORE = StoreSettings(kind=StoreKind.MEMORY)
 
 
 class ServedAgent(msgspec.Struct, frozen=True, kw_only=True):
@@ -188,15 +182,48 @@ class ServedAgent(msgspec.Struct, frozen=True, kw_only=True):
 
     def build_gateway(self) -> Gateway:
         """A gateway with one account at `/` and one agent, not started yet."""
-        settings, authenticator, card = self._settings(), self.authenticator(), self.card
+        authenticator, card = self.authenticator(), self.card
         if authenticator.needs_token and not card.security_schemes:
             card = msgspec.structs.replace(
                 card, security_schemes=BEARER_SCHEMES, security_requirements=BEARER_REQUIREMENTS
             )
+        account = Account(
+            id=ACCOUNT,
+            enabled=True,
+            label=card.name,
+            description=card.description,
+            public_base_url=card.url.rstrip("/"),
+            default_agent_id=AGENT,
+            protocol_version="0.3.0",
+            agent_card_path="/.well-known/agent-card.json",
+            agent_card_alias="/.well-known/agent.json",
+            json_rpc_path="/",
+            rest_path="",
+            max_body_bytes=_MAX_BODY_BYTES,
+            default_input_modes=card.default_input_modes,
+            default_output_modes=card.default_output_modes,
+            push_notifications=True,
+            agent_style=AgentStyle.TASK_GENERATING,
+            origin_routing_policy=OriginRoutingPolicy.SUPPRESS_GENERIC_FOLLOWUP,
+            skills=card.skills,
+        )
+        settings = Settings(
+            data=Path(),
+            server=ServerSettings(),
+            store=StoreSettings(kind=StoreKind.MEMORY),
+            agents={},
+            accounts=(account,),
+            peers={},
+            limits=self.limits,
+            retention=self.retention,
+            lease=LeaseSettings(),
+            log=self.log,
+            push=self.push,
+        )
         embedding = Embedding(
             rules=self.rules,
             authenticator=authenticator,
-            card=StaticCard(settings.default_account, card),
+            card=StaticCard(account, card),
             store=self.store,
             channels=self.channels,
         )
@@ -211,49 +238,6 @@ class ServedAgent(msgspec.Struct, frozen=True, kw_only=True):
         if callable(self.auth):
             await identify_caller(cast("CallerFunction", self.auth), scope)
         await gateway.asgi(scope, receive, send)
-
-    def _settings(self) -> Settings:
-        return Settings(
-            data=Path(),
-            server=ServerSettings(),
-            store=_STORE,
-            agents={},
-            accounts=(_account(self.card),),
-            peers={},
-            limits=self.limits,
-            retention=self.retention,
-            lease=LeaseSettings(),
-            log=self.log,
-            push=self.push,
-        )
-
-
-def embedded_engine(gateway: Gateway) -> Engine:
-    """The one engine of a started gateway that was built here."""
-    return gateway.engines[_STORE]
-
-
-def _account(card: AgentCard) -> Account:
-    return Account(
-        id=ACCOUNT,
-        enabled=True,
-        label=card.name,
-        description=card.description,
-        public_base_url=card.url.rstrip("/"),
-        default_agent_id=AGENT,
-        protocol_version="0.3.0",
-        agent_card_path="/.well-known/agent-card.json",
-        agent_card_alias="/.well-known/agent.json",
-        json_rpc_path="/",
-        rest_path="",
-        max_body_bytes=_MAX_BODY_BYTES,
-        default_input_modes=card.default_input_modes,
-        default_output_modes=card.default_output_modes,
-        push_notifications=True,
-        agent_style=AgentStyle.TASK_GENERATING,
-        origin_routing_policy=OriginRoutingPolicy.SUPPRESS_GENERIC_FOLLOWUP,
-        skills=card.skills,
-    )
 
 
 # -------------------------------------------------------------------- the application
@@ -330,12 +314,13 @@ class AdapterApp:
 
     async def stop(self, within_s: float = STOP_TIMEOUT_S) -> None:
         """Let runs end within that time, then close the store, the adapter and everything else."""
-        gateway, self._gateway = self._gateway, None
-        if gateway is not None:
-            try:
-                await gateway.drain(within_s)
-            finally:
-                await gateway.__aexit__(None, None, None)
+        async with self._starting:
+            gateway, self._gateway = self._gateway, None
+            if gateway is not None:
+                try:
+                    await gateway.drain(within_s)
+                finally:
+                    await gateway.__aexit__(None, None, None)
 
     async def __aenter__(self) -> Self:
         """Start."""

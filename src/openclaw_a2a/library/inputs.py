@@ -9,13 +9,13 @@ from os import PathLike, fspath
 from typing import cast
 
 import msgspec
+from msgspec.structs import fields
 
 from openclaw_a2a.agents.adapter import AdapterMetadata, AgentAdapter, EventAgent, agent_metadata
 from openclaw_a2a.agents.function import CallableAdapter
 from openclaw_a2a.agents.registry import (
     BUILT_IN,
     Adapter,
-    BuiltIn,
     UnknownAdapter,
     find_adapter,
     is_made_from_options,
@@ -33,9 +33,9 @@ from openclaw_a2a.protocol.requests import NewPushConfig, SendRequest
 from openclaw_a2a.protocol.versions import ProtocolVersion
 from openclaw_a2a.store import create_store
 
-_LIBRARY: Mapping[str, BuiltIn] = {
+_LIBRARY: Mapping[str, str] = {
     **BUILT_IN,
-    "openclaw": BuiltIn("openclaw_a2a.library.openclaw_adapter", "OpenClawAgentAdapter"),
+    "openclaw": "openclaw_a2a.library.openclaw_adapter:OpenClawAgentAdapter",
 }
 """What Python code gets by name; in the settings `openclaw` is another class."""
 
@@ -64,7 +64,15 @@ def load_adapter(config: Mapping[str, Json]) -> AgentAdapter:
     arguments = {key: value for key, value in config.items() if key != "adapter"}
     if not is_made_from_options(kind):
         return kind(**arguments)
-    agent = _make_from_options(cast("type[Adapter]", kind), arguments)
+    maker = cast("type[Adapter]", kind)
+    # Arguments are spelled as in Python (`timeout_seconds`) or as in settings.
+    spelled = {field.name: field.encode_name for field in fields(maker.options_type)}
+    options = {spelled.get(key, key): value for key, value in arguments.items()}
+    try:
+        checked = read_options(maker.options_type, options, path="")
+        agent = maker.from_options(checked, environment=None)
+    except SettingsInvalid as error:
+        raise ValueError(error.message) from error
     return agent if isinstance(agent, AgentAdapter) else _InvocableAgent(agent)
 
 
@@ -128,18 +136,6 @@ class _InvocableAgent(EventAgent):
         return agent_metadata(self.agent)
 
 
-def _make_from_options(kind: type[Adapter], arguments: JsonObject) -> Agent:
-    """Arguments are spelled as in Python (`timeout_seconds`) or as in settings."""
-    fields = msgspec.structs.fields(kind.options_type)
-    spelled = {field.name: field.encode_name for field in fields}
-    options = {spelled.get(key, key): value for key, value in arguments.items()}
-    try:
-        checked = read_options(kind.options_type, options, path="")
-        return kind.from_options(checked, environment=None)
-    except SettingsInvalid as error:
-        raise ValueError(error.message) from error
-
-
 _WEBHOOKS = ("pushNotificationConfig", "taskPushNotificationConfig")
 
 
@@ -152,7 +148,23 @@ def read_request(params: Json) -> SendRequest:
         return params
     if isinstance(params, Message):
         return SendRequest(message=params)
-    return _read_request(_members(params))
+    members = dict(_members(params))
+    message, configuration = members.get("message"), members.get("configuration")
+    role: Json = cast("JsonObject", message).get("role") if isinstance(message, dict) else None
+    is_v1 = isinstance(role, str) and role.startswith("ROLE_")
+    if isinstance(configuration, dict):
+        # The versions name the webhook differently; an empty one counts as none.
+        configuration = dict(cast("JsonObject", configuration))
+        webhooks: list[Json] = [configuration.pop(name, None) for name in _WEBHOOKS]
+        webhook = next((one for one in webhooks if one is not None), None)
+        is_empty = isinstance(webhook, dict) and not cast("JsonObject", webhook).get("url")
+        if webhook is not None and not is_empty:
+            configuration[_WEBHOOKS[is_v1]] = webhook
+        members["configuration"] = configuration
+    if not is_v1:
+        return v03.decode_send(msgspec.json.encode(members), make_message_id=new_id)
+    members["message"] = {"messageId": new_id(), **cast("JsonObject", message)}
+    return v1.decode_send(msgspec.json.encode(members))
 
 
 def read_push(config: Json, task_id: TaskId, *, wire: ProtocolVersion) -> NewPushConfig:
@@ -197,30 +209,3 @@ def _members(params: Json) -> JsonObject:
             " or 0.3, or the params of an a2a-sdk"
         )
     return members
-
-
-def _read_request(params: JsonObject) -> SendRequest:
-    given = params.get("message")
-    message: JsonObject = cast("JsonObject", given) if isinstance(given, dict) else {}
-    role: Json = message.get("role")
-    is_v1 = isinstance(role, str) and role.startswith("ROLE_")
-    members = {**params, **_configuration(params, webhook_name=_WEBHOOKS[is_v1])}
-    if not is_v1:
-        return v03.decode_send(msgspec.json.encode(members), make_message_id=new_id)
-    members["message"] = {"messageId": new_id(), **message}
-    return v1.decode_send(msgspec.json.encode(members))
-
-
-def _configuration(params: JsonObject, *, webhook_name: str) -> JsonObject:
-    """The configuration with its webhook under this name, unless that is empty."""
-    given = params.get("configuration")
-    if not isinstance(given, dict):
-        return {}
-    members = dict(cast("JsonObject", given))
-    webhooks: list[Json] = [members.pop(name, None) for name in _WEBHOOKS]
-    webhook = next((one for one in webhooks if one is not None), None)
-    if webhook is not None and not (
-        isinstance(webhook, dict) and not cast("JsonObject", webhook).get("url")
-    ):
-        members[webhook_name] = webhook
-    return {"configuration": members}

@@ -1,20 +1,15 @@
 """OpenClaw run by its own command, as an adapter of the library with tasks of its own."""
 
 import secrets
-from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import aclosing
+from collections.abc import AsyncIterator, Callable, Generator, Mapping
+from contextlib import aclosing, contextmanager
 from os import PathLike, fspath
 from typing import Annotated, Any, ClassVar, TypedDict, Unpack, cast
 
 import msgspec
 from msgspec import Meta
 
-from openclaw_a2a.agents.adapter import (
-    AdapterMetadata,
-    AgentAdapter,
-    EventAgent,
-    RequestContext,
-)
+from openclaw_a2a.agents.adapter import AdapterMetadata, AgentAdapter, EventAgent, RequestContext
 from openclaw_a2a.agents.openclaw_cli.answer import CliAnswer, parse_answer
 from openclaw_a2a.agents.openclaw_cli.command import (
     THINKING_LEVELS,
@@ -87,17 +82,6 @@ class CheckedOptions(msgspec.Struct, frozen=True):
     cleanup_interval_seconds: Annotated[float, Meta(gt=0)] = 300.0
     gateway_mode: GatewayMode = False
 
-    def cli_options(self) -> OpenClawCliOptions:
-        """The options of the command among them."""
-        return OpenClawCliOptions(
-            thinking=self.thinking,
-            timeout=self.timeout,
-            openclaw_path=self.openclaw_path,
-            working_directory=self.working_directory or "",
-            env=self.env_vars or {},
-            gateway_mode=self.gateway_mode,
-        )
-
 
 def check_options(given: OpenClawAdapterOptions) -> CheckedOptions:
     """The arguments with their defaults; `task_store` is checked elsewhere.
@@ -160,17 +144,24 @@ class OpenClawAgentAdapter(AgentAdapter):
         self.session_id = session_id or f"a2a-{secrets.token_hex(6)}"
         self.agent_id = agent_id
         self.async_mode = checked.async_mode
-        self._options = checked.cli_options()
+        self._options = OpenClawCliOptions(
+            thinking=checked.thinking,
+            timeout=checked.timeout,
+            openclaw_path=checked.openclaw_path,
+            working_directory=checked.working_directory or "",
+            env=checked.env_vars or {},
+            gateway_mode=checked.gateway_mode,
+        )
         self._runner = OpenClawRunner(self._options)
         store = as_store(options.get("task_store")) or MemoryStore()
+        ttl_s = checked.task_ttl_seconds
+        retention = RetentionSettings(
+            ended_seconds=_FOREVER_S if ttl_s is None else ttl_s,
+            sweep_seconds=checked.cleanup_interval_seconds,
+        )
         self._tasks: TaskService | None = None
         if self.async_mode:
             agent = _TaskAgent(self._runner, self._turn_request)
-            ttl_s = checked.task_ttl_seconds
-            retention = RetentionSettings(
-                ended_seconds=_FOREVER_S if ttl_s is None else ttl_s,
-                sweep_seconds=checked.cleanup_interval_seconds,
-            )
             self._tasks = TaskService(agent, store, retention, transcript_type=OpenClawTranscript)
 
     # ---------------------------------------------------------------- the adapter interface
@@ -186,8 +177,8 @@ class OpenClawAgentAdapter(AgentAdapter):
         if context is not None and context.turn is not None:
             request = self._turn_request(context.turn)
         else:
-            text = argument_text(user_input.strip())
-            request = self._request(text, self._session(context_id, None))
+            session = CliSession(id=self._context_id_to_session_id(context_id))
+            request = self._request(argument_text(user_input.strip()), session)
         return list(_parse(await self._run_command(request)).parts)
 
     async def end_orphans(self, run_id: RunId) -> None:
@@ -293,28 +284,23 @@ class OpenClawAgentAdapter(AgentAdapter):
     def _context_id_to_session_id(self, context_id: str | None) -> str:
         return context_session_id(context_id, self.session_id)
 
-    def _session(self, context_id: str | None, turn: Turn | None) -> CliSession:
-        """The context's session; a caller with a name has sessions of its own."""
-        if turn is None or turn.principal == LOCAL_PEER:
-            return CliSession(id=self._context_id_to_session_id(context_id))
-        return peer_session(turn.session_key, self.agent_id)
-
-    def _request(self, text: str, session: CliSession) -> CliRequest:
-        return CliRequest(text, session, agent_id=self.agent_id or "")
+    def _request(self, text: str, session: CliSession, run_id: str = "") -> CliRequest:
+        return CliRequest(text, session, agent_id=self.agent_id or "", run_id=run_id)
 
     def _turn_request(self, turn: Turn) -> CliRequest:
-        session = self._session(turn.context_id, turn)
-        request = self._request(message_text(turn.message.parts), session)
-        return msgspec.structs.replace(request, run_id=turn.run_id)
+        # A caller with a name has sessions of its own; the others have that of the context.
+        if turn.principal == LOCAL_PEER:
+            session = CliSession(id=self._context_id_to_session_id(turn.context_id))
+        else:
+            session = peer_session(turn.session_key, self.agent_id)
+        return self._request(message_text(turn.message.parts), session, turn.run_id)
 
     async def _run_command(self, request: CliRequest) -> JsonObject:
-        try:
+        with _python_errors():
             async with aclosing(self._runner.run(request)) as events:
                 async for event in events:
                     if not isinstance(event, Note):
                         return event
-        except AgentError as error:
-            raise _python_error(error) from error
         raise RuntimeError("OpenClaw ended without an answer.")
 
 
@@ -345,19 +331,20 @@ class _TaskAgent(EventAgent):
 
 
 def _parse(document: JsonObject) -> CliAnswer:
-    try:
+    with _python_errors():
         return parse_answer(document)
+
+
+@contextmanager
+def _python_errors() -> Generator[None]:
+    """Raise errors of the agent as users of the library expect them."""
+    try:
+        yield
     except AgentError as error:
-        raise _python_error(error) from error
-
-
-def _python_error(error: AgentError) -> Exception:
-    """The error as users of the library expect it."""
-    if isinstance(error.__cause__, FileNotFoundError):
-        return FileNotFoundError(error.message)
-    if TIMED_OUT in error.details:
-        return OpenClawTimeout(error.message)
-    return RuntimeError(error.message)
+        if isinstance(error.__cause__, FileNotFoundError):
+            raise FileNotFoundError(error.message) from error
+        kind = OpenClawTimeout if TIMED_OUT in error.details else RuntimeError
+        raise kind(error.message) from error
 
 
 REMARK = "remark"

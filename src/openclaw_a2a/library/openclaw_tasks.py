@@ -1,21 +1,20 @@
 """The tasks of `OpenClawAgentAdapter`: an embedded gateway without HTTP, for one caller."""
 
-import asyncio
 from urllib.parse import urlsplit
 
 import msgspec
 
-from openclaw_a2a.app.gateway import VERSION, Gateway, SystemClock
+from openclaw_a2a.app.gateway import VERSION, SystemClock
 from openclaw_a2a.engine.engine import Engine
 from openclaw_a2a.engine.outbox.delivery_tracking import DeliveryChannel, DeliveryPolicy
+from openclaw_a2a.engine.outbox.outbox import Outbox
 from openclaw_a2a.engine.tasks.active_task import DirectAnswer
 from openclaw_a2a.engine.tasks.cancel import cancel_task
 from openclaw_a2a.engine.tasks.journal import TaskProjection
-from openclaw_a2a.engine.tasks.queries import get_task
 from openclaw_a2a.engine.tasks.submit import SubmitRequest, submit, wait_created
 from openclaw_a2a.engine.transcript.transcript import Transcript
 from openclaw_a2a.library.agent_card import build_agent_card
-from openclaw_a2a.library.asgi_app import ACCOUNT, ServedAgent, embedded_engine
+from openclaw_a2a.library.asgi_app import ACCOUNT, AdapterApp, ServedAgent
 from openclaw_a2a.library.inputs import read_push
 from openclaw_a2a.log import get_logger
 from openclaw_a2a.model.delivery import Delivery, DeliveryId, delivery_id
@@ -67,28 +66,29 @@ class TaskService:
         *,
         transcript_type: type[Transcript],
     ) -> None:
-        self._served = ServedAgent(
+        self._webhooks = WebhookSender(
+            _WEBHOOK_OPTIONS, resolve=HostResolver(_PARALLEL_WEBHOOKS), now=SystemClock().now
+        )
+        self._sender = EndNoticeSender(store, self._webhooks)
+        policy = DeliveryPolicy(attempt_timeout_s=None, max_parallel=_PARALLEL_WEBHOOKS)
+        channel = DeliveryChannel(self._sender, policy, final_states_only=True)
+        served = ServedAgent(
             agent=agent,
             card=build_agent_card(agent),
             store=store,
             limits=_LIMITS,
             retention=retention,
             transcript_type=transcript_type,
-            channels={END_NOTICE: self._end_notices},
+            channels={END_NOTICE: lambda _engine: channel},
         )
-        self._rules = msgspec.structs.replace(self._served.rules, accepts_empty=False)
-        self._webhooks = WebhookSender(
-            _WEBHOOK_OPTIONS, resolve=HostResolver(_PARALLEL_WEBHOOKS), now=SystemClock().now
-        )
-        self._sender = EndNoticeSender(store, self._webhooks)
-        self._gateway: Gateway | None = None
-        self._opening = asyncio.Lock()
+        self._rules = msgspec.structs.replace(served.rules, accepts_empty=False)
+        self._app = AdapterApp(served)
 
     # ---------------------------------------------------------------- tasks
 
     async def start(self, request: SendRequest) -> Task:
         """Start to answer the message; the task as it is now."""
-        engine = await self._open()
+        engine, _ = await self._open()
         message = msgspec.structs.replace(request.message, task_id=None)
         webhook = request.push
         command = SubmitRequest(
@@ -104,26 +104,26 @@ class TaskService:
 
     async def get(self, task_id: str) -> Task | None:
         """The task; None: unknown."""
-        engine = await self._open()
+        engine, _ = await self._open()
         stored = await engine.store.tasks.read_task(_SCOPE, TaskId(task_id))
         return None if stored is None else _as_working(TaskProjection.from_stored(stored).task())
 
     async def cancel(self, task_id: str) -> Task | None:
         """The task after it was stopped; an ended one is returned as it is; None: unknown."""
-        engine = await self._open()
+        engine, _ = await self._open()
         try:
             return decode_task(await cancel_task(engine, _SCOPE, TaskId(task_id)))
         except TaskNotFound:
             return None
         except TaskNotCancelable:
-            stored = await get_task(engine, _SCOPE, TaskId(task_id))
-            if not is_terminal(stored.head.state):
+            task = await self.get(task_id)
+            if task is None or not is_terminal(task.status.state):
                 raise
-            return TaskProjection.from_stored(stored).task()
+            return task
 
     async def delete(self, task_id: str) -> bool:
         """Delete an ended task; False: unknown. Raises: ValueError when it has not ended."""
-        engine = await self._open()
+        engine, _ = await self._open()
         task = await self.get(task_id)
         if task is None:
             return False
@@ -135,13 +135,12 @@ class TaskService:
 
     async def set_webhook(self, task_id: str, config: Json) -> bool:
         """Notify this webhook, and no other, when the task ends; False: unknown task."""
-        engine = await self._open()
+        _, outbox = await self._open()
         if await self.get(task_id) is None:
             return False
         known = await self.find_webhook(task_id)
         version = ProtocolVersion.V1 if known is None else known.version
         webhook = read_push(config, TaskId(task_id), wire=version)
-        outbox = self._started().push.outbox(engine)
         await outbox.add_delivery(_delivery(webhook, TaskId(task_id)), within=1)
         return True
 
@@ -152,42 +151,30 @@ class TaskService:
 
     async def remove_webhook(self, task_id: str) -> bool:
         """Remove the webhook of the task; False: there was none."""
+        _, outbox = await self._open()
         delivery = await self._find_delivery(task_id)
         if delivery is None:
             return False
-        await self._started().push.outbox(await self._open()).remove_delivery(delivery)
+        await outbox.remove_delivery(delivery)
         return True
 
     async def _find_delivery(self, task_id: str) -> Delivery | None:
-        engine = await self._open()
+        engine, _ = await self._open()
         if task_id in self._sender.sending:  # it is dropped as soon as the webhook has answered
             return None
         return await engine.store.deliveries.read_delivery(_delivery_id(TaskId(task_id)))
-
-    def _end_notices(self, _engine: Engine) -> DeliveryChannel:
-        policy = DeliveryPolicy(attempt_timeout_s=None, max_parallel=_PARALLEL_WEBHOOKS)
-        return DeliveryChannel(self._sender, policy, final_states_only=True)
 
     # ---------------------------------------------------------------- life cycle
 
     async def close(self) -> None:
         """Stop everything that is under way; unfinished tasks stay in the store."""
-        async with self._opening:
-            gateway, self._gateway = self._gateway, None
-            if gateway is not None:
-                await gateway.__aexit__(None, None, None)
-                await self._webhooks.close()
+        await self._app.stop(within_s=0)
+        await self._webhooks.close()
 
-    async def _open(self) -> Engine:
-        async with self._opening:
-            if self._gateway is None:
-                self._gateway = await self._served.build_gateway().__aenter__()
-            return embedded_engine(self._gateway)
-
-    def _started(self) -> Gateway:
-        if self._gateway is None:
-            raise RuntimeError("the adapter was closed meanwhile; call it again")
-        return self._gateway
+    async def _open(self) -> tuple[Engine, Outbox]:
+        gateway = await self._app.start()
+        ((engine, outbox),) = gateway.push.outboxes.items()
+        return engine, outbox
 
 
 class EndNoticeSender:
@@ -211,11 +198,18 @@ class EndNoticeSender:
         if not is_terminal(stored.head.state):
             return Delivered(delivery.cursor, is_sent=False)
         webhook, task = _decode_config(delivery.body), TaskProjection.from_stored(stored).task()
+        headers = {"Content-Type": "application/json"}
+        if webhook.token:
+            headers["Authorization"] = f"Bearer {webhook.token}"
+        elif webhook.schemes and webhook.credentials:
+            headers["Authorization"] = f"{webhook.schemes[0]} {webhook.credentials}"
+        if webhook.version is ProtocolVersion.V03:
+            body = v03.encode_task(task)
+        else:
+            body = encode_event(StatusUpdate(task.id, task.context_id, task.status))
         self.sending.add(task.id)
         try:
-            failure = await self._webhooks.post(
-                webhook.url, _body(webhook, task), _headers(webhook)
-            )
+            failure = await self._webhooks.post(webhook.url, body, headers)
             # After the post, never before: a crash in between repeats it instead of losing it.
             await self._store.deliveries.delete_delivery(delivery.id)
         finally:
@@ -241,21 +235,6 @@ def _delivery(webhook: NewPushConfig, task_id: TaskId) -> Delivery:
         created_at=now,
         updated_at=now,
     )
-
-
-def _body(webhook: NewPushConfig, task: Task) -> bytes:
-    if webhook.version is ProtocolVersion.V03:
-        return v03.encode_task(task)
-    return encode_event(StatusUpdate(task.id, task.context_id, task.status))
-
-
-def _headers(webhook: NewPushConfig) -> dict[str, str]:
-    headers = {"Content-Type": "application/json"}
-    if webhook.token:
-        headers["Authorization"] = f"Bearer {webhook.token}"
-    elif webhook.schemes and webhook.credentials:
-        headers["Authorization"] = f"{webhook.schemes[0]} {webhook.credentials}"
-    return headers
 
 
 def _as_working(task: Task) -> Task:

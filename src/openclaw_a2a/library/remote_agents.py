@@ -3,7 +3,7 @@
 import asyncio
 import base64
 import mimetypes
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import AsyncGenerator, Callable
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Self, TypedDict, Unpack
@@ -33,7 +33,8 @@ from openclaw_a2a.settings import Settings
 from openclaw_a2a.settings.load import read_outbound_section
 from openclaw_a2a.settings.sources import process_environment
 
-_COPIED_OPTIONS = ("context_id", "message_id", "metadata", "accepted_output_modes")
+_TASK_KEYS = ("task_id", "service_parameters")
+_MESSAGE_KEYS = ("context_id", "message_id", "metadata", "accepted_output_modes")
 
 Recipient = str | JsonObject | RemoteResult | None
 """The alias or address of a target, a task handle, an earlier result, or its continuation; None is
@@ -65,33 +66,40 @@ class SendOptions(TaskOptions, total=False):
 
 def build_send_request(to: Recipient, text: str, more: SendOptions) -> JsonObject:
     """The request for a send. Raises: InvalidRequest (a file cannot be read)."""
+    request = build_task_request("send", to, more)
     parts: list[JsonObject] = [{"kind": "text", "text": text}] if text else []
     parts += [_file(one) for one in more.get("files", [])]
     if "data" in more:
         parts.append({"kind": "data", "data": more["data"]})
-    request: JsonObject = {"action": "send", **_recipient(to, is_send=True), "parts": parts}
     if more.get("require_task"):
         request["task_requirement"] = "required"
     given: JsonObject = {**more}
-    request |= {key: given[key] for key in _COPIED_OPTIONS if key in given}
-    return request | _task_options(more)
+    return request | {"parts": parts} | {key: given[key] for key in _MESSAGE_KEYS if key in given}
 
 
 def build_task_request(action: str, to: Recipient, more: TaskOptions) -> JsonObject:
-    """The request for a watch, status or cancel."""
-    return {"action": action, **_recipient(to, is_send=False), **_task_options(more)}
+    """The request for a watch, status or cancel; for a send, all but its content."""
+    given: JsonObject = {**more}
+    request: JsonObject = {"action": action, **_recipient(to, is_send=action == "send")}
+    request |= {key: given[key] for key in _TASK_KEYS if key in given}
+    if "timeout_s" in more:
+        request["timeout_ms"] = max(1, round(more["timeout_s"] * 1000))
+    return request
 
 
 def _recipient(to: Recipient, *, is_send: bool) -> JsonObject:
     if to is None:
         return {}
-    if isinstance(to, RemoteResult):
-        return _continue(to.continuation or {}, is_send=is_send)
-    if isinstance(to, dict):
-        return _continue(to, is_send=is_send)
-    if to.startswith(HANDLE_PREFIX):
-        return {"task_handle": to}
-    return {"target_url" if is_url(to) else "target_alias": to}
+    if isinstance(to, str):
+        if to.startswith(HANDLE_PREFIX):
+            return {"task_handle": to}
+        return {"target_url" if is_url(to) else "target_alias": to}
+    continuation = (to.continuation or {}) if isinstance(to, RemoteResult) else to
+    task: JsonObject = continuation.get("task", {})
+    if is_send and task.get("can_send") is False and "conversation" in continuation:
+        # A task that has ended accepts no message; its conversation does.
+        continuation = {key: value for key, value in continuation.items() if key != "task"}
+    return {"continuation": continuation}
 
 
 def is_url(text: str) -> bool:
@@ -99,43 +107,22 @@ def is_url(text: str) -> bool:
     return text.lower().startswith(("http://", "https://"))
 
 
-def _continue(continuation: JsonObject, *, is_send: bool) -> JsonObject:
-    """A task that has ended accepts no message; its conversation does."""
-    task: JsonObject = continuation.get("task", {})
-    is_over = task.get("can_send") is False and "conversation" in continuation
-    if is_send and is_over:
-        continuation = {key: value for key, value in continuation.items() if key != "task"}
-    return {"continuation": continuation}
-
-
-def _task_options(more: TaskOptions) -> JsonObject:
-    request: JsonObject = {}
-    if "task_id" in more:
-        request["task_id"] = more["task_id"]
-    if "timeout_s" in more:
-        request["timeout_ms"] = max(1, round(more["timeout_s"] * 1000))
-    if "service_parameters" in more:
-        request["service_parameters"] = more["service_parameters"]
-    return request
-
-
 def _file(source: Path | str) -> JsonObject:
     if isinstance(source, str) and is_url(source):
-        return _typed({"kind": "file", "uri": source}, Path(urlsplit(source).path).name)
-    path = Path(source).expanduser()
-    try:
-        content = path.read_bytes()
-    except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or str(error)
-        message = f"cannot read {path}: {reason}"
-        raise InvalidRequest(message, details={"code": "file-unreadable"}) from None
-    return _typed({"kind": "file", "bytes": base64.b64encode(content).decode()}, path.name)
-
-
-def _typed(part: JsonObject, name: str) -> JsonObject:
-    kind: Json = mimetypes.guess_type(name)[0]
-    named = {**part, "name": name} if name else part
-    return {**named, "mime_type": kind} if kind else named
+        name = Path(urlsplit(source).path).name
+        part: JsonObject = {"kind": "file", "uri": source}
+    else:
+        path = Path(source).expanduser()
+        try:
+            content = path.read_bytes()
+        except (OSError, ValueError) as error:
+            reason = getattr(error, "strerror", None) or str(error)
+            message = f"cannot read {path}: {reason}"
+            raise InvalidRequest(message, details={"code": "file-unreadable"}) from None
+        name = path.name
+        part = {"kind": "file", "bytes": base64.b64encode(content).decode()}
+    known = {"name": name, "mime_type": mimetypes.guess_type(name)[0]}
+    return part | {key: value for key, value in known.items() if value}
 
 
 OnEnvelope = Callable[[JsonObject], None]
@@ -161,8 +148,19 @@ class RemoteAgents:
         raises: bool = True,
         folder: Path | None = None,
     ) -> None:
-        section, self._environment = _section(source)
-        self._config = _read_config(section, may_use_any_url=may_use_any_url)
+        if isinstance(source, Settings | dict):
+            section = source.outbound if isinstance(source, Settings) else source
+            self._environment = process_environment(None)
+        else:
+            found = read_outbound_section(None if source is None else Path(source))
+            section, self._environment = found.values, found.variables
+        config = read_outbound(section).config
+        if may_use_any_url:
+            policy = msgspec.structs.replace(
+                config.policy, allow_target_url_override=True, allow_private_targets=True
+            )
+            config = msgspec.structs.replace(config, policy=policy)
+        self._config = config
         self._targets = TargetDirectory(self._config, self._environment)
         self._raises = raises
         self._handle_store = None if folder is None else FolderHandleStore(folder)
@@ -256,13 +254,24 @@ class RemoteAgents:
 
         Raises: RemoteAgentFailed.
         """
+        if self._connections is None:
+            raise RuntimeError("RemoteAgents is not open")
+        defaults = self._config.defaults
         try:
-            found = await self._check_card(to)
-        except RemoteFailure as failure:
-            envelope = failure_envelope("check", failure)
-            raise RemoteAgentFailed(RemoteResult.from_envelope(envelope)) from None
-        options: TaskOptions = {"task_id": str(uuid4())}
-        return with_access(found, await self.execute(build_task_request("status", to, options)))
+            target = self._targets.by_url(to) if is_url(to) else self._targets.by_alias(to)
+            headers = build_headers(defaults.service_parameters, target.auth, self._environment)
+            client = self._connections.connector_for(target).client
+            async with asyncio.timeout(defaults.timeout_ms / 1000):
+                found = await check_target(target, client, headers)
+        except RemoteFailure as error:
+            failure = error
+        except TimeoutError:
+            failure = RemoteFailure(ErrorCode.PEER, "request timed out")
+        else:
+            options: TaskOptions = {"task_id": str(uuid4())}
+            answer = await self.execute(build_task_request("status", to, options))
+            return with_access(found, answer)
+        raise RemoteAgentFailed(RemoteResult.from_envelope(failure_envelope("check", failure)))
 
     @property
     def handles(self) -> tuple[TaskHandle, ...]:
@@ -324,44 +333,9 @@ class RemoteAgents:
         if not last.ok or "events" not in last.raw:
             yield last
 
-    async def _check_card(self, to: str) -> TargetCheck:
-        target = self._targets.by_url(to) if is_url(to) else self._targets.by_alias(to)
-        defaults = self._config.defaults
-        headers = build_headers(defaults.service_parameters, target.auth, self._environment)
-        if self._connections is None:
-            raise RuntimeError("RemoteAgents is not open")
-        client = self._connections.connector_for(target).client
-        try:
-            async with asyncio.timeout(defaults.timeout_ms / 1000):
-                return await check_target(target, client, headers)
-        except TimeoutError:
-            raise RemoteFailure(ErrorCode.PEER, "request timed out") from None
-
 
 def _build_envelopes(on_update: OnEnvelope) -> OnStreamUpdate:
     async def build(update: StreamUpdate) -> None:
         on_update(update.envelope())
 
     return build
-
-
-def _section(
-    source: JsonObject | Settings | Path | str | None,
-) -> tuple[JsonObject, Mapping[str, str]]:
-    """The section `outbound`, and the environment that it refers to."""
-    if isinstance(source, Settings):
-        return source.outbound, process_environment(None)
-    if isinstance(source, dict):
-        return source, process_environment(None)
-    found = read_outbound_section(None if source is None else Path(source))
-    return found.values, found.variables
-
-
-def _read_config(section: JsonObject, *, may_use_any_url: bool) -> OutboundConfig:
-    config = read_outbound(section).config
-    if not may_use_any_url:
-        return config
-    policy = msgspec.structs.replace(
-        config.policy, allow_target_url_override=True, allow_private_targets=True
-    )
-    return msgspec.structs.replace(config, policy=policy)

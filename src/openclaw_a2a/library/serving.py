@@ -8,6 +8,7 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor, wait
 from functools import partial
 from pathlib import Path
 from socket import socket
@@ -34,14 +35,7 @@ from openclaw_a2a.library.asgi_app import ServedAgent, to_a2a
 from openclaw_a2a.model.errors import GatewayError
 from openclaw_a2a.model.ids import Json, JsonObject
 from openclaw_a2a.ports import Agent
-from openclaw_a2a.settings import (
-    LoadedSettings,
-    LogSettings,
-    Settings,
-    base_url,
-    is_loopback,
-    load_settings,
-)
+from openclaw_a2a.settings import LogSettings, Settings, base_url, is_loopback, load_settings
 
 _APP_ARGUMENTS = OVERRIDES | {"task_store", "auth", "allow_private_webhooks"}
 _UVICORN_ARGUMENTS = inspect.signature(uvicorn.Config).parameters.keys()
@@ -126,6 +120,8 @@ class _Service:
 
     def stop(self, number: int, frame: FrameType | None) -> None:
         """Handle a signal; may be called in any thread."""
+        # The flag first: `serve` reads it after it has set the server, so one of both sees the
+        # signal although it arrives between the two.
         self._is_stopped = True
         if self._server is not None:
             self._server.handle_exit(number, frame)
@@ -136,33 +132,21 @@ def _run(service: _Service) -> None:
         asyncio.get_running_loop()
     except RuntimeError:
         run_in_new_loop(service.serve())
-    else:
-        _run_in_thread(service)
-
-
-def _run_in_thread(service: _Service) -> None:
-    """Serve from a thread. Only the main thread gets signals; it passes them on."""
-    failures: list[BaseException] = []
-
-    def work() -> None:
-        try:
-            run_in_new_loop(service.serve())
-        except BaseException as error:  # raised again in the calling thread
-            failures.append(error)
-
-    thread = threading.Thread(target=work, name="serve_agent")
+        return
+    # Inside a running loop: serve from a thread. Only the main thread gets signals; it passes
+    # them on.
     is_main = threading.current_thread() is threading.main_thread()
     numbers = (signal.SIGINT, signal.SIGTERM) if is_main else ()
     before = [(number, signal.signal(number, service.stop)) for number in numbers]
-    try:
-        thread.start()
-        while thread.is_alive():
-            thread.join(_SIGNAL_POLL_S)
-    finally:
-        for number, handler in before:
-            signal.signal(number, handler)
-    if failures:
-        raise failures[0]
+    with ThreadPoolExecutor(1, thread_name_prefix="serve_agent") as threads:
+        done = threads.submit(lambda: run_in_new_loop(service.serve()))
+        try:
+            while not done.done():
+                wait([done], timeout=_SIGNAL_POLL_S)  # with a timeout, so that signals get in
+        finally:
+            for number, handler in before:
+                signal.signal(number, handler)
+    done.result()
 
 
 def _local_name(host: str) -> str:
@@ -191,8 +175,20 @@ def serve(
     When it cannot start it prints the reason on stderr and ends the script with exit code 2.
     """
     label = name or getattr(answer, "__name__", type(answer).__name__)
+    overrides: dict[str, Json] = {
+        "channels.a2a.accounts.default.label": label,
+        "channels.a2a.accounts.default.agentStyle": "task-generating",
+        # A script serves its own agent, not the OpenClaw of the machine.
+        "openclaw.enabled": False,
+        **({} if port is None else {"server.port": port}),
+        **(settings or {}),
+    }
     try:
-        loaded = _load_settings(label, {**_overrides(label, port), **(settings or {})})
+        loaded = load_settings(overrides=overrides)
+        if not any(path == "data" or path.startswith("store.") for path in loaded.origins):
+            folder = re.sub(r"[^a-z0-9]+", "-", label.lower()).strip("-") or "agent"
+            own = Path(loaded.settings.data) / "agents" / folder
+            loaded = load_settings(overrides={**overrides, "data": str(own)})
         # Unlike `as_agent`: a function is shown as the other agents of a gateway are.
         is_agent = hasattr(answer, "recovery")
         agent = cast("Agent", answer) if is_agent else CallableAgent(cast("Any", answer))
@@ -204,24 +200,3 @@ def serve(
     except GatewayError as error:
         print(f"error {error.code}: {error.message}", file=sys.stderr)
         raise SystemExit(2) from None
-
-
-def _overrides(name: str, port: int | None) -> dict[str, Json]:
-    flags: dict[str, Json] = {
-        "channels.a2a.accounts.default.label": name,
-        "channels.a2a.accounts.default.agentStyle": "task-generating",
-        # A script serves its own agent, not the OpenClaw of the machine.
-        "openclaw.enabled": False,
-    }
-    if port is not None:
-        flags["server.port"] = port
-    return flags
-
-
-def _load_settings(name: str, overrides: Mapping[str, Json]) -> LoadedSettings:
-    loaded = load_settings(overrides=overrides)
-    if any(path == "data" or path.startswith("store.") for path in loaded.origins):
-        return loaded
-    folder = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-") or "agent"
-    own = Path(loaded.settings.data) / "agents" / folder
-    return load_settings(overrides={**overrides, "data": str(own)})

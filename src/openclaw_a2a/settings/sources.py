@@ -29,7 +29,8 @@ UNKNOWN_VARIABLE = "unknown-variable"
 
 FILE_NAME = "openclaw-a2a.json5"
 _MAX_BYTES = 4 * 1024 * 1024
-_FOR_COMMANDS = frozenset({"URL", "TOKEN", "CONFIG"})
+# Read by commands, and CACHE by the development script: no settings, and no mistakes.
+_FOR_COMMANDS = frozenset({"URL", "TOKEN", "CONFIG", "CACHE"})
 
 
 class CommandEnvironment(msgspec.Struct, frozen=True):

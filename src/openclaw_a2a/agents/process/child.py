@@ -19,7 +19,6 @@ from openclaw_a2a.agents.process.tree import (
     TAG_VARIABLE,
     ProcessTree,
     new_tag,
-    pipe_name,
     scan_in_thread,
     stop_processes,
 )
@@ -66,7 +65,13 @@ def start_process(spec: ProcessSpec) -> "ChildProcess":
     (an argument or a variable cannot hold what it should).
     """
     _check(spec)
+    inherited = spec.environment
+    if inherited is None:
+        inherited = os.environ  # noqa: TID251 - handed on to the program, not read
+    variables = {**inherited, **spec.variables}
     tag = new_tag(spec.run_name)
+    outer = variables.get(TAG_VARIABLE)  # this gateway may itself run inside a program of another
+    variables[TAG_VARIABLE] = f"{outer}:{tag}" if outer else tag
     try:
         popen = subprocess.Popen(  # noqa: S603 - a list from the settings, never a shell
             spec.argv,
@@ -75,26 +80,22 @@ def start_process(spec: ProcessSpec) -> "ChildProcess":
             stderr=subprocess.PIPE,
             bufsize=0,
             cwd=spec.cwd or None,
-            env=_environment(spec, tag),
+            env=variables,
             start_new_session=True,
         )
     except (OSError, ValueError) as error:
         raise _start_error(spec, error) from error
-    pipes = (popen.stdin, popen.stdout, popen.stderr)
-    names = frozenset(pipe_name(pipe.fileno()) for pipe in pipes if pipe is not None)
-    return ChildProcess(popen, spec, tree=ProcessTree(popen.pid, tag, pipes=names))
+    return ChildProcess(popen, spec, tag)
 
 
 class ChildProcess:
     """A started program. Its standard error is read and its input is written in the background."""
 
-    def __init__(
-        self, popen: subprocess.Popen[bytes], spec: ProcessSpec, *, tree: ProcessTree
-    ) -> None:
+    def __init__(self, popen: subprocess.Popen[bytes], spec: ProcessSpec, tag: str) -> None:
         self.pid = popen.pid
         self._popen = popen
         self._spec = spec
-        self._tree = tree
+        self._tree = ProcessTree(popen, tag)
         self._output = OutputPipe(cast("IO[bytes]", popen.stdout))
         self._errors = ErrorPipe(cast("IO[bytes]", popen.stderr), kept_bytes=spec.kept_error_bytes)
         self._input = None if popen.stdin is None else InputPipe(popen.stdin, spec.stdin or b"")
@@ -102,9 +103,11 @@ class ChildProcess:
         self._exited = asyncio.Event()
         self._exit_code = 0
         self._timer: asyncio.TimerHandle | None = None
-        self._pidfd = _open_pidfd(self.pid)
         self._killing: asyncio.Task[None] | None = None
-        if self._pidfd is None:
+        self._pidfd: int | None = None
+        try:
+            self._pidfd = os.pidfd_open(self.pid)  # becomes readable when the process ends
+        except (AttributeError, OSError):  # no pidfd on this system: poll
             self._check_exit()
         else:
             self._loop.add_reader(self._pidfd, self._check_exit)
@@ -130,20 +133,24 @@ class ChildProcess:
 
         Raises: AgentFailed when something refuses to end.
         """
-        if self._killing is None or _has_failed(self._killing):
-            self._killing = Supervisor("processes").start("kill tree", self._kill_tree(grace_s))
-        await await_shielded(self._killing)
+        work = self._killing
+        # One attempt for all callers; only after one that failed is there another.
+        if work is None or (work.done() and (work.cancelled() or work.exception())):
+            work = Supervisor("processes").start("kill tree", self._kill_tree(grace_s))
+            self._killing = work
+        await await_shielded(work)
 
     # ---------------------------------------------------------------- the program ends by itself
 
     def _check_exit(self) -> None:
-        code = _peek_exit_code(self._popen)
+        code = self._tree.exit_code()
         if code is not None:
             self._close_pidfd()
             self._exit_code = code
             self._exited.set()
+            # A descendant may hold the output open; it gets a little time to finish writing.
             self._timer = self._loop.call_later(self._spec.output_grace_s, self._output.end)
-        elif self._pidfd is None:  # no pidfd on this system: poll
+        elif self._pidfd is None:
             self._timer = self._loop.call_later(_EXIT_POLL_S, self._check_exit)
 
     def _close_pidfd(self) -> None:
@@ -155,27 +162,25 @@ class ChildProcess:
     # ---------------------------------------------------------------- we end it
 
     async def _kill_tree(self, grace_s: float) -> None:
+        tree = self._tree
         try:
-            await scan_in_thread(self._tree)
-            if self._is_running() and not await stop_processes(
-                self._tree, grace_s=grace_s, is_running=self._is_running
-            ):
-                survivors = self._tree.alive or [self.pid]
+            await scan_in_thread(tree)
+            if tree.is_running and not await stop_processes(tree, grace_s=grace_s):
+                survivors = tree.alive or [self.pid]
                 raise AgentFailed(
                     f"{self._spec.program} could not be stopped: processes {survivors} are still"
                     " there after SIGKILL; end them by hand.",
                     details={"processes": survivors},
                 )
-            self._tree.reap_zombies()
+            tree.reap_zombies()
         finally:
             self._release()
 
-    def _is_running(self) -> bool:
-        return bool(self._tree.alive) or _peek_exit_code(self._popen) is None
-
     def _release(self) -> None:
         """Collect the program and close every descriptor. Never waits for the event loop."""
-        if self._is_running():  # the event loop is torn down: there is no time for a grace period
+        if (
+            self._tree.is_running
+        ):  # the event loop is torn down: there is no time for a grace period
             self._tree.scan()
             self._tree.send(signal.SIGKILL)
         with contextlib.suppress(subprocess.TimeoutExpired):
@@ -188,7 +193,7 @@ class ChildProcess:
         self._close_pidfd()
         if self._timer is not None:
             self._timer.cancel()
-        self._exited.set()
+        self._exited.set()  # also for one that could not be collected: `wait` must not hang
 
 
 class ProcessLimits(msgspec.Struct, frozen=True):
@@ -207,21 +212,21 @@ class LimitedProcess:
     def __init__(
         self, child: ChildProcess, limits: ProcessLimits, *, left_s: float | None = None
     ) -> None:
-        self._child = child
-        self._limits = limits
+        self.child = child
+        self.limits = limits
         self._bytes_left = limits.max_bytes
         self._deadline = anyio.current_time() + (limits.timeout_s if left_s is None else left_s)
 
     def restart_timeout(self) -> None:
         """Start the whole timeout again."""
-        self._deadline = anyio.current_time() + self._limits.timeout_s
+        self._deadline = anyio.current_time() + self.limits.timeout_s
 
     async def read(self) -> bytes:
         """The next piece of the output; empty at its end. Raises: AgentFailed (past a limit)."""
-        piece = await self._in_time(self._child.read())
+        piece = await self._in_time(self.child.read())
         self._bytes_left -= len(piece)
         if self._bytes_left < 0:
-            limits = self._limits
+            limits = self.limits
             more = f", or raise {limits.size_hint}" if limits.size_hint else ""
             raise AgentFailed(
                 f"{limits.program} wrote more than {limits.max_bytes} bytes and was ended;"
@@ -238,12 +243,12 @@ class LimitedProcess:
 
     async def exit_code(self) -> int:
         """How it ended; negative: by that signal. Raises: AgentFailed (it took too long)."""
-        return await self._in_time(self._child.wait())
+        return await self._in_time(self.child.wait())
 
     def failure(self, exit_code: int) -> AgentFailed:
         """The error for an exit code that means failure."""
-        ended = f"{self._limits.program} {describe_exit(exit_code)}"
-        errors = self._child.error_tail()
+        ended = f"{self.limits.program} {describe_exit(exit_code)}"
+        errors = self.child.error_tail()
         return AgentFailed(f"{ended}: {errors}" if errors else f"{ended} and gave no reason.")
 
     async def _in_time(self, result: Awaitable[_Result]) -> _Result:
@@ -251,7 +256,7 @@ class LimitedProcess:
             with anyio.fail_after(self._deadline - anyio.current_time()):
                 return await result
         except TimeoutError:
-            raise timed_out(self._limits) from None
+            raise timed_out(self.limits) from None
 
 
 def timed_out(limits: ProcessLimits) -> AgentFailed:
@@ -277,10 +282,6 @@ def expand_directory(path: str) -> str:
     return str(Path(path).expanduser()) if path else ""
 
 
-def _has_failed(work: asyncio.Task[None]) -> bool:
-    return work.done() and (work.cancelled() or work.exception() is not None)
-
-
 def _check(spec: ProcessSpec) -> None:
     if spec.cwd and not Path(spec.cwd).is_dir():
         raise AgentUnavailable(
@@ -298,16 +299,6 @@ def _check(spec: ProcessSpec) -> None:
                 f"The environment variable {name} for {spec.program} would hold a NUL"
                 " character; send an id without it."
             )
-
-
-def _environment(spec: ProcessSpec, tag: str) -> dict[str, str]:
-    inherited = spec.environment
-    if inherited is None:
-        inherited = os.environ  # noqa: TID251 - handed on to the program, not read
-    variables = {**inherited, **spec.variables}
-    outer = variables.get(TAG_VARIABLE)  # this gateway may itself run inside a program of another
-    variables[TAG_VARIABLE] = f"{outer}:{tag}" if outer else tag
-    return variables
 
 
 def _start_error(spec: ProcessSpec, error: OSError | ValueError) -> AgentError:
@@ -328,28 +319,3 @@ def _start_error(spec: ProcessSpec, error: OSError | ValueError) -> AgentError:
         )
     reason = os.strerror(error.errno) if isinstance(error, OSError) and error.errno else str(error)
     return AgentUnavailable(f"The program {program} could not be started: {reason}.")
-
-
-def _open_pidfd(pid: int) -> int | None:
-    """A descriptor that becomes readable when the process ends; None where there is no such."""
-    try:
-        return os.pidfd_open(pid)
-    except (AttributeError, OSError):
-        return None
-
-
-def _peek_exit_code(popen: subprocess.Popen[bytes]) -> int | None:
-    """The exit code of an ended program, without collecting it where that can be avoided.
-
-    Until it is collected, its process id (and so its group and session) cannot be reused, and it
-    is safe to signal.
-    """
-    if popen.returncode is not None or not hasattr(os, "waitid"):
-        return popen.poll()
-    try:
-        status = os.waitid(os.P_PID, popen.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
-    except ChildProcessError:
-        return popen.poll()
-    if status is None:
-        return None
-    return status.si_status if status.si_code == os.CLD_EXITED else -status.si_status

@@ -85,26 +85,20 @@ def parse_line(line: str) -> AgentEvent:
     """The event of a line. Raises: AgentFailed, quoting the line, when it is invalid."""
     try:
         content = _DECODER.decode(line)
-        return TextDelta(content) if isinstance(content, str) else _line_event(content)
+        if isinstance(content, str):
+            return TextDelta(content)
+        members = [name for name in _FIELDS if getattr(content, name) is not UNSET]
+        kinds = [name for name in members if name != "resume"]
+        if len(kinds) != 1:
+            raise ValueError(f"it must hold exactly one of {', '.join(_FIELDS.values())}")
+        if "resume" in members and kinds[0] != "input_required":
+            raise ValueError("resume goes with inputRequired only")
+        return _EVENTS[kinds[0]](content)
     except (ValueError, RecursionError) as error:
         raise AgentFailed(
             f"The program wrote a line that cannot be read ({str(error)[:_QUOTED]}):"
             f" {line.strip()[:_QUOTED]}"
         ) from error
-
-
-_DECODER = msgspec.json.Decoder(str | OutputLine)
-
-
-def _line_event(line: OutputLine) -> AgentEvent:
-    members = [field.name for field in _FIELDS if getattr(line, field.name) is not UNSET]
-    kinds = [name for name in members if name != "resume"]
-    if len(kinds) != 1:
-        known = ", ".join(field.encode_name for field in _FIELDS)
-        raise ValueError(f"it must hold exactly one of {known}")
-    if "resume" in members and kinds[0] != "input_required":
-        raise ValueError("resume goes with inputRequired only")
-    return _EVENTS[kinds[0]](line)
 
 
 def _reply_event(line: OutputLine) -> Reply:
@@ -120,8 +114,8 @@ def _reply_event(line: OutputLine) -> Reply:
     return Reply(line.reply.parts)
 
 
-_FIELDS = msgspec.structs.fields(OutputLine)
-
+_DECODER = msgspec.json.Decoder(str | OutputLine)
+_FIELDS = {field.name: field.encode_name for field in msgspec.structs.fields(OutputLine)}
 _EVENTS: dict[str, Callable[[OutputLine], AgentEvent]] = {
     "delta": lambda line: TextDelta(str(line.delta)),
     "message_end": lambda _line: MessageEnd(),
@@ -206,23 +200,43 @@ class CommandAgent(EventAgent):
         Raises: AgentUnavailable (it cannot be started), AgentFailed (it failed, wrote too much,
         wrote an invalid line, or took too long).
         """
-        child = start_process(self._process_spec(turn))
+        options = self._options
+        is_argument = options.input == "argv"
+        child = start_process(
+            ProcessSpec(
+                argv=(*options.command, turn.body) if is_argument else options.command,
+                environment=self._environment,
+                variables={
+                    **options.env,
+                    "A2A_TASK_ID": turn.task_id,
+                    "A2A_CONTEXT_ID": turn.context_id,
+                    "A2A_MESSAGE_ID": turn.message_id,
+                    "A2A_SESSION_KEY": turn.session_key,
+                    "A2A_PRINCIPAL": turn.principal,
+                    "A2A_RESUME": msgspec.json.encode(turn.resume).decode(),
+                },
+                cwd=expand_directory(options.cwd),
+                stdin=None if is_argument else turn.body.encode("utf-8", "replace"),
+                output_grace_s=options.kill_grace_seconds,
+                run_name=turn.run_id,
+            )
+        )
         self._children.add(child)
         try:
             program = LimitedProcess(child, self._limits)
-            reader = _JsonLinesReader() if self._options.output == "jsonl" else _TextReader()
+            reader = _JsonLinesReader() if options.output == "jsonl" else _TextReader()
             while piece := await program.read():
                 for event in reader.feed(piece):
                     yield event
             exit_code = await program.exit_code()
-            for event in reader.end():
+            for event in reader.feed(b"", is_last=True):
                 yield event
             if exit_code != 0 and not isinstance(reader.outcome, Failed):
                 raise program.failure(exit_code)
             if reader.outcome is not None:
                 yield reader.outcome
         finally:
-            await child.kill_tree(grace_s=self._options.kill_grace_seconds)
+            await child.kill_tree(grace_s=options.kill_grace_seconds)
             self._children.discard(child)
 
     async def end_orphans(self, run_id: RunId) -> None:
@@ -237,19 +251,6 @@ class CommandAgent(EventAgent):
         for child in tuple(self._children):
             await child.kill_tree(grace_s=self._options.kill_grace_seconds)
 
-    def _process_spec(self, turn: Turn) -> ProcessSpec:
-        options = self._options
-        is_argument = options.input == "argv"
-        return ProcessSpec(
-            argv=(*options.command, turn.body) if is_argument else options.command,
-            environment=self._environment,
-            variables={**options.env, **_turn_variables(turn)},
-            cwd=expand_directory(options.cwd),
-            stdin=None if is_argument else turn.body.encode("utf-8", "replace"),
-            output_grace_s=options.kill_grace_seconds,
-            run_name=turn.run_id,
-        )
-
 
 class _TextReader:
     """Text as it is written; a character split over two reads waits for its second half."""
@@ -259,13 +260,8 @@ class _TextReader:
     def __init__(self) -> None:
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
 
-    def feed(self, piece: bytes) -> Iterator[AgentEvent]:
-        text = self._decoder.decode(piece)
-        if text:
-            yield TextDelta(text)
-
-    def end(self) -> Iterator[AgentEvent]:
-        text = self._decoder.decode(b"", final=True)
+    def feed(self, piece: bytes, *, is_last: bool = False) -> Iterator[AgentEvent]:
+        text = self._decoder.decode(piece, final=is_last)
         if text:
             yield TextDelta(text)
 
@@ -281,33 +277,15 @@ class _JsonLinesReader:
         self.outcome: Failed | InputRequired | None = None
         self._rest: list[bytes] = []
 
-    def feed(self, piece: bytes) -> Iterator[AgentEvent]:
-        *lines, rest = piece.split(b"\n")
-        for line in lines:
-            self._rest.append(line)
-            yield from self._read(b"".join(self._rest))
+    def feed(self, piece: bytes, *, is_last: bool = False) -> Iterator[AgentEvent]:
+        *ended, begun = piece.split(b"\n")
+        for last_piece in [*ended, begun] if is_last else ended:
+            line = b"".join([*self._rest, last_piece])
             self._rest.clear()
-        self._rest.append(rest)
-
-    def end(self) -> Iterator[AgentEvent]:
-        yield from self._read(b"".join(self._rest))
-
-    def _read(self, line: bytes) -> Iterator[AgentEvent]:
-        if self.outcome is not None or not line.strip():
-            return
-        event = parse_line(line.decode("utf-8", "replace"))
-        if isinstance(event, Failed | InputRequired):
-            self.outcome = event
-        else:
-            yield event
-
-
-def _turn_variables(turn: Turn) -> dict[str, str]:
-    return {
-        "A2A_TASK_ID": turn.task_id,
-        "A2A_CONTEXT_ID": turn.context_id,
-        "A2A_MESSAGE_ID": turn.message_id,
-        "A2A_SESSION_KEY": turn.session_key,
-        "A2A_PRINCIPAL": turn.principal,
-        "A2A_RESUME": msgspec.json.encode(turn.resume).decode(),
-    }
+            if self.outcome is None and line.strip():
+                event = parse_line(line.decode("utf-8", "replace"))
+                if isinstance(event, Failed | InputRequired):
+                    self.outcome = event
+                else:
+                    yield event
+        self._rest.append(begun)

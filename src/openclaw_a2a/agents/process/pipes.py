@@ -37,7 +37,14 @@ class OutputPipe(_Pipe):
         """The next piece, as soon as there is one; empty at the end."""
         while not self._pipe.closed:
             if not self._is_ended:
-                await self._wait_readable()
+                self._readable.clear()
+                self._loop.add_reader(self._pipe.fileno(), self._readable.set)
+                try:
+                    await self._readable.wait()
+                finally:
+                    if not self._pipe.closed:
+                        self._loop.remove_reader(self._pipe.fileno())
+            # `end` or `close` may have woken us instead of the program.
             if not self._pipe.closed:
                 with contextlib.suppress(BlockingIOError):
                     return os.read(self._pipe.fileno(), _PIECE_BYTES)
@@ -57,15 +64,6 @@ class OutputPipe(_Pipe):
         """Close our end; a pending `read` returns the end."""
         self.end()
         super().close()
-
-    async def _wait_readable(self) -> None:
-        self._readable.clear()
-        self._loop.add_reader(self._pipe.fileno(), self._readable.set)
-        try:
-            await self._readable.wait()
-        finally:
-            if not self._pipe.closed:
-                self._loop.remove_reader(self._pipe.fileno())
 
 
 class ErrorPipe(_Pipe):

@@ -94,11 +94,11 @@ class ProgramAdapter(AgentAdapter):
         Raises: CancelledByAdapter, AgentUnavailable (it cannot be started), AgentFailed.
         """
         async with self._requests.slot(context_id, kwargs.get("context")) as request:
-            try:
-                return await self._answer(user_input, request)
-            except _StaleSession:
-                self._drop_session(request)
-                return await self._answer(user_input, request)
+            while True:  # at most twice: the second try resumes no session
+                try:
+                    return await self._answer(user_input, request)
+                except _StaleSession:
+                    self._drop_session(request)
 
     async def stream(
         self, user_input: str, context_id: str | None = None, **kwargs: Json
@@ -133,38 +133,40 @@ class ProgramAdapter(AgentAdapter):
     # ---------------------------------------------------------------- one run of the program
 
     async def _answer(self, message: str, request: "ProgramRequest") -> str:
-        async with self._start(message, request) as run:
-            output = await run.output()
-            await run.check_exit(may_be_stale=request.may_retry and not output.strip())
+        async with self._start(message, request) as process:
+            output = (await process.read_all()).decode("utf-8", "replace")
+            await request.check_exit(process, is_silent=not output.strip())
+        program = process.limits.program
         if not output.strip():
-            raise AgentFailed(f"{run.program} wrote nothing; its log may say why.")
+            raise AgentFailed(f"{program} wrote nothing; its log may say why.")
         text, session_id = self.parse_output(output, request.context_key)
         self._keep_session(request, session_id)
         if not text.strip():
-            raise AgentFailed(f"{run.program} gave no answer in what it wrote.")
+            raise AgentFailed(f"{program} gave no answer in what it wrote.")
         return text
 
     async def _texts(self, message: str, request: "ProgramRequest") -> AsyncIterator[str]:
         has_answered, is_silent = False, True
-        async with self._start(message, request) as run:
-            async with closing(run.lines()) as lines:
+        async with self._start(message, request) as process:
+            program = process.limits.program
+            async with closing(_lines(process, request)) as lines:
                 async for line in lines:
                     is_silent = is_silent and not line.strip()
                     content = self.parse_stream_line(line) or {}
                     self._keep_session(request, content.get("session_id"))
                     if error := content.get("error"):
-                        raise AgentFailed(f"{run.program} failed: {error}")
+                        raise AgentFailed(f"{program} failed: {error}")
                     if text := content.get("text"):
                         has_answered = True
                         yield str(text)
-            await run.check_exit(may_be_stale=request.may_retry and is_silent)
+            await request.check_exit(process, is_silent=is_silent)
         if not has_answered:
-            raise AgentFailed(f"{run.program} ended without an answer.")
+            raise AgentFailed(f"{program} ended without an answer.")
 
     @asynccontextmanager
     async def _start(
         self, message: str, request: "ProgramRequest"
-    ) -> AsyncGenerator["_ProgramRun"]:
+    ) -> AsyncGenerator[LimitedProcess]:
         """The running program; nothing of it is left afterwards."""
         arguments, is_resuming = self.build_command(message, request.context_key)
         spec = ProcessSpec(
@@ -177,15 +179,14 @@ class ProgramAdapter(AgentAdapter):
         request.may_retry = is_resuming and not request.is_second_try
         request.check()
         try:
-            child = start_process(spec)
+            request.child = start_process(spec)
         except AgentUnavailable as error:
             if isinstance(error.__cause__, FileNotFoundError):
                 raise AgentUnavailable(self.binary_not_found_message()) from error
             raise
-        request.child = child
         limits = ProcessLimits(spec.program, self.timeout, MAX_OUTPUT_BYTES)
         try:
-            yield _ProgramRun(child, request, limits)
+            yield LimitedProcess(request.child, limits)
         finally:
             await request.end()
             request.child = None
@@ -199,51 +200,23 @@ class ProgramAdapter(AgentAdapter):
             self.sessions.keep(request.context_key, str(session_id))
 
 
+async def _lines(process: LimitedProcess, request: "ProgramRequest") -> AsyncIterator[str]:
+    """What a program writes, line by line, each with a timeout of its own."""
+    rest: list[bytes] = []
+    while piece := await process.read():
+        *ended, begun = piece.split(b"\n")
+        for line in ended:
+            yield b"".join([*rest, line]).decode("utf-8", "replace")
+            rest = []
+            process.restart_timeout()
+        rest.append(begun)
+    request.check()  # a program that we ended may have left half a line
+    if last := b"".join(rest):
+        yield last.decode("utf-8", "replace")
+
+
 class _StaleSession(Exception):
     """The program would not resume its session and gave no reason."""
-
-
-class _ProgramRun:
-    """A program that runs for a request."""
-
-    def __init__(
-        self, child: ChildProcess, request: "ProgramRequest", limits: ProcessLimits
-    ) -> None:
-        self.program = limits.program
-        self._child = child
-        self._request = request
-        self._process = LimitedProcess(child, limits)
-
-    async def output(self) -> str:
-        """Everything it writes. Raises: AgentFailed (too much, or too slow)."""
-        return (await self._process.read_all()).decode("utf-8", "replace")
-
-    async def lines(self) -> AsyncIterator[str]:
-        """What it writes, line by line, each with a timeout of its own. Raises: AgentFailed."""
-        rest: list[bytes] = []
-        while piece := await self._process.read():
-            *ended, begun = piece.split(b"\n")
-            for line in ended:
-                yield b"".join([*rest, line]).decode("utf-8", "replace")
-                rest = []
-                self._process.restart_timeout()
-            rest.append(begun)
-        self._request.check()  # a program that we ended may have left half a line
-        if last := b"".join(rest):
-            yield last.decode("utf-8", "replace")
-
-    async def check_exit(self, *, may_be_stale: bool) -> None:
-        """Wait for its end. With `may_be_stale` it wrote nothing and resumed a session.
-
-        Raises: CancelledByAdapter (we ended it), _StaleSession, AgentFailed (it failed).
-        """
-        exit_code = await self._process.exit_code()
-        self._request.check()
-        if exit_code == 0:
-            return
-        if exit_code > 0 and may_be_stale and not self._child.error_tail():
-            raise _StaleSession
-        raise self._process.failure(exit_code)
 
 
 class ProgramRequest:
@@ -263,6 +236,20 @@ class ProgramRequest:
         """Raises: CancelledByAdapter."""
         if self.is_cancelled:
             raise CancelledByAdapter(f"task {self.task_id} was cancelled")
+
+    async def check_exit(self, process: LimitedProcess, *, is_silent: bool) -> None:
+        """Wait for the program's end; `is_silent` when it wrote nothing.
+
+        Raises: CancelledByAdapter (we ended it), _StaleSession, AgentFailed (it failed).
+        """
+        exit_code = await process.exit_code()
+        self.check()
+        if exit_code == 0:
+            return
+        # A program that will not resume its session typically says nothing at all.
+        if exit_code > 0 and self.may_retry and is_silent and not process.child.error_tail():
+            raise _StaleSession
+        raise process.failure(exit_code)
 
     async def end(self) -> None:
         """End the program and everything it started; nothing of it runs afterwards."""
@@ -337,7 +324,15 @@ class SessionStore:
 
     def __init__(self, path: str) -> None:
         self._path = Path(path).expanduser() if path else None
-        self._sessions = _read_sessions(self._path) if self._path is not None else {}
+        self._sessions: dict[str, str] = {}
+        if self._path is not None:
+            try:
+                content = self._path.read_bytes()
+                self._sessions = msgspec.json.decode(content, type=dict[str, str])
+            except FileNotFoundError:
+                pass
+            except (OSError, msgspec.DecodeError, RecursionError) as error:
+                log.warning("sessions.read_failed", path=str(self._path), reason=str(error))
 
     def get(self, context_key: str) -> str | None:
         """The session to resume."""
@@ -365,13 +360,3 @@ class SessionStore:
             fresh.replace(self._path)
         except OSError as error:
             log.warning("sessions.write_failed", path=str(self._path), reason=str(error))
-
-
-def _read_sessions(path: Path) -> dict[str, str]:
-    try:
-        return msgspec.json.decode(path.read_bytes(), type=dict[str, str])
-    except FileNotFoundError:
-        return {}
-    except (OSError, msgspec.DecodeError, RecursionError) as error:
-        log.warning("sessions.read_failed", path=str(path), reason=str(error))
-        return {}

@@ -6,7 +6,8 @@ import os
 import re
 import secrets
 import signal
-from collections.abc import Callable, Iterable
+import subprocess
+from collections.abc import Collection, Iterable
 from pathlib import Path
 
 import anyio
@@ -28,7 +29,9 @@ class ProcessSet:
     """Processes as they were when they were last looked at.
 
     A `psutil.Process` is compared and signalled by its id and its start time, so a later process
-    with the same id is never taken for a member.
+    with the same id is never taken for a member. A member that has lost its parent is found by its
+    session, by the tag in its inherited environment or, on Linux, by a pipe that is its input,
+    output or error stream: a process is found as long as it kept one of the four.
     """
 
     def __init__(self) -> None:
@@ -36,7 +39,7 @@ class ProcessSet:
 
     def scan(self) -> None:
         """Find the members again. Looks at every process, so it belongs in a worker thread."""
-        self.refresh()
+        raise NotImplementedError
 
     def refresh(self) -> None:
         """Forget members that are gone; cheaper than a scan."""
@@ -46,6 +49,11 @@ class ProcessSet:
     def alive(self) -> list[int]:
         """The ids of the members that still run. Zombies do not."""
         return sorted(member.pid for member in self._members if not is_zombie(member))
+
+    @property
+    def is_running(self) -> bool:
+        """True while anything of it runs."""
+        return bool(self.alive)
 
     def send(self, signal_number: signal.Signals) -> None:
         """Signal every member."""
@@ -60,33 +68,65 @@ class ProcessSet:
                 if is_zombie(member) and member.ppid() == os.getpid():
                     os.waitpid(member.pid, os.WNOHANG)
 
+    def _find_members(
+        self,
+        others: list[psutil.Process],
+        tagged: list[psutil.Process],
+        sessions: Collection[int | None],
+        pipes: frozenset[str],
+    ) -> None:
+        found = [
+            process
+            for process in others
+            if process in self._members
+            or read_session(process) in sessions
+            or (pipes and not pipes.isdisjoint(read_pipes(process)))
+        ]
+        self._members = with_descendants([*tagged, *found], others)
+
 
 class ProcessTree(ProcessSet):
-    """A program and its descendants.
+    """A program that we started, and its descendants."""
 
-    A descendant is recognised by its parent, by the session the program was started in, by the tag
-    in its inherited environment or, on Linux, by one of the program's own `pipes` when that is its
-    input, output or error stream. So it is found as long as it kept one of the four.
-    """
-
-    def __init__(self, root: int, tag: str, *, pipes: frozenset[str] = frozenset()) -> None:
+    def __init__(self, popen: subprocess.Popen[bytes], tag: str) -> None:
         super().__init__()
-        self._root = psutil.Process(root)
+        self._popen = popen
+        self._root = psutil.Process(popen.pid)
         self._tag = tag
-        self._pipes = pipes
+        pipes = (popen.stdin, popen.stdout, popen.stderr)
+        inodes = [os.fstat(pipe.fileno()).st_ino for pipe in pipes if pipe is not None]
+        self._pipes = frozenset(f"pipe:[{inode}]" for inode in inodes)  # as `read_pipes` names them
 
     def scan(self) -> None:
         """Find the members again. Looks at every process, so it belongs in a worker thread."""
         own = os.getpid()  # we hold the other ends of the pipes
         others = [process for process in list_processes() if process.pid != own]
+        tagged = [process for process in others if self._tag in read_tags(process)]
         # The id of a collected program may have been reused for another session.
-        session = self._root.pid if self._root.is_running() else -1
-        found = [
-            process
-            for process in others
-            if process in self._members or read_session(process) == session or self._owns(process)
-        ]
-        self._members = with_descendants(found, others)
+        session = [self._root.pid] if self._root.is_running() else []
+        self._find_members(others, tagged, session, self._pipes)
+
+    @property
+    def is_running(self) -> bool:
+        """True while anything of it runs."""
+        return bool(self.alive) or self.exit_code() is None
+
+    def exit_code(self) -> int | None:
+        """The exit code of the ended program, without collecting it where that can be avoided.
+
+        Until it is collected, its process id (and so its group and session) cannot be reused, and
+        it is safe to signal.
+        """
+        popen = self._popen
+        if popen.returncode is not None or not hasattr(os, "waitid"):
+            return popen.poll()
+        try:
+            status = os.waitid(os.P_PID, popen.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+        except ChildProcessError:
+            return popen.poll()
+        if status is None:
+            return None
+        return status.si_status if status.si_code == os.CLD_EXITED else -status.si_status
 
     def send(self, signal_number: signal.Signals) -> None:
         """Signal every member, and the whole process group of the program."""
@@ -102,26 +142,20 @@ class ProcessTree(ProcessSet):
         self._members.discard(self._root)
         super().reap_zombies()
 
-    def _owns(self, process: psutil.Process) -> bool:
-        tags = read_tags(process)
-        return self._tag in tags or not self._pipes.isdisjoint(read_pipes(process))
 
-
-async def stop_processes(
-    members: ProcessSet, *, grace_s: float, is_running: Callable[[], bool]
-) -> bool:
+async def stop_processes(members: ProcessSet, *, grace_s: float) -> bool:
     """Send SIGTERM, then, `grace_s` later, SIGKILL; False: something still runs after that."""
     members.send(signal.SIGTERM)
     members.send(signal.SIGCONT)  # a stopped process could not act on SIGTERM
     await scan_in_thread(members)
-    await _wait_ended(grace_s, members, is_running)
+    await _wait_ended(grace_s, members)
     await scan_in_thread(members)
     deadline = anyio.current_time() + _KILL_TIMEOUT_S
-    while is_running():
+    while members.is_running:
         if anyio.current_time() > deadline:
             return False
         members.send(signal.SIGKILL)
-        await _wait_ended(_SLOWEST_POLL_S, members, is_running)
+        await _wait_ended(_SLOWEST_POLL_S, members)
         # A member may have started another process between the scan and its own end.
         await scan_in_thread(members)
     return True
@@ -133,10 +167,10 @@ async def scan_in_thread(members: ProcessSet) -> None:
     await anyio.to_thread.run_sync(members.scan, limiter=anyio.CapacityLimiter(1))
 
 
-async def _wait_ended(seconds: float, members: ProcessSet, is_running: Callable[[], bool]) -> None:
+async def _wait_ended(seconds: float, members: ProcessSet) -> None:
     pause_s = _FIRST_POLL_S
     with anyio.move_on_after(seconds):
-        while is_running():
+        while members.is_running:
             await anyio.sleep(pause_s)
             pause_s = min(pause_s * 2, _SLOWEST_POLL_S)
             members.refresh()
@@ -205,11 +239,6 @@ def read_pipes(process: psutil.Process) -> frozenset[str]:
     return frozenset(stream for stream in streams if stream.startswith("pipe:"))
 
 
-def pipe_name(descriptor: int) -> str:
-    """What `read_pipes` calls the pipe behind this descriptor of ours."""
-    return f"pipe:[{os.fstat(descriptor).st_ino}]"
-
-
 _TAG = re.compile(r"(?P<run>[0-9a-f]{32})-(?P<pid>\d+)-(?P<started>\d+)-")
 _START_TOLERANCE_S = 5.0
 """Start times are derived from the time of boot, which moves when the clock is set."""
@@ -233,7 +262,7 @@ async def end_orphans(run_name: str, *, grace_s: float) -> None:
     if not orphans.alive:
         return
     try:
-        await stop_processes(orphans, grace_s=grace_s, is_running=lambda: bool(orphans.alive))
+        await stop_processes(orphans, grace_s=grace_s)
     finally:
         orphans.send(signal.SIGKILL)
         orphans.reap_zombies()
@@ -248,9 +277,7 @@ async def end_orphans(run_name: str, *, grace_s: float) -> None:
 class OrphanProcesses(ProcessSet):
     """The processes of one run whose gateway is gone.
 
-    They are found by their tag; further ones by a parent, a session or a pipe of a tagged one. A
-    program may itself have restarted this gateway: then we, our ancestors and what we started have
-    its tag too, but are no orphans.
+    They are found by their tag; further ones by a parent, a session or a pipe of a tagged one.
     """
 
     def __init__(self, run_name: str) -> None:
@@ -259,20 +286,15 @@ class OrphanProcesses(ProcessSet):
 
     def scan(self) -> None:
         """Find the members again. Looks at every process, so it belongs in a worker thread."""
-        processes = list_processes()
-        spared = _own_family(processes)
+        # A program may itself have restarted this gateway: then we, our ancestors and what we
+        # started have its tag too, but are no orphans.
+        own, processes = psutil.Process(), list_processes()
+        spared = {*with_descendants([own], processes), *own.parents()}
         others = [process for process in processes if process not in spared]
         tagged = [process for process in others if self._is_orphan(process)]
         sessions = {read_session(process) for process in tagged} - {None}
         pipes = frozenset[str]().union(*(read_pipes(process) for process in tagged))
-        found = [
-            process
-            for process in others
-            if process in self._members
-            or read_session(process) in sessions
-            or (pipes and not pipes.isdisjoint(read_pipes(process)))
-        ]
-        self._members = with_descendants([*tagged, *found], others)
+        self._find_members(others, tagged, sessions, pipes)
 
     def _is_orphan(self, process: psutil.Process) -> bool:
         """True for a process of this run whose gateway is gone."""
@@ -292,8 +314,3 @@ def _runs(pid: int, started: int) -> bool:
     except psutil.Error:
         return False
     return is_same and not is_zombie(gateway)
-
-
-def _own_family(processes: list[psutil.Process]) -> set[psutil.Process]:
-    own = psutil.Process()
-    return {*with_descendants([own], processes), *own.parents()}

@@ -2,6 +2,7 @@
 
 from collections.abc import Collection, Iterable, Mapping
 from contextlib import AsyncExitStack, suppress
+from functools import partial
 
 import msgspec
 
@@ -29,8 +30,7 @@ from openclaw_a2a.remote.agent_adapter import RemoteTargetAgent, RemoteTimeouts,
 from openclaw_a2a.server.push.sender import WebhookSender
 from openclaw_a2a.settings import Settings, WebhookSettings
 from openclaw_a2a.settings.tokens import resolve_token
-from openclaw_a2a.tools.call_tools import CallerChains, CallerResolver, call_tools
-from openclaw_a2a.tools.registry import Tool
+from openclaw_a2a.tools.call_tools import CallerChains, CallerResolver
 
 DELIVERY_POLICY = DeliveryPolicy(
     max_attempts=10_000,
@@ -58,12 +58,14 @@ class CallsWiring:
         self._engine = engine
         self._agents = agents
         self._host_id = host_id
-        self._rules = call_rules(settings)
         self._calls = CallRepository(engine.store.records, engine.clock.now)
         self._directory = AgentDirectory(
             agents.ids, {name: one.skills for name, one in settings.agents.items()}
         )
-        self._hosts = SessionHosts(_inboxes(agents))
+        found = ((name, agents.find(name)) for name in agents.ids)
+        self._hosts = SessionHosts(
+            {name: agent for name, agent in found if isinstance(agent, SessionInbox)}
+        )
         self.resolve_caller = CallerResolver(self._hosts)
         agents.add_internal(
             DEBATE_AGENT, DebateAgent(lambda debate, step: self.service.ask_step(debate, step))
@@ -76,17 +78,18 @@ class CallsWiring:
     ) -> None:
         """Load the stored calls; before recovery starts their tasks again."""
         engine, settings = self._engine, self._settings
-        sender = push.trusted_sender(engine)
+        sender = push.make_sender(engine, allow_private=True)  # the operator names the webhooks
         parts.push_async_callback(sender.close)
         audit = AuditLog(settings.data / AUDIT_FILE, engine.clock.now, engine.supervisor)
         parts.callback(audit.close)
+        rules = call_rules(settings)
         webhooks = settings.response_routing.webhooks
-        is_routing = settings.response_routing.enabled
+        is_routing = rules.routing.is_enabled
         self._delivery = OutcomeDelivery(
             engine,
             self._calls,
             hosts=self._hosts if is_routing else SessionHosts({}),
-            post_webhook=Webhooks(webhooks, sender).post if webhooks and is_routing else None,
+            post_webhook=partial(_post, webhooks, sender) if webhooks and is_routing else None,
             wake=push.outbox(engine).check_task,
         )
         history = CallHistory(
@@ -96,16 +99,13 @@ class CallsWiring:
             own_host=self._host_id,
         )
         self.chains = CallerChains(
-            history,
-            self.resolve_caller,
-            host_id=self._host_id,
-            max_depth=self._rules.limits.max_depth,
+            history, self.resolve_caller, host_id=self._host_id, max_depth=rules.limits.max_depth
         )
         self.service = CallService(
             engine,
             self._calls,
             self._delivery,
-            rules=self._rules,
+            rules=rules,
             directory=self._directory,
             hosts=self._hosts,
             history=history,
@@ -116,10 +116,6 @@ class CallsWiring:
             self._delivery, DELIVERY_POLICY, final_states_only=True, is_cacheable=True
         )
         push.add_channel(engine, CALL_KIND, channel)
-
-    def tools(self) -> list[Tool]:
-        """The tools with which agents call each other."""
-        return call_tools(self.service, self.resolve_caller)
 
     def add_targets(self, remote: ToolExecutor, aliases: Iterable[str]) -> None:
         """Let remote targets be called like agents of this gateway."""
@@ -155,30 +151,20 @@ class CallsWiring:
                 await self._calls.purge()
 
 
-def _inboxes(agents: AgentRegistry) -> dict[AgentId, SessionInbox]:
-    found = ((name, agents.find(name)) for name in agents.ids)
-    return {name: agent for name, agent in found if isinstance(agent, SessionInbox)}
-
-
-class Webhooks:
-    """Posts outcomes to the webhooks that the settings have for callers without a session."""
-
-    def __init__(self, webhooks: Mapping[str, WebhookSettings], sender: WebhookSender) -> None:
-        self._webhooks = webhooks
-        self._sender = sender
-
-    async def post(self, call: Call, message: JsonObject) -> DeliveryFailed | None:
-        """Post an outcome; None when it was accepted, or the caller has no webhook."""
-        webhook = self._webhooks.get(call.caller.name)
-        if webhook is None:
-            return None
-        headers = {"Content-Type": "application/json"}
-        if webhook.token:
-            try:
-                headers["Authorization"] = f"Bearer {resolve_token(webhook.token)}"
-            except SettingsInvalid as error:
-                return DeliveryFailed(error.message)
-        return await self._sender.post(webhook.url, msgspec.json.encode(message), headers)
+async def _post(
+    webhooks: Mapping[str, WebhookSettings], sender: WebhookSender, call: Call, message: JsonObject
+) -> DeliveryFailed | None:
+    """Post an outcome to its caller's webhook; None when it was accepted, or there is none."""
+    webhook = webhooks.get(call.caller.name)
+    if webhook is None:
+        return None
+    headers = {"Content-Type": "application/json"}
+    if webhook.token:
+        try:
+            headers["Authorization"] = f"Bearer {resolve_token(webhook.token)}"
+        except SettingsInvalid as error:
+            return DeliveryFailed(error.message)
+    return await sender.post(webhook.url, msgspec.json.encode(message), headers)
 
 
 def call_rules(settings: Settings) -> CallRules:

@@ -5,7 +5,7 @@ from openclaw_a2a.app.wiring.push import PushWiring
 from openclaw_a2a.engine.engine import Engine, new_id
 from openclaw_a2a.engine.outbox.delivery_tracking import DeliveryChannel, DeliveryPolicy
 from openclaw_a2a.model.backoff import Backoff
-from openclaw_a2a.model.ids import AccountId, AgentId
+from openclaw_a2a.model.ids import AgentId
 from openclaw_a2a.planning.admin_service import AdminService
 from openclaw_a2a.planning.execution_policy import ExecutionPolicy
 from openclaw_a2a.planning.executor import DENIED_AGENT, DeniedAgent, StepExecutor
@@ -34,13 +34,13 @@ class PlanningWiring:
         agents.add_internal(DENIED_AGENT, DeniedAgent())
         self.engine = engine
         self._sweep_s = settings.retention.sweep_seconds
-        self._default_agents = {one.id: one.default_agent_id for one in settings.accounts}
+        agent_ids = {one.id: one.default_agent_id for one in settings.accounts}
         self._repository = ObjectiveRepository(
             engine.store.logs,
             engine.store.records,
             engine.supervisor,
             now=engine.clock.now,
-            new_id=_short_id,
+            new_id=lambda: new_id().replace("-", "")[:16],
             limits=PlanLimits(opt.max_plans_per_objective, opt.max_tasks_per_plan),
         )
         policy = ExecutionPolicy(
@@ -52,13 +52,13 @@ class PlanningWiring:
             peers_may_ask=opt.agents,
         )
         self._executor = StepExecutor(
-            engine, self._repository, policy, default_agent=self._default_agent
-        )
-        self._retention = ObjectiveRetention(
             engine,
             self._repository,
-            self._executor,
-            max_age_s=settings.retention.objective_seconds,
+            policy,
+            default_agent=lambda one: agent_ids.get(one) or next(iter(agent_ids.values())),
+        )
+        self._retention = ObjectiveRetention(
+            engine, self._repository, self._executor, max_age_s=settings.retention.objective_seconds
         )
         channel = DeliveryChannel(self._executor.task_sync, _DELIVERY_POLICY)
         outbox = push.add_channel(engine, DELIVERY_KIND, channel)
@@ -79,10 +79,6 @@ class PlanningWiring:
             ),
         )
 
-    def service_for(self, engine: Engine) -> PlanningService | None:
-        """The service for an endpoint whose tasks are in the same store as the objectives."""
-        return self.service if engine is self.engine else None
-
     async def open(self) -> None:
         """Load the open objectives. Before the recovery of runs, which reports to them."""
         await self._repository.load()
@@ -95,10 +91,3 @@ class PlanningWiring:
     def stop(self) -> None:
         """Start no more steps."""
         self._executor.stop()
-
-    def _default_agent(self, account: AccountId) -> AgentId:
-        return self._default_agents.get(account) or next(iter(self._default_agents.values()))
-
-
-def _short_id() -> str:
-    return new_id().replace("-", "")[:16]

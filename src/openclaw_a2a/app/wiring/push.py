@@ -9,7 +9,6 @@ from openclaw_a2a.engine.outbox.outbox import STOP_GRACE_S, Outbox
 from openclaw_a2a.model.backoff import Backoff
 from openclaw_a2a.model.delivery import PUSH_KIND
 from openclaw_a2a.net.safe_resolver import HostResolver, ResolveHost
-from openclaw_a2a.ports import DeliveryStore
 from openclaw_a2a.server.push.configs import PushConfigService
 from openclaw_a2a.server.push.sender import PushSender, WebhookOptions, WebhookSender
 from openclaw_a2a.settings import PushSettings
@@ -36,10 +35,25 @@ class PushWiring:
         self.outboxes: dict[Engine, Outbox] = {}
 
     def outbox(self, engine: Engine) -> Outbox:
-        """The outbox for the tasks of an engine."""
-        if engine not in self.outboxes:
-            self.outboxes[engine] = self._make_outbox(engine)
-        return self.outboxes[engine]
+        """The outbox for the tasks of an engine; created on first use."""
+        if engine in self.outboxes:
+            return self.outboxes[engine]
+        settings = self._settings
+        sender = self.make_sender(engine, allow_private=settings.allow_private)
+        policy = DeliveryPolicy(
+            max_attempts=settings.attempts,
+            backoff=Backoff(settings.backoff_seconds, settings.most_backoff_seconds),
+            attempt_timeout_s=settings.timeout_seconds,
+            max_parallel=settings.parallel,
+        )
+        channel = DeliveryChannel(PushSender(engine.store.tasks, sender), policy)
+        self._senders[engine] = sender
+        self._channels[engine] = {PUSH_KIND: channel}
+        outbox = Outbox(
+            engine, self._channels[engine], roll=random.random, stop_grace_s=self._stop_grace_s
+        )
+        self.outboxes[engine] = outbox
+        return outbox
 
     def add_channel(self, engine: Engine, kind: str, channel: DeliveryChannel) -> Outbox:
         """Add deliveries of another kind to an engine's outbox, before it is started."""
@@ -57,9 +71,11 @@ class PushWiring:
             allow_private=self._settings.allow_private,
         )
 
-    def trusted_sender(self, engine: Engine) -> WebhookSender:
-        """A sender for webhooks that the operator has configured: private addresses are allowed."""
-        return self._make_sender(engine, allow_private=True)
+    def make_sender(self, engine: Engine, *, allow_private: bool) -> WebhookSender:
+        """A sender of webhooks; with `allow_private`, for those that the operator has named."""
+        timeout_s, name = self._settings.timeout_seconds, self._agent_name
+        options = WebhookOptions(timeout_s, allow_private=allow_private, agent_name=name)
+        return WebhookSender(options, resolve=self._resolve, now=engine.clock.now)
 
     def start(self, engine: Engine, parts: AsyncExitStack) -> None:
         """Start an engine's outbox; `parts` stops it again."""
@@ -67,28 +83,3 @@ class PushWiring:
             parts.push_async_callback(self._senders[engine].close)
             parts.push_async_callback(self.outboxes[engine].stop)
             self.outboxes[engine].start()
-
-    def list_outboxes(self) -> list[tuple[DeliveryStore, Outbox]]:
-        """The outboxes, each with the store of its deliveries."""
-        return [(engine.store.deliveries, outbox) for engine, outbox in self.outboxes.items()]
-
-    def _make_sender(self, engine: Engine, *, allow_private: bool) -> WebhookSender:
-        timeout_s, name = self._settings.timeout_seconds, self._agent_name
-        options = WebhookOptions(timeout_s, allow_private=allow_private, agent_name=name)
-        return WebhookSender(options, resolve=self._resolve, now=engine.clock.now)
-
-    def _make_outbox(self, engine: Engine) -> Outbox:
-        settings = self._settings
-        sender = self._make_sender(engine, allow_private=settings.allow_private)
-        self._senders[engine] = sender
-        policy = DeliveryPolicy(
-            max_attempts=settings.attempts,
-            backoff=Backoff(settings.backoff_seconds, settings.most_backoff_seconds),
-            attempt_timeout_s=settings.timeout_seconds,
-            max_parallel=settings.parallel,
-        )
-        channel = DeliveryChannel(PushSender(engine.store.tasks, sender), policy)
-        self._channels[engine] = {PUSH_KIND: channel}
-        return Outbox(
-            engine, self._channels[engine], roll=random.random, stop_grace_s=self._stop_grace_s
-        )

@@ -30,7 +30,7 @@ from openclaw_a2a.remote.handles import HandleStore, RecordHandleStore
 from openclaw_a2a.remote.result.result_truncation import ResultStore
 from openclaw_a2a.settings import Settings, StoreSettings
 from openclaw_a2a.settings.sources import process_environment
-from openclaw_a2a.tools.call_tools import CallerChains
+from openclaw_a2a.tools.call_tools import CallerChains, call_tools
 from openclaw_a2a.tools.http import RESULTS_PATH, TOOLS_PATH, ToolEndpoints, ToolGuard
 from openclaw_a2a.tools.mcp.http import MCP_PATH, McpEndpoint
 from openclaw_a2a.tools.planning_tools import planning_tools
@@ -39,11 +39,10 @@ from openclaw_a2a.tools.registry import OnUpdate, Tool, ToolRegistry
 if TYPE_CHECKING:
     from openclaw_a2a.remote.result.result_builder import StreamUpdate
     from openclaw_a2a.remote.tool import RemoteAgentTool
-    from openclaw_a2a.remote.transport.http_transport import TargetConnections
 
 log = get_logger(__name__)
 
-FOLDER = "results"
+_RESULTS_FOLDER = "results"
 _PURGE_S = 3600.0
 _TOO_FAR = (
     "answer with what is known already; tools.agentToAgent.maxDepth says how far calls may go"
@@ -58,71 +57,58 @@ class ToolSet(msgspec.Struct, frozen=True):
     remote: "RemoteAgentTool | None" = None
     """The client of remote agents, when `outbound.enabled` is on."""
 
-    def with_tools(self, tools: Iterable[Tool]) -> "ToolSet":
-        """The same, with more tools."""
-        return msgspec.structs.replace(self, registry=ToolRegistry([*self.registry, *tools]))
-
-
-class ToolDependencies(msgspec.Struct, frozen=True):
-    """What the tools depend on; the default environment is that of the process."""
-
-    clock: Clock
-    environment: Mapping[str, str] | None = None
-    keeper: HandleStore | None = None
-    chains: CallerChains | None = None
-
 
 @asynccontextmanager
 async def open_tool_set(
-    settings: Settings, config: OutboundConfig, dependencies: ToolDependencies
+    settings: Settings,
+    config: OutboundConfig,
+    *,
+    clock: Clock,
+    supervisor: Supervisor,
+    handle_store: HandleStore | None = None,
+    chains: CallerChains | None = None,
 ) -> AsyncGenerator[ToolSet]:
     """The tools of these settings, as long as the context lasts. Raises: SettingsInvalid."""
     results = ResultStore(
-        settings.data / FOLDER,
+        settings.data / _RESULTS_FOLDER,
         limit=config.policy.max_result_bytes,
         ttl=timedelta(milliseconds=config.task_handles.ttl_ms),
-        now=dependencies.clock.now,
+        now=clock.now,
     )
     if not config.enabled:
         yield ToolSet(ToolRegistry(), results)
         return
     # The A2A client takes long to load, so it is loaded only when it is used.
+    from openclaw_a2a.remote.tool import RemoteAgentTool
     from openclaw_a2a.remote.transport.http_transport import TargetConnections
 
-    supervisor = Supervisor("tools")
-    supervisor.run_loop("tool-results-retention", _purge_results(results, dependencies.clock))
+    loops = supervisor.child("tools")
+    loops.run_loop("tool-results-retention", _purge_results(results, clock))
     try:
         async with TargetConnections(
             config.policy, limit=settings.limits.artifact_bytes
-        ) as network:
-            agent = _build(config, network, dependencies)
+        ) as connections:
+            try:
+                agent = RemoteAgentTool(
+                    config,
+                    connections,
+                    now=clock.now,
+                    new_id=new_id,
+                    environment=process_environment(None),
+                    handle_store=handle_store,
+                )
+            except RemoteFailure as failure:
+                problem = Problem(f"{SECTION}.targets", failure.message, "unsupported")
+                raise SettingsInvalid(
+                    f"{problem.path}: {problem.message}", problems=(problem,)
+                ) from None
             try:
                 await agent.open()
-                tool = _tool(agent, results, dependencies.chains)
-                yield ToolSet(ToolRegistry([tool]), results, agent)
+                yield ToolSet(ToolRegistry([_tool(agent, results, chains)]), results, agent)
             finally:
                 await agent.close()
     finally:
-        await supervisor.stop()
-
-
-def _build(
-    config: OutboundConfig, network: "TargetConnections", dependencies: ToolDependencies
-) -> "RemoteAgentTool":
-    from openclaw_a2a.remote.tool import RemoteAgentTool
-
-    try:
-        return RemoteAgentTool(
-            config,
-            network,
-            now=dependencies.clock.now,
-            new_id=new_id,
-            environment=process_environment(dependencies.environment),
-            handle_store=dependencies.keeper,
-        )
-    except RemoteFailure as failure:
-        problem = Problem(f"{SECTION}.targets", failure.message, "unsupported")
-        raise SettingsInvalid(f"{problem.path}: {problem.message}", problems=(problem,)) from None
+        await loops.stop()
 
 
 def _tool(agent: "RemoteAgentTool", results: ResultStore, chains: CallerChains | None) -> Tool:
@@ -159,16 +145,12 @@ async def _purge_results(results: ResultStore, clock: Clock) -> None:
 class ToolsWiring:
     """The tools of a gateway."""
 
-    def __init__(
-        self, settings: Settings, *, clock: Clock, environment: Mapping[str, str] | None = None
-    ) -> None:
+    def __init__(self, settings: Settings, *, clock: Clock, supervisor: Supervisor) -> None:
         """Raises SettingsInvalid when the outbound section cannot be read."""
         self._settings = settings
         self._clock = clock
-        self._environment = environment
-        section = read_outbound(settings.outbound)
-        self._config = section.config
-        self._warnings = section.warnings
+        self._supervisor = supervisor
+        self._section = read_outbound(settings.outbound)
         self._mcp: McpEndpoint | None = None
         self._tools: ToolSet | None = None
 
@@ -178,33 +160,38 @@ class ToolsWiring:
         *,
         engines: Mapping[StoreSettings, Engine],
         calls: CallsWiring | None,
-        plans: PlanningWiring | None = None,
+        plans: PlanningWiring | None,
     ) -> None:
         """Make the tools, before recovery starts agents that use them. Raises: SettingsInvalid.
 
         Remote tasks are stored in the gateway's own store, else in that of an account.
         """
-        settings = self._settings.tools
-        if not (settings.http or settings.mcp):
+        settings, config = self._settings, self._section.config
+        if not (settings.tools.http or settings.tools.mcp):
             return
-        for warning in self._warnings:
+        for warning in self._section.warnings:
             log.warning("settings.warning", path=warning.path, reason=warning.message)
-        engine = engines.get(self._settings.store) or next(iter(engines.values()), None)
-        keeper = None if engine is None else RecordHandleStore(engine.store)
-        chains = None if calls is None else calls.chains
-        dependencies = ToolDependencies(self._clock, self._environment, keeper, chains)
-        opening = open_tool_set(self._settings, self._config, dependencies)
-        tools = await parts.enter_async_context(opening)
-        if calls is not None and tools.remote is not None:
-            calls.add_targets(tools.remote, self._config.aliases)
-        if calls is not None and settings.agent_to_agent.enabled:
-            tools = tools.with_tools(calls.tools())
-        if calls is not None and plans is not None and self._settings.opt.tools:
-            account = self._settings.default_account.id
-            tools = tools.with_tools(
-                planning_tools(plans.service, calls.resolve_caller, account=account)
+        engine = engines.get(settings.store) or next(iter(engines.values()), None)
+        opened = await parts.enter_async_context(
+            open_tool_set(
+                settings,
+                config,
+                clock=self._clock,
+                supervisor=self._supervisor,
+                handle_store=None if engine is None else RecordHandleStore(engine.store),
+                chains=None if calls is None else calls.chains,
             )
-        self._tools = tools
+        )
+        tools = [*opened.registry]
+        if calls is not None:
+            if opened.remote is not None:
+                calls.add_targets(opened.remote, config.aliases)
+            if settings.tools.agent_to_agent.enabled:
+                tools += call_tools(calls.service, calls.resolve_caller)
+            if plans is not None and settings.opt.tools:
+                account = settings.default_account.id
+                tools += planning_tools(plans.service, calls.resolve_caller, account=account)
+        self._tools = msgspec.structs.replace(opened, registry=ToolRegistry(tools))
 
     def open(
         self, router: Router[Handler], parts: AsyncExitStack, *, own_hosts: Iterable[str]
@@ -213,7 +200,11 @@ class ToolsWiring:
         settings, tools = self._settings.tools, self._tools
         if tools is None:
             return
-        self._log_state(tools)
+        if len(tools.registry):
+            targets = list(self._section.config.aliases)
+            log.info("a2a.plugin.loaded", tools=list(tools.registry.names), targets=targets)
+        elif self._settings.outbound:
+            log.info("a2a.plugin.disabled", reason="outbound.enabled is not true")
         guard = self._guard(own_hosts)
         endpoints = ToolEndpoints(
             tools.registry,
@@ -231,6 +222,7 @@ class ToolsWiring:
                 guard.authenticator,
                 max_sessions=settings.sessions,
                 max_body_bytes=settings.body_bytes,
+                supervisor=self._supervisor.child("mcp"),
             )
             parts.push_async_callback(self.close_streams)
             for method in ("GET", "POST", "DELETE"):
@@ -241,27 +233,19 @@ class ToolsWiring:
         if self._mcp is not None:
             await self._mcp.close()
 
-    def _log_state(self, tools: ToolSet) -> None:
-        if len(tools.registry):
-            aliases = list(self._config.aliases)
-            log.info("a2a.plugin.loaded", tools=list(tools.registry.names), targets=aliases)
-        elif self._settings.outbound:
-            log.info("a2a.plugin.disabled", reason="outbound.enabled is not true")
-
     def _guard(self, own_hosts: Iterable[str]) -> ToolGuard:
         data, settings = self._settings.data, self._settings.tools
         try:
             operator = ensure_admin_token(data)
         except OSError:  # the admin endpoint reports it
             operator = None
-        authenticator = ToolAuthenticator(
-            ToolTokens(data / TOOL_TOKENS_FILE),
-            max_calls=settings.per_token_calls,
-            operator=operator,
-            own_hosts=own_hosts,
-        )
         return ToolGuard(
-            authenticator,
+            ToolAuthenticator(
+                ToolTokens(data / TOOL_TOKENS_FILE),
+                max_calls=settings.per_token_calls,
+                operator=operator,
+                own_hosts=own_hosts,
+            ),
             body_deadline=body_deadline(self._settings.server.body_seconds),
             max_body_bytes=settings.body_bytes,
         )

@@ -61,11 +61,12 @@ async def _serve(settings: Settings, own: GatewayOptions, token: str | None) -> 
         table = await _through_gateway(parts, settings, own, token=token)
         if table is None:
             from openclaw_a2a.app.gateway import SystemClock
-            from openclaw_a2a.app.wiring.tools import ToolDependencies, open_tool_set
+            from openclaw_a2a.app.wiring.tools import open_tool_set
+            from openclaw_a2a.engine.supervisor import Supervisor
             from openclaw_a2a.remote.config import read_outbound
 
             config = read_outbound(settings.outbound).config
-            opening = open_tool_set(settings, config, ToolDependencies(SystemClock()))
+            opening = open_tool_set(settings, config, clock=SystemClock(), supervisor=Supervisor())
             table = (await parts.enter_async_context(opening)).registry
             print_message(
                 "No gateway answers: the calls are made here, and handles end with this process."

@@ -29,12 +29,13 @@ class McpEndpoint:
         *,
         max_sessions: int,
         max_body_bytes: int,
+        supervisor: Supervisor,
     ) -> None:
         self._registry = registry
         self._authenticator = authenticator
         self._max_sessions = max_sessions
         self._max_body_bytes = max_body_bytes
-        self._supervisor = Supervisor("mcp")
+        self._supervisor = supervisor
         self._sessions: asyncio.Future[McpSessions] | None = None
         self._is_closed = False
 
@@ -67,7 +68,7 @@ class McpEndpoint:
             raise Draining("the gateway is stopping; try again when it is back")
         if self._sessions is None:
             self._sessions = asyncio.get_running_loop().create_future()
-            self._supervisor.spawn("mcp-sessions", self._run(self._sessions))
+            self._supervisor.run_loop("mcp-sessions", self._run(self._sessions))
         return self._sessions
 
     async def _run(self, sessions: "asyncio.Future[McpSessions]") -> None:
@@ -85,8 +86,8 @@ class McpEndpoint:
                 sessions.set_result(opened)
                 await asyncio.Event().wait()  # until `close` cancels it
         except Exception as error:  # reported to every request that waits for the sessions
-            if sessions.done():
-                raise
-            sessions.set_exception(error)
+            if not sessions.done():
+                sessions.set_exception(error)
+            raise
         finally:
             sessions.cancel()
