@@ -16,6 +16,7 @@ from tests.calls.call_gateway import (
     tool_request,
 )
 
+from openclaw_a2a.calls.audit_log import AuditLog
 from openclaw_a2a.ports import Recovery, Store
 
 A = main_session("a")
@@ -34,29 +35,24 @@ async def settled_in(store: Store) -> int:
 
 
 class Turnstile:
-    """Holds what is asked of a store, from when the test says so."""
+    """Holds what is asked of a store until the test lets it go."""
 
-    def __init__(self, store: object, name: str, since: Callable[[], Awaitable[bool]]) -> None:
+    def __init__(self, store: object, name: str) -> None:
         self.has_come = asyncio.Event()
         self.go = asyncio.Event()
-        self._since = since
         self._inner: Callable[..., Awaitable[object]] = getattr(store, name)
         setattr(store, name, self._held)
 
     async def _held(self, *given: object) -> object:
-        if await self._since():
-            self.has_come.set()
-            await self.go.wait()
+        self.has_come.set()
+        await self.go.wait()
         return await self._inner(*given)
 
 
 async def test_a_caller_that_disconnects_while_the_outcome_is_recorded_gets_a_message(
     gateway: CallGateway,
 ) -> None:
-    async def always() -> bool:
-        return True
-
-    turnstile = Turnstile(store_of(gateway).records, "update_record", always)
+    turnstile = Turnstile(store_of(gateway).records, "update_record")
     async with gateway.waiting_call("a", "b", wait=True):
         await turnstile.has_come.wait()
     turnstile.go.set()
@@ -66,23 +62,24 @@ async def test_a_caller_that_disconnects_while_the_outcome_is_recorded_gets_a_me
 
 @pytest.mark.requirement("calls.state.hung-up")
 async def test_a_caller_that_disconnects_before_the_result_is_written_gets_a_message(
-    gateway: CallGateway,
+    gateway: CallGateway, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     held = HeldAnswer()
     gateway.agents["b"].answer = held
+    has_come = asyncio.Event()
+
+    async def never_written(_log: AuditLog) -> None:
+        has_come.set()
+        await asyncio.get_running_loop().create_future()
+
+    monkeypatch.setattr(AuditLog, "flush", never_written)
     async with gateway.waiting_call("a", "b", wait=True) as exchange:
         await held.asked.wait()
-        store = store_of(gateway)
-
-        async def is_settled() -> bool:
-            return await settled_in(store) == 1
-
-        turnstile = Turnstile(store.tasks, "read_task", is_settled)
         held.go.set()
-        await turnstile.has_come.wait()  # the answer is being read for who waits
+        await has_come.wait()  # the result waits for the audit log
+        assert await settled_in(store_of(gateway)) == 1
         exchange.disconnect()
         await exchange.wait_ended()
-        turnstile.go.set()
     [told] = await gateway.host.wait_messages(A)
     assert told["output"] == "at last"
 

@@ -14,15 +14,20 @@ The stored `Call` is the truth, and `OutcomeStates` adds what only this process 
 """
 
 import asyncio
-from collections.abc import Callable, Generator, Mapping, Set
-from contextlib import contextmanager
+from collections.abc import Generator, Mapping, Set
+from contextlib import contextmanager, suppress
 from datetime import datetime, timedelta
 from enum import Enum
 
+from openclaw_a2a.calls.outcome import CalleeTask
 from openclaw_a2a.model.call import Call, CallId, CallStatus, OutcomeRoute
+from openclaw_a2a.ports import Clock
 
 _WRITE_TIMEOUT = timedelta(seconds=30)
 """A result that is not written this long after its tool returned never will be."""
+_WRITTEN_SOON_S = 1.0
+
+Settled = tuple[Call, CalleeTask]
 
 
 class WaitingCaller:
@@ -33,8 +38,26 @@ class WaitingCaller:
         """True when the tool's result reports timeouts too; otherwise these are sent later."""
         self.offered: set[CallId] = set()
         """Calls whose outcome is part of the result, which is not written yet."""
+        self.watched: set[CallId] = set()
+        """Those of them whose delivery attempt waits for the result; the others need a wake-up."""
         self.write_deadline: datetime | None = None
         """When the result must have been written; None while the tool runs."""
+        self.is_over = asyncio.Event()
+        """Set when the result is written, or will never be."""
+
+    async def wait_over(self, call_id: CallId) -> None:
+        """Wait until the result is written or lost, but not for long.
+
+        Most results are written at once, and then one attempt settles a call and records that its
+        caller has the outcome. A batch may take minutes: its attempts end and are woken later.
+        """
+        self.watched.add(call_id)
+        try:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(_WRITTEN_SOON_S):
+                    await self.is_over.wait()
+        finally:
+            self.watched.discard(call_id)
 
 
 class Waiters:
@@ -45,9 +68,9 @@ class Waiters:
     dies, loses nothing: the outcome is sent to the caller instead.
     """
 
-    def __init__(self, now: Callable[[], datetime]) -> None:
-        self._now = now
-        self._waiting: dict[CallId, tuple[WaitingCaller, asyncio.Future[Call | None]]] = {}
+    def __init__(self, clock: Clock) -> None:
+        self._now = clock.now
+        self._waiting: dict[CallId, tuple[WaitingCaller, asyncio.Future[Settled | None]]] = {}
         self._is_closed = False
 
     @contextmanager
@@ -61,14 +84,15 @@ class Waiters:
             yield waiter
         except BaseException:
             waiter.write_deadline = self._now()
+            waiter.is_over.set()
             raise
         waiter.write_deadline = self._now() + _WRITE_TIMEOUT
 
-    async def wait(self, waiter: WaitingCaller, call_id: CallId) -> Call | None:
+    async def wait(self, waiter: WaitingCaller, call_id: CallId) -> Settled | None:
         """Wait until the call is settled; None when the gateway stops before."""
         if self._is_closed:
             return None
-        settled: asyncio.Future[Call | None] = asyncio.get_running_loop().create_future()
+        settled: asyncio.Future[Settled | None] = asyncio.get_running_loop().create_future()
         self._waiting[call_id] = waiter, settled
         try:
             return await settled
@@ -82,11 +106,11 @@ class Waiters:
             return None
         return waiter if waiter.accepts_timeouts or status is not CallStatus.TIMEOUT else None
 
-    def resolve(self, call: Call) -> None:
+    def resolve(self, call: Call, task: CalleeTask) -> None:
         """Wake the caller that waits for a call which is settled now."""
         _, settled = self._waiting.get(call.id, (None, None))
         if settled is not None and not settled.done():
-            settled.set_result(call)
+            settled.set_result((call, task))
 
     def written_by(self, waiter: WaitingCaller) -> datetime:
         """When the waiter's result is written at the latest, or lost."""
@@ -95,7 +119,7 @@ class Waiters:
     def close(self) -> None:
         """Release everybody: the gateway stops, and what comes later is sent after its restart."""
         self._is_closed = True
-        for _, settled in list(self._waiting.values()):
+        for _, settled in self._waiting.values():
             if not settled.done():
                 settled.set_result(None)
 
@@ -185,7 +209,7 @@ _REFINES: Mapping[OutcomeState, Set[OutcomeState]] = {
 
 def stored_state(call: Call) -> OutcomeState:
     """The state that the stored call alone tells, as after a restart."""
-    if not call.is_settled:
+    if call.status is CallStatus.PENDING:
         return _S.PENDING
     if call.is_undelivered:
         return _S.OFFERED if call.route is OutcomeRoute.WAITED else _S.QUEUED
@@ -208,12 +232,8 @@ class OutcomeStates:
 
     def __init__(self) -> None:
         self._entries: dict[CallId, _Entry] = {}
-        self._in_sessions: set[CallId] = set()
-
-    @property
-    def in_sessions(self) -> Set[CallId]:
+        self.in_sessions: set[CallId] = set()
         """Calls whose outcome the caller's session may be working on right now."""
-        return self._in_sessions
 
     def state_of(self, call: Call) -> OutcomeState:
         """The state of a call's outcome."""
@@ -245,14 +265,14 @@ class OutcomeStates:
         is_sending = state is _S.SENDING and call.route is OutcomeRoute.SESSION
         # From before the message is sent: the session's agent may call others at once.
         if is_sending or state is _S.PROCESSING:
-            self._in_sessions.add(call.id)
+            self.in_sessions.add(call.id)
         else:
-            self._in_sessions.discard(call.id)
+            self.in_sessions.discard(call.id)
 
     def forget(self, call_id: CallId) -> None:
         """Go back to what is stored."""
         entry = self._entries.pop(call_id, None)
-        self._in_sessions.discard(call_id)
+        self.in_sessions.discard(call_id)
         if entry is not None and entry.waiter is not None:
             entry.waiter.offered.discard(call_id)
 
@@ -274,13 +294,16 @@ class OutcomeStates:
         return None if entry is None else entry.waiter
 
     def mark_written(self, call: Call) -> bool:
-        """The result with this outcome is written; False when it was not offered."""
+        """The result with this outcome is written; True when its delivery has to be woken."""
         entry = self._entries.get(call.id)
         if entry is None or entry.waiter is None:
             return False
         if entry.state is _S.CLAIMED and entry.before_claim is _S.OFFERED:
             entry.before_claim = _S.WRITTEN
-        return self.advance(call, _E.RESULT_WRITTEN)
+        # The state first: an attempt that waits for the result looks at it as soon as it may.
+        is_written = self.advance(call, _E.RESULT_WRITTEN)
+        entry.waiter.is_over.set()
+        return is_written and call.id not in entry.waiter.watched
 
     # ---------------------------------------------------------------- polls
 
@@ -302,15 +325,11 @@ class OutcomeStates:
 
     def start_sending(self, call: Call) -> bool:
         """Mark the outcome as sent from now on; True when no earlier attempt can have sent it."""
-        entry = self._entries[call.id]
+        entry = self._entries.get(call.id)
+        if entry is None:
+            return False
         is_first, entry.is_unsent = entry.is_unsent, False
         return is_first
-
-    def mark_sent(self, call: Call) -> None:
-        """The caller may have the outcome already, so that no attempt is the first."""
-        entry = self._entries.get(call.id)
-        if entry is not None:
-            entry.is_unsent = False
 
     def end_attempt(self, call: Call, *, was_refused: bool = False) -> None:
         """The attempt failed, if it still runs; later outcomes may overtake a refused one."""

@@ -2,6 +2,11 @@
 
 The outbox wakes `OutcomeDelivery.send` when the callee's task ends, at the deadline, and when an
 attempt is due again. `calls/delivery_state.py` says which step is possible when.
+
+What a crash leaves behind: the call record alone. Every step commits the record before it changes
+anything in memory, so the next process finds the outcome undelivered and sends it again, or finds
+it delivered and asks the caller's host whether it was processed. A message that is sent twice has
+the same id, by which the host drops the second one.
 """
 
 import asyncio
@@ -15,6 +20,7 @@ from openclaw_a2a.calls.delivery_state import (
     OutcomeEvent,
     OutcomeState,
     OutcomeStates,
+    Settled,
     Waiters,
     WaitingCaller,
 )
@@ -23,13 +29,13 @@ from openclaw_a2a.calls.repository import CallRepository, settled_at
 from openclaw_a2a.calls.session_hosts import SessionHosts
 from openclaw_a2a.engine.engine import Engine
 from openclaw_a2a.engine.scheduling.fair_queue import FairSemaphore
-from openclaw_a2a.engine.tasks.cancel import fail_paused_task, needs_input
+from openclaw_a2a.engine.tasks.cancel import fail_paused_task
 from openclaw_a2a.log import get_logger
-from openclaw_a2a.model.call import CALL_KIND, Call, Caller, CallId, CallStatus, OutcomeRoute
-from openclaw_a2a.model.delivery import Delivery, delivery_id
+from openclaw_a2a.model.call import Call, Caller, CallId, CallStatus, OutcomeRoute
+from openclaw_a2a.model.delivery import Delivery
 from openclaw_a2a.model.errors import AgentError, AgentFailed, GatewayError
 from openclaw_a2a.model.ids import JsonObject, SessionKey, TaskId
-from openclaw_a2a.model.records import StoredTask
+from openclaw_a2a.model.task import TaskState
 from openclaw_a2a.ports import (
     Delivered,
     DeliveryFailed,
@@ -77,27 +83,15 @@ class OutcomeDelivery:
         self._wake = wake
         self._clock = engine.clock
         self._now = engine.clock.now
-        self._waiters = Waiters(engine.clock.now)
+        self._waiters = Waiters(engine.clock)
         self._slots = FairSemaphore(_MAX_SENDING)
         self._open_questions: set[TaskId] = set()
         self.states = OutcomeStates()
         calls.on_delivered = self._wake_next
 
-    # ---------------------------------------------------------------- acceptance
-
     def can_reach(self, caller: Caller) -> bool:
         """True when the caller has a session that can receive messages."""
         return caller.session_key is not None and self._hosts.has_inboxes
-
-    def make_delivery(self, call_id: CallId) -> Callable[[TaskId, int], Delivery]:
-        """The factory of a call's delivery, which is stored together with the callee's task."""
-
-        def make(task_id: TaskId, cursor: int) -> Delivery:
-            now = self._now()
-            name = delivery_id(CALL_KIND, task_id, call_id)
-            return Delivery(name, CALL_KIND, task_id, call_id.encode(), cursor, now, now, now)
-
-        return make
 
     def resume(self) -> None:
         """Continue with what the previous process left."""
@@ -116,15 +110,19 @@ class OutcomeDelivery:
 
     async def send(self, delivery: Delivery) -> Delivered | DeliveryFailed | None:
         """Settle the call if that is possible now, and deliver its outcome."""
-        call = self._calls.find(_call_id(delivery))
+        call_id = _call_id(delivery)
+        call = self._calls.find(call_id)
         task = await self._read_callee_task(delivery.task_id, call)
-        self._end_question(task.stored)
+        if task.stored is not None and task.stored.head.state is TaskState.INPUT_REQUIRED:
+            self._end_question(delivery.task_id)
         if call is None:  # purged, and with it the receiver
-            self.states.forget(_call_id(delivery))
+            self.states.forget(call_id)
             return _finished(delivery, task)
-        call = await self.settle(call, task) or self._calls.find(call.id) or call
+        call = await self._settle(call, task)
         if not call.is_settled:
-            return Delivered(delivery.cursor, is_sent=False, next_check_at=self._due_at(call))
+            is_claimed = self.states.state_of(call) is OutcomeState.CLAIMED
+            due_at = self._now() + _CLAIM_RECHECK if is_claimed else call.deadline
+            return Delivered(delivery.cursor, is_sent=False, next_check_at=due_at)
         if call.is_undelivered:
             result = await self._deliver(call, task, is_retry=delivery.attempts > 0)
             if isinstance(result, DeliveryFailed):
@@ -132,11 +130,6 @@ class OutcomeDelivery:
             if result is not None:
                 return Delivered(delivery.cursor, is_sent=False, next_check_at=result)
         return _finished(delivery, task)
-
-    def _due_at(self, call: Call) -> datetime | None:
-        """When a call that is not settled has to be checked again."""
-        is_claimed = self.states.state_of(call) is OutcomeState.CLAIMED
-        return self._now() + _CLAIM_RECHECK if is_claimed else call.deadline
 
     async def _read_callee_task(self, task_id: TaskId, call: Call | None) -> CalleeTask:
         """The callee's task; it is not read while all it can tell is that it runs."""
@@ -148,21 +141,28 @@ class OutcomeDelivery:
 
     # ---------------------------------------------------------------- settling
 
-    async def settle(self, call: Call, task: CalleeTask) -> Call | None:
+    async def _settle(self, call: Call, task: CalleeTask) -> Call:
         """Decide the outcome if that is possible now; the call as it is then."""
         decided = None if call.is_settled else decide_status(call, task, self._now())
         if decided is None or self.states.state_of(call) is OutcomeState.CLAIMED:
-            return None
+            return self._calls.find(call.id) or call
         # Answer, deadline and poll may come at once, also in two replicas: the record's version
         # decides which one settles the call.
         changed = await self._calls.update(call.id, lambda known: self._settled(known, decided))
         if changed is not None:
-            self._note_settled(changed)
+            event, waiter = OutcomeEvent.SETTLED_UNROUTED, None
+            if changed.route is OutcomeRoute.WAITED:
+                # None when the caller disconnected during the commit: then it is sent at once.
+                event = OutcomeEvent.SETTLED_FOR_WAITER
+                waiter = self._waiters.find(call.id, changed.status)
+            elif changed.is_undelivered:
+                event = OutcomeEvent.SETTLED
+            self.states.settle(changed, event, waiter)
             log.info("calls.settled", call_id=call.id, callee=call.callee, status=decided.value)
         settled = changed or self._calls.find(call.id)
         if settled is not None:
-            self._waiters.resolve(settled)
-        return settled
+            self._waiters.resolve(settled, task)
+        return settled or call
 
     def _settled(self, call: Call, status: CallStatus) -> Call | None:
         if call.is_settled:
@@ -175,24 +175,14 @@ class OutcomeDelivery:
             return msgspec.structs.replace(changed, delivered_at=now)  # it is there to be polled
         return changed
 
-    def _note_settled(self, call: Call) -> None:
-        if call.route is OutcomeRoute.WAITED:
-            waiter = self._waiters.find(call.id, call.status)
-            self.states.settle(call, OutcomeEvent.SETTLED_FOR_WAITER, waiter)
-        elif call.is_undelivered:
-            self.states.settle(call, OutcomeEvent.SETTLED, None)
-        else:
-            self.states.settle(call, OutcomeEvent.SETTLED_UNROUTED, None)
-
     # ---------------------------------------------------------------- a callee that asks back
 
-    def _end_question(self, stored: StoredTask | None) -> None:
+    def _end_question(self, task_id: TaskId) -> None:
         """Nobody can answer the callee of a call: its task fails with its question."""
-        if stored is None or not needs_input(stored) or stored.head.id in self._open_questions:
-            return
-        self._open_questions.add(stored.head.id)
-        # Not awaited: it waits for the end of the run that asked, and that may wait for us.
-        self._engine.supervisor.spawn("calls-end-question", self._fail_question(stored.head.id))
+        if task_id not in self._open_questions:
+            self._open_questions.add(task_id)
+            # Not awaited: it waits for the end of the run that asked, and that may wait for us.
+            self._engine.supervisor.spawn("calls-end-question", self._fail_question(task_id))
 
     async def _fail_question(self, task_id: TaskId) -> None:
         try:
@@ -229,7 +219,7 @@ class OutcomeDelivery:
             await self._record(call.id, OutcomeEvent.POLLED, edit)
         claimed = self._calls.find(call.id) or call
         if claimed.is_settled:
-            self._waiters.resolve(claimed)
+            self._waiters.resolve(claimed, task)
         return claimed
 
     # ---------------------------------------------------------------- callers that wait
@@ -244,18 +234,20 @@ class OutcomeDelivery:
             try:
                 yield waiter
             except BaseException:
-                for call in filter(None, map(self._calls.find, list(waiter.offered))):
+                for call in filter(None, map(self._calls.find, waiter.offered - waiter.watched)):
                     self._wake(call.task_id)
                 raise
 
-    async def wait(self, waiter: WaitingCaller, call: Call) -> Call | None:
+    async def wait(self, waiter: WaitingCaller, call: Call) -> Settled | None:
         """Wait until the call is settled; None when the gateway stops before.
 
         Meanwhile an outcome is offered to the waiting caller only. It is delivered when the result
         is written (`mark_written`), and sent when the caller disconnects before.
         """
         known = self._calls.find(call.id) or call
-        return known if known.is_settled else await self._waiters.wait(waiter, call.id)
+        if not known.is_settled:
+            return await self._waiters.wait(waiter, call.id)
+        return known, CalleeTask(await self._engine.store.tasks.read_task(None, call.task_id))
 
     def mark_written(self, call_ids: Iterable[CallId]) -> None:
         """Results with the outcomes of these calls were written to the callers' connections."""
@@ -270,18 +262,23 @@ class OutcomeDelivery:
     async def _resolve_offer(self, call: Call) -> datetime | None:
         """Record what became of an outcome that was offered; when to check again if it is open."""
         state = self.states.state_of(call)
+        waiter = self.states.waiter_of(call)  # None: it waited at a previous process
+        if state is OutcomeState.OFFERED and waiter is not None:
+            await waiter.wait_over(call.id)
+            call = self._calls.find(call.id) or call
+            state = self.states.state_of(call)
         if state is OutcomeState.CLAIMED:
             return self._now() + _CLAIM_RECHECK
         if state is OutcomeState.WRITTEN:
             await self._record(call.id, OutcomeEvent.RESULT_RECORDED, self._seen)
         elif state is OutcomeState.OFFERED:
-            waiter = self.states.waiter_of(call)  # None: it waited at a previous process
             deadline = self._now() if waiter is None else self._waiters.written_by(waiter)
             if deadline > self._now():
                 return deadline
             await self._record(call.id, OutcomeEvent.WAITER_LOST, self._unwaited)
             if waiter is not None:
-                self.states.mark_sent(call)  # it may have read the result in its last moment
+                # It may have read the result in its last moment, so no attempt is the first.
+                self.states.start_sending(call)
         return None
 
     # ---------------------------------------------------------------- sending
@@ -290,14 +287,18 @@ class OutcomeDelivery:
         self, call: Call, task: CalleeTask, *, is_retry: bool
     ) -> DeliveryFailed | datetime | None:
         """Send an outcome; why the attempt failed, or when to check again whether to send it."""
+        recheck_at = await self._resolve_offer(call)
+        call = self._calls.find(call.id) or call
+        if recheck_at is not None or not call.is_undelivered:
+            return recheck_at
         if self._is_behind(call):
             return self._now() + _ORDER_RECHECK
         async with self._slots.slot(_receiver(call), is_retry=is_retry):
-            recheck_at = await self._resolve_offer(self._calls.find(call.id) or call)
+            # Again, because the slot may have been waited for.
             known = self._calls.find(call.id)
-            if recheck_at is not None or known is None or not known.is_undelivered:
-                return recheck_at
-            if self._is_behind(known):  # a waiter that was lost joins its session's queue here
+            if known is None or not known.is_undelivered:
+                return None
+            if self._is_behind(known):
                 return self._now() + _ORDER_RECHECK
             # No await since the checks: a poll or a second attempt cannot come in between.
             if not self.states.advance(known, OutcomeEvent.ATTEMPT_STARTED):
@@ -385,13 +386,27 @@ class OutcomeDelivery:
             self._engine.supervisor.spawn("calls-receipt", self._follow_receipt(call, inbox))
 
     async def _follow_receipt(self, call: Call, inbox: SessionInbox) -> None:
+        lost = None
         try:
             is_processed = await self._wait_processed(call, inbox)
-            while not await self._record_receipt(call.id, is_processed=is_processed):
+            while True:
+                try:
+                    if is_processed:
+                        await self._record(call.id, OutcomeEvent.PROCESSED, self._seen)
+                    else:
+                        lost = await self._record_loss(call.id)
+                    break
+                except GatewayError as error:
+                    reason = error.message
+                    log.warning("calls.receipt_not_recorded", call_id=call.id, reason=reason)
+                # What the host said is kept meanwhile: asked again, it may know no more.
                 await self._clock.sleep(_RETRY_S)
-        except BaseException:
+        finally:
+            # At once: a lost outcome may be sent again by another replica, or by a poll's wake-up.
             self.states.forget(call.id)
-            raise
+        if lost is not None:
+            await self._clock.sleep(_RETRY_S)  # a host that keeps losing it is not kept busy
+            self._wake(lost.task_id)
 
     async def _wait_processed(self, call: Call, inbox: SessionInbox) -> bool:
         message = _session_message(call, "", is_first_attempt=False)
@@ -400,24 +415,6 @@ class OutcomeDelivery:
         except AgentError as error:
             log.warning("calls.receipt_not_followed", call_id=call.id, reason=error.message)
             return False
-
-    async def _record_receipt(self, call_id: CallId, *, is_processed: bool) -> bool:
-        """Record that an outcome was processed, or lost by its host; False when that failed."""
-        try:
-            if is_processed:
-                await self._record(call_id, OutcomeEvent.PROCESSED, self._seen)
-                lost = None
-            else:
-                lost = await self._record_loss(call_id)
-        except GatewayError as error:
-            log.warning("calls.receipt_not_recorded", call_id=call_id, reason=error.message)
-            return False
-        # At once: a lost outcome may be sent again by another replica, or by a poll's wake-up.
-        self.states.forget(call_id)
-        if lost is not None:
-            await self._clock.sleep(_RETRY_S)  # a host that keeps losing it is not kept busy
-            self._wake(lost.task_id)
-        return True
 
     async def _record_loss(self, call_id: CallId) -> Call | None:
         """A lost outcome is sent again, as long as the callee's answer can be read."""

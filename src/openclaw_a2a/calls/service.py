@@ -131,14 +131,14 @@ class CallService:
         return call
 
     async def _wait(self, call: Call, waiter: WaitingCaller) -> JsonObject:
-        settled = await self._delivery.wait(waiter, call)
-        if settled is None or settled.route is not OutcomeRoute.WAITED:
+        settled, task = await self._delivery.wait(waiter, call) or (call, None)
+        if task is None or settled.route is not OutcomeRoute.WAITED:
             return {"status": "pending", **call_ids(call)}
         if settled.status is CallStatus.TIMEOUT:
-            reason = f"no answer in {call.timeout_ms} ms"
-            return {"status": settled.status.value, "error": reason, **call_ids(settled)}
-        outcome = read_outcome(await self._read_task(settled))
-        return {"status": settled.status.value, **outcome_fields(outcome), **call_ids(settled)}
+            reported: JsonObject = {"error": f"no answer in {call.timeout_ms} ms"}
+        else:
+            reported = outcome_fields(task.outcome)
+        return {"status": settled.status.value, **reported, **call_ids(settled)}
 
     def mark_written(self, result: JsonObject) -> None:
         """A tool's result was written to the caller's connection, with the outcomes in it."""

@@ -13,7 +13,8 @@ from openclaw_a2a.calls.repository import CallRepository
 from openclaw_a2a.calls.request import CallRequest
 from openclaw_a2a.engine.engine import AccountRules, Engine
 from openclaw_a2a.engine.tasks.submit import InternalOrigin, SubmitRequest, submit, wait_created
-from openclaw_a2a.model.call import Call, Caller, CallId, OutcomeRoute
+from openclaw_a2a.model.call import CALL_KIND, Call, Caller, CallId, OutcomeRoute
+from openclaw_a2a.model.delivery import Delivery, delivery_id
 from openclaw_a2a.model.errors import GatewayError, StoreUnavailable
 from openclaw_a2a.model.ids import (
     AccountId,
@@ -208,6 +209,12 @@ class CallSubmission:
         self, new: NewCall, make_record: Callable[[TaskId], Record]
     ) -> SubmitRequest:
         call = new.call
+
+        def make_delivery(task_id: TaskId, cursor: int) -> Delivery:
+            now = self._engine.clock.now()
+            name = delivery_id(CALL_KIND, task_id, call.id)
+            return Delivery(name, CALL_KIND, task_id, call.id.encode(), cursor, now, now, now)
+
         provenance = Provenance(
             tool=SOURCE_TOOL,
             session_key=call.return_to,
@@ -229,7 +236,7 @@ class CallSubmission:
                 context_id=ContextId(call.id),
             ),
             is_blocking=False,
-            make_delivery=self._delivery.make_delivery(call.id),
+            make_delivery=make_delivery,
             internal_origin=InternalOrigin(call.session_key, provenance, make_record),
         )
 
