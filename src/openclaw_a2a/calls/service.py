@@ -12,7 +12,7 @@ import msgspec
 
 from openclaw_a2a.calls.audit_log import AuditLog
 from openclaw_a2a.calls.debate.agent import DebateStep, StepResult
-from openclaw_a2a.calls.debate.request import DebateRequest, max_duration_ms, parse_debate
+from openclaw_a2a.calls.debate.request import max_duration_ms, parse_debate
 from openclaw_a2a.calls.delivery_state import WaitingCaller
 from openclaw_a2a.calls.loop_guard import CallHistory, CallOrigin
 from openclaw_a2a.calls.outcome import (
@@ -37,7 +37,7 @@ from openclaw_a2a.calls.request import (
     readable_names,
 )
 from openclaw_a2a.calls.session_hosts import SessionHosts
-from openclaw_a2a.calls.submission import CallSubmission, DebatePart, NewCall
+from openclaw_a2a.calls.submission import CallSubmission, NewCall
 from openclaw_a2a.engine.engine import Engine
 from openclaw_a2a.model.call import CALL_KIND, Call, Caller, CallId, CallStatus, OutcomeRoute
 from openclaw_a2a.model.delivery import delivery_id
@@ -82,29 +82,30 @@ class CallService:
 
     async def agent_call(self, request: Json, caller: Caller) -> JsonObject:
         """Call another agent: its answer, or that the outcome will be delivered."""
-        try:
-            parsed = parse_call(request)
-        except InvalidCallRequest as error:
-            return await self._audited(self._invalid(caller, str(error), request))
         with self._delivery.open_waiter() as waiter:
-            return await self._audited(await self._call(caller, parsed, waiter))
+            return await self._audited(await self._call(request, caller, waiter))
 
     async def _call(
-        self, caller: Caller, request: CallRequest, waiter: WaitingCaller
+        self, given: Json, caller: Caller, waiter: WaitingCaller, *, must_wait: bool = False
     ) -> JsonObject:
+        try:
+            request = parse_call(given)
+        except InvalidCallRequest as error:
+            return self._invalid(caller, str(error), given)
         origin = self._history.origin_of(caller)
         refusal = self._checker.check(caller, origin, request.agent, request.skill, request.input)
         if refusal is not None:
             return self._refused(caller, request.agent, request.skill, refusal)
         host = await self._hosts.find_host(caller.session_key)
         new = self._submission.build_call(caller, origin, request, host=host)
-        call = await self._accept_or_error(new)
-        if not isinstance(call, Call):
-            return call
-        limit = _applied_limit(self._submission.wanted_ms(request), call.timeout_ms)
+        try:
+            call = await self._accept(new)
+        except GatewayError as error:
+            return {"status": "error", "error": error.message}
+        limit = _applied_limit(new.wanted_ms, call.timeout_ms)
         # No await since the call was accepted: the caller must be registered as waiting before the
         # callee can answer.
-        if request.wait and call.timeout_ms:
+        if (request.wait or must_wait) and call.timeout_ms:
             return {**await self._wait(call, waiter), **limit}
         return {"status": self._accepted_status(call), **call_ids(call), **limit}
 
@@ -112,12 +113,6 @@ class CallService:
         """`pending`: the outcome will be delivered. `working`: it has to be polled."""
         is_delivered = call.timeout_ms and self._rules.routing.is_enabled
         return "pending" if is_delivered else "working"
-
-    async def _accept_or_error(self, new: NewCall) -> Call | JsonObject:
-        try:
-            return await self._accept(new)
-        except GatewayError as error:
-            return {"status": "error", "error": error.message}
 
     async def _accept(self, new: NewCall) -> Call:
         """Store and start a call. Raises: Draining, Overloaded, StoreUnavailable."""
@@ -158,7 +153,7 @@ class CallService:
 
         async def call(index: int, given: Json, waiter: WaitingCaller) -> JsonObject:
             async with slots:
-                result = await self._call_in_batch(given, caller, waiter)
+                result = await self._call(given, caller, waiter, must_wait=True)
             keys = ("status", "output", "confidence", "error", "correlationId", "taskId")
             return {"index": index, **{key: result[key] for key in keys if key in result}}
 
@@ -166,15 +161,6 @@ class CallService:
             async with asyncio.TaskGroup() as group:
                 calls = [group.create_task(call(*one, waiter)) for one in enumerate(batch.calls)]
             return await self._audited(batch_result([one.result() for one in calls]))
-
-    async def _call_in_batch(
-        self, given: Json, caller: Caller, waiter: WaitingCaller
-    ) -> JsonObject:
-        try:
-            request = parse_call(given)
-        except InvalidCallRequest as error:
-            return self._invalid(caller, str(error), given)
-        return await self._call(caller, msgspec.structs.replace(request, wait=True), waiter)
 
     # ---------------------------------------------------------------- agent_poll
 
@@ -220,9 +206,15 @@ class CallService:
             refusal = self._checker.check(caller, origin, one.agent, one.skill, None)
             if refusal is not None:
                 return self._refused(caller, one.agent, one.skill, refusal)
-        call = await self._accept_or_error(await self._build_debate(caller, origin, debate))
-        if not isinstance(call, Call):
-            return call
+        host = await self._hosts.find_host(caller.session_key)
+        text, timeout_ms = encode_json(debate).decode(), max_duration_ms(debate)
+        new = self._submission.build_debate(
+            caller, origin, text=text, timeout_ms=timeout_ms, host=host
+        )
+        try:
+            call = await self._accept(new)
+        except GatewayError as error:
+            return {"status": "error", "error": error.message}
         limit = _applied_limit(wanted.timeout_ms, answer_ms)
         if not debate.wait:
             return {"status": self._accepted_status(call), **call_ids(call), **limit}
@@ -231,17 +223,6 @@ class CallService:
         if not isinstance(output, dict):
             return {**result, **limit}
         return {**cast("JsonObject", output), **call_ids(call), **limit}
-
-    async def _build_debate(
-        self, caller: Caller, origin: CallOrigin, debate: DebateRequest
-    ) -> NewCall:
-        return self._submission.build_debate(
-            caller,
-            origin,
-            text=encode_json(debate).decode(),
-            timeout_ms=max_duration_ms(debate),
-            host=await self._hosts.find_host(caller.session_key),
-        )
 
     async def ask_step(self, debate_id: CallId, step: DebateStep) -> StepResult:
         """Call the participant of a debate's step, unless that was done before a restart.
@@ -254,28 +235,23 @@ class CallService:
             raise LookupError(f"there is no debate {debate_id}")
         call_id = CallId(str(uuid5(UUID(debate_id), step.name)))
         if self._calls.find(call_id) is None:
-            error = await self._start_step(debate, step, call_id)
-            if error is not None:
-                return StepResult("error", error=error)
+            caller, origin = debate.caller, CallOrigin(debate.chain, debate.lineage)
+            refusal = self._checker.check(caller, origin, step.agent, step.skill, step.input)
+            if refusal is not None:
+                self._refused(caller, step.agent, step.skill, refusal)
+                return StepResult("error", error=refusal.reason)
+            request = CallRequest(step.agent, step.skill, step.input, step.mode, step.timeout_ms)
+            new = self._submission.build_call(
+                caller, origin, request, debate=debate, call_id=call_id
+            )
+            try:
+                await self._accept(new)
+            except Overloaded as error:
+                return StepResult("error", error=error.message)
         settled = await self._calls.wait_settled(call_id)
         if settled is None:
             return StepResult("error", error="the answer was purged")
         return step_result(settled, read_outcome(await self._read_task(settled)))
-
-    async def _start_step(self, debate: Call, step: DebateStep, call_id: CallId) -> str | None:
-        """Start the call of a step; why that is not possible."""
-        caller, origin = debate.caller, CallOrigin(debate.chain, debate.lineage)
-        refusal = self._checker.check(caller, origin, step.agent, step.skill, step.input)
-        if refusal is not None:
-            self._refused(caller, step.agent, step.skill, refusal)
-            return refusal.reason
-        request = CallRequest(step.agent, step.skill, step.input, step.mode, step.timeout_ms)
-        part = DebatePart(call_id, debate)
-        try:
-            await self._accept(self._submission.build_call(caller, origin, request, part=part))
-        except Overloaded as error:
-            return error.message
-        return None
 
     # ---------------------------------------------------------------- for the operator
 
