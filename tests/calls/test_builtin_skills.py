@@ -7,7 +7,7 @@ import pytest
 from tests.calls.turns import turn_of
 
 from openclaw_a2a.calls.builtin_skills import BuiltInAgent
-from openclaw_a2a.calls.outcome import Answer, parse_callee_answer
+from openclaw_a2a.calls.outcome import Outcome, parse_callee_answer
 from openclaw_a2a.model.agent_event import Reply
 from openclaw_a2a.model.errors import AgentFailed
 from openclaw_a2a.model.ids import AgentId
@@ -25,7 +25,7 @@ class Noon:
         """No time passes."""
 
 
-async def answer_to(text: str) -> Answer | None:
+async def answer_to(text: str) -> Outcome:
     agent = BuiltInAgent(lambda agent_id: SKILLS.get(agent_id, ()), Noon())
     events = [event async for event in agent.run(turn_of(text, agent="metis"))]
     await agent.close()
@@ -37,7 +37,7 @@ async def answer_to(text: str) -> Answer | None:
 @pytest.mark.requirement("calls.skills.ping")
 async def test_a_ping_is_answered_with_a_pong_and_the_time() -> None:
     answer = await answer_to('{"kind": "skill_invocation", "skill": "ping", "agent": "metis"}')
-    assert answer is not None
+    assert answer.is_completed
     assert answer.output == {"status": "pong", "timestamp": "2026-11-15T12:30:01.500Z"}
 
 
@@ -54,7 +54,7 @@ async def test_the_skills_of_the_named_agent_are_listed(
     named: dict[str, str], names: list[str]
 ) -> None:
     answer = await answer_to(json.dumps({"skill": "list_skills", **named}))
-    assert answer is not None
+    assert answer.is_completed
     assert [one["name"] for one in answer.output["skills"]] == names
     assert all(one["description"] for one in answer.output["skills"])
 

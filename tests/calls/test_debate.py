@@ -13,17 +13,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.calls.turns import turn_of
 
-from openclaw_a2a.calls.debate.agent import Debate, DebateAgent, DebateStep, StepResult
+from openclaw_a2a.calls.debate.agent import Debate, DebateAgent, DebateStep
 from openclaw_a2a.calls.debate.request import (
     DEBATE_SCHEMA,
     DebateRequest,
     max_duration_ms,
     parse_debate,
 )
-from openclaw_a2a.calls.outcome import parse_callee_answer
+from openclaw_a2a.calls.outcome import Outcome, parse_callee_answer
 from openclaw_a2a.calls.request import InvalidCallRequest
 from openclaw_a2a.model.agent_event import Note, Reply
-from openclaw_a2a.model.call import CallId
+from openclaw_a2a.model.call import CallId, CallStatus
 from openclaw_a2a.model.errors import AgentFailed, StoreUnavailable
 from openclaw_a2a.model.ids import AgentId, Json, JsonObject, SessionKey
 from openclaw_a2a.model.turn import Provenance, Turn
@@ -35,8 +35,9 @@ INPUT: JsonObject = {
     "resolver": {"agent": "judge", "skill": "decide"},
     "input": {"q": "when?"},
 }
-FAILED = StepResult("error", error="no luck")
-Script = dict[str, StepResult]
+FAILED = Outcome(CallStatus.ERROR, error="no luck")
+LATE = Outcome(CallStatus.TIMEOUT, error="no answer within 5 ms")
+Script = dict[str, Outcome]
 
 
 def read(**changes: Json) -> DebateRequest:
@@ -49,8 +50,8 @@ def problems_of(given: Json) -> str:
     return str(caught.value)
 
 
-def said(output: Json, confidence: float, *assumptions: str) -> StepResult:
-    return StepResult("completed", output, confidence, assumptions)
+def said(output: Json, confidence: float, *assumptions: str) -> Outcome:
+    return Outcome(CallStatus.COMPLETED, output, confidence, assumptions)
 
 
 class Hall:
@@ -62,7 +63,7 @@ class Hall:
         self.told: list[JsonObject] = []
         self.at_once = self.most_at_once = 0
 
-    async def ask(self, step: DebateStep) -> StepResult:
+    async def ask(self, step: DebateStep) -> Outcome:
         self.steps.append(step)
         self.at_once += 1
         self.most_at_once = max(self.most_at_once, self.at_once)
@@ -260,8 +261,8 @@ async def test_flaws_and_alternatives_come_from_the_critics_output(
 
 
 @pytest.mark.requirement("calls.debate.failed-critic")
-@pytest.mark.parametrize("failure", [FAILED, StepResult("timeout")])
-async def test_a_failed_critic_has_no_confidence_and_one_flaw(failure: StepResult) -> None:
+@pytest.mark.parametrize("failure", [FAILED, LATE])
+async def test_a_failed_critic_has_no_confidence_and_one_flaw(failure: Outcome) -> None:
     hall = Hall({"round-1/critic-1": failure})
     result = await hall.hold(read(rounds=1))
     critique = result["rounds"][0]["critiques"][0]
@@ -273,7 +274,7 @@ async def test_a_failed_critic_has_no_confidence_and_one_flaw(failure: StepResul
 
 @pytest.mark.requirement("calls.debate.all-failed")
 async def test_a_debate_whose_critics_all_failed_is_an_error_with_what_was_gathered() -> None:
-    script = {"round-2/critic-1": FAILED, "round-2/critic-2": StepResult("timeout")}
+    script = {"round-2/critic-1": FAILED, "round-2/critic-2": LATE}
     hall = Hall({"propose": said("noon", 0.3, "moon"), **script})
     result = await hall.hold(read(rounds=3))
     assert (result["status"], result["conclusion"], result["confidence"]) == ("error", None, 0)
@@ -403,7 +404,7 @@ async def test_each_step_of_a_debate_is_reported_as_progress() -> None:
 async def test_an_error_of_ours_is_the_debates_own_and_ends_the_others() -> None:
     hall = Hall()
 
-    async def ask(step: DebateStep) -> StepResult:
+    async def ask(step: DebateStep) -> Outcome:
         if step.name == "round-1/critic-2":
             raise StoreUnavailable("the disk is full")
         return await hall.ask(step)
@@ -416,8 +417,8 @@ async def test_an_error_of_ours_is_the_debates_own_and_ends_the_others() -> None
 # ------------------------------------------------------------------ the rules, all together
 
 ANSWERS = st.builds(
-    StepResult,
-    st.sampled_from(["completed", "completed", "completed", "error", "timeout"]),
+    Outcome,
+    st.sampled_from([*[CallStatus.COMPLETED] * 3, CallStatus.ERROR, CallStatus.TIMEOUT]),
     st.sampled_from(["x", {"flaws": ["a", "b"], "dissent": "no"}, None, {"flaws": "one"}]),
     st.sampled_from([0.0, 0.3, 0.5, 0.84, 0.85, 0.9, 0.95, 1.0]),
     st.sampled_from([(), ("a",), ("b", "a")]),
@@ -431,7 +432,7 @@ ANSWERS = st.builds(
     st.sampled_from([0.0, 0.5, 0.85, 0.99, 1.0]),
 )
 async def test_any_debate_ends_as_the_rules_say_and_is_the_same_when_held_again(
-    answers: list[StepResult], rounds: int, critics: int, aim: float
+    answers: list[Outcome], rounds: int, critics: int, aim: float
 ) -> None:
     request = read(
         rounds=rounds, minConfidence=aim, critics=[{"agent": f"c{n}"} for n in range(critics)]
@@ -478,7 +479,7 @@ def debate_turn(text: str, call_id: str = "d-1") -> Turn:
 
 
 def asking(hall: Hall, asked: list[CallId]) -> DebateAgent:
-    async def ask_for(call_id: CallId, step: DebateStep) -> StepResult:
+    async def ask_for(call_id: CallId, step: DebateStep) -> Outcome:
         asked.append(call_id)
         return await hall.ask(step)
 
@@ -505,7 +506,7 @@ async def test_a_debate_is_a_task_that_tells_how_far_it_is_and_answers_with_the_
 async def test_a_cancelled_debate_cancels_its_steps() -> None:
     begun, ended = asyncio.Event(), list[str]()
 
-    async def ask_for(_: CallId, step: DebateStep) -> StepResult:
+    async def ask_for(_: CallId, step: DebateStep) -> Outcome:
         if step.name == "propose":
             return said("noon", 0.5)
         try:
@@ -526,7 +527,7 @@ async def test_a_cancelled_debate_cancels_its_steps() -> None:
 
 
 async def test_a_debate_fails_with_the_error_of_ours() -> None:
-    async def ask_for(_: CallId, _step: DebateStep) -> StepResult:
+    async def ask_for(_: CallId, _step: DebateStep) -> Outcome:
         raise StoreUnavailable("the disk is full")
 
     text = msgspec.json.encode(read()).decode()

@@ -21,6 +21,7 @@ from openclaw_a2a.calls.loop_guard import (
 )
 from openclaw_a2a.calls.outcome import clamp_confidence, parse_callee_answer
 from openclaw_a2a.calls.policy import CallPolicy, check_policy, input_problems
+from openclaw_a2a.model.call import CallStatus
 from openclaw_a2a.model.ids import AgentId, SessionKey
 from openclaw_a2a.model.skill import Skill
 from openclaw_a2a.model.turn import CHAIN_HOSTS_KEY, CHAIN_KEY
@@ -177,21 +178,21 @@ def test_an_answer_is_read_as_far_as_it_can_be(
     text: str, output: object, confidence: float
 ) -> None:
     reading = parse_callee_answer(text)
-    assert reading is not None
+    assert reading.is_completed
     assert (reading.output, reading.confidence) == (output, confidence)
 
 
 @pytest.mark.requirement("calls.reading.lists")
 def test_assumptions_and_caveats_may_be_one_text_or_several() -> None:
     reading = parse_callee_answer('{"output": {"caveats": ["a", 1]}, "assumptions": "one"}')
-    assert reading is not None
+    assert reading.is_completed
     assert (reading.assumptions, reading.caveats) == (("one",), ("a", "1"))
 
 
 @pytest.mark.requirement("calls.reading.empty")
 @pytest.mark.parametrize("text", ["", "  \n "])
 def test_an_empty_text_is_no_answer(text: str) -> None:
-    assert parse_callee_answer(text) is None
+    assert parse_callee_answer(text).status is CallStatus.ERROR
 
 
 @pytest.mark.requirement("calls.confidence.clamped")
@@ -216,7 +217,7 @@ def test_confidence_is_a_number_between_nothing_and_certainty(
 @given(st.text() | st.text(alphabet='{}[]":,a1 '))
 def test_any_text_is_read_without_harm(text: str) -> None:
     reading = parse_callee_answer(text)
-    assert (reading is None) == (not text.strip())
+    assert reading.is_completed == bool(text.strip())
 
 
 @pytest.mark.requirement("calls.reading.first-object")
@@ -228,7 +229,7 @@ def test_the_first_object_is_found_whatever_stands_around_it(
     output: dict[str, object], noise: str
 ) -> None:
     reading = parse_callee_answer(f"{noise}{json.dumps({'output': output})}{noise}")
-    assert reading is not None
+    assert reading.is_completed
     assert reading.output == output
 
 
@@ -283,6 +284,6 @@ def test_numbers_and_characters_outside_json_do_no_harm(
     text: str, output: object, confidence: float
 ) -> None:
     answer = parse_callee_answer(text)
-    assert answer is not None
+    assert answer.is_completed
     assert answer.confidence == confidence
     assert output is None or answer.output == output

@@ -5,7 +5,6 @@ import os
 from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
-from typing import BinaryIO
 
 import msgspec
 
@@ -90,16 +89,13 @@ class AuditLog:
             self._is_failing = True
 
     def _append(self, lines: bytes) -> None:
-        with self._open() as file:
-            file.write(lines)
-            is_full = file.tell() >= _MAX_BYTES
-        if is_full:
-            self._path.replace(self._path.with_name(f"{self._path.name}.1"))
-
-    def _open(self) -> BinaryIO:
         try:
             handle = os.open(self._path, _APPEND, 0o600)
         except FileNotFoundError:
             self._path.parent.mkdir(parents=True, exist_ok=True)
             handle = os.open(self._path, _APPEND, 0o600)
-        return os.fdopen(handle, "ab")
+        with os.fdopen(handle, "ab") as file:
+            file.write(lines)
+            is_full = file.tell() >= _MAX_BYTES
+        if is_full:
+            self._path.replace(self._path.with_name(f"{self._path.name}.1"))

@@ -31,19 +31,15 @@ class BuiltInAgent:
     async def run(self, turn: Turn) -> AsyncGenerator[AgentEvent]:
         """Answer in one piece. Raises: AgentFailed (it is not a built-in skill)."""
         invocation = _read(turn)
-        output = (
-            self._pong()
-            if invocation.skill == PING
-            else self._skills(invocation.agent or turn.agent_id)
-        )
+        if invocation.skill == PING:
+            output = {"status": "pong", "timestamp": format_timestamp(self._clock.now())}
+        else:
+            output = self._skills(invocation.agent or turn.agent_id)
         answer = {"output": output, "confidence": 1.0}
         yield Reply.of_text(msgspec.json.encode(answer).decode())
 
     async def close(self) -> None:
         """Nothing to release."""
-
-    def _pong(self) -> JsonObject:
-        return {"status": "pong", "timestamp": format_timestamp(self._clock.now())}
 
     def _skills(self, agent: str) -> JsonObject:
         try:

@@ -8,6 +8,7 @@ _AGENT = re.compile(r"[a-z0-9_-]{1,64}")
 _SKILL = re.compile(r"[a-zA-Z0-9_-]{1,128}")
 _SESSION = re.compile(r"agent:([a-z0-9_-]+)(?::[a-z0-9_.-]+)+")
 _SESSION_IN_TEXT = re.compile(r"\bagent:([a-z0-9_-]+)(?::[a-z0-9_.-]*[a-z0-9_-])+", re.IGNORECASE)
+_UNSAFE_IN_ALIAS = ("..", "/", "\\", "\0")
 TARGET_PREFIX = "target:"
 """Prefix of the agent id of a remote target, before its alias."""
 
@@ -22,17 +23,14 @@ def parse_agent_id(value: Json) -> AgentId:
         raise InvalidName("must be a string")
     name = value.strip()
     if name.startswith(TARGET_PREFIX):
-        return AgentId(TARGET_PREFIX + _parse_alias(name.removeprefix(TARGET_PREFIX)))
+        given = name.removeprefix(TARGET_PREFIX)
+        alias = given.strip()
+        if not alias or len(alias) > 128 or any(sign in alias for sign in _UNSAFE_IN_ALIAS):
+            raise InvalidName(f"{given[:80]!r} is no alias of a remote target")
+        return AgentId(TARGET_PREFIX + alias)
     if not _AGENT.fullmatch(name.lower()):
-        raise InvalidName(f"{_quoted(name)} is no agent id: 1 to 64 of a-z 0-9 _ -")
+        raise InvalidName(f"{name[:80]!r} is no agent id: 1 to 64 of a-z 0-9 _ -")
     return AgentId(name.lower())
-
-
-def _parse_alias(value: str) -> str:
-    alias = value.strip()
-    if not alias or len(alias) > 128 or any(sign in alias for sign in ("..", "/", "\\", "\0")):
-        raise InvalidName(f"{_quoted(value)} is no alias of a remote target")
-    return alias
 
 
 def parse_skill_name(value: Json) -> str:
@@ -41,7 +39,7 @@ def parse_skill_name(value: Json) -> str:
         raise InvalidName("must be a string")
     name = value.strip()
     if not _SKILL.fullmatch(name):
-        raise InvalidName(f"{_quoted(name)} is no skill name: 1 to 128 of a-z A-Z 0-9 _ -")
+        raise InvalidName(f"{name[:80]!r} is no skill name: 1 to 128 of a-z A-Z 0-9 _ -")
     return name
 
 
@@ -54,7 +52,3 @@ def session_agent(session_key: SessionKey) -> AgentId | None:
 def redact_session_keys(text: str) -> str:
     """Replace session keys, which name people and channels, by their agents."""
     return _SESSION_IN_TEXT.sub(r"agent:\1", text)
-
-
-def _quoted(text: str) -> str:
-    return repr(text[:80])

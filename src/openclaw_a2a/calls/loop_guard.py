@@ -13,7 +13,7 @@ import msgspec
 
 from openclaw_a2a.calls.repository import CallRepository
 from openclaw_a2a.engine.tasks.run import ActiveRun
-from openclaw_a2a.model.call import Call, Caller, CallId
+from openclaw_a2a.model.call import Caller, CallId
 from openclaw_a2a.model.ids import AgentId, Json, JsonObject, RunId, SessionKey
 from openclaw_a2a.model.records import RunRecord
 from openclaw_a2a.model.turn import CHAIN_HOSTS_KEY, CHAIN_KEY
@@ -86,7 +86,11 @@ def read_chain(metadata: Mapping[str, Json] | None, own_host: str) -> tuple[Agen
     hosts = _texts(given.get(CHAIN_HOSTS_KEY))
     if len(hosts) != len(names):
         return tuple(AgentId(name) for name in names)
-    return tuple(_qualified(*pair, own_host) for pair in zip(names, hosts, strict=True))
+    plain = [name.replace(_AT, "-") for name in names]
+    return tuple(
+        AgentId(name if host == own_host else f"{name}{_AT}{host}")
+        for name, host in zip(plain, hosts, strict=True)
+    )
 
 
 def chain_metadata(chain: Sequence[AgentId], own_host: str) -> JsonObject:
@@ -98,11 +102,6 @@ def chain_metadata(chain: Sequence[AgentId], own_host: str) -> JsonObject:
         CHAIN_KEY: [name for name, _, _ in parts],
         CHAIN_HOSTS_KEY: [host or own_host for _, _, host in parts],
     }
-
-
-def _qualified(name: str, host: str, own_host: str) -> AgentId:
-    plain = name.replace(_AT, "-")
-    return AgentId(plain if host == own_host else f"{plain}{_AT}{host}")
 
 
 def _texts(value: Json) -> list[str]:
@@ -135,29 +134,23 @@ class CallHistory:
         """How this caller came to call."""
         if caller.session_key is None:
             return CallOrigin((caller.agent_id,))
-        run = self._find_run(caller.session_key)
+        found = (one.find_run(caller.session_key) for one in self._runs)
+        run = next((run for run in found if run is not None), None)
         if run is not None:
-            return CallOrigin((*self._chain_of(run), caller.agent_id))
-        answered = self._find_answered(caller.session_key)
+            provenance = run.options.provenance
+            chain = (
+                read_chain(run.message.metadata, self._own_host)
+                if provenance is None
+                else provenance.chain
+            )
+            return CallOrigin((*chain, caller.agent_id))
+        # Of several outcomes that the session works on, the one with most history counts.
+        calls = (self._calls.find(call_id) for call_id in self._in_sessions)
+        own = [call for call in calls if call and call.caller.session_key == caller.session_key]
+        answered = max(own, key=lambda call: len(call.lineage), default=None)
         if answered is not None:
             return CallOrigin(answered.chain, (*answered.lineage, answered.callee))
         return CallOrigin((caller.agent_id,))
-
-    def _find_run(self, session_key: SessionKey) -> RunRecord | None:
-        found = (one.find_run(session_key) for one in self._runs)
-        return next((run for run in found if run is not None), None)
-
-    def _find_answered(self, session_key: SessionKey) -> Call | None:
-        """The call whose outcome the session works on; of several the one with most history."""
-        calls = (self._calls.find(call_id) for call_id in self._in_sessions)
-        own = [call for call in calls if call and call.caller.session_key == session_key]
-        return max(own, key=lambda call: len(call.lineage), default=None)
-
-    def _chain_of(self, run: RunRecord) -> tuple[AgentId, ...]:
-        """The agents before a run's own."""
-        if run.options.provenance is not None:
-            return run.options.provenance.chain
-        return read_chain(run.message.metadata, self._own_host)
 
 
 class RunIndex:

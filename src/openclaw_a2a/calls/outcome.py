@@ -5,20 +5,18 @@ import math
 from collections.abc import Sequence
 from datetime import datetime
 from functools import cached_property
-from typing import cast
 
 import msgspec
 
-from openclaw_a2a.calls.debate.agent import StepResult
 from openclaw_a2a.calls.identifiers import redact_session_keys
 from openclaw_a2a.engine.tasks.journal import TaskProjection
 from openclaw_a2a.engine.transcript.task_text import find_json_objects, last_agent_text, status_text
 from openclaw_a2a.model.call import Call, CallStatus
-from openclaw_a2a.model.delivery import Delivery, DeliveryState
 from openclaw_a2a.model.ids import Json, JsonObject
 from openclaw_a2a.model.message import format_timestamp
 from openclaw_a2a.model.records import Entry, StoredTask
 from openclaw_a2a.model.task import StatusUpdate, TaskState, is_terminal
+from openclaw_a2a.model.validation import is_list, is_object
 
 DEFAULT_CONFIDENCE = 0.5
 """The confidence of an answer that states none."""
@@ -27,28 +25,43 @@ BROKEN_JSON_CONFIDENCE = 0.3
 """The confidence of an answer whose JSON cannot be parsed."""
 
 
-class Answer(msgspec.Struct, frozen=True):
-    """The parsed answer of a callee."""
+EMPTY_ANSWER = "the callee ended without an answer"
+NO_TASK = "the callee's task is gone"
 
-    output: Json
+
+class Outcome(msgspec.Struct, frozen=True):
+    """How a call ended: with the parsed answer of its callee, with an error, or not in time."""
+
+    status: CallStatus
+    output: Json = None
     confidence: float = DEFAULT_CONFIDENCE
     assumptions: tuple[str, ...] = ()
     caveats: tuple[str, ...] = ()
+    error: str = ""
+    """Why there is no output."""
+
+    @property
+    def is_completed(self) -> bool:
+        """True when there is an output."""
+        return self.status is CallStatus.COMPLETED
 
 
-def parse_callee_answer(text: str) -> Answer | None:
-    """Parse the last text of an agent; None when it is empty."""
+def parse_callee_answer(text: str) -> Outcome:
+    """The outcome of a task whose agent said this last; an empty text is an error."""
     if not text.strip():
-        return None
+        return Outcome(CallStatus.ERROR, error=EMPTY_ANSWER)
     found = next(find_json_objects(text), None)
     if found is None:
-        return Answer(text, BROKEN_JSON_CONFIDENCE if "{" in text else DEFAULT_CONFIDENCE)
+        confidence = BROKEN_JSON_CONFIDENCE if "{" in text else DEFAULT_CONFIDENCE
+        return Outcome(CallStatus.COMPLETED, text, confidence)
     output = next((found[key] for key in ("output", "result") if key in found), found)
-    return Answer(
-        output=output,
-        confidence=clamp_confidence(_field(found, output, "confidence")),
-        assumptions=_texts(_field(found, output, "assumptions")),
-        caveats=_texts(_field(found, output, "caveats")),
+    fields = {**output, **found} if is_object(output) else found
+    return Outcome(
+        CallStatus.COMPLETED,
+        output,
+        confidence=clamp_confidence(fields.get("confidence")),
+        assumptions=_texts(fields.get("assumptions")),
+        caveats=_texts(fields.get("caveats")),
     )
 
 
@@ -60,33 +73,11 @@ def clamp_confidence(value: Json) -> float:
     return float(min(1, max(0, value)))
 
 
-def _field(found: JsonObject, output: Json, key: str) -> Json:
-    if key in found:
-        return found[key]
-    return cast("JsonObject", output).get(key) if isinstance(output, dict) else None
-
-
 def _texts(value: Json) -> tuple[str, ...]:
     if isinstance(value, str):
         return (value,)
-    items = cast("list[Json]", value) if isinstance(value, list) else []
+    items = value if is_list(value) else []
     return tuple(item if isinstance(item, str) else json.dumps(item) for item in items)
-
-
-EMPTY_ANSWER = "the callee ended without an answer"
-NO_TASK = "the callee's task is gone"
-
-
-class Outcome(msgspec.Struct, frozen=True):
-    """How the callee's task ended: with an answer, or with an error."""
-
-    answer: Answer | None = None
-    error: str = ""
-
-    @property
-    def status(self) -> CallStatus:
-        """The status that a call is settled with."""
-        return CallStatus.ERROR if self.answer is None else CallStatus.COMPLETED
 
 
 class CalleeTask:
@@ -130,14 +121,13 @@ def decide_status(call: Call, task: CalleeTask, now: datetime) -> CallStatus | N
 def read_outcome(stored: StoredTask | None) -> Outcome:
     """The outcome of a task that has ended or is purged."""
     if stored is None:
-        return Outcome(error=NO_TASK)
+        return Outcome(CallStatus.ERROR, error=NO_TASK)
     task = TaskProjection.from_stored(stored).task()
     if task.status.state is not TaskState.COMPLETED:
         reason = redact_session_keys(status_text(task))
         state = task.status.state.value.removeprefix("TASK_STATE_").lower().replace("_", " ")
-        return Outcome(error=reason or f"the callee's task was {state}")
-    answer = parse_callee_answer(last_agent_text(task))
-    return Outcome(error=EMPTY_ANSWER) if answer is None else Outcome(answer)
+        return Outcome(CallStatus.ERROR, error=reason or f"the callee's task was {state}")
+    return parse_callee_answer(last_agent_text(task))
 
 
 def question_error(question: str) -> str:
@@ -170,14 +160,13 @@ def outcome_message(call: Call, task: CalleeTask) -> JsonObject:
 
 def outcome_fields(outcome: Outcome) -> JsonObject:
     """The fields of the answer, or the error."""
-    answer = outcome.answer
-    if answer is None:
+    if not outcome.is_completed:
         return {"error": outcome.error}
     return {
-        "output": answer.output,
-        "confidence": answer.confidence,
-        "assumptions": list(answer.assumptions),
-        "caveats": list(answer.caveats),
+        "output": outcome.output,
+        "confidence": outcome.confidence,
+        "assumptions": list(outcome.assumptions),
+        "caveats": list(outcome.caveats),
     }
 
 
@@ -193,16 +182,6 @@ def poll_result(call: Call, outcome: Outcome | None) -> JsonObject:
         return {"status": "timeout"} if is_late else {"status": "working"}
     shown: JsonObject = {"status": outcome.status.value, **outcome_fields(outcome)}
     return {**shown, "late": True} if call.status is CallStatus.TIMEOUT else shown
-
-
-def step_result(call: Call, outcome: Outcome) -> StepResult:
-    """The result of a debate's step, from its call."""
-    if call.status is CallStatus.TIMEOUT:
-        return StepResult("timeout", error=f"no answer within {call.timeout_ms} ms")
-    answer = outcome.answer
-    if answer is None:
-        return StepResult("error", error=outcome.error)
-    return StepResult("completed", **msgspec.structs.asdict(answer))
 
 
 def batch_result(results: Sequence[JsonObject]) -> JsonObject:
@@ -223,9 +202,11 @@ def call_timestamps(
 ) -> JsonObject:
     """When a call reached each state. `first_events` are those of the callee's task."""
     is_ended = stored is not None and is_terminal(stored.head.state)
+    working = (one.event for one in first_events if one.state is TaskState.WORKING)
+    started = (one.status.timestamp for one in working if isinstance(one, StatusUpdate))
     times = {
         "accepted": call.accepted_at,
-        "running": _running_at(first_events),
+        "running": next(started, None),
         "answered": stored.head.status_at if stored is not None and is_ended else None,
         "timedOut": call.settled_at if call.status is CallStatus.TIMEOUT else None,
         "delivered": call.delivered_at,
@@ -234,21 +215,3 @@ def call_timestamps(
         "deadline": call.deadline,
     }
     return {name: format_timestamp(time) for name, time in times.items() if time is not None}
-
-
-def delivery_problem(delivery: Delivery) -> JsonObject:
-    """Why an outcome is not delivered after several attempts, and when the next one is."""
-    is_waiting = delivery.state is DeliveryState.WAITING
-    return {
-        "attempts": delivery.attempts,
-        "reason": delivery.reason,
-        "nextAt": format_timestamp(delivery.next_at) if is_waiting else None,
-    }
-
-
-def _running_at(first_events: Sequence[Entry]) -> datetime | None:
-    for entry in first_events:
-        event = entry.event
-        if entry.state is TaskState.WORKING and isinstance(event, StatusUpdate):
-            return event.status.timestamp
-    return None

@@ -90,7 +90,11 @@ class CallChecker:
         given: JsonObject | None,
     ) -> Refusal | None:
         """Why a call may not be made; None when it may. Without an input that is not checked."""
-        policy = self._policy_for(caller)
+        policy = self._rules.policy
+        if caller.is_operator and policy.allow:
+            # The operator's own calls need an entry for the callee only.
+            allow = (*policy.allow, caller.agent_id)
+            policy = msgspec.structs.replace(policy, allow=allow)
         refusal = check_policy(policy, caller.agent_id, callee)
         if refusal is not None:
             return refusal
@@ -101,13 +105,6 @@ class CallChecker:
             return refusal
         reason = loop_violation(origin, callee, self._rules.limits)
         return None if reason is None else Refusal("error", reason)
-
-    def _policy_for(self, caller: Caller) -> CallPolicy:
-        """The operator's own calls need an entry for the callee only."""
-        policy = self._rules.policy
-        if not caller.is_operator or not policy.allow:
-            return policy
-        return msgspec.structs.replace(policy, allow=(*policy.allow, caller.agent_id))
 
     def _unknown_agent(self, policy: CallPolicy, caller: Caller, callee: AgentId) -> str:
         if callee.startswith(TARGET_PREFIX):

@@ -75,7 +75,12 @@ class CallRepository:
             return  # a later change came first
         self._calls[call.id] = call
         self._by_task[call.task_id] = call.id
-        self._queue(call)
+        session_key = call.caller.session_key
+        if session_key is not None:
+            if call.route is OutcomeRoute.SESSION and call.is_undelivered:
+                self._queues.setdefault(session_key, {})[call.id] = call
+            elif session_key in self._queues:
+                self._unqueue(call.id, session_key)
         if call.is_settled and (settled := self._settled.pop(call.id, None)) is not None:
             settled.set()
 
@@ -99,9 +104,15 @@ class CallRepository:
                 return None
             changed = msgspec.structs.replace(edited, version=known.version + 1)
             if await self._store.update_record(self.to_record(changed)):
+                # After the commit only: what is in the cache is never taken back by a crash.
                 self.add(changed)
                 return changed
-            await self._reload(call_id)
+            # Another replica was faster. Its version is edited again, or the call is purged.
+            record = await self._store.read_record(CALL_KIND, call_id)
+            if record is None:
+                self.remove(self._calls[call_id])
+            else:
+                self.add(_decoder.decode(record.body))
         return None
 
     def first_undelivered(
@@ -121,12 +132,14 @@ class CallRepository:
     async def purge(self) -> None:
         """Delete calls that are delivered for long enough, and the oldest above the limit."""
         now = self._now()
-        finished = [call for call in self if self._is_finished(call)]
         expired: list[Call] = []
         kept: list[Call] = []
-        for call in finished:
-            is_expired = call.parent is not None or expires_at(call) <= now
-            (expired if is_expired else kept).append(call)
+        for call in self:
+            # A debate that runs again after a restart looks for the answers of its steps.
+            is_needed = call.parent is not None and call.parent in self._calls
+            if call.is_settled and not (is_needed or call.is_undelivered or call.is_unprocessed):
+                is_expired = call.parent is not None or expires_at(call) <= now
+                (expired if is_expired else kept).append(call)
         if (excess := len(kept) - MAX_SETTLED) > 0:
             kept.sort(key=settled_at)
             expired += kept[: max(excess, MAX_SETTLED // 10)]
@@ -134,27 +147,6 @@ class CallRepository:
             self.remove(call)
         # Together, so that the store deletes them in one transaction.
         await asyncio.gather(*(self._store.delete_record(CALL_KIND, call.id) for call in expired))
-
-    def _is_finished(self, call: Call) -> bool:
-        if call.parent is not None and call.parent in self._calls:
-            return False  # a debate that runs again after a restart looks for its answers
-        return call.is_settled and not call.is_undelivered and not call.is_unprocessed
-
-    async def _reload(self, call_id: CallId) -> None:
-        record = await self._store.read_record(CALL_KIND, call_id)
-        if record is None:
-            self.remove(self._calls[call_id])
-        else:
-            self.add(_decoder.decode(record.body))
-
-    def _queue(self, call: Call) -> None:
-        session_key = call.caller.session_key
-        if session_key is None:
-            return
-        if call.route is OutcomeRoute.SESSION and call.is_undelivered:
-            self._queues.setdefault(session_key, {})[call.id] = call
-        else:
-            self._unqueue(call.id, session_key)
 
     def _unqueue(self, call_id: CallId, session_key: SessionKey) -> None:
         queue = self._queues.get(session_key, {})

@@ -11,20 +11,19 @@ from uuid import UUID, uuid5
 import msgspec
 
 from openclaw_a2a.calls.audit_log import AuditLog
-from openclaw_a2a.calls.debate.agent import DebateStep, StepResult
+from openclaw_a2a.calls.debate.agent import DebateStep
 from openclaw_a2a.calls.debate.request import max_duration_ms, parse_debate
 from openclaw_a2a.calls.delivery_state import WaitingCaller
 from openclaw_a2a.calls.loop_guard import CallHistory, CallOrigin
 from openclaw_a2a.calls.outcome import (
     CalleeTask,
+    Outcome,
     batch_result,
     call_ids,
     call_timestamps,
-    delivery_problem,
     outcome_fields,
     poll_result,
     read_outcome,
-    step_result,
 )
 from openclaw_a2a.calls.outcome_delivery import OutcomeDelivery
 from openclaw_a2a.calls.policy import AgentDirectory, CallChecker, CallRules, Refusal
@@ -40,9 +39,10 @@ from openclaw_a2a.calls.session_hosts import SessionHosts
 from openclaw_a2a.calls.submission import CallSubmission, NewCall
 from openclaw_a2a.engine.engine import Engine
 from openclaw_a2a.model.call import CALL_KIND, Call, Caller, CallId, CallStatus, OutcomeRoute
-from openclaw_a2a.model.delivery import delivery_id
+from openclaw_a2a.model.delivery import DeliveryState, delivery_id
 from openclaw_a2a.model.errors import GatewayError, Overloaded
 from openclaw_a2a.model.ids import AgentId, Json, JsonObject, TaskId
+from openclaw_a2a.model.message import format_timestamp
 from openclaw_a2a.model.records import StoredTask, encode_json
 from openclaw_a2a.model.task import is_terminal
 from openclaw_a2a.model.validation import is_object
@@ -224,7 +224,7 @@ class CallService:
             return {**result, **limit}
         return {**cast("JsonObject", output), **call_ids(call), **limit}
 
-    async def ask_step(self, debate_id: CallId, step: DebateStep) -> StepResult:
+    async def ask_step(self, debate_id: CallId, step: DebateStep) -> Outcome:
         """Call the participant of a debate's step, unless that was done before a restart.
 
         A step for which there is no room now has failed. Raises: LookupError (there is no such
@@ -239,7 +239,7 @@ class CallService:
             refusal = self._checker.check(caller, origin, step.agent, step.skill, step.input)
             if refusal is not None:
                 self._refused(caller, step.agent, step.skill, refusal)
-                return StepResult("error", error=refusal.reason)
+                return Outcome(CallStatus.ERROR, error=refusal.reason)
             request = CallRequest(step.agent, step.skill, step.input, step.mode, step.timeout_ms)
             new = self._submission.build_call(
                 caller, origin, request, debate=debate, call_id=call_id
@@ -247,11 +247,13 @@ class CallService:
             try:
                 await self._accept(new)
             except Overloaded as error:
-                return StepResult("error", error=error.message)
+                return Outcome(CallStatus.ERROR, error=error.message)
         settled = await self._calls.wait_settled(call_id)
         if settled is None:
-            return StepResult("error", error="the answer was purged")
-        return step_result(settled, read_outcome(await self._read_task(settled)))
+            return Outcome(CallStatus.ERROR, error="the answer was purged")
+        if settled.status is CallStatus.TIMEOUT:
+            return Outcome(CallStatus.TIMEOUT, error=f"no answer within {settled.timeout_ms} ms")
+        return read_outcome(await self._read_task(settled))
 
     # ---------------------------------------------------------------- for the operator
 
@@ -294,11 +296,16 @@ class CallService:
         return await self._engine.store.tasks.read_task(None, call.task_id)
 
     async def _delivery_problem(self, call: Call) -> JsonObject | None:
+        """Why an outcome is not delivered after several attempts, and when the next one is."""
         if not call.is_undelivered:
             return None
         found = delivery_id(CALL_KIND, call.task_id, call.id)
         delivery = await self._engine.store.deliveries.read_delivery(found)
-        return None if delivery is None or not delivery.attempts else delivery_problem(delivery)
+        if delivery is None or not delivery.attempts:
+            return None
+        is_waiting = delivery.state is DeliveryState.WAITING
+        next_at = format_timestamp(delivery.next_at) if is_waiting else None
+        return {"attempts": delivery.attempts, "reason": delivery.reason, "nextAt": next_at}
 
     def _is_ended(self, call: Call, stored: StoredTask | None) -> bool:
         """True when the callee's task has ended or is purged, not when it is about to be stored."""

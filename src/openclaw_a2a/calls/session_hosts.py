@@ -58,7 +58,7 @@ class SessionHosts:
         session_key = call.caller.session_key
         if session_key is None:
             return None
-        candidates = self._candidates(call.host)
+        candidates = [one for one in self._inboxes.values() if call.host in (None, one.host)]
         owners = (one for one in candidates if one.owns_session(session_key))
         return next(owners, next(iter(candidates), None))
 
@@ -108,9 +108,6 @@ class SessionHosts:
                 for host, inbox in self._hosts.items()
             }
         return {host: task.result() for host, task in asked.items()}
-
-    def _candidates(self, host: str | None) -> list[SessionInbox]:
-        return [one for one in self._inboxes.values() if host is None or one.host == host]
 
 
 async def _ask_host(inbox: SessionInbox, session_key: SessionKey) -> SessionPresence | None:

@@ -1,28 +1,9 @@
-"""The events of agents: during a run, and outside runs.
+"""The events of agents: during a run (`AgentEvent`), and outside runs (`BackgroundEvent`).
 
-During a run an agent yields these in the order things happen. Ending without `Failed` and without
-`InputRequired` means success; raising means failure.
-
-    Started           the agent has started (optional; any other event implies it)
-    TextDelta         more text of the current assistant message
-    TextPreview       the current assistant message so far, or the next piece of it (some hosts mix
-                      both): text that starts with what is known replaces it, else it is added
-    PartDelta         more content of the current assistant message that is no text
-    Block             a finished block of the current assistant message
-    Reply             the current assistant message, whole; the next text begins another one
-    MessageEnd        the current assistant message is complete as streamed
-    ToolReply         content of a tool for the caller
-    ToolProgress      a tool call started, progressed or ended
-    Note              a progress sentence; the task stays `working`
-    InputRequired     the agent needs input of its caller; the run ends, the task pauses
-    Failed            the agent failed
-    Stopped           the work was stopped outside this gateway; the task ends as canceled
-    Report            facts about the run (usage, model) for the task's last status
-
-Outside runs (`SupportsBackgroundEvents`):
-
-    BackgroundReply   a message that appeared in a session after its run had ended
-    PauseResolved     what a paused task waited for was decided elsewhere; the task can continue
+During a run an agent yields events in the order things happen. Ending without `Failed` and without
+`InputRequired` means success; raising means failure. The text events build up one assistant
+message at a time: `TextDelta`, `TextPreview`, `PartDelta` and `Block` add to the current one,
+`Reply` and `MessageEnd` complete it, and the next text begins another one.
 """
 
 from datetime import datetime
@@ -33,7 +14,7 @@ from openclaw_a2a.model.message import JsonStruct, Part
 
 
 class Started(JsonStruct, frozen=True):
-    """The agent has started."""
+    """The agent has started (optional: any other event implies it)."""
 
 
 class TextDelta(JsonStruct, frozen=True):
@@ -43,13 +24,16 @@ class TextDelta(JsonStruct, frozen=True):
 
 
 class TextPreview(JsonStruct, frozen=True):
-    """The current assistant message so far, or its next piece; see the module's table."""
+    """The current assistant message so far, or the next piece of it; some hosts mix both.
+
+    Text that starts with what is known replaces it; any other text is added.
+    """
 
     text: str
 
 
 class PartDelta(JsonStruct, frozen=True):
-    """More content of the current assistant message."""
+    """More content of the current assistant message that is no text."""
 
     part: Part
 
@@ -100,13 +84,16 @@ class ToolProgress(JsonStruct, frozen=True):
 
 
 class Note(JsonStruct, frozen=True):
-    """A progress sentence."""
+    """A progress sentence; the task stays `working`."""
 
     text: str
 
 
 class InputRequired(JsonStruct, frozen=True):
-    """The agent needs input. `resume` comes back with the turn that answers."""
+    """The agent needs input of its caller: the run ends and the task pauses.
+
+    `resume` comes back with the turn that answers.
+    """
 
     prompt: str
     resume: Json = None
@@ -119,11 +106,11 @@ class Failed(JsonStruct, frozen=True):
 
 
 class Stopped(JsonStruct, frozen=True):
-    """The work was stopped outside this gateway."""
+    """The work was stopped outside this gateway; the task ends as canceled."""
 
 
 class Report(JsonStruct, frozen=True):
-    """Facts about the run for the metadata of the task's last status."""
+    """Facts about the run (usage, model) for the metadata of the task's last status."""
 
     metadata: JsonObject
 
@@ -158,7 +145,7 @@ class BackgroundReply(JsonStruct, frozen=True):
 
 
 class PauseResolved(JsonStruct, frozen=True):
-    """What a paused task waited for was decided elsewhere.
+    """What a paused task waited for was decided elsewhere; the task can continue.
 
     `reason` is one sentence for the task's history; `resume` is the token the task paused with.
     """

@@ -1,59 +1,19 @@
-"""All errors of the gateway, each with a stable code.
+"""All errors of the gateway. Each class has a stable code in kebab-case, searchable everywhere.
 
-GatewayError(message, details)          code      stable kebab-case name, searchable everywhere
-  CallerError                           the request is wrong or not possible
-    ParseFailed                         the bytes are not JSON
-    InvalidRequest                      JSON, but no request we can read
-    MethodNotFound                      no such method
-    InvalidParams                       readable, but members are missing or of the wrong type
-    PartNotAccepted                     a file part whose media type the agent does not take
-    MessageIdConflict                   another body under a message id that was used before
-    ContextMismatch                     contextId is not the task's
-    TaskNotFound                        unknown task, or one of another caller
-    TaskTerminal                        the task has ended; nothing can be added to it
-    TaskNotCancelable                   the task cannot be (or refuses to be) stopped
-    TaskNotLive                         stored as active, but running nowhere
-    TaskUnbound                         the task has no stored binding to an agent
-    UnsupportedOperation                the agent does not offer this
-    PushNotSupported                    push notifications are off for this agent
-    PushConfigNotFound                  the task has no push configuration with this id
-    ApprovalNotFound                    no approval with this id is waiting
-    ApprovalOver                        it was decided already, or its time is over
-    DeliveryNotFound                    there is no delivery with this id
-    CallNotFound                        there is no call with this id
-    PlanItemNotFound                    there is no objective, plan or plan task with this id
-    StatusChangeNotAllowed              an objective, plan or plan task cannot go to this status
-    ChangedMeanwhile                    an objective or plan is not as the caller has read it
-    PlanLimitExceeded                   more plans or plan tasks than there may be
-    DependencyNotValid                  a dependency is unknown, or leads in a circle
-    OutputNotAccepted                   the answer has content, none in an accepted output mode
-    ExtendedCardNotConfigured           there is no extended card
-    ExtensionRequired                   the card demands an extension the caller did not activate
-    VersionNotSupported                 a protocol version we do not speak, or a contradiction
-    MediaTypeNotSupported               the request body is not JSON by its content type
-    BodyTooLarge                        the request body is over the limit
-    BodyTooSlow                         the request body did not arrive in time
-    Unauthenticated                     no credentials, or unknown ones
-    NotAllowed                          a known caller without permission
-    Overloaded                          a limit is reached; try again later
-    Draining                            the gateway is stopping; try again later
-    RouteNotFound                       no such address
-    AccountNotRunning                   the address belongs to an account that is off
-  AgentError                            the agent failed or refused
-    AgentUnavailable                    the agent cannot be reached or started
-    AgentFailed                         the agent answered with an error
-  GatewayFault                          ours
-    StoreUnavailable                    the store did not take the write
-    Conflict                            the stored state is not what the writer expected
-      LeaseLost                         the run ended, or another owner claimed it
-      IllegalTransition                 the state of the task does not allow this step
-      AlreadyExists                     a task, message or record with this id is stored already
-      TaskDeleted                       the task to change is not stored any more
-    CorruptRecord                       a stored record cannot be read
-    SchemaTooNew                        the store was written by a newer version
-    StoreLocked                         another process uses the store
-    PortTaken                           another process listens on our port
-    SettingsInvalid                     the configuration has problems
+GatewayError
+  CallerError     the request is wrong or not possible
+      ParseFailed InvalidRequest MethodNotFound InvalidParams PartNotAccepted MessageIdConflict
+      ContextMismatch TaskNotFound TaskTerminal TaskNotCancelable TaskNotLive TaskUnbound
+      UnsupportedOperation PushNotSupported PushConfigNotFound ApprovalNotFound ApprovalOver
+      DeliveryNotFound CallNotFound PlanItemNotFound StatusChangeNotAllowed ChangedMeanwhile
+      PlanLimitExceeded DependencyNotValid OutputNotAccepted ExtendedCardNotConfigured
+      ExtensionRequired VersionNotSupported MediaTypeNotSupported BodyTooLarge BodyTooSlow
+      Unauthenticated NotAllowed Overloaded Draining RouteNotFound AccountNotRunning
+  AgentError      the agent failed or refused
+      AgentUnavailable AgentFailed
+  GatewayFault    ours: peers are told no details
+      StoreUnavailable Conflict LeaseLost IllegalTransition AlreadyExists TaskDeleted
+      CorruptRecord SchemaTooNew StoreLocked PortTaken SettingsInvalid
 """
 
 from typing import ClassVar

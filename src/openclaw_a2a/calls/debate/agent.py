@@ -4,7 +4,6 @@ import asyncio
 import json
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import aclosing
-from typing import Literal
 
 import msgspec
 
@@ -15,6 +14,7 @@ from openclaw_a2a.calls.debate.request import (
     DebateRequest,
     Participant,
 )
+from openclaw_a2a.calls.outcome import Outcome
 from openclaw_a2a.model.agent_event import AgentEvent, Note, Reply
 from openclaw_a2a.model.call import CallId
 from openclaw_a2a.model.errors import AgentFailed
@@ -42,28 +42,7 @@ class DebateStep(msgspec.Struct, frozen=True):
     timeout_ms: int
 
 
-class StepResult(msgspec.Struct, frozen=True):
-    """The outcome of a step; `error` says why there is no output."""
-
-    status: Literal["completed", "error", "timeout"]
-    output: Json = None
-    confidence: float = 0.5
-    assumptions: tuple[str, ...] = ()
-    caveats: tuple[str, ...] = ()
-    error: str = ""
-
-    @property
-    def is_completed(self) -> bool:
-        """True when there is an output."""
-        return self.status == "completed"
-
-    @property
-    def failure(self) -> str:
-        """Why there is no output, in a few words."""
-        return self.error or ("it took too long" if self.status == "timeout" else "no reason given")
-
-
-AskStep = Callable[[DebateStep], Awaitable[StepResult]]
+AskStep = Callable[[DebateStep], Awaitable[Outcome]]
 
 
 class _DebateFailed(Exception):
@@ -79,7 +58,6 @@ class Debate:
         self._history: list[float] = []
         self._rounds: list[JsonObject] = []
         self._assumptions: dict[str, None] = {}
-        self._failures: list[str] = []
         self.result: JsonObject = {}
         """The result, once `run` has ended; it holds the error of a debate that failed."""
 
@@ -103,10 +81,11 @@ class Debate:
             yield _progress("resolve", answer)
             return
         for number in range(1, request.rounds + 1):
-            critiques = await self._criticise(number, proposal)
+            critiques, failures = await self._criticise(number, proposal)
             confidences = [one["confidence"] for one in critiques]
             yield {"phase": "critiqued", "round": number, "confidences": confidences}
-            self._check_critics(number)
+            if len(failures) == len(request.critics):
+                raise _DebateFailed(f"all critics failed in round {number}: {failures[0]}")
             if proposal.confidence >= request.min_confidence:
                 break
             proposal = await self._refine(number, proposal, critiques)
@@ -127,23 +106,22 @@ class Debate:
 
     # ---------------------------------------------------------------- steps
 
-    async def _propose(self, name: str, proposer: Participant, given: JsonObject) -> StepResult:
+    async def _propose(self, name: str, proposer: Participant, given: JsonObject) -> Outcome:
         """A proposal or its refinement. Raises: _DebateFailed."""
         answer = await self._ask(self._step(name, proposer, given, mode=EXECUTE))
         if not answer.is_completed:
-            raise _DebateFailed(f"the proposer {proposer.agent} failed ({name}): {answer.failure}")
+            raise _DebateFailed(f"the proposer {proposer.agent} failed ({name}): {answer.error}")
         self._history.append(answer.confidence)
         self._add_assumptions(answer)
         return answer
 
-    async def _criticise(self, number: int, proposal: StepResult) -> list[JsonObject]:
-        """The critiques of one round, which are recorded with the proposal."""
+    async def _criticise(
+        self, number: int, proposal: Outcome
+    ) -> tuple[list[JsonObject], list[str]]:
+        """The critiques of one round, which are recorded with the proposal, and the failures."""
         critics = self._request.critics
-        given: JsonObject = {
-            "topic": self._request.topic,
-            "proposal": proposal.output,
-            "round": number,
-        }
+        topic = self._request.topic
+        given: JsonObject = {"topic": topic, "proposal": proposal.output, "round": number}
         steps = [
             self._step(
                 f"round-{number}/critic-{place}",
@@ -154,7 +132,7 @@ class Debate:
             for place, critic in enumerate(critics, 1)
         ]
         answers = await _ask_all(self._ask, steps)
-        self._failures = [one.failure for one in answers if not one.is_completed]
+        failures = [one.error for one in answers if not one.is_completed]
         critiques = [_critique(*one) for one in zip(critics, answers, strict=True)]
         proposed = {
             "output": proposal.output,
@@ -162,16 +140,9 @@ class Debate:
             "assumptions": list(proposal.assumptions),
         }
         self._rounds.append({"proposal": proposed, "critiques": critiques})
-        return critiques
+        return critiques, failures
 
-    def _check_critics(self, number: int) -> None:
-        """Raises _DebateFailed when all critics of the round failed."""
-        if len(self._failures) == len(self._request.critics):
-            raise _DebateFailed(f"all critics failed in round {number}: {self._failures[0]}")
-
-    async def _refine(
-        self, number: int, proposal: StepResult, critiques: list[JsonObject]
-    ) -> StepResult:
+    async def _refine(self, number: int, proposal: Outcome, critiques: list[JsonObject]) -> Outcome:
         keys = ("agent", "flaws", "alternatives")
         flaws = [flaw for one in critiques for flaw in one["flaws"]]
         refined = await self._propose(
@@ -190,13 +161,13 @@ class Debate:
         }
         return refined
 
-    async def _resolve(self, given: JsonObject) -> StepResult:
+    async def _resolve(self, given: JsonObject) -> Outcome:
         """The conclusion. Raises: _DebateFailed."""
         resolver = self._request.resolver
         given = {"topic": self._request.topic, **given}
         answer = await self._ask(self._step("resolve", resolver, given, mode=EXECUTE))
         if not answer.is_completed:
-            raise _DebateFailed(f"the resolver {resolver.agent} failed: {answer.failure}")
+            raise _DebateFailed(f"the resolver {resolver.agent} failed: {answer.error}")
         return answer
 
     def _step(self, name: str, asked: Participant, given: JsonObject, *, mode: str) -> DebateStep:
@@ -204,7 +175,7 @@ class Debate:
 
     # ---------------------------------------------------------------- results
 
-    def _conclude(self, status: str, answer: StepResult) -> None:
+    def _conclude(self, status: str, answer: Outcome) -> None:
         self._add_assumptions(answer)
         self.result = {**self._gathered(status), "conclusion": answer.output}
         self.result["confidence"] = answer.confidence
@@ -223,7 +194,7 @@ class Debate:
             "assumptions": list(self._assumptions),
         }
 
-    def _add_assumptions(self, answer: StepResult) -> None:
+    def _add_assumptions(self, answer: Outcome) -> None:
         self._assumptions.update(dict.fromkeys(answer.assumptions))
 
     def _weighted_rounds(self) -> list[JsonObject]:
@@ -241,11 +212,11 @@ class Debate:
         ]
 
 
-async def _ask_all(ask: AskStep, steps: Sequence[DebateStep]) -> Sequence[StepResult]:
+async def _ask_all(ask: AskStep, steps: Sequence[DebateStep]) -> Sequence[Outcome]:
     """Ask steps in parallel; the results are in the order of the steps."""
     slots = asyncio.Semaphore(MAX_PARALLEL_CRITICS)
 
-    async def ask_in_slot(step: DebateStep) -> StepResult:
+    async def ask_in_slot(step: DebateStep) -> Outcome:
         async with slots:
             return await ask(step)
 
@@ -258,13 +229,13 @@ async def _ask_all(ask: AskStep, steps: Sequence[DebateStep]) -> Sequence[StepRe
     return [task.result() for task in asked]
 
 
-def _progress(phase: str, answer: StepResult) -> JsonObject:
+def _progress(phase: str, answer: Outcome) -> JsonObject:
     return {"phase": phase, "confidence": answer.confidence}
 
 
-def _critique(critic: Critic, answer: StepResult) -> JsonObject:
+def _critique(critic: Critic, answer: Outcome) -> JsonObject:
     if not answer.is_completed:
-        flaw = f"the critic {critic.agent} failed: {answer.failure}"
+        flaw = f"the critic {critic.agent} failed: {answer.error}"
         facts: JsonObject = {"output": None, "flaws": [flaw], "alternatives": [], "confidence": 0.0}
         return {"agent": critic.agent, **facts}
     output: JsonObject = answer.output if is_object(answer.output) else {}
@@ -284,7 +255,7 @@ def _as_list(value: Json) -> list[Json]:
     return list(value) if is_list(value) else []
 
 
-AskStepOf = Callable[[CallId, DebateStep], Awaitable[StepResult]]
+AskStepOf = Callable[[CallId, DebateStep], Awaitable[Outcome]]
 """Asks a step of the debate with this call id; a step that was asked before is not asked again."""
 
 
@@ -302,30 +273,26 @@ class DebateAgent:
 
     async def run(self, turn: Turn) -> AsyncGenerator[AgentEvent]:
         """Run it: a note for each step, then the result. Raises: AgentFailed."""
-        request, call_id = _parse(turn), _call_id(turn)
+        try:
+            request = msgspec.json.decode(turn.message.text, type=DebateRequest)
+        except msgspec.MsgspecError as error:
+            raise AgentFailed(
+                f"The message describes no debate: {error}. Use the tool debate_call."
+            ) from None
+        if turn.provenance is None or not turn.provenance.correlation_id:
+            raise AgentFailed("A debate runs only for a call. Use the tool debate_call.")
+        call_id = CallId(turn.provenance.correlation_id)
         debate = Debate(request, lambda step: self._ask_step(call_id, step))
         async with aclosing(debate.run()) as steps:
             async for progress in steps:
                 yield Note(_sentence(progress))
-        yield Reply.of_text(_answer(debate.result))
+        answer = {"output": debate.result}
+        answer |= {key: debate.result[key] for key in ("confidence", "assumptions")}
+        # Not msgspec: answers may hold lone surrogates, which only JSON escapes can carry.
+        yield Reply.of_text(json.dumps(answer))
 
     async def close(self) -> None:
         """Nothing to release."""
-
-
-def _parse(turn: Turn) -> DebateRequest:
-    try:
-        return msgspec.json.decode(turn.message.text, type=DebateRequest)
-    except msgspec.MsgspecError as error:
-        raise AgentFailed(
-            f"The message describes no debate: {error}. Use the tool debate_call."
-        ) from None
-
-
-def _call_id(turn: Turn) -> CallId:
-    if turn.provenance is None or not turn.provenance.correlation_id:
-        raise AgentFailed("A debate runs only for a call. Use the tool debate_call.")
-    return CallId(turn.provenance.correlation_id)
 
 
 def _sentence(progress: JsonObject) -> str:
@@ -336,13 +303,3 @@ def _sentence(progress: JsonObject) -> str:
     phases = {"propose": "Proposed", "resolve": "Concluded"}
     phase = phases.get(progress["phase"], f"Refined ({progress['phase'].partition('/')[0]})")
     return f"{phase}: confidence {progress['confidence']:g}."
-
-
-def _answer(result: JsonObject) -> str:
-    shown = {
-        "output": result,
-        "confidence": result["confidence"],
-        "assumptions": result["assumptions"],
-    }
-    # Not msgspec: answers may hold lone surrogates, which only JSON escapes can carry.
-    return json.dumps(shown)
