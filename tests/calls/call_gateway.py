@@ -63,7 +63,11 @@ class SessionHost:
 
     def messages(self, session_key: str) -> list[Json]:
         """The messages in a session, in order."""
-        return [json.loads(note.text) for note in self.accepted if note.session_key == session_key]
+        return [
+            json.loads(message.text)
+            for message in self.accepted
+            if message.session_key == session_key
+        ]
 
     async def wait_until(self, condition: Callable[[], bool]) -> None:
         """Wait for a condition, which is checked at every attempt."""
@@ -86,16 +90,18 @@ class SessionHost:
         is_active = session_key in self.active
         return SessionPresence.ACTIVE if is_active else SessionPresence.IDLE
 
-    async def accept(self, note: SessionMessage) -> MessageAccepted | SessionGone | DeliveryFailed:
-        self.attempts.append(note)
+    async def accept(
+        self, message: SessionMessage
+    ) -> MessageAccepted | SessionGone | DeliveryFailed:
+        self.attempts.append(message)
         self._news.set()
         if self.is_unavailable or self.refuses_messages:
             return DeliveryFailed("the host is away")
-        if note.session_key in self.gone:
+        if message.session_key in self.gone:
             return SessionGone("the session was deleted")
-        if all(known.id != note.id for known in self.accepted):
-            self.accepted.append(note)
-        if self.slow and note.session_key.startswith(self.slow):
+        if all(known.id != message.id for known in self.accepted):
+            self.accepted.append(message)
+        if self.slow and message.session_key.startswith(self.slow):
             await self.go.wait()
         return DeliveryFailed("the connection broke") if self.loses_replies else MessageAccepted()
 
@@ -136,12 +142,14 @@ class ScriptedAgent:
     async def locate_session(self, session_key: SessionKey) -> SessionPresence:
         return self._host.locate(session_key)
 
-    async def deliver(self, note: SessionMessage) -> MessageAccepted | SessionGone | DeliveryFailed:
-        return await self._host.accept(note)
+    async def deliver(
+        self, message: SessionMessage
+    ) -> MessageAccepted | SessionGone | DeliveryFailed:
+        return await self._host.accept(message)
 
-    async def wait_processed(self, note: SessionMessage) -> bool:
+    async def wait_processed(self, message: SessionMessage) -> bool:
         await self._host.processed.wait()
-        return any(known.id == note.id for known in self._host.accepted)
+        return any(known.id == message.id for known in self._host.accepted)
 
 
 async def _done(_invocation: Json) -> str:

@@ -34,7 +34,7 @@ SETTINGS = """{
 
 
 class Worker:
-    """Answers as it is told, and brings notes to the host."""
+    """Answers as the test says, and puts messages into sessions of the host."""
 
     recovery = Recovery.REPEAT
 
@@ -65,19 +65,25 @@ class Worker:
     async def locate_session(self, session_key: SessionKey) -> SessionPresence:
         return SessionPresence.IDLE
 
-    async def deliver(self, note: SessionMessage) -> MessageAccepted | SessionGone | DeliveryFailed:
+    async def deliver(
+        self, message: SessionMessage
+    ) -> MessageAccepted | SessionGone | DeliveryFailed:
         try:
             async with asyncio.timeout(5):
                 reader, writer = await asyncio.open_connection("127.0.0.1", self._host_port)
-                told = {"id": note.id, "text": note.text, "isFresh": note.is_first_attempt}
-                writer.write(json.dumps(told).encode() + b"\n")
+                outcome = {
+                    "id": message.id,
+                    "text": message.text,
+                    "isFresh": message.is_first_attempt,
+                }
+                writer.write(json.dumps(outcome).encode() + b"\n")
                 reply = await reader.readline()
                 writer.close()
         except OSError as error:
             return DeliveryFailed(str(error))
         return MessageAccepted() if reply == b"taken\n" else DeliveryFailed("the host said nothing")
 
-    async def wait_processed(self, note: SessionMessage) -> bool:
+    async def wait_processed(self, message: SessionMessage) -> bool:
         return True
 
 

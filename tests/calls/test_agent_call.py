@@ -14,8 +14,8 @@ async def test_the_answer_comes_into_the_session_that_called(gateway: CallGatewa
     gateway.agents["b"].answer = answers('{"output": {"answer": 42}, "confidence": 0.9}')
     accepted = await gateway.call("a", "b", "research", input={"q": "tides"})
     assert accepted["status"] == "pending"
-    [told] = await gateway.host.wait_messages(A)
-    assert told == {
+    [outcome] = await gateway.host.wait_messages(A)
+    assert outcome == {
         "kind": "skill_response",
         "correlationId": accepted["correlationId"],
         "taskId": accepted["taskId"],
@@ -25,8 +25,8 @@ async def test_the_answer_comes_into_the_session_that_called(gateway: CallGatewa
         "assumptions": [],
         "caveats": [],
     }
-    [note] = gateway.host.accepted
-    assert (note.id, note.source_tool) == (accepted["correlationId"], "agent_call")
+    [message] = gateway.host.accepted
+    assert (message.id, message.source_tool) == (accepted["correlationId"], "agent_call")
 
 
 @pytest.mark.requirement(
@@ -67,8 +67,8 @@ async def test_a_caller_that_waits_has_the_answer_and_gets_no_message(gateway: C
     answer = await gateway.call("a", "b", wait=True)
     assert (answer["status"], answer["output"]) == ("completed", "done")
     second = await gateway.call("a", "b", timeoutSeconds=20)
-    [told] = await gateway.host.wait_messages(A)
-    assert told["correlationId"] == second["correlationId"]
+    [outcome] = await gateway.host.wait_messages(A)
+    assert outcome["correlationId"] == second["correlationId"]
 
 
 @pytest.mark.requirement("calls.state.hung-up")
@@ -80,8 +80,8 @@ async def test_the_answer_of_a_caller_that_disconnected_goes_to_its_session(
     async with gateway.waiting_call("a", "b", wait=True):
         await held.asked.wait()
     held.go.set()
-    [told] = await gateway.host.wait_messages(A)
-    assert told["output"] == "at last"
+    [outcome] = await gateway.host.wait_messages(A)
+    assert outcome["output"] == "at last"
 
 
 @pytest.mark.requirement("calls.routing.error", "calls.result.waited-error")
@@ -91,9 +91,9 @@ async def test_a_failure_is_reported_as_an_error(gateway: CallGateway) -> None:
     assert waited["status"] == "error"
     assert "out of paper" in waited["error"]
     await gateway.call("a", "b")
-    [told] = await gateway.host.wait_messages(A)
-    assert (told["kind"], told["status"]) == ("skill_response", "error")
-    assert "out of paper" in told["error"]
+    [outcome] = await gateway.host.wait_messages(A)
+    assert (outcome["kind"], outcome["status"]) == ("skill_response", "error")
+    assert "out of paper" in outcome["error"]
 
 
 @pytest.mark.requirement("calls.reading.empty")
@@ -110,9 +110,9 @@ async def test_a_timeout_is_delivered_once_and_a_later_answer_can_only_be_polled
     held = HeldAnswer()
     gateway.agents["b"].answer = held
     call = await gateway.call("a", "b", timeout=50)
-    [told] = await gateway.host.wait_messages(A)
-    assert (told["kind"], told["status"]) == ("skill_timeout", "timeout")
-    assert "50" in told["message"]
+    [outcome] = await gateway.host.wait_messages(A)
+    assert (outcome["kind"], outcome["status"]) == ("skill_timeout", "timeout")
+    assert "50" in outcome["message"]
     assert (await gateway.poll("a", call))["status"] == "timeout"
     held.go.set()
     late = await gateway.poll("a", call, lambda polled: polled["status"] != "timeout")
@@ -125,8 +125,8 @@ async def test_a_caller_that_waited_too_long_gets_a_message_later(gateway: CallG
     gateway.agents["b"].answer = HeldAnswer()
     waited = await gateway.call("a", "b", wait=True, timeout=50)
     assert waited["status"] == "pending"
-    [told] = await gateway.host.wait_messages(A)
-    assert told["kind"] == "skill_timeout"
+    [outcome] = await gateway.host.wait_messages(A)
+    assert outcome["kind"] == "skill_timeout"
 
 
 @pytest.mark.requirement("calls.result.untimed")
@@ -135,7 +135,7 @@ async def test_without_a_timeout_nothing_is_delivered(gateway: CallGateway) -> N
     assert call["status"] == "working"
     other = await gateway.call("a", "b")
     await gateway.host.wait_messages(A)
-    assert [note.id for note in gateway.host.accepted] == [other["correlationId"]]
+    assert [message.id for message in gateway.host.accepted] == [other["correlationId"]]
     assert (await gateway.poll("a", call))["output"] == "done"
 
 
@@ -187,12 +187,12 @@ async def test_calls_that_overlap_come_back_each_to_its_own_session(gateway: Cal
     await gateway.call("a", "b", "one")
     await gateway.call("c", "b", "two")
     second.go.set()
-    [told] = await gateway.host.wait_messages(main_session("c"))
-    assert told["output"] == 2
+    [outcome] = await gateway.host.wait_messages(main_session("c"))
+    assert outcome["output"] == 2
     assert gateway.host.messages(A) == []
     first.go.set()
-    [told] = await gateway.host.wait_messages(A)
-    assert told["output"] == 1
+    [outcome] = await gateway.host.wait_messages(A)
+    assert outcome["output"] == 1
 
 
 @pytest.mark.requirement("calls.times.apart")
@@ -233,9 +233,9 @@ async def test_a_program_finds_its_answer_in_its_inbox(gateway: CallGateway) -> 
 @pytest.mark.requirement("calls.poll.own")
 async def test_only_the_caller_may_ask(gateway: CallGateway) -> None:
     call = await gateway.call("a", "b")
-    for door in (gateway.client("c"), gateway.program_client("script")):
+    for other in (gateway.client("c"), gateway.program_client("script")):
         arguments = {"correlationId": call["correlationId"]}
-        assert (await gateway.call_tool(door, "agent_poll", arguments))["status"] == "error"
+        assert (await gateway.call_tool(other, "agent_poll", arguments))["status"] == "error"
 
 
 # -------------------------------------------------------------------- who may not, and what not
@@ -296,8 +296,8 @@ async def test_a_caller_cannot_name_its_own_session_or_ids(gateway: CallGateway)
     forged = {"returnTo": main_session("c"), "correlationId": "mine", "chain": ["x"]}
     call = await gateway.call("a", "b", **forged)
     assert call["correlationId"] != "mine"
-    [told] = await gateway.host.wait_messages(A)
-    assert told["correlationId"] == call["correlationId"]
+    [outcome] = await gateway.host.wait_messages(A)
+    assert outcome["correlationId"] == call["correlationId"]
     assert gateway.agents["b"].invocations[0]["returnTo"] == A
 
 
@@ -323,4 +323,4 @@ async def test_an_outcome_that_the_host_lost_is_delivered_again(gateway: CallGat
     gateway.host.accepted.clear()  # it was killed before the session's turn came
     gateway.host.processed.set()
     await gateway.host.wait_messages(A)
-    assert [note.is_first_attempt for note in gateway.host.attempts] == [True, False]
+    assert [message.is_first_attempt for message in gateway.host.attempts] == [True, False]

@@ -118,7 +118,7 @@ async def test_the_first_failed_check_decides_the_error(
 
 
 async def asked_within_a_call_of_b(gateway: CallGateway, given: Json) -> Json:
-    """What `a` is told that calls `b` back while `b` calls it."""
+    """What `a` gets that calls `b` back while `b` calls it."""
     refused: list[Json] = []
 
     async def answer(invocation: Json) -> str:
@@ -131,8 +131,8 @@ async def asked_within_a_call_of_b(gateway: CallGateway, given: Json) -> Json:
 
     gateway.agents["a"].answer = answer
     await gateway.call("b", "a", wait=True)
-    [told] = refused
-    return told
+    [delivered] = refused
+    return delivered
 
 
 A_ID, B_ID = AgentId("a"), AgentId("b")
@@ -273,13 +273,16 @@ async def test_waiting_polling_and_messages_have_the_same_answer(
     waited = await gateway.call("a", "b", wait=True)
     assert waited.keys() == {"status", "taskId", "correlationId", *ANSWER}
     call = await gateway.call("a", "b")
-    [told] = await gateway.host.wait_messages(A)
+    [delivered] = await gateway.host.wait_messages(A)
     polled = await gateway.poll("a", call)
     assert polled.keys() == {"status", "taskId", "correlationId", "times", *ANSWER}
-    for one in (waited, told, polled):
+    for one in (waited, delivered, polled):
         assert one["status"] == "completed"
         assert {name: one[name] for name in ANSWER} == ANSWER
-    assert (told["correlationId"], told["taskId"]) == (call["correlationId"], call["taskId"])
+    assert (delivered["correlationId"], delivered["taskId"]) == (
+        call["correlationId"],
+        call["taskId"],
+    )
 
 
 @pytest.mark.requirement("calls.poll.told")
@@ -311,8 +314,8 @@ async def test_errors_contain_no_session_keys(gateway: CallGateway) -> None:
     gateway.agents["b"].answer = answer
     waited = await gateway.call("a", "b", wait=True)
     call = await gateway.call("a", "b")
-    [told] = await gateway.host.wait_messages(A)
-    for one in (waited, told, await gateway.poll("a", call)):
+    [delivered] = await gateway.host.wait_messages(A)
+    for one in (waited, delivered, await gateway.poll("a", call)):
         assert one["status"] == "error"
         assert "agent:b asked agent:c. Both broke." in one["error"]
 
@@ -321,16 +324,16 @@ async def test_errors_contain_no_session_keys(gateway: CallGateway) -> None:
 async def test_a_timeout_is_reported_right_after_the_deadline(gateway: CallGateway) -> None:
     gateway.agents["b"].answer = HeldAnswer()
     call = await gateway.call("a", "b", timeout=300)
-    [told] = await gateway.host.wait_messages(A)
-    assert told.keys() == {"kind", "correlationId", "taskId", "status", "message"}
-    assert "300 ms" in told["message"]
+    [delivered] = await gateway.host.wait_messages(A)
+    assert delivered.keys() == {"kind", "correlationId", "taskId", "status", "message"}
+    assert "300 ms" in delivered["message"]
     polled = await gateway.poll("a", call, lambda polled: "delivered" in polled["times"])
     times = polled["times"]
-    deadline, accepted, brought = (
+    deadline, accepted, arrived = (
         datetime.fromisoformat(times[one]) for one in ("deadline", "accepted", "delivered")
     )
     assert deadline - accepted == timedelta(milliseconds=300)
-    assert timedelta() <= brought - deadline < timedelta(seconds=2)
+    assert timedelta() <= arrived - deadline < timedelta(seconds=2)
 
 
 @pytest.mark.requirement("calls.routing.prompt")
@@ -355,8 +358,8 @@ async def test_calls_in_one_session_have_each_the_answer_of_its_own_run(
     gateway.agents["b"].answer = answer
     skills = ["one", "two", "three"]
     calls = [await gateway.call("a", "b", skill, session="main") for skill in skills]
-    told = await gateway.host.wait_messages(A, 3)
-    outputs = {one["correlationId"]: one["output"] for one in told}
+    delivered = await gateway.host.wait_messages(A, 3)
+    outputs = {one["correlationId"]: one["output"] for one in delivered}
     assert [outputs[call["correlationId"]] for call in calls] == skills
 
 

@@ -168,9 +168,9 @@ async def test_an_agent_that_declares_nothing_takes_any_skill(gateway: CallGatew
 async def test_a_ping_has_five_seconds_and_runs_no_agent(gateway: CallGateway) -> None:
     gateway.agents["b"].answer = fails_with("not to be asked")
     call = await gateway.call("a", "b", "ping")
-    [told] = await gateway.host.wait_messages(A)
-    assert told["output"].keys() == {"status", "timestamp"}
-    assert told["output"]["status"] == "pong"
+    [outcome] = await gateway.host.wait_messages(A)
+    assert outcome["output"].keys() == {"status", "timestamp"}
+    assert outcome["output"]["status"] == "pong"
     assert (await gateway.describe(call))["timeoutMs"] == 5000
     assert gateway.agents["b"].turns == []
     nobody = await gateway.call("a", "nobody", "ping")
@@ -284,12 +284,12 @@ async def test_each_step_of_a_debate_is_a_call_whose_answer_goes_to_the_debate(
     request = {**DEBATE, "wait": False, "timeoutSeconds": 7}
     call = await gateway.call_tool(gateway.client("a"), "debate_call", request)
     assert call["status"] == "pending"
-    [told] = await gateway.host.wait_messages(A)
-    assert (told["kind"], told["correlationId"]) == ("skill_response", call["correlationId"])
-    assert told["output"].keys() == {
+    [outcome] = await gateway.host.wait_messages(A)
+    assert (outcome["kind"], outcome["correlationId"]) == ("skill_response", call["correlationId"])
+    assert outcome["output"].keys() == {
         *("status", "conclusion", "confidence", "confidenceHistory", "rounds", "assumptions")
     }
-    assert told["output"]["status"] == "unresolved"
+    assert outcome["output"]["status"] == "unresolved"
     asked = [one for name in "bcd" for one in gateway.agents[name].invocations]
     assert len({one["correlationId"] for one in asked} | {call["correlationId"]}) == 6
     assert {one["returnTo"] for one in asked} == {f"agent:a:debate:{call['correlationId']}"}

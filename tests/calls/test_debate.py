@@ -60,7 +60,7 @@ class Hall:
     def __init__(self, script: Script | None = None) -> None:
         self.script = script or {}
         self.steps: list[DebateStep] = []
-        self.told: list[JsonObject] = []
+        self.progress: list[JsonObject] = []
         self.at_once = self.most_at_once = 0
 
     async def ask(self, step: DebateStep) -> Outcome:
@@ -76,7 +76,7 @@ class Hall:
     async def hold(self, request: DebateRequest) -> JsonObject:
         debate = Debate(request, self.ask)
         async for progress in debate.run():
-            self.told.append(progress)
+            self.progress.append(progress)
         return debate.result
 
     def step(self, name: str) -> DebateStep:
@@ -166,9 +166,9 @@ def test_an_invalid_debate_request_is_refused_with_the_reason(
 
 @pytest.mark.requirement("calls.debate.input")
 def test_all_problems_of_a_debate_are_reported_at_once() -> None:
-    told = problems_of({"rounds": 9})
+    problems = problems_of({"rounds": 9})
     for name in ("topic", "proposer", "critics", "resolver", "input", "rounds"):
-        assert name in told
+        assert name in problems
 
 
 def test_exactly_the_limit_of_an_input_passes() -> None:
@@ -363,8 +363,8 @@ async def test_a_debate_is_resolved_when_the_resolver_is_sure_enough(
 
 @pytest.mark.requirement("calls.debate.dissent")
 async def test_dissent_is_reported_when_it_is_a_text() -> None:
-    told = await Hall({"resolve": said({"dissent": "two is against"}, 0.9)}).hold(read())
-    assert told["dissent"] == "two is against"
+    result = await Hall({"resolve": said({"dissent": "two is against"}, 0.9)}).hold(read())
+    assert result["dissent"] == "two is against"
     untold = await Hall({"resolve": said({"dissent": ["x"]}, 0.9)}).hold(read())
     assert "dissent" not in untold
 
@@ -395,10 +395,10 @@ async def test_a_failing_proposer_or_resolver_leaves_what_was_gathered(
 async def test_each_step_of_a_debate_is_reported_as_progress() -> None:
     hall = Hall()
     await hall.hold(read(rounds=1))
-    phases = [(one["phase"], one.get("round")) for one in hall.told]
+    phases = [(one["phase"], one.get("round")) for one in hall.progress]
     wanted = [("propose", None), ("critiqued", 1), ("round-1/refine", None), ("resolve", None)]
     assert phases == wanted
-    assert hall.told[1]["confidences"] == [0.6, 0.6]
+    assert hall.progress[1]["confidences"] == [0.6, 0.6]
 
 
 async def test_an_error_of_ours_is_the_debates_own_and_ends_the_others() -> None:
@@ -491,8 +491,8 @@ async def test_a_debate_is_a_task_that_tells_how_far_it_is_and_answers_with_the_
     text = msgspec.json.encode(read()).decode()
     events = [event async for event in asking(hall, asked).run(debate_turn(text))]
     *notes, last = events
-    assert len(notes) == len(hall.told) + 6
-    assert all(isinstance(note, Note) and note.text.endswith(".") for note in notes)
+    assert len(notes) == len(hall.progress) + 6
+    assert all(isinstance(message, Note) and message.text.endswith(".") for message in notes)
     assert set(asked) == {"d-1"}
     assert isinstance(last, Reply)
     answer = parse_callee_answer(last.parts[0].text or "")

@@ -56,7 +56,7 @@ async def test_calls_are_settled_at_their_deadlines_however_slow_the_host_is(
     await host.wait_until(lambda: len(host.attempts) == PLACES)
     host.go.set()
     await host.wait_until(lambda: len(host.accepted) == MANY)
-    assert len(host.attempts) == MANY, "each is brought once"
+    assert len(host.attempts) == MANY, "each is sent once"
     assert {host.messages(f"agent:a:s{number}")[0]["status"] for number in range(MANY)} == {
         "timeout"
     }
@@ -75,7 +75,7 @@ async def test_a_session_with_much_to_hear_in_a_slow_host_holds_up_no_other(
     assert len(host.messages("agent:a:slow")) == 1
     host.go.set()
     await host.wait_messages("agent:a:slow", MANY)
-    assert len(host.attempts) == MANY + 1, "each is brought once"
+    assert len(host.attempts) == MANY + 1, "each is sent once"
 
 
 async def test_an_outcome_polled_while_it_is_queued_is_not_sent(
@@ -85,8 +85,8 @@ async def test_an_outcome_polled_while_it_is_queued_is_not_sent(
     host.slow = "agent:a:slow"
     calls = await answered_together(gateway, "agent:a:slow", 2)
     await until_settled(gateway, CallStatus.COMPLETED, len(calls))
-    [told] = await host.wait_messages("agent:a:slow")
-    [waiting] = [call for call in calls if call["correlationId"] != told["correlationId"]]
+    [outcome] = await host.wait_messages("agent:a:slow")
+    [waiting] = [call for call in calls if call["correlationId"] != outcome["correlationId"]]
     assert (await gateway.poll("a", waiting))["output"] == "done"
     host.go.set()
     for call in calls:

@@ -28,22 +28,24 @@ NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 class Picky(SessionHost):
-    """A host that does not want some notes, and thinks about the first of all if told to."""
+    """A host that refuses some messages, and holds the first of all when the test says so."""
 
     def __init__(self) -> None:
         super().__init__()
         self.unwanted: set[int] = set()
         self.thought: asyncio.Event | None = None
 
-    async def accept(self, note: SessionMessage) -> MessageAccepted | SessionGone | DeliveryFailed:
-        output = json.loads(note.text)["output"]
+    async def accept(
+        self, message: SessionMessage
+    ) -> MessageAccepted | SessionGone | DeliveryFailed:
+        output = json.loads(message.text)["output"]
         if output == 0 and self.thought is not None:
             await self.thought.wait()
         if output in self.unwanted:
-            self.attempts.append(note)
+            self.attempts.append(message)
             self._news.set()
             return DeliveryFailed("it is too long", is_refused=True)
-        return await super().accept(note)
+        return await super().accept(message)
 
 
 @pytest.fixture(params=["sqlite", "json-file", "memory"])
@@ -71,8 +73,8 @@ async def settled(closed_gateway: CallGateway, call: Json) -> None:
         pass
 
 
-def outputs(told: list[Json]) -> list[int]:
-    return [one["output"] for one in told]
+def outputs(outcome: list[Json]) -> list[int]:
+    return [one["output"] for one in outcome]
 
 
 @pytest.mark.requirement("calls.routing.order")
@@ -127,8 +129,8 @@ async def test_polling_the_first_outcome_releases_the_next_ones(
     await closed_gateway.host.wait_until(lambda: bool(closed_gateway.host.attempts))
     closed_gateway.host.is_unavailable = False
     assert (await closed_gateway.poll("a", first))["output"] == 0
-    told = await closed_gateway.host.wait_messages(A)
-    assert outputs(told)[-1] == 1
+    outcome = await closed_gateway.host.wait_messages(A)
+    assert outputs(outcome)[-1] == 1
 
 
 async def test_sessions_do_not_wait_for_each_other(closed_gateway: CallGateway) -> None:
@@ -142,7 +144,7 @@ async def test_sessions_do_not_wait_for_each_other(closed_gateway: CallGateway) 
 
 
 def over(number: int) -> Call:
-    """A call that was brought."""
+    """A call that was delivered."""
     return Call(
         id=CallId(str(number)),
         task_id=TaskId(str(number)),

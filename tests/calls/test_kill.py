@@ -24,7 +24,7 @@ NEVER_MS = 60_000
 
 
 class SessionHost:
-    """Holds the caller's session: what was told in it, by notes and as the results of tools.
+    """Holds the caller's session: what arrived in it, as messages and as the results of tools.
 
     It takes whatever calls itself fresh, and looks into the session's history otherwise.
     """
@@ -165,7 +165,7 @@ class Asker:
 
 
 async def kept_calls(folder: Path, kind: str) -> set[str]:
-    """The calls that a dead gateway had accepted, also those of which it told nobody."""
+    """The calls that a dead gateway had accepted, also those that no caller knows of."""
     paths = {"sqlite": "state.db", "json-file": "tasks"}
     store = create_store(kind, path=str(folder / paths[kind]))
     await store.open()

@@ -114,9 +114,9 @@ async def test_an_agent_without_a_session_has_a_clean_name_too(gateway: CallGate
     token = gateway.token("host", TokenKind.HOST)
     headers = {"authorization": f"Bearer {token}", "x-openclaw-agent-id": "Lab: A/7"}
     assert gateway.running is not None
-    door = AsgiClient(gateway.running.asgi, headers)
+    caller = AsgiClient(gateway.running.asgi, headers)
     arguments: Json = {"agent": "b", "skill": "work", "input": {}, "wait": True}
-    answer = await gateway.call_tool(door, "agent_call", arguments)
+    answer = await gateway.call_tool(caller, "agent_call", arguments)
     assert answer["status"] == "completed"
     assert gateway.agents["b"].invocations[0]["returnTo"] == "agent:lab-a-7:inbox"
 
@@ -133,9 +133,9 @@ async def test_a_callee_that_must_not_be_asked_again_is_to_be_called_again(
     await closed_gateway.call("a", "b")
     await held.asked.wait()
     await closed_gateway.reopen()
-    [told] = await closed_gateway.host.wait_messages(A)
-    assert "call it again" in told["error"]
-    assert "message" not in told["error"]
+    [outcome] = await closed_gateway.host.wait_messages(A)
+    assert "call it again" in outcome["error"]
+    assert "message" not in outcome["error"]
 
 
 # -------------------------------------------------------------------- callees that ask back
@@ -176,14 +176,14 @@ async def test_the_error_of_a_callee_that_asks_back_is_its_question(
     b = closed_gateway.agents["b"] = Asking(closed_gateway.host, "b", is_stubborn=is_stubborn)
     await closed_gateway.open()
     call = await closed_gateway.call("a", "b")
-    [told] = await closed_gateway.host.wait_messages(A)
-    assert (told["kind"], told["status"]) == ("skill_response", "error")
-    assert told["error"] == (
+    [outcome] = await closed_gateway.host.wait_messages(A)
+    assert (outcome["kind"], outcome["status"]) == ("skill_response", "error")
+    assert outcome["error"] == (
         "the callee asks: Which sea? A call cannot answer; call again with more input"
     )
     assert b.ended == [{"question": 7}]
     assert await state_of(closed_gateway, call) is TaskState.FAILED
-    assert (await closed_gateway.poll("a", call))["error"] == told["error"]
+    assert (await closed_gateway.poll("a", call))["error"] == outcome["error"]
 
 
 async def test_a_caller_that_waits_for_a_callee_that_asks_back_gets_the_question(
@@ -209,8 +209,8 @@ async def test_a_question_after_the_timeout_ends_too(closed_gateway: CallGateway
     held = b.answer = HeldAnswer()
     await closed_gateway.open()
     call = await closed_gateway.call("a", "b", timeout=50)
-    [told] = await closed_gateway.host.wait_messages(A)
-    assert told["kind"] == "skill_timeout"
+    [outcome] = await closed_gateway.host.wait_messages(A)
+    assert outcome["kind"] == "skill_timeout"
     held.go.set()
     late = await closed_gateway.poll("a", call, lambda polled: polled["status"] != "timeout")
     assert (late["status"], late["late"]) == ("error", True)
@@ -234,8 +234,8 @@ async def test_a_question_that_a_crash_left_ends_at_the_next_start(
         while await state_of(closed_gateway, call) is not TaskState.INPUT_REQUIRED:
             await checkpoint()
     await closed_gateway.reopen()
-    [told] = await closed_gateway.host.wait_messages(A)
-    assert "Which sea?" in told["error"]
+    [outcome] = await closed_gateway.host.wait_messages(A)
+    assert "Which sea?" in outcome["error"]
     assert b.ended == [{"question": 7}]
 
 
@@ -270,8 +270,8 @@ async def test_a_callee_that_waits_for_the_operator_stays_pending(
     await closed_gateway.poll("a", call, lambda _: bool(b.invocations))
     assert (await closed_gateway.poll("a", call))["status"] == "working"
     decided.set()
-    [told] = await closed_gateway.host.wait_messages(A)
-    assert told["output"] == "removed"
+    [outcome] = await closed_gateway.host.wait_messages(A)
+    assert outcome["output"] == "removed"
 
 
 # -------------------------------------------------------------------- what people see
@@ -282,22 +282,24 @@ async def test_an_answer_that_is_not_taken_is_shown_with_its_reason(gateway: Cal
     call = await gateway.call("a", "b")
     operator = (gateway.folder / "operator.token").read_text("ascii").strip()
     assert gateway.running is not None
-    door = AsgiClient(gateway.running.asgi, {"authorization": f"Bearer {operator}"})
+    operator_client = AsgiClient(gateway.running.asgi, {"authorization": f"Bearer {operator}"})
     page = Request("GET", f"/operator/calls/{call['correlationId']}")
     shown: Json = {}
     with anyio.fail_after(10):
         while "delivery" not in shown:
-            shown = (await door.request(page)).json
+            shown = (await operator_client.request(page)).json
     assert shown["delivery"]["attempts"] >= 1
     assert shown["delivery"]["reason"] == "the host is away"
     assert shown["delivery"]["nextAt"].endswith("Z")
-    [delivery] = (await door.request(Request("GET", "/operator/deliveries"))).json["deliveries"]
+    [delivery] = (await operator_client.request(Request("GET", "/operator/deliveries"))).json[
+        "deliveries"
+    ]
     assert delivery["to"] == f"{A} (call {call['correlationId'][:8]})"
     gateway.host.is_unavailable = False
     await gateway.host.wait_messages(A)
     with anyio.fail_after(10):
         while "delivery" in shown:
-            shown = (await door.request(page)).json
+            shown = (await operator_client.request(page)).json
 
 
 # -------------------------------------------------------------------- what a review found

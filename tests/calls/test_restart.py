@@ -61,7 +61,7 @@ async def records_of(gateway: CallGateway) -> list[Json]:
 
 
 async def other_call_arrives(gateway: CallGateway, count: int) -> None:
-    """Whatever was to be brought to the session before has been brought when this is."""
+    """What was to be sent to the session before has arrived when this has."""
     gateway.agents["d"].answer = answers("after all")
     await gateway.call("a", "d")
     await gateway.host.wait_messages(A, count)
@@ -80,8 +80,8 @@ async def test_a_deadline_that_passed_meanwhile_is_reported_at_the_start(
     clock = LaterClock()
     clock.ahead = timedelta(seconds=31)
     await closed_gateway.open(clock=clock)
-    [told] = await closed_gateway.host.wait_messages(A)
-    assert (told["kind"], told["correlationId"]) == ("skill_timeout", call["correlationId"])
+    [outcome] = await closed_gateway.host.wait_messages(A)
+    assert (outcome["kind"], outcome["correlationId"]) == ("skill_timeout", call["correlationId"])
 
 
 @pytest.mark.requirement("calls.state.re-armed", "calls.times.others")
@@ -90,8 +90,8 @@ async def test_a_deadline_that_lies_ahead_is_kept_to(closed_gateway: CallGateway
     call = await closed_gateway.call("a", "b", timeout=700)
     await closed_gateway.reopen()
     await closed_gateway.reopen()
-    [told] = await closed_gateway.host.wait_messages(A)
-    assert told["kind"] == "skill_timeout"
+    [outcome] = await closed_gateway.host.wait_messages(A)
+    assert outcome["kind"] == "skill_timeout"
     times = (await closed_gateway.poll("a", call))["times"]
     wanted, was = (datetime.fromisoformat(times[one]) for one in ("deadline", "timedOut"))
     assert timedelta() <= was - wanted
@@ -108,8 +108,8 @@ async def test_an_answer_that_was_there_in_time_wins_however_late_the_gateway_co
     clock = LaterClock()
     clock.ahead = timedelta(minutes=5)
     await closed_gateway.open(clock=clock)
-    [told] = await closed_gateway.host.wait_messages(A)
-    assert (told["kind"], told["output"]) == ("skill_response", "done")
+    [outcome] = await closed_gateway.host.wait_messages(A)
+    assert (outcome["kind"], outcome["output"]) == ("skill_response", "done")
 
 
 @pytest.mark.requirement("promise.calls.late", "calls.routing.late")
@@ -139,8 +139,8 @@ async def test_a_call_goes_on_after_a_restart(closed_gateway: CallGateway) -> No
     await closed_gateway.reopen()
     assert (await closed_gateway.poll("a", call))["status"] == "working"
     held.go.set()
-    [told] = await closed_gateway.host.wait_messages(A)
-    assert told["output"] == "at last"
+    [outcome] = await closed_gateway.host.wait_messages(A)
+    assert outcome["output"] == "at last"
     assert {one["correlationId"] for one in closed_gateway.agents["b"].invocations} == {
         call["correlationId"]
     }
@@ -155,9 +155,9 @@ async def test_a_callee_that_must_not_be_asked_again_makes_an_error(
     await closed_gateway.call("a", "b")
     await held.asked.wait()
     await closed_gateway.reopen()
-    [told] = await closed_gateway.host.wait_messages(A)
-    assert (told["kind"], told["status"]) == ("skill_response", "error")
-    assert "cannot be repeated" in told["error"]
+    [outcome] = await closed_gateway.host.wait_messages(A)
+    assert (outcome["kind"], outcome["status"]) == ("skill_response", "error")
+    assert "cannot be repeated" in outcome["error"]
     assert len(closed_gateway.agents["b"].invocations) == 1
 
 
@@ -193,12 +193,12 @@ async def test_an_accepted_outcome_that_was_not_recorded_is_sent_again_and_chang
     store = store_of(closed_gateway)
     write = store.records.update_record
 
-    async def fail_when_brought(record: Record) -> bool:
+    async def fail_when_delivered(record: Record) -> bool:
         if json.loads(record.body)[DELIVERED] is not None:
             raise StoreUnavailable("the disk is full")
         return await write(record)
 
-    store.records.update_record = fail_when_brought  # pyright: ignore[reportAttributeAccessIssue] - a fault
+    store.records.update_record = fail_when_delivered  # pyright: ignore[reportAttributeAccessIssue] - a fault
     await closed_gateway.call("a", "b")
     await closed_gateway.host.wait_messages(A)
     await closed_gateway.host.wait_until(lambda: len(closed_gateway.host.attempts) >= 2)
@@ -206,8 +206,11 @@ async def test_an_accepted_outcome_that_was_not_recorded_is_sent_again_and_chang
     count = len(closed_gateway.host.attempts)
     await closed_gateway.host.wait_until(lambda: len(closed_gateway.host.attempts) > count)
     await other_call_arrives(closed_gateway, 2)
-    assert [note.is_first_attempt for note in closed_gateway.host.attempts[:2]] == [True, False]
-    assert {note.text for note in closed_gateway.host.attempts[:2]} == {
+    assert [message.is_first_attempt for message in closed_gateway.host.attempts[:2]] == [
+        True,
+        False,
+    ]
+    assert {message.text for message in closed_gateway.host.attempts[:2]} == {
         closed_gateway.host.accepted[0].text
     }
 
@@ -274,7 +277,7 @@ async def test_an_outcome_polled_before_the_restart_is_not_delivered_after_it(
     closed_gateway.host.is_unavailable = False
     await closed_gateway.open()
     await other_call_arrives(closed_gateway, 1)
-    assert [note.id for note in closed_gateway.host.accepted] != [call["correlationId"]]
+    assert [message.id for message in closed_gateway.host.accepted] != [call["correlationId"]]
 
 
 # -------------------------------------------------------------------- who waits, and who has none
@@ -297,8 +300,8 @@ async def test_a_caller_that_waited_when_the_gateway_stopped_gets_a_message(
     await closed_gateway.open()
     if answer.get("status") != "completed":
         assert answer.get("status") == "pending" or "error" in answer
-        [told] = await closed_gateway.host.wait_messages(A)
-        assert told["output"] == "at last"
+        [outcome] = await closed_gateway.host.wait_messages(A)
+        assert outcome["output"] == "at last"
     await other_call_arrives(closed_gateway, 1 + len(closed_gateway.host.accepted))
     assert len(closed_gateway.host.attempts) == len(closed_gateway.host.accepted)
 
@@ -402,8 +405,8 @@ async def test_a_debate_goes_on_where_it_was(
     assert asking.done()
     assert asking.exception() is not None or asking.result()["status"] == "pending"
     debaters.held.go.set()
-    [told] = await closed_gateway.host.wait_messages(A)
-    assert told["output"]["status"] in ("resolved", "unresolved")
+    [outcome] = await closed_gateway.host.wait_messages(A)
+    assert outcome["output"]["status"] in ("resolved", "unresolved")
     assert sorted(debaters.answered) == sorted(STEPS)
     asked = {(one["correlationId"], one["skill"]) for one in debaters.asked}
     assert sorted(skill for _, skill in asked) == sorted(STEPS)

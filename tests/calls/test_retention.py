@@ -71,12 +71,12 @@ async def test_an_answer_outlives_retention_until_its_callers_host_is_back(
         await closed_gateway.open(SETTINGS, clock)
         await sweep(closed_gateway, clock)
     closed_gateway.host.is_unavailable = False
-    [told] = await closed_gateway.host.wait_messages(A)
-    assert (told["kind"], told["correlationId"]) == ("skill_response", call["correlationId"])
-    assert {name: told[name] for name in ANSWER} == ANSWER
+    [outcome] = await closed_gateway.host.wait_messages(A)
+    assert (outcome["kind"], outcome["correlationId"]) == ("skill_response", call["correlationId"])
+    assert {name: outcome[name] for name in ANSWER} == ANSWER
     with anyio.fail_after(TIMEOUT_S):
         while await store_of(closed_gateway).tasks.read_task(None, delivery.task_id) is not None:
-            await sweep(closed_gateway, clock)  # once it is brought nothing keeps the task
+            await sweep(closed_gateway, clock)  # once it is delivered nothing keeps the task
     assert await store_of(closed_gateway).deliveries.read_delivery(delivery.id) is None
     assert len(closed_gateway.host.messages(A)) == 1
 

@@ -262,8 +262,8 @@ def test_an_input_that_fits_has_no_problems_and_unknown_parameters_are_fine() ->
 def test_all_problems_of_an_input_come_together() -> None:
     problems = input_problems(RESEARCH, {"depth": 4, "kind": "tv", "where": {}})
     assert len(problems) == 4
-    told = "\n".join(problems)
-    assert all(word in told for word in ("q", "depth", "kind", "site"))
+    listed = "\n".join(problems)
+    assert all(word in listed for word in ("q", "depth", "kind", "site"))
 
 
 def test_every_agent_can_be_pinged_and_asked_for_its_skills() -> None:

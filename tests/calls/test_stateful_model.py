@@ -44,7 +44,7 @@ Result = TypeVar("Result")
 Thing = TypeVar("Thing")
 EXAMPLES = settings().max_examples
 A = main_session("a")
-PATIENCE_S = 20.0
+TIMEOUT_S = 20.0
 FINAL = ("completed", "error")
 
 
@@ -72,7 +72,7 @@ class MortalGateway(Gateway):
 
 
 class StrictHost(SessionHost):
-    """Takes whatever calls itself fresh, and sees that this and all else is true."""
+    """Accepts messages, and notes when one contradicts an earlier one."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -81,13 +81,15 @@ class StrictHost(SessionHost):
         """Messages that the gateway was told are processed: the host cannot lose these."""
         self.problems: list[str] = []
 
-    async def accept(self, note: SessionMessage) -> MessageAccepted | SessionGone | DeliveryFailed:
-        told = json.loads(note.text)
-        if self.outcomes.setdefault(note.id, told) != told:
-            self.problems.append(f"two outcomes: {self.outcomes[note.id]} and {told}")
-        if note.is_first_attempt and any(known.id == note.id for known in self.attempts):
-            self.problems.append(f"{note.id} was brought before and is called fresh")
-        return await super().accept(note)
+    async def accept(
+        self, message: SessionMessage
+    ) -> MessageAccepted | SessionGone | DeliveryFailed:
+        outcome = json.loads(message.text)
+        if self.outcomes.setdefault(message.id, outcome) != outcome:
+            self.problems.append(f"two outcomes: {self.outcomes[message.id]} and {outcome}")
+        if message.is_first_attempt and any(known.id == message.id for known in self.attempts):
+            self.problems.append(f"{message.id} was sent before and is called a first attempt")
+        return await super().accept(message)
 
 
 class Caller(ScriptedAgent):
@@ -97,10 +99,10 @@ class Caller(ScriptedAgent):
         super().__init__(host, name)
         self.strict_host = host
 
-    async def wait_processed(self, note: SessionMessage) -> bool:
-        is_processed = await super().wait_processed(note)
+    async def wait_processed(self, message: SessionMessage) -> bool:
+        is_processed = await super().wait_processed(message)
         if is_processed:
-            self.strict_host.processed_ids.add(note.id)
+            self.strict_host.processed_ids.add(message.id)
         return is_processed
 
 
@@ -123,31 +125,31 @@ class Callee(Caller):
 
 
 class Waiting:
-    """A caller on the line."""
+    """A caller that waits for the result of its call."""
 
     def __init__(self) -> None:
         self.exchange: ActiveRequest | None = None
-        self.heard: Json = None
+        self.result: Json = None
         self.task: asyncio.Task[None] | None = None
 
-    async def call(self, door: AsgiClient, request: Json) -> None:
-        async with door.open(tool_request("agent_call", request)) as exchange:
+    async def call(self, client: AsgiClient, request: Json) -> None:
+        async with client.open(tool_request("agent_call", request)) as exchange:
             self.exchange = exchange
             chunk = await exchange.next_chunk()
-            self.heard = None if chunk is None else json.loads(chunk)
+            self.result = None if chunk is None else json.loads(chunk)
 
     @property
     def is_over(self) -> bool:
         return self.task is not None and self.task.done()
 
     def check(self) -> None:
-        """Raises what went wrong, above all that nobody ever answered."""
+        """Raises what went wrong, above all that there was no answer."""
         if self.task is not None and not self.task.cancelled():
             self.task.result()
 
 
 class CallMachine(RuleBasedStateMachine):
-    """Callers and a callee in one gateway, whose disk and host have bad days."""
+    """Callers and a callee in one gateway, whose disk and host fail at times."""
 
     kind = "memory"
 
@@ -160,14 +162,14 @@ class CallMachine(RuleBasedStateMachine):
         """Calls that callers know of, and how they asked."""
         self.records: dict[str, Json] = {}
         """The last that was stored of each call."""
-        self.heard: dict[str, Json] = {}
-        """What callers were told who waited."""
+        self.results: dict[str, Json] = {}
+        """The results of callers that waited."""
         self.polled: dict[str, Json] = {}
         """The outcomes that callers asked for themselves."""
         self.unnoted: set[str] = set()
-        """Calls whose gateway died before it could note that their callers had heard it all."""
+        """Calls whose gateway died before it could record that their callers have the result."""
         self.kept: set[str] = set()
-        self.lines: list[Waiting] = []
+        self.waiting: list[Waiting] = []
         self.was_gone = False
         self.requests = 0
 
@@ -210,14 +212,14 @@ class CallMachine(RuleBasedStateMachine):
         self.gateway = await gateway.__aenter__()
 
     def do(self, work: Coroutine[Any, Any, Result], death: "Death | None" = None) -> Result | None:
-        """Do something, then let everybody else move; the next life when they all died of it."""
+        """Do something, then let everything else run; restart when the gateway died of it."""
         if death is not None:
             self.store.left, self.store.last_lands = death
 
-        async def all_of_it() -> Result | None:
-            async with asyncio.timeout(PATIENCE_S):
+        async def do_all() -> Result | None:
+            async with asyncio.timeout(TIMEOUT_S):
                 working = asyncio.ensure_future(work)
-                await self._until_done_or_dead(working)
+                await self._wait_done_or_dead(working)
                 await self._quiet()
                 if self.store.has_died.is_set():
                     working.cancel()
@@ -226,9 +228,9 @@ class CallMachine(RuleBasedStateMachine):
                 self.store.left = None
                 return None if working.cancelled() else working.result()
 
-        return self.runner.run(all_of_it())
+        return self.runner.run(do_all())
 
-    async def _until_done_or_dead(self, working: "asyncio.Task[Any]") -> None:
+    async def _wait_done_or_dead(self, working: "asyncio.Task[Any]") -> None:
         while not working.done():
             await asyncio.wait({working}, timeout=0.001)
             if hasattr(self, "store") and self.store.has_died.is_set():
@@ -245,7 +247,7 @@ class CallMachine(RuleBasedStateMachine):
         await self._look()
 
     async def _look(self) -> None:
-        """What a careful reader of the disk sees."""
+        """Read what is stored, and check that no outcome was changed."""
         kept = await self.disk.records.list_records("call")
         self.kept = {record.id for record in kept}
         for record in kept:
@@ -254,12 +256,12 @@ class CallMachine(RuleBasedStateMachine):
             if before["status"] != "pending":
                 assert call["status"] in (before["status"], "discarded"), (before, call)
             self.records[record.id] = call
-        for line in [one for one in self.lines if one.is_over]:
-            self.lines.remove(line)
-            line.check()
-            told: Json = line.heard or {}
-            if told.get("status") in FINAL and "correlationId" in told:
-                self.heard[told["correlationId"]] = told
+        for caller in [one for one in self.waiting if one.is_over]:
+            self.waiting.remove(caller)
+            caller.check()
+            outcome: Json = caller.result or {}
+            if outcome.get("status") in FINAL and "correlationId" in outcome:
+                self.results[outcome["correlationId"]] = outcome
 
     def _client(self, *, is_program: bool = False) -> AsgiClient:
         if is_program:
@@ -277,8 +279,8 @@ class CallMachine(RuleBasedStateMachine):
 
     async def _call(self, seconds: int, is_program: bool) -> None:
         request: Json = {"agent": "b", "skill": "work", "input": {}, "timeoutSeconds": seconds}
-        door = self._client(is_program=is_program)
-        answer = (await door.request(tool_request("agent_call", request))).json
+        client = self._client(is_program=is_program)
+        answer = (await client.request(tool_request("agent_call", request))).json
         if "correlationId" in answer:
             assert answer["status"] == ("pending" if seconds else "working")
             self.accepted[answer["correlationId"]] = {"s": seconds, "program": is_program}
@@ -289,10 +291,10 @@ class CallMachine(RuleBasedStateMachine):
 
     async def _call_and_wait(self, seconds: int) -> None:
         request: Json = {"agent": "b", "skill": "work", "input": {}, "timeoutSeconds": seconds}
-        line, count = Waiting(), len(self.callee.invocations)
-        line.task = asyncio.ensure_future(line.call(self._client(), {**request, "wait": True}))
-        self.lines.append(line)
-        while len(self.callee.invocations) == count and not line.is_over:
+        caller, count = Waiting(), len(self.callee.invocations)
+        caller.task = asyncio.ensure_future(caller.call(self._client(), {**request, "wait": True}))
+        self.waiting.append(caller)
+        while len(self.callee.invocations) == count and not caller.is_over:
             await yield_to_others()
 
     @rule(number=numbers)
@@ -300,9 +302,9 @@ class CallMachine(RuleBasedStateMachine):
         self.do(self._hang_up(number))
 
     async def _hang_up(self, number: int) -> None:
-        line = _one_of(self.lines, number)
-        if line is not None and line.exchange is not None:
-            line.exchange.disconnect()
+        caller = _one_of(self.waiting, number)
+        if caller is not None and caller.exchange is not None:
+            caller.exchange.disconnect()
 
     @rule(number=numbers, death=deaths)
     def poll(self, number: int, death: Death | None) -> None:
@@ -314,17 +316,17 @@ class CallMachine(RuleBasedStateMachine):
 
     async def _poll(self, call_id: str) -> bool:
         """Poll once; True when there was an answer, whatever it says."""
-        door = self._client(is_program=self.accepted[call_id]["program"])
-        answer = await door.request(tool_request("agent_poll", {"correlationId": call_id}))
+        client = self._client(is_program=self.accepted[call_id]["program"])
+        answer = await client.request(tool_request("agent_poll", {"correlationId": call_id}))
         polled = answer.json
         if answer.status != 200 or "times" not in polled:
             return True  # the disk is full, or the call is forgotten
         if polled["status"] in (*FINAL, "timeout"):
             self.polled[call_id] = polled
-        told = self.host.outcomes.get(call_id)
-        if told is not None and told["status"] != "timeout":
-            assert polled["status"] == told["status"]
-        if told is not None and told["status"] == "timeout":
+        outcome = self.host.outcomes.get(call_id)
+        if outcome is not None and outcome["status"] != "timeout":
+            assert polled["status"] == outcome["status"]
+        if outcome is not None and outcome["status"] == "timeout":
             assert polled["status"] == "timeout" or polled.get("late") or self.was_gone
         deadline = polled["times"].get("deadline")
         if polled["status"] == "timeout":
@@ -359,7 +361,7 @@ class CallMachine(RuleBasedStateMachine):
 
     @rule(what=st.sampled_from(["away", "forgetful", "gone", "busy", "full"]))
     def something_turns(self, what: str) -> None:
-        """A host, a session or a disk has a bad day, or a good one again."""
+        """A host, a session or a disk fails, or works again."""
         self.do(self._turn(what))
 
     async def _turn(self, what: str) -> None:
@@ -385,7 +387,7 @@ class CallMachine(RuleBasedStateMachine):
         # A full disk may keep the gateway from recording what the host has processed.
         unseen = {call_id for call_id, one in self.records.items() if one["seenAt"] is None}
         lost = unseen - self.host.processed_ids
-        self.host.accepted = [note for note in self.host.accepted if note.id not in lost]
+        self.host.accepted = [message for message in self.host.accepted if message.id not in lost]
 
     # ---------------------------------------------------------------- the process
 
@@ -403,53 +405,53 @@ class CallMachine(RuleBasedStateMachine):
         await self._quiet()
 
     async def _stop(self) -> None:
-        lines = [line.task for line in self.lines if line.task is not None]
-        for line in self.lines if self.store.has_died.is_set() else ():
-            if line.exchange is not None:
-                line.exchange.disconnect()
+        tasks = [caller.task for caller in self.waiting if caller.task is not None]
+        for caller in self.waiting if self.store.has_died.is_set() else ():
+            if caller.exchange is not None:
+                caller.exchange.disconnect()
         await self.gateway.__aexit__(None, None, None)
-        if lines:
-            await asyncio.wait(lines)
-        await self._look_at_what_died()
+        if tasks:
+            await asyncio.wait(tasks)
+        await self._look_after_stop()
 
-    async def _look_at_what_died(self) -> None:
+    async def _look_after_stop(self) -> None:
         if self.kind != "memory":
             self.disk = self._disk()
             await self.disk.open()
         await self._look()
         if self.kind != "memory":
             await self.disk.close()
-        noted = {one for one in self.heard if self.records[one]["deliveredAt"] is not None}
-        self.unnoted |= self.heard.keys() - noted
+        noted = {one for one in self.results if self.records[one]["deliveredAt"] is not None}
+        self.unnoted |= self.results.keys() - noted
 
     # ---------------------------------------------------------------- what always holds
 
     @invariant()
-    def nothing_is_told_twice_or_to_the_wrong(self) -> None:
+    def no_outcome_is_delivered_twice_or_to_the_wrong_caller(self) -> None:
         if not hasattr(self, "gateway"):
             return
         assert self.host.problems == []
-        brought = Counter(note.id for note in self.host.accepted)
-        assert all(count == 1 for count in brought.values())
+        accepted = Counter(message.id for message in self.host.accepted)
+        assert all(count == 1 for count in accepted.values())
         silent = {one for one, how in self.accepted.items() if how["program"] or not how["s"]}
-        assert not silent & {note.id for note in self.host.attempts}
-        both = self.heard.keys() & {note.id for note in self.host.attempts}
-        assert both <= self.unnoted, "told to who waited, and told again"
+        assert not silent & {message.id for message in self.host.attempts}
+        both = self.results.keys() & {message.id for message in self.host.attempts}
+        assert both <= self.unnoted, "in the result of a waiting caller, and in a message"
         for call_id in both:
-            assert self.heard[call_id]["status"] == self.host.outcomes[call_id]["status"]
+            assert self.results[call_id]["status"] == self.host.outcomes[call_id]["status"]
 
     def teardown(self) -> None:
         try:
             if hasattr(self, "gateway"):
                 self.do(self._finish())
-                self.nothing_is_told_twice_or_to_the_wrong()
+                self.no_outcome_is_delivered_twice_or_to_the_wrong_caller()
                 self.runner.run(self._stop())
         finally:
             self.runner.close()
             self.temporary.cleanup()
 
     async def _finish(self) -> None:
-        """All days are good now: whatever was accepted has its one outcome in the end."""
+        """Everything works again: whatever was accepted has its one outcome in the end."""
         self.store.failing, self.store.left = (), None
         self.host.is_unavailable = self.host.loses_replies = False
         self.host.gone = set()
@@ -463,16 +465,16 @@ class CallMachine(RuleBasedStateMachine):
             await self._quiet()
         assert self.accepted.keys() <= self.records.keys()
         for call_id, record in self.records.items():
-            self._check_told(call_id, record)
+            self._check_delivered(call_id, record)
         for kept in await self.disk.records.list_records("call"):
             self._check_kept(json.loads(kept.body))
 
-    def _check_told(self, call_id: str, record: Json) -> None:
-        is_told = call_id in {note.id for note in self.host.accepted}
+    def _check_delivered(self, call_id: str, record: Json) -> None:
+        is_delivered = call_id in {message.id for message in self.host.accepted}
         if record["route"] in ("none", "inbox"):
-            assert not is_told
+            assert not is_delivered
             return
-        is_known = is_told or call_id in self.polled or call_id in self.heard
+        is_known = is_delivered or call_id in self.polled or call_id in self.results
         # Where a session was gone an outcome may have been discarded, and forgotten since.
         assert is_known or self.was_gone, record
         assert is_known or record["discardedAt"] is not None or self._is_forgotten(call_id), record

@@ -56,8 +56,8 @@ async def test_a_caller_that_disconnects_while_the_outcome_is_recorded_gets_a_me
     async with gateway.waiting_call("a", "b", wait=True):
         await turnstile.has_come.wait()
     turnstile.go.set()
-    [told] = await gateway.host.wait_messages(A)
-    assert told["output"] == "done"
+    [outcome] = await gateway.host.wait_messages(A)
+    assert outcome["output"] == "done"
 
 
 @pytest.mark.requirement("calls.state.hung-up")
@@ -80,8 +80,8 @@ async def test_a_caller_that_disconnects_before_the_result_is_written_gets_a_mes
         assert await settled_in(store_of(gateway)) == 1
         exchange.disconnect()
         await exchange.wait_ended()
-    [told] = await gateway.host.wait_messages(A)
-    assert told["output"] == "at last"
+    [outcome] = await gateway.host.wait_messages(A)
+    assert outcome["output"] == "at last"
 
 
 async def test_a_batch_that_is_broken_off_is_reported_in_the_session_as_far_as_it_was_answered(
@@ -98,8 +98,8 @@ async def test_a_batch_that_is_broken_off_is_reported_in_the_session_as_far_as_i
                 await checkpoint()
     await gateway.host.wait_messages(A, 2)
     slow.go.set()
-    told = await gateway.host.wait_messages(A, 3)
-    assert len({one["correlationId"] for one in told}) == 3
+    outcome = await gateway.host.wait_messages(A, 3)
+    assert len({one["correlationId"] for one in outcome}) == 3
 
 
 async def test_a_timeout_that_a_batch_tells_is_not_reported_again(gateway: CallGateway) -> None:
@@ -109,8 +109,8 @@ async def test_a_timeout_that_a_batch_tells_is_not_reported_again(gateway: CallG
     assert result["results"][0]["status"] == "timeout"
     gateway.agents["b"].answer = answers("later")
     other = await gateway.call("a", "b")
-    [told] = await gateway.host.wait_messages(A)
-    assert told["correlationId"] == other["correlationId"]
+    [outcome] = await gateway.host.wait_messages(A)
+    assert outcome["correlationId"] == other["correlationId"]
 
 
 async def test_a_caller_that_polls_while_it_waits_gets_both_results_and_no_message(
@@ -168,5 +168,5 @@ async def test_a_call_that_a_stopping_gateway_leaves_unanswered_is_pending(
     assert json.loads(chunk)["status"] == "pending"
     held.go.set()
     await gateway.open()
-    [told] = await gateway.host.wait_messages(A)
-    assert told["output"] == "at last"
+    [outcome] = await gateway.host.wait_messages(A)
+    assert outcome["output"] == "at last"

@@ -42,9 +42,9 @@ async def test_callers_without_a_webhook_find_their_answers_in_the_inbox(
 ) -> None:
     await gateway.reopen({"responseRouting.webhooks": {"script": {"url": receiver.url()}}})
     quiet = await gateway.call_tool(gateway.program_client("quiet"), "agent_call", CALL)
-    told = await gateway.call_tool(gateway.program_client("script"), "agent_call", CALL)
+    outcome = await gateway.call_tool(gateway.program_client("script"), "agent_call", CALL)
     [post] = await receiver.wait_posts(1)
-    assert post.json["correlationId"] == told["correlationId"]
+    assert post.json["correlationId"] == outcome["correlationId"]
     asked = {"correlationId": quiet["correlationId"]}
     found = await gateway.call_tool(gateway.program_client("quiet"), "agent_poll", asked)
     assert found["output"] == "done"
