@@ -1,12 +1,13 @@
 """Objectives for the operator: those of all callers, and actions on behalf of their owners."""
 
-from collections.abc import Sequence
 from contextlib import suppress
+from datetime import timedelta
 
 import msgspec
 
 from openclaw_a2a.engine.engine import Engine
 from openclaw_a2a.engine.tasks.submit import SubmitRequest, submit, wait_created
+from openclaw_a2a.log import get_logger
 from openclaw_a2a.model.errors import (
     GatewayError,
     InvalidParams,
@@ -17,11 +18,7 @@ from openclaw_a2a.model.errors import (
 )
 from openclaw_a2a.model.ids import JsonObject, MessageId, TaskId
 from openclaw_a2a.model.message import Message, Part, Role
-from openclaw_a2a.planning.commands import (
-    EXECUTION_ACTIONS,
-    set_objective_execution,
-    update_objective,
-)
+from openclaw_a2a.planning.commands import set_objective_execution, update_objective
 from openclaw_a2a.planning.executor import StepExecutor
 from openclaw_a2a.planning.model import (
     OBJECTIVE_PREFIX,
@@ -30,19 +27,27 @@ from openclaw_a2a.planning.model import (
     PlanTask,
     PlanTaskStatus,
     is_valid_id,
+    to_timestamp,
 )
 from openclaw_a2a.planning.operations import PlanTaskUpdated, decode_line, encode_line
-from openclaw_a2a.planning.params import UpdateObjective
+from openclaw_a2a.planning.params import EXECUTION_MODES, UpdateObjective
 from openclaw_a2a.planning.repository import ObjectiveRepository
 from openclaw_a2a.planning.rollup import roll_up, running_tasks
 from openclaw_a2a.planning.state import Change, ObjectiveState, not_found, replay
 from openclaw_a2a.planning.task_sync import StepLink
-from openclaw_a2a.planning.transitions import OBJECTIVE_CLOSED, TASK_WAITING
+from openclaw_a2a.planning.transitions import (
+    OBJECTIVE_CLOSED,
+    OBJECTIVE_ENDED,
+    TASK_WAITING,
+    transition_error,
+)
 from openclaw_a2a.planning.views import ObjectiveView, add_step_texts
+
+log = get_logger(__name__)
 
 
 class AdminService:
-    """Shows every objective, and acts on it for its owner."""
+    """Shows every objective, acts on it for its owner, and deletes old ones."""
 
     def __init__(
         self,
@@ -83,7 +88,7 @@ class AdminService:
             change = await self._repository.change(key, update_objective, update)
             await self._executor.cancel_running_tasks(change.state)
         else:
-            mode = EXECUTION_ACTIONS[action]
+            mode = EXECUTION_MODES[action]
             await self._repository.change(key, set_objective_execution, mode)
         return self._view.objective_with_owner(await self._repository.find(key))
 
@@ -119,12 +124,21 @@ class AdminService:
 
         Steps whose A2A tasks are running, but not in this gateway, become pending again.
         """
-        lines = _renumber(jsonl)
+        lines: list[bytes] = []  # the readable ones, numbered from 1
+        for line in jsonl.split(b"\n"):
+            with suppress(GatewayError):
+                operation = decode_line(line)
+                lines.append(encode_line(msgspec.structs.replace(operation, seq=len(lines) + 1)))
         state = replay(lines).state
         try:
             if state is None:
                 raise not_found("objective", "in these lines")
-            _check_import_id(state.id)
+            # Files and sessions are named after the id.
+            if not (state.id.startswith(OBJECTIVE_PREFIX) and is_valid_id(state.id)):
+                raise StatusChangeNotAllowed(
+                    f"The id {state.id[:80]!r} cannot be used: it must be {OBJECTIVE_PREFIX} and "
+                    "small letters and digits, with single hyphens between."
+                )
             change = Change(state, self._repository.command_context)
             await self._restart_lost_steps(change)
             imported = await self._repository.create(change, lines)
@@ -143,27 +157,34 @@ class AdminService:
                     change.record(PlanTaskUpdated(step.id, status=PlanTaskStatus.PENDING))
                     roll_up(change)
 
+    # ------------------------------------------------------------- retention
 
-def _renumber(jsonl: bytes) -> list[bytes]:
-    """The readable lines of a log, numbered from 1."""
-    lines: list[bytes] = []
-    for line in jsonl.split(b"\n"):
-        with suppress(GatewayError):
-            operation = decode_line(line)
-            lines.append(encode_line(msgspec.structs.replace(operation, seq=len(lines) + 1)))
-    return lines
+    async def purge_regularly(self, *, interval_s: float, max_age_s: float) -> None:
+        """Purge again and again."""
+        while True:
+            # Not at the start: the archived objectives need not be known before the first request.
+            await self._engine.clock.sleep(interval_s)
+            try:
+                await self.purge(max_age_s)
+            except Exception:  # the next purge may succeed
+                log.exception("planning.purge_failed")
 
+    async def purge(self, max_age_s: float) -> None:
+        """Delete completed, failed and canceled objectives that did not change for so long."""
+        before = to_timestamp(self._engine.clock.now() - timedelta(seconds=max_age_s))
 
-def _check_import_id(objective_id: ObjectiveId) -> None:
-    """Check that files and sessions can be named after an objective.
+        async def check(state: ObjectiveState) -> None:
+            # Under the lock of the objective: it may have been resumed since the index was read.
+            objective = state.objective
+            if objective.status not in OBJECTIVE_ENDED or objective.updated_at >= before:
+                change = (objective.status.value, "deleted")
+                raise transition_error(("objective", state.id), change, "it was changed")
+            await self._executor.check_idle(state)
 
-    Raises: StatusChangeNotAllowed.
-    """
-    if not (objective_id.startswith(OBJECTIVE_PREFIX) and is_valid_id(objective_id)):
-        raise StatusChangeNotAllowed(
-            f"The id {objective_id[:80]!r} cannot be used: it must be {OBJECTIVE_PREFIX} and "
-            "small letters and digits, with single hyphens between."
-        )
+        index = await self._repository.load_index()
+        for objective_id in index.unchanged_since(before, OBJECTIVE_ENDED):
+            with suppress(PlanItemNotFound, StatusChangeNotAllowed):
+                await self._repository.delete(objective_id, check)
 
 
 def _find_waiting(state: ObjectiveState, step: str | None) -> tuple[PlanTask, TaskId]:
@@ -181,16 +202,11 @@ def _find_waiting(state: ObjectiveState, step: str | None) -> tuple[PlanTask, Ta
         return waiting[wanted], wanted
     if step is not None and step not in state.tasks:
         raise not_found("task", step)
-    reason = _not_waiting_reason(state, list(waiting.values()), step)
-    raise InvalidParams(f"step: {reason}", problems=(Problem("step", reason),))
-
-
-def _not_waiting_reason(
-    state: ObjectiveState, waiting: Sequence[PlanTask], step: str | None
-) -> str:
+    listed = ", ".join(f"{task.id} ({task.name[:40]})" for task in [*waiting.values()][:5])
     if not waiting:
-        return f"no step of {state.id} waits for an answer"
-    listed = ", ".join(f"{task.id} ({task.name[:40]})" for task in waiting[:5])
-    if step is None:
-        return f"{len(waiting)} steps wait for an answer, name one of them: {listed}"
-    return f"{step[:80]} does not wait for an answer; these do: {listed}"
+        reason = f"no step of {state.id} waits for an answer"
+    elif step is None:
+        reason = f"{len(waiting)} steps wait for an answer, name one of them: {listed}"
+    else:
+        reason = f"{step[:80]} does not wait for an answer; these do: {listed}"
+    raise InvalidParams(f"step: {reason}", problems=(Problem("step", reason),))

@@ -13,7 +13,6 @@ from openclaw_a2a.planning import params as requests
 from openclaw_a2a.planning.model import (
     MESSAGE_KEY,
     OBJECTIVE_PREFIX,
-    PAUSED,
     PLAN_PREFIX,
     RUNNING,
     TASK_PREFIX,
@@ -47,9 +46,6 @@ from openclaw_a2a.planning.transitions import (
     check_transition,
     transition_error,
 )
-
-EXECUTION_ACTIONS = {"run": RUNNING, "pause": PAUSED, "resume": RUNNING}
-"""The methods, and the execution mode that each sets."""
 
 _ENTRY = re.compile(r"task-([0-9]{1,9})")
 _HELD = frozenset({PlanStatus.BLOCKED, PlanStatus.FAILED})

@@ -55,13 +55,7 @@ def parse_page_token(token: str) -> ListPosition | None:
     """The position after which a page starts; None for a token that we did not issue."""
     written, _, objective_id = token.partition(_SEPARATOR)
     created_at = parse_timestamp(written)
-    is_valid = created_at is not None and objective_id
-    return (created_at, ObjectiveId(objective_id)) if created_at and is_valid else None
-
-
-def _page_token(last: Objective) -> str:
-    # The whole position, not only the id: it stays valid when that objective is deleted.
-    return f"{last.created_at}{_SEPARATOR}{last.id}"
+    return (created_at, ObjectiveId(objective_id)) if created_at and objective_id else None
 
 
 class ObjectiveIndex:
@@ -118,11 +112,17 @@ class ObjectiveIndex:
         after: ListPosition | None = None,
     ) -> ObjectivePage:
         """The objectives that `scope` may see (None: all), newest first, after a position."""
-        lists = [*self._visible(scope, status)]
+        lists: list[list[ListPosition]] = []
+        for owner in self._positions if scope is None else (None, scope):
+            by_status = self._positions.get(owner, {})
+            lists += by_status.values() if status is None else [by_status.get(status, [])]
         newest = merge(*(_descending(one, after) for one in lists), reverse=True)
         ids = [objective_id for _, objective_id in islice(newest, limit + 1)]
         found = [self._summaries[objective_id].objective for objective_id in ids[:limit]]
-        token = _page_token(found[-1]) if len(ids) > limit else None
+        token = None
+        if len(ids) > limit:
+            # The whole position, not only the id: it stays valid when that objective is deleted.
+            token = f"{found[-1].created_at}{_SEPARATOR}{found[-1].id}"
         return ObjectivePage(found, sum(map(len, lists)), token)
 
     def unchanged_since(
@@ -135,18 +135,10 @@ class ObjectiveIndex:
                 # Nothing changes before it is created, so later positions cannot qualify.
                 keys = by_status[status]
                 old = keys[: bisect_left(keys, (before, ObjectiveId("")))]
-                found += [key for _, key in old if self._updated_at(key) < before]
+                found += [
+                    key for _, key in old if self._summaries[key].objective.updated_at < before
+                ]
         return found
-
-    def _updated_at(self, objective_id: ObjectiveId) -> Timestamp:
-        return self._summaries[objective_id].objective.updated_at
-
-    def _visible(
-        self, scope: Scope | None, status: ObjectiveStatus | None
-    ) -> Iterator[list[ListPosition]]:
-        for owner in self._positions if scope is None else (None, scope):
-            by_status = self._positions.get(owner, {})
-            yield from by_status.values() if status is None else [by_status.get(status, [])]
 
     def _remove_position(self, old: ObjectiveSummary) -> None:
         by_status = self._positions[old.owner]

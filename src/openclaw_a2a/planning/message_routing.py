@@ -72,6 +72,43 @@ class RoutedMessage(msgspec.Struct, frozen=True):
     make_delivery: Callable[[TaskId, int], Delivery] | None = None
 
 
+class ObjectiveMetadata(msgspec.Struct, frozen=True):
+    """What a message says about objectives."""
+
+    message: Message
+    scope: Scope
+    objective: JsonObject | None
+    plan: JsonObject | None
+    digest: str
+    """Identifies the message among those of all callers. The ids of what it creates are derived
+    from it, so that a message that is sent again after a crash finds what it created before."""
+
+    @classmethod
+    def of(cls, message: Message, scope: Scope) -> Self:
+        """Read the metadata of a message. Raises: InvalidParams."""
+        found: list[JsonObject | None] = []
+        for key in (OBJECTIVE, PLAN):
+            value: Json = (message.metadata or {}).get(key)
+            if value is not None and not isinstance(value, dict):
+                raise _invalid(key, "must be an object")
+            found.append(cast("JsonObject | None", value))
+        digest = hashlib.blake2b(digest_size=8)
+        for part in (scope.principal, scope.account, message.message_id):
+            digest.update(f"{len(part)}:{part}".encode("utf-8", "surrogatepass"))
+        objective, plan = found
+        return cls(message, scope, objective, plan, digest.hexdigest())
+
+    @property
+    def own_plan(self) -> PlanId:
+        """The id of the plan that is created for the message, unless it names one."""
+        return PlanId(PLAN_PREFIX + self.digest)
+
+    @property
+    def own_task(self) -> PlanTaskId:
+        """The id of the step of the message."""
+        return PlanTaskId(TASK_PREFIX + self.digest)
+
+
 class MessageRouter:
     """Finds or creates the objective, plan and step that the metadata of a message name."""
 
@@ -87,23 +124,23 @@ class MessageRouter:
     ) -> RoutedMessage | None:
         """Route a message; None when it has nothing to do with an objective.
 
-        The ids of what is created are derived from the message id, so that a message that is sent
-        again after a crash finds what it created before. A rejected message creates nothing.
+        A rejected message creates nothing.
 
         Raises: InvalidParams, PlanItemNotFound, PlanLimitExceeded, DependencyNotValid,
         StatusChangeNotAllowed, MessageIdConflict (its step was started without it).
         """
         if message.task_id is not None:
             return None
-        metadata = ObjectiveMetadata.of(message, scope)
-        known = await self._find_named(metadata)
-        if metadata.answered_task is not None:
-            return await self._route_answer(metadata, known)
-        if known is None and not metadata.creates_objective:
-            if metadata.plan is not None:
-                raise _invalid(PLAN, f"names no plan that is known here; name {OBJECTIVE} too")
-            return None
-        state = known or await self._create_objective(metadata)
+        hints, metadata = message.metadata or {}, ObjectiveMetadata.of(message, scope)
+        state = await self._find_named(metadata)
+        if (answered := hints.get(ANSWERED_TASK)) is not None:
+            return await self._route_answer(message, str(answered), scope, state)
+        if state is None:
+            if metadata.objective is None and hints.get(PREFER_OBJECTIVE) is not True:
+                if metadata.plan is not None:
+                    raise _invalid(PLAN, f"names no plan that is known here; name {OBJECTIVE} too")
+                return None
+            state = await self._create_objective(metadata)
         placed = msgspec.structs.replace(message, context_id=ContextId(state.id))
         if metadata.plan is None:
             session = objective_session(rules.agent_id, state.id)
@@ -111,58 +148,59 @@ class MessageRouter:
             return RoutedMessage(placed, origin)
         task = await self._add_step(metadata, metadata.plan, state)
         origin = InternalOrigin(step_session(rules.agent_id, task), metadata=task_metadata(task))
+        # The link is stored with the task that the engine starts for the message.
         link = StepLink(state.id, task.id, attempt=1)
         return RoutedMessage(placed, origin, self._task_sync.delivery_factory(link))
 
     # ---------------------------------------------------------------- objectives
 
-    async def _find_named(self, metadata: "ObjectiveMetadata") -> ObjectiveState | None:
+    async def _find_named(self, metadata: ObjectiveMetadata) -> ObjectiveState | None:
         """The objective that a message names: directly, by its context or by its plan."""
-        scope, plan = metadata.scope, metadata.plan
+        scope, plan = metadata.scope, metadata.plan or {}
         if metadata.objective is not None:
-            return _owned_by(scope, await self._find(metadata.objective.get("id")))
-        known = _owned_by(scope, await self._find(metadata.message.context_id))
-        if known is not None or plan is None:
-            return known
-        known = _owned_by(scope, await self._find(plan.get("objectiveId")))
+            return await self._find(metadata.objective.get("id"), scope)
+        known = await self._find(metadata.message.context_id, scope)
+        known = known or await self._find(plan.get("objectiveId"), scope)
         plan_id: Json = plan.get("id")
-        if known is not None or not isinstance(plan_id, str):
-            return known
-        return _owned_by(scope, await self._repository.get_by_plan(PlanId(plan_id)))
+        if known is None and isinstance(plan_id, str):
+            known = _owned_by(scope, await self._repository.get_by_plan(PlanId(plan_id)))
+        return known
 
-    async def _find(self, objective_id: Json) -> ObjectiveState | None:
+    async def _find(self, objective_id: Json, scope: Scope) -> ObjectiveState | None:
         if not isinstance(objective_id, str) or not objective_id.startswith(OBJECTIVE_PREFIX):
             return None
-        return await self._repository.get(ObjectiveId(objective_id))
+        return _owned_by(scope, await self._repository.get(ObjectiveId(objective_id)))
 
-    async def _create_objective(self, metadata: "ObjectiveMetadata") -> ObjectiveState:
-        objective_id = await self._choose_objective_id(metadata)
-        if (known := _owned_by(metadata.scope, await self._find(objective_id))) is not None:
+    async def _create_objective(self, metadata: ObjectiveMetadata) -> ObjectiveState:
+        scope, message = metadata.scope, metadata.message
+        suggested: JsonObject = {"name": (message.metadata or {}).get(SUGGESTED_NAME)}
+        given = suggested if metadata.objective is None else metadata.objective
+        # The id that the message names, if it is valid and free.
+        objective_id = ObjectiveId(OBJECTIVE_PREFIX + metadata.digest)
+        named: Json = given.get("id")
+        if _is_valid(named, OBJECTIVE_PREFIX):
+            is_free = await self._repository.get(ObjectiveId(named)) is None
+            objective_id = ObjectiveId(named) if is_free else objective_id
+        if (known := await self._find(objective_id, scope)) is not None:
             return known
-        params = parse_as(CreateObjective, metadata.new_objective(), method=_METHOD)
+        members = _creation_params(given, CreateObjective, message)
+        params = parse_as(CreateObjective, members, method=_METHOD)
         context = self._repository.creation_context()
-        change = create_objective(params, context, objective_id=objective_id, owner=metadata.scope)
+        change = create_objective(params, context, objective_id=objective_id, owner=scope)
         if metadata.plan is not None:
-            # A problem with the plan must not leave an objective behind.
+            # Tried without effect: a problem with the plan must not leave an objective behind.
             _add_step(Change(change.state, context), metadata, metadata.plan, metadata.own_plan)
         try:
             return await self._repository.create(change)
         except StatusChangeNotAllowed:  # another message created it first
-            if (known := _owned_by(metadata.scope, await self._find(objective_id))) is None:
+            if (known := await self._find(objective_id, scope)) is None:
                 raise
             return known
-
-    async def _choose_objective_id(self, metadata: "ObjectiveMetadata") -> ObjectiveId:
-        """The id that the message names, if it is valid and free; else one derived from it."""
-        named: Json = (metadata.objective or {}).get("id")
-        if _is_valid(named, OBJECTIVE_PREFIX) and await self._find(named) is None:
-            return ObjectiveId(named)
-        return ObjectiveId(OBJECTIVE_PREFIX + metadata.digest)
 
     # ---------------------------------------------------------------- plans and answers
 
     async def _add_step(
-        self, metadata: "ObjectiveMetadata", given: JsonObject, state: ObjectiveState
+        self, metadata: ObjectiveMetadata, given: JsonObject, state: ObjectiveState
     ) -> PlanTask:
         """The step of a message in its plan; both are created if they do not exist."""
         plan_id = await self._choose_plan_id(metadata, given, state)
@@ -182,7 +220,7 @@ class MessageRouter:
         return task
 
     async def _choose_plan_id(
-        self, metadata: "ObjectiveMetadata", given: JsonObject, state: ObjectiveState
+        self, metadata: ObjectiveMetadata, given: JsonObject, state: ObjectiveState
     ) -> PlanId:
         named: Json = given.get("id")
         for one in (named, metadata.own_plan):
@@ -190,79 +228,29 @@ class MessageRouter:
                 return PlanId(one)
         if _is_valid(named, PLAN_PREFIX):
             plan_id = PlanId(named)
+            # Reserved, because two objectives are changed under different locks.
             if await self._repository.reserve_plan_id(plan_id, state.id):
                 return plan_id
         return metadata.own_plan
 
     async def _route_answer(
-        self, metadata: "ObjectiveMetadata", state: ObjectiveState | None
+        self, message: Message, named: str, scope: Scope, state: ObjectiveState | None
     ) -> RoutedMessage:
-        named = str(metadata.answered_task)
-        task_id = None
-        if state is not None:
-            task_id = await self._find_answered_task(state, named, metadata.scope)
+        """To the A2A task of a step, or to one that is about the objective itself."""
+        task_id = None if state is None else state.find_a2a_task(named)
+        if state is not None and task_id is None:
+            if named in state.tasks:
+                reason = f"names {named}, which has not started; it asks nothing"
+                raise _invalid(ANSWERED_TASK, reason)
+            stored = await self._tasks.read_task(scope, TaskId(named))
+            if stored is not None and stored.head.context_id == state.id:
+                task_id = TaskId(named)
         if state is None or task_id is None:
             raise not_found("task", named)
         context_id = ContextId(state.id)
         return RoutedMessage(
-            msgspec.structs.replace(metadata.message, context_id=context_id, task_id=task_id)
+            msgspec.structs.replace(message, context_id=context_id, task_id=task_id)
         )
-
-    async def _find_answered_task(
-        self, state: ObjectiveState, named: str, scope: Scope
-    ) -> TaskId | None:
-        """The A2A task of a step, or one that is about the objective itself."""
-        task_id = state.find_a2a_task(named)
-        if task_id is not None:
-            return task_id
-        if named in state.tasks:
-            raise _invalid(ANSWERED_TASK, f"names {named}, which has not started; it asks nothing")
-        stored = await self._tasks.read_task(scope, TaskId(named))
-        is_inside = stored is not None and stored.head.context_id == state.id
-        return TaskId(named) if is_inside else None
-
-
-class ObjectiveMetadata(msgspec.Struct, frozen=True):
-    """What a message says about objectives."""
-
-    message: Message
-    scope: Scope
-    objective: JsonObject | None
-    plan: JsonObject | None
-    answered_task: Json
-    digest: str
-    """Identifies the message among those of all callers."""
-
-    @classmethod
-    def of(cls, message: Message, scope: Scope) -> Self:
-        """Read the metadata of a message. Raises: InvalidParams."""
-        metadata = message.metadata or {}
-        objective, plan = (_as_object(key, metadata.get(key)) for key in (OBJECTIVE, PLAN))
-        answered, digest = metadata.get(ANSWERED_TASK), _digest(message, scope)
-        return cls(message, scope, objective, plan, answered, digest)
-
-    @property
-    def creates_objective(self) -> bool:
-        """True when an objective is created unless the message names one that exists."""
-        metadata = self.message.metadata or {}
-        return self.objective is not None or metadata.get(PREFER_OBJECTIVE) is True
-
-    @property
-    def own_plan(self) -> PlanId:
-        """The id of the plan that is created for the message, unless it names one."""
-        return PlanId(PLAN_PREFIX + self.digest)
-
-    @property
-    def own_task(self) -> PlanTaskId:
-        """The id of the step of the message."""
-        return PlanTaskId(TASK_PREFIX + self.digest)
-
-    def new_objective(self) -> JsonObject:
-        """The params of the objective to create."""
-        metadata = self.message.metadata or {}
-        suggested: JsonObject = {"name": metadata.get(SUGGESTED_NAME)}
-        given = suggested if self.objective is None else self.objective
-        return _creation_params(given, CreateObjective, self.message)
 
 
 def _add_step(
@@ -312,23 +300,10 @@ def _is_valid(named: Json, prefix: str) -> TypeGuard[str]:
     return isinstance(named, str) and named.startswith(prefix) and is_valid_id(named)
 
 
-def _digest(message: Message, scope: Scope) -> str:
-    digest = hashlib.blake2b(digest_size=8)
-    for part in (scope.principal, scope.account, message.message_id):
-        digest.update(f"{len(part)}:{part}".encode("utf-8", "surrogatepass"))
-    return digest.hexdigest()
-
-
 def _title(message: Message) -> str:
     """The first characters of the text, on one line."""
     text = usable_text(message).strip()[:_MAX_NAME]
     return "".join(" " if one.isspace() else one for one in text) or "A message"
-
-
-def _as_object(key: str, value: Json) -> JsonObject | None:
-    if value is None or isinstance(value, dict):
-        return cast("JsonObject | None", value)
-    raise _invalid(key, "must be an object")
 
 
 def _invalid(key: str, reason: str) -> InvalidParams:

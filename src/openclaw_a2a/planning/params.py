@@ -13,6 +13,8 @@ from openclaw_a2a.model.ids import Json, JsonObject, TaskId
 from openclaw_a2a.model.validation import SchemaValidator, invalid_params
 from openclaw_a2a.planning.model import (
     MESSAGE_KEY,
+    PAUSED,
+    RUNNING,
     ObjectiveId,
     ObjectiveStatus,
     PlanId,
@@ -143,6 +145,9 @@ class AddTasks(Params, frozen=True):
     if_updated_at: _ReadAt | None = None
 
 
+EXECUTION_MODES = {"run": RUNNING, "pause": PAUSED, "resume": RUNNING}
+"""The methods for execution, and the mode that each sets."""
+
 METHODS: dict[str, type[Params]] = {
     "objectives/create": CreateObjective,
     "objectives/get": GetObjective,
@@ -154,8 +159,10 @@ METHODS: dict[str, type[Params]] = {
     "plans/get": GetPlan,
     "plans/update": UpdatePlan,
     "plans/addTasks": AddTasks,
+    **{f"objectives/{action}": Replan for action in EXECUTION_MODES},
+    **{f"plans/{action}": GetPlan for action in EXECUTION_MODES},
 }
-"""The methods and their params; those for execution take only an id."""
+"""The methods and their params."""
 
 _P = TypeVar("_P", bound=Params)
 

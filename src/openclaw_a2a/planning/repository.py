@@ -40,7 +40,6 @@ from openclaw_a2a.planning.state import Change, CommandContext, ObjectiveState, 
 from openclaw_a2a.ports import (
     LogAppend,
     LogHead,
-    LogLine,
     LogStore,
     Record,
     RecordStore,
@@ -55,6 +54,7 @@ _NEVER = datetime(9999, 1, 1, tzinfo=UTC)
 _PAGE = 100
 _ATTEMPTS = 3
 _MAX_PENDING = 1000
+_summary_decoder = msgspec.json.Decoder(ObjectiveSummary)
 
 _Args = TypeVarTuple("_Args")
 
@@ -192,8 +192,7 @@ class ObjectiveRepository:
 
     async def find(self, objective_id: ObjectiveId) -> ObjectiveState:
         """An objective, archived or not. Raises: PlanItemNotFound."""
-        state = await self.get(objective_id)
-        if state is None:
+        if (state := await self.get(objective_id)) is None:
             raise not_found("objective", objective_id)
         return state
 
@@ -218,9 +217,13 @@ class ObjectiveRepository:
         # Under the lock: between append and publish the log is ahead of the subscribers.
         async with self._lock(objective_id):
             stored = await self._logs.read_log(LOG_KIND, objective_id)
-        lines = () if stored is None else stored.lines
-        found = [_read_operation(line) for line in lines if line.sequence > after]
-        return [operation for operation in found if operation is not None]
+        operations: list[Operation] = []
+        for line in () if stored is None else stored.lines:
+            if line.sequence > after:
+                with suppress(GatewayError):  # a damaged line was reported when the log was read
+                    operation = decode_line(line.body)
+                    operations.append(msgspec.structs.replace(operation, seq=line.sequence))
+        return operations
 
     async def subscribe(
         self, objective_id: ObjectiveId, after: int | None
@@ -366,21 +369,22 @@ class ObjectiveRepository:
         executor looks at every open objective. Without its summary an archived objective is read
         from its log once more.
         """
-        state = change.state
+        state, objective_id = change.state, change.state.objective.id
         is_archived = state.is_archived
         bodies = [*lines, *map(encode_line, change.operations)]
         append = LogAppend(
-            LOG_KIND, state.id, bodies, after, closes=is_archived, reopens=not is_archived
+            LOG_KIND, objective_id, bodies, after, closes=is_archived, reopens=not is_archived
         )
         if not await self._logs.append_log(append):
             return False
         if is_archived:
-            self._open.pop(state.id, None)
+            self._open.pop(objective_id, None)
         else:
-            self._open[state.id] = state
+            self._open[objective_id] = state
         summary = ObjectiveSummary.of(state)
         self._index.put(summary)
-        for subscription in self._subscriptions.get(state.id, ()):
+        # From here to the last listener nothing is awaited: no task can see half of it.
+        for subscription in self._subscriptions.get(objective_id, ()):
             subscription.publish(change)
         for listener in self._listeners:
             listener(change)
@@ -417,28 +421,27 @@ class ObjectiveRepository:
         objective_id = ObjectiveId(head.id)
         if objective_id in self._index or objective_id in self._deleted_early:
             return
-        summary = None if stored is None else _decode_summary(stored)
-        if summary is not None and summary.sequence == head.sequence:
-            self._index.put(summary)
-            return
+        with suppress(msgspec.DecodeError):
+            summary = None if stored is None else _summary_decoder.decode(stored)
+            if summary is not None and summary.sequence == head.sequence:
+                self._index.put(summary)
+                return
         # No summary, or one that is older than the log: written by an earlier version of the
         # gateway or by another program, or the process died between the two writes.
         async with self._lock(objective_id):
             state = await self._read(objective_id)
             if state is not None and objective_id not in self._index:
-                self._index.put(ObjectiveSummary.of(state))
-                await self._save_summary(ObjectiveSummary.of(state))
+                summary = ObjectiveSummary.of(state)
+                self._index.put(summary)
+                await self._save_summary(summary)
 
     async def _save_summary(self, summary: ObjectiveSummary) -> None:
         record = Record(SUMMARY_KIND, summary.objective.id, msgspec.json.encode(summary), _NEVER)
         try:
             await self._records.put_record(record)
         except GatewayError as error:  # without it the log is read again, once
-            log.warning(
-                "planning.summary_not_stored",
-                objective_id=summary.objective.id,
-                reason=error.message,
-            )
+            objective_id, reason = summary.objective.id, error.message
+            log.warning("planning.summary_not_stored", objective_id=objective_id, reason=reason)
 
 
 def _replay_log(stored: StoredLog) -> ObjectiveState | None:
@@ -449,21 +452,3 @@ def _replay_log(stored: StoredLog) -> ObjectiveState | None:
         return None
     # Other programs may number their lines differently; appends go by the store's numbers.
     return msgspec.structs.replace(replayed.state, seq=stored.sequence)
-
-
-def _read_operation(line: LogLine) -> Operation | None:
-    try:
-        operation = decode_line(line.body)
-    except GatewayError:
-        return None
-    return msgspec.structs.replace(operation, seq=line.sequence)
-
-
-_summary_decoder = msgspec.json.Decoder(ObjectiveSummary)
-
-
-def _decode_summary(body: bytes) -> ObjectiveSummary | None:
-    try:
-        return _summary_decoder.decode(body)
-    except msgspec.DecodeError:
-        return None

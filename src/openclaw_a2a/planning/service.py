@@ -2,45 +2,41 @@
 
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from datetime import timedelta
-from typing import Any
+from typing import Any, TypeVarTuple
 
 import msgspec
 
-from openclaw_a2a.engine.engine import AccountRules, Engine
-from openclaw_a2a.log import get_logger
+from openclaw_a2a.engine.engine import Engine
 from openclaw_a2a.model.delivery import Delivery
 from openclaw_a2a.model.errors import (
     InvalidParams,
-    PlanItemNotFound,
     Problem,
     StatusChangeNotAllowed,
     TaskNotFound,
 )
-from openclaw_a2a.model.ids import Json, JsonObject, TaskId
-from openclaw_a2a.model.message import Message
+from openclaw_a2a.model.ids import Json, JsonObject
 from openclaw_a2a.model.turn import Scope
 from openclaw_a2a.planning import commands
 from openclaw_a2a.planning import params as requests
 from openclaw_a2a.planning.executor import StepExecutor
-from openclaw_a2a.planning.listing import ListPosition, parse_page_token
-from openclaw_a2a.planning.message_routing import MessageRouter, RoutedMessage
+from openclaw_a2a.planning.listing import parse_page_token
+from openclaw_a2a.planning.message_routing import MessageRouter
 from openclaw_a2a.planning.model import (
     PAUSED,
     ObjectiveId,
     ObjectiveStatus,
     PlanId,
-    Timestamp,
-    to_timestamp,
 )
 from openclaw_a2a.planning.repository import ObjectiveRepository, OperationSubscription
 from openclaw_a2a.planning.state import Change, ObjectiveState, not_found
 from openclaw_a2a.planning.task_sync import StepLink
-from openclaw_a2a.planning.transitions import OBJECTIVE_ENDED, transition_error
 from openclaw_a2a.planning.views import ObjectiveView, to_json
 
 SUBSCRIBE = "objectives/subscribe"
 """The one method that answers with a stream."""
+
+
+_Args = TypeVarTuple("_Args")
 
 
 class ObjectiveEvent(msgspec.Struct, frozen=True):
@@ -56,6 +52,7 @@ class ObjectiveSubscription:
     def __init__(
         self, operations: OperationSubscription, view: ObjectiveView, *, with_snapshot: bool
     ) -> None:
+        self.stop, self.close = operations.stop, operations.close
         self._operations = operations
         self._view = view
         self._with_snapshot = with_snapshot
@@ -64,14 +61,6 @@ class ObjectiveSubscription:
     def is_over(self) -> bool:
         """True when no more events follow."""
         return self._operations.is_over
-
-    def stop(self) -> None:
-        """The reader is gone: a waiting `next_events` returns at once."""
-        self._operations.stop()
-
-    def close(self) -> None:
-        """Unsubscribe."""
-        self._operations.close()
 
     async def next_events(self, wait_s: float) -> list[ObjectiveEvent]:
         """The next events; none when none came within `wait_s`, or no more follow.
@@ -86,19 +75,14 @@ class ObjectiveSubscription:
         return [_event(one.seq, self._view.change(one, state)) for one in operations]
 
 
+def _event(sequence: int, body: JsonObject) -> ObjectiveEvent:
+    return ObjectiveEvent(sequence, msgspec.json.encode(body))
+
+
 class PlanningService:
     """Objectives and plans for callers. What belongs to another caller is not found."""
 
-    METHODS = frozenset(
-        {
-            *requests.METHODS,
-            *(
-                f"{kind}/{verb}"
-                for kind in ("objectives", "plans")
-                for verb in commands.EXECUTION_ACTIONS
-            ),
-        }
-    )
+    METHODS = frozenset(requests.METHODS)
 
     def __init__(
         self,
@@ -115,7 +99,7 @@ class PlanningService:
         self._repository = repository
         self._executor = executor
         self._view = view
-        self._router = MessageRouter(repository, executor.task_sync, engine.store.tasks)
+        self.route_message = MessageRouter(repository, executor.task_sync, engine.store.tasks).route
         self._handlers: dict[str, Callable[[Any, Scope], Awaitable[JsonObject]]] = {
             "objectives/create": self._create,
             "objectives/get": self._get,
@@ -135,11 +119,14 @@ class PlanningService:
         Raises: MethodNotFound, InvalidParams, PlanItemNotFound, StatusChangeNotAllowed,
         PlanLimitExceeded, DependencyNotValid, StoreUnavailable.
         """
-        kind, _, verb = method.partition("/")
-        if method in self.METHODS and verb in commands.EXECUTION_ACTIONS:
-            return await self._set_execution(kind, verb, params, scope)
-        parsed = requests.parse_params(method, params)
-        return await self._handlers[method](parsed, scope)
+        parsed: Any = requests.parse_params(method, params)
+        kind, _, action = method.partition("/")
+        if (mode := requests.EXECUTION_MODES.get(action)) is None:
+            return await self._handlers[method](parsed, scope)
+        if kind == "plans":
+            set_mode = commands.set_plan_execution
+            return await self._change_plan(parsed.id, scope, set_mode, parsed.id, mode)
+        return await self._change(parsed.id, scope, commands.set_objective_execution, mode)
 
     async def subscribe(
         self, params: Json, scope: Scope, cursor: int | None
@@ -157,17 +144,11 @@ class PlanningService:
         )
         return ObjectiveSubscription(operations, self._view, with_snapshot=with_snapshot)
 
-    async def route_message(
-        self, message: Message, scope: Scope, rules: AccountRules
-    ) -> RoutedMessage | None:
-        """Route a message to its objective; None when it has nothing to do with one."""
-        return await self._router.route(message, scope, rules)
-
     # ---------------------------------------------------------------- objectives
 
     async def _create(self, params: requests.CreateObjective, scope: Scope) -> JsonObject:
         change = commands.create_objective(params, self._repository.creation_context(), owner=scope)
-        return self._objective(await self._repository.create(change))
+        return {"objective": self._view.objective(await self._repository.create(change))}
 
     async def _get(self, params: requests.GetObjective, scope: Scope) -> JsonObject:
         state, with_plans = await self._find(params.id, scope), params.include_plans
@@ -175,7 +156,14 @@ class PlanningService:
         return {"objective": shown}
 
     async def _list(self, params: requests.ListObjectives, scope: Scope) -> JsonObject:
-        after = _list_position(params.page_token)
+        token = params.page_token
+        after = None if token is None else parse_page_token(token)
+        if token is not None and after is None:
+            problem = "is not one of ours; leave it out to start from the beginning"
+            raise InvalidParams(
+                f"The parameters of objectives/list are not valid: pageToken {problem}.",
+                problems=(Problem("pageToken", problem),),
+            )
         index = await self._repository.load_index()
         page = index.page(params.page_size, scope=scope, status=params.status, after=after)
         result: JsonObject = {
@@ -187,15 +175,14 @@ class PlanningService:
         return result
 
     async def _update(self, params: requests.UpdateObjective, scope: Scope) -> JsonObject:
-        await self._find(params.id, scope)
-        change = await self._repository.change(params.id, commands.update_objective, params)
-        if change.state.objective.status is ObjectiveStatus.CANCELED:
-            await self._executor.cancel_running_tasks(change.state)
-        return self._objective(await self._repository.find(params.id))
+        result = await self._change(params.id, scope, commands.update_objective, params)
+        if result["objective"]["status"] != ObjectiveStatus.CANCELED.value:
+            return result
+        await self._executor.cancel_running_tasks(await self._repository.find(params.id))
+        return {"objective": self._view.objective(await self._repository.find(params.id))}
 
     async def _replan(self, params: requests.Replan, scope: Scope) -> JsonObject:
-        await self._find(params.id, scope)
-        return self._objective((await self._repository.change(params.id, commands.replan)).state)
+        return await self._change(params.id, scope, commands.replan)
 
     async def _delete(self, params: requests.DeleteObjective, scope: Scope) -> JsonObject:
         commands.check_delete(await self._find(params.id, scope), params)
@@ -212,11 +199,14 @@ class PlanningService:
     async def _create_plan(self, params: requests.CreatePlan, scope: Scope) -> JsonObject:
         await self._find(params.objective_id, scope)
         change = await self._repository.change(params.objective_id, commands.create_plan, params)
-        return self._plan(change.state, list(change.state.plans)[-1])
+        return {"plan": self._view.plan(change.state, list(change.state.plans)[-1])}
 
     async def _get_plan(self, params: requests.GetPlan, scope: Scope) -> JsonObject:
         state = await self._find_plan(params.id, scope)
         return {"plan": self._view.plan(state, params.id, with_tasks=params.include_tasks)}
+
+    async def _add_tasks(self, params: requests.AddTasks, scope: Scope) -> JsonObject:
+        return await self._change_plan(params.id, scope, commands.add_tasks, params)
 
     async def _update_plan(self, params: requests.UpdatePlan, scope: Scope) -> JsonObject:
         state = await self._find_plan(params.id, scope)
@@ -232,39 +222,39 @@ class PlanningService:
             check = requests.UpdatePlan(params.id, if_updated_at=params.if_updated_at)
             await self._repository.change(state.id, commands.update_plan, check)
             params = msgspec.structs.replace(params, if_updated_at=None)
+        make_delivery = self._executor.task_sync.delivery_factory
         for step, task_id in links.items():
-            attempt = state.attempts.get(step, 0) + 1
-            await self._subscribe_to_task(task_id, StepLink(state.id, step, attempt, is_own=False))
-        change = await self._repository.change(state.id, commands.update_plan, params)
-        return self._plan(change.state, params.id)
+            # From now on the outbox reports the task to its step, also if this process dies.
+            link = StepLink(state.id, step, state.attempts.get(step, 0) + 1, is_own=False)
+            try:
+                await self._add_delivery(make_delivery(link)(task_id, -1))
+            except TaskNotFound:  # the task was deleted meanwhile
+                raise not_found("A2A task", task_id) from None
+        return await self._change_plan(params.id, scope, commands.update_plan, params)
 
-    async def _subscribe_to_task(self, task_id: TaskId, link: StepLink) -> None:
-        """Have the outbox report a task to its step from now on. Raises: PlanItemNotFound."""
-        try:
-            await self._add_delivery(self._executor.task_sync.delivery_factory(link)(task_id, -1))
-        except TaskNotFound:  # the task was deleted meanwhile
-            raise not_found("A2A task", task_id) from None
+    # ---------------------------------------------------------------- both
 
-    async def _add_tasks(self, params: requests.AddTasks, scope: Scope) -> JsonObject:
-        state = await self._find_plan(params.id, scope)
-        change = await self._repository.change(state.id, commands.add_tasks, params)
-        return self._plan(change.state, params.id)
-
-    # ---------------------------------------------------------------- execution
-
-    async def _set_execution(self, kind: str, verb: str, params: Json, scope: Scope) -> JsonObject:
-        method, mode = f"{kind}/{verb}", commands.EXECUTION_ACTIONS[verb]
-        if kind == "plans":
-            plan_id = requests.parse_as(requests.GetPlan, params, method=method).id
-            state = await self._find_plan(plan_id, scope)
-            change = await self._repository.change(
-                state.id, commands.set_plan_execution, plan_id, mode
-            )
-            return self._plan(change.state, plan_id)
-        objective_id = requests.parse_as(requests.Replan, params, method=method).id
+    async def _change(
+        self,
+        objective_id: ObjectiveId,
+        scope: Scope,
+        command: Callable[[Change, *_Args], object],
+        *args: *_Args,
+    ) -> JsonObject:
         await self._find(objective_id, scope)
-        change = await self._repository.change(objective_id, commands.set_objective_execution, mode)
-        return self._objective(change.state)
+        change = await self._repository.change(objective_id, command, *args)
+        return {"objective": self._view.objective(change.state)}
+
+    async def _change_plan(
+        self,
+        plan_id: PlanId,
+        scope: Scope,
+        command: Callable[[Change, *_Args], object],
+        *args: *_Args,
+    ) -> JsonObject:
+        state = await self._find_plan(plan_id, scope)
+        change = await self._repository.change(state.id, command, *args)
+        return {"plan": self._view.plan(change.state, plan_id)}
 
     async def _find(self, objective_id: ObjectiveId, scope: Scope) -> ObjectiveState:
         state = await self._repository.get(objective_id)
@@ -277,78 +267,3 @@ class PlanningService:
         if state is None or state.owner not in (None, scope):
             raise not_found("plan", plan_id)
         return state
-
-    def _objective(self, state: ObjectiveState) -> JsonObject:
-        return {"objective": self._view.objective(state)}
-
-    def _plan(self, state: ObjectiveState, plan_id: PlanId) -> JsonObject:
-        return {"plan": self._view.plan(state, plan_id)}
-
-
-def _event(sequence: int, body: JsonObject) -> ObjectiveEvent:
-    return ObjectiveEvent(sequence, msgspec.json.encode(body))
-
-
-def _list_position(token: str | None) -> ListPosition | None:
-    """Where a page starts. Raises: InvalidParams."""
-    position = None if token is None else parse_page_token(token)
-    if token is None or position is not None:
-        return position
-    problem = Problem("pageToken", "is not one of ours; leave it out to start from the beginning")
-    raise InvalidParams(
-        f"The parameters of objectives/list are not valid: pageToken {problem.message}.",
-        problems=(problem,),
-    )
-
-
-log = get_logger(__name__)
-
-
-class ObjectiveRetention:
-    """Deletes completed, failed and canceled objectives that did not change for `max_age_s`."""
-
-    def __init__(
-        self,
-        engine: Engine,
-        repository: ObjectiveRepository,
-        executor: StepExecutor,
-        *,
-        max_age_s: float,
-    ) -> None:
-        self._engine = engine
-        self._repository = repository
-        self._executor = executor
-        self._max_age = timedelta(seconds=max_age_s)
-
-    async def run(self, interval_s: float) -> None:
-        """Purge again and again."""
-        while True:
-            # Not at the start: the archived objectives need not be known before the first request.
-            await self._engine.clock.sleep(interval_s)
-            try:
-                await self.purge()
-            except Exception:  # the next purge may succeed
-                log.exception("planning.purge_failed")
-
-    async def purge(self) -> int:
-        """Delete what is old enough; how many objectives were deleted."""
-        before = to_timestamp(self._engine.clock.now() - self._max_age)
-        index = await self._repository.load_index()
-        deleted = 0
-        for objective_id in index.unchanged_since(before, OBJECTIVE_ENDED):
-            deleted += await self._delete(objective_id, before)
-        return deleted
-
-    async def _delete(self, objective_id: ObjectiveId, before: Timestamp) -> bool:
-        async def check(state: ObjectiveState) -> None:
-            # Under the lock of the objective: it may have been resumed since the index was read.
-            objective = state.objective
-            if objective.status not in OBJECTIVE_ENDED or objective.updated_at >= before:
-                change = (objective.status.value, "deleted")
-                raise transition_error(("objective", state.id), change, "it was changed")
-            await self._executor.check_idle(state)
-
-        with suppress(PlanItemNotFound, StatusChangeNotAllowed):
-            await self._repository.delete(objective_id, check)
-            return True
-        return False

@@ -11,7 +11,7 @@ from openclaw_a2a.planning.execution_policy import ExecutionPolicy
 from openclaw_a2a.planning.executor import DENIED_AGENT, DeniedAgent, StepExecutor
 from openclaw_a2a.planning.model import PlanLimits
 from openclaw_a2a.planning.repository import ObjectiveRepository
-from openclaw_a2a.planning.service import ObjectiveRetention, PlanningService
+from openclaw_a2a.planning.service import PlanningService
 from openclaw_a2a.planning.task_sync import DELIVERY_KIND
 from openclaw_a2a.planning.views import ObjectiveView
 from openclaw_a2a.server.cards import objectives_extension
@@ -33,7 +33,7 @@ class PlanningWiring:
         opt = settings.opt
         agents.add_internal(DENIED_AGENT, DeniedAgent())
         self.engine = engine
-        self._sweep_s = settings.retention.sweep_seconds
+        self._retention = settings.retention
         agent_ids = {one.id: one.default_agent_id for one in settings.accounts}
         self._repository = ObjectiveRepository(
             engine.store.logs,
@@ -56,9 +56,6 @@ class PlanningWiring:
             self._repository,
             policy,
             default_agent=lambda one: agent_ids.get(one) or next(iter(agent_ids.values())),
-        )
-        self._retention = ObjectiveRetention(
-            engine, self._repository, self._executor, max_age_s=settings.retention.objective_seconds
         )
         channel = DeliveryChannel(self._executor.task_sync, _DELIVERY_POLICY)
         outbox = push.add_channel(engine, DELIVERY_KIND, channel)
@@ -86,7 +83,10 @@ class PlanningWiring:
     def start(self) -> None:
         """Start executing and purging."""
         self._executor.start()
-        self.engine.supervisor.run_loop("planning.retention", self._retention.run(self._sweep_s))
+        purging = self.admin.purge_regularly(
+            interval_s=self._retention.sweep_seconds, max_age_s=self._retention.objective_seconds
+        )
+        self.engine.supervisor.run_loop("planning.retention", purging)
 
     def stop(self) -> None:
         """Start no more steps."""
