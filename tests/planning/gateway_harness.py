@@ -14,7 +14,7 @@ from tests.conformance.conftest import make_gateway
 from openclaw_a2a.app import Gateway
 from openclaw_a2a.model.agent_event import AgentEvent, InputRequired, Reply
 from openclaw_a2a.model.turn import Turn
-from openclaw_a2a.planning.step_message import EXTENSION_URI
+from openclaw_a2a.planning.steps import EXTENSION_URI
 from openclaw_a2a.ports import Clock, Recovery
 
 Json = Any

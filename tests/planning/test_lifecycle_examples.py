@@ -11,7 +11,7 @@ from tests.conformance.asgi_client import Request
 from tests.conformance.protocol_clients import FrameReader
 from tests.planning.gateway_harness import PlanningHarness, asks, first_line
 
-from openclaw_a2a.planning.step_message import EXTENSION_URI
+from openclaw_a2a.planning.steps import EXTENSION_URI
 
 Json = Any
 

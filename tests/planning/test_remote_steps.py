@@ -11,7 +11,7 @@ from tests.conformance.conftest import make_gateway
 from tests.planning.gateway_harness import PlanningHarness, ScriptedWorker, asks, first_line
 from tests.tools.tool_gateway import free_socket, serve_app
 
-from openclaw_a2a.planning.step_message import EXTENSION_URI
+from openclaw_a2a.planning.steps import EXTENSION_URI
 
 Json = Any
 KEYS = ("opt/v1/objectiveId", "opt/v1/planId", "opt/v1/taskIndex")

@@ -11,7 +11,7 @@ import pytest
 from tests.conformance.asgi_client import AsgiClient
 from tests.planning.gateway_harness import PlanningHarness, asks, planning_harness_in
 
-from openclaw_a2a.planning.step_message import EXTENSION_URI
+from openclaw_a2a.planning.steps import EXTENSION_URI
 
 Json = Any
 CARD = "/.well-known/agent-card.json"

@@ -14,7 +14,6 @@ from tests.planning.checked_objective import STATES, CheckedObjective
 from openclaw_a2a.model.errors import CallerError
 from openclaw_a2a.model.ids import TaskId
 from openclaw_a2a.planning import rollup
-from openclaw_a2a.planning.execution_policy import ready_tasks
 from openclaw_a2a.planning.model import (
     ObjectiveStatus,
     PlanStatus,
@@ -23,6 +22,7 @@ from openclaw_a2a.planning.model import (
 )
 from openclaw_a2a.planning.operations import encode_line
 from openclaw_a2a.planning.state import Change, ObjectiveState, replay
+from openclaw_a2a.planning.steps import ready_tasks
 from openclaw_a2a.planning.views import progress
 
 JSON = st.recursive(

@@ -27,7 +27,7 @@ from openclaw_a2a.app import Gateway
 from openclaw_a2a.model.agent_event import AgentEvent, Reply
 from openclaw_a2a.model.ids import SessionKey
 from openclaw_a2a.model.turn import Turn
-from openclaw_a2a.planning.step_message import EXTENSION_URI
+from openclaw_a2a.planning.steps import EXTENSION_URI
 from openclaw_a2a.ports import MessageAccepted, Recovery, SessionMessage, SessionPresence
 
 Json = Any

@@ -80,9 +80,8 @@ def update_objective(change: Change, params: requests.UpdateObjective) -> None:
     A status that a caller sets is held: nothing starts in an objective that was set back or
     blocked, whatever its plans do. `working` releases it, and the plans that were blocked with it.
 
-    Raises:
-        ChangedMeanwhile: the objective was changed since the caller read it.
-        StatusChangeNotAllowed: the transition is not in the table.
+    Raises: ChangedMeanwhile (the objective was changed since the caller read it),
+    StatusChangeNotAllowed (the transition is not in the table).
     """
     state, old, item = change.state, change.state.objective, ("objective", change.state.id)
     check_not_modified(item, old.updated_at, params.if_updated_at)
@@ -112,8 +111,7 @@ def update_objective(change: Change, params: requests.UpdateObjective) -> None:
 def replan(change: Change) -> None:
     """objectives/replan: block the plans that are under way, and start nothing until it is resumed.
 
-    Raises:
-        StatusChangeNotAllowed: the objective is completed or canceled.
+    Raises: StatusChangeNotAllowed (the objective is completed or canceled).
     """
     state, status, planning = change.state, change.state.objective.status, ObjectiveStatus.PLANNING
     _check_not_closed(state, planning.value)
@@ -137,8 +135,7 @@ def _check_not_closed(state: ObjectiveState, new: str) -> None:
 def check_delete(state: ObjectiveState, params: requests.DeleteObjective) -> None:
     """Check that an objective may be deleted.
 
-    Raises:
-        StatusChangeNotAllowed: tasks of it are running, and `cancel` is not set.
+    Raises: StatusChangeNotAllowed (tasks of it are running, and `cancel` is not set).
     """
     running = running_tasks(state)
     if running and not params.cancel:
@@ -159,8 +156,7 @@ def check_acyclic(state: ObjectiveState) -> None:
     A task waits for the tasks it depends on and for the plans its plan depends on; a plan waits
     for its tasks and for the plans it depends on. So a cycle may lead through both.
 
-    Raises:
-        DependencyNotValid: there is a cycle; the message names it.
+    Raises: DependencyNotValid (there is a cycle; the message names it).
     """
     checked: set[str] = set()
     path: dict[str, Iterator[str]] = {}
@@ -277,8 +273,7 @@ def update_plan(change: Change, params: requests.UpdatePlan) -> None:
     Raises:
         PlanItemNotFound: there is no such plan, or it has no such task.
         ChangedMeanwhile: the plan was changed since the caller read it.
-        StatusChangeNotAllowed: the transition is not in the table, the plan waits for others, or
-            the objective is closed.
+        StatusChangeNotAllowed: not in the table, the plan waits, or the objective is closed.
         DependencyNotValid: a dependency is unknown, or there is a cycle.
     """
     state, plan, item = change.state, change.state.plan(params.id), ("plan", params.id)

@@ -26,22 +26,20 @@ from openclaw_a2a.model.ids import AccountId, AgentId, TaskId
 from openclaw_a2a.model.records import StoredTask
 from openclaw_a2a.model.task import is_terminal
 from openclaw_a2a.model.turn import Turn
-from openclaw_a2a.planning.execution_policy import (
-    ExecutionPolicy,
-    earliest_start,
-    effective_owner,
-    pending_retries,
-    ready_tasks,
-    select_agent,
-)
 from openclaw_a2a.planning.model import ObjectiveId, ObjectiveStatus, PlanTask, PlanTaskId
 from openclaw_a2a.planning.planner import Planner
 from openclaw_a2a.planning.repository import ObjectiveRepository
 from openclaw_a2a.planning.rollup import running_tasks
 from openclaw_a2a.planning.state import ObjectiveState
-from openclaw_a2a.planning.step_message import (
+from openclaw_a2a.planning.steps import (
+    ExecutionPolicy,
     attempt_message_id,
     dependency_steps,
+    earliest_start,
+    effective_owner,
+    pending_retries,
+    ready_tasks,
+    select_agent,
     step_message,
     step_session,
     task_metadata,

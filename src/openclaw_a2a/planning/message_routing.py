@@ -42,7 +42,7 @@ from openclaw_a2a.planning.params import (
 )
 from openclaw_a2a.planning.repository import ObjectiveRepository
 from openclaw_a2a.planning.state import Change, ObjectiveState, not_found
-from openclaw_a2a.planning.step_message import (
+from openclaw_a2a.planning.steps import (
     OBJECTIVE_KEY,
     objective_session,
     step_session,

@@ -1,10 +1,11 @@
 """Objectives, plans and plan tasks: their ids, statuses, members and timestamps."""
 
 import re
+from collections.abc import Callable
 from datetime import datetime, timedelta
 from enum import Enum
 from functools import lru_cache
-from typing import NewType
+from typing import NewType, cast
 
 from openclaw_a2a.model.ids import JsonObject, TaskId
 from openclaw_a2a.model.message import JsonStruct, format_timestamp
@@ -126,9 +127,8 @@ def is_valid_id(text: str) -> bool:
     return len(text) <= _MAX_ID_LENGTH and _ID.fullmatch(text) is not None
 
 
-def to_timestamp(time: datetime) -> Timestamp:
-    """The timestamp of an aware time, truncated to milliseconds."""
-    return Timestamp(format_timestamp(time))
+to_timestamp = cast("Callable[[datetime], Timestamp]", format_timestamp)
+"""The timestamp of an aware time, truncated to milliseconds."""
 
 
 def to_datetime(timestamp: Timestamp) -> datetime:

@@ -197,8 +197,7 @@ def encode_line(operation: Operation) -> bytes:
 def decode_line(text: bytes) -> Operation:
     """The operation in a log line.
 
-    Raises:
-        CorruptRecord: the line is not readable; the message says why.
+    Raises: CorruptRecord (the line is not readable; the message says why).
     """
     try:
         line = _line_decoder.decode(text)

@@ -170,9 +170,8 @@ _P = TypeVar("_P", bound=Params)
 def parse_params(method: str, value: Json) -> Params:
     """The params of a method, from any JSON value; null is read as no params.
 
-    Raises:
-        MethodNotFound: there is no such method.
-        InvalidParams: with every problem; the message names the parameters and the method.
+    Raises: MethodNotFound (there is no such method), InvalidParams (with every problem; the message
+    names the parameters and the method).
     """
     if method not in METHODS:
         raise MethodNotFound(
@@ -184,8 +183,7 @@ def parse_params(method: str, value: Json) -> Params:
 def parse_as(kind: type[_P], value: Json, *, method: str) -> _P:
     """The params as a known type.
 
-    Raises:
-        InvalidParams: as `parse_params`.
+    Raises: InvalidParams (as `parse_params`).
     """
     subject = f"The parameters of {method}"
     try:

@@ -58,9 +58,8 @@ def report_task(
 def link_task(change: Change, task_id: PlanTaskId, a2a_task_id: TaskId) -> None:
     """Link an A2A task to the plan task that it works on from now on.
 
-    Raises:
-        PlanItemNotFound: there is no such plan task.
-        StatusChangeNotAllowed: it is completed, or the objective is closed.
+    Raises: PlanItemNotFound (there is no such plan task), StatusChangeNotAllowed (it is completed,
+    or the objective is closed).
     """
     task, item = change.state.task(task_id), ("task", task_id)
     check_objective_open(change.state.objective, item, (task.status.value, "submitted"))

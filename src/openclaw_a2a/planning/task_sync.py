@@ -24,11 +24,11 @@ from openclaw_a2a.model.errors import GatewayError, PlanItemNotFound, StatusChan
 from openclaw_a2a.model.ids import TaskId
 from openclaw_a2a.model.records import TaskHead
 from openclaw_a2a.model.task import is_terminal
-from openclaw_a2a.planning.execution_policy import ExecutionPolicy, max_retries
 from openclaw_a2a.planning.model import ObjectiveId, PlanTask, PlanTaskId
 from openclaw_a2a.planning.repository import ObjectiveRepository
 from openclaw_a2a.planning.rollup import link_task, report_task
 from openclaw_a2a.planning.state import Change
+from openclaw_a2a.planning.steps import ExecutionPolicy, max_retries
 from openclaw_a2a.ports import Delivered, DeliveryFailed
 
 DELIVERY_KIND = "plan"
@@ -79,6 +79,9 @@ class TaskSync:
         self._locks: weakref.WeakValueDictionary[TaskId, asyncio.Lock] = (
             weakref.WeakValueDictionary()
         )
+        # The sequence numbers that `sync` applied, until the delivery that follows: it need not
+        # apply them again. Only in memory, so after a crash every delivery is applied.
+        self._applied: dict[tuple[ObjectiveId, TaskId], int] = {}
 
     def delivery_factory(self, link: StepLink) -> Callable[[TaskId, int], Delivery]:
         """Makes the delivery that subscribes an objective to a task."""
@@ -98,7 +101,7 @@ class TaskSync:
     async def send(self, delivery: Delivery) -> Delivered | DeliveryFailed | None:
         """Sync a task that changed, and wake the executor. None: the task does not exist."""
         link = _decoder.decode(delivery.body)
-        synced = await self._sync(link, delivery.task_id)
+        synced = await self._sync(link, delivery.task_id, is_delivery=True)
         if synced is None:
             return None
         if synced.is_rejected:
@@ -114,13 +117,13 @@ class TaskSync:
 
     async def sync(self, link: StepLink, task_id: TaskId) -> None:
         """Sync a task now, without waiting for the outbox."""
-        synced = await self._sync(link, task_id)
+        synced = await self._sync(link, task_id, is_delivery=False)
         if synced is None or synced.step is None or is_terminal(synced.head.state):
             return
         if link.is_own and synced.step.a2a_task_id != task_id:
             await self._cancel(synced.head)  # a caller linked another task while this one started
 
-    async def _sync(self, link: StepLink, task_id: TaskId) -> _Synced | None:
+    async def _sync(self, link: StepLink, task_id: TaskId, *, is_delivery: bool) -> _Synced | None:
         lock = self._locks.get(task_id)
         if lock is None:
             lock = self._locks[task_id] = asyncio.Lock()
@@ -130,10 +133,15 @@ class TaskSync:
             stored = await self._engine.store.tasks.read_task(None, task_id)
             if stored is None or link.task is None:
                 return None if stored is None else _Synced(stored.head)
+            applied = self._applied.pop((link.objective, task_id), None)
+            if is_delivery and applied == stored.head.sequence:
+                return _Synced(stored.head)
             try:
                 change = await self._repository.change(
                     link.objective, self._report, link.task, link.attempt, stored.head
                 )
+                if not is_delivery:
+                    self._applied[link.objective, task_id] = stored.head.sequence
                 return _Synced(stored.head, change.state.task(link.task))
             except (PlanItemNotFound, StatusChangeNotAllowed):  # deleted, canceled or completed
                 if link.is_own:

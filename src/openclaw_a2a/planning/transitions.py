@@ -105,8 +105,7 @@ def check_transition(
 ) -> None:
     """Check that a caller may ask for a transition.
 
-    Raises:
-        StatusChangeNotAllowed: it is not in the table.
+    Raises: StatusChangeNotAllowed (it is not in the table).
     """
     if old is new or new in table[old]:
         return
@@ -118,8 +117,7 @@ def check_transition(
 def check_not_modified(item: Item, updated_at: Timestamp, read_at: datetime | None) -> None:
     """Check that an item is still as its caller has read it, if the caller says when that was.
 
-    Raises:
-        ChangedMeanwhile: it was changed since.
+    Raises: ChangedMeanwhile (it was changed since).
     """
     if read_at is None or to_datetime(updated_at) == read_at:
         return
@@ -134,8 +132,7 @@ def check_not_modified(item: Item, updated_at: Timestamp, read_at: datetime | No
 def check_objective_open(objective: Objective, item: Item, change: tuple[str, str]) -> None:
     """Check that a plan or task of an objective may still change.
 
-    Raises:
-        StatusChangeNotAllowed: the objective is completed or canceled.
+    Raises: StatusChangeNotAllowed (the objective is completed or canceled).
     """
     if objective.status in OBJECTIVE_CLOSED:
         why = f"its objective {objective.id} is {objective.status.value}; create a new one"

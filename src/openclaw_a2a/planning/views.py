@@ -9,7 +9,6 @@ from openclaw_a2a.engine.tasks.journal import TaskProjection
 from openclaw_a2a.engine.transcript.task_text import status_text
 from openclaw_a2a.model.ids import JsonObject, TaskId
 from openclaw_a2a.model.message import JsonStruct
-from openclaw_a2a.planning.execution_policy import ExecutionPolicy, pending_retries
 from openclaw_a2a.planning.model import (
     ObjectiveStatus,
     PlanId,
@@ -21,6 +20,7 @@ from openclaw_a2a.planning.model import (
 )
 from openclaw_a2a.planning.operations import Operation, encode_line
 from openclaw_a2a.planning.state import ObjectiveState
+from openclaw_a2a.planning.steps import ExecutionPolicy, pending_retries
 from openclaw_a2a.planning.transitions import TASK_ACTIVE, TASK_FAILED, TASK_WAITING
 from openclaw_a2a.ports import TaskStore
 

@@ -27,7 +27,7 @@ from openclaw_a2a.model.errors import AgentError, AgentFailed, AgentUnavailable,
 from openclaw_a2a.model.ids import Json, JsonObject
 from openclaw_a2a.model.message import Message
 from openclaw_a2a.model.turn import Binding, Turn
-from openclaw_a2a.planning.step_message import EXTENSION_URIS, TASK_KEYS
+from openclaw_a2a.planning.steps import EXTENSION_URIS, TASK_KEYS
 from openclaw_a2a.ports import Clock, Record, RecordStore, Recovery
 from openclaw_a2a.remote.event_translator import RemoteEventTranslator
 from openclaw_a2a.remote.result.remote_result import (

@@ -41,7 +41,7 @@ from openclaw_a2a.model.records import encode_json
 from openclaw_a2a.model.task import is_terminal
 from openclaw_a2a.model.turn import CHAIN_KEY, Scope
 from openclaw_a2a.planning.service import PlanningService
-from openclaw_a2a.planning.step_message import EXTENSION_URIS
+from openclaw_a2a.planning.steps import EXTENSION_URIS
 from openclaw_a2a.protocol import v1
 from openclaw_a2a.protocol.requests import (
     GetRequest,

@@ -13,7 +13,7 @@ from openclaw_a2a.model.card import (
     AgentProfile,
 )
 from openclaw_a2a.model.ids import JsonObject
-from openclaw_a2a.planning.step_message import EXTENSION_URI
+from openclaw_a2a.planning.steps import EXTENSION_URI
 from openclaw_a2a.protocol.card import card_json, etag, hybrid_card_json
 from openclaw_a2a.protocol.versions import ProtocolVersion
 from openclaw_a2a.settings import Account

@@ -16,7 +16,7 @@ from openclaw_a2a.model.errors import (
 from openclaw_a2a.model.ids import Json, JsonObject
 from openclaw_a2a.model.turn import Scope
 from openclaw_a2a.planning.service import SUBSCRIBE, ObjectiveSubscription, PlanningService
-from openclaw_a2a.planning.step_message import EXTENSION_URI
+from openclaw_a2a.planning.steps import EXTENSION_URI
 from openclaw_a2a.protocol import errors
 from openclaw_a2a.protocol.jsonrpc import Envelope, encode_error, encode_result
 from openclaw_a2a.protocol.rest_query import decode_plan_query

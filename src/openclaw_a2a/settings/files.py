@@ -75,8 +75,7 @@ _ANY_ADDRESS = frozenset({"0.0.0.0", "::", "*"})  # noqa: S104 - told apart here
 def expand_path(text: str, folder: Path) -> Path:
     """The absolute path: `~` is the home folder, relative ones start at `folder`.
 
-    Raises:
-        ValueError: the text is no path.
+    Raises: ValueError (the text is no path).
     """
     if not text or "\0" in text:
         raise ValueError("it is not a path")

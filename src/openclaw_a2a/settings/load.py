@@ -115,8 +115,7 @@ def load_settings(
     `path` is the file; without it the working directory and then the user's config folder are
     searched. `overrides` has dotted paths (`server.port`).
 
-    Raises:
-        SettingsInvalid: with every problem there is.
+    Raises: SettingsInvalid (with every problem there is).
     """
     checked = check_settings(path, overrides=overrides, environ=environ)
     if checked.problems:

@@ -44,8 +44,7 @@ def resolve_token(reference: str, *, environ: Mapping[str, str] | None = None) -
     `env:NAME` is a variable, `file:PATH` a file, `openclaw-config:PATH` the token of the gateway
     of an OpenClaw config; any other text is the token itself.
 
-    Raises:
-        SettingsInvalid: there is no token; the message says why and what to do.
+    Raises: SettingsInvalid (there is no token; the message says why and what to do).
     """
     environment = process_environment(environ)
     scheme, _, rest = reference.partition(":")

@@ -22,7 +22,7 @@ from openclaw_a2a.http.asgi import body_deadline
 from openclaw_a2a.http.sse_stream import SseStreams
 from openclaw_a2a.model.agent_event import Reply
 from openclaw_a2a.model.ids import AgentId
-from openclaw_a2a.planning.step_message import EXTENSION_URI
+from openclaw_a2a.planning.steps import EXTENSION_URI
 from openclaw_a2a.server import account_endpoint as inbound
 from openclaw_a2a.server.application import ServerApplication
 from openclaw_a2a.server.cards import LiveCard, build_card, objectives_extension

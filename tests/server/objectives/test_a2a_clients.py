@@ -21,7 +21,7 @@ from tests.conformance.protocol_clients import V1Client, fresh_id
 from tests.server.objectives.conftest import ObjectivesServer
 from tests.server.objectives.scripted_planning import into_objective
 
-from openclaw_a2a.planning.step_message import EXTENSION_URI
+from openclaw_a2a.planning.steps import EXTENSION_URI
 
 WISH = {"opt/v1/objective": {"name": "Garden party"}}
 BINDINGS = ["JSONRPC", "HTTP+JSON"]

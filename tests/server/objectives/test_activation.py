@@ -6,7 +6,7 @@ from tests.conformance.protocol_clients import encode_call, v1_message
 from tests.server.objectives.conftest import Build, ObjectivesServer, ask, post
 
 from openclaw_a2a.model.errors import PlanItemNotFound
-from openclaw_a2a.planning.step_message import EXTENSION_URI
+from openclaw_a2a.planning.steps import EXTENSION_URI
 
 ALIAS = "https://a2a-protocol.org/extensions/objective-plan-task/v1"
 GET = ("objectives/get", {"id": "obj-1"})

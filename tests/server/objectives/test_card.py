@@ -6,7 +6,7 @@ from a2a.compat.v0_3 import types as official_v03
 from google.protobuf import json_format
 from tests.server.objectives.conftest import Build, ObjectivesServer
 
-from openclaw_a2a.planning.step_message import EXTENSION_URI
+from openclaw_a2a.planning.steps import EXTENSION_URI
 from openclaw_a2a.server.cards import objectives_extension
 
 CARD = "/.well-known/agent-card.json"

@@ -14,7 +14,7 @@ from tests.conformance.asgi_client import Request, Response
 from tests.server.objectives.conftest import ObjectivesServer, ask, build_server
 from tests.server.objectives.scripted_planning import METHODS, into_objective
 
-from openclaw_a2a.planning.step_message import EXTENSION_URI
+from openclaw_a2a.planning.steps import EXTENSION_URI
 
 Json = Any
 

@@ -22,7 +22,7 @@ from tests.server.objectives.scripted_planning import into_objective
 from openclaw_a2a.model.agent_event import InputRequired, Reply
 from openclaw_a2a.model.errors import PlanLimitExceeded
 from openclaw_a2a.model.ids import TaskId
-from openclaw_a2a.planning.step_message import EXTENSION_URI
+from openclaw_a2a.planning.steps import EXTENSION_URI
 
 Json = Any
 KEYS = {"opt/v1/objectiveId": "obj-123", "opt/v1/planId": "plan-1", "opt/v1/taskIndex": 0}

@@ -8,7 +8,7 @@ from tests.server.objectives.conftest import Build, ObjectivesServer
 from tests.server.objectives.scripted_planning import Change
 
 from openclaw_a2a.model.errors import PlanItemNotFound, StoreUnavailable
-from openclaw_a2a.planning.step_message import EXTENSION_URI
+from openclaw_a2a.planning.steps import EXTENSION_URI
 
 PLACES = ["rpc", "rest"]
 

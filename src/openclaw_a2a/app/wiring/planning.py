@@ -7,11 +7,11 @@ from openclaw_a2a.engine.outbox.delivery_tracking import DeliveryChannel, Delive
 from openclaw_a2a.model.backoff import Backoff
 from openclaw_a2a.model.ids import AgentId
 from openclaw_a2a.planning.admin_service import AdminService
-from openclaw_a2a.planning.execution_policy import ExecutionPolicy
 from openclaw_a2a.planning.executor import DENIED_AGENT, DeniedAgent, StepExecutor
 from openclaw_a2a.planning.model import PlanLimits
 from openclaw_a2a.planning.repository import ObjectiveRepository
 from openclaw_a2a.planning.service import PlanningService
+from openclaw_a2a.planning.steps import ExecutionPolicy
 from openclaw_a2a.planning.task_sync import DELIVERY_KIND
 from openclaw_a2a.planning.views import ObjectiveView
 from openclaw_a2a.server.cards import objectives_extension
