@@ -1,4 +1,4 @@
-"""Stands in for an OpenClaw gateway's door: the handshake, the list of agents, a short turn."""
+"""A scripted OpenClaw gateway: the handshake, the list of agents, a short turn."""
 
 import json
 import threading
@@ -13,7 +13,7 @@ Json = Any
 
 
 class ScriptedOpenClaw:
-    """What the door does is set by its members; `heard` has the methods that were asked for."""
+    """Its members say what it answers; `methods` has those that were requested."""
 
     def __init__(self, port: int) -> None:
         self.url = f"ws://127.0.0.1:{port}"
@@ -23,7 +23,7 @@ class ScriptedOpenClaw:
         self.protocol = 4
         self.agents = ["main", "helper"]
         self.turn = "ok"
-        self.heard: list[str] = []
+        self.methods: list[str] = []
 
     def attend(self, socket: ServerConnection) -> None:
         try:
@@ -36,7 +36,7 @@ class ScriptedOpenClaw:
 
     def _answer(self, socket: ServerConnection, request: Json) -> None:
         method, params = request["method"], request["params"]
-        self.heard.append(method)
+        self.methods.append(method)
         if method == "connect":
             is_right = params.get("auth", {}).get("token") == self.token
             details = {"code": "AUTH_TOKEN_MISMATCH"}
@@ -66,7 +66,7 @@ def event(name: str, payload: Json) -> str:
 
 @contextmanager
 def scripted_openclaw() -> Iterator[ScriptedOpenClaw]:
-    """A door that is open for the length of the block."""
+    """A gateway that listens while the block runs."""
     script: ScriptedOpenClaw | None = None
 
     def attend(socket: ServerConnection) -> None:

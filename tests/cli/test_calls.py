@@ -37,7 +37,7 @@ answer = answers.get(skill, usual)
 print("Only words." if answer is None else json.dumps(answer))
 """
 DECLARED = [{"name": "research", "input": {"q": {"type": "string", "required": True}}}]
-PATIENCE_S = 20
+TIMEOUT_S = 20
 
 
 class Calling:
@@ -108,7 +108,7 @@ def called(run: Callable[..., Finished], *arguments: str) -> str:
 # ------------------------------------------------------------------ call
 
 
-def test_an_agent_is_called_and_answers_later(run, calling: Calling) -> None:
+def test_call_returns_its_id_without_waiting(run, calling: Calling) -> None:
     done = run("call", "a", "think", '{"x": 1}')
     assert done.code == 0
     call_id, status = done.out.split()
@@ -117,7 +117,7 @@ def test_an_agent_is_called_and_answers_later(run, calling: Calling) -> None:
 
 
 @pytest.mark.requirement("calls.doors.commands")
-def test_the_answer_can_be_waited_for(run) -> None:
+def test_call_with_wait_prints_the_answer(run) -> None:
     done = run("call", "a", "think", '{"x": 1}', "--wait")
     assert (done.code, done.json) == (0, {"x": 1})
     assert "completed · confidence 0.75" in done.err
@@ -125,11 +125,11 @@ def test_the_answer_can_be_waited_for(run) -> None:
     assert "caveat: measured once" in done.err
 
 
-def test_an_answer_in_words_is_shown_as_words(run) -> None:
+def test_text_answer_is_printed_as_text(run) -> None:
     assert run("call", "a", "prose", "--wait").out == "Only words.\n"
 
 
-def test_every_agent_can_be_pinged(run) -> None:
+def test_every_agent_answers_ping(run) -> None:
     done = run("call", "b", "ping", "--wait", "--json")
     assert (done.code, done.json["status"], done.json["output"]["status"]) == (
         0,
@@ -146,7 +146,7 @@ def test_the_input_is_read_from_standard_input(run, monkeypatch) -> None:
     assert run("call", "a", "think", "-", "--wait").json == {"from": "stdin"}
 
 
-def test_mode_time_and_session_are_passed_on(run, calling: Calling) -> None:
+def test_mode_timeout_and_session_are_passed_to_the_call(run, calling: Calling) -> None:
     flags = ("--mode", "critique", "--timeout", "7", "--main")
     call_id = called(run, "a", "think", *flags)
     shown = run("calls", "show", call_id, "--json").json
@@ -154,7 +154,7 @@ def test_mode_time_and_session_are_passed_on(run, calling: Calling) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "x", "[]", "3", '"x"', "{", "null", '{"a": NaN}', "[" * 5000])
-def test_an_input_that_is_no_object_is_refused_here(run, text: str) -> None:
+def test_input_that_is_not_a_json_object_is_rejected_locally(run, text: str) -> None:
     done = run("call", "a", "think", text)
     assert (done.code, done.out) == (2, "")
     assert done.err.startswith("error usage: the input is no JSON object")
@@ -171,7 +171,7 @@ def test_an_input_that_is_no_object_is_refused_here(run, text: str) -> None:
         (("a", "think", "--timeout", "-1"), "call-refused", "timeout"),
     ],
 )
-def test_a_call_that_may_not_be_is_refused_with_the_reason(run, arguments, code, words) -> None:
+def test_rejected_call_prints_the_reason_and_exits_with_2(run, arguments, code, words) -> None:
     done = run("call", *arguments)
     assert (done.code, done.out) == (2, "")
     assert done.err.startswith(f"error {code}: ")
@@ -181,7 +181,7 @@ def test_a_call_that_may_not_be_is_refused_with_the_reason(run, arguments, code,
     assert as_json.json["status"] == ("forbidden" if code == "forbidden" else "error")
 
 
-def test_an_agent_that_fails_is_told_with_its_reason(run) -> None:
+def test_failed_call_is_reported_with_its_reason(run) -> None:
     done = run("call", "a", "fail", "--wait")
     assert (done.code, done.out) == (1, "")
     assert "error call-failed: a · fail: " in done.err
@@ -189,7 +189,7 @@ def test_an_agent_that_fails_is_told_with_its_reason(run) -> None:
     assert "calls show" in done.err
 
 
-def test_an_agent_that_takes_too_long_is_told(run, tmp_path: Path) -> None:
+def test_call_timeout_is_reported(run, tmp_path: Path) -> None:
     wait = json.dumps({"file": str(tmp_path / "now")})
     done = run("call", "a", "until", wait, "--wait", "--timeout", "0.3")
     (tmp_path / "now").touch()
@@ -198,12 +198,12 @@ def test_an_agent_that_takes_too_long_is_told(run, tmp_path: Path) -> None:
     assert "--timeout SECONDS" in done.err
 
 
-def test_without_a_deadline_the_answer_is_waited_for_all_the_same(run) -> None:
+def test_call_without_deadline_waits_for_the_answer(run) -> None:
     done = run("call", "a", "think", '{"x": 2}', "--wait", "--timeout", "0")
     assert (done.code, done.json) == (0, {"x": 2})
 
 
-def test_whoever_stops_waiting_is_told_how_to_look_later(run, calling, tmp_path) -> None:
+def test_interrupting_a_wait_prints_how_to_look_later(run, calling, tmp_path) -> None:
     wait = json.dumps({"file": str(tmp_path / "now")})
     where = ["--url", calling.address, "--data", str(calling.home)]
     process = subprocess.Popen(
@@ -215,14 +215,14 @@ def test_whoever_stops_waiting_is_told_how_to_look_later(run, calling, tmp_path)
     while not run("calls", "list", "--agent", "b", "--status", "pending", "--json").json["calls"]:
         assert process.poll() is None
     process.send_signal(signal.SIGINT)
-    out, err = process.communicate(timeout=PATIENCE_S)
+    out, err = process.communicate(timeout=TIMEOUT_S)
     (tmp_path / "now").touch()
     assert (process.returncode, out) == (130, "")
     assert "call goes on" in err  # it may have been accepted before the command knew
     assert "openclaw-a2a calls" in err
 
 
-def test_a_gateway_that_does_not_run_is_told_with_how_to_start_it(command, calling) -> None:
+def test_unreachable_gateway_is_reported_with_the_start_command(command, calling) -> None:
     where = ("--url", f"http://127.0.0.1:{free_port()}", "--data", str(calling.home))
     for words in (("call", "a", "ping"), ("calls", "list"), ("calls", "watch")):
         done = command(*words, *where)
@@ -230,7 +230,7 @@ def test_a_gateway_that_does_not_run_is_told_with_how_to_start_it(command, calli
         assert "openclaw-a2a up" in done.err
 
 
-def test_where_calls_are_off_the_setting_is_named(command, start_calling) -> None:
+def test_disabled_calls_error_names_the_setting(command, start_calling) -> None:
     off = start_calling()
     done = command("call", "a", "ping", "--url", off.address, "--data", str(off.home))
     assert (done.code, done.out) == (2, "")
@@ -242,7 +242,7 @@ def test_where_calls_are_off_the_setting_is_named(command, start_calling) -> Non
 
 
 @pytest.mark.requirement("calls.doors.commands", "calls.times.shown")
-def test_calls_are_listed_with_their_outcome_and_their_state(run) -> None:
+def test_call_list_shows_status_and_state(run) -> None:
     call_id = called(run, "c", "think")
     run("calls", "watch", call_id)
     done = run("calls", "list", "--agent", "c")
@@ -255,7 +255,7 @@ def test_calls_are_listed_with_their_outcome_and_their_state(run) -> None:
     assert row.endswith("confidence 0.75")
 
 
-def test_the_list_is_chosen_and_cut(run) -> None:
+def test_list_applies_filters_and_limit(run) -> None:
     for _ in range(2):
         called(run, "c", "fail")
     done = run("calls", "list", "--agent", "c", "--limit", "1")
@@ -268,7 +268,7 @@ def test_the_list_is_chosen_and_cut(run) -> None:
 
 
 @pytest.mark.requirement("calls.doors.commands", "calls.times.shown")
-def test_a_call_is_shown_with_times_and_answer_by_the_beginning_of_its_id(run) -> None:
+def test_show_call_accepts_an_id_prefix_and_prints_times_and_answer(run) -> None:
     call_id = called(run, "a", "think", '{"deep": [1]}')
     run("calls", "watch", call_id)
     done = run("calls", "show", call_id[:13])
@@ -281,7 +281,7 @@ def test_a_call_is_shown_with_times_and_answer_by_the_beginning_of_its_id(run) -
 
 
 @pytest.mark.parametrize("call_id", ["zz", "00000000-0000-0000-0000-000000000000"])
-def test_a_call_that_does_not_exist_is_told(run, call_id: str) -> None:
+def test_unknown_call_is_reported_as_not_found(run, call_id: str) -> None:
     for verb in ("show", "watch"):
         done = run("calls", verb, call_id)
         assert done.code == 1
@@ -290,14 +290,14 @@ def test_a_call_that_does_not_exist_is_told(run, call_id: str) -> None:
 
 
 @pytest.mark.parametrize("call_id", ["", "a/b", "?x", "..", "\u0000"])
-def test_what_is_no_id_is_told_as_such(run, call_id: str) -> None:
+def test_invalid_id_is_a_usage_error(run, call_id: str) -> None:
     done = run("calls", "show", call_id)
     assert (done.code, done.out) == (2, "")
     assert "openclaw-a2a calls list" in done.err
 
 
 @pytest.mark.requirement("calls.doors.commands")
-def test_a_call_is_watched_until_its_answer_is_there(run, tmp_path: Path) -> None:
+def test_watch_call_ends_when_the_answer_is_delivered(run, tmp_path: Path) -> None:
     call_id = called(run, "a", "until", json.dumps({"file": str(tmp_path / "now")}))
     opening = threading.Timer(0.5, (tmp_path / "now").touch)
     opening.start()
@@ -309,7 +309,7 @@ def test_a_call_is_watched_until_its_answer_is_there(run, tmp_path: Path) -> Non
     assert {line["correlationId"] for line in done.lines} == {call_id}
 
 
-def test_a_call_that_failed_ends_the_watch_with_a_failure(run) -> None:
+def test_watching_a_failed_call_exits_with_1(run) -> None:
     done = run("calls", "watch", called(run, "a", "fail"))
     assert done.code == 1
     assert "no luck today" in done.out
@@ -325,13 +325,13 @@ SUNDAY = {
 
 
 @pytest.mark.requirement("calls.doors.debates")
-def test_a_debate_is_seen_with_its_rounds_and_conclusion(run, calling: Calling) -> None:
+def test_watching_a_debate_shows_rounds_and_conclusion(run, calling: Calling) -> None:
     debate = calling.tool("debate_call", {**SUNDAY, "wait": False})["correlationId"]
     watched = run("calls", "watch", debate)
     assert watched.code == 0
-    told = watched.out.splitlines()
+    lines = watched.out.splitlines()
     places = [
-        next(number for number, line in enumerate(told) if words in line)
+        next(number for number, line in enumerate(lines) if words in line)
         for words in ("a · propose", "b · critique", "a · refine", "b · resolve", "resolved:")
     ]
     assert places == sorted(places)
@@ -347,7 +347,9 @@ def test_a_debate_is_seen_with_its_rounds_and_conclusion(run, calling: Calling) 
 
 
 @pytest.mark.parametrize("is_piped", [False, True])
-def test_a_debate_is_held_and_told(run, monkeypatch, tmp_path, is_piped: bool) -> None:
+def test_debate_command_runs_a_debate_and_prints_its_result(
+    run, monkeypatch, tmp_path, is_piped: bool
+) -> None:
     file = tmp_path / "sunday.json"
     file.write_text(json.dumps({**SUNDAY, "wait": True}), encoding="utf-8")
     monkeypatch.setattr("sys.stdin", io.StringIO(file.read_text("utf-8")))
@@ -358,7 +360,7 @@ def test_a_debate_is_held_and_told(run, monkeypatch, tmp_path, is_piped: bool) -
     assert "too dear" in done.out
 
 
-def test_a_debate_tells_programs_its_result(run, tmp_path) -> None:
+def test_debate_with_json_prints_only_the_result(run, tmp_path) -> None:
     file = tmp_path / "sunday.json"
     file.write_text(json.dumps(SUNDAY), encoding="utf-8")
     result = run("debate", str(file), "--json").json
@@ -366,7 +368,7 @@ def test_a_debate_tells_programs_its_result(run, tmp_path) -> None:
     assert result["correlationId"]
 
 
-def test_a_debate_that_came_to_nothing_is_a_failure(run, tmp_path) -> None:
+def test_failed_debate_exits_with_1(run, tmp_path) -> None:
     file = tmp_path / "sunday.json"
     broken = {**SUNDAY, "proposer": {"agent": "a", "skill": "fail"}}
     file.write_text(json.dumps(broken), encoding="utf-8")
@@ -377,7 +379,7 @@ def test_a_debate_that_came_to_nothing_is_a_failure(run, tmp_path) -> None:
 
 
 @pytest.mark.parametrize("content", [None, "[]", "{", '{"topic": 1}', "\udcff"])
-def test_a_debate_that_cannot_be_read_is_wrong_usage(run, tmp_path, content: str | None) -> None:
+def test_unreadable_debate_file_is_a_usage_error(run, tmp_path, content: str | None) -> None:
     file = tmp_path / "sunday.json"
     if content is not None:
         file.write_bytes(content.encode("utf-8", "surrogateescape"))
@@ -386,20 +388,22 @@ def test_a_debate_that_cannot_be_read_is_wrong_usage(run, tmp_path, content: str
     assert done.err.startswith("error ")
 
 
-def test_the_input_of_a_call_has_one_name(run) -> None:
+def test_call_input_has_one_name_in_help(run) -> None:
     page = run("call", "--help").out
     assert "INPUT_JSON" not in page
     assert "INPUT " in page
 
 
-def test_all_calls_are_watched_line_by_line_where_nobody_draws(run, calling: Calling) -> None:
+def test_watching_all_calls_without_a_terminal_prints_one_line_per_change(
+    run, calling: Calling
+) -> None:
     call_id = called(run, "a", "think")
     where = ["--url", calling.address, "--data", str(calling.home)]
     process = subprocess.Popen(
         [*COMMAND, "calls", "watch", *where], stdout=subprocess.PIPE, text=True
     )
     assert process.stdout is not None
-    watchdog = threading.Timer(PATIENCE_S, process.kill)
+    watchdog = threading.Timer(TIMEOUT_S, process.kill)
     watchdog.start()
     lines: list[str] = []
     for line in process.stdout:
@@ -407,7 +411,7 @@ def test_all_calls_are_watched_line_by_line_where_nobody_draws(run, calling: Cal
         if line.startswith(call_id[:8]) and "delivered" in line:
             break
     process.send_signal(signal.SIGINT)
-    assert process.wait(PATIENCE_S) == 0
+    assert process.wait(TIMEOUT_S) == 0
     watchdog.cancel()
     process.stdout.close()
     assert lines[-1].startswith(f"{call_id[:8]}  operator → a · think · completed")

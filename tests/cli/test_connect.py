@@ -30,7 +30,7 @@ def away(command, tmp_path: Path, monkeypatch) -> None:
 
 
 @pytest.fixture
-def door():
+def gateway():
     with scripted_openclaw() as running:
         yield running
 
@@ -53,7 +53,7 @@ def steps_of(finished) -> dict[str, bool]:
     return {one["name"]: one["isDone"] for one in finished.json["steps"]}
 
 
-def test_without_openclaw_it_says_how_to_get_one(command, tmp_path: Path) -> None:
+def test_missing_openclaw_is_reported_with_install_commands(command, tmp_path: Path) -> None:
     finished = command("connect", "openclaw")
     assert finished.code == 1
     assert "npm install -g openclaw" in finished.out
@@ -62,7 +62,7 @@ def test_without_openclaw_it_says_how_to_get_one(command, tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("flags", [(), ("--dry-run",)])
-def test_a_config_that_cannot_be_read_is_for_its_owner_to_correct(
+def test_unreadable_openclaw_config_blocks_the_setup(
     command, tmp_path: Path, flags: tuple[str, ...]
 ) -> None:
     openclaw(tmp_path, 1).write_text("{ gateway: ", "utf-8")
@@ -73,8 +73,8 @@ def test_a_config_that_cannot_be_read_is_for_its_owner_to_correct(
     assert not (tmp_path / USER_FILE).exists()
 
 
-def test_a_dry_run_shows_everything_and_changes_nothing(command, tmp_path: Path, door) -> None:
-    config = openclaw(tmp_path, door.port)
+def test_dry_run_prints_all_steps_and_changes_nothing(command, tmp_path: Path, gateway) -> None:
+    config = openclaw(tmp_path, gateway.port)
     before = config.read_text("utf-8")
     finished = command("connect", "openclaw", "--dry-run")
     assert finished.code == 0
@@ -85,8 +85,10 @@ def test_a_dry_run_shows_everything_and_changes_nothing(command, tmp_path: Path,
     assert not (tmp_path / USER_FILE).exists()
 
 
-def test_it_writes_a_settings_file_that_offers_the_agents(command, tmp_path: Path, door) -> None:
-    config = openclaw(tmp_path, door.port)
+def test_connect_writes_a_settings_file_that_serves_the_agents(
+    command, tmp_path: Path, gateway
+) -> None:
+    config = openclaw(tmp_path, gateway.port)
     finished = command("connect", "openclaw", "--json")
     assert finished.code == 0
     assert finished.json["ok"] is True
@@ -102,8 +104,8 @@ def test_it_writes_a_settings_file_that_offers_the_agents(command, tmp_path: Pat
     assert again.json["done"] == []
 
 
-def test_a_file_that_is_there_only_gets_the_section(command, tmp_path: Path, door) -> None:
-    openclaw(tmp_path, door.port)
+def test_existing_settings_file_only_gets_the_section(command, tmp_path: Path, gateway) -> None:
+    openclaw(tmp_path, gateway.port)
     mine = tmp_path / "openclaw-a2a.json5"
     mine.write_text(MINE, "utf-8")
     mine.chmod(0o640)
@@ -116,15 +118,17 @@ def test_a_file_that_is_there_only_gets_the_section(command, tmp_path: Path, doo
     assert mine.stat().st_mode & 0o777 == 0o640
 
 
-def test_a_file_named_on_the_command_line_is_the_one_written(command, tmp_path, door) -> None:
-    openclaw(tmp_path, door.port)
+def test_config_flag_names_the_file_to_write(command, tmp_path, gateway) -> None:
+    openclaw(tmp_path, gateway.port)
     mine = tmp_path / "elsewhere.json5"
     mine.write_text("{}", "utf-8")
     assert command("connect", "openclaw", "--config", str(mine)).code == 0
     assert "openclaw" in pyjson5.decode(mine.read_text("utf-8"))
 
 
-def test_a_gateway_that_is_down_is_told_and_the_rest_is_done(command, tmp_path: Path) -> None:
+def test_unreachable_gateway_is_reported_and_the_other_steps_are_taken(
+    command, tmp_path: Path
+) -> None:
     openclaw(tmp_path, closed_port())
     finished = command("connect", "openclaw")
     assert finished.code == 0
@@ -132,8 +136,8 @@ def test_a_gateway_that_is_down_is_told_and_the_rest_is_done(command, tmp_path: 
     assert (tmp_path / USER_FILE).exists()
 
 
-def test_a_wrong_token_is_told(command, tmp_path: Path, door) -> None:
-    openclaw(tmp_path, door.port, token="another-token")
+def test_wrong_token_is_reported(command, tmp_path: Path, gateway) -> None:
+    openclaw(tmp_path, gateway.port, token="another-token")
     finished = command("connect", "openclaw", "--dry-run", "--json")
     gateway = next(one for one in finished.json["steps"] if one["name"] == "gateway")
     assert gateway["isDone"] is False
@@ -141,39 +145,40 @@ def test_a_wrong_token_is_told(command, tmp_path: Path, door) -> None:
     assert "another-token" not in finished.out
 
 
-def test_a_missing_token_is_made_by_openclaws_own_command(command, tmp_path: Path) -> None:
+def test_missing_token_is_created_by_openclaws_own_command(command, tmp_path: Path) -> None:
     openclaw(tmp_path, closed_port(), token=None)
-    said = tmp_path / "said"
+    log_file = tmp_path / "log_file"
     folder = tmp_path / "bin"
     folder.mkdir()
     script = folder / "openclaw"
     script.write_text(
-        f'#!/bin/sh\necho "$@" >> "{said}"\n[ "$2" != patch ] || /bin/cat >> "{said}"\n', "utf-8"
+        f'#!/bin/sh\necho "$@" >> "{log_file}"\n[ "$2" != patch ] || /bin/cat >> "{log_file}"\n',
+        "utf-8",
     )
     script.chmod(0o755)
     dry = command("connect", "openclaw", "--dry-run")
     assert "openclaw doctor --generate-gateway-token" in dry.out
-    assert "patch" not in said.read_text("utf-8")
+    assert "patch" not in log_file.read_text("utf-8")
     finished = command("connect", "openclaw")
     assert finished.code == 0
-    told = said.read_text("utf-8")
-    assert "config patch --stdin" in told
-    made = json.loads(told[told.index("{") : told.rindex("}") + 1])["gateway"]["auth"]
+    log = log_file.read_text("utf-8")
+    assert "config patch --stdin" in log
+    made = json.loads(log[log.index("{") : log.rindex("}") + 1])["gateway"]["auth"]
     assert made["mode"] == "token"
     assert len(made["token"]) == 48
     assert made["token"] not in finished.out + finished.err
     assert "restart" in finished.out
 
 
-def test_a_command_that_fails_is_told_with_what_to_do(command, tmp_path: Path) -> None:
+def test_failing_openclaw_command_is_reported_with_the_next_step(command, tmp_path: Path) -> None:
     openclaw(tmp_path, closed_port(), token=None)
     finished = command("connect", "openclaw")
     assert finished.code == 1
     assert "openclaw doctor --generate-gateway-token" in finished.err
 
 
-def test_wrong_settings_are_told_first(command, tmp_path: Path, door) -> None:
-    openclaw(tmp_path, door.port)
+def test_invalid_settings_are_reported_first(command, tmp_path: Path, gateway) -> None:
+    openclaw(tmp_path, gateway.port)
     (tmp_path / "openclaw-a2a.json5").write_text("{server: 5}", "utf-8")
     finished = command("connect", "openclaw")
     assert finished.code == 2
@@ -191,7 +196,7 @@ def test_wrong_settings_are_told_first(command, tmp_path: Path, door) -> None:
         "{\r\n  a: 1,\r\n}\r\n",
     ],
 )
-def test_the_section_fits_into_any_file(tmp_path: Path, text: str) -> None:
+def test_openclaw_section_fits_into_any_settings_file(tmp_path: Path, text: str) -> None:
     file = tmp_path / "file.json5"
     file.write_bytes(text.encode())
     addition = plan_openclaw_section(file, Path("/x/openclaw.json"))
@@ -204,7 +209,7 @@ def test_the_section_fits_into_any_file(tmp_path: Path, text: str) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{", "null", "{a: 1"])
-def test_a_file_that_cannot_be_understood_is_left_to_its_owner(tmp_path: Path, text: str) -> None:
+def test_unparsable_settings_file_is_not_changed(tmp_path: Path, text: str) -> None:
     file = tmp_path / "file.json5"
     file.write_text(text, "utf-8")
     addition = plan_openclaw_section(file, Path("/x/openclaw.json"))
@@ -212,7 +217,7 @@ def test_a_file_that_cannot_be_understood_is_left_to_its_owner(tmp_path: Path, t
     assert "openclaw:" in addition.text
 
 
-def test_a_link_stays_a_link(tmp_path: Path) -> None:
+def test_symbolic_link_is_kept_when_the_file_is_written(tmp_path: Path) -> None:
     real = tmp_path / "real.json5"
     real.write_text("{}", "utf-8")
     link = tmp_path / "link.json5"

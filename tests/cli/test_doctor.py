@@ -13,7 +13,7 @@ from tests.cli.scripted_openclaw import ScriptedOpenClaw, scripted_openclaw
 
 
 @pytest.fixture
-def door() -> Iterator[ScriptedOpenClaw]:
+def gateway() -> Iterator[ScriptedOpenClaw]:
     with scripted_openclaw() as running:
         yield running
 
@@ -68,7 +68,7 @@ def verdicts(findings) -> dict[str, str]:
     return {check: one["verdict"] for check, one in findings.items()}
 
 
-def test_on_a_bare_machine_nothing_is_broken_and_openclaw_is_a_note(doctor, tmp_path) -> None:
+def test_machine_without_openclaw_has_a_note_and_nothing_broken(doctor, tmp_path) -> None:
     code, findings = doctor()
     assert code == 0
     in_order = dict.fromkeys(("python", "settings", "store", "port"), "ok")
@@ -77,8 +77,8 @@ def test_on_a_bare_machine_nothing_is_broken_and_openclaw_is_a_note(doctor, tmp_
     assert not (tmp_path / ".openclaw-a2a").exists()
 
 
-def test_a_gateway_that_answers_is_in_order(doctor, openclaw, door, tmp_path) -> None:
-    openclaw(door.port)
+def test_reachable_gateway_passes_all_checks(doctor, openclaw, gateway, tmp_path) -> None:
+    openclaw(gateway.port)
     program(tmp_path, "OpenClaw 2026.9.6 (abc)")
     code, findings = doctor()
     assert code == 0
@@ -86,22 +86,22 @@ def test_a_gateway_that_answers_is_in_order(doctor, openclaw, door, tmp_path) ->
     assert findings["program"]["detail"].startswith("2026.9.6")
     assert findings["version"]["detail"] == "2026.9.6"
     assert findings["agent helper"]["detail"] == "known to the gateway"
-    assert "agent" not in door.heard
+    assert "agent" not in gateway.methods
 
 
-def test_agents_are_asked_only_when_that_is_wanted(doctor, openclaw, door) -> None:
-    openclaw(door.port)
+def test_doctor_runs_agent_turns_only_with_the_ask_flag(doctor, openclaw, gateway) -> None:
+    openclaw(gateway.port)
     code, findings = doctor("--ask")
     assert code == 0
     assert findings["agent main"]["detail"] == "answered a turn"
-    assert door.heard.count("agent") == 2
-    door.turn = "timeout"
+    assert gateway.methods.count("agent") == 2
+    gateway.turn = "timeout"
     code, findings = doctor("--ask")
     assert code == 1
     assert findings["agent main"]["verdict"] == "broken"
 
 
-def test_a_gateway_that_is_down_is_broken_and_the_rest_is_not_checked(
+def test_unreachable_gateway_is_broken_and_dependent_checks_are_skipped(
     doctor, openclaw, free_port: int
 ) -> None:
     openclaw(free_port)
@@ -113,8 +113,10 @@ def test_a_gateway_that_is_down_is_broken_and_the_rest_is_not_checked(
     assert findings["agent main"]["verdict"] == "skipped"
 
 
-def test_a_wrong_token_is_told_apart_from_a_gateway_that_is_down(doctor, openclaw, door) -> None:
-    openclaw(door.port, token="another-token")
+def test_wrong_token_is_distinguished_from_an_unreachable_gateway(
+    doctor, openclaw, gateway
+) -> None:
+    openclaw(gateway.port, token="another-token")
     code, findings = doctor()
     assert code == 1
     assert findings["gateway"]["verdict"] == "ok"
@@ -123,8 +125,10 @@ def test_a_wrong_token_is_told_apart_from_a_gateway_that_is_down(doctor, opencla
     assert "another-token" not in str(findings)
 
 
-def test_a_missing_token_says_how_to_make_one(doctor, openclaw, door) -> None:
-    openclaw(door.port, token="")
+def test_missing_token_is_reported_with_the_command_that_creates_one(
+    doctor, openclaw, gateway
+) -> None:
+    openclaw(gateway.port, token="")
     code, findings = doctor()
     assert code == 1
     assert findings["token"]["verdict"] == "broken"
@@ -132,19 +136,19 @@ def test_a_missing_token_says_how_to_make_one(doctor, openclaw, door) -> None:
 
 
 @pytest.mark.parametrize("version", ["2025.1.1", "2026.3.2"])
-def test_an_old_program_and_an_old_gateway_are_broken(
-    doctor, openclaw, door, tmp_path, version: str
+def test_outdated_program_and_gateway_are_broken(
+    doctor, openclaw, gateway, tmp_path, version: str
 ) -> None:
-    openclaw(door.port)
+    openclaw(gateway.port)
     program(tmp_path, version)
-    door.version = version
+    gateway.version = version
     code, findings = doctor()
     assert code == 1
     assert findings["program"]["verdict"] == findings["version"]["verdict"] == "broken"
     assert "openclaw update" in findings["version"]["fix"]
 
 
-def test_an_openclaw_config_that_cannot_be_read_is_broken_and_told_once(doctor, openclaw) -> None:
+def test_unreadable_openclaw_config_is_reported_once_as_broken(doctor, openclaw) -> None:
     path = openclaw(1)
     path.write_text("{ gateway: ", "utf-8")
     code, findings = doctor()
@@ -162,7 +166,7 @@ def by_its_command(tmp_path: Path, **options: str) -> str:
     return str(path)
 
 
-def test_a_missing_command_of_an_agent_is_broken(doctor, tmp_path: Path) -> None:
+def test_missing_agent_program_is_broken(doctor, tmp_path: Path) -> None:
     code, findings = doctor("--config", by_its_command(tmp_path, openclawPath="/nowhere/openclaw"))
     assert (code, findings["agent clerk"]["verdict"]) == (1, "broken")
     assert "/nowhere/openclaw" in findings["agent clerk"]["detail"]
@@ -171,7 +175,7 @@ def test_a_missing_command_of_an_agent_is_broken(doctor, tmp_path: Path) -> None
     assert "echoes" not in findings["config"]["detail"]
 
 
-def test_the_command_of_an_agent_may_be_older_than_a_gateway_may(doctor, tmp_path: Path) -> None:
+def test_agent_program_may_be_older_than_the_minimum_for_gateways(doctor, tmp_path: Path) -> None:
     program(tmp_path, "2026.3.2")
     code, findings = doctor("--config", by_its_command(tmp_path))
     assert code == 0
@@ -179,7 +183,7 @@ def test_the_command_of_an_agent_may_be_older_than_a_gateway_may(doctor, tmp_pat
     assert findings["agent clerk"]["detail"].startswith("2026.3.2")
 
 
-def test_an_agent_is_asked_by_its_command_when_that_is_wanted(doctor, tmp_path: Path) -> None:
+def test_ask_flag_runs_a_turn_of_a_program_agent(doctor, tmp_path: Path) -> None:
     settings = by_its_command(tmp_path)
     program(tmp_path, '{"payloads": [{"text": "ready"}]}')
     code, findings = doctor("--ask", "--config", settings)
@@ -190,50 +194,48 @@ def test_an_agent_is_asked_by_its_command_when_that_is_wanted(doctor, tmp_path: 
     assert "no key for the model" in findings["agent clerk"]["detail"]
 
 
-def test_a_gateway_of_another_protocol_is_broken(doctor, openclaw, door) -> None:
-    openclaw(door.port)
-    door.protocol = 3
+def test_gateway_with_another_protocol_version_is_broken(doctor, openclaw, gateway) -> None:
+    openclaw(gateway.port)
+    gateway.protocol = 3
     code, findings = doctor()
     assert code == 1
     assert "update OpenClaw" in findings["token"]["fix"]
 
 
-def test_an_agent_the_gateway_does_not_have_is_broken(doctor, openclaw, door) -> None:
-    openclaw(door.port)
-    door.agents = ["main"]
+def test_agent_unknown_to_the_gateway_is_broken(doctor, openclaw, gateway) -> None:
+    openclaw(gateway.port)
+    gateway.agents = ["main"]
     code, findings = doctor()
     assert code == 1
     assert findings["agent main"]["verdict"] == "ok"
     assert findings["agent helper"]["verdict"] == "broken"
 
 
-def test_agents_that_are_written_are_checked_too(doctor, door, tmp_path: Path) -> None:
+def test_agents_in_the_settings_file_are_checked(doctor, gateway, tmp_path: Path) -> None:
     """Also where the address is that of HTTP, and where the only agent is meant."""
-    agent = {"adapter": "openclaw-gateway", "url": f"http://127.0.0.1:{door.port}"}
+    agent = {"adapter": "openclaw-gateway", "url": f"http://127.0.0.1:{gateway.port}"}
     agent["token"] = "file:token"
     (tmp_path / "token").write_text("the-right-token\n", "utf-8")
     file = tmp_path / "openclaw-a2a.json5"
     file.write_text(json.dumps({"agents": {"main": agent}}), "utf-8")
-    door.agents = ["somebody"]
+    gateway.agents = ["somebody"]
     code, findings = doctor()
     assert (code, findings["agent"]["verdict"]) == (0, "ok")
-    door.agents = ["one", "two"]
+    gateway.agents = ["one", "two"]
     code, findings = doctor()
     assert (code, findings["agent"]["verdict"]) == (1, "broken")
     assert "one, two" in findings["agent"]["detail"]
 
 
-def test_a_program_that_cannot_say_its_version_is_no_problem(
-    doctor, openclaw, door, tmp_path
-) -> None:
-    openclaw(door.port)
+def test_program_without_a_version_is_accepted(doctor, openclaw, gateway, tmp_path) -> None:
+    openclaw(gateway.port)
     program(tmp_path, "hello")
     code, findings = doctor()
     assert code == 0
     assert "version unknown" in findings["program"]["detail"]
 
 
-def test_something_else_on_the_gateways_port_is_broken(doctor, openclaw) -> None:
+def test_other_server_on_the_gateway_port_is_broken(doctor, openclaw) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         listener.listen()
         listener.settimeout(30)
@@ -251,18 +253,18 @@ def test_something_else_on_the_gateways_port_is_broken(doctor, openclaw) -> None
     assert findings["gateway"]["verdict"] == "broken"
 
 
-def test_every_problem_of_the_settings_is_told(command, doctor, tmp_path: Path) -> None:
+def test_every_settings_problem_is_reported(command, doctor, tmp_path: Path) -> None:
     file = tmp_path / "given.json5"
     file.write_text('{server: {prt: 1}, agents: {main: {adapter: "nobody"}}}', "utf-8")
     finished = command("doctor", "--json", "--config", str(file))
     assert finished.code == 1
-    told = [one for one in finished.json["findings"] if one["check"] == "settings"]
-    assert [one["verdict"] for one in told] == ["broken", "broken"]
-    assert "server.prt" in told[0]["detail"]
-    assert all("config check" in one["fix"] for one in told)
+    findings = [one for one in finished.json["findings"] if one["check"] == "settings"]
+    assert [one["verdict"] for one in findings] == ["broken", "broken"]
+    assert "server.prt" in findings[0]["detail"]
+    assert all("config check" in one["fix"] for one in findings)
 
 
-def test_a_taken_port_is_broken_unless_a_gateway_of_ours_has_it(
+def test_port_in_use_is_broken_unless_our_gateway_uses_it(
     command, doctor, monkeypatch, shared_gateway: str
 ) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
@@ -276,7 +278,7 @@ def test_a_taken_port_is_broken_unless_a_gateway_of_ours_has_it(
     assert "a gateway runs there" in findings["port"]["detail"]
 
 
-def test_the_store_is_opened_and_left_as_it_was(doctor, command, tmp_path: Path) -> None:
+def test_doctor_opens_the_store_without_changing_it(doctor, command, tmp_path: Path) -> None:
     folder = tmp_path / ".openclaw-a2a"
     command("db", "upgrade")
     code, findings = doctor()
@@ -287,7 +289,7 @@ def test_the_store_is_opened_and_left_as_it_was(doctor, command, tmp_path: Path)
     assert findings["store"]["fix"]
 
 
-def test_for_people_it_is_aligned_and_has_no_colour_where_nobody_looks(
+def test_doctor_output_is_aligned_and_uncoloured_without_a_terminal(
     command, doctor, openclaw, free_port: int
 ) -> None:
     openclaw(free_port)

@@ -15,7 +15,7 @@ import pytest
 from tests.cli.conftest import COMMAND, Finished, free_port, served
 
 AGENT = Path(__file__).with_name("planning_agent.py")
-PATIENCE_S = 30
+TIMEOUT_S = 30
 Json = Any
 
 
@@ -82,7 +82,7 @@ def run(command: Callable[..., Finished], planning: Gateway) -> Callable[..., Fi
 def until(ask: Callable[[], Json], is_so: Callable[[Json], bool]) -> Json:
     """What is shown once something is so."""
     late = threading.Event()
-    watchdog = threading.Timer(PATIENCE_S, late.set)
+    watchdog = threading.Timer(TIMEOUT_S, late.set)
     watchdog.start()
     try:
         while not is_so(shown := ask()):
@@ -96,7 +96,7 @@ def until(ask: Callable[[], Json], is_so: Callable[[Json], bool]) -> Json:
 
 
 @pytest.mark.requirement("opt.command.list")
-def test_objectives_are_listed_the_newest_first_with_how_far_they_are(run, planning) -> None:
+def test_objective_list_is_newest_first_with_progress(run, planning) -> None:
     older = planning.make("Garden party", Venue=["List venues", "Book one"])
     newer = planning.make("Nothing yet")
     done = run("list")
@@ -110,7 +110,7 @@ def test_objectives_are_listed_the_newest_first_with_how_far_they_are(run, plann
     assert second.endswith("Garden party  waits for somebody to run it")
 
 
-def test_the_list_is_chosen_and_cut(run, planning) -> None:
+def test_list_applies_filters_and_limit(run, planning) -> None:
     planning.make("One")
     planning.make("Two")
     done = run("list", "--status", "submitted", "--limit", "1")
@@ -123,7 +123,7 @@ def test_the_list_is_chosen_and_cut(run, planning) -> None:
     assert run("list", "--limit", "0").code == 2
 
 
-def test_an_objective_is_shown_as_a_tree_by_the_beginning_of_its_id(run, planning) -> None:
+def test_show_objective_accepts_an_id_prefix_and_prints_a_tree(run, planning) -> None:
     objective_id = planning.make("Party", Venue=["List venues", "Book one"], Food=["Cook"])
     for wanted in (objective_id, objective_id[:-2], objective_id.removeprefix("obj-")):
         done = run("show", wanted)
@@ -142,7 +142,7 @@ def test_an_objective_is_shown_as_a_tree_by_the_beginning_of_its_id(run, plannin
 
 
 @pytest.mark.parametrize("wanted", ["zz", "obj-00000000"])
-def test_an_objective_that_does_not_exist_is_told(run, wanted: str) -> None:
+def test_unknown_objective_is_reported_as_not_found(run, wanted: str) -> None:
     for verb in ("show", "watch", "run", "pause", "resume", "cancel", "export"):
         done = run(verb, wanted)
         assert (done.code, done.out) == (1, "")
@@ -151,7 +151,7 @@ def test_an_objective_that_does_not_exist_is_told(run, wanted: str) -> None:
 
 
 @pytest.mark.parametrize("wanted", ["", "a/b", "?x", "..", "\u0000"])
-def test_what_is_no_id_is_told_as_such(run, wanted: str) -> None:
+def test_invalid_id_is_a_usage_error(run, wanted: str) -> None:
     done = run("show", wanted)
     assert (done.code, done.out) == (2, "")
     assert "openclaw-a2a objectives list" in done.err
@@ -161,7 +161,7 @@ def test_what_is_no_id_is_told_as_such(run, wanted: str) -> None:
 
 
 @pytest.mark.requirement("opt.command.watch", "opt.command.act")
-def test_an_objective_is_run_and_watched_to_its_end(run, planning) -> None:
+def test_objective_is_run_and_watched_until_completed(run, planning) -> None:
     objective_id = planning.make("Post", Work=["Research", "Write", "Review"])
     done = run("run", objective_id, "--follow")
     assert done.code == 0
@@ -172,7 +172,7 @@ def test_an_objective_is_run_and_watched_to_its_end(run, planning) -> None:
     assert "✓ Review" in shown
 
 
-def test_a_run_is_begun_and_followed_in_json_line_by_line(run, planning, tmp_path: Path) -> None:
+def test_run_with_follow_and_json_prints_one_line_per_change(run, planning, tmp_path: Path) -> None:
     objective_id = planning.make("Slow", Work=[f"until {tmp_path / 'now'}", "Last"])
     begun = run("run", objective_id)
     assert begun.code == 0
@@ -188,7 +188,7 @@ def test_a_run_is_begun_and_followed_in_json_line_by_line(run, planning, tmp_pat
     assert len(done.lines) > 1
 
 
-def test_what_works_is_shown_with_what_comes_after_it(run, planning, tmp_path: Path) -> None:
+def test_active_step_is_shown_with_its_dependents(run, planning, tmp_path: Path) -> None:
     objective_id = planning.make("Slow", Work=[f"until {tmp_path / 'now'}", "Last"])
     run("run", objective_id)
     shown = until(lambda: run("show", objective_id).out, lambda out: "  working · " in out)
@@ -199,7 +199,7 @@ def test_what_works_is_shown_with_what_comes_after_it(run, planning, tmp_path: P
     assert "after until" in shown
 
 
-def test_a_step_that_fails_ends_the_watch_with_a_failure_and_its_reason(run, planning) -> None:
+def test_failed_step_ends_the_watch_with_exit_code_1_and_the_reason(run, planning) -> None:
     objective_id = planning.make("Bad", Work=["fail at once", "Never"])
     done = run("run", objective_id, "--follow")
     assert done.code == 1
@@ -210,7 +210,7 @@ def test_a_step_that_fails_ends_the_watch_with_a_failure_and_its_reason(run, pla
 
 
 @pytest.mark.requirement("opt.command.list")
-def test_a_step_that_asks_is_shown_with_its_question(run, planning) -> None:
+def test_waiting_step_is_shown_with_its_question(run, planning) -> None:
     objective_id = planning.make("Trip", Flight=["ask about seats", "Book"])
     run("run", objective_id)
     shown = until(lambda: run("show", objective_id).out, lambda out: "Window or aisle?" in out)
@@ -222,7 +222,7 @@ def test_a_step_that_asks_is_shown_with_its_question(run, planning) -> None:
     assert f"objectives answer {objective_id} TEXT" in run("show", objective_id).err
 
 
-def test_a_step_that_asks_is_answered_and_goes_on(run, planning) -> None:
+def test_answer_command_continues_a_waiting_step(run, planning) -> None:
     objective_id = planning.make("Trip", Flight=["ask about seats", "Book"], Hotel=["ask first"])
     early = run("answer", objective_id, "Aisle, please")
     assert early.code == 1
@@ -248,7 +248,7 @@ def test_a_step_that_asks_is_answered_and_goes_on(run, planning) -> None:
     assert (empty.code, "text" in empty.err) == (1, True)
 
 
-def test_a_step_that_is_tried_again_tells_when_and_why(run, planning) -> None:
+def test_retried_step_shows_time_and_reason(run, planning) -> None:
     objective_id = planning.tool("objective_create", {"name": "Stubborn"})["objective"]["id"]
     step = {"name": "fail at first", "metadata": {"retries": 3, "backoffSeconds": 3600}}
     planning.tool("plan_create", {"objectiveId": objective_id, "name": "Try", "tasks": [step]})
@@ -263,7 +263,7 @@ def test_a_step_that_is_tried_again_tells_when_and_why(run, planning) -> None:
 
 
 @pytest.mark.requirement("opt.command.act")
-def test_a_paused_objective_begins_nothing_until_it_is_resumed(run, planning, tmp_path) -> None:
+def test_paused_objective_starts_no_step_until_it_is_resumed(run, planning, tmp_path) -> None:
     objective_id = planning.make("Held", Work=[f"until {tmp_path / 'now'}", "Last"])
     run("run", objective_id)
     paused = run("pause", objective_id)
@@ -281,7 +281,7 @@ def test_a_paused_objective_begins_nothing_until_it_is_resumed(run, planning, tm
 
 
 @pytest.mark.requirement("opt.command.act")
-def test_an_objective_is_given_up_and_what_runs_is_stopped(run, planning, tmp_path: Path) -> None:
+def test_cancel_ends_the_objective_and_stops_running_steps(run, planning, tmp_path: Path) -> None:
     objective_id = planning.make("Dropped", Work=[f"until {tmp_path / 'never'}", "Last"])
     run("run", objective_id)
     until(lambda: run("show", objective_id).out, lambda out: "  working · " in out)
@@ -295,13 +295,13 @@ def test_an_objective_is_given_up_and_what_runs_is_stopped(run, planning, tmp_pa
     assert run("watch", objective_id).code == 1
 
 
-def test_all_objectives_are_watched_line_by_line_where_nobody_draws(planning) -> None:
+def test_watching_all_objectives_without_a_terminal_prints_one_line_per_change(planning) -> None:
     objective_id = planning.make("Seen", Work=["One"])
     process = subprocess.Popen(
         [*COMMAND, "objectives", "watch", *planning.where], stdout=subprocess.PIPE, text=True
     )
     assert process.stdout is not None
-    watchdog = threading.Timer(PATIENCE_S, process.kill)
+    watchdog = threading.Timer(TIMEOUT_S, process.kill)
     watchdog.start()
     for line in process.stdout:
         if line == f"{objective_id}  Seen · planning\n":
@@ -309,12 +309,12 @@ def test_all_objectives_are_watched_line_by_line_where_nobody_draws(planning) ->
         if line == f"{objective_id}  Seen · completed\n":
             break
     process.send_signal(signal.SIGINT)
-    assert process.wait(PATIENCE_S) == 0
+    assert process.wait(TIMEOUT_S) == 0
     watchdog.cancel()
     process.stdout.close()
 
 
-def test_who_stops_watching_stops_nothing(run, planning, tmp_path: Path) -> None:
+def test_interrupting_a_watch_leaves_the_objective_running(run, planning, tmp_path: Path) -> None:
     objective_id = planning.make("Goes on", Work=[f"until {tmp_path / 'now'}"])
     process = subprocess.Popen(
         [*COMMAND, "objectives", "run", objective_id, "--follow", *planning.where],
@@ -326,7 +326,7 @@ def test_who_stops_watching_stops_nothing(run, planning, tmp_path: Path) -> None
     assert process.stdout is not None
     assert process.stdout.readline()
     process.send_signal(signal.SIGINT)
-    _, err = process.communicate(timeout=PATIENCE_S)
+    _, err = process.communicate(timeout=TIMEOUT_S)
     assert process.returncode == 130
     assert "The objective goes on." in err
     (tmp_path / "now").touch()
@@ -337,7 +337,7 @@ def test_who_stops_watching_stops_nothing(run, planning, tmp_path: Path) -> None
 
 
 @pytest.mark.requirement("opt.move.stores")
-def test_an_objective_moves_as_json_lines(run, planning, tmp_path: Path) -> None:
+def test_export_and_import_move_an_objective_as_json_lines(run, planning, tmp_path: Path) -> None:
     objective_id = planning.make("Moves", Work=["One", "Two"])
     run("run", objective_id, "--follow")
     before = run("show", objective_id, "--json").json
@@ -358,7 +358,7 @@ def test_an_objective_moves_as_json_lines(run, planning, tmp_path: Path) -> None
     assert after["progress"] == before["progress"]
 
 
-def test_nothing_is_overwritten_and_what_cannot_be_read_is_told(run, planning, tmp_path) -> None:
+def test_export_never_overwrites_and_file_errors_are_reported(run, planning, tmp_path) -> None:
     objective_id = planning.make("Kept")
     (tmp_path / "mine").write_text("mine", "utf-8")
     done = run("export", objective_id, str(tmp_path / "mine"))
@@ -374,14 +374,14 @@ def test_nothing_is_overwritten_and_what_cannot_be_read_is_told(run, planning, t
 @pytest.mark.parametrize(
     "content", [b"", b"\n", b"{}\n", b"mine", b"\xff\xfe\x00", b'{"v":1}\n' * 9]
 )
-def test_lines_that_are_no_objective_are_refused(run, tmp_path: Path, content: bytes) -> None:
+def test_import_rejects_invalid_lines(run, tmp_path: Path, content: bytes) -> None:
     (tmp_path / "odd").write_bytes(content)
     done = run("import", str(tmp_path / "odd"))
     assert (done.code, done.out) == (1, "")
     assert done.err.startswith("error invalid-params: ")
 
 
-def test_lines_are_taken_from_standard_input(planning) -> None:
+def test_import_reads_standard_input(planning) -> None:
     line = {
         "v": 1,
         "seq": 1,
@@ -394,7 +394,7 @@ def test_lines_are_taken_from_standard_input(planning) -> None:
         input=json.dumps(line) + "\n",
         capture_output=True,
         text=True,
-        timeout=PATIENCE_S,
+        timeout=TIMEOUT_S,
         check=True,
     )
     assert done.stdout == "obj-piped  submitted  Piped\n"
@@ -403,7 +403,7 @@ def test_lines_are_taken_from_standard_input(planning) -> None:
 # ------------------------------------------------------------------ no gateway, no objectives
 
 
-def test_a_gateway_that_does_not_run_is_told_with_how_to_start_it(command, planning) -> None:
+def test_unreachable_gateway_is_reported_with_the_start_command(command, planning) -> None:
     where = ("--url", f"http://127.0.0.1:{free_port()}", "--data", str(planning.home))
     for words in (("list",), ("watch",), ("run", "obj-1")):
         done = command("objectives", *words, *where)
@@ -411,7 +411,7 @@ def test_a_gateway_that_does_not_run_is_told_with_how_to_start_it(command, plann
         assert "openclaw-a2a up" in done.err
 
 
-def test_where_objectives_are_off_the_setting_is_named(command, start_planning) -> None:
+def test_disabled_objectives_error_names_the_setting(command, start_planning) -> None:
     off = start_planning()
     for words in (("list",), ("show", "obj-1"), ("watch",)):
         done = command("objectives", *words, *off.where)

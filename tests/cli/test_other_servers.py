@@ -60,7 +60,7 @@ class Script:
 def script() -> Iterator[Script]:
     """A scripted agent on a port of its own."""
 
-    class Door(BaseHTTPRequestHandler):
+    class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             self.reply(200, JSON, json.dumps(scripted.card).encode())
 
@@ -86,7 +86,7 @@ def script() -> Iterator[Script]:
         def log_message(self, *_: object) -> None:
             """Nothing: the tests look at the calls."""
 
-    with ThreadingHTTPServer(("127.0.0.1", 0), Door) as server:
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
         scripted = Script(f"http://127.0.0.1:{server.server_port}")
         thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
         thread.start()
@@ -114,7 +114,7 @@ def piece(text: str) -> dict[str, object]:
     return {"artifactUpdate": {"taskId": "t", "contextId": "c", "artifact": artifact}}
 
 
-def test_a_stream_that_breaks_off_is_taken_up_from_the_task_as_it_is(foreign, script) -> None:
+def test_broken_stream_resumes_from_the_current_task(foreign, script) -> None:
     script.stream({"task": task("TASK_STATE_WORKING")}, piece("one "))
     script.stream({"task": task("TASK_STATE_WORKING", "one two")})
     script.answers.append((503, JSON, b'{"error":"starting"}'))
@@ -140,7 +140,7 @@ ANSWER = {"message": {"messageId": "m", "role": "ROLE_AGENT", "parts": [{"text":
 
 
 @pytest.mark.parametrize("more", [[], ["--no-stream"]])
-def test_a_message_is_sent_again_under_its_id_when_the_gateway_goes_away(
+def test_message_is_resent_under_the_same_id_after_connection_loss(
     foreign, script, more: list[str]
 ) -> None:
     script.hang_up()
@@ -156,7 +156,7 @@ def test_a_message_is_sent_again_under_its_id_when_the_gateway_goes_away(
     assert len(set(script.message_ids)) == 1
 
 
-def test_a_stream_that_ends_without_an_answer_is_asked_for_again(foreign, script) -> None:
+def test_stream_that_ends_without_an_answer_is_requested_again(foreign, script) -> None:
     script.stream()
     script.stream(ANSWER)
     shown = foreign("send", "there?")
@@ -164,7 +164,7 @@ def test_a_stream_that_ends_without_an_answer_is_asked_for_again(foreign, script
     assert "trying again" in shown.err
 
 
-def test_a_refusal_after_the_gateway_came_back_is_told_at_once(foreign, script) -> None:
+def test_rejection_after_a_restart_is_reported_at_once(foreign, script) -> None:
     script.error(DRAINING, 503)
     script.error({"code": -32602, "message": "no"})
     shown = foreign("send", "there?")
@@ -181,27 +181,27 @@ def impatient(script) -> Iterator[Client]:
     client.close()
 
 
-def told(error: AgentUnavailable, task_id: str | None, script: Script) -> str:
+def next_step_of(error: AgentUnavailable, task_id: str | None, script: Script) -> str:
     connection = Connection(url=script.address, token="a-secret")
     return given_up(error, task_id, connection).details["nextStep"]
 
 
-def test_giving_up_says_that_the_message_may_be_there(impatient, script) -> None:
+def test_giving_up_without_a_task_says_the_message_may_have_arrived(impatient, script) -> None:
     script.hang_up()
     with pytest.raises(AgentUnavailable) as failure:
         Reconnect(0).call(lambda: impatient.call("SendMessage", {}))
-    step = told(failure.value, None, script)
+    step = next_step_of(failure.value, None, script)
     assert "may have been taken in" in step
     assert step.endswith(f"openclaw-a2a tasks list --url {script.address}")
 
 
-def test_giving_up_says_that_the_task_is_kept(impatient, script) -> None:
+def test_giving_up_with_a_task_says_it_is_kept(impatient, script) -> None:
     script.stream({"task": task("TASK_STATE_WORKING")})
     script.hang_up()
     follow = TaskFollower(impatient, reconnect_s=0)
     with pytest.raises(AgentUnavailable) as failure:
         list(follow.send({}))
-    step = told(failure.value, follow.task_id, script)
+    step = next_step_of(failure.value, follow.task_id, script)
     assert "The task is kept." in step
     assert step.endswith(f"openclaw-a2a tasks watch t --url {script.address}")
 
@@ -214,7 +214,7 @@ def interrupt(sender: subprocess.Popen[str]) -> list[str]:
 
 
 @pytest.mark.parametrize("more", [[], ["--no-stream"]])
-def test_an_interrupted_send_without_a_task_says_that_the_agent_may_go_on(
+def test_interrupted_send_without_a_task_says_the_agent_may_still_work(
     program, script, more: list[str]
 ) -> None:
     script.may_answer.clear()
@@ -227,7 +227,7 @@ def test_an_interrupted_send_without_a_task_says_that_the_agent_may_go_on(
     assert interrupt(sender) == ["The message was sent; its agent may still be working."]
 
 
-def test_an_interrupted_send_says_how_to_follow_and_stop_its_task(
+def test_interrupted_send_prints_how_to_follow_and_stop_the_task(
     program, shared_gateway: str, command
 ) -> None:
     address = f"{shared_gateway}/agents/slow"
@@ -247,14 +247,14 @@ def test_an_interrupted_send_says_how_to_follow_and_stop_its_task(
     assert stop == f"Stop it: openclaw-a2a tasks cancel {task_id} --url {address}"
 
 
-def test_an_agent_that_does_not_stream_is_asked_plainly(foreign, script) -> None:
+def test_agent_without_streaming_gets_a_plain_request(foreign, script) -> None:
     script.card = {**script.card, "capabilities": {}}
     script.result({"message": {"messageId": "m", "role": "ROLE_AGENT", "parts": [{"text": "yes"}]}})
     assert foreign("send", "there?").out == "yes\n"
     assert script.calls == [("SendMessage", None)]
 
 
-def test_a_stream_that_is_one_plain_answer_is_read_too(foreign, script) -> None:
+def test_plain_json_response_to_a_streaming_call_is_read(foreign, script) -> None:
     script.result({"task": task("TASK_STATE_COMPLETED", "done")})
     assert foreign("send", "x").out == "done\n"
 
@@ -269,7 +269,7 @@ def test_a_stream_that_is_one_plain_answer_is_read_too(foreign, script) -> None:
         ("just text", "http-200"),
     ],
 )
-def test_errors_of_others_get_a_code_too(foreign, script, error: object, code: str) -> None:
+def test_errors_of_other_agents_get_a_code(foreign, script, error: object, code: str) -> None:
     script.error(error)
     shown = foreign("send", "x")
     assert shown.code == 1
@@ -286,14 +286,14 @@ def test_errors_of_others_get_a_code_too(foreign, script, error: object, code: s
         ((200, SSE, b"data: \xff\n\n"), "stream-unreadable"),
     ],
 )
-def test_answers_that_are_none_are_told(foreign, script, answer: Answer, code: str) -> None:
+def test_unreadable_answers_are_reported(foreign, script, answer: Answer, code: str) -> None:
     script.answers.append(answer)
     shown = foreign("send", "x")
     assert shown.code == 1
     assert shown.err.startswith(f"error {code}: ")
 
 
-def test_an_agent_that_speaks_only_the_old_protocol_is_told(foreign, script) -> None:
+def test_agent_with_only_the_old_protocol_is_reported(foreign, script) -> None:
     old = {"url": script.address, "protocolBinding": "JSONRPC", "protocolVersion": "0.3"}
     script.card = {**script.card, "supportedInterfaces": [old]}
     shown = foreign("send", "x")
@@ -301,7 +301,7 @@ def test_an_agent_that_speaks_only_the_old_protocol_is_told(foreign, script) -> 
     assert "JSONRPC 0.3" in shown.err
 
 
-def test_a_card_that_leads_nowhere_is_told(foreign, script) -> None:
+def test_card_with_an_unreachable_address_is_reported(foreign, script) -> None:
     nowhere = {
         "url": "http://127.0.0.1:1/rpc",
         "protocolBinding": "JSONRPC",
@@ -316,7 +316,7 @@ def test_a_card_that_leads_nowhere_is_told(foreign, script) -> None:
 
 
 @pytest.mark.parametrize("card", [[], {"name": 5}, {"capabilities": 5}, "card"])
-def test_a_card_that_is_none_is_told(foreign, script, card: object) -> None:
+def test_invalid_card_is_reported(foreign, script, card: object) -> None:
     script.card = card
     assert foreign("card").err.startswith("error card-invalid: ")
 
@@ -329,7 +329,7 @@ def test_pages_are_joined_up_to_the_limit(foreign, script) -> None:
     assert (len(listed["tasks"]), listed["totalSize"]) == (150, 200)
 
 
-def test_deleting_needs_an_agent_that_can(foreign, script) -> None:
+def test_delete_fails_for_agents_without_the_rest_binding(foreign, script) -> None:
     script.result(task("TASK_STATE_COMPLETED"))
     shown = foreign("tasks", "delete", "--yes", "t")
     assert shown.err.startswith("error binding-not-offered: ")

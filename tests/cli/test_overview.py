@@ -9,7 +9,7 @@ from openclaw_a2a.cli.dispatch import build_commands
 from openclaw_a2a.cli.overview import ALIASES, COMMANDS, overview
 
 
-def test_the_page_has_every_command_with_its_own_first_sentence() -> None:
+def test_overview_lists_every_command_with_its_summary() -> None:
     app = build_commands()
     page = overview()
     for name, (_, summary) in COMMANDS.items():
@@ -20,12 +20,12 @@ def test_the_page_has_every_command_with_its_own_first_sentence() -> None:
 
 
 @pytest.mark.parametrize("arguments", [[], ["--help"], ["-h"], ["help"]])
-def test_the_page_is_shown_on_standard_output(command, arguments: list[str]) -> None:
+def test_overview_goes_to_standard_output(command, arguments: list[str]) -> None:
     shown = command(*arguments)
     assert (shown.code, shown.out.strip(), shown.err) == (0, overview(), "")
 
 
-def test_the_page_needs_nothing_that_is_slow_to_load() -> None:
+def test_overview_imports_no_slow_module() -> None:
     code = (
         "import sys; from openclaw_a2a.cli import run; run(['--help']);"
         "print(sorted({name.split('.')[0] for name in sys.modules}), file=sys.stderr)"
@@ -35,7 +35,7 @@ def test_the_page_needs_nothing_that_is_slow_to_load() -> None:
         assert f"'{name}'" not in done.stderr
 
 
-def test_commands_that_need_no_gateway_load_no_http_library() -> None:
+def test_commands_without_a_gateway_load_no_http_library() -> None:
     code = (
         "import sys; from openclaw_a2a.cli import run; run(['config', 'schema']);"
         "print(sorted(sys.modules), file=sys.stderr)"
@@ -46,7 +46,7 @@ def test_commands_that_need_no_gateway_load_no_http_library() -> None:
 
 
 @pytest.mark.parametrize("name", ["up", "send", "tasks", "task", "card", "config", "db", "version"])
-def test_every_command_explains_itself(command, name: str) -> None:
+def test_every_command_has_a_help_text(command, name: str) -> None:
     shown = command(name, "--help")
     assert shown.code == 0
     assert f"openclaw-a2a {name}" in shown.out
@@ -68,7 +68,7 @@ def test_help_names_the_text_to_send_and_every_exit_code(command) -> None:
         (["tasks", "list", "--state", "happy"], "completed"),
     ],
 )
-def test_a_wrong_command_line_is_answered_with_what_was_meant(command, arguments, hint) -> None:
+def test_usage_error_suggests_the_right_command(command, arguments, hint) -> None:
     shown = command(*arguments)
     assert shown.code == 2
     assert shown.out == ""
@@ -76,7 +76,7 @@ def test_a_wrong_command_line_is_answered_with_what_was_meant(command, arguments
     assert hint in shown.err
 
 
-def test_the_version_is_shown_short_and_with_what_it_runs_on(command) -> None:
+def test_version_is_printed_short_and_with_its_environment(command) -> None:
     short = command("--version").out.strip()
     facts = command("version", "--json").json
     assert facts["openclaw-a2a"] == short

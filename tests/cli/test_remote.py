@@ -33,19 +33,19 @@ def talk(shown) -> list[str]:
     return [line for line in shown.err.splitlines() if not line.startswith("task ")]
 
 
-def test_the_answer_is_on_standard_output_and_the_states_beside_it(remote) -> None:
+def test_answer_goes_to_standard_output_and_states_to_standard_error(remote) -> None:
     shown = remote("send", "count")
     assert (shown.code, shown.out) == (0, "one two three\n")
     assert talk(shown)[-1] == "completed"
     assert "\x1b" not in shown.out + shown.err
 
 
-def test_a_direct_answer_is_shown_without_any_task(remote) -> None:
+def test_direct_answer_is_shown_without_a_task(remote) -> None:
     shown = remote("send", "hello", "--target", "direct")
     assert (shown.code, shown.out, shown.err) == (0, "echo: hello\n", "")
 
 
-def test_a_task_that_asks_is_answered_with_what_was_remembered(remote) -> None:
+def test_waiting_task_is_answered_with_the_stored_continuation(remote) -> None:
     asked = remote("send", "erase", "everything")
     assert asked.code == 0
     assert "input-required: Really?" in asked.err
@@ -56,7 +56,7 @@ def test_a_task_that_asks_is_answered_with_what_was_remembered(remote) -> None:
     assert answered.out == "erase everything: yes\n"
 
 
-def test_the_last_task_is_gone_on_with_and_after_its_end_its_context(remote) -> None:
+def test_continue_uses_the_last_task_and_after_its_end_its_context(remote) -> None:
     first = remote("send", "--json", "erase").json
     second = remote("send", "--json", "--continue", "yes").json
     third = remote("send", "--json", "--continue", "again").json
@@ -70,7 +70,7 @@ def test_the_last_task_is_gone_on_with_and_after_its_end_its_context(remote) -> 
 
 
 @pytest.mark.requirement("remote.tool.command")
-def test_json_is_the_envelope_and_followed_it_is_updates_and_the_envelope(remote) -> None:
+def test_send_with_json_prints_the_envelope_and_with_follow_also_the_updates(remote) -> None:
     whole = remote("send", "--json", "count")
     assert (whole.code, whole.err) == (0, "")
     assert whole.json["summary"]["message_text"] == "one two three"
@@ -81,7 +81,7 @@ def test_json_is_the_envelope_and_followed_it_is_updates_and_the_envelope(remote
     assert last["summary"]["message_text"] == "one two three"
 
 
-def test_a_task_goes_on_when_nobody_listens_and_can_be_found_again(remote) -> None:
+def test_task_continues_without_a_listener_and_can_be_watched_again(remote) -> None:
     late = remote("send", "hold", "--timeout", "1")
     assert (late.code, late.out) == (1, "holding\n")
     assert "error A2A_SDK_ERROR: asker: request timed out" in late.err
@@ -97,14 +97,14 @@ def test_a_task_goes_on_when_nobody_listens_and_can_be_found_again(remote) -> No
     assert "canceled" in again.err
 
 
-def test_a_watch_shows_an_ended_task_as_it_is(remote) -> None:
+def test_watching_a_finished_task_shows_it_once(remote) -> None:
     remote("send", "count")
     shown = remote("watch")
     assert (shown.code, shown.out) == (0, "one two three\n")
     assert remote("watch", "--json").lines[-1]["ok"] is True
 
 
-def test_a_task_is_named_by_its_handle_or_by_its_id_and_target(remote, tmp_path: Path) -> None:
+def test_task_is_found_by_handle_or_by_id_and_target(remote, tmp_path: Path) -> None:
     sent = remote("send", "--json", "count").json["summary"]["continuation"]["task"]
     assert remote("status", sent["task_handle"]).code == 0
     for file in (tmp_path / "data" / "remote" / "handles").iterdir():
@@ -116,7 +116,7 @@ def test_a_task_is_named_by_its_handle_or_by_its_id_and_target(remote, tmp_path:
     assert "--target" in unknown.err
 
 
-def test_any_address_may_be_called_and_the_only_target_need_not_be_named(
+def test_any_url_works_and_the_only_target_is_the_default(
     command, shared_gateway: str, tmp_path: Path
 ) -> None:
     assert command("remote", "send", "x", "--url", shared_gateway).out == "echo: x\n"
@@ -124,7 +124,7 @@ def test_any_address_may_be_called_and_the_only_target_need_not_be_named(
     assert command("remote", "send", "y").out == "echo: y\n"
 
 
-def test_text_files_and_data_go_along(remote, tmp_path: Path, monkeypatch) -> None:
+def test_text_files_and_data_are_sent_together(remote, tmp_path: Path, monkeypatch) -> None:
     (tmp_path / "a.json").write_text('{"a": 1}', encoding="utf-8")
     monkeypatch.setattr("sys.stdin", io.StringIO("from a pipe\n"))
     shown = remote(
@@ -136,7 +136,7 @@ def test_text_files_and_data_go_along(remote, tmp_path: Path, monkeypatch) -> No
     assert (sent[1]["file"]["name"], sent[2]["data"]) == ("a.json", {"b": 2})
 
 
-def test_a_context_is_continued_and_a_task_may_be_required(remote) -> None:
+def test_send_continues_a_context_and_can_require_a_task(remote) -> None:
     shown = remote("send", "--target", "echo", "--json", "--context", "my-context", "x")
     continuation = shown.json["summary"]["continuation"]
     assert continuation["conversation"]["context_id"] == "my-context"
@@ -144,13 +144,13 @@ def test_a_context_is_continued_and_a_task_may_be_required(remote) -> None:
     assert "task" in required["summary"]["continuation"]
 
 
-def test_a_task_that_fails_is_an_exit_code(remote) -> None:
+def test_failed_task_exits_with_1(remote) -> None:
     for more in ([], ["--no-follow"], ["--json"]):
         assert remote("send", "fail", *more).code == 1
     assert "failed: no luck today" in remote("send", "fail").err
 
 
-def test_nobody_at_the_address_is_an_exit_code_of_its_own(remote) -> None:
+def test_unreachable_target_exits_with_3(remote) -> None:
     shown = remote("send", "x", "--target", "down")
     assert (shown.code, shown.out) == (3, "")
     assert shown.err.startswith("error A2A_SDK_ERROR: down: ")
@@ -173,20 +173,20 @@ def test_nobody_at_the_address_is_an_exit_code_of_its_own(remote) -> None:
         (["watch", "--target", "echo"], "Give its id"),
     ],
 )
-def test_a_wrong_command_line_is_answered_with_what_to_do(remote, arguments, hint) -> None:
+def test_usage_error_prints_the_next_step(remote, arguments, hint) -> None:
     shown = remote(*arguments)
     assert (shown.code, shown.out) == (2, "")
     assert hint in shown.err
 
 
-def test_a_message_leaves_no_task_to_ask_for(remote) -> None:
+def test_direct_answer_leaves_no_task_to_query(remote) -> None:
     remote("send", "x", "--target", "direct")
     shown = remote("status")
     assert shown.code == 2
     assert "no task" in shown.err
 
 
-def test_several_tasks_with_the_same_beginning_are_told(remote) -> None:
+def test_ambiguous_task_prefix_is_a_usage_error(remote) -> None:
     remote("send", "count")
     remote("send", "count")
     shown = remote("status", "rah_")
@@ -194,7 +194,7 @@ def test_several_tasks_with_the_same_beginning_are_told(remote) -> None:
     assert "several tasks" in shown.err
 
 
-def test_a_task_with_two_handles_is_one_task(remote, tmp_path: Path) -> None:
+def test_two_handles_of_one_task_are_not_ambiguous(remote, tmp_path: Path) -> None:
     sent = remote("send", "--json", "count").json["summary"]["continuation"]["task"]
     folder = tmp_path / "data" / "remote" / "handles"
     [first] = folder.iterdir()
@@ -205,14 +205,14 @@ def test_a_task_with_two_handles_is_one_task(remote, tmp_path: Path) -> None:
     assert remote("status", sent["task_id"][:8]).code == 0
 
 
-def test_what_is_kept_is_for_its_owner_only(remote, tmp_path: Path) -> None:
+def test_stored_files_are_readable_by_the_owner_only(remote, tmp_path: Path) -> None:
     remote("send", "count")
     kept = [path for path in (tmp_path / "data").rglob("*") if path.is_file()]
     assert kept
     assert {path.stat().st_mode & 0o077 for path in kept} == {0}
 
 
-def test_a_data_folder_that_cannot_be_written_ends_no_work(remote, tmp_path: Path) -> None:
+def test_unwritable_data_folder_does_not_stop_the_request(remote, tmp_path: Path) -> None:
     (tmp_path / "data").write_text("not a folder", encoding="utf-8")
     assert remote("send", "count").out == "one two three\n"
 
@@ -237,7 +237,7 @@ def on_terminal(words: list[str], home: Path, *, until: bytes) -> tuple[int, byt
     return process.wait(20), seen
 
 
-def test_on_a_terminal_somebody_is_seen_to_wait_and_an_interrupt_ends_nothing(
+def test_terminal_shows_a_spinner_and_an_interrupt_leaves_the_task_running(
     remote, program, tmp_path: Path
 ) -> None:
     code, screen = on_terminal(

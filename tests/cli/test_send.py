@@ -7,30 +7,30 @@ from pathlib import Path
 import pytest
 
 
-def test_the_answer_is_on_standard_output_and_the_states_beside_it(echo) -> None:
+def test_answer_goes_to_standard_output_and_states_to_standard_error(echo) -> None:
     shown = echo("send", "hello", "there")
     assert (shown.code, shown.out) == (0, "echo: hello there\n")
     states = [line for line in shown.err.splitlines() if not line.startswith("task ")]
     assert states == ["submitted", "working", "completed"]
 
 
-def test_without_a_stream_the_answer_is_the_same(echo) -> None:
+def test_no_stream_prints_the_same_answer(echo) -> None:
     assert echo("send", "--no-stream", "hello").out == "echo: hello\n"
 
 
-def test_a_direct_answer_is_shown_without_any_task(command, shared_gateway: str) -> None:
+def test_direct_answer_is_shown_without_a_task(command, shared_gateway: str) -> None:
     address = f"{shared_gateway}/agents/direct"
     shown = command("send", "hello", "--url", address)
     assert (shown.code, shown.out, shown.err) == (0, "echo: hello\n", "")
     assert command("send", "--no-stream", "hello", "--url", address).out == "echo: hello\n"
 
 
-def test_text_may_come_from_standard_input(echo, monkeypatch) -> None:
+def test_text_is_read_from_standard_input(echo, monkeypatch) -> None:
     monkeypatch.setattr("sys.stdin", io.StringIO("from a pipe\n"))
     assert echo("send", "-").out == "echo: from a pipe\n"
 
 
-def test_json_is_one_event_per_line(echo) -> None:
+def test_send_with_json_prints_one_event_per_line(echo) -> None:
     shown = echo("send", "--json", "hello")
     first, *_, last = shown.lines
     assert first["task"]["status"]["state"] == "TASK_STATE_SUBMITTED"
@@ -40,14 +40,14 @@ def test_json_is_one_event_per_line(echo) -> None:
     assert whole["task"]["status"]["state"] == "TASK_STATE_COMPLETED"
 
 
-def test_a_context_is_continued(echo) -> None:
+def test_send_continues_a_context(echo) -> None:
     (first,) = echo("send", "--json", "--no-stream", "--context", "my-context", "a").lines
     (second,) = echo("send", "--json", "--no-stream", "--context", "my-context", "b").lines
     assert first["task"]["contextId"] == second["task"]["contextId"] == "my-context"
     assert first["task"]["id"] != second["task"]["id"]
 
 
-def test_files_go_along(echo, tmp_path: Path) -> None:
+def test_files_are_sent_with_the_message(echo, tmp_path: Path) -> None:
     (tmp_path / "a.json").write_text('{"a": 1}', encoding="utf-8")
     (tmp_path / "b.txt").write_text("b", encoding="utf-8")
     shown = echo("send", "--json", "--file", "a.json", "--file", "b.txt", "look")
@@ -56,47 +56,47 @@ def test_files_go_along(echo, tmp_path: Path) -> None:
     assert [part.get("mediaType") for part in parts] == [None, "application/json", "text/plain"]
 
 
-def test_a_file_that_is_not_there_is_told_before_anything_is_sent(echo) -> None:
+def test_missing_file_is_reported_before_anything_is_sent(echo) -> None:
     shown = echo("send", "--file", "nowhere.txt", "look")
     assert shown.code == 2
     assert shown.err.startswith("error file-unreadable: ")
     assert "nowhere.txt" in shown.err
 
 
-def test_a_file_the_agent_does_not_take_is_its_own_error(echo, tmp_path: Path) -> None:
+def test_file_type_not_accepted_by_the_agent_has_its_own_error_code(echo, tmp_path: Path) -> None:
     (tmp_path / "a.png").write_bytes(b"\x89PNG")
     shown = echo("send", "--file", "a.png", "look")
     assert shown.code == 1
     assert "image/png" in shown.err
 
 
-def test_a_task_that_fails_is_an_exit_code(command, shared_gateway: str) -> None:
+def test_failed_task_exits_with_1(command, shared_gateway: str) -> None:
     for more in ([], ["--no-stream"], ["--json"]):
         shown = command("send", "x", *more, "--url", f"{shared_gateway}/agents/fails")
         assert shown.code == 1
     assert "failed" in command("send", "x", "--url", f"{shared_gateway}/agents/fails").err
 
 
-def test_nothing_to_send_is_wrong_usage(echo) -> None:
+def test_empty_message_is_a_usage_error(echo) -> None:
     shown = echo("send")
     assert shown.code == 2
     assert 'openclaw-a2a send "hello"' in shown.err
 
 
-def test_an_ended_task_takes_no_more_messages(echo) -> None:
+def test_finished_task_accepts_no_messages(echo) -> None:
     (first,) = echo("send", "--json", "--no-stream", "a").lines
     shown = echo("send", "--task", first["task"]["id"], "b")
     assert shown.code == 1
     assert shown.err.startswith("error task-terminal: ")
 
 
-def test_the_card_may_be_the_address(command, shared_gateway: str) -> None:
+def test_card_address_is_accepted_as_url(command, shared_gateway: str) -> None:
     card = f"{shared_gateway}/.well-known/agent-card.json"
     assert command("send", "x", "--url", card).out == "echo: x\n"
     assert command("send", "x", "--url", shared_gateway.removeprefix("http://")).code == 0
 
 
-def test_environment_and_settings_name_the_gateway(
+def test_gateway_address_comes_from_environment_or_settings(
     command, shared_gateway: str, monkeypatch, tmp_path: Path
 ) -> None:
     port = shared_gateway.rpartition(":")[2]
@@ -110,7 +110,7 @@ def test_environment_and_settings_name_the_gateway(
     assert command("send", "x").code == 3
 
 
-def test_when_nothing_answers_the_error_says_where_and_what_to_do(command) -> None:
+def test_unreachable_gateway_error_names_address_and_next_step(command) -> None:
     shown = command("send", "x", "--url", "http://127.0.0.1:1")
     assert (shown.code, shown.out) == (3, "")
     assert shown.err.startswith("error gateway-unreachable: nothing answers at http://127.0.0.1:1")
@@ -118,27 +118,29 @@ def test_when_nothing_answers_the_error_says_where_and_what_to_do(command) -> No
     assert "Errno" not in shown.err
 
 
-def test_another_machine_is_not_started_from_here(command) -> None:
+def test_unreachable_remote_host_gets_no_start_hint(command) -> None:
     shown = command("send", "x", "--url", "http://nowhere.invalid")
     assert shown.code == 3
     assert "openclaw-a2a up" not in shown.err
 
 
 @pytest.mark.parametrize("address", ["ftp://x", "http://", "http://[", "http://a b"])
-def test_an_address_that_is_none_is_told(command, address: str) -> None:
+def test_invalid_address_is_a_usage_error(command, address: str) -> None:
     shown = command("send", "x", "--url", address)
     assert shown.code == 2
     assert shown.err.startswith("error usage: ")
 
 
-def test_something_else_at_the_address_is_told(command, shared_gateway: str) -> None:
+def test_server_without_an_agent_card_is_reported(command, shared_gateway: str) -> None:
     shown = command("send", "x", "--url", f"{shared_gateway}/nowhere")
     assert shown.code == 1
     assert shown.err.startswith("error card-not-found: ")
     assert "HTTP 404" in shown.err
 
 
-def test_a_token_opens_a_gateway_that_asks_for_one(start_gateway, command, monkeypatch) -> None:
+def test_token_authenticates_against_a_protected_gateway(
+    start_gateway, command, monkeypatch
+) -> None:
     token = "a-token-for-the-tests-of-commands"
     peers = {"alice": {"tokens": ["env:ALICE"]}}
     settings = {"channels": {"a2a": {"security": {"peers": peers}}}}
@@ -153,7 +155,7 @@ def test_a_token_opens_a_gateway_that_asks_for_one(start_gateway, command, monke
     assert "token    needed" in command("card", gateway.url).out
 
 
-def test_a_reader_that_has_enough_is_no_failure_to_talk_about(program, shared_gateway: str) -> None:
+def test_closed_output_pipe_prints_no_error(program, shared_gateway: str) -> None:
     pipeline = subprocess.Popen(
         [*program, "card", "--json", shared_gateway], stdout=subprocess.PIPE, stderr=subprocess.PIPE
     )

@@ -27,13 +27,13 @@ def target(alias: str, url: str, **more: object) -> dict[str, object]:
     return {"alias": alias, "baseUrl": url, **more}
 
 
-def test_without_targets_the_list_says_how_to_add_one(command) -> None:
+def test_empty_target_list_says_how_to_add_one(command) -> None:
     shown = command("targets", "list")
     assert (shown.code, shown.out) == (0, "")
     assert "openclaw-a2a targets add" in shown.err
 
 
-def test_the_list_shows_each_target_and_why_one_is_not_reachable(command, settings, asker) -> None:
+def test_target_list_shows_why_a_target_is_unreachable(command, settings, asker) -> None:
     settings(target("asker", asker, default=True), target("down", NOBODY))
     shown = command("targets", "list")
     heading, first, second = shown.out.splitlines()
@@ -44,7 +44,7 @@ def test_the_list_shows_each_target_and_why_one_is_not_reachable(command, settin
 
 
 @pytest.mark.requirement("remote.tool.command")
-def test_json_is_the_envelope_of_the_tool(command, settings, asker) -> None:
+def test_targets_list_with_json_prints_the_tool_envelope(command, settings, asker) -> None:
     settings(target("asker", asker), target("down", NOBODY))
     envelope = command("targets", "list", "--json").json
     assert (envelope["ok"], envelope["operation"]) == (True, "remote_agent")
@@ -53,7 +53,7 @@ def test_json_is_the_envelope_of_the_tool(command, settings, asker) -> None:
     assert "last_refresh_error" in entries[1]
 
 
-def test_a_target_is_added_to_a_new_file_and_can_be_used_at_once(
+def test_added_target_is_written_to_a_new_file_and_can_be_used_at_once(
     command, tmp_path: Path, asker
 ) -> None:
     added = command("targets", "add", "asker", asker, "--default", "--tag", "a", "--tag", "b")
@@ -65,7 +65,7 @@ def test_a_target_is_added_to_a_new_file_and_can_be_used_at_once(
     assert command("remote", "send", "count").out == "one two three\n"
 
 
-def test_what_a_person_wrote_stays_when_targets_come_and_go(command, tmp_path: Path) -> None:
+def test_adding_and_removing_targets_keeps_the_rest_of_the_file(command, tmp_path: Path) -> None:
     path = tmp_path / "openclaw-a2a.json5"
     before = "{\n  // mine\n  outbound: {\n    targets: [\n    ], // none yet\n  },\n}\n"
     path.write_text(before, encoding="utf-8")
@@ -76,7 +76,7 @@ def test_what_a_person_wrote_stays_when_targets_come_and_go(command, tmp_path: P
     assert path.read_text() == before
 
 
-def test_credentials_are_named_and_never_written(command, tmp_path: Path) -> None:
+def test_credentials_are_written_as_variable_names_only(command, tmp_path: Path) -> None:
     command("targets", "add", "a", "https://a.example", "--bearer-env", "A_TOKEN")
     command("targets", "add", "b", "https://b.example", "--api-key-env", "B_KEY")
     path = tmp_path / ".config" / "openclaw-a2a" / "openclaw-a2a.json5"
@@ -95,7 +95,7 @@ def test_credentials_are_named_and_never_written(command, tmp_path: Path) -> Non
         (["new", "https://n.example", "--bearer-env", "A", "--api-key-env", "B"], "not both"),
     ],
 )
-def test_a_target_that_could_not_be_read_back_is_refused(
+def test_invalid_target_is_rejected_before_writing(
     command, settings, arguments: list[str], reason: str
 ) -> None:
     path = settings(target("ops", "https://ops.example", default=True))
@@ -107,7 +107,7 @@ def test_a_target_that_could_not_be_read_back_is_refused(
     assert path.read_text() == before
 
 
-def test_a_file_that_cannot_be_changed_safely_is_left_and_the_lines_are_told(
+def test_file_that_cannot_be_edited_safely_is_kept_and_the_lines_are_printed(
     command, tmp_path: Path
 ) -> None:
     path = tmp_path / "openclaw-a2a.json5"
@@ -119,7 +119,7 @@ def test_a_file_that_cannot_be_changed_safely_is_left_and_the_lines_are_told(
     assert "ops" not in path.read_text()
 
 
-def test_targets_of_the_environment_are_not_hidden_by_a_file(command, monkeypatch) -> None:
+def test_targets_set_by_the_environment_cannot_be_changed_in_a_file(command, monkeypatch) -> None:
     monkeypatch.setenv("OPENCLAW_A2A_OUTBOUND__TARGETS", "[{alias: 'a', baseUrl: 'http://a'}]")
     for arguments in (["add", "b", "http://b"], ["remove", "a", "--yes"]):
         shown = command("targets", *arguments)
@@ -127,7 +127,7 @@ def test_targets_of_the_environment_are_not_hidden_by_a_file(command, monkeypatc
         assert "OUTBOUND__TARGETS" in shown.err
 
 
-def test_removing_asks_first_and_knows_what_there_is(command, settings) -> None:
+def test_remove_asks_first_and_rejects_unknown_aliases(command, settings) -> None:
     path = settings(target("ops", "https://ops.example"))
     asked = command("targets", "remove", "ops")
     assert asked.code == 2
@@ -138,7 +138,7 @@ def test_removing_asks_first_and_knows_what_there_is(command, settings) -> None:
     assert "ops" in path.read_text()
 
 
-def test_a_check_tells_how_a_target_is_spoken_to(command, settings, asker) -> None:
+def test_check_shows_transport_and_protocol_version(command, settings, asker) -> None:
     settings(target("asker", asker, preferredTransports=["HTTP+JSON"]))
     for name in ("asker", asker):
         shown = command("targets", "check", name)
@@ -153,7 +153,7 @@ def test_a_check_tells_how_a_target_is_spoken_to(command, settings, asker) -> No
     )
 
 
-def test_a_check_tells_whether_credentials_are_wanted_and_right(
+def test_check_shows_whether_credentials_are_required_and_accepted(
     command, settings, start_gateway, monkeypatch
 ) -> None:
     peers = {"alice": {"tokens": ["env:ALICE"]}}
@@ -175,7 +175,7 @@ def test_a_check_tells_whether_credentials_are_wanted_and_right(
     assert TOKEN not in right.out
 
 
-def test_a_check_of_nobody_says_so(command, settings) -> None:
+def test_checking_an_unknown_target_is_reported(command, settings) -> None:
     settings(target("down", NOBODY))
     shown = command("targets", "check", "down")
     assert shown.code == 3
@@ -184,7 +184,7 @@ def test_a_check_of_nobody_says_so(command, settings) -> None:
     assert command("targets", "check", "nowhere").code == 2
 
 
-def test_settings_that_cannot_be_read_are_told_with_their_place(command, settings) -> None:
+def test_invalid_outbound_settings_are_reported_with_their_path(command, settings) -> None:
     settings({"alias": "a"})
     for arguments in (["list"], ["add", "b", "http://b"]):
         shown = command("targets", *arguments)
@@ -192,7 +192,7 @@ def test_settings_that_cannot_be_read_are_told_with_their_place(command, setting
         assert "baseUrl" in shown.err
 
 
-def test_help_needs_no_client_of_a2a(program) -> None:
+def test_targets_help_loads_no_a2a_client(program) -> None:
     for words in (["targets", "--help"], ["remote", "send", "--help"]):
         code = (
             f"import sys; from openclaw_a2a.cli import run; run({words});"

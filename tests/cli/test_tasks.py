@@ -33,7 +33,7 @@ def held_id(slow, program, shared_gateway: str):
     sender.wait(20)
 
 
-def test_the_list_has_the_newest_first_with_what_was_said(echo, task_id: str) -> None:
+def test_task_list_is_newest_first_with_the_last_message(echo, task_id: str) -> None:
     shown = echo("tasks", "list")
     header, first, *_ = shown.out.splitlines()
     assert header.split() == ["TASK", "STATE", "SINCE", "LAST", "MESSAGE"]
@@ -41,14 +41,14 @@ def test_the_list_has_the_newest_first_with_what_was_said(echo, task_id: str) ->
     assert first.endswith("echo: something to keep")
 
 
-def test_the_list_as_json_has_tasks_and_how_many_there_are(echo, task_id: str) -> None:
+def test_task_list_json_has_tasks_and_total_size(echo, task_id: str) -> None:
     shown = echo("task", "list", "--json", "--limit", "1").json
     assert [task["id"] for task in shown["tasks"]] == [task_id]
     assert shown["totalSize"] >= 1
     assert set(shown) == {"tasks", "totalSize"}
 
 
-def test_the_list_can_be_narrowed(echo) -> None:
+def test_task_list_filters_by_state_and_context(echo) -> None:
     echo("send", "--context", "narrow", "x")
     tasks = echo("tasks", "list", "--json", "--context", "narrow", "--state", "completed").json
     assert [task["contextId"] for task in tasks["tasks"]] == ["narrow"]
@@ -58,13 +58,13 @@ def test_the_list_can_be_narrowed(echo) -> None:
 
 
 @pytest.mark.parametrize("limit", ["0", "-1"])
-def test_a_list_of_nothing_is_refused(echo, limit: str) -> None:
+def test_limit_below_1_is_a_usage_error(echo, limit: str) -> None:
     shown = echo("tasks", "list", "--limit", limit)
     assert shown.code == 2
     assert "--limit must be at least 1" in shown.err
 
 
-def test_a_narrow_terminal_gets_short_ids(echo, task_id: str, monkeypatch) -> None:
+def test_ids_are_short_on_a_narrow_terminal(echo, task_id: str, monkeypatch) -> None:
     monkeypatch.setattr("sys.stdout.isatty", lambda: True)
     monkeypatch.setenv("NO_COLOR", "1")
     for columns, shown_id in (("119", task_id[:8]), ("120", task_id)):
@@ -75,20 +75,20 @@ def test_a_narrow_terminal_gets_short_ids(echo, task_id: str, monkeypatch) -> No
 
 
 @pytest.mark.parametrize("words", [["show"], ["watch"], ["cancel"], ["delete", "--yes"]])
-def test_an_empty_id_is_told_in_one_sentence(echo, words: list[str]) -> None:
+def test_empty_id_is_a_usage_error(echo, words: list[str]) -> None:
     shown = echo("tasks", *words, "")
     assert shown.code == 2
     assert shown.err.startswith("error usage: the task's id is empty\n")
 
 
-def test_more_than_a_page_is_listed(echo) -> None:
+def test_list_continues_beyond_one_page(echo) -> None:
     for number in range(3):
         echo("send", "--context", "many", f"{number}")
     listed = echo("tasks", "list", "--json", "--context", "many", "--limit", "2").json
     assert (len(listed["tasks"]), listed["totalSize"]) == (2, 3)
 
 
-def test_a_task_is_shown_with_everything_in_it(echo, task_id: str) -> None:
+def test_show_task_prints_history_and_artifacts(echo, task_id: str) -> None:
     shown = echo("tasks", "show", task_id).out
     assert f"task     {task_id}" in shown
     assert "state    completed" in shown
@@ -97,11 +97,11 @@ def test_a_task_is_shown_with_everything_in_it(echo, task_id: str) -> None:
     assert echo("tasks", "show", "--json", task_id).json["id"] == task_id
 
 
-def test_the_beginning_of_an_id_is_enough(echo, task_id: str) -> None:
+def test_unique_id_prefix_names_the_task(echo, task_id: str) -> None:
     assert echo("tasks", "show", "--json", task_id[:9]).json["id"] == task_id
 
 
-def test_a_beginning_that_several_have_is_told(echo) -> None:
+def test_ambiguous_id_prefix_is_rejected(echo) -> None:
     # Seventeen ids, sixteen first digits.
     for _ in range(17):
         echo("send", "--context", "several", "x")
@@ -112,21 +112,21 @@ def test_a_beginning_that_several_have_is_told(echo) -> None:
     assert shown.err.startswith("error task-ambiguous: ")
 
 
-def test_a_task_that_is_not_there_is_told(echo) -> None:
+def test_unknown_task_is_reported_as_not_found(echo) -> None:
     shown = echo("tasks", "show", "no-such-task")
     assert shown.code == 1
     assert shown.err.startswith("error task-not-found: ")
     assert "openclaw-a2a tasks list --url http://127.0.0.1:" in shown.err
 
 
-def test_an_ended_task_is_watched_as_it_is(echo, task_id: str) -> None:
+def test_watching_a_finished_task_prints_it_once(echo, task_id: str) -> None:
     shown = echo("tasks", "watch", task_id[:9])
     assert (shown.code, shown.out) == (0, "echo: something to keep\n")
     (event,) = echo("tasks", "watch", "--json", task_id).lines
     assert event["task"]["id"] == task_id
 
 
-def test_a_canceled_task_has_really_stopped(slow, held_id: str) -> None:
+def test_cancel_returns_after_the_task_stopped(slow, held_id: str) -> None:
     shown = slow("tasks", "cancel", held_id[:9])
     assert (shown.code, shown.out) == (0, f"{held_id}  canceled\n")
     again = slow("tasks", "cancel", held_id)
@@ -134,7 +134,7 @@ def test_a_canceled_task_has_really_stopped(slow, held_id: str) -> None:
     assert again.err.startswith("error task-not-cancelable: ")
 
 
-def test_watching_ends_with_the_task(slow, held_id: str, program, shared_gateway: str) -> None:
+def test_watch_ends_when_the_task_ends(slow, held_id: str, program, shared_gateway: str) -> None:
     arguments = ["tasks", "watch", held_id, "--url", f"{shared_gateway}/agents/slow"]
     watcher = subprocess.Popen([*program, *arguments], stderr=subprocess.PIPE, text=True)
     assert watcher.stderr is not None
@@ -145,7 +145,7 @@ def test_watching_ends_with_the_task(slow, held_id: str, program, shared_gateway
     assert talk.splitlines()[-1].startswith("canceled")
 
 
-def test_deleting_asks_first_and_then_the_task_is_gone(echo, task_id: str) -> None:
+def test_delete_asks_first_and_removes_the_task(echo, task_id: str) -> None:
     refused = echo("tasks", "delete", task_id)
     assert refused.code == 2
     assert "--yes" in refused.err
@@ -154,7 +154,7 @@ def test_deleting_asks_first_and_then_the_task_is_gone(echo, task_id: str) -> No
 
 
 @pytest.mark.slow
-def test_watching_goes_on_when_the_gateway_is_killed_and_comes_back(
+def test_watch_continues_after_the_gateway_is_killed_and_restarted(
     start_gateway, slow_agent, program, command
 ) -> None:
     accounts = {"default": {"agentStyle": "task-generating"}}
@@ -180,7 +180,7 @@ def test_watching_goes_on_when_the_gateway_is_killed_and_comes_back(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("more", [[], ["--no-stream"]])
-def test_a_direct_answer_comes_although_the_gateway_was_away(
+def test_direct_answer_arrives_after_a_gateway_restart(
     start_gateway, program, tmp_path: Path, more: list[str]
 ) -> None:
     """The first run waits for ever; the one after the restart finds the file and answers."""

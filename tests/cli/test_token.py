@@ -5,7 +5,7 @@ import pytest
 from openclaw_a2a.auth.tool_tokens import TOOL_TOKENS_FILE, TokenKind, ToolTokens
 
 
-def test_a_token_is_shown_once_and_is_good_until_it_is_revoked(command, tmp_path) -> None:
+def test_token_is_shown_once_and_valid_until_revoked(command, tmp_path) -> None:
     folder = tmp_path / ".openclaw-a2a"
     made = command("token", "create", "--tool", "ann")
     assert made.code == 0
@@ -19,7 +19,7 @@ def test_a_token_is_shown_once_and_is_good_until_it_is_revoked(command, tmp_path
     assert ToolTokens(folder / TOOL_TOKENS_FILE).identify(text.encode()) is None
 
 
-def test_a_host_has_a_token_of_its_own_kind(command, tmp_path) -> None:
+def test_host_flag_creates_a_host_token(command, tmp_path) -> None:
     data = ("--data", str(tmp_path / "elsewhere"))
     made = command("token", "create", "--tool", "openclaw", "--host", "--json", *data).json
     assert (made["name"], made["kind"]) == ("openclaw", "host")
@@ -43,13 +43,13 @@ def test_a_host_has_a_token_of_its_own_kind(command, tmp_path) -> None:
         (("revoke", "nobody"), 2, "openclaw-a2a token list"),
     ],
 )
-def test_what_cannot_be_done_is_told_with_the_next_step(command, arguments, code, says) -> None:
+def test_failed_token_command_prints_the_next_step(command, arguments, code, says) -> None:
     done = command("token", *arguments)
     assert (done.code, done.out) == (code, "")
     assert says in done.err
 
 
-def test_a_broken_file_is_told_and_left_alone(command, tmp_path) -> None:
+def test_broken_token_file_is_reported_and_not_changed(command, tmp_path) -> None:
     path = tmp_path / ".openclaw-a2a" / TOOL_TOKENS_FILE
     path.parent.mkdir()
     path.write_text("{", encoding="utf-8")
@@ -61,7 +61,7 @@ def test_a_broken_file_is_told_and_left_alone(command, tmp_path) -> None:
     assert path.read_text(encoding="utf-8") == "{"
 
 
-def test_a_folder_that_cannot_be_written_to_is_told(command, tmp_path) -> None:
+def test_unwritable_data_folder_is_reported(command, tmp_path) -> None:
     (tmp_path / "file").write_text("", encoding="utf-8")
     done = command("token", "create", "--tool", "ann", "--data", str(tmp_path / "file"))
     assert done.code == 2

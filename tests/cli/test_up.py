@@ -18,7 +18,7 @@ def line(gateway, beginning: str) -> str:
     return found
 
 
-def test_the_first_command_can_be_pasted(start_gateway, tmp_path: Path) -> None:
+def test_start_hint_is_a_working_command(start_gateway, tmp_path: Path) -> None:
     bare = start_gateway(env={"PATH": os.defpath})
     command = line(bare, "Try it:  ").removeprefix("Try it:  ")
     sent = subprocess.run(
@@ -35,7 +35,7 @@ def test_the_first_command_can_be_pasted(start_gateway, tmp_path: Path) -> None:
     assert line(known, "Try it:  ") == f'Try it:  openclaw-a2a send --url {known.url} "hello"'
 
 
-def test_the_command_in_the_working_folder_is_named_from_there(tmp_path: Path) -> None:
+def test_start_hint_names_a_local_executable_relative_to_the_folder(tmp_path: Path) -> None:
     """As in a checkout that has its environment in `.venv`."""
     folder = tmp_path / ".venv" / "bin"
     folder.mkdir(parents=True)
@@ -55,14 +55,14 @@ def test_the_command_in_the_working_folder_is_named_from_there(tmp_path: Path) -
     assert done.stdout == ".venv/bin/openclaw-a2a\n"
 
 
-def test_with_peers_the_first_command_has_a_place_for_the_token(start_gateway) -> None:
+def test_start_hint_has_a_token_placeholder_when_peers_are_set(start_gateway) -> None:
     peers = {"alice": {"tokens": ["env:ALICE"]}}
     settings = {"channels": {"a2a": {"security": {"peers": peers}}}}
     gateway = start_gateway(settings, env={"ALICE": "a-token-that-is-long-enough"})
     assert line(gateway, "Try it:  ").startswith("Try it:  OPENCLAW_A2A_TOKEN=<token> ")
 
 
-def test_the_default_account_is_first_and_a_public_address_is_not_all(start_gateway) -> None:
+def test_start_banner_lists_the_default_account_first_and_local_addresses(start_gateway) -> None:
     accounts = {"aardvark": TASKS, "default": TASKS}
     peers = {"alice": {"tokens": ["sha256:" + "0" * 64]}}
     gateway = start_gateway(
@@ -80,7 +80,7 @@ def test_the_default_account_is_first_and_a_public_address_is_not_all(start_gate
     assert labels == ["default", "aardvark"]
 
 
-def test_without_a_default_account_the_first_command_asks_another(start_gateway) -> None:
+def test_start_hint_uses_another_account_without_a_default(start_gateway) -> None:
     gateway = start_gateway({"channels": {"a2a": {"accounts": {"other": TASKS}}}})
     assert f" --url {gateway.url}/agents/other " in line(gateway, "Try it:  ")
 
@@ -114,14 +114,14 @@ def held(start_gateway, slow_agent, program):
     return stop
 
 
-def test_a_stop_tells_people_what_is_left(held) -> None:
+def test_shutdown_prints_unfinished_runs(held) -> None:
     assert held("pretty") == [
         "Stopping: 1 run may go on for 0.1 s; Ctrl-C again leaves at once.",
         "1 run was left; it goes on at the next start, or fails with a reason.",
     ]
 
 
-def test_a_stop_tells_programs_what_is_left(held) -> None:
+def test_shutdown_logs_unfinished_runs_as_json(held) -> None:
     stopping, left = (json.loads(one) for one in held("json"))
     assert (stopping["event"], stopping["signal"]) == ("gateway.stopping", "SIGTERM")
     assert (left["event"], left["count"]) == ("gateway.runs_unfinished", 1)

@@ -65,7 +65,7 @@ def text(page: Any) -> str:
         (("accepted", "running", "timedOut", "delivered", "answered"), "delivered"),
     ],
 )
-def test_a_call_is_in_the_last_state_that_it_came_to(reached: tuple[str, ...], state: str) -> None:
+def test_call_state_is_the_latest_state_reached(reached: tuple[str, ...], state: str) -> None:
     assert shown(times=times(*reached)).state == state
 
 
@@ -81,7 +81,7 @@ def test_a_call_is_in_the_last_state_that_it_came_to(reached: tuple[str, ...], s
         ({"status": "pending", "route": "none", "times": times("answered")}, True),
     ],
 )
-def test_a_call_is_over_when_nobody_is_to_be_told_any_more(facts: Any, is_over: bool) -> None:
+def test_call_is_over_when_its_outcome_needs_no_more_delivery(facts: Any, is_over: bool) -> None:
     assert shown(**facts).is_over is is_over
 
 
@@ -108,18 +108,20 @@ def test_a_call_is_over_when_nobody_is_to_be_told_any_more(facts: Any, is_over: 
         ),
     ],
 )
-def test_the_note_says_what_is_most_worth_knowing(facts: Any, note: str) -> None:
+def test_call_note_states_the_most_important_fact(facts: Any, note: str) -> None:
     assert call_note(shown(**facts), NOON) == note
 
 
-def test_times_are_told_as_people_say_them() -> None:
-    told = [format_duration(one) for one in (-3, 0.4, 59.9, 60, 3599, 3600, 86_399, 86_400 * 3)]
-    assert told == ["0 s", "0 s", "59 s", "1 min", "59 min", "1 h", "23 h", "3 d"]
+def test_durations_are_printed_in_their_largest_unit() -> None:
+    durations = [
+        format_duration(one) for one in (-3, 0.4, 59.9, 60, 3599, 3600, 86_399, 86_400 * 3)
+    ]
+    assert durations == ["0 s", "0 s", "59 s", "1 min", "59 min", "1 h", "23 h", "3 d"]
     assert format_age(None, NOON) == "-"
     assert format_age(NOON - timedelta(minutes=5), NOON) == "5 min"
 
 
-def test_the_table_shows_outcome_and_state_apart() -> None:
+def test_call_table_has_separate_status_and_state_columns() -> None:
     calls = [
         shown(status="completed", confidence=0.9, times=times("accepted", "answered", "seen")),
         shown(status="error", error="no luck", times=times("accepted", "answered")),
@@ -133,14 +135,14 @@ def test_the_table_shows_outcome_and_state_apart() -> None:
     assert [CALL_TABLE.colours[call.status] for call in calls] == ["green", "red"]
 
 
-def test_each_state_is_told_with_its_time_after_the_first() -> None:
+def test_times_after_the_first_are_relative() -> None:
     call = shown(times=times("accepted", "running", "answered", "delivered", step_s=0.5))
     lines = [line.split() for line in plain_lines(*call_times(call))]
     assert [line[-3] for line in lines[1:]] == ["running", "answered", "delivered"]
     assert [line[-2:] for line in lines[1:]] == [["+0.50", "s"], ["+1.00", "s"], ["+1.50", "s"]]
 
 
-def test_times_are_told_in_their_order_and_only_the_first_by_the_clock() -> None:
+def test_call_times_are_sorted_and_only_the_first_is_absolute() -> None:
     moments = {
         "accepted": NOON,
         "running": NOON,
@@ -161,13 +163,13 @@ def test_times_are_told_in_their_order_and_only_the_first_by_the_clock() -> None
     ]
 
 
-def test_a_note_is_one_short_line() -> None:
+def test_note_is_truncated_to_one_short_line() -> None:
     note = call_note(shown(status="error", error="Traceback:\n  " + "x" * 200), NOON)
     assert note.startswith("Traceback: xxx")
     assert len(note) == 60
 
 
-def test_an_answer_that_is_not_taken_tells_why() -> None:
+def test_undelivered_outcome_shows_the_reason() -> None:
     delivery = {"attempts": 3, "reason": "the host is away", "nextAt": "2026-11-15T12:00:30Z"}
     call = shown(status="completed", confidence=0.9, route="session", delivery=delivery)
     assert call_note(call, NOON) == "not delivered: the host is away"
@@ -176,7 +178,7 @@ def test_an_answer_that_is_not_taken_tells_why() -> None:
     assert "the host is away; given up" in text(call_head(given_up, NOON))
 
 
-def test_who_called_whom_and_the_answer_are_told() -> None:
+def test_call_page_shows_callers_mode_and_answer() -> None:
     call = shown(
         mode="critique",
         status="completed",
@@ -213,7 +215,7 @@ def part(agent: str, skill: str, confidence: float | None, mode: str = "execute"
 ROUND = [part("b", "critique", 0.4, "critique"), part("c", "critique", 0.5, "critique")]
 
 
-def test_a_debate_is_drawn_with_its_rounds_and_how_sure_everybody_is() -> None:
+def test_debate_tree_shows_rounds_and_confidences() -> None:
     parts = [part("a", "propose", 0.62), *ROUND, part("a", "refine", 0.74), *ROUND]
     parts += [part("a", "refine", 0.88), part("o", "resolve", 0.91)]
     debate = shown(status="completed", output={"status": "resolved"}, parts=parts)
@@ -234,7 +236,7 @@ def test_a_debate_is_drawn_with_its_rounds_and_how_sure_everybody_is() -> None:
     ]
 
 
-def test_a_debate_that_goes_on_shows_who_is_at_work() -> None:
+def test_running_debate_shows_pending_calls() -> None:
     critics = [part("b", "critique", None, "critique"), part("c", "critique", None, "critique")]
     debate = shown(parts=[part("a", "propose", 0.62), *critics])
     *_, first, second, more, _ = text(debate_tree(debate, NOON + timedelta(seconds=8))).splitlines()
@@ -243,14 +245,14 @@ def test_a_debate_that_goes_on_shows_who_is_at_work() -> None:
     assert more == "…"
 
 
-def test_a_proposal_that_nobody_doubted_has_no_round() -> None:
+def test_debate_without_critiques_has_no_round() -> None:
     parts = [part("a", "propose", 0.97), part("o", "resolve", 0.9)]
     debate = shown(status="completed", output={}, parts=parts)
     lines = text(debate_tree(debate, NOON)).splitlines()
     assert [line.split()[0] for line in lines[1:3]] == ["proposal", "resolution"]
 
 
-def test_what_a_debate_came_to_is_told_without_telling_its_rounds_again() -> None:
+def test_debate_result_is_printed_without_its_rounds() -> None:
     result = {
         "status": "unresolved",
         "conclusion": {"plan": "picnic"},
@@ -258,48 +260,48 @@ def test_what_a_debate_came_to_is_told_without_telling_its_rounds_again() -> Non
         "rounds": [{"secret": 1}],
     }
     debate = shown(status="completed", output=result, parts=[part("a", "propose", 0.5)])
-    told = text(call_answer(debate))
-    assert "unresolved:" in told
-    assert "picnic" in told
-    assert "too dear" in told
-    assert "rounds" not in told
+    printed = text(call_answer(debate))
+    assert "unresolved:" in printed
+    assert "picnic" in printed
+    assert "too dear" in printed
+    assert "rounds" not in printed
 
 
-def test_the_dissent_of_a_debate_is_told_once() -> None:
+def test_dissent_is_printed_once() -> None:
     conclusion = {"plan": "picnic", "dissent": "too dear"}
     result = {"status": "resolved", "conclusion": conclusion, "dissent": "too dear"}
     debate = shown(status="completed", output=result, parts=[part("a", "propose", 0.5)])
     assert text(call_answer(debate)).count("too dear") == 1
 
 
-def test_a_text_is_told_as_it_is_and_anything_else_as_json() -> None:
+def test_string_output_is_printed_as_it_is_and_other_values_as_json() -> None:
     assert format_output("plain\nwords") == "plain\nwords"
     assert format_output(None) == "null"
     assert format_output([1]) == "[\n  1\n]"
 
 
 @given(st.text(max_size=60), st.integers(1, 80))
-def test_a_line_that_is_cut_fits(line: str, room: int) -> None:
-    assert cell_len(truncate(line, room)) <= room
+def test_truncated_line_fits_the_width(line: str, cells: int) -> None:
+    assert cell_len(truncate(line, cells)) <= cells
 
 
 @given(
     st.lists(st.sampled_from(["propose", "refine", "critique", "resolve"]), max_size=12),
     st.sampled_from(["pending", "completed", "error"]),
 )
-def test_any_order_of_steps_can_be_drawn(skills: list[str], status: str) -> None:
+def test_debate_calls_in_any_order_can_be_drawn(skills: list[str], status: str) -> None:
     modes = {"critique": "critique"}
     parts = [part("a", skill, 0.5, modes.get(skill, "execute")) for skill in skills]
     lines = text(debate_tree(shown(status=status, parts=parts), NOON)).splitlines()
     assert sum(" a · " in line for line in lines) == len(skills)
 
 
-def test_a_time_that_never_came_is_nothing() -> None:
+def test_call_without_times_prints_none() -> None:
     assert CallTimes().accepted is None
     assert list(call_times(shown())) == []
 
 
-def test_a_page_is_drawn_over_the_one_before_and_fits_the_terminal(capsys, monkeypatch) -> None:
+def test_live_page_replaces_the_previous_one_and_fits_the_terminal(capsys, monkeypatch) -> None:
     monkeypatch.setenv("COLUMNS", "10")
     monkeypatch.setenv("LINES", "4")
     monkeypatch.setenv("TERM", "xterm")
@@ -318,7 +320,7 @@ def test_a_page_is_drawn_over_the_one_before_and_fits_the_terminal(capsys, monke
     assert "\x1b[1A" not in after[: after.index("below")].rpartition("8")[2]
 
 
-def test_nobody_is_shown_a_moving_line_where_nobody_looks(capsys) -> None:
+def test_no_spinner_without_a_terminal(capsys) -> None:
     waiting = WaitIndicator("a · think")
     waiting.wait(0.0, "running")
     waiting.clear()

@@ -91,7 +91,7 @@ TRIP = objective(
 )
 
 
-def test_a_tree_shows_states_progress_who_works_and_what_is_waited_for() -> None:
+def test_objective_tree_shows_statuses_progress_agents_and_dependencies() -> None:
     assert text(objective_page(TRIP, NOON)) == [
         "objective  obj-1  Trip",
         "owner      local at default",
@@ -116,24 +116,24 @@ def test_a_tree_shows_states_progress_who_works_and_what_is_waited_for() -> None
     ]
 
 
-def test_every_line_has_the_colour_of_its_state() -> None:
+def test_every_line_has_the_colour_of_its_status() -> None:
     plans = objective_tree(TRIP, NOON).children
     assert [str(plan.label.style) for plan in plans] == ["yellow", "", "yellow", "dim", "red"]
     steps = {step.label.plain.split()[1]: str(step.label.style) for step in plans[0].children}
     assert steps == {"Search": "green", "Choose": "yellow", "Book": "dim"}
 
 
-def test_what_is_under_way_moves() -> None:
+def test_active_steps_are_marked_by_the_spinner() -> None:
     shown = text(objective_page(TRIP, NOON, moving="⠋"))
     assert [line for line in shown if "⠋" in line] == [
         line.replace("●", "⠋") for line in text(objective_page(TRIP, NOON)) if "●" in line
     ]
 
 
-def test_where_there_is_no_room_only_what_is_under_way_or_waits_is_drawn() -> None:
+def test_folded_tree_shows_only_active_and_waiting_steps() -> None:
     whole = text(objective_page(TRIP, NOON))
-    assert text(objective_page(TRIP, NOON, room=len(whole))) == whole
-    assert text(objective_page(TRIP, NOON, room=len(whole) - 1))[7:] == [
+    assert text(objective_page(TRIP, NOON, max_lines=len(whole))) == whole
+    assert text(objective_page(TRIP, NOON, max_lines=len(whole) - 1))[7:] == [
         "‖ Flight       ███░░░░░░░ 1/3  blocked",
         "└── ? Choose   waits for an answer · 3 min · task 7b0e1111 · Window? Aisle?",
         "● Talk         ░░░░░░░░░░ 0/1  working",
@@ -144,7 +144,7 @@ def test_where_there_is_no_room_only_what_is_under_way_or_waits_is_drawn() -> No
     ]
 
 
-def test_the_table_says_what_is_most_worth_knowing() -> None:
+def test_objective_table_has_status_progress_and_note() -> None:
     objectives = [
         TRIP,
         objective(name="Old", id="obj-123456789abc", status="completed", principal=""),
@@ -191,18 +191,18 @@ def test_wide_characters_keep_the_columns_aligned() -> None:
         ({"status": "failed"}, ""),
     ],
 )
-def test_one_thing_is_waited_for_most(facts_: Json, words: str) -> None:
+def test_waiting_note_names_the_most_important_reason(facts_: Json, words: str) -> None:
     assert describe_waiting(objective(**facts_), NOON) == words
 
 
-def test_all_that_is_worked_on_is_told() -> None:
+def test_all_active_steps_are_listed() -> None:
     current = [step("A", "working", 5), step("B", "submitted", 1)]
     assert describe_working(objective(progress={"current": current}), NOON) == (
         "A, for 5 s; B, for 1 s"
     )
 
 
-def test_an_objective_without_anything_is_drawn_too() -> None:
+def test_empty_objective_is_drawn() -> None:
     bare = msgspec.convert({"id": "obj-1"}, ObjectiveRow)
     assert text(objective_page(bare, NOON)) == [
         "objective  obj-1",
@@ -212,7 +212,7 @@ def test_an_objective_without_anything_is_drawn_too() -> None:
     ]
 
 
-def test_changes_are_told_from_the_steps_up() -> None:
+def test_changes_are_listed_from_steps_to_objective() -> None:
     seen = objective(plan("A", "working", task("B", "working", metadata={"agent": "x"}), task("C")))
     assert list(objective_changes(seen, NOON)) == [
         ("B", "working · x", "obj-1  A / B · working · x"),
@@ -223,7 +223,7 @@ def test_changes_are_told_from_the_steps_up() -> None:
 
 
 @given(st.integers(0, 10_000), st.integers(0, 10_000), st.integers(1, 60))
-def test_a_bar_is_as_wide_as_asked_and_full_only_when_all_is_done(
+def test_progress_bar_has_the_given_width_and_is_full_only_at_100_percent(
     done: int, more: int, width: int
 ) -> None:
     drawn = bar(done, done + more, width)
@@ -239,7 +239,7 @@ STATES = st.sampled_from(["pending", "working", "completed", "failed", "input-re
     st.lists(st.tuples(WORDS, STATES, st.lists(st.tuples(WORDS, STATES), max_size=4)), max_size=4),
     WORDS,
 )
-def test_any_names_and_states_are_drawn_one_line_for_each(plans: Json, name: str) -> None:
+def test_every_plan_and_step_is_drawn_on_one_line(plans: Json, name: str) -> None:
     made = [
         plan(title, state, *(task(one, status, one) for one, status in tasks))
         for title, state, tasks in plans

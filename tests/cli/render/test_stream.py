@@ -17,12 +17,12 @@ from openclaw_a2a.model.task import (
 )
 
 
-def said(text: str) -> Message:
+def agent_message(text: str) -> Message:
     return Message("m", Role.AGENT, (Part.of_text(text),))
 
 
 def status(state: TaskState, text: str | None = None) -> StreamBody:
-    message = said(text) if text else None
+    message = agent_message(text) if text else None
     return StreamBody(status_update=StatusUpdate("t", "c", TaskStatus(state, message)))
 
 
@@ -55,7 +55,7 @@ def draw(capsys):
     return show
 
 
-def test_pieces_of_text_are_printed_as_they_come(draw) -> None:
+def test_text_chunks_are_printed_as_they_arrive(draw) -> None:
     out, talk = draw(
         task(TaskState.SUBMITTED),
         status(TaskState.WORKING),
@@ -68,7 +68,7 @@ def test_pieces_of_text_are_printed_as_they_come(draw) -> None:
     assert talk == ["task t · context c", "submitted", "working", "completed"]
 
 
-def test_a_task_that_is_sent_again_prints_only_what_is_new(draw) -> None:
+def test_repeated_snapshot_prints_only_new_text(draw) -> None:
     out, _ = draw(
         task(TaskState.WORKING),
         piece("one ", append=False),
@@ -79,18 +79,18 @@ def test_a_task_that_is_sent_again_prints_only_what_is_new(draw) -> None:
     assert out == "one two three\n"
 
 
-def test_text_that_is_replaced_begins_anew(draw) -> None:
+def test_replaced_text_is_printed_again_with_a_notice(draw) -> None:
     out, talk = draw(piece("wrong", append=False), piece("right", append=False))
     assert out == "wrong\nright\n"
     assert talk == ["(the text begins anew)"]
 
 
-def test_every_message_has_its_own_lines(draw) -> None:
+def test_every_message_starts_on_a_new_line(draw) -> None:
     out, _ = draw(piece("one", "a"), piece("two", "b"), piece("!", "b"))
     assert out == "one\ntwo!\n"
 
 
-def test_parts_of_one_message_each_begin_on_a_new_line(draw) -> None:
+def test_parts_of_one_message_each_start_on_a_new_line(draw) -> None:
     parts = (Part.of_text("one"), Part.of_text("two\n"), Part.of_url("https://a.example/y"))
     lines = "one\ntwo\n[file https://a.example/y]\n"
     assert draw(StreamBody(message=Message("m", Role.AGENT, parts)))[0] == lines
@@ -101,19 +101,19 @@ def test_parts_of_one_message_each_begin_on_a_new_line(draw) -> None:
     assert draw(StreamBody(artifact_update=made), ended)[0] == lines
 
 
-def test_an_answer_that_ends_its_line_gets_no_empty_one(draw) -> None:
-    assert draw(StreamBody(message=said("done\n")))[0] == "done\n"
+def test_answer_with_a_final_line_break_prints_no_empty_line(draw) -> None:
+    assert draw(StreamBody(message=agent_message("done\n")))[0] == "done\n"
     assert draw(status(TaskState.COMPLETED, "done\n"))[0] == "done\n"
 
 
-def test_pieces_of_a_text_stay_together(draw) -> None:
+def test_text_chunks_are_joined_without_line_breaks(draw) -> None:
     pieces = Artifact("a", (Part.of_text("one "), Part.of_text("two")))
     assert draw(task(TaskState.WORKING, pieces), piece("!"))[0] == "one two!\n"
     file = ArtifactUpdate("t", "c", Artifact("a", (Part.of_url("https://b"),)), append=True)
     assert draw(piece("see"), StreamBody(artifact_update=file))[0] == "see\n[file https://b]\n"
 
 
-def test_a_task_under_way_has_its_state_before_its_text(capsys, monkeypatch) -> None:
+def test_running_task_prints_its_state_before_its_text(capsys, monkeypatch) -> None:
     monkeypatch.setattr("sys.stderr", sys.stdout)  # what is seen in which order
     screen = StreamView()
     screen.draw(task(TaskState.WORKING, artifact("so far")))
@@ -123,7 +123,7 @@ def test_a_task_under_way_has_its_state_before_its_text(capsys, monkeypatch) -> 
     assert seen == ["task t · context c", "working", "so far", "completed"]
 
 
-def test_tools_and_notes_are_talk(draw) -> None:
+def test_tool_artifacts_and_notes_go_to_standard_error(draw) -> None:
     tool = ArtifactUpdate("t", "c", artifact("search started", "tool-1", source="tool"))
     out, talk = draw(
         piece("thinking"),
@@ -135,16 +135,16 @@ def test_tools_and_notes_are_talk(draw) -> None:
     assert talk == ["search started", "working: half way"]
 
 
-def test_an_answer_that_is_only_in_the_last_status_is_printed(draw) -> None:
+def test_answer_in_the_final_status_message_is_printed(draw) -> None:
     assert draw(status(TaskState.COMPLETED, "no artifacts"))[0] == "no artifacts\n"
 
 
-def test_a_failure_says_why(draw) -> None:
+def test_failed_status_shows_its_message(draw) -> None:
     out, talk = draw(status(TaskState.FAILED, "the reason"))
     assert (out, talk) == ("", ["failed: the reason"])
 
 
-def test_a_task_that_waits_says_how_to_answer(draw) -> None:
+def test_paused_task_prints_how_to_answer(draw) -> None:
     _, talk = draw(task(TaskState.WORKING), status(TaskState.INPUT_REQUIRED, "Sure?"))
     assert talk[-2:] == [
         "input-required: Sure?",
@@ -164,7 +164,7 @@ def test_files_and_data_are_described(draw) -> None:
     assert '"a": 1' in out
 
 
-def test_a_terminal_gets_colour_but_no_control_characters(draw, monkeypatch) -> None:
+def test_terminal_output_has_colour_but_no_control_characters(draw, monkeypatch) -> None:
     evil = "a\x1b]0;title\x07b\x9bc"
     assert draw(piece(evil))[0] == f"{evil}\n"
     monkeypatch.delenv("NO_COLOR", raising=False)

@@ -306,14 +306,14 @@ def objective_tree(
 
 
 def objective_page(
-    objective: ObjectiveRow, now: datetime, *, moving: str = STILL, room: int | None = None
+    objective: ObjectiveRow, now: datetime, *, moving: str = STILL, max_lines: int | None = None
 ) -> list[RenderableType]:
-    """One objective; its tree is folded where it has more lines than there is room for."""
+    """One objective; its tree is folded where it would have more than `max_lines` lines."""
     head: list[RenderableType] = [*objective_head(objective, now)]
     if not objective.plans:
         return head
     height = len(head) + 1 + len(objective.plans) + sum(1 for _ in objective.steps())
-    is_folded = room is not None and height > room
+    is_folded = max_lines is not None and height > max_lines
     return [*head, Text(), objective_tree(objective, now, moving=moving, is_folded=is_folded)]
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 
-def test_settings_that_are_right_are_said_to_be(command, tmp_path: Path) -> None:
+def test_valid_settings_are_confirmed(command, tmp_path: Path) -> None:
     shown = command("config", "check")
     assert (shown.code, shown.err) == (0, "")
     (tmp_path / "openclaw-a2a.json5").write_text("{ outbound: { x: 1 } }", encoding="utf-8")
@@ -15,7 +15,7 @@ def test_settings_that_are_right_are_said_to_be(command, tmp_path: Path) -> None
     assert shown.err.startswith("warning outbound.x: ")
 
 
-def test_every_problem_of_the_settings_is_told(command, tmp_path: Path) -> None:
+def test_every_settings_problem_is_reported(command, tmp_path: Path) -> None:
     file = tmp_path / "mine.json5"
     file.write_text("{ sever: {}, server: { port: 'x' } }", encoding="utf-8")
     for words in (["config", "check"], ["config", "show"], ["up"], ["db", "upgrade"]):
@@ -26,21 +26,21 @@ def test_every_problem_of_the_settings_is_told(command, tmp_path: Path) -> None:
         assert [problem.split(":")[0].strip() for problem in problems] == ["sever", "server.port"]
         assert all("(in mine.json5, line 1)" in problem for problem in problems)
         assert ("openclaw-a2a config check" in last) is (words != ["config", "check"])
-    told = command("config", "check", "--json", "--config", str(file))
-    assert told.code == 2
-    assert [problem["path"] for problem in told.json["problems"]] == ["sever", "server.port"]
-    assert told.json["ok"] is False
+    checked = command("config", "check", "--json", "--config", str(file))
+    assert checked.code == 2
+    assert [problem["path"] for problem in checked.json["problems"]] == ["sever", "server.port"]
+    assert checked.json["ok"] is False
 
 
-def test_the_options_of_adapters_are_checked_too(command, tmp_path: Path) -> None:
+def test_adapter_options_are_checked(command, tmp_path: Path) -> None:
     file = tmp_path / "mine.json5"
     text = "{ agents: { a: { adapter: 'nobody' }, b: { adapter: 'command' } } }"
     file.write_text(text.replace("} }", "}, main: { adapter: 'echo' } }"), encoding="utf-8")
-    told = command("config", "check", "--json", "--config", str(file)).json
-    assert {problem["path"].split(".")[1] for problem in told["problems"]} == {"a", "b"}
+    checked = command("config", "check", "--json", "--config", str(file)).json
+    assert {problem["path"].split(".")[1] for problem in checked["problems"]} == {"a", "b"}
 
 
-def test_all_problems_are_told_together_with_the_file_and_line(command, tmp_path: Path) -> None:
+def test_all_problems_are_reported_together_with_file_and_line(command, tmp_path: Path) -> None:
     (tmp_path / "openclaw-a2a.json5").write_text(
         """{
           server: { prot: 1 },
@@ -65,7 +65,7 @@ def test_all_problems_are_told_together_with_the_file_and_line(command, tmp_path
     assert last == "Correct the settings and check again."
 
 
-def test_the_settings_in_force_are_shown_with_their_origin(command, monkeypatch) -> None:
+def test_config_show_prints_effective_settings_and_origins(command, monkeypatch) -> None:
     monkeypatch.setenv("OPENCLAW_A2A_SERVER__PORT", "9901")
     rows = command("config", "show", "--origin").out.splitlines()
     (port,) = [row.split(maxsplit=1) for row in rows if row.startswith("server.port")]
@@ -85,12 +85,12 @@ def test_secrets_are_not_shown(command, tmp_path: Path, monkeypatch) -> None:
         assert "open-sesame" not in shown.out
 
 
-def test_the_schema_is_one(command) -> None:
+def test_config_schema_prints_a_json_schema(command) -> None:
     schema = command("config", "schema").json
     assert "server" in schema["properties"]
 
 
-def test_the_store_is_upgraded_after_its_plan(command, tmp_path: Path) -> None:
+def test_db_upgrade_follows_its_plan(command, tmp_path: Path) -> None:
     data = tmp_path / "data"
     plan = command("db", "upgrade", "--plan", "--json", "--data", str(data)).json
     (store,) = plan["stores"]
@@ -103,7 +103,7 @@ def test_the_store_is_upgraded_after_its_plan(command, tmp_path: Path) -> None:
     assert "newest schema" in command("db", "upgrade", "--data", str(data)).out
 
 
-def test_a_store_without_a_schema_needs_no_upgrade(command, monkeypatch) -> None:
+def test_store_without_a_schema_needs_no_upgrade(command, monkeypatch) -> None:
     monkeypatch.setenv("OPENCLAW_A2A_STORE__KIND", "memory")
     shown = command("db", "upgrade")
     assert (shown.code, shown.out) == (0, "")
@@ -111,13 +111,13 @@ def test_a_store_without_a_schema_needs_no_upgrade(command, monkeypatch) -> None
     assert command("db", "upgrade", "--json").json == {"plan": False, "stores": []}
 
 
-def test_an_open_bind_is_refused_at_start(command) -> None:
+def test_unauthenticated_public_bind_is_rejected_at_start(command) -> None:
     shown = command("up", "--host", "0.0.0.0")
     assert shown.code == 2
     assert "channels.a2a.security.peers" in shown.err
 
 
-def test_a_port_that_is_taken_is_told(command, shared_gateway: str, tmp_path: Path) -> None:
+def test_port_in_use_is_reported(command, shared_gateway: str, tmp_path: Path) -> None:
     port = shared_gateway.rpartition(":")[2]
     shown = command("up", "--port", port, "--data", str(tmp_path))
     assert shown.code == 1
@@ -126,7 +126,7 @@ def test_a_port_that_is_taken_is_told(command, shared_gateway: str, tmp_path: Pa
 
 
 @pytest.mark.slow
-def test_a_store_in_use_is_told_with_another_way(start_gateway, command) -> None:
+def test_locked_store_is_reported_with_an_alternative(start_gateway, command) -> None:
     gateway = start_gateway()
     data = gateway.home / ".openclaw-a2a"
     shown = command("up", "--port", "0", "--data", str(data))
@@ -137,7 +137,7 @@ def test_a_store_in_use_is_told_with_another_way(start_gateway, command) -> None
 
 
 @pytest.mark.parametrize("as_json", [True, False])
-def test_a_card_is_shown(command, shared_gateway: str, as_json: bool) -> None:
+def test_card_is_shown_as_text_and_as_json(command, shared_gateway: str, as_json: bool) -> None:
     if as_json:
         assert command("card", "--json", shared_gateway).json["name"] == "Echo"
     else:
@@ -147,7 +147,7 @@ def test_a_card_is_shown(command, shared_gateway: str, as_json: bool) -> None:
         assert "/agents/slow/a2a/jsonrpc" in shown
 
 
-def test_targets_that_cannot_be_read_are_a_problem_of_the_settings(command, tmp_path) -> None:
+def test_invalid_targets_are_a_settings_problem(command, tmp_path) -> None:
     text = "{ outbound: { targets: [{ alias: 'a' }] } }"
     (tmp_path / "openclaw-a2a.json5").write_text(text, encoding="utf-8")
     shown = command("config", "check")
