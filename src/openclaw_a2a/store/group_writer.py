@@ -170,7 +170,11 @@ class GroupWriter(Generic[Order]):
     def _resolve(self, outcomes: list[WriteOutcome]) -> None:
         for write, result, error in outcomes:
             if self._on_written is not None:
-                self._on_written(write.order, error)
+                try:
+                    self._on_written(write.order, error)
+                except Exception as failure:  # the others of the group are still to be resolved
+                    log.exception("store.group_failed", store=self._name, writes=1)
+                    error = write_failed(self._name, failure)
             if write.future.done():
                 continue  # its caller was cancelled; the write is durable all the same
             if error is None:

@@ -14,9 +14,10 @@ import msgspec
 
 from openclaw_a2a.model.delivery import Delivery, DeliveryId, DeliveryState
 from openclaw_a2a.model.errors import Conflict, CorruptRecord, TaskNotFound
-from openclaw_a2a.model.ids import RunId, TaskId
+from openclaw_a2a.model.ids import ContextId, RunId, TaskId
 from openclaw_a2a.model.records import Entry, RunRecord, StoredTask, TaskHead
-from openclaw_a2a.model.task import is_terminal
+from openclaw_a2a.model.task import TaskState, is_terminal
+from openclaw_a2a.model.turn import Scope
 from openclaw_a2a.ports import (
     Accepted,
     Commit,
@@ -24,11 +25,12 @@ from openclaw_a2a.ports import (
     MessageKey,
     Record,
     Submission,
+    TaskKey,
+    TaskQuery,
     message_key,
 )
 from openclaw_a2a.store import commands, rules
 from openclaw_a2a.store.commands import AnyCommand, Command
-from openclaw_a2a.store.memory.sorted_index import TaskIndex
 
 
 class MessageRow(msgspec.Struct, frozen=True):
@@ -84,6 +86,62 @@ class TaskRow(msgspec.Struct):
         """Entries with a higher sequence, in order."""
         start = bisect_right(self.entries, sequence, key=lambda entry: entry.sequence)
         return self.entries[start : None if limit is None else start + limit]
+
+
+StatusKey = tuple[datetime, TaskId]
+"""When the status was set, and the task."""
+
+_Group = tuple[Scope, ContextId | None, TaskState | None]
+
+
+class TaskIndex:
+    """The tasks of a caller by newest status, for every filter of a query; and the finished ones.
+
+    Each is a sorted list, oldest first: new statuses land at the end, where inserting is cheap.
+    """
+
+    def __init__(self) -> None:
+        self._groups: dict[_Group, list[StatusKey]] = {}
+        self.finished: list[StatusKey] = []
+
+    def add(self, head: TaskHead) -> None:
+        """Insert a task."""
+        key: StatusKey = (head.status_at, head.id)
+        for group in _groups_of(head):
+            insort(self._groups.setdefault(group, []), key)
+        if is_terminal(head.state):
+            insort(self.finished, key)
+
+    def remove(self, head: TaskHead) -> None:
+        """Remove a task, with the head it was added with."""
+        key: StatusKey = (head.status_at, head.id)
+        for group in _groups_of(head):
+            keys = self._groups[group]
+            del keys[bisect_left(keys, key)]
+            if not keys:
+                del self._groups[group]
+        if is_terminal(head.state):
+            del self.finished[bisect_left(self.finished, key)]
+
+    def page(self, query: TaskQuery) -> tuple[list[TaskId], int]:
+        """The tasks of the page, and one more if more follow; the total of all pages."""
+        keys = self._groups.get((query.scope, query.context_id, query.state), [])
+        after, since = query.after, query.status_since
+        start = 0 if since is None else bisect_left(keys, (since, TaskId("")))
+        end = len(keys) if after is None else bisect_left(keys, (after.status_at, after.id))
+        page = keys[max(start, end - query.limit - 1) : end]
+        return [task_id for _, task_id in reversed(page)], len(keys) - start
+
+    def oldest_finished(self, after: TaskKey | None, limit: int) -> list[StatusKey]:
+        """Finished tasks, oldest first."""
+        keys = self.finished
+        start = 0 if after is None else bisect_right(keys, (after.status_at, after.id))
+        return keys[start : start + limit]
+
+
+def _groups_of(head: TaskHead) -> list[_Group]:
+    contexts, states = (None, head.context_id), (None, head.state)
+    return [(head.scope, context, state) for context in contexts for state in states]
 
 
 class MemoryState:
@@ -338,9 +396,11 @@ class MemoryState:
             task = TaskRow(head, b"", head.sequence)
             self.put_task(task)
         else:
-            self.index.remove(task.head)
+            # Most changes are chunks of an artifact, which leave the place in the lists as it is.
+            if head.state is not task.head.state or head.status_at != task.head.status_at:
+                self.index.remove(task.head)
+                self.index.add(head)
             task.head = head
-            self.index.add(head)
         task.entries.extend(change.entries)
         if change.snapshot is not None:
             task.snapshot, task.snapshot_sequence = change.snapshot, head.sequence

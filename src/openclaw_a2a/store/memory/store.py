@@ -87,10 +87,9 @@ class StateTaskStore(StatePart, TaskWrites):
 
     async def list_tasks(self, query: TaskQuery) -> TaskPage:
         """Damaged tasks are left out."""
-        state = self.state
-        ids = state.index.page(query)
-        tasks = tuple([state.tasks[task_id].stored() for task_id in ids[: query.limit]])
-        return TaskPage(tasks, has_more=len(ids) > query.limit, total=state.index.total(query))
+        ids, total = self.state.index.page(query)
+        tasks = tuple([self.state.tasks[task_id].stored() for task_id in ids[: query.limit]])
+        return TaskPage(tasks, has_more=len(ids) > query.limit, total=total)
 
     async def find_duplicate(
         self, scope: Scope, message_id: MessageId, *, body_hash: bytes | None = None
