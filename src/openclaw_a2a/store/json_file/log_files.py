@@ -22,7 +22,7 @@ import msgspec
 from openclaw_a2a.log import get_logger
 from openclaw_a2a.model.errors import CorruptRecord
 from openclaw_a2a.ports import LogAppend, LogHead, LogLine, StoredLog
-from openclaw_a2a.store.json_file.record_files import sync_folder, write_all
+from openclaw_a2a.store.json_file.record_files import append_synced, sync_folder
 from openclaw_a2a.store.locks import WriterLock
 
 log = get_logger(__name__)
@@ -296,12 +296,8 @@ class LogFolder:
         if not end.ends_line:
             content = b"\n" + content
         try:
-            # Cut off what a crash left behind: it was never acknowledged.
-            os.ftruncate(descriptor, end.size)
-            os.lseek(descriptor, end.size, os.SEEK_SET)
-            write_all(descriptor, content)
             # The content before the name: a crash in between leaves no log, never half of one.
-            os.fsync(descriptor)
+            append_synced(descriptor, end.size, content)
             if version[0] == 0:
                 self._sync_names()
         except OSError:

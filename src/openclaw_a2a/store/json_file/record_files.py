@@ -256,10 +256,9 @@ class RecordFolder:
         """Replace a file atomically: a crash leaves the old or the new content."""
         # Synced before it gets its name: a name never leads to content that is not on disk.
         temporary = self.path / _TEMPORARY
-        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT, 0o600)
         try:
-            write_all(descriptor, content)
-            os.fsync(descriptor)
+            append_synced(descriptor, 0, content)
         finally:
             os.close(descriptor)
         temporary.replace(file)
@@ -275,11 +274,7 @@ class RecordFolder:
         """Append to the log and sync it; if that fails, the log is as before."""
         if self._log is None:
             self._log = os.open(self.path / LOG_NAME, os.O_WRONLY | os.O_CREAT, 0o600)
-        # Cut off what a failed attempt left behind: it was never acknowledged.
-        os.ftruncate(self._log, self.log_size)
-        os.lseek(self._log, self.log_size, os.SEEK_SET)
-        write_all(self._log, content)
-        os.fsync(self._log)
+        append_synced(self._log, self.log_size, content)
         self.log_size += len(content)
 
     def close_log(self) -> None:
@@ -298,8 +293,12 @@ def sync_folder(path: Path) -> None:
         os.close(descriptor)
 
 
-def write_all(descriptor: int, content: bytes) -> None:
-    """Write the whole content at the current position."""
+def append_synced(descriptor: int, size: int, content: bytes) -> None:
+    """Put the content after the first `size` bytes of a file, and sync it."""
+    # Cut off what a crash or a failed attempt left behind: it was never acknowledged.
+    os.ftruncate(descriptor, size)
+    os.lseek(descriptor, size, os.SEEK_SET)
     view = memoryview(content)
     while view:
         view = view[os.write(descriptor, view) :]
+    os.fsync(descriptor)
