@@ -6,18 +6,16 @@ that a repetition is recognised.
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, Iterator, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
+from datetime import datetime
 from uuid import UUID, uuid5
 
 import msgspec
 
 from openclaw_a2a.engine.engine import AccountRules, Engine
 from openclaw_a2a.engine.tasks.active_task import Rejected
-from openclaw_a2a.engine.tasks.journal import Journal
-from openclaw_a2a.engine.tasks.run import ActiveRun
 from openclaw_a2a.engine.tasks.submit import (
-    Continuation,
     SubmitRequest,
     continue_task,
     hash_message,
@@ -48,10 +46,9 @@ from openclaw_a2a.model.ids import (
     TaskId,
 )
 from openclaw_a2a.model.message import Message, Part, Role
-from openclaw_a2a.model.records import StoredTask, TaskHead, encode_json
+from openclaw_a2a.model.records import TaskHead, encode_json
 from openclaw_a2a.model.task import PAUSED, Artifact, ArtifactUpdate
-from openclaw_a2a.model.turn import Binding
-from openclaw_a2a.ports import RecentHead, SupportsBackgroundEvents
+from openclaw_a2a.ports import SupportsBackgroundEvents
 
 log = get_logger(__name__)
 
@@ -98,16 +95,26 @@ async def append_reply(engine: Engine, task_id: TaskId, artifact: Artifact) -> b
     replies), StoreUnavailable, Conflict (the task changed meanwhile; try again).
     """
     async with engine.task_lock(task_id):
-        journal = await _find_journal(engine, task_id)
-        if journal is None:
-            return False
+        active = engine.active_tasks.get(task_id)
+        if active is not None and active.journal.failure is None:
+            journal = active.journal  # that of the runs: two journals would give two orders
+        else:
+            stored = await engine.store.tasks.read_task(None, task_id)
+            if stored is None:
+                return False
+            journal = engine.journal_of(stored)
         if journal.projection.has_artifact(artifact.artifact_id):
+            # It may be another caller's commit that is under way; it is not durable before that.
             await journal.wait_durable(journal.sequence)
             return True
-        _check_reply_limits(engine, journal, artifact)
-        head = journal.head
-        update = ArtifactUpdate(head.id, head.context_id, artifact, last_chunk=True)
-        await journal.add(update)
+        others, most = journal.projection.artifacts(REPLY_PREFIX), engine.limits.queued_replies
+        if len(others) >= most:
+            raise AgentFailed(f"Task {task_id} has {most} queued replies, the limit.")
+        limit = engine.limits.run_bytes
+        if sum(len(encode_json(one)) for one in [*others, artifact]) > limit:
+            raise AgentFailed(f"The queued replies of task {task_id} exceed {limit} bytes.")
+        context_id = journal.head.context_id
+        await journal.add(ArtifactUpdate(task_id, context_id, artifact, last_chunk=True))
     log.info("background.reply_appended", task_id=task_id, artifact_id=artifact.artifact_id)
     return True
 
@@ -119,25 +126,6 @@ async def has_reply(engine: Engine, task_id: TaskId, artifact_id: ArtifactId) ->
         return False
     encoded = artifact_id.encode()
     return encoded in stored.snapshot or any(encoded in entry.body for entry in stored.entries)
-
-
-async def _find_journal(engine: Engine, task_id: TaskId) -> Journal | None:
-    """The journal of the runs while there are some: two journals would give two orders."""
-    active = engine.active_tasks.get(task_id)
-    if active is not None and active.journal.failure is None:
-        return active.journal
-    stored = await engine.store.tasks.read_task(None, task_id)
-    return None if stored is None else engine.journal_of(stored)
-
-
-def _check_reply_limits(engine: Engine, journal: Journal, artifact: Artifact) -> None:
-    others = journal.projection.artifacts(REPLY_PREFIX)
-    most = engine.limits.queued_replies
-    if len(others) >= most:
-        raise AgentFailed(f"Task {journal.head.id} has {most} queued replies, the limit.")
-    limit = engine.limits.run_bytes
-    if sum(len(encode_json(one)) for one in [*others, artifact]) > limit:
-        raise AgentFailed(f"The queued replies of task {journal.head.id} exceed {limit} bytes.")
 
 
 # ---------------------------------------------------------------- the listener
@@ -186,21 +174,23 @@ class BackgroundListener:
 
     async def _recent_tasks(self) -> list[RecentTask]:
         """The stored tasks of this agent, the newest first; their sessions are known from now."""
-        heads: list[RecentHead] = []
+        own: list[tuple[datetime, RecentTask]] = []
         for engine in self._engines:
-            found = await engine.store.tasks.list_recent_tasks(RECENT_TASKS)
-            for one, binding in self._own(found):
-                engine.session_tasks.add_oldest(binding.session_key, one.head.id)
-            heads += found
-        heads.sort(key=lambda one: one.head.created_at, reverse=True)
-        own = [_recent_task(one, binding) for one, binding in self._own(heads)]
-        return own[:RECENT_TASKS]
-
-    def _own(self, heads: list[RecentHead]) -> Iterator[tuple[RecentHead, Binding]]:
-        for one in heads:
-            binding = one.head.binding
-            if binding is not None and binding.agent_id == self._agent_id:
-                yield one, binding
+            for one in await engine.store.tasks.list_recent_tasks(RECENT_TASKS):
+                head, binding = one.head, one.head.binding
+                if binding is None or binding.agent_id != self._agent_id:
+                    continue
+                engine.session_tasks.add_oldest(binding.session_key, head.id)
+                task = RecentTask(
+                    head.id,
+                    binding.session_key,
+                    head.status_at,
+                    is_paused=head.state in PAUSED,
+                    resume=None if one.resume is None else msgspec.json.decode(one.resume),
+                )
+                own.append((head.created_at, task))
+        own.sort(key=lambda one: one[0], reverse=True)
+        return [task for _, task in own[:RECENT_TASKS]]
 
     async def _apply(self, event: BackgroundEvent) -> None:
         if isinstance(event, PauseResolved):
@@ -234,21 +224,20 @@ class BackgroundListener:
             if await has_reply(engine, task_id, artifact_id):
                 return
         for engine, task_id in tasks:
-            if await self._append_to(engine, task_id, reply, artifact_id):
+            active = engine.active_tasks.get(task_id)  # its first commit may be under way
+            if active is not None:
+                head = active.journal.head
+            elif (stored := await engine.store.tasks.read_task(None, task_id)) is not None:
+                head = stored.head
+            else:
+                continue
+            parts = output_modes(_rules(engine, head).output_modes).filter(reply.parts)
+            if not has_content(parts):
                 return
-
-    async def _append_to(
-        self, engine: Engine, task_id: TaskId, reply: BackgroundReply, artifact_id: ArtifactId
-    ) -> bool:
-        head = await _find_head(engine, task_id)
-        if head is None:
-            return False
-        parts = output_modes(_rules(engine, head).output_modes).filter(reply.parts)
-        if not has_content(parts):
-            return True
-        to = f"a2a:{head.scope.account}"
-        artifact = reply_artifact(artifact_id, parts, session_key=reply.session_key, to=to)
-        return await append_reply(engine, task_id, artifact)
+            to = f"a2a:{head.scope.account}"
+            artifact = reply_artifact(artifact_id, parts, session_key=reply.session_key, to=to)
+            if await append_reply(engine, task_id, artifact):
+                return
 
     # ---------------------------------------------------------------- resolved pauses
 
@@ -301,37 +290,28 @@ async def resolve_pause(engine: Engine, pause: PauseResolved) -> None:
         token = None if resume is None else msgspec.json.decode(resume)
         if _canonical(pause.resume) != _canonical(token):
             return
-        run = _continue_paused(engine, pause, stored, resume)
+        head = stored.head
+        # The same pause gives the same message id, so it continues the task once.
+        name = f"{head.id}\n{head.status_at.isoformat()}\n{_canonical(pause.resume).decode()}"
+        message = Message(
+            MessageId(f"pause-over-{uuid5(_PAUSE_NAMESPACE, name)}"),
+            Role.USER,
+            (Part.of_text(pause.reason),),
+            head.context_id,
+            head.id,
+            metadata={"source": "operator"},
+        )
+        run = continue_task(
+            engine,
+            SubmitRequest(head.scope, message),
+            _rules(engine, head),
+            stored,
+            resume=resume,
+            body_hash=hash_message(message),
+        )
     first = await run.created.wait()
     if isinstance(first, Rejected) and first.error is not None:
         raise first.error
-
-
-def _continue_paused(
-    engine: Engine, pause: PauseResolved, stored: StoredTask, resume: bytes | None
-) -> ActiveRun:
-    """A run for a message of the engine itself; its id is the same for the same pause."""
-    head = stored.head
-    name = f"{head.id}\n{head.status_at.isoformat()}\n{_canonical(pause.resume).decode()}"
-    message = Message(
-        MessageId(f"pause-over-{uuid5(_PAUSE_NAMESPACE, name)}"),
-        Role.USER,
-        (Part.of_text(pause.reason),),
-        head.context_id,
-        head.id,
-        metadata={"source": "operator"},
-    )
-    task = Continuation(stored, resume, hash_message(message))
-    return continue_task(engine, SubmitRequest(head.scope, message), _rules(engine, head), task)
-
-
-async def _find_head(engine: Engine, task_id: TaskId) -> TaskHead | None:
-    """The head of a task, also of one whose first commit is under way."""
-    active = engine.active_tasks.get(task_id)
-    if active is not None:
-        return active.journal.head
-    stored = await engine.store.tasks.read_task(None, task_id)
-    return None if stored is None else stored.head
 
 
 def _rules(engine: Engine, head: TaskHead) -> AccountRules:
@@ -343,13 +323,3 @@ def _rules(engine: Engine, head: TaskHead) -> AccountRules:
 def _canonical(resume: Json) -> bytes:
     """A resume token in one canonical encoding, to be compared."""
     return msgspec.json.encode(resume, order="deterministic")
-
-
-def _recent_task(one: RecentHead, binding: Binding) -> RecentTask:
-    return RecentTask(
-        one.head.id,
-        binding.session_key,
-        one.head.status_at,
-        is_paused=one.head.state in PAUSED,
-        resume=None if one.resume is None else msgspec.json.decode(one.resume),
-    )

@@ -325,7 +325,10 @@ class Engine:
         )
 
     def journal_of(self, stored: StoredTask, *, is_limited: bool = True) -> Journal:
-        """A journal for a stored task; not `is_limited` for the gateway's own status messages."""
+        """A journal for a stored task; not `is_limited` for the gateway's own status messages.
+
+        Only for a task that no run works on: two journals would give its events two orders.
+        """
         return Journal(
             self.store.tasks,
             stored.head,
@@ -339,6 +342,16 @@ class Engine:
         """For status messages of the gateway itself on a task that no run works on."""
         context = EventContext(task_id, context_id, self.clock.now, self.new_id)
         return Transcript(context, modes=OutputModes(()), is_task=True, counters=NO_ARTIFACTS)
+
+    async def end_stored_task(self, stored: StoredTask, state: TaskState, text: str) -> bytes:
+        """End a task that no run works on, with a status message; returns the task as stored.
+
+        The caller holds the task's lock. Raises: StoreUnavailable, Conflict.
+        """
+        transcript = self.own_transcript(stored.head.id, stored.head.context_id)
+        journal = self.journal_of(stored, is_limited=False)
+        await journal.end([transcript.status_text(state, text)], run=None)
+        return journal.snapshot
 
     def task_lock(self, task_id: TaskId) -> asyncio.Lock:
         """Held by whatever reads a task and then changes it from outside its runs.

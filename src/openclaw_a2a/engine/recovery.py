@@ -20,7 +20,7 @@ from openclaw_a2a.engine.transcript.transcript import OUTPUT_PREFIX, ArtifactCou
 from openclaw_a2a.log import get_logger
 from openclaw_a2a.model.errors import AgentUnavailable, GatewayError, StoreUnavailable
 from openclaw_a2a.model.message import Part
-from openclaw_a2a.model.records import Entry, RunRecord, StoredTask
+from openclaw_a2a.model.records import Entry, RunRecord
 from openclaw_a2a.model.task import TERMINAL, ArtifactUpdate, Event, TaskState
 from openclaw_a2a.ports import Recovery, SupportsOrphanCleanup
 
@@ -65,9 +65,7 @@ async def fail_orphaned_tasks(engine: Engine) -> int:
     for task_id in orphans:
         stored = await engine.store.tasks.read_task(None, task_id)
         if stored is not None and task_id not in engine.active_tasks:
-            transcript = engine.own_transcript(task_id, stored.head.context_id)
-            failed = transcript.status_text(TaskState.FAILED, ORPHANED)
-            await engine.journal_of(stored, is_limited=False).end([failed], run=None)
+            await engine.end_stored_task(stored, TaskState.FAILED, ORPHANED)
     if orphans:
         log.info("recovery.orphans_failed", count=len(orphans))
     return len(orphans)
@@ -76,35 +74,49 @@ async def fail_orphaned_tasks(engine: Engine) -> int:
 async def _end_orphans(engine: Engine, records: list[RunRecord]) -> None:
     """End what a killed gateway left running, such as programs."""
     slots = asyncio.Semaphore(_MAX_PARALLEL_CLEANUPS)
+
+    async def end_orphans_of(record: RunRecord) -> None:
+        try:
+            agent = engine.agents.find(record.binding.agent_id)
+            if isinstance(agent, SupportsOrphanCleanup):
+                async with slots, asyncio.timeout(engine.limits.cancel_s):
+                    await agent.end_orphans(record.id)
+        except Exception as error:  # one broad catch: whatever is left, the run must be recovered
+            reason = str(error) or type(error).__name__
+            log.warning("recovery.orphans_not_ended", run_id=record.id, reason=reason)
+
     async with asyncio.TaskGroup() as group:
         for record in records:
             if record.is_started:
-                group.create_task(_end_orphans_of(engine, record, slots))
-
-
-async def _end_orphans_of(engine: Engine, record: RunRecord, slots: asyncio.Semaphore) -> None:
-    try:
-        agent = engine.agents.find(record.binding.agent_id)
-        if isinstance(agent, SupportsOrphanCleanup):
-            async with slots, asyncio.timeout(engine.limits.cancel_s):
-                await agent.end_orphans(record.id)
-    except Exception as error:  # one broad catch: whatever is left, the run must be recovered
-        reason = str(error) or type(error).__name__
-        log.warning("recovery.orphans_not_ended", run_id=record.id, reason=reason)
+                group.create_task(end_orphans_of(record))
 
 
 async def _recover_run(engine: Engine, record: RunRecord, *, has_next: bool) -> None:
     stored = await engine.store.tasks.read_task(None, record.task_id)
+    reason = None
     if stored is not None and stored.head.state in TERMINAL:
-        await _fail_or_abandon(engine, record, INTERRUPTED)
-    elif not record.is_started:
-        await _restart_run(engine, record, stored)
-    elif (reason := _reason_to_fail(engine, record)) is not None:
-        await _fail_or_abandon(engine, record, reason, has_next=has_next)
-    else:
-        again = msgspec.structs.replace(record, attempt=record.attempt + 1)
-        await engine.store.tasks.start_run(again.id, fence=again.fence, attempt=again.attempt)
-        await _restart_run(engine, again, stored)
+        reason, has_next = INTERRUPTED, False  # no status is added; only the run is removed
+    elif record.is_started:
+        reason = _reason_to_fail(engine, record)
+    if reason is not None:
+        if not await fail_run(engine, record, reason, has_next=has_next):
+            engine.abandoned.append(record)
+        return
+    if record.is_started:
+        # Committed before the agent is asked: a gateway that dies of this run again and again
+        # must come to the limit of attempts.
+        record = msgspec.structs.replace(record, attempt=record.attempt + 1)
+        await engine.store.tasks.start_run(record.id, fence=record.fence, attempt=record.attempt)
+    active = engine.activate(stored) if stored is not None else None
+    if active is not None and record.attempt > 1:
+        projection = active.journal.projection
+        # A run whose message is not in the history yet has no artifacts that it could replace.
+        if projection.has_message(record.message.message_id):
+            entries = await _read_all_events(engine, record)
+            active.restart_counters = _counters_before_run(entries)
+            left_open = [event.artifact.artifact_id for event in _closing_events(entries)]
+            projection.open_artifacts = dict.fromkeys(left_open)
+    engine.restart_run(record, active)
 
 
 def _reason_to_fail(engine: Engine, record: RunRecord) -> str | None:
@@ -122,26 +134,6 @@ def _reason_to_fail(engine: Engine, record: RunRecord) -> str | None:
     return None
 
 
-async def _restart_run(engine: Engine, record: RunRecord, stored: StoredTask | None) -> None:
-    active = engine.activate(stored) if stored is not None else None
-    if active is not None and record.attempt > 1:
-        projection = active.journal.projection
-        # A run whose message is not in the history yet has no artifacts that it could replace.
-        if projection.has_message(record.message.message_id):
-            entries = await _read_all_events(engine, record)
-            active.restart_counters = _counters_before_run(entries)
-            left_open = [event.artifact.artifact_id for event in _closing_events(entries)]
-            projection.open_artifacts = dict.fromkeys(left_open)
-    engine.restart_run(record, active)
-
-
-async def _fail_or_abandon(
-    engine: Engine, record: RunRecord, reason: str, *, has_next: bool = False
-) -> None:
-    if not await fail_run(engine, record, reason, has_next=has_next):
-        engine.abandoned.append(record)
-
-
 async def fail_run(
     engine: Engine, record: RunRecord, reason: str, *, has_next: bool = False
 ) -> bool:
@@ -153,27 +145,24 @@ async def fail_run(
     state = TaskState.WORKING if has_next else TaskState.FAILED
     try:
         async with engine.task_lock(record.task_id):
-            await _commit_failure(engine, record, state, reason)
+            transcript = engine.own_transcript(record.task_id, record.context_id)
+            stored = await engine.store.tasks.read_task(None, record.task_id)
+            events: list[Event] = []
+            if stored is None:
+                _, journal = engine.new_journal(record, engine.clock.now())
+                journal.limits = UNLIMITED
+                events = [transcript.submitted(), *transcript.fail(reason)]
+            else:
+                journal = engine.journal_of(stored, is_limited=False)
+                if stored.head.state not in TERMINAL:
+                    events += _closing_events(await _read_all_events(engine, record))
+                    events.append(transcript.status_text(state, reason))
+            # Fails with Conflict when another engine has claimed the run since: it is not ours.
+            await journal.end(events, run=record)
     except GatewayError as error:
         log.warning("recovery.run_not_failed", run_id=record.id, reason=error.message)
         return not isinstance(error, StoreUnavailable)
     return True
-
-
-async def _commit_failure(engine: Engine, record: RunRecord, state: TaskState, reason: str) -> None:
-    transcript = engine.own_transcript(record.task_id, record.context_id)
-    stored = await engine.store.tasks.read_task(None, record.task_id)
-    events: list[Event] = []
-    if stored is None:
-        _, journal = engine.new_journal(record, engine.clock.now())
-        journal.limits = UNLIMITED
-        events = [transcript.submitted(), *transcript.fail(reason)]
-    else:
-        journal = engine.journal_of(stored, is_limited=False)
-        if stored.head.state not in TERMINAL:
-            events += _closing_events(await _read_all_events(engine, record))
-            events.append(transcript.status_text(state, reason))
-    await journal.end(events, run=record)
 
 
 async def _read_all_events(engine: Engine, record: RunRecord) -> list[Entry]:
@@ -193,12 +182,16 @@ def _closing_events(entries: list[Entry]) -> list[ArtifactUpdate]:
         event = entry.event
         if isinstance(event, ArtifactUpdate):
             latest[event.artifact.artifact_id] = event
-    return [_closing_event(event) for event in latest.values() if not event.last_chunk]
-
-
-def _closing_event(event: ArtifactUpdate) -> ArtifactUpdate:
-    artifact = msgspec.structs.replace(event.artifact, parts=(Part(text=""),))
-    return msgspec.structs.replace(event, artifact=artifact, append=True, last_chunk=True)
+    return [
+        msgspec.structs.replace(
+            event,
+            artifact=msgspec.structs.replace(event.artifact, parts=(Part(text=""),)),
+            append=True,
+            last_chunk=True,
+        )
+        for event in latest.values()
+        if not event.last_chunk
+    ]
 
 
 def _counters_before_run(entries: list[Entry]) -> ArtifactCounters:

@@ -17,24 +17,14 @@ from openclaw_a2a.server.account_endpoint import AccountEndpoint
 _POLL_S = 0.01
 
 
-class AgentAvailability(JsonStruct, frozen=True, omit_defaults=False):
+class AgentAvailability(JsonStruct, frozen=True):
     """Whether the agent of an account is available; `reason` says why it is not."""
 
     account: AccountId
     agent: AgentId
     name: str
-    is_available: bool
+    is_available: bool = msgspec.field(name="available")
     reason: str | None = None
-
-    def to_json(self) -> dict[str, str | bool]:
-        """As `/agents` and `/readyz` show it."""
-        members: dict[str, str | bool] = {
-            "account": self.account,
-            "agent": self.agent,
-            "name": self.name,
-            "available": self.is_available,
-        }
-        return members if self.reason is None else {**members, "reason": self.reason}
 
 
 class Availability:
@@ -45,7 +35,16 @@ class Availability:
 
     def current(self) -> list[AgentAvailability]:
         """The agent of each account now, in the order of the accounts."""
-        return [self._agent_availability(endpoint) for endpoint in self._endpoints]
+        found: list[AgentAvailability] = []
+        for endpoint in self._endpoints:
+            account, reason = endpoint.account, _unavailable_reason(_agent(endpoint))
+            is_available = reason is None
+            # Reasons name addresses of this machine; not shown where callers need a token.
+            if reason and endpoint.authenticator.needs_token:
+                reason = "it is not available"
+            name, agent_id = endpoint.card.current().name, account.default_agent_id
+            found.append(AgentAvailability(account.id, agent_id, name, is_available, reason))
+        return found
 
     def unavailable_reasons(self) -> tuple[str, ...]:
         """Why agents are unavailable now, each reason once."""
@@ -65,18 +64,8 @@ class Availability:
     async def list_agents(self, request: HttpRequest) -> None:
         """GET /agents: the public cards, and the availability of the agents."""
         cards = b",".join(endpoint.card.v1_json() for endpoint in self._endpoints)
-        states = msgspec.json.encode([one.to_json() for one in self.current()])
+        states = msgspec.json.encode(self.current())
         await request.respond(200, b'{"agents":[' + cards + b'],"states":' + states + b"}")
-
-    def _agent_availability(self, endpoint: AccountEndpoint) -> AgentAvailability:
-        account = endpoint.account
-        reason = _unavailable_reason(_agent(endpoint))
-        is_available = reason is None
-        # Reasons name addresses of this machine; they are not shown where callers need a token.
-        if reason and endpoint.authenticator.needs_token:
-            reason = "it is not available"
-        name = endpoint.card.current().name
-        return AgentAvailability(account.id, account.default_agent_id, name, is_available, reason)
 
 
 def _agent(endpoint: AccountEndpoint) -> Agent:
@@ -129,6 +118,6 @@ class Health:
                 f"the background loop {name} has died; see the log and restart the gateway"
                 for name in supervisor.dead_loops
             ]
-        agents = [one.to_json() for one in self._availability.current()]
+        agents = self._availability.current()
         body = {"ready": not reasons, "reasons": reasons, "agents": agents}
         await request.respond(503 if reasons else 200, msgspec.json.encode(body))

@@ -1,13 +1,13 @@
-"""Accepts replies that the host of an agent delivers after a run, and appends them to tasks."""
+"""The A2A channel as the host of an agent sees it: replies after a run, which join their tasks."""
 
 from collections.abc import Iterable, Mapping
-from typing import cast
+from typing import Literal, NoReturn, cast
 
 from openclaw_a2a.engine.background_replies import REPLY_PREFIX, append_reply, reply_artifact
 from openclaw_a2a.engine.engine import Engine
 from openclaw_a2a.engine.transcript.transcript import json_safe, replace_lone_surrogates
 from openclaw_a2a.log import get_logger
-from openclaw_a2a.model.errors import Conflict, GatewayError
+from openclaw_a2a.model.errors import Conflict, GatewayError, UnsupportedOperation
 from openclaw_a2a.model.ids import AccountId, ArtifactId, Json, JsonObject, TaskId
 from openclaw_a2a.model.message import JsonStruct, Part
 
@@ -37,6 +37,35 @@ class QueuedResult(JsonStruct, frozen=True, omit_defaults=True):
     ok: bool
     message_id: str | None = None
     error: str | None = None
+
+
+CHANNEL: JsonObject = {
+    "id": "a2a",
+    "pluginId": "openclaw-a2a-inbound",
+    "label": "A2A Inbound",
+    "docsPath": "/channels/a2a",
+    "capabilities": {"chatTypes": ("direct",), "reply": False, "blockStreaming": True},
+    "queuedReply": {"mode": "protocol"},
+}
+"""The inbound channel as a host describes it."""
+
+
+class OutboundRefusal:
+    """Outbound delivery of the channel: not supported.
+
+    Remote agents are called with the tool `remote_agent`, which has its own target policy.
+    """
+
+    delivery_mode: Literal["direct"] = "direct"
+
+    async def send_text(self, to: str, *_content: Json, **_more: Json) -> NoReturn:
+        """Not supported. Raises: UnsupportedOperation."""
+        raise UnsupportedOperation(
+            f"A2A_OUTBOUND_DELIVERY_UNSUPPORTED: nothing can be sent to {to[:80]} through the "
+            "channel a2a; call remote agents with the tool remote_agent instead"
+        )
+
+    send_media = send_payload = send_text
 
 
 async def deliver_queued_reply(engines: Iterable[Engine], reply: QueuedReply) -> QueuedResult:

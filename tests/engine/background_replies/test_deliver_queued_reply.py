@@ -16,8 +16,7 @@ from openclaw_a2a.app import Gateway
 from openclaw_a2a.model.agent_event import Reply
 from openclaw_a2a.model.errors import UnsupportedOperation
 from openclaw_a2a.model.message import Part
-from openclaw_a2a.server.channel_descriptor import CHANNEL, OutboundRefusal
-from openclaw_a2a.server.queued_replies import payload_parts
+from openclaw_a2a.server.queued_replies import CHANNEL, OutboundRefusal, payload_parts
 
 SAY = {"text": "later"}
 OTHER = {"channels.a2a.accounts.other": {"defaultAgentId": "main", "enabled": True}}

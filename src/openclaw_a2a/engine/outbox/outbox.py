@@ -98,7 +98,13 @@ class Outbox:
             # Cleared before the work, not after: a wake-up during the work starts another round.
             self._wake_worker.clear()
             try:
-                scan_after = await self._scan_unfinished(scan_after)
+                if scan_after is not None:  # what an earlier process left, a page at a time
+                    page = await self._store.list_unfinished_deliveries(
+                        after=scan_after, limit=_PAGE_SIZE
+                    )
+                    for delivery in page.deliveries:
+                        self._track(delivery)
+                    scan_after = page.next_after
                 await self._check_tasks()
                 has_more = scan_after is not None or bool(self._to_check)
                 wait_s = 0.0 if has_more else _MAX_WAIT_S
@@ -107,8 +113,11 @@ class Outbox:
                 wait_s = self._unknown_kind.policy.backoff.first_s
             self._fire_timers()
             self._start_attempts()
+            if self._timers:
+                until_timer = self._timers[0][0] - self._engine.clock.now()
+                wait_s = min(wait_s, max(0.0, until_timer.total_seconds()))
             with suppress(TimeoutError):
-                async with asyncio.timeout(min(wait_s, self._until_timer_s())):
+                async with asyncio.timeout(wait_s):
                     await self._wake_worker.wait()
 
     # ---------------------------------------------------------------- public operations
@@ -159,6 +168,7 @@ class Outbox:
         if urgency is Urgency.HIGH:
             self.check_task(task_id)
         elif task_id not in self._delayed_checks:
+            # The first chunk of a burst starts the delay, the others find it running.
             self._delayed_checks.add(task_id)
             self._engine.loop.call_later(_BATCH_DELAY_S, self._on_delay_over, task_id)
 
@@ -166,19 +176,12 @@ class Outbox:
         self._delayed_checks.discard(task_id)
         self.check_task(task_id)
 
-    async def _scan_unfinished(self, after: DeliveryId | None) -> DeliveryId | None:
-        """Track one page of what was unfinished at the start; the next page, None at the end."""
-        if after is None:
-            return None
-        page = await self._store.list_unfinished_deliveries(after=after, limit=_PAGE_SIZE)
-        for delivery in page.deliveries:
-            self._track(delivery)
-        return page.next_after
-
     async def _check_tasks(self) -> None:
         """Check some tasks; the first ones are being sent before the last ones are checked."""
         for task_id in list(islice(self._to_check, _TASKS_PER_ROUND)):
             deliveries = await self._store.list_task_deliveries(task_id)
+            # Removed after the read, and before anything else is awaited: if the store fails the
+            # task is checked again, and a wake-up from now on adds it again.
             self._to_check.pop(task_id, None)
             for delivery in deliveries:
                 if delivery.state is not DeliveryState.DEAD:
@@ -221,7 +224,11 @@ class Outbox:
         if after is before:
             return
         if before in ATTEMPTING and after not in ATTEMPTING:
-            self._release_slot(tracked)
+            tracked.attempt = None
+            if tracked.slot is not None:
+                tracked.channel.release(tracked.slot)
+                tracked.slot = None
+                self._wake_worker.set()  # another delivery may have waited for this slot
         if after is Phase.QUEUED:
             tracked.channel.enqueue(tracked.id, tracked.receiver, is_retry=signal is Signal.DUE)
             self._wake_worker.set()
@@ -230,22 +237,12 @@ class Outbox:
             heappush(self._timers, (tracked.due_at, tracked.id))
             self._wake_worker.set()
         elif after is Phase.GONE:
-            self._untrack(tracked)
-
-    def _release_slot(self, tracked: TrackedDelivery) -> None:
-        tracked.attempt = None
-        if tracked.slot is not None:
-            tracked.channel.release(tracked.slot)
-            tracked.slot = None
-            self._wake_worker.set()  # another delivery may have waited for this slot
-
-    def _untrack(self, tracked: TrackedDelivery) -> None:
-        del self._tracked[tracked.id]
-        others = self._by_task[tracked.task_id]
-        others.discard(tracked.id)
-        if not others:
-            del self._by_task[tracked.task_id]
-            self._engine.wakeups.unsubscribe(tracked.task_id)
+            del self._tracked[tracked.id]
+            others = self._by_task[tracked.task_id]
+            others.discard(tracked.id)
+            if not others:
+                del self._by_task[tracked.task_id]
+                self._engine.wakeups.unsubscribe(tracked.task_id)
 
     def _fire_timers(self) -> None:
         now, left = self._engine.clock.now(), _TIMERS_PER_ROUND
@@ -254,17 +251,9 @@ class Outbox:
             due_at, delivery_id = heappop(self._timers)
             tracked = self._tracked.get(delivery_id)
             # Timers are never taken out of the heap: one that its delivery left behind is passed.
-            if (
-                tracked is not None
-                and tracked.phase is Phase.SCHEDULED
-                and tracked.due_at == due_at
-            ):
+            is_scheduled = tracked is not None and tracked.phase is Phase.SCHEDULED
+            if tracked is not None and is_scheduled and tracked.due_at == due_at:
                 self._apply(tracked, Signal.DUE)
-
-    def _until_timer_s(self) -> float:
-        if not self._timers:
-            return _MAX_WAIT_S
-        return max(0.0, (self._timers[0][0] - self._engine.clock.now()).total_seconds())
 
     # ---------------------------------------------------------------- attempts
 
@@ -283,9 +272,7 @@ class Outbox:
         signal, due_at = Signal.SENT, None
         try:
             signal, due_at = await self._send_once(tracked)
-        except (
-            Exception
-        ) as error:  # the edge of an attempt: a store that fails is asked again later
+        except Exception as error:  # the edge of an attempt: a store that fails is asked later
             log.warning("outbox.result_not_saved", delivery_id=tracked.id, reason=str(error))
             pause = timedelta(seconds=tracked.channel.policy.backoff.first_s)
             signal, due_at = Signal.RETRY, self._engine.clock.now() + pause
@@ -303,8 +290,18 @@ class Outbox:
             self._apply(tracked, Signal.WAKE)
         else:
             result = await self._send(tracked, delivery)
+        # Kept until it is saved: a result that the store refuses must not be sent again.
         tracked.unsaved = (delivery.body, result)
-        outcome = await self._save_result(tracked, delivery, result)
+        if isinstance(result, Delivered):
+            outcome = await self._save_success(tracked, delivery, result)
+        elif isinstance(result, DeliveryFailed):
+            outcome = await self._save_failure(tracked, delivery, result)
+        elif self._engine.has_run(delivery.task_id):
+            # Its task is not there yet, or never will be: the end of that run wakes the outbox.
+            outcome = Signal.SENT, None
+        else:
+            await self._store.delete_delivery(delivery.id)
+            outcome = Signal.DONE, None
         tracked.unsaved = None
         return outcome
 
@@ -330,25 +327,6 @@ class Outbox:
         except Exception as error:  # one broad catch: a sender that breaks must not stop others
             log.exception("outbox.sender_failed", delivery_id=delivery.id, kind=delivery.kind)
             return DeliveryFailed(f"the gateway failed to deliver it: {type(error).__name__}")
-
-    async def _save_result(
-        self,
-        tracked: TrackedDelivery,
-        delivery: Delivery,
-        result: Delivered | DeliveryFailed | None,
-    ) -> tuple[Signal, datetime | None]:
-        if result is None:
-            return await self._save_without_task(delivery)
-        if isinstance(result, DeliveryFailed):
-            return await self._save_failure(tracked, delivery, result)
-        return await self._save_success(tracked, delivery, result)
-
-    async def _save_without_task(self, delivery: Delivery) -> tuple[Signal, datetime | None]:
-        """Its task is not there: not created yet, or deleted, or the run made none."""
-        if self._engine.has_run(delivery.task_id):
-            return Signal.SENT, None  # the end of that run wakes the outbox
-        await self._store.delete_delivery(delivery.id)
-        return Signal.DONE, None
 
     async def _save_success(
         self, tracked: TrackedDelivery, delivery: Delivery, result: Delivered
@@ -378,11 +356,8 @@ class Outbox:
     async def _save_failure(
         self, tracked: TrackedDelivery, delivery: Delivery, failed: DeliveryFailed
     ) -> tuple[Signal, datetime | None]:
-        attempts, now, policy = (
-            delivery.attempts + 1,
-            self._engine.clock.now(),
-            tracked.channel.policy,
-        )
+        attempts, policy = delivery.attempts + 1, tracked.channel.policy
+        now = self._engine.clock.now()
         is_dead = failed.is_final or attempts >= policy.max_attempts
         delay_s = policy.backoff.delay_s(
             attempts, roll=self._roll(), retry_after_s=failed.retry_after_s

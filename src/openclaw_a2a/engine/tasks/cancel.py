@@ -13,7 +13,6 @@ from openclaw_a2a.engine.transcript.task_text import status_text
 from openclaw_a2a.engine.transcript.transcript import CANCELED
 from openclaw_a2a.log import get_logger
 from openclaw_a2a.model.errors import (
-    AgentUnavailable,
     Conflict,
     GatewayError,
     TaskNotCancelable,
@@ -38,17 +37,22 @@ async def cancel_task(engine: Engine, scope: Scope, task_id: TaskId) -> bytes:
         try:
             async with engine.task_lock(task_id):
                 stored = await get_task(engine, scope, task_id)
-                if stored.head.state in TERMINAL:
-                    state = stored.head.state.value.removeprefix("TASK_STATE_").lower()
+                head, active = stored.head, engine.active_tasks.get(task_id)
+                if head.state in TERMINAL:
+                    state = head.state.value.removeprefix("TASK_STATE_").lower()
                     raise TaskNotCancelable(f"task {task_id} is {state} already")
-                active = engine.active_tasks.get(task_id)
-                if active is None and stored.head.state in PAUSED:
-                    return await _cancel_paused(engine, stored)
+                if active is None and head.state in PAUSED:
+                    # First what waits on the agent's side, then the commit: after a crash in
+                    # between the task is paused still, and can be canceled again.
+                    if head.binding is not None:
+                        resume = await engine.store.tasks.read_resume_token(task_id)
+                        await cancel_pause(engine, task_id, head.binding, resume)
+                    return await engine.end_stored_task(stored, TaskState.CANCELED, CANCELED)
         except Conflict:
             continue  # it changed between the read and the commit: look at what it is now
         if active is None:
             raise TaskNotLive(f"task {task_id} is not running anywhere; there is nothing to stop")
-        await _cancel_awaited_pause(engine, active, task_id)
+        # Without the lock from here: the run must be able to end, and others may wait for it too.
         task = await _stop_runs(engine, active, task_id)
         if active.journal.state not in PAUSED:
             return task
@@ -56,6 +60,11 @@ async def cancel_task(engine: Engine, scope: Scope, task_id: TaskId) -> bytes:
 
 
 async def _stop_runs(engine: Engine, active: ActiveTask, task_id: TaskId) -> bytes:
+    for record in [run.record for run in active.runs]:
+        if record.resume is not None and not record.is_started:
+            # An answer to a pause that is still queued will not be given: end what waits for it.
+            await cancel_pause(engine, task_id, record.binding, record.resume)
+            break
     for run in list(active.runs):
         run.request_cancel()
     limit = engine.limits.cancel_s
@@ -71,25 +80,6 @@ async def _stop_runs(engine: Engine, active: ActiveTask, task_id: TaskId) -> byt
     return result.task
 
 
-async def _cancel_paused(engine: Engine, stored: StoredTask) -> bytes:
-    if stored.head.binding is not None:
-        resume = await engine.store.tasks.read_resume_token(stored.head.id)
-        await cancel_pause(engine, stored.head.id, stored.head.binding, resume)
-    journal = engine.journal_of(stored, is_limited=False)
-    transcript = engine.own_transcript(stored.head.id, stored.head.context_id)
-    event = transcript.status_text(TaskState.CANCELED, CANCELED)
-    await journal.end([event], run=None)
-    return journal.snapshot
-
-
-async def _cancel_awaited_pause(engine: Engine, active: ActiveTask, task_id: TaskId) -> None:
-    """An answer to a pause that is still queued will not be given: end what waits for it."""
-    for record in [run.record for run in active.runs]:
-        if record.resume is not None and not record.is_started:
-            await cancel_pause(engine, task_id, record.binding, record.resume)
-            return
-
-
 async def cancel_pause(
     engine: Engine, task_id: TaskId, binding: Binding, resume: bytes | None
 ) -> None:
@@ -97,10 +87,7 @@ async def cancel_pause(
 
     Raises: TaskNotCancelable, AgentUnavailable.
     """
-    try:
-        agent = engine.agents.find(binding.agent_id)
-    except AgentUnavailable:
-        return
+    agent = engine.find_agent(binding.agent_id)
     if not isinstance(agent, SupportsPauseCancel):
         return
     limit = engine.limits.cancel_s
@@ -111,12 +98,15 @@ async def cancel_pause(
     except GatewayError:
         raise
     except TimeoutError:
-        reason = f"what task {task_id} waits for did not end within {limit:g} s"
-        raise TaskNotCancelable(f"{reason}; ask again, or answer the task") from None
+        reason = f"did not end within {limit:g} s"
     except Exception as error:  # one broad catch: whatever an agent raises, it has not ended
         log.exception("task.pause_not_canceled", task_id=task_id)
-        reason = f"what task {task_id} waits for could not be ended ({type(error).__name__})"
-        raise TaskNotCancelable(f"{reason}; ask again, or answer the task") from None
+        reason = f"could not be ended ({type(error).__name__})"
+    else:
+        return
+    raise TaskNotCancelable(
+        f"what task {task_id} waits for {reason}; ask again, or answer the task"
+    )
 
 
 def needs_input(stored: StoredTask | None) -> bool:
@@ -147,6 +137,4 @@ async def fail_paused_task(
             except GatewayError as error:
                 log.warning("task.question_left_open", task_id=task_id, reason=error.message)
         question = status_text(TaskProjection.from_stored(stored).task())
-        transcript = engine.own_transcript(task_id, stored.head.context_id)
-        failed = transcript.status_text(TaskState.FAILED, make_reason(question))
-        await engine.journal_of(stored, is_limited=False).end([failed], run=None)
+        await engine.end_stored_task(stored, TaskState.FAILED, make_reason(question))

@@ -77,14 +77,6 @@ class SubmitRequest(msgspec.Struct, frozen=True):
     """What the caller sent, when the message was changed on its way here."""
 
 
-class Continuation(msgspec.Struct, frozen=True):
-    """The task that a message continues."""
-
-    stored: StoredTask
-    resume: bytes | None
-    body_hash: bytes
-
-
 async def submit(
     engine: Engine, request: SubmitRequest, rules: AccountRules
 ) -> ActiveRun | DuplicateRun:
@@ -114,7 +106,7 @@ async def submit(
             return pending
         if stored is None:
             raise TaskNotFound(f"there is no task {message.task_id}")
-        return continue_task(engine, request, rules, Continuation(stored, resume, body_hash))
+        return continue_task(engine, request, rules, stored, resume=resume, body_hash=body_hash)
 
 
 async def find_duplicate(
@@ -197,25 +189,34 @@ def create_binding(
 
 
 def continue_task(
-    engine: Engine, request: SubmitRequest, rules: AccountRules, task: Continuation
+    engine: Engine,
+    request: SubmitRequest,
+    rules: AccountRules,
+    stored: StoredTask,
+    *,
+    resume: bytes | None,
+    body_hash: bytes,
 ) -> ActiveRun:
     """A run for a message on a task. The caller has held the task's lock since it read the task.
 
     Raises: Overloaded, InvalidParams, ContextMismatch, TaskUnbound, TaskTerminal.
     """
-    head, now = task.stored.head, engine.clock.now()
+    head, now = stored.head, engine.clock.now()
     active = engine.active_tasks.get(head.id)
     # The journal knows of an end whose commit is still under way: such a task takes no message.
     binding = check_continuation(head if active is None else active.journal.head, request.message)
-    _check_history(engine, task.stored)
+    most = engine.limits.history_messages
+    if head.sequence >= most and TaskProjection.from_stored(stored).message_count >= most:
+        problem = Problem("message.taskId", f"names a task with {most} messages, the most kept")
+        raise InvalidParams(f"message.taskId {problem.message}", problems=(problem,))
     message = msgspec.structs.replace(request.message, context_id=head.context_id)
     options = RunOptions(request.accepted_output_modes, is_task=True)
     run = engine.new_run(
-        request.scope, message, binding, rules=rules, options=options, now=now, resume=task.resume
+        request.scope, message, binding, rules=rules, options=options, now=now, resume=resume
     )
     commit = None
     if active is None:
-        active = engine.activate(task.stored)
+        active = engine.activate(stored)
         if head.state in PAUSED:
             commit = active.reopen(message, now)
     run.active_task = active
@@ -223,14 +224,7 @@ def continue_task(
     engine.session_tasks.add_newest(run.record.session_key, head.id)
     # A subscriber that comes later first gets the task as it is (cursor -1).
     delivery = None if request.make_delivery is None else request.make_delivery(head.id, -1)
-    return engine.start_run(run, Submission(run.record, task.body_hash, now, commit, delivery))
-
-
-def _check_history(engine: Engine, stored: StoredTask) -> None:
-    most = engine.limits.history_messages
-    if stored.head.sequence >= most and TaskProjection.from_stored(stored).message_count >= most:
-        problem = Problem("message.taskId", f"names a task with {most} messages, the most kept")
-        raise InvalidParams(f"message.taskId {problem.message}", problems=(problem,))
+    return engine.start_run(run, Submission(run.record, body_hash, now, commit, delivery))
 
 
 def hash_message(message: Message) -> bytes:

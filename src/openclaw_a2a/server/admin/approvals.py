@@ -4,6 +4,8 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from typing import TypeVar
 
+import msgspec
+
 from openclaw_a2a.log import get_logger
 from openclaw_a2a.model.agent_event import Approval
 from openclaw_a2a.model.errors import (
@@ -75,7 +77,10 @@ class ApprovalsAdmin:
 
         Raises: InvalidParams, ApprovalNotFound, ApprovalOver, AgentUnavailable.
         """
-        [approval_id], allow = request.segments, _read_decision(request)
+        [approval_id], allow = request.segments, request.body.get("allow")
+        if not isinstance(allow, bool):
+            problem = Problem("allow", "must be true or false", "type")
+            raise InvalidParams("allow must be true or false", problems=(problem,))
         unavailable: list[str] = []
         for agent_id, agent in self._find_agents().items():
             try:
@@ -105,7 +110,9 @@ class ApprovalsAdmin:
         except Exception as error:  # whatever fails in one agent must not hide the others
             log.exception("approvals.agent_failed", agent_id=agent_id)
             return AgentProblem(agent_id, f"it failed: {type(error).__name__}")
-        return tuple(_with_agent(one, agent_id) for one in found)
+        return tuple(
+            WaitingApproval(**msgspec.structs.asdict(one), agent=agent_id) for one in found
+        )
 
     async def _with_timeout(self, agent_id: AgentId, work: Awaitable[_Result]) -> _Result:
         try:
@@ -116,16 +123,3 @@ class ApprovalsAdmin:
                 f"agent {agent_id} did not answer within {self._timeout_s:g} s; "
                 "list the approvals to see what is decided"
             ) from None
-
-
-def _with_agent(approval: Approval, agent_id: AgentId) -> WaitingApproval:
-    members = {name: getattr(approval, name) for name in approval.__struct_fields__}
-    return WaitingApproval(**members, agent=agent_id)
-
-
-def _read_decision(request: AdminRequest) -> bool:
-    allow = request.body.get("allow")
-    if not isinstance(allow, bool):
-        problem = Problem("allow", "must be true or false", "type")
-        raise InvalidParams("allow must be true or false", problems=(problem,))
-    return allow

@@ -5,16 +5,26 @@ it raises is sent as `{"error": {code, message}}`.
 """
 
 from collections.abc import Awaitable, Callable
-from typing import NamedTuple
+from enum import Enum
+from typing import NamedTuple, TypeVar
 
 import msgspec
 
 from openclaw_a2a.auth.admin_token import AdminAuthenticator
 from openclaw_a2a.http.asgi import JSON, NO_STORE, Deadline, HttpRequest, Router
-from openclaw_a2a.model.errors import GatewayError, ParseFailed, RouteNotFound
+from openclaw_a2a.model.errors import (
+    GatewayError,
+    InvalidParams,
+    ParseFailed,
+    Problem,
+    RouteNotFound,
+)
 from openclaw_a2a.model.ids import Json, JsonObject
 
 ADMIN_PREFIX = "/operator/"
+DEFAULT_LIMIT = 20
+MAX_LIMIT = 1000
+Status = TypeVar("Status", bound=Enum)
 _MAX_BODY_BYTES = 64 * 1024
 
 
@@ -35,6 +45,29 @@ class RawResponse(msgspec.Struct, frozen=True):
 
     content: bytes
     media_type: bytes
+
+
+def invalid_param(name: str, reason: str) -> InvalidParams:
+    """The error for one parameter of a request."""
+    return InvalidParams(f"{name}: {reason}", problems=(Problem(name, reason),))
+
+
+def read_limit(request: AdminRequest) -> int:
+    """How many items a list may have. Raises: InvalidParams."""
+    text = request.query.get("limit", str(DEFAULT_LIMIT))
+    if text.isascii() and text.isdigit() and len(text) < 10 and 1 <= int(text) <= MAX_LIMIT:
+        return int(text)
+    raise invalid_param("limit", f"must be a whole number from 1 to {MAX_LIMIT}")
+
+
+def read_status(request: AdminRequest, known: type[Status]) -> Status | None:
+    """The status that the items of a list must have; None for any. Raises: InvalidParams."""
+    text = request.query.get("status")
+    try:
+        return None if text is None else known(text)
+    except ValueError:
+        names = ", ".join(one.value for one in known)
+        raise invalid_param("status", f"must be one of {names}") from None
 
 
 AdminHandler = Callable[[AdminRequest], Awaitable[Json]]
@@ -88,16 +121,13 @@ class AdminEndpoint:
         if route.max_content_bytes is not None:
             content = await request.read_body(route.max_content_bytes, self._body_deadline)
         elif request.has_body():
-            body = await self._read_json(request)
+            request.require_json()
+            text = await request.read_body(_MAX_BODY_BYTES, self._body_deadline)
+            try:
+                body = msgspec.json.decode(text, type=JsonObject)
+            except (msgspec.MsgspecError, RecursionError):
+                raise ParseFailed("the body is no JSON object; send one") from None
         result = await route.handler(AdminRequest(segments, request.query(), body, content))
         if isinstance(result, RawResponse):
             return result
         return RawResponse(msgspec.json.encode(result), JSON)
-
-    async def _read_json(self, request: HttpRequest) -> JsonObject:
-        request.require_json()
-        body = await request.read_body(_MAX_BODY_BYTES, self._body_deadline)
-        try:
-            return msgspec.json.decode(body, type=JsonObject)
-        except (msgspec.MsgspecError, RecursionError):
-            raise ParseFailed("the body is no JSON object; send one") from None

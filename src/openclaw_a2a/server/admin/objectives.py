@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from openclaw_a2a.model.errors import InvalidParams, Problem, UnsupportedOperation
+from openclaw_a2a.model.errors import UnsupportedOperation
 from openclaw_a2a.model.ids import Json, JsonObject
 from openclaw_a2a.planning.admin_service import AdminService
 from openclaw_a2a.planning.model import ObjectiveStatus
@@ -11,13 +11,13 @@ from openclaw_a2a.server.admin.endpoint import (
     AdminHandler,
     AdminRequest,
     RawResponse,
+    invalid_param,
+    read_limit,
+    read_status,
 )
 
-DEFAULT_LIMIT = 20
-MAX_LIMIT = 1000
 MAX_IMPORT_BYTES = 64 * 1024 * 1024
 ACTIONS = ("run", "pause", "resume", "cancel")
-STATUSES = tuple(status.value for status in ObjectiveStatus)
 
 
 class ObjectivesAdmin:
@@ -44,8 +44,9 @@ class ObjectivesAdmin:
 
         Raises: InvalidParams, UnsupportedOperation.
         """
-        service, limit, status = self._open(), _read_limit(request), _read_status(request)
-        found, total = await service.list(limit, status)
+        service, limit = self._open(), read_limit(request)
+        status = read_status(request, ObjectiveStatus)
+        found, total = await service.list(limit, None if status is None else status.value)
         return {"objectives": found, "totalSize": total}
 
     async def show(self, request: AdminRequest) -> JsonObject:
@@ -62,9 +63,9 @@ class ObjectivesAdmin:
         text: Json = request.body.get("text")
         step: Json = request.body.get("step")
         if not isinstance(text, str) or not text.strip():
-            raise _invalid("text", "must be a string that is not only blanks")
+            raise invalid_param("text", "must be a string that is not only blanks")
         if step is not None and not isinstance(step, str):
-            raise _invalid("step", "must be the id of a step, or left out")
+            raise invalid_param("step", "must be the id of a step, or left out")
         return await self._open().answer(objective_id, text, step)
 
     async def export(self, request: AdminRequest) -> RawResponse:
@@ -76,7 +77,7 @@ class ObjectivesAdmin:
         """Add an exported objective. Raises: InvalidParams, UnsupportedOperation, BodyTooLarge."""
         service = self._open()
         if not request.content.strip():
-            raise _invalid("body", "is empty; send the lines that were exported")
+            raise invalid_param("body", "is empty; send the lines that were exported")
         return await service.import_log(request.content)
 
     def _act(self, action: str) -> AdminHandler:
@@ -91,21 +92,3 @@ class ObjectivesAdmin:
         if service is None:
             raise UnsupportedOperation("objectives are off; set opt.enabled to true")
         return service
-
-
-def _read_limit(request: AdminRequest) -> int:
-    text = request.query.get("limit", str(DEFAULT_LIMIT))
-    if text.isascii() and text.isdigit() and len(text) < 10 and 1 <= int(text) <= MAX_LIMIT:
-        return int(text)
-    raise _invalid("limit", f"must be a whole number from 1 to {MAX_LIMIT}")
-
-
-def _read_status(request: AdminRequest) -> str | None:
-    status = request.query.get("status")
-    if status is None or status in STATUSES:
-        return status
-    raise _invalid("status", f"must be one of {', '.join(STATUSES)}")
-
-
-def _invalid(name: str, reason: str) -> InvalidParams:
-    return InvalidParams(f"{name}: {reason}", problems=(Problem(name, reason),))
