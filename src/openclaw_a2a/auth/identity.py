@@ -1,4 +1,9 @@
-"""Bearer tokens: how they are read from a request and compared with the known ones."""
+"""Who a caller is: the owner of a bearer token, or else this machine's own user.
+
+A web page can make the user's browser send requests to loopback. So without a token the address of
+the client is not enough: the Host and Origin headers must name this gateway, and no proxy may be
+in between.
+"""
 
 import functools
 import hashlib

@@ -220,6 +220,8 @@ class BackgroundListener:
             for engine in self._engines
             for task_id in engine.session_tasks.find(reply.session_key)
         ]
+        # First whether any task has it, then the newest takes it: the session may have gone on to
+        # another task between the reply and its repetition.
         for engine, task_id in tasks:
             if await has_reply(engine, task_id, artifact_id):
                 return
@@ -250,6 +252,7 @@ class BackgroundListener:
             reason = f"{_MAX_RESOLVED_PAUSES} others wait already"
             log.warning("background.pause_not_resolved", task_id=pause.task_id, reason=reason)
             return
+        # Events may be repeated; one job for each pause is enough, and its end makes room.
         self._resolving.add(key)
         job = self._engines[0].supervisor.spawn("resolve-pause", self._resolve(pause))
         job.add_done_callback(lambda _: self._resolving.discard(key))
@@ -279,7 +282,7 @@ async def resolve_pause(engine: Engine, pause: PauseResolved) -> None:
     while running := engine.running_tasks(pause.task_id):
         await asyncio.wait(running)  # the commit of the pause may be under way
     if engine.is_draining:
-        return
+        return  # the agent says it again after the restart
     async with engine.task_lock(pause.task_id):
         if pause.task_id in engine.active_tasks:
             return  # it was answered meanwhile

@@ -158,6 +158,7 @@ class Engine:
         self.limits = limits
         self.new_id = new_id
         self.accounts: dict[AccountId, AccountRules] = {}
+        # New for each process: the runs of an owner that renews no leases are free to be claimed.
         self.owner = OwnerId(new_id())
         self.is_draining = False
         self.is_stopping = False
@@ -181,6 +182,7 @@ class Engine:
         self._journal_limits = JournalLimits(
             limits.event_bytes, limits.run_bytes, limits.history_messages
         )
+        # Weak: a lock lives as long as somebody holds it or waits for it, and no longer.
         self._task_locks: weakref.WeakValueDictionary[TaskId, asyncio.Lock] = (
             weakref.WeakValueDictionary()
         )
@@ -199,6 +201,9 @@ class Engine:
         resume: bytes | None = None,
     ) -> ActiveRun:
         """A run with its position in the session queue. Raises: Overloaded."""
+        # The position is taken before anything is awaited: messages of a session run in the order
+        # in which they came. `is_started` follows from it, which saves a commit for each run that
+        # does not have to wait.
         slot = self._queues.join(binding.session_key, scope.principal)
         record = RunRecord(
             id=RunId(self.new_id()),
@@ -221,6 +226,7 @@ class Engine:
         record = run.record
         run.submission = submission
         self.runs[record.id] = run
+        # The same message may come again before the store knows it: it finds this run here.
         self.pending_submissions[record.scope, record.message.message_id] = run
         stored = self.store.tasks.submit(submission)
         # Before the run awaits it: callbacks are called in order, so the run finds the answer of
@@ -253,6 +259,8 @@ class Engine:
 
     def restart_run(self, record: RunRecord, active: ActiveTask | None) -> None:
         """Continue a run that was claimed after a crash."""
+        # Claimed runs are restarted in the order of their tickets, which gives each session its
+        # order of arrival back.
         slot = self._queues.join(record.session_key, record.scope.principal, is_accepted=True)
         account = record.scope.account
         rules = self.accounts.get(account) or AccountRules(account, record.binding.agent_id)
@@ -276,6 +284,7 @@ class Engine:
 
     def has_run(self, task_id: TaskId) -> bool:
         """True when a run for this task is waiting, active, or still to be failed."""
+        # Abandoned runs count: the outbox must not drop deliveries of a task that is yet to fail.
         records = [run.record for run in self.runs.values()] + self.abandoned
         return any(record.task_id == task_id for record in records)
 
@@ -388,6 +397,7 @@ class Engine:
 
     async def stop(self) -> None:
         """End everything here. Unfinished runs stay in the store for the next start to find."""
+        # The flags first: a run that is submitted or gets its turn from now on stops by itself.
         self.is_draining = self.is_stopping = True
         for run in list(self.runs.values()):
             if isinstance(run.agent, SupportsDetach):

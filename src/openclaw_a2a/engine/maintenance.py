@@ -68,6 +68,7 @@ async def purge_once(engine: Engine, schedule: MaintenanceSchedule) -> int:
         records_before=now,
         undelivered_before=ended_before - timedelta(seconds=schedule.undelivered_s),
     )
+    # In pages, each a transaction of its own: commits of runs get their turn in between.
     purged = await engine.store.tasks.purge(retention)
     total = purged.count
     while purged.next_after is not None:

@@ -50,6 +50,8 @@ async def recover_runs(engine: Engine, *, expired_at: datetime | None) -> int:
     )
     # First of all: a repeated run must not work beside what is left of its first attempt.
     await _end_orphans(engine, records)
+    # A task may have several interrupted runs. Only the last of them may end it: the others leave
+    # it `working` for the next message.
     waiting = Counter(record.task_id for record in records)
     for record in records:
         waiting[record.task_id] -= 1
@@ -144,6 +146,7 @@ async def fail_run(
     """
     state = TaskState.WORKING if has_next else TaskState.FAILED
     try:
+        # The lock: a message or a cancellation may come for the same task while we look at it.
         async with engine.task_lock(record.task_id):
             transcript = engine.own_transcript(record.task_id, record.context_id)
             stored = await engine.store.tasks.read_task(None, record.task_id)

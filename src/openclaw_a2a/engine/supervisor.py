@@ -35,6 +35,7 @@ class Supervisor:
     def start(self, name: str, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
         """Start a task whose outcome its owner awaits. Its exception is the owner's to handle."""
         task = asyncio.get_running_loop().create_task(work, name=name)
+        # The event loop holds tasks weakly: without this reference one could vanish while it waits.
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return task

@@ -1,4 +1,4 @@
-"""Deadlines for reads and writes on client connections, without a timer for each of them."""
+"""HTTP over ASGI: requests with a bounded body, responses, deadlines and routes."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, MutableMapping

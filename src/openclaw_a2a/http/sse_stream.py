@@ -197,6 +197,7 @@ class SseStreams:
         """
         if self._count >= self._limit:
             raise Overloaded(f"{self._limit} streams are open already; poll the task instead")
+        # Before anything is awaited: the limit holds however many clients come at once.
         self._count += 1
         writer = SseWriter(request, self._deadline)
         # Cancelled in any case: a task that waits for `receive` would outlive the request.
@@ -223,6 +224,8 @@ class SseStreams:
         self, writer: SseWriter, pending: PendingStream, disconnected: "asyncio.Task[None]"
     ) -> EventStream | None:
         """The stream when its first event is there; None when the client left before."""
+        # A task of its own, so that heartbeats can be written meanwhile. Cancelling it loses
+        # nothing: the message was accepted, and its run goes on without a reader.
         first = self._supervisor.start("sse-first-event", pending)
         try:
             while not first.done():
@@ -253,18 +256,22 @@ class SseStreams:
             await writer.write(encoder.frame(stream.sequence, stream.first))
         if stream.source is not None:
             source = stream.source
+            # Wakes a source that waits for its next event, so that the slot is free at once.
             disconnected.add_done_callback(lambda _: source.stop())
             await self._follow(writer, source, encoder)
         await writer.close()
 
     async def _follow(self, writer: SseWriter, source: EventSource, encoder: FrameEncoder) -> None:
         self._sources.add(source)
+        # `close_all` may have run while the first event was awaited: it did not see this source.
         if self._is_closed:
             source.stop()
         try:
             while not source.is_over:
                 events = await source.next_events(self._heartbeat_s)
-                if events:
+                if (
+                    events
+                ):  # one write for all that are there: the client is behind, or they came together
                     frames = [encoder.frame(event.sequence, event.body) for event in events]
                     await writer.write(b"".join(frames))
                 elif not source.is_over:

@@ -5,7 +5,7 @@ from typing import cast
 import msgspec
 
 from openclaw_a2a.http.asgi import HttpRequest, Router
-from openclaw_a2a.http.sse_stream import EventStream, FrameEncoder, encode_frame, last_event_id
+from openclaw_a2a.http.sse_stream import EventStream, encode_frame, last_event_id
 from openclaw_a2a.model.errors import (
     GatewayError,
     InvalidParams,
@@ -22,34 +22,28 @@ from openclaw_a2a.protocol.jsonrpc import Envelope, encode_error, encode_result
 from openclaw_a2a.protocol.rest_query import decode_plan_query
 from openclaw_a2a.protocol.versions import ProtocolVersion, read_version
 from openclaw_a2a.server.account_endpoint import AccountEndpoint
-from openclaw_a2a.server.rest_request import REST_FRAMES, RestRequest
+from openclaw_a2a.server.rest_request import RestRequest
 
 
-class PlanningRequest(msgspec.Struct, frozen=True):
-    """A request for a planning method, whatever the transport."""
+async def _stream(
+    call: "PlanningRpcCall | RestRequest", planning: PlanningService, params: JsonObject
+) -> None:
+    """Stream the changes of an objective until the client leaves.
 
-    http: HttpRequest
-    endpoint: AccountEndpoint
-    scope: Scope
-    planning: PlanningService
+    Raises: InvalidParams, Overloaded, and what the planning service raises.
+    """
+    opened: list[ObjectiveSubscription] = []
 
-    async def stream(self, params: JsonObject, encoder: FrameEncoder) -> None:
-        """Stream the changes of an objective until the client leaves.
+    async def open_stream() -> EventStream:
+        cursor = last_event_id(call.http)
+        opened.append(await planning.subscribe(params, call.scope, cursor))
+        return EventStream(None, 0, opened[0])
 
-        Raises: InvalidParams, Overloaded, and what the planning service raises.
-        """
-        opened: list[ObjectiveSubscription] = []
-
-        async def open_stream() -> EventStream:
-            cursor = last_event_id(self.http)
-            opened.append(await self.planning.subscribe(params, self.scope, cursor))
-            return EventStream(None, 0, opened[0])
-
-        try:
-            await self.endpoint.streams.serve(self.http, open_stream, encoder)
-        finally:
-            for subscription in opened:
-                subscription.close()
+    try:
+        await call.endpoint.streams.serve(call.http, open_stream, call)
+    finally:
+        for subscription in opened:
+            subscription.close()
 
 
 def find_rpc_call(
@@ -67,39 +61,41 @@ def find_rpc_call(
             f"{envelope.method} needs the extension: send the header "
             f"A2A-Extensions: {EXTENSION_URI}"
         )
-    return PlanningRpcCall(PlanningRequest(http, endpoint, scope, planning), envelope)
+    version = read_version(http.protocol_version()) or ProtocolVersion.V03
+    return PlanningRpcCall(http, endpoint, scope, planning, envelope, version)
 
 
-class PlanningRpcCall:
+class PlanningRpcCall(msgspec.Struct, frozen=True):
     """One JSON-RPC call of a planning method.
 
     The methods are the same in all protocol versions; errors have the shape of the version that
     the header names.
     """
 
-    def __init__(self, request: PlanningRequest, envelope: Envelope) -> None:
-        self.version = read_version(request.http.protocol_version()) or ProtocolVersion.V03
-        self._request = request
-        self._envelope = envelope
+    http: HttpRequest
+    endpoint: AccountEndpoint
+    scope: Scope
+    planning: PlanningService
+    envelope: Envelope
+    version: ProtocolVersion
 
     async def serve(self) -> None:
         """Serve the call. Raises: InvalidParams, Overloaded, what the planning service raises."""
-        request, method = self._request, self._envelope.method
-        params = require_object(method, msgspec.json.decode(self._envelope.params))
+        method = self.envelope.method
+        params = require_object(method, msgspec.json.decode(self.envelope.params))
         if method == SUBSCRIBE:
-            await request.stream(params, self)
+            await _stream(self, self.planning, params)
             return
-        result = await request.planning.call(method, params, request.scope)
-        body = encode_result(self._envelope.id, msgspec.json.encode(result))
-        await request.http.respond(200, body)
+        result = await self.planning.call(method, params, self.scope)
+        await self.http.respond(200, encode_result(self.envelope.id, msgspec.json.encode(result)))
 
     def frame(self, sequence: int, body: bytes) -> bytes:
         """One event, in this call's envelope."""
-        return encode_frame(encode_result(self._envelope.id, body), sequence=sequence)
+        return encode_frame(encode_result(self.envelope.id, body), sequence=sequence)
 
     def error_frame(self, error: GatewayError) -> bytes:
         """The error that ends a stream, in this call's envelope."""
-        body = encode_error(self._envelope.id, errors.rpc_error(error, self.version))
+        body = encode_error(self.envelope.id, errors.rpc_error(error, self.version))
         return encode_frame(body, event=b"error")
 
     def streams_early_error(self, error: GatewayError) -> bool:
@@ -159,8 +155,7 @@ async def serve_rest(request: RestRequest, segments: list[str]) -> None:
     for item_id in ids:
         params["objectiveId" if method == "plans/create" else "id"] = item_id
     if method == SUBSCRIBE:
-        call = PlanningRequest(request.http, request.endpoint, request.scope, planning)
-        await call.stream(params, REST_FRAMES)
+        await _stream(request, planning, params)
         return
     result = await planning.call(method, params, request.scope)
     await request.respond(msgspec.json.encode(result))

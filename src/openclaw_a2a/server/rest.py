@@ -31,7 +31,7 @@ from openclaw_a2a.protocol.versions import ProtocolVersion, read_version
 from openclaw_a2a.server import account_endpoint as operations
 from openclaw_a2a.server import objectives_endpoint
 from openclaw_a2a.server.account_endpoint import AccountEndpoint
-from openclaw_a2a.server.rest_request import REST_FRAMES, RestRequest
+from openclaw_a2a.server.rest_request import RestRequest
 
 log = get_logger(__name__)
 
@@ -70,8 +70,10 @@ async def serve(http: HttpRequest, *, endpoint: AccountEndpoint, prefix: str) ->
             )
         route, call.params = found
         request = await route.read(call)
+        if request is not None:
+            call.check_tenant(request.tenant)
         if route.is_stream:
-            await endpoint.streams.serve(http, partial(route.operation, call, request), REST_FRAMES)
+            await endpoint.streams.serve(http, partial(route.operation, call, request), call)
         else:
             await call.respond(await route.operation(call, request))
     except GatewayError as error:
@@ -94,21 +96,15 @@ async def _respond_error(http: HttpRequest, error: GatewayError) -> None:
 
 async def _read_send(call: RestRequest) -> SendRequest:
     make_id = None if call.planning is None else call.endpoint.new_id
-    request = v1.decode_send(await call.read_body(), make_message_id=make_id)
-    call.check_tenant(request.tenant)
-    return request
+    return v1.decode_send(await call.read_body(), make_message_id=make_id)
 
 
 async def _read_list(call: RestRequest) -> ListRequest:
-    request = decode_list_query(call.http.query())
-    call.check_tenant(request.tenant)
-    return request
+    return decode_list_query(call.http.query())
 
 
 async def _read_get(call: RestRequest) -> GetRequest:
-    request = decode_get_query(call.http.query(), task_id=call.task_id)
-    call.check_tenant(request.tenant)
-    return request
+    return decode_get_query(call.http.query(), task_id=call.task_id)
 
 
 async def _read_task(call: RestRequest) -> TaskRequest:
@@ -117,17 +113,12 @@ async def _read_task(call: RestRequest) -> TaskRequest:
 
 
 async def _read_new_push(call: RestRequest) -> NewPushConfig:
-    call.endpoint.push_configs()  # before the body is read: it may be all that there is to say
-    request = v1.decode_push_config(await call.read_body(), task_id=call.task_id)
-    call.check_tenant(request.tenant)
-    return request
+    call.endpoint.push_configs()  # refused before the body is read
+    return v1.decode_push_config(await call.read_body(), task_id=call.task_id)
 
 
 async def _read_push_list(call: RestRequest) -> PushListRequest:
-    request = decode_push_list_query(call.http.query(), task_id=call.task_id)
-    call.endpoint.push_configs()
-    call.check_tenant(request.tenant)
-    return request
+    return decode_push_list_query(call.http.query(), task_id=call.task_id)
 
 
 async def _read_push_item(call: RestRequest) -> PushConfigRequest:

@@ -1,4 +1,4 @@
-"""One authenticated HTTP+JSON request at an account, and the frames of its streams."""
+"""One authenticated HTTP+JSON request at an account. It encodes the frames of its own stream."""
 
 from openclaw_a2a.http.asgi import A2A_JSON, HttpRequest
 from openclaw_a2a.http.sse_stream import encode_frame
@@ -45,12 +45,8 @@ class RestRequest(AccountCall):
         """Send a result."""
         await self.http.respond(200, body, media_type=A2A_JSON)
 
-
-class RestFrameEncoder:
-    """Frames without an envelope."""
-
     def frame(self, sequence: int, body: bytes) -> bytes:
-        """A stored body as one frame."""
+        """A stored body as one frame, without an envelope."""
         return encode_frame(body, sequence=sequence)
 
     def error_frame(self, error: GatewayError) -> bytes:
@@ -60,6 +56,3 @@ class RestFrameEncoder:
     def streams_early_error(self, error: GatewayError) -> bool:
         """An error before the first event is a plain response."""
         return False
-
-
-REST_FRAMES = RestFrameEncoder()

@@ -1,4 +1,20 @@
-"""How the deliveries of one kind are sent: by whom, how many at once, and how often."""
+"""The life of one delivery inside the outbox: phases, signals, and the table that joins them.
+
+    IDLE            everything known is delivered; waits for a wake-up of its task
+    SCHEDULED       waits for `due_at`: the next attempt after a failure, or a time the sender named
+    QUEUED          waits for a slot of its channel
+    SENDING         an attempt is under way
+    STALE           an attempt is under way that may have started too early to see the newest event
+    REMOVED         an attempt is under way for a delivery that was removed meanwhile
+    GONE            not tracked: delivered to the end, given up, or removed
+
+Invariant, for each delivery id
+  1. At most one attempt is under way (SENDING, STALE and REMOVED), and it holds one channel slot.
+  2. QUEUED has an entry in a queue of its channel, SCHEDULED has a timer for its `due_at`. An entry
+     or a timer that its delivery has left behind is ignored when it comes up.
+  3. A wake-up is never lost: it queues the delivery, or makes the attempt under way STALE, and a
+     stale attempt is followed by another one.
+"""
 
 import asyncio
 from datetime import datetime

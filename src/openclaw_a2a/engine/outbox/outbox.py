@@ -79,10 +79,12 @@ class Outbox:
 
     def start(self) -> None:
         """Start to deliver, beginning with what an earlier process left unfinished."""
+        # A loop, not a job: if it ever dies, /readyz says so. Nothing would be delivered any more.
         self._worker = self._supervisor.run_loop("outbox", self._work())
 
     async def stop(self) -> None:
         """Start no more attempts; let those under way end, and cancel the slow ones."""
+        # The worker first: it would start new attempts in the slots of those that end.
         if self._worker is not None:
             self._worker.cancel()
             await asyncio.wait({self._worker})
@@ -135,6 +137,8 @@ class Outbox:
 
     async def remove_delivery(self, delivery: Delivery) -> None:
         """Deliver nothing more; an attempt under way may still arrive."""
+        # Stored first. After a crash in between it is removed; the other way round it would be
+        # delivered again although its owner was told that it is gone.
         await self._store.delete_delivery(delivery.id)
         tracked = self._tracked.get(delivery.id)
         if tracked is not None:
@@ -221,7 +225,7 @@ class Outbox:
         """Move a delivery by the table, and do what entering its new phase means."""
         before, after = tracked.phase, tracked.next_phase(signal)
         tracked.phase = after
-        if after is before:
+        if after is before:  # its queue entry or its timer exists already
             return
         if before in ATTEMPTING and after not in ATTEMPTING:
             tracked.attempt = None
@@ -269,7 +273,10 @@ class Outbox:
                 tracked.attempt = self._supervisor.spawn("outbox-attempt", self._attempt(tracked))
 
     async def _attempt(self, tracked: TrackedDelivery) -> None:
-        signal, due_at = Signal.SENT, None
+        signal, due_at = (
+            Signal.SENT,
+            None,
+        )  # what a cancelled attempt counts as: its row is as it was
         try:
             signal, due_at = await self._send_once(tracked)
         except Exception as error:  # the edge of an attempt: a store that fails is asked later
@@ -344,6 +351,8 @@ class Outbox:
             )
             if not await self._save(tracked, saved):
                 return Signal.DONE, None
+        # What was looked at and not worth sending is not saved: after a restart it is looked at
+        # again, which is cheaper than a write for each chunk of an artifact.
         tracked.seen = (delivery.body, result.cursor)
         if result.has_more:
             return Signal.MORE, None

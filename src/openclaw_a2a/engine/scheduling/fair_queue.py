@@ -30,6 +30,7 @@ class FairQueue(Generic[Item]):
         """Take a slot for the next item; None when no slot is free or nothing may use it."""
         if self._held_count >= self._slots:
             return None
+        # In the order in which receivers were last served; one at its limit is passed over.
         for receiver, waiting in self._waiting_by_receiver.items():
             if self._held[receiver] < self._slots_each:
                 item = waiting.popleft()
@@ -78,6 +79,7 @@ class FairSlots(Generic[Item]):
 
     def acquire(self) -> Iterator[Slot[Item]]:
         """Slots for the items that may go now, retries first; each must be released."""
+        # Retries cannot starve first tries: their queue has half of the slots.
         for queue in (self._retries, self._first_tries):
             while self._held < self._slots:
                 acquired = queue.acquire()
@@ -115,7 +117,7 @@ class FairSemaphore:
 
     def _grant(self) -> None:
         for slot in self._slots.acquire():
-            if slot.item.done():
+            if slot.item.done():  # its coroutine was cancelled while it waited
                 self._slots.release(slot)
             else:
                 self._granted[slot.item] = slot

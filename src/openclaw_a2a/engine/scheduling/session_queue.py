@@ -40,6 +40,7 @@ class QueueSlot:
     def grant(self) -> None:
         """Let the run start."""
         self.has_turn = True
+        # The run may not wait yet (its message is being stored), or not any more (canceled).
         if self._turn is not None and not self._turn.done():
             self._turn.set_result(None)
 
@@ -73,6 +74,7 @@ class SessionQueues:
 
         Raises: Overloaded.
         """
+        # Synchronous from here on: the order of calls is the order of the queue.
         queue = self._queues.get(session_key)
         may_run = self._has_run_slot(peer)
         if not is_accepted and (queue is not None or not may_run):
@@ -97,6 +99,8 @@ class SessionQueues:
         queue = self._queues.get(slot.session_key)
         if queue is None or slot not in queue:
             return
+        # A run may leave before its turn (it was canceled): then it is anywhere in the queue, and
+        # only the first one is also in `_ready`.
         was_first = queue[0] is slot
         queue.remove(slot)
         if slot.has_turn:
@@ -109,6 +113,7 @@ class SessionQueues:
         if not queue:
             del self._queues[slot.session_key]
         elif was_first:
+            # Behind the sessions that are ready already: a busy session does not get ahead of them.
             self._ready.append(queue[0])
         if self._ready:
             self._start_ready()

@@ -13,7 +13,7 @@ import msgspec
 from openclaw_a2a.engine.tasks.journal import Journal
 from openclaw_a2a.engine.tasks.run_state import RunState
 from openclaw_a2a.engine.transcript.transcript import NO_ARTIFACTS, OUTPUT_PREFIX, ArtifactCounters
-from openclaw_a2a.model.errors import AlreadyExists, GatewayError, OutputNotAccepted
+from openclaw_a2a.model.errors import GatewayError, OutputNotAccepted
 from openclaw_a2a.model.ids import Json, MessageId
 from openclaw_a2a.model.message import Message
 from openclaw_a2a.model.records import RunRecord, StreamBody, encode_json
@@ -135,14 +135,13 @@ def encode_rejection(error: GatewayError) -> bytes:
     return msgspec.json.encode({"error": details})
 
 
-def decode_answer(stored: bytes) -> DirectAnswer | Rejected:
-    """The result of a run that ended without a task."""
+def decode_answer(stored: bytes) -> DirectAnswer:
+    """The result of a run that ended without a task. Raises: OutputNotAccepted."""
     document = msgspec.json.decode(stored, type=StoredAnswer)
     if document.message is not None:
         return DirectAnswer(encode_json(document.message))
     fault = document.error or {}
-    details = fault.get("details")
-    return Rejected(OutputNotAccepted(str(fault.get("message", "")), details=details))
+    raise OutputNotAccepted(str(fault.get("message", "")), details=fault.get("details"))
 
 
 # ---------------------------------------------------------------- the active task
@@ -172,8 +171,7 @@ class ActiveTask:
     def open(self) -> Commit:
         """The commit that creates the task; it goes to the store with the submission."""
         task = self._created or self.journal.projection.task()
-        status = StatusUpdate(task.id, task.context_id, task.status)
-        self.opening = self.journal.open(status)
+        self.opening = self.journal.open(StatusUpdate(task.id, task.context_id, task.status))
         return self.opening
 
     def reopen(self, message: Message, now: datetime) -> Commit:
@@ -183,22 +181,13 @@ class ActiveTask:
         history = (*task.history, message)
         self._created = msgspec.structs.replace(task, status=status, history=history)
         self._created_sequence = self.journal.sequence
-        update = StatusUpdate(task.id, task.context_id, status)
-        self.opening = self.journal.open(update, message)
+        self.opening = self.journal.open(StatusUpdate(task.id, task.context_id, status), message)
         return self.opening
 
-    def on_accepted(self, run: "ActiveRun") -> None:
-        """The submission that opened the task is durable."""
+    def on_opened(self, error: Exception | None) -> None:
+        """The store has answered the submission that opened the task."""
         opening, self.opening = self.opening, None
         if opening is not None:
-            self.journal.committed(opening, None)
-        self.show_created(run)
-
-    def on_rejected(self, rejected: Rejected) -> None:
-        """The store rejected the submission: the task does not exist."""
-        opening, self.opening = self.opening, None
-        if opening is not None:
-            error = rejected.error or AlreadyExists("the message was accepted before")
             self.journal.committed(opening, error)
 
     def show_created(self, run: "ActiveRun") -> None:

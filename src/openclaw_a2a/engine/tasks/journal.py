@@ -1,4 +1,12 @@
-"""The current task, folded from its events by the rules of `apply_event`, at constant cost each."""
+"""The one way a task changes: events are numbered, encoded, committed, and only then published.
+
+Order of one event
+  1. `append`, `add` or `end` gives it the next sequence number and folds it into the projection.
+  2. It goes to the store with the next commit. One commit is under way at a time; events that come
+     meanwhile are collected and go together, so a fast agent makes large commits and not many.
+  3. `committed` publishes it to the feed and wakes the outbox: after the commit, never before.
+     A reader woken early could show an event that a crash takes back.
+"""
 
 import asyncio
 from collections.abc import Callable, Sequence
@@ -33,21 +41,26 @@ from openclaw_a2a.model.task import (
 )
 from openclaw_a2a.ports import Commit, TaskStore
 
+UNWRITABLE = (TypeError, ValueError, OverflowError, RecursionError)
+"""What an encoder raises for a value that JSON cannot hold."""
+
+PAGE_SIZE = 256
+"""How many events a feed keeps at least, and how many are read from the store at once."""
+
+_FIRST_SNAPSHOT = 64  # up to here the first snapshot plus events; then a snapshot at each doubling
+
 
 class TaskProjection:
-    """A task as the events so far made it."""
+    """A task as the events so far made it, at constant cost for each of them."""
 
     def __init__(self, task: Task) -> None:
         self._task = task
         self.status: TaskStatus = task.status
-        self._history: list[Message] = []
-        self._message_ids: set[MessageId] = set()
-        for message in task.history:
-            self._message_ids.add(message.message_id)
-            self._history.append(message)
-        self._artifacts: dict[ArtifactId, Artifact] = {}
-        for artifact in task.artifacts:
-            self._artifacts[artifact.artifact_id] = artifact
+        self._history: list[Message] = list(task.history)
+        self._message_ids: set[MessageId] = {message.message_id for message in task.history}
+        self._artifacts: dict[ArtifactId, Artifact] = {
+            artifact.artifact_id: artifact for artifact in task.artifacts
+        }
         self._grown_parts: dict[ArtifactId, list[Part]] = {}
         """The parts of artifacts that grow, as lists: appending to a tuple would copy them all."""
         self.open_artifacts: dict[ArtifactId, None] = {}
@@ -65,10 +78,8 @@ class TaskProjection:
         """Fold one event in."""
         if isinstance(event, StatusUpdate):
             self.status = event.status
-            message = event.status.message
-            if message is not None and message.message_id not in self._message_ids:
-                self._message_ids.add(message.message_id)
-                self._history.append(message)
+            if event.status.message is not None:
+                self.add_message(event.status.message)
         else:
             self._apply_artifact(event)
 
@@ -139,15 +150,6 @@ class TaskProjection:
             self.open_artifacts[artifact_id] = None
 
 
-UNWRITABLE = (TypeError, ValueError, OverflowError, RecursionError)
-"""What an encoder raises for a value that JSON cannot hold."""
-
-PAGE_SIZE = 256
-"""How many events a feed keeps at least, and how many are read from the store at once."""
-
-_FIRST_SNAPSHOT = 64  # up to here the first snapshot plus events; then a snapshot at each doubling
-
-
 class JournalLimits(msgspec.Struct, frozen=True, gc=False):
     """How large one event, all events of a run and the history may become."""
 
@@ -174,6 +176,7 @@ class EventFeed:
     def publish(self, entries: tuple[Entry, ...]) -> None:
         """Make committed events visible."""
         self._window += entries
+        # Cut at twice the size, not at each event: then the copying is paid once per page.
         if len(self._window) > 2 * PAGE_SIZE:
             del self._window[:-PAGE_SIZE]
         self.sequence = entries[-1].sequence
@@ -203,6 +206,7 @@ class EventFeed:
         self._waiters.discard(waiter)
 
     def _wake(self) -> None:
+        # Taken out first: a reader that finds nothing new registers again in its next round.
         waiters, self._waiters = self._waiters, set()
         for waiter in waiters:
             if not waiter.done():
@@ -217,6 +221,7 @@ class Journal:
     failure: Exception | None = None
     """Why the store refused a commit. Nothing more is written: the sequence would have a gap."""
     on_committed: Callable[[], None] | None = None
+    """The run that works on the task; it appends the text that came during the commit."""
     snapshot = b""
     """The last snapshot that was made."""
     _written_bytes = 0
@@ -306,6 +311,8 @@ class Journal:
         self._run = run
         for event in events:
             self._record(event)
+        # At once, even with a commit under way: the store takes commits in order, and what was
+        # collected meanwhile goes along. One commit: a crash leaves the end and the run, or none.
         self._send(self._next_commit(ends_run=True, resume=resume))
         await self.settle()
 
@@ -319,20 +326,23 @@ class Journal:
     async def settle(self, limit: int = 0) -> None:
         """Wait until at most `limit` events are not durable yet. Raises what the store raised."""
         while self.in_flight > limit and self.failure is None:
-            waiter: asyncio.Future[None] = self._loop.create_future()
-            self._settle_waiters.append(waiter)
-            await waiter
+            await self._next_answer()
         if self.failure is not None:
             raise self.failure
 
     async def wait_durable(self, sequence: int) -> None:
         """Wait until this event is durable. Raises what the store raised."""
         while self.feed.sequence < sequence and self.failure is None:
-            waiter: asyncio.Future[None] = self._loop.create_future()
-            self._settle_waiters.append(waiter)
-            await waiter
+            await self._next_answer()
         if self.failure is not None:
             raise self.failure
+
+    def _next_answer(self) -> "asyncio.Future[None]":
+        """Done when the store has answered another commit."""
+        # One future for each waiter: a waiter that is cancelled cancels what it awaits.
+        waiter: asyncio.Future[None] = self._loop.create_future()
+        self._settle_waiters.append(waiter)
+        return waiter
 
     def committed(self, commit: Commit, error: BaseException | None) -> None:
         """The store has taken, or refused, the commit."""
@@ -340,9 +350,12 @@ class Journal:
         entries = commit.entries
         self.in_flight -= len(entries) or 1
         if error is not None:
+            # The first failure counts: the later commits fail because of it (their `after` is
+            # a sequence number that the store never reached).
             if self.failure is None:
                 self.failure = error if isinstance(error, Exception) else GatewayFault(str(error))
         elif entries:
+            # Readers before the outbox: they are connected and wait, it looks by itself.
             self.feed.publish(entries)
             if self._head.id in self._wakeups.subscribed:
                 self._wakeups.notify(self._head.id, entries)
@@ -351,6 +364,8 @@ class Journal:
             for waiter in waiters:
                 if not waiter.done():
                     waiter.set_result(None)
+        # Before `on_committed`: while these events are in flight it lets the agent's text collect,
+        # which is then one event and not many.
         if self._collected and not self._commits_under_way:
             self._send_collected()
         if self.on_committed is not None:
@@ -385,6 +400,8 @@ class Journal:
             self._status_at = status.timestamp or self._status_at
         else:
             self._check_size(len(body), counts=counts)
+        # After all checks: an event that is refused takes no number, and the run can still end
+        # the task with an event of its own.
         self.projection.apply(event)
         self.sequence += 1
         self._collected.append(Entry(self.sequence, body, state))
@@ -408,12 +425,15 @@ class Journal:
         self._commits_under_way += 1
         if not entries:
             self.in_flight += 1  # a commit without events is waited for like one event
+        # A task that rests may be read by anybody for years: its snapshot is complete then. While
+        # it runs a snapshot at each doubling keeps writing and reading O(events).
         rests = ends_run or self.state not in ACTIVE
         is_due = after < 0 or message is not None or self.sequence >= self._next_snapshot
         snapshot = None
         if is_due or (rests and entries):
             self._next_snapshot = max(_FIRST_SNAPSHOT, self.sequence * 2)
             snapshot = self.snapshot = encode_json(self.projection.task())
+        # The fence: when another engine has claimed the run, the store refuses what we write.
         run_id, fence = (run.id, run.fence) if run is not None else (None, 0)
         return Commit(self.head, after, entries, snapshot, run_id, fence, ends_run, resume)
 

@@ -1,7 +1,8 @@
-"""One reader of a task's committed events, from a cursor to the next end or pause.
+"""Reads tasks: one, or the events of one from a cursor on.
 
-A reader holds a cursor, not a queue: it reads the shared window of the `EventFeed`, and what has
-left the window it reads from the store. So a slow reader costs the task and the others nothing.
+A reader of events holds a cursor, not a queue: it reads the shared window of the `EventFeed`, and
+what has left the window it reads from the store. So a slow reader costs the task and the others
+nothing.
 """
 
 import asyncio
@@ -46,6 +47,8 @@ class Subscription:
     async def next_events(self, wait_s: float) -> list[Entry]:
         """The next events; empty when none came in time or the subscription is over."""
         entries = await self._read()
+        # Nothing is awaited between a read of the feed that found nothing and the registration of
+        # the waiter, so no event can be published in between and missed.
         if not entries and not self.is_over and self._feed is not None:
             await self._wait(self._feed, wait_s)
             entries = [] if self._is_stopped else await self._read()
@@ -57,11 +60,14 @@ class Subscription:
         was_closed = feed is None or feed.is_closed
         entries = feed.since(self.cursor) if feed is not None else None
         if entries is None or (was_closed and not entries):
+            # Behind the window; or the feed is closed, and another process may have written since.
             entries = await self._store.read_events(
                 self._task_id, after=self.cursor, limit=PAGE_SIZE
             )
         if entries:
             self.cursor = entries[-1].sequence
+        # A pause ends a subscription only as the newest event: a reader that is behind passes over
+        # the pauses that were answered since.
         is_last = feed is None or self.cursor >= feed.sequence
         rests = bool(entries) and entries[-1].state in _RESTING
         ends_here = rests and is_last and len(entries) < PAGE_SIZE
@@ -70,6 +76,7 @@ class Subscription:
 
     async def _wait(self, feed: EventFeed, wait_s: float) -> None:
         loop = asyncio.get_running_loop()
+        # Woken by a commit, by the end of the task (`feed.close`), by `stop`, or by the timer.
         waiter = self._waiter = loop.create_future()
         feed.add_waiter(waiter)
         timer = loop.call_later(wait_s, _wake, waiter)
@@ -129,6 +136,8 @@ async def subscribe(
 
 def subscribe_from(engine: Engine, task_id: TaskId, cursor: int) -> Subscription:
     """A subscription to a task that the caller is known to own."""
+    # The feed as it is now: when the task is continued later, its runs get a new one, and this
+    # subscription is over by then.
     active = engine.active_tasks.get(task_id)
     feed = active.journal.feed if active is not None else None
     return Subscription(engine.store.tasks, task_id, cursor=cursor, feed=feed)

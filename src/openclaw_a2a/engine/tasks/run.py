@@ -52,6 +52,7 @@ from openclaw_a2a.log import get_logger
 from openclaw_a2a.model.agent_event import AgentEvent, TextDelta
 from openclaw_a2a.model.errors import (
     AgentFailed,
+    AlreadyExists,
     Conflict,
     Draining,
     GatewayError,
@@ -183,7 +184,8 @@ class ActiveRun:
             known = error if isinstance(error, GatewayError) else None
             self._reject(Rejected(known, accepted if isinstance(accepted, Duplicate) else None))
         elif self.active_task is not None and self.active_task.opening is not None:
-            self.active_task.on_accepted(self)
+            self.active_task.on_opened(None)
+            self.active_task.show_created(self)
         elif self.active_task is not None:
             self._engine.supervisor.spawn("show-task", self._show_task())
 
@@ -197,7 +199,8 @@ class ActiveRun:
     def _reject(self, rejected: Rejected) -> None:
         """The message was not accepted: nothing of the run will ever be seen."""
         if self.active_task is not None:
-            self.active_task.on_rejected(rejected)
+            error = rejected.error or AlreadyExists("the message was accepted before")
+            self.active_task.on_opened(error)
         self._leave(rejected)
         # Removed at once: a run that started early still has to stop, and the same message may
         # come again before it has.

@@ -91,6 +91,8 @@ async def submit(
     duplicate = await _read_duplicate(engine, request, rules, body_hash)
     if duplicate is not None:
         return duplicate
+    # Nothing is awaited from here to `start_run`: of two equal messages that arrive together the
+    # second finds the first among the pending submissions.
     if message.task_id is None:
         pending = _find_pending(engine, request, body_hash) if engine.pending_submissions else None
         return pending or _start_task(engine, request, rules, body_hash)
@@ -99,6 +101,8 @@ async def submit(
             active := engine.active_tasks.get(message.task_id)
         ) is not None and active.opening is not None:
             await active.runs[0].created.wait()  # before that it may still be rejected
+        # Read under the lock, and used before it is released: no cancellation and no other message
+        # can have changed the task in between.
         stored = await engine.store.tasks.read_task(request.scope, message.task_id)
         resume = await engine.store.tasks.read_resume_token(message.task_id)
         pending = _find_pending(engine, request, body_hash)
@@ -152,6 +156,8 @@ def _start_task(
     binding = create_binding(rules, request.scope, context_id, now=now)
     is_task = rules.is_task_generating or not request.is_blocking or origin is not None
     options = RunOptions(request.accepted_output_modes, is_task)
+    # What belongs to the task (a call, a plan step) is stored with it: after a crash there is both
+    # or neither.
     record = metadata = None
     if origin is not None:
         binding = msgspec.structs.replace(binding, session_key=origin.session_key)
@@ -214,6 +220,8 @@ def continue_task(
     run = engine.new_run(
         request.scope, message, binding, rules=rules, options=options, now=now, resume=resume
     )
+    # A paused task is submitted again in the transaction that stores the message. A task with runs
+    # stays as it is: this message joins its history when its own run starts.
     commit = None
     if active is None:
         active = engine.activate(stored)
@@ -278,9 +286,18 @@ async def wait_created(engine: Engine, run: ActiveRun | DuplicateRun) -> TaskCre
     first = await run.created.wait()
     if not isinstance(first, Rejected):
         return first
-    if first.duplicate is None:
+    duplicate = first.duplicate
+    if duplicate is None:
         raise await _rejection_error(engine, run, first)
-    return await _duplicate_created(engine, run, first.duplicate)
+    original = None if duplicate.answer is not None else engine.runs.get(duplicate.run_id)
+    if original is not None:
+        has_task = await engine.store.tasks.read_task(None, duplicate.task_id) is not None
+        if not has_task:  # its run has not decided yet between an answer and a task
+            return await wait_created(engine, original)
+    stored = await _read_result(engine, run, duplicate)
+    if isinstance(stored, DirectAnswer):
+        return stored
+    return TaskCreated(TaskProjection.from_stored(stored).task(), stored.head.sequence)
 
 
 async def wait_finished(
@@ -290,9 +307,17 @@ async def wait_finished(
     result = await run.wait_result()
     if not isinstance(result, Rejected):
         return result
-    if result.duplicate is None:
+    duplicate = result.duplicate
+    if duplicate is None:
         raise await _rejection_error(engine, run, result)
-    return await _duplicate_finished(engine, run, result.duplicate)
+    original = None if duplicate.answer is not None else engine.runs.get(duplicate.run_id)
+    if original is not None:
+        return await wait_finished(engine, original)
+    active = engine.active_tasks.get(TaskId(duplicate.task_id))
+    if active is not None and active.runs:  # its own run is over, and a later message is answered
+        return await wait_finished(engine, active.runs[0])
+    stored = await _read_result(engine, run, duplicate)
+    return stored if isinstance(stored, DirectAnswer) else TaskFinished(task_json(stored))
 
 
 async def _rejection_error(
@@ -314,54 +339,21 @@ async def _rejection_error(
     )
 
 
-async def _duplicate_created(
-    engine: Engine, sent: ActiveRun | DuplicateRun, duplicate: Duplicate
-) -> TaskCreated | DirectAnswer:
-    run = engine.runs.get(duplicate.run_id)
-    if duplicate.answer is None and run is not None:
-        has_task = await engine.store.tasks.read_task(None, duplicate.task_id) is not None
-        if not has_task:  # its run has not decided yet between an answer and a task
-            return await wait_created(engine, run)
-    stored = await _stored_or_answer(engine, sent, duplicate)
-    if isinstance(stored, DirectAnswer):
-        return stored
-    return TaskCreated(TaskProjection.from_stored(stored).task(), stored.head.sequence)
-
-
-async def _duplicate_finished(
-    engine: Engine, sent: ActiveRun | DuplicateRun, duplicate: Duplicate
-) -> TaskFinished | DirectAnswer:
-    run = engine.runs.get(duplicate.run_id)
-    if duplicate.answer is None and run is not None:
-        return await wait_finished(engine, run)
-    active = engine.active_tasks.get(TaskId(duplicate.task_id))
-    if active is not None and active.runs:
-        return await wait_finished(engine, active.runs[0])
-    stored = await _stored_or_answer(engine, sent, duplicate)
-    return stored if isinstance(stored, DirectAnswer) else TaskFinished(task_json(stored))
-
-
-async def _stored_or_answer(
+async def _read_result(
     engine: Engine, sent: ActiveRun | DuplicateRun, duplicate: Duplicate
 ) -> StoredTask | DirectAnswer:
+    """What came of the first of two equal messages. Raises: also the error of a direct answer."""
     if duplicate.answer is not None:
-        return _decode_answer(duplicate.answer)
+        return decode_answer(duplicate.answer)
     stored = await engine.store.tasks.read_task(None, duplicate.task_id)
     if stored is not None:
         return stored
     newest = await engine.store.tasks.find_duplicate(sent.scope, sent.message_id)
     if newest is not None and newest.answer is not None:  # answered since the duplicate was read
-        return _decode_answer(newest.answer)
+        return decode_answer(newest.answer)
     is_unfinished = any(record.id == duplicate.run_id for record in engine.abandoned)
     if is_unfinished or duplicate.run_id in engine.runs:
         raise Overloaded("this message is being answered; ask again shortly", retry_after_s=1)
     raise TaskNotFound(
         f"task {duplicate.task_id} of this message was deleted; use a new message id"
     )
-
-
-def _decode_answer(stored: bytes) -> DirectAnswer:
-    answer = decode_answer(stored)
-    if isinstance(answer, DirectAnswer):
-        return answer
-    raise answer.error or StoreUnavailable("the run ended without a result")

@@ -170,7 +170,8 @@ class SingleArtifactTranscript(Transcript):
         before, self._held = self._held, parts
         return [self._show(before, last_chunk=False)] if before else []
 
-    def _finish_current(self) -> list[Event]:
+    def close(self) -> list[Event]:
+        """Publish the chunk that was held back, as the last one."""
         last, self._held = self._held, ()
         return [self._show(last, last_chunk=True)] if last else []
 

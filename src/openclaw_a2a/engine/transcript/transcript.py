@@ -1,4 +1,9 @@
-"""Content of an agent: assistant messages while they grow, and which parts a caller accepts."""
+"""Turns the events of an agent into A2A: a direct answer, or the events of a task.
+
+A run starts direct. It is promoted to a task once, by the first thing that a single message cannot
+hold: a tool, a note, a second assistant message, a pause or an error. Until then its content is
+staged; on promotion it is published in order. No I/O: the clock and the ids are passed in.
+"""
 
 import functools
 import re
@@ -65,7 +70,9 @@ class OutputModes:
         if part.text is not None:
             if not self.accepts_text or not part.text:
                 return None
-            return part if part.text.isascii() else _cleaned(part, part.text)
+            if part.text.isascii():
+                return part
+            return msgspec.structs.replace(part, text=replace_lone_surrogates(part.text))
         if part.is_file:
             return part if self.accepts(part.media_type or "application/octet-stream") else None
         if part.data is msgspec.UNSET or not self.accepts("application/json"):
@@ -77,10 +84,6 @@ class OutputModes:
 def output_modes(accepted: tuple[str, ...]) -> OutputModes:
     """The modes of a caller, cached: most callers accept the same."""
     return OutputModes(accepted)
-
-
-def _cleaned(part: Part, text: str) -> Part:
-    return msgspec.structs.replace(part, text=replace_lone_surrogates(text))
 
 
 class AssistantMessage:
@@ -324,28 +327,24 @@ class Transcript:
         """The last events of a run that ended well (or was stopped)."""
         if self.is_stopped:
             return self.cancel()
-        events = self._finish_current()
+        events = self.close()
         events.append(self._status(TaskState.COMPLETED, self._last_parts()))
         return events
 
     def fail(self, reason: str) -> list[Event]:
         """The last events of a run that failed."""
-        return [*self._finish_current(), self.status_text(TaskState.FAILED, reason)]
+        return [*self.close(), self.status_text(TaskState.FAILED, reason)]
 
     def cancel(self) -> list[Event]:
         """The last events of a run that was canceled."""
         text = STOPPED if self.is_stopped else CANCELED
-        return [*self._finish_current(), self.status_text(TaskState.CANCELED, text)]
+        return [*self.close(), self.status_text(TaskState.CANCELED, text)]
 
     def continue_working(self) -> list[Event]:
         """The last events of a run whose task goes on with the next message."""
         failure = self.failure
         parts = (Part(text=replace_lone_surrogates(failure)),) if failure else self._last_parts()
-        return [*self._finish_current(), self._status(TaskState.WORKING, parts)]
-
-    def close(self) -> list[Event]:
-        """The event that closes the current assistant message, if one is open."""
-        return self._finish_current()
+        return [*self.close(), self._status(TaskState.WORKING, parts)]
 
     def close_unfinished(self, artifact_ids: Iterable[ArtifactId]) -> list[Event]:
         """Events that close assistant messages which will not be finished."""
@@ -368,9 +367,6 @@ class Transcript:
         return self._status(TaskState.SUBMITTED, None)
 
     # ---------------------------------------------------------------- one method per event
-
-    def _on_nothing(self, _event: Started) -> list[Event]:
-        return []
 
     def _on_delta(self, event: TextDelta) -> list[Event]:
         message, text = self._current or self._open(), event.text
@@ -400,14 +396,14 @@ class Transcript:
         sendable = self._modes.filter(event.parts)
         self._had_content = self._had_content or has_content(event.parts)
         message.set_final(sendable)
-        return self._promote_second(message) + self._finish_current()
+        return self._promote_second(message) + self.close()
 
     def _on_message_end(self, _event: MessageEnd) -> list[Event]:
-        return self._finish_current()
+        return self.close()
 
     def _on_part(self, event: PartDelta) -> list[Event]:
         # A part is a message of its own here, and so was the text before it.
-        return self._finish_current() + self._on_reply(Reply((event.part,)))
+        return self.close() + self._on_reply(Reply((event.part,)))
 
     def _on_tool_reply(self, event: ToolReply) -> list[Event]:
         events = self._promote() + self.flush()
@@ -476,7 +472,8 @@ class Transcript:
     def _promote(self) -> list[Event]:
         return [] if self.is_promoted else self.promote()
 
-    def _finish_current(self) -> list[Event]:
+    def close(self) -> list[Event]:
+        """The event that closes the current assistant message, if one is open."""
         current, self._current = self._current, None
         if current is None or not (current.has_content or current.is_shown):
             return []
@@ -486,7 +483,7 @@ class Transcript:
     def _pause(self, prompt: str, resume: Json) -> list[Event]:
         self.is_over, self.resume = True, resume
         sentence = prompt.strip() or APPROVAL_NEEDED
-        return [*self._finish_current(), self.status_text(TaskState.INPUT_REQUIRED, sentence)]
+        return [*self.close(), self.status_text(TaskState.INPUT_REQUIRED, sentence)]
 
     def _last_parts(self) -> tuple[Part, ...]:
         if self._current is not None and self._current.has_content:
@@ -557,7 +554,7 @@ class Transcript:
         return StatusUpdate(context.task_id, context.context_id, status, metadata)
 
     _HANDLERS: ClassVar[dict[type, Callable[["Transcript", Any], list[Event]]]] = {
-        Started: _on_nothing,
+        Started: lambda _self, _event: [],
         TextDelta: _on_delta,
         TextPreview: _on_preview,
         PartDelta: _on_part,

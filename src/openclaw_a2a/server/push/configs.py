@@ -14,12 +14,7 @@ import msgspec
 
 from openclaw_a2a.engine.outbox.outbox import Outbox
 from openclaw_a2a.model.delivery import PUSH_KIND, Delivery, DeliveryState, PushConfig, delivery_id
-from openclaw_a2a.model.errors import (
-    InvalidParams,
-    Problem,
-    PushConfigNotFound,
-    TaskNotFound,
-)
+from openclaw_a2a.model.errors import InvalidParams, Problem, PushConfigNotFound, TaskNotFound
 from openclaw_a2a.model.ids import TaskId
 from openclaw_a2a.model.records import encode_json
 from openclaw_a2a.model.turn import Scope
@@ -176,14 +171,10 @@ class PushConfigService(msgspec.Struct, frozen=True, kw_only=True):
 
     async def _check_task(self, scope: Scope, task_id: TaskId) -> None:
         if await self.store.tasks.read_task(scope, task_id) is None:
-            raise _no_task(task_id)
+            raise TaskNotFound(f"there is no task {task_id}")
 
     def _too_many(self, task_id: TaskId) -> InvalidParams:
         return InvalidParams(
             f"task {task_id} has {self.per_task} push configurations, the most there may be; "
             "delete one of them, or give its id to put this one in its place"
         )
-
-
-def _no_task(task_id: TaskId) -> TaskNotFound:
-    return TaskNotFound(f"there is no task {task_id}")

@@ -1,4 +1,4 @@
-"""The payload of the next notification, chosen from a task's events.
+"""Sends push notifications: one POST each, to an address that was checked when connecting.
 
 A stream sends every chunk of an artifact, which would be too much for a webhook. So a 1.0 webhook
 gets each status, and each artifact once, complete, when it is finished; a 0.3 webhook gets the
@@ -52,14 +52,20 @@ async def next_payload(
         return await _whole_task(tasks, task_id, version)
     while entries := await tasks.read_events(task_id, after=cursor, limit=PAGE_SIZE):
         for entry in entries:
-            if not _is_notable(entry):
+            if entry.state is None and _finished_artifact(entry) is None:
                 continue
             if version is ProtocolVersion.V03:
                 return await _whole_task(tasks, task_id, version)
             body = await _event_body(tasks, task_id, entry)
             if body is not None:
                 has_more = entry is not entries[-1] or len(entries) == PAGE_SIZE
-                return PushPayload(body, _delivered(entry, has_more=has_more))
+                delivered = Delivered(
+                    entry.sequence,
+                    # An artifact does not tell whether the task has ended; the next call finds out.
+                    has_more=has_more or entry.state is None,
+                    is_over=not has_more and entry.state in TERMINAL,
+                )
+                return PushPayload(body, delivered)
         cursor = entries[-1].sequence
         if len(entries) < PAGE_SIZE:
             return Delivered(cursor, is_sent=False)
@@ -69,15 +75,6 @@ async def next_payload(
     is_behind = stored.head.sequence > cursor
     is_over = is_terminal(stored.head.state) and not is_behind
     return Delivered(cursor, is_sent=False, has_more=is_behind, is_over=is_over)
-
-
-def _delivered(entry: Entry, *, has_more: bool) -> Delivered:
-    return Delivered(
-        entry.sequence,
-        # An artifact does not tell whether the task has ended; the next call finds out.
-        has_more=has_more or entry.state is None,
-        is_over=not has_more and entry.state in TERMINAL,
-    )
 
 
 async def _whole_task(
@@ -91,10 +88,6 @@ async def _whole_task(
     body = v1.wrap_task(task) if is_v1 else v03.encode_task_result(task)
     is_over = is_terminal(stored.head.state)
     return PushPayload(body, Delivered(stored.head.sequence, is_over=is_over))
-
-
-def _is_notable(entry: Entry) -> bool:
-    return entry.state is not None or _finished_artifact(entry) is not None
 
 
 def _finished_artifact(entry: Entry) -> ArtifactUpdate | None:
@@ -154,6 +147,8 @@ class WebhookSender:
         """Post once; None when the webhook accepted it, otherwise why not."""
         import httpx2  # imported with the first notification: a gateway without any starts faster
 
+        from openclaw_a2a.net.http_client import open_transport
+
         limit = self._options.timeout_s
         try:
             request = httpx2.Request(
@@ -167,7 +162,9 @@ class WebhookSender:
             return DeliveryFailed(f"the address cannot be used: {error}", is_final=True)
         host = request.url.raw_host.decode("ascii")
         try:
-            response = await self._open_transport().handle_async_request(request)
+            if self._transport is None:
+                self._transport = open_transport(find_addresses=self._find_addresses)
+            response = await self._transport.handle_async_request(request)
             await _read_briefly(response)
         except AddressNotAllowed as error:
             return DeliveryFailed(str(error), is_final=True)
@@ -180,13 +177,6 @@ class WebhookSender:
         except httpx2.TransportError as error:
             return DeliveryFailed(f"the connection to {host} broke: {type(error).__name__}")
         return None if response.is_success else self._failure(response)
-
-    def _open_transport(self) -> "httpx2.AsyncBaseTransport":
-        if self._transport is None:
-            from openclaw_a2a.net.http_client import open_transport
-
-            self._transport = open_transport(find_addresses=self._find_addresses)
-        return self._transport
 
     def _failure(self, response: "httpx2.Response") -> DeliveryFailed:
         status = response.status_code
