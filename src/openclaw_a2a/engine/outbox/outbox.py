@@ -273,10 +273,7 @@ class Outbox:
                 tracked.attempt = self._supervisor.spawn("outbox-attempt", self._attempt(tracked))
 
     async def _attempt(self, tracked: TrackedDelivery) -> None:
-        signal, due_at = (
-            Signal.SENT,
-            None,
-        )  # what a cancelled attempt counts as: its row is as it was
+        signal, due_at = Signal.SENT, None  # of a cancelled attempt, whose row is as it was
         try:
             signal, due_at = await self._send_once(tracked)
         except Exception as error:  # the edge of an attempt: a store that fails is asked later
