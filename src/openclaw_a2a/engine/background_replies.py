@@ -103,7 +103,7 @@ async def append_reply(engine: Engine, task_id: TaskId, artifact: Artifact) -> b
             if stored is None:
                 return False
             journal = engine.journal_of(stored)
-        if journal.projection.has_artifact(artifact.artifact_id):
+        if artifact.artifact_id in journal.projection.artifact_ids:
             # It may be another caller's commit that is under way; it is not durable before that.
             await journal.wait_durable(journal.sequence)
             return True

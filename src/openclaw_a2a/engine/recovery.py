@@ -16,7 +16,7 @@ import msgspec
 
 from openclaw_a2a.engine.engine import Engine
 from openclaw_a2a.engine.tasks.journal import PAGE_SIZE, UNLIMITED
-from openclaw_a2a.engine.transcript.transcript import OUTPUT_PREFIX, ArtifactCounters
+from openclaw_a2a.engine.transcript.transcript import ArtifactCounters
 from openclaw_a2a.log import get_logger
 from openclaw_a2a.model.errors import AgentUnavailable, GatewayError, StoreUnavailable
 from openclaw_a2a.model.message import Part
@@ -113,7 +113,7 @@ async def _recover_run(engine: Engine, record: RunRecord, *, has_next: bool) -> 
     if active is not None and record.attempt > 1:
         projection = active.journal.projection
         # A run whose message is not in the history yet has no artifacts that it could replace.
-        if projection.has_message(record.message.message_id):
+        if record.message.message_id in projection.message_ids:
             entries = await _read_all_events(engine, record)
             active.restart_counters = _counters_before_run(entries)
             left_open = [event.artifact.artifact_id for event in _closing_events(entries)]
@@ -203,7 +203,4 @@ def _counters_before_run(entries: list[Entry]) -> ArtifactCounters:
     start = begins[-1] if begins else 0
     earlier = [entry.event for entry in entries if entry.sequence < start and entry.state is None]
     ids = {event.artifact.artifact_id for event in earlier if isinstance(event, ArtifactUpdate)}
-    return ArtifactCounters(
-        outputs=sum(artifact_id.startswith(OUTPUT_PREFIX) for artifact_id in ids),
-        tool_results=sum(artifact_id.startswith("tool-result-") for artifact_id in ids),
-    )
+    return ArtifactCounters.count(ids)

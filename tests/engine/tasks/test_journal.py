@@ -22,18 +22,18 @@ def test_projection_equals_the_task_that_its_events_make(task: Task, changes: li
 def test_message_joins_the_history_once_per_id(task: Task, more: list[Message]) -> None:
     view = TaskProjection(task)
     for message in more:
-        is_known = view.has_message(message.message_id)
-        before = view.message_count
+        is_known = message.message_id in view.message_ids
+        before = len(view.history)
         view.add_message(message)
-        assert view.message_count == before + (not is_known)
-        assert view.has_message(message.message_id)
+        assert len(view.history) == before + (not is_known)
+        assert message.message_id in view.message_ids
     ids = [message.message_id for message in view.task().history]
     assert len(set(ids)) == len(ids)
 
 
 @given(tasks)
-def test_artifacts_are_counted_by_id_prefix(task: Task) -> None:
+def test_artifacts_are_found_by_id_prefix(task: Task) -> None:
     view = TaskProjection(task)
-    assert view.artifact_count("") == len(task.artifacts)
-    assert sum(view.artifact_count(letter) for letter in "abcd") == len(task.artifacts)
-    assert view.artifact_count("z") == 0
+    assert len(view.artifact_ids) == len(view.artifacts()) == len(task.artifacts)
+    assert sum(len(view.artifacts(letter)) for letter in "abcd") == len(task.artifacts)
+    assert view.artifacts("z") == []

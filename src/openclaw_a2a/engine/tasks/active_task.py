@@ -12,7 +12,7 @@ import msgspec
 
 from openclaw_a2a.engine.tasks.journal import Journal
 from openclaw_a2a.engine.tasks.run_state import RunState
-from openclaw_a2a.engine.transcript.transcript import NO_ARTIFACTS, OUTPUT_PREFIX, ArtifactCounters
+from openclaw_a2a.engine.transcript.transcript import NO_ARTIFACTS, ArtifactCounters
 from openclaw_a2a.model.errors import GatewayError, OutputNotAccepted
 from openclaw_a2a.model.ids import Json, MessageId
 from openclaw_a2a.model.message import Message
@@ -209,13 +209,11 @@ class ActiveTask:
 
     def artifact_counters(self, record: RunRecord) -> ArtifactCounters:
         """Where the artifact numbers of a run begin."""
-        projection = self.journal.projection
-        if not projection.has_artifacts:
+        if not (artifact_ids := self.journal.projection.artifact_ids):
             return NO_ARTIFACTS
         if record.attempt > 1 and self.restart_counters is not None:
             return self.restart_counters
-        outputs = projection.artifact_count(OUTPUT_PREFIX)
-        return ArtifactCounters(outputs, projection.artifact_count("tool-result-"))
+        return ArtifactCounters.count(artifact_ids)
 
     def leave(self, run: "ActiveRun", result: TaskFinished | Rejected) -> None:
         """The run is over; the last one to leave finishes the task's active time."""

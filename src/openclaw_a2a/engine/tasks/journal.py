@@ -56,11 +56,13 @@ class TaskProjection:
     def __init__(self, task: Task) -> None:
         self._task = task
         self.status: TaskStatus = task.status
-        self._history: list[Message] = list(task.history)
-        self._message_ids: set[MessageId] = {message.message_id for message in task.history}
+        self.history: list[Message] = list(task.history)
+        self.message_ids: set[MessageId] = {message.message_id for message in task.history}
         self._artifacts: dict[ArtifactId, Artifact] = {
             artifact.artifact_id: artifact for artifact in task.artifacts
         }
+        self.artifact_ids = self._artifacts.keys()
+        """The ids of the artifacts so far, in order: a view, not a copy."""
         self._grown_parts: dict[ArtifactId, list[Part]] = {}
         """The parts of artifacts that grow, as lists: appending to a tuple would copy them all."""
         self.open_artifacts: dict[ArtifactId, None] = {}
@@ -85,23 +87,9 @@ class TaskProjection:
 
     def add_message(self, message: Message) -> None:
         """Append to the history, once per message id."""
-        if message.message_id not in self._message_ids:
-            self._message_ids.add(message.message_id)
-            self._history.append(message)
-
-    @property
-    def message_count(self) -> int:
-        """The length of the history."""
-        return len(self._history)
-
-    def has_message(self, message_id: MessageId) -> bool:
-        """True when the history holds this message."""
-        return message_id in self._message_ids
-
-    @property
-    def has_artifacts(self) -> bool:
-        """True when the task has an artifact."""
-        return bool(self._artifacts)
+        if message.message_id not in self.message_ids:
+            self.message_ids.add(message.message_id)
+            self.history.append(message)
 
     def artifacts(self, prefix: str = "") -> list[Artifact]:
         """The artifacts whose id starts with `prefix`, in order."""
@@ -114,21 +102,13 @@ class TaskProjection:
                 found.append(artifact)
         return found
 
-    def has_artifact(self, artifact_id: ArtifactId) -> bool:
-        """True when the task has this artifact."""
-        return artifact_id in self._artifacts
-
-    def artifact_count(self, prefix: str) -> int:
-        """The number of artifacts whose id starts with `prefix`."""
-        return sum(artifact_id.startswith(prefix) for artifact_id in self._artifacts)
-
     def task(self) -> Task:
         """The task, frozen."""
         return msgspec.structs.replace(
             self._task,
             status=self.status,
             artifacts=tuple(self.artifacts()) if self._artifacts else (),
-            history=tuple(self._history),
+            history=tuple(self.history),
         )
 
     def _apply_artifact(self, event: ArtifactUpdate) -> None:
@@ -394,7 +374,7 @@ class Journal:
                 )
             if state is TaskState.WORKING and status.message is not None:
                 self._check_size(len(body), counts=counts)
-                if self.projection.message_count >= (most := self.limits.history_messages):
+                if len(self.projection.history) >= (most := self.limits.history_messages):
                     raise AgentFailed(f"The agent said more than the {most} messages of a task.")
             self.state = state
             self._status_at = status.timestamp or self._status_at

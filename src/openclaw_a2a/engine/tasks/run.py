@@ -180,7 +180,7 @@ class ActiveRun:
         accepted = submission.result() if error is None else None
         if error is not None or isinstance(accepted, Duplicate):
             if error is not None and not isinstance(error, GatewayError):
-                log.error("run.submission_failed", run_id=self.record.id, exc_info=error)
+                log.error("run.crashed", run_id=self.record.id, exc_info=error)
             known = error if isinstance(error, GatewayError) else None
             self._reject(Rejected(known, accepted if isinstance(accepted, Duplicate) else None))
         elif self.active_task is not None and self.active_task.opening is not None:
@@ -254,7 +254,7 @@ class ActiveRun:
             raise journal.failure
         if journal.state in TERMINAL:
             raise Conflict(f"task {record.task_id} ended before its message could be read")
-        is_new = not journal.projection.has_message(record.message.message_id)
+        is_new = record.message.message_id not in journal.projection.message_ids
         if record.resume is None and (is_new or record.attempt > 1):
             # The task may have paused while this message waited.
             resume = await store.tasks.read_resume_token(record.task_id)

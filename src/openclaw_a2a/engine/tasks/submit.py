@@ -212,7 +212,7 @@ def continue_task(
     # The journal knows of an end whose commit is still under way: such a task takes no message.
     binding = check_continuation(head if active is None else active.journal.head, request.message)
     most = engine.limits.history_messages
-    if head.sequence >= most and TaskProjection.from_stored(stored).message_count >= most:
+    if head.sequence >= most and len(TaskProjection.from_stored(stored).history) >= most:
         problem = Problem("message.taskId", f"names a task with {most} messages, the most kept")
         raise InvalidParams(f"message.taskId {problem.message}", problems=(problem,))
     message = msgspec.structs.replace(request.message, context_id=head.context_id)

@@ -7,7 +7,7 @@ staged; on promotion it is published in order. No I/O: the clock and the ids are
 
 import functools
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from datetime import datetime
 from typing import Any, ClassVar, cast
 
@@ -231,6 +231,14 @@ class ArtifactCounters(msgspec.Struct, frozen=True):
 
     outputs: int = 0
     tool_results: int = 0
+
+    @classmethod
+    def count(cls, artifact_ids: Collection[str]) -> "ArtifactCounters":
+        """The counters of a task with these artifacts."""
+        return cls(
+            sum(one.startswith(OUTPUT_PREFIX) for one in artifact_ids),
+            sum(one.startswith("tool-result-") for one in artifact_ids),
+        )
 
 
 NO_ARTIFACTS = ArtifactCounters()
