@@ -252,7 +252,7 @@ async def test_an_answer_of_our_own_turn_is_not_a_background_event(
         pause = await paused_run(other, marker)
         paused = recent(marker, resume=pause.resume)
         async with watching(connection, openclaw, [paused]) as watch:
-            connection.runs.remove_pause(paused.task_id)
+            del connection.runs.pauses[paused.task_id]
             await answer(other, pause)
             await other.call("agent.wait", {"runId": pause.run_id, "timeoutMs": 30_000})
             params = {"sessionKey": session_of(marker), "message": "first news"}

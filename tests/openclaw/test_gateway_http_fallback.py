@@ -52,7 +52,7 @@ async def all_of(events: AsyncIterator[AgentEvent]) -> list[AgentEvent]:
         return [event async for event in events]
 
 
-def said(events: list[AgentEvent]) -> str:
+def text_of(events: list[AgentEvent]) -> str:
     return "".join(event.text for event in events if isinstance(event, TextDelta))
 
 
@@ -60,7 +60,7 @@ async def test_an_answer_is_streamed_with_what_it_cost(openclaw: OpenClaw, marke
     events = await all_of(fallback_to(openclaw).run(question(marker, "long:6@50")))
     assert events[0] == Started()
     assert len([event for event in events if isinstance(event, TextDelta)]) > 1
-    assert said(events) == "w1 w2 w3 w4 w5 w6"
+    assert text_of(events) == "w1 w2 w3 w4 w5 w6"
     assert isinstance(events[-1], Report)
     assert events[-1].metadata["usage"]["total_tokens"] > 0
 
@@ -68,7 +68,7 @@ async def test_an_answer_is_streamed_with_what_it_cost(openclaw: OpenClaw, marke
 async def test_the_same_session_is_continued(openclaw: OpenClaw, marker: str) -> None:
     fallback = fallback_to(openclaw)
     await all_of(fallback.run(question(marker, f"first {marker}")))
-    assert f"first {marker}" in said(await all_of(fallback.run(question(marker, "history"))))
+    assert f"first {marker}" in text_of(await all_of(fallback.run(question(marker, "history"))))
 
 
 async def test_an_image_goes_along(openclaw: OpenClaw, model: FakeModel, marker: str) -> None:

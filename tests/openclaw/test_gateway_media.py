@@ -52,9 +52,9 @@ async def references_of(client: BareClient, session: str, text: str) -> Json:
     return payload
 
 
-async def session_ref(link: GatewayConnection, session: str) -> SessionRef:
+async def session_ref(connection: GatewayConnection, session: str) -> SessionRef:
     agents = OpenClawAgents()
-    await agents.refresh(link)
+    await agents.refresh(connection)
     agent = agents.find("main")
     assert agent is not None
     return SessionRef("main", session, agent.workspace)
@@ -64,8 +64,8 @@ async def test_images_reach_the_model_in_their_order(
     bare: Bare, openclaw: OpenClaw, model: FakeModel, marker: str
 ) -> None:
     image = Part.of_bytes(png(), media_type="image/png", filename="dot.png")
-    async with open_connection_to(openclaw) as link, bare() as client:
-        attached = build_attachments(turn_with(image, image), link.limits)
+    async with open_connection_to(openclaw) as connection, bare() as client:
+        attached = build_attachments(turn_with(image, image), connection.limits)
         session = f"agent:main:a2a:local:{marker}"
         await client.agent("main", session, f"see {marker}", attachments=list(attached.images))
     (asked,) = model.requests(marker)
@@ -88,9 +88,11 @@ async def test_every_kind_of_file_in_the_workspace_is_fetched(
         path.write_bytes(content)
     session = f"agent:main:a2a:local:{marker}"
     lines = [f"MEDIA:./{marker}/note.txt", *(f"MEDIA:{workspace / name}" for name in files)]
-    async with open_connection_to(openclaw) as link, bare() as client:
+    async with open_connection_to(openclaw) as connection, bare() as client:
         payload = await references_of(client, session, "\n".join(["Here:", *lines]))
-        parts = await fetch_media(link, await session_ref(link, session), payload["mediaUrls"])
+        parts = await fetch_media(
+            connection, await session_ref(connection, session), payload["mediaUrls"]
+        )
     assert payload["text"] == "Here:"
     assert [part.content for part in parts[1:]] == list(files.values())
     assert parts[0].content == parts[1].content
@@ -112,11 +114,11 @@ async def test_what_is_outside_the_workspace_stays_there(
     session = f"agent:main:a2a:local:{marker}"
     written = [str(secret), "/etc/hostname", f"./{marker}.txt", "./nosuch.png"]
     text = "\n".join(["No.", *(f"MEDIA:{reference}" for reference in written)])
-    async with open_connection_to(openclaw) as link, bare() as client:
+    async with open_connection_to(openclaw) as connection, bare() as client:
         payload = await references_of(client, session, text)
-        shelf = await session_ref(link, session)
-        more = [f"./../{openclaw.config.name}", "~/.bashrc", f"{shelf.workspace}/../x"]
-        parts = await fetch_media(link, shelf, [*payload["mediaUrls"], *more])
+        session_reference = await session_ref(connection, session)
+        more = [f"./../{openclaw.config.name}", "~/.bashrc", f"{session_reference.workspace}/../x"]
+        parts = await fetch_media(connection, session_reference, [*payload["mediaUrls"], *more])
     assert payload["mediaUrls"] == written
     texts = [part.text or "" for part in parts]
     assert all(text.startswith("[The file ") for text in texts)
@@ -152,10 +154,12 @@ async def test_a_file_that_is_too_large_is_left_out(
     for name in ("text.txt", "other.pdf"):
         (openclaw.workspace("main") / f"{marker}-{name}").write_bytes(b"x" * (MAX_FILE_BYTES + 1))
     session = f"agent:main:a2a:local:{marker}"
-    async with open_connection_to(openclaw) as link, bare() as client:
+    async with open_connection_to(openclaw) as connection, bare() as client:
         await client.agent("main", session, "hello")
-        shelf = await session_ref(link, session)
-        parts = await fetch_media(link, shelf, [f"{marker}-text.txt", f"{marker}-other.pdf"])
+        session_reference = await session_ref(connection, session)
+        parts = await fetch_media(
+            connection, session_reference, [f"{marker}-text.txt", f"{marker}-other.pdf"]
+        )
     too_large = f"more than the {MAX_FILE_BYTES} bytes"
     assert [too_large in (part.text or "") for part in parts] == [True, True]
 
@@ -163,10 +167,10 @@ async def test_a_file_that_is_too_large_is_left_out(
 async def test_the_agents_of_a_gateway_are_listed_over_websocket_and_http(
     openclaw: OpenClaw,
 ) -> None:
-    async with open_connection_to(openclaw) as link:
+    async with open_connection_to(openclaw) as connection:
         agents = OpenClawAgents()
-        await agents.refresh(link)
-        over_http = await list_agents_over_http(link.address)
+        await agents.refresh(connection)
+        over_http = await list_agents_over_http(connection.address)
     assert {agent.id for agent in agents.agents} == {"main", "helper"}
     assert {agent.id for agent in over_http} == {"main", "helper"}
     agent = agents.find("Main")
@@ -176,8 +180,8 @@ async def test_the_agents_of_a_gateway_are_listed_over_websocket_and_http(
 
 
 async def test_a_link_in_an_answer_becomes_a_url_part(openclaw: OpenClaw) -> None:
-    async with open_connection_to(openclaw) as link:
+    async with open_connection_to(openclaw) as connection:
         (part,) = await fetch_media(
-            link, SessionRef("main", "x"), ["https://example.com/a.PNG?x=1"]
+            connection, SessionRef("main", "x"), ["https://example.com/a.PNG?x=1"]
         )
     assert part == Part.of_url("https://example.com/a.PNG?x=1", media_type="image/png")

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from openclaw_a2a.agents.openclaw_cli.command import (
     CliRequest,
     CliSession,
+    OpenClawCliOptions,
     agent_session,
     build_command,
     context_session_id,
@@ -52,16 +53,15 @@ def test_same_context_is_always_the_same_session(context_id):
 @pytest.mark.requirement("openclaw.command.line")
 def test_command_is_exactly_the_documented_one():
     question = CliRequest("hi", CliSession(id="a2a-c"), agent_id="main")
-    assert build_command("openclaw", question, thinking="low", is_local=True) == (
+    assert build_command(OpenClawCliOptions(), question, is_local=True) == (
         *("openclaw", "agent", "--local", "--message", "hi", "--json"),
         *("--session-id", "a2a-c", "--thinking", "low", "--agent", "main"),
     )
 
 
 def test_command_without_agent_and_through_the_gateway():
-    command = build_command(
-        "oc", CliRequest("hi", CliSession(id="s")), thinking="off", is_local=False
-    )
+    options = OpenClawCliOptions(openclaw_path="oc", thinking="off")
+    command = build_command(options, CliRequest("hi", CliSession(id="s")), is_local=False)
     assert command == (
         *("oc", "agent", "--message", "hi", "--json"),
         *("--session-id", "s", "--thinking", "off"),

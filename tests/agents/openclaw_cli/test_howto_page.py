@@ -24,12 +24,12 @@ def test_every_option_is_on_the_page_with_its_default():
     fields = msgspec.structs.fields(OpenClawCliOptions)
     assert [name for name, _ in rows] == [field.encode_name for field in fields]
     defaults = {field.encode_name: field.default for field in fields}
-    for name, told in rows:
+    for name, shown in rows:
         default = defaults[name]
         if isinstance(default, str) and default:
-            assert told == f'`"{default}"`'
+            assert shown == f'`"{default}"`'
         elif isinstance(default, int | float):
-            assert told == f"{default:g}" or int(told) == default
+            assert shown == f"{default:g}" or int(shown) == default
 
 
 def test_agent_on_the_page_can_be_built():

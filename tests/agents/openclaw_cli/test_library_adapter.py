@@ -39,7 +39,7 @@ async def adapt(openclaw):
         await adapter.close()
 
 
-def said(text: str, **members) -> dict:
+def message_params(text: str, **members) -> dict:
     """Params in the shape of 0.3."""
     message = {"role": "user", "parts": [{"kind": "text", "text": text}], "messageId": text}
     return {"message": {**message, **members}}
@@ -76,7 +76,9 @@ async def test_arguments_have_the_documented_defaults():
 
 @pytest.mark.parametrize("level", ["off", "minimal", "low", "medium", "high", "xhigh"])
 def test_every_level_of_thinking_is_taken(level):
-    assert OpenClawAgentAdapter(thinking=level).to_framework(said("x"))["thinking"] == level
+    assert (
+        OpenClawAgentAdapter(thinking=level).to_framework(message_params("x"))["thinking"] == level
+    )
 
 
 @pytest.mark.requirement("openclaw.command.thinking")
@@ -102,7 +104,7 @@ def test_unknown_argument_is_refused():
 @pytest.mark.requirement("openclaw.command.sync")
 async def test_synchronous_answer_is_a_message_in_the_callers_context(openclaw, adapt):
     adapter = adapt(async_mode=False, agent_id="main", thinking="high")
-    answer = await adapter.handle(said(" hello ", contextId="team:7/chat:9"))
+    answer = await adapter.handle(message_params(" hello ", contextId="team:7/chat:9"))
     assert isinstance(answer, Message)
     assert (answer.role, answer.text) == (Role.AGENT, "echo: hello")
     assert answer.context_id == "team:7/chat:9"
@@ -117,7 +119,7 @@ async def test_synchronous_answer_is_a_message_in_the_callers_context(openclaw, 
 
 async def test_three_steps_are_what_handle_does(adapt):
     adapter = adapt(async_mode=False, session_id="mine")
-    params = said("hello")
+    params = message_params("hello")
     wanted = adapter.to_framework(params)
     assert wanted == {
         "message": "hello",
@@ -144,14 +146,14 @@ async def test_invoke_answers_with_parts(openclaw, adapt):
 async def test_missing_program_is_a_file_not_found(adapt):
     adapter = adapt(async_mode=False, openclaw_path="/nowhere/openclaw")
     with pytest.raises(FileNotFoundError, match="/nowhere/openclaw"):
-        await adapter.handle(said("hi"))
+        await adapter.handle(message_params("hi"))
 
 
 @pytest.mark.requirement("openclaw.command.sync-timeout")
 async def test_timeout_ends_the_processes_and_raises(openclaw, adapt):
     adapter = adapt(async_mode=False, timeout=1.5)
     with pytest.raises(TimeoutError, match=r"1\.5 seconds") as caught:
-        await adapter.handle(said("hang"))
+        await adapter.handle(message_params("hang"))
     assert isinstance(caught.value, RuntimeError)
     openclaw.assert_nothing_runs()
 
@@ -162,12 +164,12 @@ async def test_timeout_ends_the_processes_and_raises(openclaw, adapt):
 async def test_failure_raises_with_openclaws_message(openclaw, adapt, output, exit_code):
     openclaw.writes(output, exit_code=exit_code)
     with pytest.raises(RuntimeError, match="no way"):
-        await adapt(async_mode=False).handle(said("hi"))
+        await adapt(async_mode=False).handle(message_params("hi"))
 
 
 async def test_answer_without_output_is_its_remark(openclaw, adapt):
     openclaw.writes(b'{"payloads": [], "meta": {"stopReason": "max_tokens"}}')
-    assert (await adapt(async_mode=False).handle(said("hi"))).text == "max_tokens"
+    assert (await adapt(async_mode=False).handle(message_params("hi"))).text == "max_tokens"
 
 
 @pytest.mark.requirement("openclaw.command.no-tasks")
@@ -247,7 +249,7 @@ async def test_invalid_params_are_refused(adapt, wrong):
 @pytest.mark.requirement("openclaw.task.at-work")
 async def test_task_is_working_at_once_and_then_completed(openclaw, adapt):
     adapter, gate = adapt(), openclaw.gate()
-    task = await adapter.handle(said(f"gate:{gate}"))
+    task = await adapter.handle(message_params(f"gate:{gate}"))
     assert task.status.state is TaskState.WORKING
     assert task.context_id
     assert [message.text for message in task.history] == [f"gate:{gate}"]
@@ -264,7 +266,7 @@ async def test_task_is_working_at_once_and_then_completed(openclaw, adapt):
 
 async def test_response_and_artifact_have_the_same_parts(openclaw, adapt):
     openclaw.writes(b'{"payloads": [{"text": "a", "mediaUrl": "/x/b.pdf"}, {"text": "c"}]}')
-    task = await finished(adapt(), said("hi"))
+    task = await finished(adapt(), message_params("hi"))
     file = Part(url="/x/b.pdf", media_type="application/pdf")
     parts = (Part(text="a"), file, Part(text="c"))
     assert task.artifacts[0].parts == task.status.message.parts == parts
@@ -273,7 +275,7 @@ async def test_response_and_artifact_have_the_same_parts(openclaw, adapt):
 @pytest.mark.requirement("openclaw.command.silent")
 async def test_success_without_output_has_no_artifact(openclaw, adapt):
     openclaw.writes(b'{"payloads": [], "meta": {"warning": "nothing to say"}}')
-    task = await finished(adapt(), said("hi"))
+    task = await finished(adapt(), message_params("hi"))
     assert (task.status.state, task.artifacts) == (TaskState.COMPLETED, ())
     assert task.status.message.text == "nothing to say"
     assert len(task.history) == 2
@@ -293,21 +295,21 @@ async def test_failure_fails_the_task_and_keeps_its_history(
     openclaw, adapt, output, exit_code, reason
 ):
     openclaw.writes(output, errors=b"why", exit_code=exit_code)
-    task = await finished(adapt(), said("hi"))
+    task = await finished(adapt(), message_params("hi"))
     assert (task.status.state, task.status.message.text) == (TaskState.FAILED, reason)
     assert [message.text for message in task.history] == ["hi", reason]
     assert task.artifacts == ()
 
 
 async def test_missing_program_fails_the_task(adapt):
-    task = await finished(adapt(openclaw_path="/nowhere/openclaw"), said("hi"))
+    task = await finished(adapt(openclaw_path="/nowhere/openclaw"), message_params("hi"))
     assert task.status.state is TaskState.FAILED
     assert "/nowhere/openclaw" in task.status.message.text
 
 
 @pytest.mark.requirement("openclaw.task.timeout")
 async def test_timeout_fails_the_task_and_names_the_seconds(openclaw, adapt):
-    task = await finished(adapt(timeout=1.5), said("hang"))
+    task = await finished(adapt(timeout=1.5), message_params("hang"))
     assert task.status.state is TaskState.FAILED
     assert "1.5 seconds" in task.status.message.text
     openclaw.assert_nothing_runs()
@@ -316,7 +318,7 @@ async def test_timeout_fails_the_task_and_names_the_seconds(openclaw, adapt):
 @pytest.mark.requirement("openclaw.task.cancel")
 async def test_cancel_ends_the_processes_and_stays_cancelled(openclaw, adapt):
     adapter = adapt()
-    task = await adapter.handle(said("hang"))
+    task = await adapter.handle(message_params("hang"))
     await openclaw.working()
     cancelled = await adapter.cancel_task(task.id)
     assert cancelled.status.state is TaskState.CANCELED
@@ -329,7 +331,7 @@ async def test_cancel_ends_the_processes_and_stays_cancelled(openclaw, adapt):
 
 async def test_cancel_at_once_is_a_cancel(openclaw, adapt):
     adapter = adapt()
-    task = await adapter.handle(said("hang"))
+    task = await adapter.handle(message_params("hang"))
     cancelled = await adapter.cancel_task(task.id)
     assert cancelled.status.state is TaskState.CANCELED
     openclaw.assert_nothing_runs()
@@ -337,8 +339,8 @@ async def test_cancel_at_once_is_a_cancel(openclaw, adapt):
 
 async def test_queued_task_is_working_and_can_be_cancelled(openclaw, adapt):
     adapter, gate = adapt(), openclaw.gate()
-    first = await adapter.handle(said(f"gate:{gate}", contextId="c"))
-    second = await adapter.handle(said("two", contextId="c"))
+    first = await adapter.handle(message_params(f"gate:{gate}", contextId="c"))
+    second = await adapter.handle(message_params("two", contextId="c"))
     assert (await adapter.get_task(second.id)).status.state is TaskState.WORKING
     assert (await adapter.cancel_task(second.id)).status.state is TaskState.CANCELED
     await anyio.to_thread.run_sync(gate.write_text, "done")
@@ -351,10 +353,10 @@ async def test_requests_of_one_session_run_one_at_a_time(openclaw, adapt):
     """Two contexts, one session: what tells the contexts apart is not in their session's id."""
     openclaw.variables["FAKE_PARALLEL"] = "1"
     adapter, gate = adapt(), openclaw.gate()
-    first = await adapter.handle(said(f"gate:{gate}", contextId="a b"))
+    first = await adapter.handle(message_params(f"gate:{gate}", contextId="a b"))
     await openclaw.working()
-    second = await adapter.handle(said("two", contextId="a:b"))
-    third = await adapter.handle(said("three", contextId="other"))
+    second = await adapter.handle(message_params("two", contextId="a:b"))
+    third = await adapter.handle(message_params("three", contextId="other"))
     assert (await ended(adapter, third.id)).status.message.text == "echo: three"
     assert len(openclaw.starts()) == 2
     await anyio.to_thread.run_sync(gate.write_text, "done")
@@ -364,19 +366,19 @@ async def test_requests_of_one_session_run_one_at_a_time(openclaw, adapt):
 
 async def test_conversation_continues_in_its_context(adapt):
     adapter = adapt()
-    await finished(adapter, said("one", contextId="c"))
-    task = await finished(adapter, said("history", contextId="c"))
+    await finished(adapter, message_params("one", contextId="c"))
+    task = await finished(adapter, message_params("history", contextId="c"))
     assert task.status.message.text == "history: ['one', 'history']"
 
 
 @pytest.mark.requirement("openclaw.task.delete")
 async def test_ended_task_can_be_deleted(openclaw, adapt):
     adapter = adapt()
-    task = await finished(adapter, said("hi"))
+    task = await finished(adapter, message_params("hi"))
     assert await adapter.delete_task(task.id) is True
     assert await adapter.get_task(task.id) is None
     assert await adapter.delete_task(task.id) is False
-    busy = await adapter.handle(said("hang"))
+    busy = await adapter.handle(message_params("hang"))
     with pytest.raises(ValueError, match="still at work"):
         await adapter.delete_task(busy.id)
 
@@ -384,7 +386,7 @@ async def test_ended_task_can_be_deleted(openclaw, adapt):
 @pytest.mark.requirement("openclaw.task.ttl")
 async def test_ended_tasks_are_purged_after_their_ttl(openclaw, adapt, wait_until):
     adapter = adapt(task_ttl_seconds=0.01, cleanup_interval_seconds=0.05)
-    task = await adapter.handle(said("hi"))
+    task = await adapter.handle(message_params("hi"))
     await ended(adapter, task.id)
     with anyio.fail_after(20):
         while await adapter.get_task(task.id) is not None:  # noqa: ASYNC110 - its own times
@@ -393,7 +395,7 @@ async def test_ended_tasks_are_purged_after_their_ttl(openclaw, adapt, wait_unti
 
 async def test_tasks_are_kept_without_a_ttl(adapt):
     adapter = adapt(task_ttl_seconds=None, cleanup_interval_seconds=0.01)
-    task = await finished(adapter, said("hi"))
+    task = await finished(adapter, message_params("hi"))
     assert await adapter.get_task(task.id) == task
 
 
@@ -401,7 +403,7 @@ async def test_tasks_are_kept_without_a_ttl(adapt):
 async def test_close_ends_everything_and_may_be_called_again(openclaw, adapt):
     adapter = adapt()
     await adapter.close()
-    await adapter.handle(said("hang"))
+    await adapter.handle(message_params("hang"))
     await openclaw.working()
     await adapter.close()
     await adapter.close()
@@ -411,8 +413,8 @@ async def test_close_ends_everything_and_may_be_called_again(openclaw, adapt):
 async def test_tasks_survive_in_a_durable_store(openclaw, adapt, tmp_path):
     path = str(tmp_path / "tasks.db")
     first = adapt(task_store=SqliteStore(path))
-    done = await finished(first, said("one"))
-    cut_off = await first.handle(said("hang"))
+    done = await finished(first, message_params("one"))
+    cut_off = await first.handle(message_params("hang"))
     await openclaw.working(2)
     await first.close()
     second = adapt(task_store=SqliteStore(path))
@@ -425,4 +427,4 @@ async def test_adapter_needs_only_the_program_on_the_path(openclaw, monkeypatch)
     for name, value in openclaw.variables.items():
         monkeypatch.setenv(name, value)
     async with OpenClawAgentAdapter(session_id="demo", agent_id="main") as adapter:
-        assert (await finished(adapter, said("hi"))).status.message.text == "echo: hi"
+        assert (await finished(adapter, message_params("hi"))).status.message.text == "echo: hi"

@@ -15,7 +15,7 @@ from openclaw_a2a.store import MemoryStore
 
 
 class Receiver:
-    """A webhook on loopback that keeps what it is told."""
+    """A webhook on loopback that keeps what it receives."""
 
     def __init__(self, status: int) -> None:
         self.status = status
@@ -35,7 +35,7 @@ class Receiver:
         writer.close()
         self.arrived.set()
 
-    async def told(self) -> tuple[dict[str, str], dict]:
+    async def next_notification(self) -> tuple[dict[str, str], dict]:
         with anyio.fail_after(20):
             await self.arrived.wait()
         return self.requests[0]
@@ -69,7 +69,7 @@ def v1(text: str, push: dict | None = None) -> dict:
 async def test_webhook_of_1_0_gets_the_last_status(adapter):
     async with receiving() as receiver:
         task = await adapter.handle(v1("hi", {"url": receiver.url, "token": "secret"}))
-        headers, body = await receiver.told()
+        headers, body = await receiver.next_notification()
     assert headers["authorization"] == "Bearer secret"
     assert headers["content-type"] == "application/json"
     update = body["statusUpdate"]
@@ -92,7 +92,7 @@ async def test_webhook_of_0_3_gets_the_whole_task(adapter):
             ),
         )
         task = await adapter.handle(params)
-        headers, body = await receiver.told()
+        headers, body = await receiver.next_notification()
     assert "authorization" not in headers
     assert (body["kind"], body["id"]) == ("task", task.id)
     assert body["status"]["state"] == "completed"
@@ -106,7 +106,7 @@ async def test_webhook_is_notified_of_a_cancel_and_then_dropped(openclaw, adapte
         assert await adapter.set_push_notification_config(task.id, {"url": receiver.url}) is True
         assert (await adapter.get_push_notification_config(task.id)).url == receiver.url
         await adapter.cancel_task(task.id)
-        _, body = await receiver.told()
+        _, body = await receiver.next_notification()
         assert body["statusUpdate"]["status"]["state"] == "TASK_STATE_CANCELED"
         assert await adapter.get_push_notification_config(task.id) is None
         assert await adapter.delete_push_notification_config(task.id) is False
@@ -117,7 +117,7 @@ async def test_webhook_is_notified_of_a_failure(openclaw, adapter):
     openclaw.program.chmod(0o644)
     async with receiving() as receiver:
         await adapter.handle(v1("hi", {"url": receiver.url}))
-        _, body = await receiver.told()
+        _, body = await receiver.next_notification()
     assert body["statusUpdate"]["status"]["state"] == "TASK_STATE_FAILED"
 
 
@@ -126,7 +126,7 @@ async def test_webhook_is_notified_of_a_failure(openclaw, adapter):
 async def test_webhook_that_refuses_is_not_notified_again(adapter, status, caplog):
     async with receiving(status) as receiver:
         task = await adapter.handle(v1("hi", {"url": receiver.url}))
-        await receiver.told()
+        await receiver.next_notification()
         await logged(caplog, f"answered {status}")
     assert len(receiver.requests) == 1
     assert (await adapter.get_task(task.id)).status.message.text == "echo: hi"
@@ -174,7 +174,7 @@ async def test_webhook_outlives_the_process_with_its_task(openclaw, tmp_path, is
         assert receiver.requests == []
         async with adapter() as second:
             await second.get_task(task.id)
-            headers, body = await receiver.told()
+            headers, body = await receiver.next_notification()
             assert await second.get_push_notification_config(task.id) is None
     assert headers["authorization"] == "Bearer secret"
     assert body["statusUpdate"]["taskId"] == task.id
@@ -210,5 +210,5 @@ async def test_credentials_are_sent_with_their_scheme(adapter):
     async with receiving() as receiver:
         login = {"scheme": "Basic", "credentials": "dTpw"}
         await adapter.handle(v1("hi", {"url": receiver.url, "authentication": login}))
-        headers, _ = await receiver.told()
+        headers, _ = await receiver.next_notification()
     assert headers["authorization"] == "Basic dTpw"

@@ -33,27 +33,29 @@ async def ask(openclaw):
         yield call
 
 
-def said(text: str, **configuration) -> dict:
+def message_params(text: str, **configuration) -> dict:
     message = {"role": "ROLE_USER", "messageId": text, "parts": [{"text": text}], "contextId": "c"}
     return {"message": message, "configuration": configuration}
 
 
 async def test_answer_is_one_artifact_of_a_task(ask):
-    task = (await ask("SendMessage", said("hello")))["task"]
+    task = (await ask("SendMessage", message_params("hello")))["task"]
     assert task["status"]["state"] == "TASK_STATE_COMPLETED"
     assert [one["name"] for one in task["artifacts"]] == ["response"]
     assert task["artifacts"][0]["parts"] == [{"text": "echo: hello"}]
 
 
 async def test_two_callers_of_one_context_have_two_sessions(ask):
-    await ask("SendMessage", said("from ann"), "ann")
-    await ask("SendMessage", said("from bob"), "bob")
-    told = (await ask("SendMessage", said("history"), "ann"))["task"]["status"]["message"]
-    assert told["parts"] == [{"text": "history: ['from ann', 'history']"}]
+    await ask("SendMessage", message_params("from ann"), "ann")
+    await ask("SendMessage", message_params("from bob"), "bob")
+    reply = (await ask("SendMessage", message_params("history"), "ann"))["task"]["status"][
+        "message"
+    ]
+    assert reply["parts"] == [{"text": "history: ['from ann', 'history']"}]
 
 
 async def test_cancel_over_http_leaves_nothing_running(openclaw, ask):
-    task = (await ask("SendMessage", said("hang", returnImmediately=True)))["task"]
+    task = (await ask("SendMessage", message_params("hang", returnImmediately=True)))["task"]
     await openclaw.working()
     with anyio.fail_after(30):
         cancelled = await ask("CancelTask", {"id": task["id"]})

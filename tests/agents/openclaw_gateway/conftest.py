@@ -36,7 +36,7 @@ def anyio_backend(request: pytest.FixtureRequest) -> tuple[str, dict[str, bool]]
 
 @pytest.fixture
 async def gateway() -> AsyncIterator[ScriptedGateway]:
-    """The gateway; when the test is over, nobody may be connected any more."""
+    """The gateway; after the test every connection must be closed."""
     async with scripted_gateway() as running:
         yield running
         await running.wait_empty()
@@ -100,7 +100,7 @@ def make_turn_for(text: str = "hi", *, run: str = "r1", context: str = "c-1", **
 
 
 async def run_turn(agent: OpenClawGatewayAgent, turn: Turn) -> list[AgentEvent]:
-    """All that the agent tells in a turn."""
+    """All events of a turn."""
     with anyio.fail_after(30):
         return [event async for event in agent.run(turn)]
 

@@ -81,8 +81,8 @@ class ScriptedGateway:
         self.requests: list[GatewayRequest] = []
         self.connections: set[ServerConnection] = set()
         self.entries = 0
-        """How often somebody was let in."""
-        self.greets = True
+        """How many connects were accepted."""
+        self.sends_challenge = True
         self.script: dict[str, Part] = {}
         self.answers: dict[str, Json] = {
             "agents.list": {"defaultId": "main", "agents": [{"id": "main", "workspace": "/w"}]},
@@ -92,7 +92,7 @@ class ScriptedGateway:
             "question.list": {"questions": []},
             "exec.approval.list": [],
         }
-        self.came = asyncio.Condition()
+        self.changed = asyncio.Condition()
 
     def on(self, method: str) -> Callable[[Part], Part]:
         """Decorates the function that answers a method."""
@@ -109,31 +109,31 @@ class ScriptedGateway:
 
     async def wait_for(self, method: str, count: int = 1) -> GatewayRequest:
         """The request of this method, once there are so many."""
-        async with asyncio.timeout(20), self.came:
-            await self.came.wait_for(lambda: len(self.methods(method)) >= count)
+        async with asyncio.timeout(20), self.changed:
+            await self.changed.wait_for(lambda: len(self.methods(method)) >= count)
         return self.methods(method)[count - 1]
 
     async def wait_empty(self) -> None:
-        """Returns when nobody is connected."""
-        async with asyncio.timeout(20), self.came:
-            await self.came.wait_for(lambda: not self.connections)
+        """Returns when no connection is left."""
+        async with asyncio.timeout(20), self.changed:
+            await self.changed.wait_for(lambda: not self.connections)
 
     async def emit(self, event: str, payload: Json) -> None:
-        """An event to everybody."""
-        await self.say(json.dumps({"type": "event", "event": event, "payload": payload}))
+        """Send an event on every connection."""
+        await self.send_raw(json.dumps({"type": "event", "event": event, "payload": payload}))
 
-    async def say(self, raw: str | bytes) -> None:
-        """Anything to everybody."""
+    async def send_raw(self, raw: str | bytes) -> None:
+        """Send anything on every connection."""
         for connection in tuple(self.connections):
             await connection.send(raw)
 
     def drop(self) -> None:
-        """Every connection breaks, without a word."""
+        """Every connection breaks without a close frame."""
         for connection in tuple(self.connections):
             connection.transport.abort()
 
     def restart(self) -> None:
-        """Every connection breaks, and whoever comes back finds another process."""
+        """Every connection breaks, and the next hello is of another process."""
         boot = f"boot-{next(_items) + 1}"
         self.hello = {**self.hello, "server": {**self.hello["server"], "bootId": boot}}
         self.drop()
@@ -141,8 +141,8 @@ class ScriptedGateway:
     async def serve(self, connection: ServerConnection) -> None:
         tasks: set[asyncio.Task[None]] = set()
         try:
-            if self.greets:
-                await self._greet(connection)
+            if self.sends_challenge:
+                await self._send_challenge(connection)
             async for raw in connection:
                 task = asyncio.create_task(
                     self._answer(GatewayRequest(connection, json.loads(raw)))
@@ -155,23 +155,23 @@ class ScriptedGateway:
             for task in tasks:
                 task.cancel()
             self.connections.discard(connection)
-            async with self.came:
-                self.came.notify_all()
+            async with self.changed:
+                self.changed.notify_all()
 
-    async def _greet(self, connection: ServerConnection) -> None:
+    async def _send_challenge(self, connection: ServerConnection) -> None:
         payload = {"nonce": "n", "ts": 1794722707873}
         event = {"type": "event", "event": "connect.challenge", "payload": payload}
         await connection.send(json.dumps(event))
 
     async def _answer(self, request: GatewayRequest) -> None:
-        async with self.came:
+        async with self.changed:
             self.requests.append(request)
-            self.came.notify_all()
+            self.changed.notify_all()
         try:
             if request.method in self.script:
                 await self.script[request.method](request)
             elif request.method == "connect":
-                await self._let_in(request)
+                await self._accept(request)
             elif request.method in self.answers:
                 await request.answer(self.answers[request.method])
         except Refusal as refusal:
@@ -179,7 +179,7 @@ class ScriptedGateway:
         except ConnectionClosed:
             pass
 
-    async def _let_in(self, request: GatewayRequest) -> None:
+    async def _accept(self, request: GatewayRequest) -> None:
         if request.params.get("auth", {}).get("token") != TOKEN:
             raise Refusal("INVALID_REQUEST", "unauthorized", code="AUTH_TOKEN_MISMATCH")
         self.entries += 1

@@ -106,10 +106,10 @@ def test_a_file_given_by_url_is_named_and_not_fetched(make_turn: TurnMaker) -> N
 def test_other_files_are_refused_with_the_accepted_types(
     make_turn: TurnMaker, media_type: str
 ) -> None:
-    said = refusal(make_turn(Part.of_bytes(b"\0\1", media_type=media_type, filename="x.bin")))
-    assert media_type in said
-    assert "part 1 (x.bin)" in said
-    assert "PNG, JPEG, GIF and WebP" in said
+    reason = refusal(make_turn(Part.of_bytes(b"\0\1", media_type=media_type, filename="x.bin")))
+    assert media_type in reason
+    assert "part 1 (x.bin)" in reason
+    assert "PNG, JPEG, GIF and WebP" in reason
 
 
 def test_bad_base64_is_refused(make_turn: TurnMaker) -> None:

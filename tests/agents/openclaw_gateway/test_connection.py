@@ -70,24 +70,24 @@ async def test_agents_of_one_gateway_share_a_connection_until_the_last_one_leave
     await release_connection(again)
 
 
-async def expect_no_entry(connection: GatewayConnection) -> str:
-    with pytest.raises(AgentUnavailable) as refused, anyio.fail_after(10):
+async def expect_unavailable(connection: GatewayConnection) -> str:
+    with pytest.raises(AgentUnavailable) as raised, anyio.fail_after(10):
         await connection.wait_connected(8)
-    assert connection.unavailable_reason() == refused.value.message
+    assert connection.unavailable_reason() == raised.value.message
     await release_connection(connection)
-    return refused.value.message
+    return raised.value.message
 
 
 async def test_a_wrong_token_is_reported_immediately_with_the_fix(gateway: ScriptedGateway) -> None:
     connection = acquire_connection(GatewaySite(gateway.url, "env:IT"), environ={"IT": "wrong"})
-    said = await expect_no_entry(connection)
-    assert "does not accept the token" in said
-    assert "wrong" not in said
+    reason = await expect_unavailable(connection)
+    assert "does not accept the token" in reason
+    assert "wrong" not in reason
 
 
 async def test_a_missing_token_is_reported(gateway: ScriptedGateway) -> None:
     connection = acquire_connection(GatewaySite(gateway.url, "env:NOT_SET"), environ=ENVIRON)
-    assert "NOT_SET" in await expect_no_entry(connection)
+    assert "NOT_SET" in await expect_unavailable(connection)
 
 
 async def test_a_corrected_token_is_found_without_a_restart(gateway: ScriptedGateway) -> None:
@@ -106,12 +106,12 @@ async def test_a_corrected_token_is_found_without_a_restart(gateway: ScriptedGat
 
 
 class FaultyAtFirst(dict[str, str]):
-    """Surroundings that break whoever looks at them for the first time."""
+    """An environment whose first lookup raises."""
 
     def get(self, key: str, default: Json = None, /) -> Json:
         if not self.pop("broken before", None):
             self["broken before"] = "yes"
-            raise RuntimeError("nobody expected this")
+            raise RuntimeError("unexpected")
         return super().get(key, default)
 
 
@@ -123,22 +123,22 @@ async def test_an_internal_error_does_not_end_the_connection_loop(gateway: Scrip
     await release_connection(connection)
 
 
-@pytest.mark.parametrize(("spoken", "fix"), [(3, "update OpenClaw"), (5, "update openclaw-a2a")])
+@pytest.mark.parametrize(("version", "fix"), [(3, "update OpenClaw"), (5, "update openclaw-a2a")])
 async def test_another_protocol_version_is_reported_with_what_to_update(
-    gateway: ScriptedGateway, spoken: int, fix: str
+    gateway: ScriptedGateway, version: int, fix: str
 ) -> None:
     @gateway.on("connect")
     async def refuse(request: GatewayRequest) -> None:
-        raise Refusal("INVALID_REQUEST", code="PROTOCOL_MISMATCH", expectedProtocol=spoken)
+        raise Refusal("INVALID_REQUEST", code="PROTOCOL_MISMATCH", expectedProtocol=version)
 
     connection = acquire_connection(GatewaySite(gateway.url), environ={})
-    assert fix in await expect_no_entry(connection)
+    assert fix in await expect_unavailable(connection)
 
 
 async def test_a_hello_of_an_old_protocol_is_refused(gateway: ScriptedGateway) -> None:
     gateway.hello = {**HELLO, "protocol": 3}
     connection = acquire_connection(GatewaySite(gateway.url, "env:IT"), environ={"IT": TOKEN})
-    assert "update OpenClaw" in await expect_no_entry(connection)
+    assert "update OpenClaw" in await expect_unavailable(connection)
 
 
 async def test_required_pairing_is_reported_with_the_commands(gateway: ScriptedGateway) -> None:
@@ -147,7 +147,7 @@ async def test_required_pairing_is_reported_with_the_commands(gateway: ScriptedG
         raise Refusal("NOT_PAIRED", code="PAIRING_REQUIRED")
 
     connection = acquire_connection(GatewaySite(gateway.url, "env:IT"), environ={"IT": TOKEN})
-    assert "openclaw devices approve" in await expect_no_entry(connection)
+    assert "openclaw devices approve" in await expect_unavailable(connection)
 
 
 async def test_a_device_signs_the_challenge_with_its_key(
@@ -188,7 +188,7 @@ async def test_an_unusable_device_key_is_reported_with_the_command_to_make_one(
     connection = acquire_connection(
         GatewaySite(gateway.url, "env:IT", str(key)), environ={"IT": TOKEN}
     )
-    assert "openssl genpkey" in await expect_no_entry(connection)
+    assert "openssl genpkey" in await expect_unavailable(connection)
 
 
 def unpadded(text: str) -> bytes:
@@ -225,7 +225,7 @@ async def test_a_slow_greeting_is_waited_for(gateway: ScriptedGateway) -> None:
 
 
 async def test_a_silent_gateway_is_reported(gateway: ScriptedGateway) -> None:
-    gateway.greets = False
+    gateway.sends_challenge = False
     connection = acquire_connection(GatewaySite(gateway.url), environ={})
     with pytest.raises(AgentUnavailable, match="openclaw gateway status"):
         await connection.wait_connected(0.1)
@@ -291,15 +291,15 @@ async def test_garbage_and_strange_events_change_nothing(gateway: ScriptedGatewa
     connection = await connected(gateway)
     with connection.subscribe(frozenset({"agent"}), "s") as subscription:
         for raw in ("not json", "[]", "{}", '{"type":7}', '{"type":"event"}', b"\xff\xfe", "null"):
-            await gateway.say(raw)
-        await gateway.say('{"type":"res","id":"unknown","ok":true,"payload":{}}')
-        await gateway.say('{"type":"surprise"}')
-        await gateway.emit("never.heard.of", {"sessionKey": "s"})
+            await gateway.send_raw(raw)
+        await gateway.send_raw('{"type":"res","id":"unknown","ok":true,"payload":{}}')
+        await gateway.send_raw('{"type":"surprise"}')
+        await gateway.emit("unknown.event", {"sessionKey": "s"})
         await gateway.emit("agent", {"sessionKey": 7, "runId": {}})
         await gateway.emit("agent", {"sessionKey": "s", "runId": "r", "stream": "x"})
-        heard = await subscription.next(5)
-    assert isinstance(heard, EventReceived)
-    assert heard.origin.stream == "x"
+        received = await subscription.next(5)
+    assert isinstance(received, EventReceived)
+    assert received.origin.stream == "x"
     assert gateway.entries == 1
     await release_connection(connection)
 
@@ -317,10 +317,10 @@ async def test_subscribers_get_events_of_their_session_and_responses_to_their_re
     connection = await connected(gateway)
     with connection.subscribe(frozenset({"agent"}), "mine") as subscription:
         request_id = await connection.post("agent", {}, subscription)
-        heard = [await subscription.next(5) for _ in range(3)]
-    assert [type(one) for one in heard] == [ResponseReceived, EventReceived, ResponseReceived]
-    assert isinstance(heard[0], ResponseReceived)
-    assert heard[0].request_id == request_id
+        items = [await subscription.next(5) for _ in range(3)]
+    assert [type(one) for one in items] == [ResponseReceived, EventReceived, ResponseReceived]
+    assert isinstance(items[0], ResponseReceived)
+    assert items[0].request_id == request_id
     await release_connection(connection)
 
 
@@ -331,7 +331,7 @@ async def test_a_slow_subscriber_gets_events_dropped_and_delays_no_other(
     with connection.subscribe(frozenset({"agent"})) as slow:
         event = json.dumps({"type": "event", "event": "agent", "payload": {"text": "x" * 100}})
         for _ in range(5000):
-            await gateway.say(event)
+            await gateway.send_raw(event)
         assert await connection.call("agents.list", {}, timeout_s=10)
         assert isinstance(await slow.next(5), EventsDropped)
     await release_connection(connection)
@@ -344,10 +344,10 @@ async def test_a_response_is_kept_for_a_slow_subscriber(gateway: ScriptedGateway
         assert await connection.call("chat.history", {}, timeout_s=10)
         event = json.dumps({"type": "event", "event": "agent", "payload": {}})
         for _ in range(5000):
-            await gateway.say(event)
+            await gateway.send_raw(event)
         assert await connection.call("agents.list", {}, timeout_s=10)
-        heard = [await slow.next(5) for _ in range(2)]
-    assert [type(one) for one in heard] == [EventsDropped, ResponseReceived]
+        items = [await slow.next(5) for _ in range(2)]
+    assert [type(one) for one in items] == [EventsDropped, ResponseReceived]
     await release_connection(connection)
 
 

@@ -16,8 +16,10 @@ from openclaw_a2a.agents.openclaw_gateway.background_events import (
 from openclaw_a2a.agents.openclaw_gateway.history import (
     RECOVERY,
     HistoryEntry,
+    HistoryResponse,
     SessionHistory,
 )
+from openclaw_a2a.agents.openclaw_gateway.protocol import decode_as
 from openclaw_a2a.agents.openclaw_gateway.runs import (
     Pause,
     RunRegistry,
@@ -46,7 +48,8 @@ CRON = {"provenance": {"kind": "internal_system", "sourceTool": "cron"}, "role":
 
 
 def entries_of(response: Json) -> list[HistoryEntry]:
-    return SessionHistory.decode(msgspec.json.encode(response)).entries
+    decoded = decode_as(HistoryResponse, msgspec.json.encode(response)) or HistoryResponse()
+    return SessionHistory(decoded).entries
 
 
 def replies(*messages: Json) -> ForeignReplies:
@@ -242,10 +245,9 @@ def test_foreign_sessions_are_not_ours(name: str) -> None:
 def test_the_registry_lists_the_pauses_of_tasks() -> None:
     registry = RunRegistry()
     pause = Pause("question", "ask_1", "a2a-1")
-    registry.add_pause(TaskId("t"), pause.resume)
-    registry.add_pause(TaskId("u"), {"something": "else"})
+    registry.pauses[TaskId("t")] = pause.resume
+    registry.pauses[TaskId("u")] = {"something": "else"}
     assert list(registry.list_pauses()) == [("t", pause)]
     assert Pause.from_resume(msgspec.json.decode(msgspec.json.encode(pause.resume))) == pause
-    registry.remove_pause(TaskId("t"))
-    assert registry.find_resume(TaskId("t")) is None
+    del registry.pauses[TaskId("t")]
     assert list(registry.list_pauses()) == []

@@ -10,7 +10,7 @@ from openclaw_a2a.agents.openclaw_gateway.event_translator import FinishedMessag
 from openclaw_a2a.agents.openclaw_gateway.protocol import TextChunk
 
 
-def piece(text: str, delta: str, *, item: str = "u:1", replace: bool = False) -> TextChunk:
+def chunk(text: str, delta: str, *, item: str = "u:1", replace: bool = False) -> TextChunk:
     return TextChunk(item, delta, Raw(json.dumps(text).encode()), replace)
 
 
@@ -18,50 +18,50 @@ def piece(text: str, delta: str, *, item: str = "u:1", replace: bool = False) ->
 def test_a_message_joined_in_the_middle_and_with_gaps_is_emitted_completely(
     words: list[str], data: st.DataObject
 ) -> None:
-    """The pieces that are missed are in the text of the next one."""
-    spoken, heard = MessageAssembler(), []
+    """The text of the next chunk contains the missed ones."""
+    assembler, deltas = MessageAssembler(), []
     for number, word in enumerate(words):
         if data.draw(st.booleans()) and number < len(words) - 1:
-            spoken.mark_out_of_sync()
+            assembler.mark_out_of_sync()
             continue
-        delta = spoken.add_chunk(piece("".join(words[: number + 1]), word))
-        heard.append(delta.text if delta else "")
-    assert "".join(heard) == "".join(words)
-    said = spoken.end()
-    assert said == FinishedMessage("".join(words), is_streamed=True)
+        delta = assembler.add_chunk(chunk("".join(words[: number + 1]), word))
+        deltas.append(delta.text if delta else "")
+    assert "".join(deltas) == "".join(words)
+    message = assembler.end()
+    assert message == FinishedMessage("".join(words), is_streamed=True)
 
 
 def test_the_next_item_is_another_message() -> None:
-    spoken = MessageAssembler()
-    spoken.add_chunk(piece("one", "one"))
-    other = piece("two", "two", item="u:2")
-    assert spoken.starts_new_message(other)
-    assert spoken.end() == FinishedMessage("one", is_streamed=True)
-    assert spoken.add_chunk(other) is not None
+    assembler = MessageAssembler()
+    assembler.add_chunk(chunk("one", "one"))
+    other = chunk("two", "two", item="u:2")
+    assert assembler.starts_new_message(other)
+    assert assembler.end() == FinishedMessage("one", is_streamed=True)
+    assert assembler.add_chunk(other) is not None
 
 
 def test_a_message_that_starts_over_is_emitted_as_a_whole_at_its_end() -> None:
-    spoken = MessageAssembler()
-    spoken.add_chunk(piece("draft", "draft"))
-    assert spoken.add_chunk(piece("", "", replace=True)) is None
-    assert spoken.add_chunk(piece("better", "better")) is None
-    assert spoken.end() == FinishedMessage("better", is_streamed=False)
+    assembler = MessageAssembler()
+    assembler.add_chunk(chunk("draft", "draft"))
+    assert assembler.add_chunk(chunk("", "", replace=True)) is None
+    assert assembler.add_chunk(chunk("better", "better")) is None
+    assert assembler.end() == FinishedMessage("better", is_streamed=False)
 
 
 def test_a_message_that_returns_to_the_emitted_text_continues_from_there() -> None:
-    spoken = MessageAssembler()
-    spoken.add_chunk(piece("draft", "draft"))
-    spoken.add_chunk(piece("", "", replace=True))
-    delta = spoken.add_chunk(piece("draft two", "draft two", replace=True))
+    assembler = MessageAssembler()
+    assembler.add_chunk(chunk("draft", "draft"))
+    assembler.add_chunk(chunk("", "", replace=True))
+    delta = assembler.add_chunk(chunk("draft two", "draft two", replace=True))
     assert delta is not None
     assert delta.text == " two"
 
 
 def test_the_final_message_is_not_emitted_again() -> None:
-    spoken = MessageAssembler()
-    spoken.add_chunk(piece("all of it", "all of it"))
-    assert spoken.finish("all of it\n") == FinishedMessage("all of it", is_streamed=True)
-    assert spoken.finish("all of it") is None
+    assembler = MessageAssembler()
+    assembler.add_chunk(chunk("all of it", "all of it"))
+    assert assembler.finish("all of it\n") == FinishedMessage("all of it", is_streamed=True)
+    assert assembler.finish("all of it") is None
 
 
 def test_a_final_message_that_was_not_streamed_is_emitted() -> None:
@@ -69,32 +69,32 @@ def test_a_final_message_that_was_not_streamed_is_emitted() -> None:
 
 
 def test_a_different_final_text_replaces_the_streamed_one() -> None:
-    spoken = MessageAssembler()
-    spoken.add_chunk(piece("raw words", "raw words"))
-    assert spoken.finish("clean words") == FinishedMessage("clean words", is_streamed=False)
+    assembler = MessageAssembler()
+    assembler.add_chunk(chunk("raw words", "raw words"))
+    assert assembler.finish("clean words") == FinishedMessage("clean words", is_streamed=False)
 
 
 def test_files_are_added_to_a_message_that_was_emitted_before() -> None:
-    spoken = MessageAssembler()
-    spoken.add_chunk(piece("look", "look"))
-    spoken.end()
-    assert spoken.finish("look", ("a.png",)) == FinishedMessage(
+    assembler = MessageAssembler()
+    assembler.add_chunk(chunk("look", "look"))
+    assembler.end()
+    assert assembler.finish("look", ("a.png",)) == FinishedMessage(
         "", is_streamed=False, references=("a.png",)
     )
 
 
 def test_late_chunks_of_a_message_from_the_history_are_ignored() -> None:
-    spoken = MessageAssembler()
-    assert spoken.finish("The whole message.") is not None
-    assert spoken.add_chunk(piece("The whole", "The whole")) is None
-    assert spoken.add_chunk(piece("The whole message.", " message.")) is None
-    assert not spoken.is_open
+    assembler = MessageAssembler()
+    assert assembler.finish("The whole message.") is not None
+    assert assembler.add_chunk(chunk("The whole", "The whole")) is None
+    assert assembler.add_chunk(chunk("The whole message.", " message.")) is None
+    assert not assembler.is_open
 
 
 def test_a_message_with_the_same_beginning_as_an_earlier_one_is_emitted_completely() -> None:
-    spoken = MessageAssembler()
-    spoken.finish("The end.")
-    assert spoken.add_chunk(piece("The", "The", item="u:2")) is None
-    delta = spoken.add_chunk(piece("The beginning", " beginning", item="u:2"))
+    assembler = MessageAssembler()
+    assembler.finish("The end.")
+    assert assembler.add_chunk(chunk("The", "The", item="u:2")) is None
+    delta = assembler.add_chunk(chunk("The beginning", " beginning", item="u:2"))
     assert delta is not None
     assert delta.text == "The beginning"

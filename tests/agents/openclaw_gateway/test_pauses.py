@@ -199,10 +199,10 @@ async def test_a_pause_resolved_elsewhere_continues_without_a_message(
     pause = last(await run_turn(agent, make_turn_for()))
     asking.answers["question.list"] = {"questions": []}
     ended(asking, "Answered elsewhere.")
-    told_by_engine = make_turn_for(
+    from_engine = make_turn_for(
         "The question was answered.", run="r2", resume=pause.resume, message_id="pause-over-1"
     )
-    events = await run_turn(agent, told_by_engine)
+    events = await run_turn(agent, from_engine)
     assert not any(isinstance(event, Note) for event in events)
     assert Reply.of_text("Answered elsewhere.") in events
     assert len(asking.methods("agent")) == 1
@@ -292,16 +292,16 @@ async def test_a_pause_that_cannot_be_ended_is_not_cancelled(
 async def test_the_operator_decides_by_default_and_the_status_names_the_command(
     guarded: ScriptedGateway, agent: OpenClawGatewayAgent
 ) -> None:
-    heard: list[AgentEvent] = []
+    events: list[AgentEvent] = []
     async for event in agent.run(make_turn_for()):
-        heard.append(event)
+        events.append(event)
         if isinstance(event, Note) and "Waits for the operator" in event.text:
             (waiting,) = await agent.approvals()
             assert (waiting.command, waiting.cwd, waiting.task_id) == ("echo hi", "/w", "task-c-1")
             assert f"approvals allow {waiting.id}" in event.text
             await agent.decide(waiting.id, allow=True)
-    assert Note("The command was allowed by the operator.") in heard
-    assert Reply.of_text("It was allow-once.") in heard
+    assert Note("The command was allowed by the operator.") in events
+    assert Reply.of_text("It was allow-once.") in events
     assert guarded.methods("approval.resolve")[0].params["decision"] == "allow-once"
 
 
@@ -334,14 +334,14 @@ async def test_a_peer_that_may_not_approve_changes_nothing(
         "messages": [user_entry(RUN)],
         "sessionInfo": {"hasActiveRun": True, "activeRunIds": [RUN]},
     }
-    heard: list[AgentEvent] = []
+    events: list[AgentEvent] = []
     async for event in agent.run(make_turn_for("approve", run="r2", resume=pause.resume)):
-        heard.append(event)
+        events.append(event)
         assert isinstance(event, Note)
         assert "operator" in event.text
         assert guarded.methods("approval.resolve") == []
         break
-    assert heard
+    assert events
 
 
 async def test_decisions_on_unknown_or_resolved_approvals_are_errors(
@@ -374,7 +374,7 @@ async def test_an_approval_requested_while_disconnected_is_reported(
         if request.params["timeoutMs"] == 1:
             await request.answer({"status": "timeout"})
             return
-        # The event may come after all; what was told is not told twice.
+        # The event may arrive after all; the approval is not reported twice.
         await request.event("exec.approval.requested", COMMAND)
         text = {"text": "Done.", "delta": "Done.", "itemId": "u:1"}
         await request.event("agent", run_event(RUN, KEY, "assistant", text))

@@ -79,17 +79,17 @@ def test_anything_in_a_frame_is_read_or_left(value: object) -> None:
 
 @given(NEARLY, NEARLY)
 def test_any_run_output_can_be_assembled(first: object, second: object) -> None:
-    spoken, tools = MessageAssembler(), ToolCallTracker()
+    assembler, tools = MessageAssembler(), ToolCallTracker()
     for value in (first, second):
         raw = Raw(msgspec.json.encode(value))
-        if (piece := decode_as(TextChunk, raw)) is not None:
-            spoken.starts_new_message(piece)
-            spoken.add_chunk(piece)
+        if (chunk := decode_as(TextChunk, raw)) is not None:
+            assembler.starts_new_message(chunk)
+            assembler.add_chunk(chunk)
         if (step := decode_as(ToolStep, raw)) is not None:
             tools.apply_step(step)
         if (item := decode_as(Item, raw)) is not None:
             tools.apply_item(item)
-    spoken.end()
+    assembler.end()
 
 
 @given(NEARLY, st.text(max_size=40))

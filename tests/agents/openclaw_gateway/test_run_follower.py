@@ -119,7 +119,7 @@ async def test_messages_and_tool_calls_of_one_turn_are_separate_events(
 async def test_a_short_message_before_a_tool_call_is_emitted(
     gateway: ScriptedGateway, agent: OpenClawGatewayAgent
 ) -> None:
-    """OpenClaw tells one that came in one piece only as the preamble of the tool call."""
+    """One that arrives as a whole is only in the preamble of the tool call."""
 
     @gateway.on("agent")
     async def answer(request: GatewayRequest) -> None:
@@ -494,7 +494,7 @@ async def test_a_gateway_that_does_not_come_back_fails_the_turn(
 
     @gateway.on("agent")
     async def answer(request: GatewayRequest) -> None:
-        gateway.greets = False
+        gateway.sends_challenge = False
         gateway.drop()
 
     with pytest.raises(AgentUnavailable):
@@ -517,7 +517,7 @@ async def test_a_run_without_events_is_looked_up(
 async def test_a_turn_that_misses_events_catches_up(
     gateway: ScriptedGateway, agent: OpenClawGatewayAgent
 ) -> None:
-    told_all = asyncio.Event()
+    all_sent = asyncio.Event()
 
     @gateway.on("agent")
     async def answer(request: GatewayRequest) -> None:
@@ -527,13 +527,13 @@ async def test_a_turn_that_misses_events_catches_up(
         done = [assistant_entry(RUN, text_block(one)) for one in ("begun", "middle", "end")]
         gateway.answers["chat.history"] = {"messages": [user_entry(RUN), *done]}
         gateway.answers["agent.wait"] = {"status": "ok", "terminalReply": {"text": "end"}}
-        told_all.set()
+        all_sent.set()
 
     events: list[AgentEvent] = []
     with anyio.fail_after(30):
         async for event in agent.run(make_turn_for()):
             events.append(event)
-            await told_all.wait()
+            await all_sent.wait()
             await agent.approvals()  # answered after all of those events
     texts = [event.parts[0].text for event in events if isinstance(event, Reply)]
     assert events[0] == TextDelta("begun")

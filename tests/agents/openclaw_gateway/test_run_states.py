@@ -195,7 +195,7 @@ async def test_a_run_is_abandoned_when_the_gateway_stays_unreachable(
     async with following(gateway) as follower:
         await follower.begin()
         await gateway.wait_for("agent")
-        gateway.hello = {**gateway.hello, "protocol": 3}  # nobody is let in again
+        gateway.hello = {**gateway.hello, "protocol": 3}  # every reconnect is refused
         gateway.drop()
         with pytest.raises(AgentUnavailable):
             await step_until(follower, *TERMINAL)

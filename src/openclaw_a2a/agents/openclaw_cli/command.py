@@ -67,11 +67,6 @@ class CliSession(msgspec.Struct, frozen=True):
     id: str = ""
     key: str = ""
 
-    @property
-    def arguments(self) -> tuple[str, ...]:
-        """The arguments that name it."""
-        return ("--session-key", self.key) if self.key else ("--session-id", self.id)
-
 
 class CliRequest(msgspec.Struct, frozen=True):
     """The input of one run of the command. `agent_id` empty: OpenClaw chooses."""
@@ -83,19 +78,18 @@ class CliRequest(msgspec.Struct, frozen=True):
 
 
 def build_command(
-    program: str, request: CliRequest, *, thinking: str, is_local: bool, message_file: str = ""
+    options: OpenClawCliOptions, request: CliRequest, *, is_local: bool, message_file: str = ""
 ) -> tuple[str, ...]:
     """The command line. The message is an argument unless there is a `message_file`."""
-    message = ("--message-file", message_file) if message_file else ("--message", request.text)
+    session = request.session
     return (
-        program,
+        options.openclaw_path,
         "agent",
         *(("--local",) if is_local else ()),
-        *message,
+        *(("--message-file", message_file) if message_file else ("--message", request.text)),
         "--json",
-        *request.session.arguments,
-        "--thinking",
-        thinking,
+        *(("--session-key", session.key) if session.key else ("--session-id", session.id)),
+        *("--thinking", options.thinking),
         *(("--agent", request.agent_id) if request.agent_id else ()),
     )
 

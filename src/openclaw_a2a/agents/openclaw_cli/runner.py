@@ -233,15 +233,8 @@ class OpenClawRunner:
     ) -> CommandOutput:
         options = self._options
         async with _message_file(request.text) as message_file:
-            argv = build_command(
-                options.openclaw_path,
-                request,
-                thinking=options.thinking,
-                is_local=is_local,
-                message_file=message_file,
-            )
             spec = ProcessSpec(
-                argv=argv,
+                argv=build_command(options, request, is_local=is_local, message_file=message_file),
                 environment=self._environment,
                 variables=options.env,
                 cwd=expand_directory(options.working_directory),

@@ -185,7 +185,7 @@ class OpenClawGatewayAgent(EventAgent):
                     await self._stop_run(turn.session_key, run_id)
             raise
         if connection is None:
-            events = self._run_over_http(turn)
+            events = await self._start_over_http(turn)
         else:
             events = self._run_over_websocket(connection, turn, agent_id)
         async with aclosing(events):
@@ -213,9 +213,9 @@ class OpenClawGatewayAgent(EventAgent):
                 if not self._is_detached:
                     # Shielded: a cancelled task must not be committed before its run has ended.
                     with anyio.CancelScope(shield=True):
-                        await current.stop()
+                        await current.follower.stop()
 
-    async def _run_over_http(self, turn: Turn) -> AsyncGenerator[AgentEvent]:
+    async def _start_over_http(self, turn: Turn) -> AsyncGenerator[AgentEvent]:
         options = self._options
         try:
             address = self._site.resolve(self._environ)
@@ -223,11 +223,7 @@ class OpenClawGatewayAgent(EventAgent):
             raise AgentUnavailable(failure.message) from None
         agent_id = options.agent_id or only_agent(await list_agents_over_http(address), options.url)
         timeout_s = options.timeout_seconds or _HTTP_TIMEOUT_S
-        async with aclosing(
-            run_over_http(address, turn, agent_id=agent_id, timeout_s=timeout_s)
-        ) as events:
-            async for event in events:
-                yield event
+        return run_over_http(address, turn, agent_id=agent_id, timeout_s=timeout_s)
 
     async def _connect_for(self, turn: Turn) -> GatewayConnection | None:
         """The connection; None when the turn is to run over HTTP.

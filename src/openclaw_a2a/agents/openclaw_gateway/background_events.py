@@ -168,8 +168,8 @@ class BackgroundWatcher:
             if find_our_session(key, self._agent_id) is not None:
                 self._watch(task.session_key)
                 self._sessions[task.session_key] = task.status_at.timestamp() * 1000
-            if task.is_paused and self._runs.find_resume(task.task_id) is None:
-                self._runs.add_pause(task.task_id, task.resume)
+            if task.is_paused:
+                self._runs.pauses.setdefault(task.task_id, task.resume)
         # Subscribed before the first check: what happens during the check is not missed.
         with self._connection.subscribe(_EVENTS) as subscription:
             await self._check_everything()
@@ -280,9 +280,9 @@ class BackgroundWatcher:
                 continue
             status = await self._pause_status(pause)
             # Read after the request: a turn may have answered the pause meanwhile.
-            resume = self._runs.find_resume(task_id)
+            resume = self._runs.pauses.get(task_id)
             if status != _PENDING and resume is not None:
-                self._runs.remove_pause(task_id)
+                del self._runs.pauses[task_id]
                 what = "The agent's question" if pause.kind == "question" else "The approval"
                 how = _RESOLUTIONS.get(status, "does not wait for an answer any more")
                 resolved.append(PauseResolved(task_id, f"{what} {how}.", resume))
@@ -290,10 +290,9 @@ class BackgroundWatcher:
 
     async def _pause_status(self, pause: Pause) -> str:
         method = "question.get" if pause.kind == "question" else "approval.get"
-        params: JsonObject = {"id": pause.id}
         try:
             response = await self._connection.read(
-                _PauseResponse, method, params, timeout_s=_STATUS_TIMEOUT_S
+                _PauseResponse, method, {"id": pause.id}, timeout_s=_STATUS_TIMEOUT_S
             )
         except AgentFailed:
             return "forgotten"  # it ended long ago, or before a restart of OpenClaw

@@ -174,7 +174,9 @@ class _PendingInputs(Wire, frozen=True):
     items: tuple[_PendingInput, ...] = ()
 
 
-class _HistoryResponse(Wire, frozen=True):
+class HistoryResponse(Wire, frozen=True):
+    """The response to `chat.history`."""
+
     messages: tuple[Raw, ...] = ()
     pending_inputs: _PendingInputs = _PendingInputs()
     session_info: _SessionState = _SessionState()
@@ -183,17 +185,12 @@ class _HistoryResponse(Wire, frozen=True):
 class SessionHistory:
     """The newest entries of a session, oldest first, and the runs that are active in it."""
 
-    def __init__(self, response: _HistoryResponse) -> None:
+    def __init__(self, response: HistoryResponse) -> None:
         decoded = (decode_as(HistoryEntry, raw) for raw in response.messages)
         self.entries = [entry for entry in decoded if entry is not None]
         self.has_active_run = response.session_info.has_active_run
         self._active_runs = response.session_info.active_run_ids
         self._pending = response.pending_inputs.items
-
-    @classmethod
-    def decode(cls, response: Raw | bytes) -> "SessionHistory":
-        """The history in a response to `chat.history`; empty when it cannot be decoded."""
-        return cls(decode_as(_HistoryResponse, response) or _HistoryResponse())
 
     def is_live(self, run_id: str) -> bool:
         """True when the run is active or queued."""
@@ -277,7 +274,7 @@ async def read_history(
     Raises: AgentUnavailable, AgentFailed.
     """
     params: JsonObject = {"sessionKey": session_key, "limit": limit or _MAX_ENTRIES}
-    response = await connection.read(_HistoryResponse, "chat.history", params, timeout_s=_TIMEOUT_S)
+    response = await connection.read(HistoryResponse, "chat.history", params, timeout_s=_TIMEOUT_S)
     history = SessionHistory(response)
     for number, entry in enumerate(history.entries):
         if full_run and entry.marks.run_id == full_run and entry.role == "assistant":

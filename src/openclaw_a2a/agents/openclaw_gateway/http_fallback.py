@@ -5,7 +5,7 @@ and cannot be rejoined, questions and approvals do not reach the peer, and answe
 """
 
 from collections.abc import AsyncGenerator, Generator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import contextmanager
 from typing import Final
 from urllib.parse import urlsplit, urlunsplit
 
@@ -116,7 +116,7 @@ async def run_over_http(
                 f"The connection to OpenClaw at {url} failed"
                 f" ({str(error) or type(error).__name__}); start its gateway: openclaw gateway run."
             ) from error
-        async with _closing(response):
+        try:
             if response.status_code != 200:
                 raise await _status_error(response, url, agent_id)
             yield Started()
@@ -137,6 +137,9 @@ async def run_over_http(
                     if event is None:
                         return
                     yield event
+        finally:
+            with anyio.move_on_after(_CLOSE_TIMEOUT_S, shield=True):
+                await response.aclose()
 
 
 @contextmanager
@@ -150,15 +153,6 @@ def _time_limit(ends_at: float, timeout_s: float) -> Generator[None]:
             f"OpenClaw did not finish within {timeout_s:g} seconds and was stopped;"
             " ask for less, or raise timeoutSeconds."
         ) from None
-
-
-@asynccontextmanager
-async def _closing(response: httpx2.Response) -> AsyncGenerator[None]:
-    try:
-        yield
-    finally:
-        with anyio.move_on_after(_CLOSE_TIMEOUT_S, shield=True):
-            await response.aclose()
 
 
 def _build_request(client: HttpClient, turn: Turn, agent_id: str) -> httpx2.Request:

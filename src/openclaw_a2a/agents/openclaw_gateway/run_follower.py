@@ -81,10 +81,6 @@ NOT_RECOVERED: Final = (
     "OpenClaw was restarted in the middle of this turn and did not resume it; work done before the"
     " restart is not undone. Send the message again to have it done anew."
 )
-NOT_STOPPED: Final = (
-    "OpenClaw was told to stop the run and did not confirm it; the run may go on there."
-    " Look at the session in OpenClaw."
-)
 RUN_UNKNOWN: Final = "OpenClaw does not know the run of this task any more; send the message again."
 
 
@@ -447,7 +443,7 @@ class RunFollower:
         # run, finds the request still pending and pauses again.
         open_calls = self._translator.tools.open_calls
         resume = Pause(kind, request_id, self.run_id, open_calls).resume
-        self._connection.runs.add_pause(self._request.task_id, resume)
+        self._connection.runs.pauses[self._request.task_id] = resume
         self.apply(RunSignal.PAUSED)
         return [*events, InputRequired(prompt, resume)]
 
@@ -515,7 +511,10 @@ class RunFollower:
                     raise
                 await anyio.sleep(_STOP_RETRY_S)
             if self.is_active and anyio.current_time() >= deadline:
-                raise AgentFailed(NOT_STOPPED)
+                raise AgentFailed(
+                    "OpenClaw was told to stop the run and did not confirm it; the run may go on"
+                    " there. Look at the session in OpenClaw."
+                )
 
     async def _abort(self) -> None:
         """Send one abort, and wait until the run has ended or it is time for another abort."""

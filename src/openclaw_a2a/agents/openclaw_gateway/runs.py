@@ -168,7 +168,13 @@ class RunRegistry:
 
     def __init__(self) -> None:
         self._adopted: OrderedDict[str, None] = OrderedDict()
-        self._pauses: dict[TaskId, Json] = {}
+        self.pauses: dict[TaskId, Json] = {}
+        """The resume tokens of paused tasks.
+
+        Added before `InputRequired` is emitted: the watcher cannot miss an answer that is given at
+        once. Removed before the pause is resolved: it does not report our own answer as one given
+        elsewhere.
+        """
 
     def adopt(self, run_id: str) -> None:
         """Record that a turn of ours continues under this run id."""
@@ -181,21 +187,7 @@ class RunRegistry:
         """True for runs that a turn of ours started or adopted."""
         return run_id.startswith(RUN_PREFIX) or run_id in self._adopted
 
-    def add_pause(self, task_id: TaskId, resume: Json) -> None:
-        """Record that the task waits. Call it before `InputRequired` is emitted."""
-        # In that order the watcher cannot miss an answer that is given at once.
-        self._pauses[task_id] = resume
-
-    def remove_pause(self, task_id: TaskId) -> None:
-        """Record that the task no longer waits. Call it before the pause is resolved."""
-        # In that order the watcher does not report our own answer as one given elsewhere.
-        self._pauses.pop(task_id, None)
-
-    def find_resume(self, task_id: TaskId) -> Json:
-        """The resume token of a paused task; None when it does not wait."""
-        return self._pauses.get(task_id)
-
     def list_pauses(self) -> list[tuple[TaskId, Pause]]:
         """The paused tasks, and what they wait for."""
-        read = ((task_id, Pause.from_resume(resume)) for task_id, resume in self._pauses.items())
+        read = ((task_id, Pause.from_resume(resume)) for task_id, resume in self.pauses.items())
         return [(task_id, pause) for task_id, pause in read if pause is not None]

@@ -82,9 +82,8 @@ class _DescribeResponse(Wire, frozen=True):
 
 
 async def _describe(connection: GatewayConnection, session_key: str) -> SessionInfo | None:
-    params: JsonObject = {"key": session_key}
     response = await connection.read(
-        _DescribeResponse, "sessions.describe", params, timeout_s=_DESCRIBE_TIMEOUT_S
+        _DescribeResponse, "sessions.describe", {"key": session_key}, timeout_s=_DESCRIBE_TIMEOUT_S
     )
     return response.session
 

@@ -58,7 +58,8 @@ class GatewayTurn:
         self._request = request
         self._timeouts = timeouts
         self._pause = Pause.from_resume(turn.resume)
-        self._follower = self._follow(request)
+        self.follower = self._follow(request)
+        """Follows the current run; `follower.stop()` ends what OpenClaw still does for the turn."""
         self._has_unsent_message = False
         """True when the message starts a run of its own once the paused run is over."""
         self._may_be_answered = False
@@ -72,61 +73,57 @@ class GatewayTurn:
     @property
     def is_over(self) -> bool:
         """True when there is nothing more to emit."""
-        return self._follower.is_over and not self._has_unsent_message
+        return self.follower.is_over and not self._has_unsent_message
 
     async def begin(self) -> Sequence[AgentEvent]:
         """Send the message, rejoin its run, or answer the paused run."""
         if self._pause is not None:
             return await self._resume(self._pause)
         if self._turn.attempt > 1:
-            return await self._follower.join()
-        return await self._follower.begin()
+            return await self.follower.join()
+        return await self.follower.begin()
 
     async def next(self) -> Sequence[AgentEvent]:
         """The next events; possibly none."""
-        if self._follower.is_over:
+        if self.follower.is_over:
             # Only now, after the paused run: one run at a time in a session.
             self._has_unsent_message = False
-            self._follower = self._follow(self._request)
-            return await self._follower.begin()
-        events = await self._follower.next()
+            self.follower = self._follow(self._request)
+            return await self.follower.begin()
+        events = await self.follower.next()
         return [*events, *self._failure_if_unknown()]
-
-    async def stop(self) -> None:
-        """End what OpenClaw still does for this turn."""
-        await self._follower.stop()
 
     def _follow(self, request: RunRequest) -> RunFollower:
         return RunFollower(self._connection, self._subscription, request, self._timeouts)
 
     def _failure_if_unknown(self) -> Sequence[AgentEvent]:
-        return (Failed(RUN_UNKNOWN),) if self._follower.state is RunState.UNKNOWN else ()
+        return (Failed(RUN_UNKNOWN),) if self.follower.state is RunState.UNKNOWN else ()
 
     # ---------------------------------------------------------------- after a pause
 
     async def _resume(self, pause: Pause) -> Sequence[AgentEvent]:
         # Before the answer is sent: otherwise the background watcher could report the pause as
         # resolved elsewhere, and the engine would start a second run for it.
-        self._connection.runs.remove_pause(self._turn.task_id)
+        self._connection.runs.pauses.pop(self._turn.task_id, None)
         paused = msgspec.structs.replace(
             self._request, run_id=pause.run_id, params=None, open_calls=tuple(pause.open_calls)
         )
-        self._follower = self._follow(paused)
-        self._follower.attach()
+        self.follower = self._follow(paused)
+        self.follower.attach()
         events = await self._answer_with_retry(pause)
         # An answer whose response was lost counts as used: sending it again as a message could
         # make the agent act on it twice.
         is_used = self._may_be_answered or events is not None
         if events and isinstance(events[-1], InputRequired):
-            self._follower.apply(RunSignal.PAUSED)
+            self.follower.apply(RunSignal.PAUSED)
             return events
         # A second attempt repeats a turn that emitted the note already.
         is_noted = is_used or self._turn.attempt > 1 or self._is_from_engine
         if events is None:
             events = () if is_noted else (Note(_ANSWER_UNUSED[pause.kind]),)
-        events = [*events, *await self._follower.join()]
+        events = [*events, *await self.follower.join()]
         # The paused run may use the answer, end without it, or be unknown after a restart.
-        if self._follower.is_over and not is_used:
+        if self.follower.is_over and not is_used:
             return [*events, *await self._continue_with_message()]
         return [*events, *self._failure_if_unknown()]
 
@@ -144,7 +141,7 @@ class GatewayTurn:
             except AgentUnavailable:
                 if anyio.current_time() >= deadline:
                     # Out of reach, so it cannot be stopped either.
-                    self._follower.apply(RunSignal.GAVE_UP)
+                    self.follower.apply(RunSignal.GAVE_UP)
                     raise
             await anyio.sleep(_RETRY_S)
 
@@ -167,8 +164,8 @@ class GatewayTurn:
         found = await find_run(self._connection, request.session.session_key, request.run_id)
         if found.status is RunStatus.NOT_ACCEPTED:
             return self._failure_if_unknown()
-        self._follower = self._follow(request)
-        return await self._follower.join()
+        self.follower = self._follow(request)
+        return await self.follower.join()
 
     async def _answer_question(self, pause: Pause) -> Sequence[AgentEvent] | None:
         pending = await list_pending_questions(self._connection, pause.run_id)
@@ -190,7 +187,7 @@ class GatewayTurn:
         if approval is None:
             return None
         if not self._turn.may_approve:
-            self._follower.noted.add(approval.id)
+            self.follower.noted.add(approval.id)
             return (Note(f"{_NOT_ALLOWED} {operator_note(approval)}"),)
         decision = None if self._is_from_engine else parse_decision(self._turn.body)
         if decision is None:
@@ -211,5 +208,5 @@ class GatewayTurn:
             raise
 
     def _ask_again(self, prompt: str) -> Sequence[AgentEvent]:
-        self._connection.runs.add_pause(self._turn.task_id, self._turn.resume)
+        self._connection.runs.pauses[self._turn.task_id] = self._turn.resume
         return (InputRequired(prompt, self._turn.resume),)
