@@ -72,10 +72,7 @@ class OpenClawCliAgent(EventAgent):
         return self._runner.unavailable_reason()
 
     async def end_orphans(self, run_id: RunId) -> None:
-        """End the command that a killed gateway left running for this run, with all it started.
-
-        Raises: AgentFailed when something refuses to end.
-        """
+        """End what a killed gateway left running. Raises: AgentFailed when it refuses to end."""
         await self._runner.end_orphans(run_id)
 
     async def close(self) -> None:

@@ -24,8 +24,7 @@ _OPENING = re.compile(r'\{\s*["}]')
 _BASE_WORK = 4_000_000
 _WORK_PER_CHARACTER = 4
 _LINE_COUNT_SHARE = 50
-_TOO_DEEP_WORK = 50_000
-"""The cost of an attempt that ends because objects are nested too deeply."""
+_TOO_DEEP_WORK = 50_000  # the cost of an attempt that ends because objects are nested too deeply
 
 _decoder = json.JSONDecoder(strict=False)
 

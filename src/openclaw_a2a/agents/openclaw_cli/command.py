@@ -12,8 +12,7 @@ from openclaw_a2a.model.ids import SessionKey
 from openclaw_a2a.model.message import Part
 
 Thinking = Literal["off", "minimal", "low", "medium", "high", "xhigh"]
-THINKING_LEVELS: tuple[str, ...] = get_args(Thinking)
-"""The levels that `--thinking` may be given."""
+THINKING_LEVELS: tuple[str, ...] = get_args(Thinking)  # the levels that `--thinking` may be given
 
 GatewayMode = bool | Literal["auto"]
 
@@ -57,8 +56,7 @@ class OpenClawCliOptions(msgspec.Struct, frozen=True, rename="camel", forbid_unk
 
 _UNSAFE = re.compile(r"[^a-z0-9_-]+")
 _MAX_NAME = 60
-MAX_ARGUMENT_BYTES = 100_000
-"""A longer message is given in a file."""
+MAX_ARGUMENT_BYTES = 100_000  # a longer message is given in a file
 
 
 class CliSession(msgspec.Struct, frozen=True):
@@ -112,10 +110,7 @@ def context_session_id(context_id: str | None, default: str) -> str:
 
 
 def agent_session(session_key: SessionKey, agent_id: str) -> CliSession:
-    """The session with this key, under OpenClaw's agent `agent_id`.
-
-    OpenClaw refuses a key that names an agent other than the requested one.
-    """
+    """The session with this key under `agent_id`; OpenClaw refuses a key of another agent."""
     rest = session_key.split(":", 2)[2]
     return CliSession(key=f"agent:{agent_id.lower()}:{rest}")
 

@@ -40,8 +40,7 @@ from openclaw_a2a.settings.sources import process_environment
 
 EXCLUSIVE = 1
 PARALLEL = 64
-UNKNOWN = 2
-"""A second run may try to start while the first one runs."""
+UNKNOWN = 2  # a second run may try to start while the first one runs
 
 _LAST_PARALLEL = (2026, 3, 2)
 _MAX_FOLDERS = 4
@@ -68,10 +67,7 @@ class _Package(msgspec.Struct):
 
 
 def installed_width(program: str, search_path: str | None) -> int:
-    """How many runs the installed OpenClaw lets into one state directory.
-
-    Its version is read from the package file next to the program; nothing is run.
-    """
+    """How many runs the installed OpenClaw lets into one state directory, by its package file."""
     found = shutil.which(program, path=search_path)
     if found is None:
         return UNKNOWN
@@ -140,7 +136,7 @@ class OpenClawRunner:
         """
         session_queue = queue_for(f"session {id(self)} {request.session}", SlotQueue())
         # Before the state directory's queue: a request that waits for its session holds no place
-        # there. The time limit counts from here on.
+        # there.
         async with session_queue.slot():
             budget = _Budget(self._options)
             while True:
@@ -166,7 +162,7 @@ class OpenClawRunner:
 
     async def close(self) -> None:
         """End every program that still runs."""
-        for child in tuple(self._children):
+        for child in tuple(self._children):  # a copy: each run discards its own child
             await child.kill_tree(grace_s=self._options.kill_grace_seconds)
 
     def unavailable_reason(self) -> str | None:
@@ -177,10 +173,7 @@ class OpenClawRunner:
         return _NOT_FOUND.format(program=program)
 
     async def end_orphans(self, run_id: RunId) -> None:
-        """End what a killed gateway left running for this run, with all it started.
-
-        Raises: AgentFailed when something refuses to end.
-        """
+        """End what a killed gateway left running. Raises: AgentFailed when it refuses to end."""
         await end_orphans(run_id, grace_s=self._options.kill_grace_seconds)
 
     # ---------------------------------------------------------------- the state directory
@@ -209,7 +202,8 @@ class OpenClawRunner:
                     queue.note_success(slot)
                 if failure is not StartFailure.DIRECTORY_BUSY or not queue.has_others:
                     return output, failure
-                # Refused because of our own other run, not of a foreign program.
+                # Refused because of our own other run, not of a foreign program: the request goes
+                # back to the front, and is admitted when that run is over.
                 queue.note_refusal()
 
     def _variables(self) -> dict[str, str]:
@@ -272,8 +266,7 @@ class _Budget:
         self._left_s = options.timeout
         self._pauses = 0
         self.has_run = False
-        self.route_changes = 0
-        """How often the route to OpenClaw (local or gateway) was changed."""
+        self.route_changes = 0  # how often the route to OpenClaw (local or gateway) was changed
 
     async def read_output(self, child: ChildProcess) -> CommandOutput:
         """What the program writes, and how it ends."""

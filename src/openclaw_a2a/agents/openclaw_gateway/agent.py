@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from typing import Annotated, ClassVar, Final, Literal, Self
 
 import anyio
@@ -19,11 +19,7 @@ from openclaw_a2a.agents.openclaw_gateway.connection import (
     acquire_connection,
     release_connection,
 )
-from openclaw_a2a.agents.openclaw_gateway.http_fallback import (
-    is_http_open,
-    list_agents_over_http,
-    run_over_http,
-)
+from openclaw_a2a.agents.openclaw_gateway.http_fallback import list_agents_over_http, run_over_http
 from openclaw_a2a.agents.openclaw_gateway.pending_input import (
     list_pending_approvals,
     resolve_approval,
@@ -64,8 +60,7 @@ from openclaw_a2a.ports import (
 
 _MAX_INT = 2**31 - 1
 
-DEFAULT_URL = "ws://127.0.0.1:18789"
-"""The default address of an OpenClaw gateway."""
+DEFAULT_URL = "ws://127.0.0.1:18789"  # the default address of an OpenClaw gateway
 
 
 class OpenClawGatewayOptions(
@@ -146,11 +141,9 @@ class OpenClawGatewayAgent(EventAgent):
         self._site = GatewaySite(options.socket_url, options.token, device_key)
         self._connection: GatewayConnection | None = None
         self._is_detached = False
-        self._is_on_http = False
-        """True when only HTTP was reachable at the last turn."""
+        self._is_on_http = False  # true when only HTTP was reachable at the last turn
         self._agents = OpenClawAgents()
-        self._tasks: dict[str, TaskId] = {}
-        """Our tasks by the runs that are followed."""
+        self._tasks: dict[str, TaskId] = {}  # our tasks by the runs that are followed
 
     @classmethod
     def from_options(
@@ -243,9 +236,11 @@ class OpenClawGatewayAgent(EventAgent):
         try:
             await connection.wait_connected(min(timeout_s, _BEFORE_HTTP_S))
         except AgentUnavailable:
-            self._is_on_http = await is_http_open(connection.address)
-            if self._is_on_http:
+            with suppress(AgentUnavailable):
+                await list_agents_over_http(connection.address)
+                self._is_on_http = True
                 return None
+            self._is_on_http = False
             await connection.wait_connected(max(0.0, timeout_s - _BEFORE_HTTP_S))
         self._is_on_http = False
         return connection
@@ -409,6 +404,7 @@ class OpenClawGatewayAgent(EventAgent):
 
     def detach(self) -> None:
         """The gateway stops: turns cancelled from now on leave their runs active in OpenClaw."""
+        # The next process re-attaches to them by their run ids.
         self._is_detached = True
 
     def _get_connection(self) -> GatewayConnection:

@@ -15,8 +15,7 @@ _TIMEOUT_S: Final = 15.0
 _MAX_AGENTS: Final = 1000
 _MAX_CHARACTERS: Final = 2000
 _MODEL_PREFIX: Final = "openclaw/"
-_DEFAULT_MODEL: Final = "openclaw/default"
-"""An alias of whichever agent is the default."""
+_DEFAULT_MODEL: Final = "openclaw/default"  # an alias of whichever agent is the default
 
 
 class GatewayAgent(JsonStruct, frozen=True):

@@ -16,12 +16,8 @@ from openclaw_a2a.model.ids import JsonObject
 from openclaw_a2a.model.message import JsonStruct, Part
 from openclaw_a2a.model.turn import Turn
 
-MAX_TEXT_BYTES: Final = 256 * 1024
-"""The largest size of all text files of one message together."""
-
-MAX_IMAGE_BYTES: Final = 6 * 1024 * 1024
-"""The largest image, when the gateway announces no limit."""
-
+MAX_TEXT_BYTES: Final = 256 * 1024  # the largest size of all text files of one message together
+MAX_IMAGE_BYTES: Final = 6 * 1024 * 1024  # the largest image, when the gateway announces no limit
 MAX_BYTES: Final = 18 * 1024 * 1024
 """All images of a message together, when the gateway announces no limit."""
 
@@ -35,23 +31,11 @@ _SIGNATURES: Final = {
     "image/webp": (b"RIFF",),
 }
 _SAME_TYPE: Final = {"image/jpg": "image/jpeg", "image/pjpeg": "image/jpeg"}
-_TEXT_TYPES: Final = frozenset(
-    {
-        "application/csv",
-        "application/graphql",
-        "application/javascript",
-        "application/json",
-        "application/json5",
-        "application/jsonl",
-        "application/sql",
-        "application/toml",
-        "application/x-ndjson",
-        "application/x-sh",
-        "application/x-yaml",
-        "application/xml",
-        "application/yaml",
-    }
+_TEXT_SUBTYPES: Final = (
+    *("csv", "graphql", "javascript", "json", "json5", "jsonl", "sql", "toml", "x-ndjson", "x-sh"),
+    *("x-yaml", "xml", "yaml"),
 )
+_TEXT_TYPES: Final = frozenset(f"application/{subtype}" for subtype in _TEXT_SUBTYPES)
 _CHARSETS: Final = frozenset({"ascii", "us-ascii", "iso-8859-1", "utf-16", "windows-1252"})
 """Character sets a file may declare; every other file is UTF-8."""
 

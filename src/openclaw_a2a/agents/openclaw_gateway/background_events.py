@@ -156,8 +156,7 @@ class BackgroundWatcher:
         self._sessions: OrderedDict[SessionKey, float | None] = OrderedDict()
         """Watched sessions, least recently used first, with the end of our last task there (in
         milliseconds) where that is known."""
-        self._checks: dict[_Check, float] = {}
-        """Scheduled checks with their due times."""
+        self._checks: dict[_Check, float] = {}  # scheduled checks with their due times
         self._reported: OrderedDict[str, None] = OrderedDict()
 
     async def events(self, recent: Sequence[RecentTask]) -> AsyncGenerator[BackgroundEvent]:

@@ -29,12 +29,8 @@ from openclaw_a2a.model.message import JsonStruct
 from openclaw_a2a.settings.files import is_loopback
 from openclaw_a2a.settings.tokens import resolve_token
 
-PROTOCOL: Final = 4
-"""The supported version of the gateway protocol."""
-
-OLDEST_OPENCLAW: Final = "2026.8.1"
-"""The oldest OpenClaw that supports this protocol version."""
-
+PROTOCOL: Final = 4  # the supported version of the gateway protocol
+OLDEST_OPENCLAW: Final = "2026.8.1"  # the oldest OpenClaw that supports this protocol version
 SCOPES: Final = (
     "operator.read",
     "operator.write",
@@ -253,12 +249,8 @@ def connect_params(address: GatewayAddress, challenge: Challenge) -> JsonObject:
 
 
 def _sign_device_claims(key_path: str, claims: Sequence[str]) -> dict[str, str]:
-    """The device's id, its public key, and its signature over the claims.
-
-    `cryptography` is imported here, because only users of a device key need it.
-    Raises: ConnectFailed when the key cannot be used.
-    """
-    try:
+    """The device's id, public key, and signature over the claims. Raises: ConnectFailed."""
+    try:  # imported here: only users of a device key need it
         from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
         from cryptography.hazmat.primitives.serialization import load_pem_private_key
     except ImportError:

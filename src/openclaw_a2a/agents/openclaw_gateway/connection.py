@@ -123,6 +123,7 @@ class GatewayConnection:
             while (hello := self.hello) is None:
                 if self._failure is not None and self._failure.is_final:
                     raise AgentUnavailable(self._failure.message)
+                # The loop may be in its back-off: only this wakes it before the delay is over.
                 self._wanted.set()
                 await self._changed.wait()
             return hello
@@ -165,6 +166,7 @@ class GatewayConnection:
                 " seconds; look at its log, or try again."
             ) from None
         finally:
+            # A response that arrives after the timeout finds no entry and is dropped.
             self._pending.pop(request_id, None)
         if frame is _LOST_RESPONSE:
             raise self._not_connected()
@@ -177,6 +179,7 @@ class GatewayConnection:
 
         Raises: AgentUnavailable (not connected: nothing was sent), AgentFailed (too large).
         """
+        # Stays registered after the first response: `agent` is answered twice.
         request_id = self._register(subscription)
         subscription.requests.add(request_id)
         await self._send(encode_request(request_id, method, params))
@@ -248,6 +251,7 @@ class GatewayConnection:
                 self._notify_change()
             except Exception:  # a defect of ours must not end the connection for good
                 log.exception("openclaw.connection_loop_failed", url=self.site.url)
+            # Here the socket is closed, its requests are answered and its subscribers know.
             is_stable = is_connected and anyio.current_time() - started > _STABLE_S
             # A gateway that accepts and drops connections at once is still backed off from.
             attempt = 1 if is_stable else attempt + 1
@@ -354,10 +358,7 @@ _connections: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[GatewaySite, Gat
 def acquire_connection(
     site: GatewaySite, *, environ: Mapping[str, str] | None = None
 ) -> GatewayConnection:
-    """The connection to this gateway; the first user starts it. See `GatewaySite.resolve`.
-
-    Give it back with `release_connection`.
-    """
+    """The connection to this gateway, started by its first user. See `release_connection`."""
     connections = _connections.setdefault(asyncio.get_running_loop(), {})
     connection = connections.get(site)
     if connection is None:

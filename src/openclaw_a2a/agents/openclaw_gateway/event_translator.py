@@ -56,8 +56,7 @@ class MessageAssembler:
         self._emitted: list[str] = []
         self._replacement: str | None = None
         self._references: dict[str, None] = {}
-        self._is_in_sync = False
-        """True while every delta continues the emitted text."""
+        self._is_in_sync = False  # true while every delta continues the emitted text
         self._from_history = ""
         """The last message taken from the history: its live chunks may still arrive."""
 

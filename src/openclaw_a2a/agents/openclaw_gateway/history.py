@@ -209,10 +209,7 @@ class SessionHistory:
         return self.has_active_run and self._active_runs is None
 
     def is_accepted(self, run_id: str) -> bool:
-        """True when the run's message is in the transcript: it must not be sent again.
-
-        Of a long run the message itself may be older than the entries shown.
-        """
+        """True when the run's message, or at least its output, is shown: never send it again."""
         is_shown = any(entry.idempotency_key == f"{run_id}:user" for entry in self.entries)
         return is_shown or bool(self._entries_of(run_id))
 
@@ -269,10 +266,7 @@ class SessionHistory:
 async def read_history(
     connection: GatewayConnection, session_key: str, *, full_run: str = "", limit: int = 0
 ) -> SessionHistory:
-    """The session's history, with the messages of `full_run` in full.
-
-    Raises: AgentUnavailable, AgentFailed.
-    """
+    """The session's history, `full_run` in full. Raises: AgentUnavailable, AgentFailed."""
     params: JsonObject = {"sessionKey": session_key, "limit": limit or _MAX_ENTRIES}
     response = await connection.read(HistoryResponse, "chat.history", params, timeout_s=_TIMEOUT_S)
     history = SessionHistory(response)
@@ -317,12 +311,10 @@ async def with_full_content(
 class RunStatus(Enum):
     """The status of a run inside OpenClaw."""
 
-    LIVE = auto()
-    """Active or queued."""
+    LIVE = auto()  # active or queued
     ENDED = auto()
     FAILED = auto()
-    RESUMED = auto()
-    """OpenClaw was restarted and resumed it under another run id."""
+    RESUMED = auto()  # OpenClaw was restarted and resumed it under another run id
     HIDDEN = auto()
     """Accepted but not shown as active: OpenClaw was restarted and has not resumed it yet, or the
     run is between two of its steps."""

@@ -81,15 +81,6 @@ async def list_agents_over_http(address: GatewayAddress) -> tuple[GatewayAgent, 
     return decode_models(decode_object(response.content))
 
 
-async def is_http_open(address: GatewayAddress) -> bool:
-    """True when the gateway answers over HTTP and accepts our token."""
-    try:
-        async with open_http_client(address, timeout_s=_CONNECT_TIMEOUT_S) as client:
-            return (await client.get("/v1/models")).status_code == 200
-    except (httpx2.HTTPError, httpx2.InvalidURL):
-        return False
-
-
 async def run_over_http(
     address: GatewayAddress, turn: Turn, *, agent_id: str, timeout_s: float
 ) -> AsyncGenerator[AgentEvent]:
@@ -138,6 +129,7 @@ async def run_over_http(
                         return
                     yield event
         finally:
+            # Closing the response ends the run inside OpenClaw, so a cancellation must not skip it.
             with anyio.move_on_after(_CLOSE_TIMEOUT_S, shield=True):
                 await response.aclose()
 
@@ -202,10 +194,7 @@ class _Chunk(Wire, frozen=True, rename=None):
 
 
 def _parse(reader: SseReader, chunk: bytes) -> Generator[AgentEvent | None]:
-    """The agent events in the chunk; None is the end of the stream.
-
-    Raises: AgentFailed when the run failed, or sent something that is not a stream.
-    """
+    """The agent events in the chunk; None ends the stream. Raises: AgentFailed."""
     try:
         frames = reader.feed(chunk)
     except ParseFailed as error:

@@ -25,15 +25,9 @@ from openclaw_a2a.model.errors import AgentError
 from openclaw_a2a.model.ids import JsonObject
 from openclaw_a2a.model.message import Part
 
-MAX_FILE_BYTES: Final = 10 * 1024 * 1024
-"""The largest file that is fetched."""
-
-MAX_BYTES: Final = 20 * 1024 * 1024
-"""The largest size of all files of one answer together."""
-
-MAX_FILES: Final = 20
-"""The most references of one answer that are fetched."""
-
+MAX_FILE_BYTES: Final = 10 * 1024 * 1024  # the largest file that is fetched
+MAX_BYTES: Final = 20 * 1024 * 1024  # the largest size of all files of one answer together
+MAX_FILES: Final = 20  # the most references of one answer that are fetched
 _FETCH_TIMEOUT_S: Final = 30.0
 _ROUTE: Final = "/__openclaw__/assistant-media"
 _UNKNOWN_TYPE: Final = "application/octet-stream"
@@ -148,10 +142,7 @@ class _WorkspaceResponse(Wire, frozen=True):
 async def _read(
     connection: GatewayConnection, session: SessionRef, path: str, max_bytes: int
 ) -> tuple[bytes, str]:
-    """The file's content and type: by the protocol, else by HTTP.
-
-    The protocol's method returns text and small images only.
-    """
+    """The file by the protocol, which returns text and small images only, else by HTTP."""
     try:
         params: JsonObject = {"agentId": session.agent_id, "path": path}
         response = await connection.call("agents.workspace.get", params, timeout_s=_FETCH_TIMEOUT_S)

@@ -56,10 +56,7 @@ async def list_pending_questions(
 async def resolve_question(
     connection: GatewayConnection, request: QuestionRequest, text: str
 ) -> bool:
-    """Answer with the peer's text; False when the question is not pending any more.
-
-    Raises: AgentUnavailable, AgentFailed (the answer is not accepted).
-    """
+    """False: it was over. Raises: AgentUnavailable, AgentFailed (the answer is not accepted)."""
     answers = parse_answers(request.questions, text)
     params: JsonObject = {"id": request.id, "answers": {"answers": answers}}
     try:
@@ -185,10 +182,7 @@ async def list_pending_approvals(connection: GatewayConnection) -> list[Approval
 
 
 async def resolve_approval(connection: GatewayConnection, approval_id: str, *, allow: bool) -> None:
-    """Allow or deny the command.
-
-    Raises: ApprovalNotFound, ApprovalOver (decided or expired before), AgentUnavailable.
-    """
+    """Allow or deny. Raises: ApprovalNotFound, ApprovalOver (decided before), AgentUnavailable."""
     # Never `allow-always`: where it is not offered, OpenClaw treats it as a denial.
     decision = "allow-once" if allow else "deny"
     params: JsonObject = {"id": approval_id, "kind": "exec", "decision": decision}

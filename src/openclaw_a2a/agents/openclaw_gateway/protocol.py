@@ -90,8 +90,7 @@ class Origin(Wire, frozen=True):
         return self.session_key or (self.request.session_key if self.request else None)
 
 
-NO_ORIGIN: Final = Origin()
-"""The origin of an event that names neither run nor session."""
+NO_ORIGIN: Final = Origin()  # the origin of an event that names neither run nor session
 
 _frames = msgspec.json.Decoder(Frame)
 _origins = msgspec.json.Decoder(Origin)

@@ -88,22 +88,16 @@ class RunState(Enum):
     """The state of a run, as far as this follower knows."""
 
     NEW = auto()
-    RUNNING = auto()
-    """OpenClaw works on it, or has it queued."""
-    DETACHED = auto()
-    """The connection is lost, or a lookup failed: unknown until the next lookup."""
+    RUNNING = auto()  # OpenClaw works on it, or has it queued
+    DETACHED = auto()  # the connection is lost, or a lookup failed: unknown until the next lookup
     RECOVERING = auto()
     """Accepted, but not shown as active: OpenClaw may resume it under another run id."""
-    PAUSED = auto()
-    """It waits for an answer of the caller; another turn continues it."""
+    PAUSED = auto()  # it waits for an answer of the caller; another turn continues it
     COMPLETED = auto()
     FAILED = auto()
-    UNKNOWN = auto()
-    """OpenClaw does not know it, and there is no message to send."""
-    STOPPED = auto()
-    """It was aborted by us, and has ended."""
-    ABANDONED = auto()
-    """OpenClaw stayed out of reach; the run may still be active there."""
+    UNKNOWN = auto()  # OpenClaw does not know it, and there is no message to send
+    STOPPED = auto()  # it was aborted by us, and has ended
+    ABANDONED = auto()  # OpenClaw stayed out of reach; the run may still be active there
 
 
 class RunSignal(Enum):
@@ -185,8 +179,7 @@ class RunFollower:
         self._recovery_deadline: float | None = None
         self._boot_id: str | None = None
         """The gateway process in which the run was started; None when that is unknown."""
-        self.noted: set[str] = set()
-        """Notices and approvals that the caller was told about."""
+        self.noted: set[str] = set()  # notices and approvals that the caller was told about
 
     @property
     def is_active(self) -> bool:
@@ -238,10 +231,7 @@ class RunFollower:
             self.apply(RunSignal.STARTED)
 
     async def next(self) -> Sequence[AgentEvent]:
-        """The next events; possibly none.
-
-        Raises: AgentUnavailable (the connection does not come back), AgentFailed.
-        """
+        """The next events, if any. Raises: AgentUnavailable (long out of reach), AgentFailed."""
         deadlines = [self._reconnect_deadline]
         if self._connection.hello is not None:  # without a connection there is nothing to ask
             deadlines += [self._lookup_at, self._recovery_deadline]
@@ -495,12 +485,10 @@ class RunFollower:
     # ---------------------------------------------------------------- stopping
 
     async def stop(self) -> None:
-        """Abort the run inside OpenClaw; it has ended when this returns.
-
-        Raises: AgentUnavailable, AgentFailed when that cannot be confirmed.
-        """
+        """Abort the run; on return it has ended. Raises: AgentUnavailable, AgentFailed (unsure)."""
         # An abort can be lost with the connection, or arrive before a queued run has started: it is
         # repeated until the end of the run is confirmed.
+        # Events that arrive meanwhile are not emitted: the turn is over for its caller.
         deadline = anyio.current_time() + self._timeouts.stop_s
         while self.is_active:
             try:
@@ -536,6 +524,7 @@ class RunFollower:
         if is_over or (found.status is RunStatus.NOT_ACCEPTED and not is_in_transit):
             self.apply(RunSignal.STOPPED)
         elif self._may_be_restarted:
+            # A restarted gateway resumed it under another id: the next abort has to name that one.
             self.run_id = found.run_id or self.run_id
 
     def _is_end(self, item: SubscriptionItem) -> bool:

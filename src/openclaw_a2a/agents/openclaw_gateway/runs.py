@@ -27,18 +27,12 @@ class Timeouts(msgspec.Struct, frozen=True):
 
     reconnect_s: float = 300.0
     """For a lost connection, or for a gateway that refuses requests as too busy."""
-    recovery_s: float = 180.0
-    """For a restarted gateway to resume an interrupted run."""
-    silence_s: float = 120.0
-    """Without any event before the run is looked up."""
-    run_poll_s: float = 60.0
-    """For one `agent.wait` of a live run."""
-    lookup_poll_s: float = 5.0
-    """For one `agent.wait` of a run that is not shown as live."""
-    stop_s: float = 60.0
-    """For an aborted run to end."""
-    abort_retry_s: float = 5.0
-    """Between two `chat.abort` requests."""
+    recovery_s: float = 180.0  # for a restarted gateway to resume an interrupted run
+    silence_s: float = 120.0  # without any event before the run is looked up
+    run_poll_s: float = 60.0  # for one `agent.wait` of a live run
+    lookup_poll_s: float = 5.0  # for one `agent.wait` of a run that is not shown as live
+    stop_s: float = 60.0  # for an aborted run to end
+    abort_retry_s: float = 5.0  # between two `chat.abort` requests
 
 
 class SessionRef(msgspec.Struct, frozen=True):
@@ -178,6 +172,7 @@ class RunRegistry:
 
     def adopt(self, run_id: str) -> None:
         """Record that a turn of ours continues under this run id."""
+        # Bounded, the least recent first: old runs are not shown in any history that is checked.
         self._adopted[run_id] = None
         self._adopted.move_to_end(run_id)
         if len(self._adopted) > _MAX_ADOPTED:

@@ -61,10 +61,7 @@ class SessionInfo(Wire, frozen=True):
 
     @property
     def reply_params(self) -> JsonObject | None:
-        """The parameters of `agent` that also send a run's reply to the session's chat.
-
-        None when it has no chat outside OpenClaw.
-        """
+        """Parameters that also send a reply to the session's external chat; None without one."""
         route = decode_as(_ReplyRoute, self.delivery_context)
         if route is None or not route.to or route.channel in _INTERNAL_CHANNELS:
             return None

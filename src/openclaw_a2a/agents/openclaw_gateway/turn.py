@@ -128,10 +128,7 @@ class GatewayTurn:
         return [*events, *self._failure_if_unknown()]
 
     async def _answer_with_retry(self, pause: Pause) -> Sequence[AgentEvent] | None:
-        """Answer the pending question or approval; None when nothing is pending any more.
-
-        Raises: AgentUnavailable (the connection does not come back).
-        """
+        """Answer the pending request; None when it is over. Raises: AgentUnavailable."""
         is_question = pause.kind == "question"
         answer = self._answer_question if is_question else self._answer_approval
         deadline = anyio.current_time() + self._timeouts.reconnect_s
