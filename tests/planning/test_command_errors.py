@@ -17,7 +17,7 @@ from openclaw_a2a.protocol.errors import rest_error, rpc_error
 from openclaw_a2a.protocol.versions import ProtocolVersion
 
 
-def told(error: GatewayError) -> dict:
+def error_json(error: GatewayError) -> dict:
     return json.loads(rpc_error(error, ProtocolVersion.V03))
 
 
@@ -53,7 +53,7 @@ def test_each_error_has_the_code_of_the_contract_and_of_its_older_draft(
     error = kind("What happened.", details={"id": "x"})
     for wire in ProtocolVersion:
         assert json.loads(rpc_error(error, wire))["code"] == code
-    assert told(error)["data"].get("legacyCode") == legacy
+    assert error_json(error)["data"].get("legacyCode") == legacy
     metadata = json.loads(rpc_error(error, ProtocolVersion.V1))["data"][0]["metadata"]
     assert metadata.get("legacyCode") == (None if legacy is None else str(legacy))
     assert rest_error(error)[0] == status
@@ -71,7 +71,7 @@ def test_each_error_has_the_code_of_the_contract_and_of_its_older_draft(
 def test_an_unknown_plan_is_named(checked: CheckedObjective, method: str, params: dict) -> None:
     error = refused(checked, PlanItemNotFound, method, id="plan-zzz", **params)
     assert "plan plan-zzz" in error.message
-    assert told(error)["data"] == {"legacyCode": -32000, "kind": "plan", "id": "plan-zzz"}
+    assert error_json(error)["data"] == {"legacyCode": -32000, "kind": "plan", "id": "plan-zzz"}
 
 
 @pytest.mark.requirement("opt.method.task-update-whole")
@@ -115,7 +115,7 @@ def test_an_objective_changes_along_its_table_only(
     error = refused(checked, StatusChangeNotAllowed, "objectives/update", id="obj-n1", status=new)
     assert old in error.message
     assert new in error.message
-    data = told(error)["data"]
+    data = error_json(error)["data"]
     assert (data["legacyCode"], data["from"], data["to"]) == (-32001, old, new)
 
 

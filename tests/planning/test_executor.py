@@ -407,9 +407,9 @@ async def test_an_objective_under_a_used_id_gets_plans_of_its_own(
 
     harness.workers["helper"].work = plan
     for name in ("Alpha", "Beta"):
-        wish = {"opt/v1/objective": {"id": "obj-again", "name": name}}
+        hints = {"opt/v1/objective": {"id": "obj-again", "name": name}}
         message = {"messageId": name, "role": "ROLE_USER", "parts": [{"text": name}]}
-        await harness.call("SendMessage", message={**message, "metadata": wish})
+        await harness.call("SendMessage", message={**message, "metadata": hints})
         await harness.call("objectives/run", id="obj-again")
         ended = await harness.ends("obj-again")
         assert [one["name"] for one in ended["plans"]] == [name]

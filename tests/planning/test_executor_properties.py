@@ -21,7 +21,7 @@ Json = Any
 AGENTS = ("main", "helper", "person")
 
 
-class Wish:
+class StepSpec:
     """A step as it is to go: what it waits for, how often it fails, what it asks."""
 
     def __init__(self, name: str, draw: st.DrawFn, before: list[str]) -> None:
@@ -50,25 +50,25 @@ class Case:
         self.parallel = draw(st.integers(1, 4))
         self.answers = draw(st.booleans())
         self.is_paused_first = draw(st.booleans())
-        self.plans: list[tuple[list[int], list[Wish]]] = []
+        self.plans: list[tuple[list[int], list[StepSpec]]] = []
         names: list[str] = []
         for place in range(draw(st.integers(1, 4))):
             needed = draw(st.lists(st.integers(0, place - 1), unique=True)) if place else []
-            wishes: list[Wish] = []
+            specs: list[StepSpec] = []
             for number in range(draw(st.integers(1, 4))):
-                wishes.append(Wish(f"s{place}.{number}", draw, names))
-                names.append(wishes[-1].name)
-            self.plans.append((needed, wishes))
+                specs.append(StepSpec(f"s{place}.{number}", draw, names))
+                names.append(specs[-1].name)
+            self.plans.append((needed, specs))
 
     @property
-    def wishes(self) -> dict[str, Wish]:
-        return {wish.name: wish for _, wishes in self.plans for wish in wishes}
+    def specs(self) -> dict[str, StepSpec]:
+        return {spec.name: spec for _, specs in self.plans for spec in specs}
 
     def before(self, name: str) -> set[str]:
         """The steps that must be done before this one."""
         place = int(name[1:].partition(".")[0])
-        waited = [wish.name for one in self.plans[place][0] for wish in self.plans[one][1]]
-        return {*self.wishes[name].needs, *waited}
+        waited = [spec.name for one in self.plans[place][0] for spec in self.plans[one][1]]
+        return {*self.specs[name].needs, *waited}
 
     def __repr__(self) -> str:
         return f"Case(parallel={self.parallel}, answers={self.answers}, {self.plans})"
@@ -85,7 +85,7 @@ class Crew:
 
     def __init__(self, case: Case) -> None:
         self._case = case
-        self._attempts: dict[str, list[str]] = {name: [] for name in case.wishes}
+        self._attempts: dict[str, list[str]] = {name: [] for name in case.specs}
         self._turns: Counter[str] = Counter()
         self._begun: set[str] = set()
         self._resumed: set[str] = set()
@@ -97,19 +97,19 @@ class Crew:
     async def work(self, turn: Turn) -> Any:
         """Do a step, or go on with it after an answer."""
         name = self._names.setdefault(turn.task_id, first_line(turn))
-        wish = self._case.wishes[name]
+        spec = self._case.specs[name]
         self._turns[turn.task_id] += 1
         is_new = self._turns[turn.task_id] == 1
         running = self._begun if is_new else self._resumed
         if is_new:
             self._check_begin(name, turn)
         running.add(turn.task_id)
-        for _ in range(wish.pauses):
+        for _ in range(spec.pauses):
             await asyncio.sleep(0)
         running.discard(turn.task_id)
-        if len(self._attempts[name]) <= wish.failures:
+        if len(self._attempts[name]) <= spec.failures:
             raise RuntimeError(f"{name} fails")
-        if self._turns[turn.task_id] <= wish.questions:
+        if self._turns[turn.task_id] <= spec.questions:
             return asks(f"{name}?")
         self.done.add(name)
         return f"result of {name}"
@@ -119,9 +119,9 @@ class Crew:
             self.wrongs.append(f"{name} began too early")
         if name in self.done:
             self.wrongs.append(f"{name} was done before")
-        for needed in self._case.wishes[name].needs:
+        for needed in self._case.specs[name].needs:
             if f"result of {needed}" not in turn.body:
-                self.wrongs.append(f"{name} was not told of {needed}")
+                self.wrongs.append(f"{name} did not get the result of {needed}")
         self._attempts[name].append(turn.task_id)
         # Steps that go on after an answer are not held back, new ones are.
         if len(self._begun) >= self._case.parallel:
@@ -138,17 +138,17 @@ async def make(harness: PlanningHarness, case: Case) -> str:
     objective_id = await harness.objective()
     plan_ids: list[str] = []
     task_ids: dict[str, str] = {}
-    for needed, wishes in case.plans:
+    for needed, specs in case.plans:
         plan = await harness.plan(objective_id, [], dependencies=[plan_ids[one] for one in needed])
         plan_ids.append(plan["id"])
-        for wish in wishes:
+        for spec in specs:
             entry = {
-                "name": wish.name,
-                "dependencies": [task_ids[one] for one in wish.needs],
-                "metadata": {"retries": wish.retries, "backoffSeconds": 0, "agent": wish.agent},
+                "name": spec.name,
+                "dependencies": [task_ids[one] for one in spec.needs],
+                "metadata": {"retries": spec.retries, "backoffSeconds": 0, "agent": spec.agent},
             }
             added = await harness.call("plans/addTasks", id=plan["id"], tasks=[entry])
-            task_ids[wish.name] = added["plan"]["tasks"][-1]["id"]
+            task_ids[spec.name] = added["plan"]["tasks"][-1]["id"]
     return objective_id
 
 
@@ -202,11 +202,11 @@ def check_end(case: Case, crew: Crew, ended: Json) -> None:
     assert ended["progress"]["done"] == len(crew.done)
     assert ended["progress"]["current"] == []
     for name, tries in crew.attempts.items():
-        wish = case.wishes[name]
-        assert tries <= wish.attempts
+        spec = case.specs[name]
+        assert tries <= spec.attempts
         if statuses[name] in ("completed", "failed"):
-            assert tries == wish.attempts
-            assert (statuses[name] == "completed") == (wish.failures <= wish.retries)
+            assert tries == spec.attempts
+            assert (statuses[name] == "completed") == (spec.failures <= spec.retries)
     plans = {plan["status"] for plan in ended["plans"]}
     if plans == {"completed"}:
         assert ended["status"] == "completed"

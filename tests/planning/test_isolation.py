@@ -115,11 +115,11 @@ async def test_every_method_answers_not_found_for_objects_of_others(
         found = await call(harness, "bob", method, named(params, hers))
         missing = await call(harness, "bob", method, named(params, NOWHERE))
         assert found["error"]["code"] == -32050, (method, found)
-        told = [
+        answers = [
             anonymous(json.dumps(answer), ids)
             for answer, ids in ((found, hers), (missing, NOWHERE))
         ]
-        assert told[0] == told[1], method
+        assert answers[0] == answers[1], method
     assert await seen_by_alice(harness, hers) == before
 
 
@@ -132,11 +132,11 @@ async def test_every_path_answers_not_found_for_objects_of_others(
         found = await rest(harness, "bob", named(line, hers), named(body, hers))
         missing = await rest(harness, "bob", named(line, NOWHERE), named(body, NOWHERE))
         assert (found.status, found.media_type) == (404, "application/json"), (line, found)
-        told = [
+        answers = [
             anonymous(answer.body.decode(), ids)
             for answer, ids in ((found, hers), (missing, NOWHERE))
         ]
-        assert told[0] == told[1], line
+        assert answers[0] == answers[1], line
     assert await seen_by_alice(harness, hers) == before
 
 
@@ -151,12 +151,12 @@ async def test_lists_and_pages_contain_only_objectives_of_the_caller(
     names = [one["name"] for page in (first, second) for one in page["objectives"]]
     assert names == ["his 2", "his 1", "his 0"]
     assert (first["totalSize"], "nextPageToken" in second) == (3, False)
-    told = []
+    answers = []
     for objective_id in (hers[0], NOWHERE[0]):
         wanted = {"pageToken": objective_id}
-        told.append((await call(harness, "bob", "objectives/list", wanted))["error"])
-    assert told[0] == told[1]
-    assert told[0]["code"] == -32602
+        answers.append((await call(harness, "bob", "objectives/list", wanted))["error"])
+    assert answers[0] == answers[1]
+    assert answers[0]["code"] == -32602
 
 
 async def test_no_caller_can_depend_on_objects_of_another(
@@ -164,7 +164,7 @@ async def test_no_caller_can_depend_on_objects_of_another(
 ) -> None:
     made = await call(harness, "bob", "objectives/create", {"name": "his"})
     objective_id = made["result"]["objective"]["id"]
-    told: list[str] = []
+    answers: list[str] = []
     for ids in (hers, NOWHERE):
         wanted = {"objectiveId": objective_id, "name": "p", "dependencies": [ids[1]]}
         plans = await call(harness, "bob", "plans/create", wanted)
@@ -172,8 +172,8 @@ async def test_no_caller_can_depend_on_objects_of_another(
         wanted = {"objectiveId": objective_id, "name": "p", "tasks": tasks}
         steps = await call(harness, "bob", "plans/create", wanted)
         assert [plans["error"]["code"], steps["error"]["code"]] == [-32053, -32053]
-        told.append(anonymous(json.dumps([plans, steps]), ids))
-    assert told[0] == told[1]
+        answers.append(anonymous(json.dumps([plans, steps]), ids))
+    assert answers[0] == answers[1]
 
 
 async def test_steps_are_tasks_that_only_their_owner_can_read(

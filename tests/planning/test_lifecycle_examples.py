@@ -23,19 +23,19 @@ GARDEN_PARTY = b"""
 
 
 class Watcher:
-    """Follows an objective and remembers what it was told."""
+    """Follows an objective and remembers every result."""
 
     def __init__(self, frames: FrameReader) -> None:
         self._frames = frames
         self.numbers: list[int] = []
-        self.told: list[Json] = []
+        self.results: list[Json] = []
 
     async def next(self) -> Json:
         frame = await self._frames.next()
         assert frame is not None
         self.numbers.append(int(frame.id or "-1"))
-        self.told.append(frame.json["result"])
-        return self.told[-1]
+        self.results.append(frame.json["result"])
+        return self.results[-1]
 
     async def ended(self) -> bool:
         """True when the stream ends here."""
@@ -48,7 +48,7 @@ class Watcher:
 
     def statuses_of(self, item_id: str) -> list[str]:
         """The statuses that something took, one after the other."""
-        changes = [one["change"]["data"] for one in self.told if "change" in one]
+        changes = [one["change"]["data"] for one in self.results if "change" in one]
         return [one["status"] for one in changes if one.get("id") == item_id and "status" in one]
 
 
@@ -139,8 +139,8 @@ async def test_garden_party_starts_with_a_minimal_message(
     assert watcher.statuses_of(venue["id"]) == ["working", "completed"]
     assert watcher.statuses_of(food["id"]) == ["pending", "working", "completed"]
     assert watcher.numbers == sorted(set(watcher.numbers))
-    assert watcher.told[-1]["status"] == "completed"
-    assert watcher.told[-1]["progress"]["percent"] == 100
+    assert watcher.results[-1]["status"] == "completed"
+    assert watcher.results[-1]["progress"]["percent"] == 100
 
     party = await harness.ends("obj-123")
     assert set((await a2a_states(harness, party)).values()) == {"completed"}
@@ -153,7 +153,9 @@ async def test_garden_party_starts_with_a_minimal_message(
         while again.numbers[-1:] != watcher.numbers[-1:]:
             await again.next()
     assert again.numbers == watcher.numbers[4:]
-    assert [one["change"] for one in again.told] == [one["change"] for one in watcher.told[4:]]
+    assert [one["change"] for one in again.results] == [
+        one["change"] for one in watcher.results[4:]
+    ]
 
 
 @pytest.mark.requirement("opt.storage.inputs", "opt.run.agent")
@@ -253,7 +255,7 @@ async def test_migration_tries_a_step_again_and_needs_no_rollback(
     assert watcher.statuses_of(move["id"]) == ["working", "completed"], "a retry fails no plan"
     assert harness.workers["main"].asked == ["back up", "copy rows", "copy rows", "compare"]
     links = [
-        one["change"] for one in watcher.told if one.get("change", {}).get("op") == "task.link"
+        one["change"] for one in watcher.results if one.get("change", {}).get("op") == "task.link"
     ]
     first, second = [one["data"]["a2aTaskId"] for one in links if one["data"]["id"] == copy]
     assert second == step(ended, "copy rows")["a2aTaskId"]

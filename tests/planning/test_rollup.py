@@ -377,7 +377,7 @@ def test_nothing_is_retried_in_a_canceled_objective(checked: CheckedObjective) -
     assert checked.statuses["A"] == "failed"
 
 
-# ------------------------------------------------------------------ what somebody chose
+# ------------------------------------------------------------------ what a caller chose
 
 
 def test_a_replanned_objective_is_held_until_it_is_resumed(checked: CheckedObjective) -> None:

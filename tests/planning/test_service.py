@@ -67,9 +67,9 @@ async def test_where_the_settings_say_so_the_methods_need_no_header(
     answer = await plain.post("/a2a/jsonrpc", json.dumps(body).encode())
     assert answer.json["result"]["objective"]["name"] == "x"
     assert "a2a-extensions" not in answer.headers
-    wish = {"opt/v1/preferObjective": True}
+    hints = {"opt/v1/preferObjective": True}
     message = {"messageId": "m", "role": "user", "parts": [{"kind": "text", "text": "y"}]}
-    sent = {**body, "method": "message/send", "params": {"message": {**message, "metadata": wish}}}
+    sent = {**body, "method": "message/send", "params": {"message": {**message, "metadata": hints}}}
     assert "error" not in (await plain.post("/a2a/jsonrpc", json.dumps(sent).encode())).json
     assert (await harness.call("objectives/list"))["totalSize"] == 1
 
@@ -84,17 +84,17 @@ async def test_a_new_objective_has_its_members_and_a_name_of_ours(
     harness: PlanningHarness,
 ) -> None:
     bare = (await harness.call("objectives/create", name="Party"))["objective"]
-    told = (await harness.call("objectives/create", name="x", description="y", metadata={"a": 1}))[
-        "objective"
-    ]
-    for one in (bare, told):
+    described = (
+        await harness.call("objectives/create", name="x", description="y", metadata={"a": 1})
+    )["objective"]
+    for one in (bare, described):
         assert re.fullmatch(r"obj-[a-z0-9]+", one["id"])
         assert (one["status"], one["plans"]) == ("submitted", [])
         assert MOMENT.fullmatch(one["createdAt"])
         assert one["createdAt"] == one["updatedAt"]
     assert (bare["name"], bare["metadata"], "description" in bare) == ("Party", {}, False)
-    assert (told["description"], told["metadata"]) == ("y", {"a": 1})
-    assert bare["id"] != told["id"]
+    assert (described["description"], described["metadata"]) == ("y", {"a": 1})
+    assert bare["id"] != described["id"]
 
 
 @pytest.mark.requirement("opt.object.plan", "opt.object.task", "opt.object.order", "opt.object.ids")
@@ -161,8 +161,8 @@ async def test_objectives_created_at_the_same_time_are_listed_in_order_of_creati
     harness.clock = StandingClock()
     await harness.reopen()
     for number in range(12):
-        wish = {"opt/v1/preferObjective": True, "opt/v1/suggestedName": f"goal {number}"}
-        message = {"role": "ROLE_USER", "parts": [{"text": "x"}], "metadata": wish}
+        hints = {"opt/v1/preferObjective": True, "opt/v1/suggestedName": f"goal {number}"}
+        message = {"role": "ROLE_USER", "parts": [{"text": "x"}], "metadata": hints}
         if number % 2:
             await harness.call("SendMessage", message=message)
         else:
@@ -293,9 +293,9 @@ async def test_a_deleted_objective_is_gone_with_its_plans_and_its_id_is_free(
     harness: PlanningHarness,
 ) -> None:
     message = {"role": "ROLE_USER", "parts": [{"text": "do"}]}
-    wish = {"opt/v1/objective": {"id": "obj-1"}, "opt/v1/plan": {"id": "plan-1"}}
+    hints = {"opt/v1/objective": {"id": "obj-1"}, "opt/v1/plan": {"id": "plan-1"}}
     for name in ("m1", "m2"):
-        sent = {**message, "messageId": name, "metadata": wish}
+        sent = {**message, "messageId": name, "metadata": hints}
         task = (await harness.call("SendMessage", message=sent))["task"]
         ended = await harness.ends("obj-1")
         assert [one["a2aTaskId"] for one in ended["plans"][0]["tasks"]] == [task["id"]]

@@ -40,8 +40,8 @@ def lines_of(harness: PlanningHarness, objective_id: str) -> list[Json]:
 @pytest.mark.requirement("opt.storage.file-name", "opt.storage.directory")
 async def test_an_objective_is_one_file_in_the_data_folder(files: PlanningHarness) -> None:
     message = {"role": "ROLE_USER", "parts": [{"text": "x"}]}
-    wish = {"opt/v1/objective": {"id": "obj-tea-123"}}
-    await files.call("SendMessage", message={**message, "metadata": wish})
+    hints = {"opt/v1/objective": {"id": "obj-tea-123"}}
+    await files.call("SendMessage", message={**message, "metadata": hints})
     folder = files.folder / "objectives"
     assert [one.name for one in folder.glob("*.jsonl")] == ["a2a_obj_tea_123.jsonl"]
 

@@ -233,8 +233,8 @@ async def test_a_subscription_ends_when_another_objective_gets_the_same_id(
         await harness.call("SendMessage", **wanted)
         for number in range(30):
             await harness.call("objectives/update", id="obj-again", name=f"secret {number}")
-        told = await follower.rest()
-    assert "secret" not in json.dumps(told)
+        frames = await follower.rest()
+    assert "secret" not in json.dumps(frames)
 
 
 async def test_a_cursor_ahead_of_the_objective_gets_a_snapshot(

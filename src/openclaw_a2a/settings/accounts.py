@@ -98,26 +98,26 @@ def _read_member(kind: Json, path: str, value: Json, collector: ProblemCollector
     return None
 
 
-class AccountDefaults(msgspec.Struct, frozen=True):
-    """What accounts inherit from the rest of the settings."""
-
-    public_base_url: str
-    agents: dict[AgentId, AgentSettings]
-    folder: Path
-
-
 def read_accounts(
-    path: str, values: JsonObject, *, inherited: AccountDefaults, collector: ProblemCollector
+    values: JsonObject,
+    *,
+    public_base_url: str,
+    agents: dict[AgentId, AgentSettings],
+    folder: Path,
+    collector: ProblemCollector,
 ) -> tuple[Account, ...]:
-    """The accounts, sorted by id; without any, one `default` in style `task-generating`."""
+    """The accounts, sorted by id; without any, one `default` in style `task-generating`.
+
+    `public_base_url` is the server's, for accounts without one; relative paths start at `folder`.
+    """
     accounts: list[Account] = []
     for name in sorted(values) or [DEFAULT_ID]:
-        place = join_path(path, name)
+        path = f"channels.a2a.accounts.{name}"
         if not re.fullmatch(ACCOUNT_ID, name):
-            collector.problem(place, "an account's id is 1 to 64 of A-Z a-z 0-9 _ . -", "name")
-        members = collector.as_object(place, values.get(name, {"agentStyle": "task-generating"}))
-        reader = AccountReader(AccountId(name), place, members, collector=collector)
-        accounts.append(reader.read(inherited))
+            collector.problem(path, "an account's id is 1 to 64 of A-Z a-z 0-9 _ . -", "name")
+        members = collector.as_object(path, values.get(name, {"agentStyle": "task-generating"}))
+        reader = AccountReader(AccountId(name), path, members, collector=collector)
+        accounts.append(reader.read(public_base_url, agents, folder))
     return tuple(accounts)
 
 
@@ -132,7 +132,9 @@ class AccountReader:
         self._values = values
         self._collector = collector
 
-    def read(self, inherited: AccountDefaults) -> Account:
+    def read(
+        self, public_base_url: str, agents: dict[AgentId, AgentSettings], folder: Path
+    ) -> Account:
         """The account, with defaults for what was left out."""
         known = (*names_of(AccountKeys), *_REMOVED_KEYS)
         self._collector.unknown_keys(self._path, self._values, known)
@@ -140,7 +142,11 @@ class AccountReader:
             if key in self._values:
                 self._problem(key, "is no longer a setting; remove the key", "removed")
         keys = AccountKeys(**self._members())
-        address = self._public_base_url(keys.public_base_url) or inherited.public_base_url or None
+        address = normalize_base_url(keys.public_base_url) if keys.public_base_url else None
+        if keys.public_base_url and address is None:
+            message = "is not an http(s) address; the server's is used"
+            self._warning("publicBaseUrl", message, "format")
+        address = address or public_base_url or None
         root = "" if self._id == DEFAULT_ID else f"/agents/{self._id}"
         default_card_path = f"{root}/.well-known/agent-card.json"
         card_path = self._route("agentCardPath", keys.agent_card_path) or default_card_path
@@ -160,7 +166,7 @@ class AccountReader:
             label=keys.label or self._id,
             description=keys.description or _DESCRIPTION,
             public_base_url=address,
-            default_agent_id=self._agent_id(keys, inherited.agents),
+            default_agent_id=self._agent_id(keys, agents),
             protocol_version=keys.protocol_version,
             agent_card_path=card_path,
             agent_card_alias=f"{root}/.well-known/agent.json"
@@ -188,7 +194,7 @@ class AccountReader:
                 )
                 for skill in keys.skills or (_CHAT,)
             ),
-            task_store=self._task_store(inherited.folder),
+            task_store=self._task_store(folder),
             session_store=keys.session_store or None,
             not_running_reason=reason,
             customized=tuple(key for key, is_own in customized.items() if is_own),
@@ -252,13 +258,6 @@ class AccountReader:
             self._warning(key, message, "format")
             return None
         return text if text.startswith("/") or not text else f"/{text}"
-
-    def _public_base_url(self, text: str) -> str | None:
-        address = normalize_base_url(text) if text else None
-        if text and address is None:
-            message = "is not an http(s) address; the server's is used"
-            self._warning("publicBaseUrl", message, "format")
-        return address
 
     def _agent_id(self, keys: AccountKeys, agents: dict[AgentId, AgentSettings]) -> AgentId:
         main, text = AgentId("main"), keys.default_agent_id

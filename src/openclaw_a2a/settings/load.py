@@ -16,7 +16,7 @@ from openclaw_a2a.model.validation import (
     json_kind,
     read_section,
 )
-from openclaw_a2a.settings.accounts import AccountDefaults, read_accounts, read_store_kind
+from openclaw_a2a.settings.accounts import read_accounts, read_store_kind
 from openclaw_a2a.settings.agents import AgentDefaults, add_openclaw_agents, read_agents
 from openclaw_a2a.settings.cross_checks import (
     check_exposure,
@@ -251,13 +251,13 @@ class _SettingsReader:
             store=self._store(data),
             agents=agents,
             accounts=read_accounts(
-                "channels.a2a.accounts",
                 self.read_object("channels.a2a.accounts"),
-                inherited=AccountDefaults(server.public_base_url, agents, folder),
+                public_base_url=server.public_base_url,
+                agents=agents,
+                folder=folder,
                 collector=collector,
             ),
             peers=read_peers(
-                "channels.a2a.security.peers",
                 self.read_object("channels.a2a.security.peers"),
                 environ=self.environ,
                 folder=folder,

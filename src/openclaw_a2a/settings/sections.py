@@ -39,11 +39,6 @@ class Secret:
         """SHA-256 of the token, for looking a caller up; 32 bytes."""
         return self._digest
 
-    def matches(self, token: str) -> bool:
-        """True when this is the token; compared in constant time."""
-        given = hashlib.sha256(token.encode("utf-8", "surrogateescape")).digest()
-        return hmac.compare_digest(self._digest, given)
-
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Secret) and hmac.compare_digest(self._digest, other.digest)
 

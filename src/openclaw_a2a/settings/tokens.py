@@ -192,7 +192,6 @@ def _read_token(reference: str, *, environ: Mapping[str, str], folder: Path) -> 
 
 
 def read_peers(
-    path: str,
     values: JsonObject,
     *,
     environ: Mapping[str, str],
@@ -204,7 +203,7 @@ def read_peers(
     owners: dict[Secret, str] = {}
     read = partial(read_secret, environ=environ, folder=folder, collector=collector)
     for name in sorted(values):
-        place = join_path(path, name)
+        place = f"channels.a2a.security.peers.{name}"
         if name in _RESERVED_NAMES:
             message = f"{name} is a reserved name; call the peer something else"
             collector.problem(place, message, "name")
