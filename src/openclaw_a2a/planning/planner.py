@@ -52,7 +52,9 @@ class UnusablePlans(ValueError):
 class Planner:
     """Asks an agent for plans, a second time when the first answer is not usable, then gives up.
 
-    Like the executor it has no state: the tasks of its fixed message ids say what has happened.
+    Like the executor it has no state: the tasks of its fixed message ids say what has happened. So
+    after a crash the same question is found, not asked again, and its answer is read when the
+    outbox reports the end of the task.
     """
 
     def __init__(

@@ -80,7 +80,10 @@ class OperationSubscription:
         self._wakeup = asyncio.Event()
 
     def publish(self, change: Change) -> None:
-        """Add the operations of a change that is in the log."""
+        """Add the operations of a change that is in the log, and wake the reader.
+
+        Never waits: it is called by the writer, under the lock of the objective.
+        """
         self.state = change.state
         if len(self._pending) + len(change.operations) > _MAX_PENDING:
             self._pending.clear()
@@ -105,6 +108,8 @@ class OperationSubscription:
         Raises: StoreUnavailable.
         """
         if not (self._pending or self._is_behind or self._is_deleted or self.is_over):
+            # Cleared only when there is nothing to return, and nothing is awaited in between: a
+            # change that is published before the wait sets it again.
             self._wakeup.clear()
             with suppress(TimeoutError):
                 async with asyncio.timeout(wait_s):
@@ -152,7 +157,9 @@ class ObjectiveRepository:
         self._index = ObjectiveIndex()
         self._index_lock = asyncio.Lock()
         self._is_index_complete = False
-        self._deleted_early: set[ObjectiveId] = set()  # while the index is being completed
+        # Deleted while the index is being completed, whose page of logs may still name them.
+        self._deleted_early: set[ObjectiveId] = set()
+        # Weak: a lock lives as long as something holds it or waits for it.
         self._locks: weakref.WeakValueDictionary[ObjectiveId, asyncio.Lock] = (
             weakref.WeakValueDictionary()
         )
@@ -198,6 +205,7 @@ class ObjectiveRepository:
 
     async def load_index(self) -> ObjectiveIndex:
         """The index of all objectives, completed with the archived ones on first use."""
+        # Changes go on meanwhile and put their own, newer summaries into the index.
         async with self._index_lock:
             if not self._is_index_complete:
                 await self._index_archived()
@@ -232,6 +240,7 @@ class ObjectiveRepository:
 
         Raises: PlanItemNotFound.
         """
+        # Under the lock: no change is published between reading the state and subscribing.
         async with self._lock(objective_id):
             state = await self.find(objective_id)
             subscription = OperationSubscription(self, state, state.seq if after is None else after)
@@ -352,6 +361,8 @@ class ObjectiveRepository:
         async with self._lock(objective_id):
             state = await self.find(objective_id)
             await check(state)
+            # The log first: a crash after it leaves a summary without a log, which goes when the
+            # index is completed the next time.
             await self._logs.delete_log(LOG_KIND, objective_id)
             self._open.pop(objective_id, None)
             self._index.remove(objective_id)

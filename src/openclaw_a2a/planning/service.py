@@ -30,7 +30,7 @@ from openclaw_a2a.planning.model import (
 from openclaw_a2a.planning.repository import ObjectiveRepository, OperationSubscription
 from openclaw_a2a.planning.state import Change, ObjectiveState, not_found
 from openclaw_a2a.planning.task_sync import StepLink
-from openclaw_a2a.planning.views import ObjectiveView, to_json
+from openclaw_a2a.planning.views import ObjectiveView
 
 SUBSCRIBE = "objectives/subscribe"
 """The one method that answers with a stream."""
@@ -167,7 +167,7 @@ class PlanningService:
         index = await self._repository.load_index()
         page = index.page(params.page_size, scope=scope, status=params.status, after=after)
         result: JsonObject = {
-            "objectives": [to_json(one) for one in page.objectives],
+            "objectives": msgspec.to_builtins(page.objectives),
             "totalSize": page.total,
         }
         if page.next_token is not None:

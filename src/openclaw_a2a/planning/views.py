@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import cast
 
 import msgspec
+from msgspec import to_builtins
 
 from openclaw_a2a.engine.tasks.journal import TaskProjection
 from openclaw_a2a.engine.transcript.task_text import status_text
@@ -86,7 +87,8 @@ class ObjectiveView:
         self, state: ObjectiveState, *, with_plans: bool = True, with_tasks: bool = True
     ) -> JsonObject:
         """An objective for its owner."""
-        shown = to_json(state.to_objective(with_plans=with_plans, with_tasks=with_tasks))
+        objective = state.to_objective(with_plans=with_plans, with_tasks=with_tasks)
+        shown: JsonObject = to_builtins(objective)
         shown["progress"] = self._progress(state)
         for item in (shown, *shown.get("plans", ())):
             _add_execution(item, state)
@@ -103,7 +105,7 @@ class ObjectiveView:
         self, state: ObjectiveState, plan_id: PlanId, *, with_tasks: bool = True
     ) -> JsonObject:
         """A plan for its owner."""
-        shown = to_json(state.plan_with_tasks(plan_id, with_tasks=with_tasks))
+        shown: JsonObject = to_builtins(state.plan_with_tasks(plan_id, with_tasks=with_tasks))
         _add_execution(shown, state)
         return shown
 
@@ -115,9 +117,9 @@ class ObjectiveView:
         return {"change": line, "status": status, "progress": self._progress(state)}
 
     def _progress(self, state: ObjectiveState) -> JsonObject:
-        shown = to_json(progress(state))
+        shown: JsonObject = to_builtins(progress(state))
         if retrying := pending_retries(state, self._policy):
-            shown["retrying"] = [to_json(one) for one in retrying]
+            shown["retrying"] = [to_builtins(one) for one in retrying]
         return shown
 
 
@@ -137,11 +139,6 @@ async def add_step_texts(
                 text = status_text(TaskProjection.from_stored(stored).task())
                 step |= {"said": text[:_MAX_TEXT]} if text else {}
     return shown
-
-
-def to_json(value: msgspec.Struct) -> JsonObject:
-    """A struct as plain JSON values."""
-    return msgspec.to_builtins(value)
 
 
 def _add_execution(shown: JsonObject, state: ObjectiveState) -> None:

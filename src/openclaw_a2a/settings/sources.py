@@ -143,37 +143,26 @@ def settings_invalid(
     return SettingsInvalid(lines, problems=located)
 
 
-def display_path(path: Path) -> str:
-    """The path, relative to the working directory when it is below."""
-    here = Path.cwd()
-    return str(path.relative_to(here) if path.is_relative_to(here) else path)
-
-
 def _origin_note(setting: str, origins: Mapping[str, str], path: Path | None, text: str) -> str:
     keys = re.sub(r"\[\d+\]", "", setting)
     origin = origins.get(keys, "")
     if origin.startswith(("environment", "flag")):
         return f" (from {origin})"
+    # The setting itself, or the nearest section around it of which the file has something.
+    in_file = [f"{key}." for key, source in origins.items() if source.startswith("file")]
     known = keys
-    while known and not _is_in_file(known, origins):
+    while known and not any(key.startswith(f"{known}.") for key in in_file):
         known = known.rpartition(".")[0]
     if path is None or not known:
         return ""
-    note = f" (in {display_path(path)}"
+    here = Path.cwd()
+    note = f" (in {path.relative_to(here) if path.is_relative_to(here) else path}"
     # What is missing has no line of its own; a key that occurs twice may be another setting's.
     key = re.escape(keys.rpartition(".")[2])
     found = list(re.finditer(rf"""(?<![\w$.-])["']?{key}["']?\s*:""", text))
     if known == keys and len(found) == 1:
         note += f", line {text.count(chr(10), 0, found[0].start()) + 1}"
     return f"{note})"
-
-
-def _is_in_file(setting: str, origins: Mapping[str, str]) -> bool:
-    """True when the file has this setting or a member of it."""
-    return any(
-        origin.startswith("file") and (key == setting or key.startswith(f"{setting}."))
-        for key, origin in origins.items()
-    )
 
 
 class Layers(msgspec.Struct, frozen=True):
@@ -197,7 +186,8 @@ def read_layers(
     collector: ProblemCollector,
 ) -> Layers:
     """All sources, merged: flags over environment over file."""
-    found = _configured_path(path, environ) or find_file()
+    usual = (one for one in (Path.cwd() / FILE_NAME, user_file()) if one.is_file())
+    found = _configured_path(path, environ) or next(usual, None)
     values: JsonObject = {}
     origins: dict[str, str] = {}
     if found is not None:
@@ -224,12 +214,6 @@ def _configured_path(path: Path | None, environ: Mapping[str, str]) -> Path | No
     except ValueError:
         # Reading it fails too, and that says which path it was.
         return Path(chosen)
-
-
-def find_file() -> Path | None:
-    """The settings file of the working directory, else the user's."""
-    candidates = (Path.cwd() / FILE_NAME, user_file())
-    return next((path for path in candidates if path.is_file()), None)
 
 
 def user_file() -> Path:
