@@ -152,17 +152,19 @@ async def generated_later(text):
         yield item
 
 
-async def handed_over(text):
+async def returned_later(text):
     return generated_later(text)
 
 
-@pytest.mark.parametrize("function", [generated, generated_later, handed_over, lambda: iter(ITEMS)])
+@pytest.mark.parametrize(
+    "function", [generated, generated_later, returned_later, lambda: iter(ITEMS)]
+)
 async def test_yielded_items_become_events_at_once(answer, make_turn, function):
     assert await answer(CallableAgent(function), make_turn()) == TOLD
 
 
 async def test_generator_is_not_read_ahead(make_turn):
-    """The next step is taken only when the one before was told."""
+    """The next item is taken only after the one before was yielded."""
     taken = []
 
     def count():

@@ -18,7 +18,7 @@ Json = Any
 
 
 class Start(Protocol):
-    """Starts a gateway with one account and one agent, and gives its door."""
+    """Starts a gateway with one account and one agent, and returns a client of it."""
 
     async def __call__(
         self,

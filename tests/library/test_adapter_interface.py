@@ -37,8 +37,8 @@ def test_only_an_adapter_that_overrides_stream_streams():
 
 
 async def test_default_stream_yields_what_invoke_returns():
-    said = [piece async for piece in Whole().stream("hi")]
-    assert said == [Part.of_text("hi"), Part.of_data({"n": 1})]
+    pieces = [piece async for piece in Whole().stream("hi")]
+    assert pieces == [Part.of_text("hi"), Part.of_data({"n": 1})]
 
 
 async def test_cancel_and_close_are_optional():
@@ -54,8 +54,8 @@ async def test_adapter_is_closed_at_the_end_of_its_block():
 
 
 def test_metadata_has_the_documented_defaults():
-    said = Whole().get_metadata()
-    assert said == AdapterMetadata(
+    metadata = Whole().get_metadata()
+    assert metadata == AdapterMetadata(
         name="",
         description="",
         version="1.0.0",
@@ -67,7 +67,7 @@ def test_metadata_has_the_documented_defaults():
         documentation_url=None,
         icon_url=None,
     )
-    assert AdapterMetadata().input_modes is not said.input_modes
+    assert AdapterMetadata().input_modes is not metadata.input_modes
 
 
 def test_cancelled_by_adapter_is_an_exception_like_any_other():

@@ -285,15 +285,15 @@ async def test_adapter_that_returns_after_cancel_is_canceled(serving):
     class Obedient(Waiting):
         def __init__(self):
             super().__init__()
-            self.told = asyncio.Event()
+            self.cancelled = asyncio.Event()
 
         async def invoke(self, user_input, context_id=None, **kwargs):
             self.begun.set()
-            await self.told.wait()
+            await self.cancelled.wait()
             raise CancelledByAdapter
 
         async def cancel(self, context_id=None, **kwargs):
-            self.told.set()
+            self.cancelled.set()
 
     adapter = Obedient()
     async with serving(adapter) as client:

@@ -45,22 +45,22 @@ async def shown(adapter):
     """The events of a run, as the engine makes them."""
     turn = standalone_turn("hi", "c", None)
     stamp = EventContext(turn.task_id, turn.context_id, lambda: datetime.now(UTC), lambda: "id")
-    told = SingleArtifactTranscript(
+    transcript = SingleArtifactTranscript(
         stamp, modes=OutputModes(("*/*",)), is_task=True, counters=NO_ARTIFACTS
     )
     events = []
     try:
         async for event in adapter.run(turn):
-            events += told.apply(event)
+            events += transcript.apply(event)
     except RuntimeError as error:
-        return events + told.fail(str(error))
-    return events + told.complete()
+        return events + transcript.fail(str(error))
+    return events + transcript.complete()
 
 
 def text_of(items):
     """What of the pieces can be read, as the wire has it."""
-    said = [item if isinstance(item, str) else item.text or "" for item in items]
-    return "".join(replace_lone_surrogates(text) for text in said)
+    texts = [item if isinstance(item, str) else item.text or "" for item in items]
+    return "".join(replace_lone_surrogates(text) for text in texts)
 
 
 @settings(max_examples=300, deadline=None)

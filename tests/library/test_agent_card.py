@@ -17,11 +17,11 @@ class Silent(AgentAdapter):
 
 
 class Described(Silent):
-    def __init__(self, **said):
-        self.said = said
+    def __init__(self, **metadata):
+        self.metadata = metadata
 
     def get_metadata(self):
-        return AdapterMetadata(**self.said)
+        return AdapterMetadata(**self.metadata)
 
 
 class Streaming(Silent):

@@ -254,7 +254,7 @@ async def test_push_configuration_with_an_empty_url_is_ignored(serving, config):
 MESSAGE = {"messageId": "m-1", "role": "ROLE_USER", "parts": [{"text": "hi"}]}
 
 
-async def knock(client, headers=None):
+async def send_message(client, headers=None):
     """Status and body of a send."""
     answer = await client.http.post("/message:send", json={"message": MESSAGE}, headers=headers)
     return answer.status_code, answer.json()
@@ -262,8 +262,8 @@ async def knock(client, headers=None):
 
 async def test_without_auth_every_caller_is_answered(serving):
     async with serving(Echo()) as client:
-        assert (await knock(client))[0] == 200
-        assert (await knock(client, {"X-Forwarded-For": "203.0.113.9"}))[0] == 200
+        assert (await send_message(client))[0] == 200
+        assert (await send_message(client, {"X-Forwarded-For": "203.0.113.9"}))[0] == 200
 
 
 @pytest.mark.parametrize(
@@ -284,16 +284,16 @@ async def test_web_pages_cannot_call_an_open_server_on_loopback(headers):
 @pytest.mark.parametrize("auth", ["secret", ["other", "secret"], {"ann": "secret"}])
 async def test_callers_are_authenticated_by_bearer_token(serving, auth):
     async with serving(Echo(), auth=auth) as client:
-        assert (await knock(client))[0] == 401
-        assert (await knock(client, {"Authorization": "Bearer wrong"}))[0] == 401
-        assert (await knock(client, {"Authorization": "Bearer secret"}))[0] == 200
+        assert (await send_message(client))[0] == 401
+        assert (await send_message(client, {"Authorization": "Bearer wrong"}))[0] == 401
+        assert (await send_message(client, {"Authorization": "Bearer secret"}))[0] == 200
         card = (await client.http.get("/.well-known/agent-card.json")).json()
     assert card["securitySchemes"]["bearer"]["scheme"] == "Bearer"
 
 
 async def test_two_callers_do_not_see_each_other(serving):
     async with serving(Echo(), auth={"ann": ["a", "a2"], "bob": "b"}) as client:
-        _, body = await knock(client, {"Authorization": "Bearer a"})
+        _, body = await send_message(client, {"Authorization": "Bearer a"})
         path = f"/tasks/{body['task']['id']}"
         seen = {
             token: (await client.http.get(path, headers={"Authorization": f"Bearer {token}"}))
@@ -322,10 +322,10 @@ async def test_function_identifies_the_caller(serving):
         return {"k-1": "ann", "k-2": True}.get(headers.get("x-key"))
 
     async with serving(Seeing(), auth=who) as client:
-        assert (await knock(client))[0] == 401
-        _, ann = await knock(client, {"X-Key": "k-1"})
-        _, somebody = await knock(client, {"X-Key": "k-2"})
-    words = [body["task"]["status"]["message"]["parts"][0]["text"] for body in (ann, somebody)]
+        assert (await send_message(client))[0] == 401
+        _, ann = await send_message(client, {"X-Key": "k-1"})
+        _, unnamed = await send_message(client, {"X-Key": "k-2"})
+    words = [body["task"]["status"]["message"]["parts"][0]["text"] for body in (ann, unnamed)]
     assert words == ["ann", "peer"]
 
 
@@ -334,7 +334,7 @@ async def test_function_that_raises_refuses_the_request(serving, caplog):
         raise RuntimeError("the list is lost")
 
     async with serving(Echo(), auth=who) as client:
-        assert (await knock(client))[0] == 401
+        assert (await send_message(client))[0] == 401
     assert "the list is lost" in caplog.text
 
 

@@ -60,7 +60,7 @@ time.sleep(600)
 
 @pytest.fixture
 def place(tmp_path):
-    """Where a program tells its child's id: a pipe, so that whoever reads waits for it."""
+    """Where a program writes the id of its child: a pipe, so that the reader waits for it."""
     os.mkfifo(tmp_path / "pid")
     return str(tmp_path / "pid")
 

@@ -68,7 +68,7 @@ def address_of(process):
     for line in process.stderr:
         if " is ready at " in line:
             return line.split()[-1]
-    raise AssertionError("it never said where it listens")
+    raise AssertionError("it never printed where it listens")
 
 
 def ask(url, **headers):

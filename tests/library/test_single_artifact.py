@@ -47,11 +47,11 @@ def begin(kind=SingleArtifactTranscript, modes=("*/*",), *, is_task=True, counte
 
 def play(*events, **options):
     """All that is shown of a run that ends after these events."""
-    told = begin(**options)
-    shown = [event for one in events for event in told.apply(one)]
-    if told.failure is not None:
-        return shown + told.fail(told.failure)
-    return shown if told.is_paused else shown + told.complete()
+    transcript = begin(**options)
+    shown = [event for one in events for event in transcript.apply(one)]
+    if transcript.failure is not None:
+        return shown + transcript.fail(transcript.failure)
+    return shown if transcript.is_paused else shown + transcript.complete()
 
 
 def pieces(shown):
@@ -69,7 +69,7 @@ def words(shown):
 
 
 @pytest.mark.parametrize(
-    ("events", "said"),
+    ("events", "texts"),
     [
         ([TextPreview("He"), TextPreview("Hello"), TextPreview("Hello")], ["He", "llo"]),
         ([TextDelta("He"), Reply.of_text("Hello")], ["He", "llo"]),
@@ -84,9 +84,9 @@ def words(shown):
         ([ToolProgress(ToolPhase.START, "search", "1"), TextDelta("a")], ["a"]),
     ],
 )
-def test_every_content_event_goes_into_the_one_artifact(events, said):
+def test_every_content_event_goes_into_the_one_artifact(events, texts):
     shown = play(*events)
-    assert pieces(shown) == said
+    assert pieces(shown) == texts
     assert shown[-1].status.state is TaskState.COMPLETED
     assert len({one.artifact.artifact_id for one in shown[:-1]}) == 1
 
@@ -117,10 +117,10 @@ def test_failure_has_the_prefix():
 
 
 def test_run_is_never_a_direct_answer():
-    told = begin(is_task=False)
-    assert told.apply(Started()) == []
-    assert told.is_promoted
-    assert told.answer() is None
+    transcript = begin(is_task=False)
+    assert transcript.apply(Started()) == []
+    assert transcript.is_promoted
+    assert transcript.answer() is None
 
 
 def test_next_run_on_a_task_has_an_artifact_of_its_own():
@@ -130,18 +130,18 @@ def test_next_run_on_a_task_has_an_artifact_of_its_own():
 
 
 def test_content_in_no_accepted_mode_differs_from_no_content():
-    told = begin(modes=("image/png",))
-    assert told.apply(TextDelta("a")) == []
-    assert told.is_unrepresentable
+    transcript = begin(modes=("image/png",))
+    assert transcript.apply(TextDelta("a")) == []
+    assert transcript.is_unrepresentable
     assert not begin().is_unrepresentable
 
 
 @pytest.mark.parametrize("kind", [Transcript, SingleArtifactTranscript])
 def test_stopped_work_ends_as_canceled(kind):
-    told = begin(kind, is_task=False)
-    told.apply(Stopped())
-    assert told.is_promoted and told.is_over and not told.is_paused
-    assert words(told.complete()) == (TaskState.CANCELED, STOPPED)
+    transcript = begin(kind, is_task=False)
+    transcript.apply(Stopped())
+    assert transcript.is_promoted and transcript.is_over and not transcript.is_paused
+    assert words(transcript.complete()) == (TaskState.CANCELED, STOPPED)
 
 
 def test_part_is_a_message_of_its_own_in_the_default_transcript():

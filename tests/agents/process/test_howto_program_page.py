@@ -35,8 +35,8 @@ def test_every_option_is_on_the_page():
 
 
 def test_every_kind_of_line_is_on_the_page():
-    said = [json.loads(line) for line in rows("line")]
-    words = {word for line in said if isinstance(line, dict) for word in line}
+    lines = [json.loads(line) for line in rows("line")]
+    words = {word for line in lines if isinstance(line, dict) for word in line}
     assert words == set(names_of(OutputLine))
 
 

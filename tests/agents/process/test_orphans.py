@@ -121,7 +121,7 @@ async def test_killed_gateway_that_is_still_a_zombie_counts_as_dead(family, agen
 
 
 async def test_programs_of_a_running_gateway_are_not_ended(family, agent, is_there):
-    """The same run id is in two gateways when somebody has copied a store."""
+    """The same run id is in two gateways when a store was copied."""
     _, pids = family("copied")
     with anyio.fail_after(20):
         await agent.end_orphans(RunId("copied"))
