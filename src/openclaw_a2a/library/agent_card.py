@@ -14,16 +14,8 @@ from openclaw_a2a.library.inputs import to_json_object
 from openclaw_a2a.model.card import AgentCapabilities, AgentCard, AgentInterface, AgentProvider
 from openclaw_a2a.model.ids import Json, JsonObject
 from openclaw_a2a.ports import Agent
-from openclaw_a2a.protocol.card import (
-    card_json,
-    etag,
-    hybrid_card_json,
-    v1_security_requirements,
-    v1_security_schemes,
-)
+from openclaw_a2a.protocol.card import v1_security_requirements, v1_security_schemes
 from openclaw_a2a.protocol.versions import ProtocolVersion
-from openclaw_a2a.server.cards import LiveCard
-from openclaw_a2a.settings import Account
 
 DEFAULT_URL = "http://localhost:9000/"
 """The address on a card without another one."""
@@ -116,14 +108,3 @@ def _provider(provider: Json) -> AgentProvider | None:
         raise TypeError('provider must be a dict: {"organization": "Acme", "url": "https://…"}.')
     given = cast("JsonObject", provider)
     return AgentProvider(str(given.get("url", "")), str(given.get("organization", "")))
-
-
-class StaticCard(LiveCard):
-    """A card that never changes; clients of 0.3 get its JSON-RPC address."""
-
-    def __init__(self, account: Account, card: AgentCard) -> None:
-        super().__init__(account, lambda _profile: card, lambda: None)
-
-    def _encode(self, card: AgentCard) -> dict[bool, tuple[bytes, bytes]]:
-        clean, hybrid = card_json(card), hybrid_card_json(card, url=card.url)
-        return {True: (clean, etag(clean).encode()), False: (hybrid, etag(hybrid).encode())}

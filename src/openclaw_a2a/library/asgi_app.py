@@ -18,7 +18,7 @@ from openclaw_a2a.engine.outbox.delivery_tracking import DeliveryChannel
 from openclaw_a2a.engine.transcript.single_artifact import SingleArtifactTranscript
 from openclaw_a2a.engine.transcript.transcript import Transcript
 from openclaw_a2a.http.asgi import AsgiScope, HttpRequest, Receive, Send
-from openclaw_a2a.library.agent_card import StaticCard, build_agent_card, parse_agent_card
+from openclaw_a2a.library.agent_card import build_agent_card, parse_agent_card
 from openclaw_a2a.library.inputs import as_agent, as_store
 from openclaw_a2a.log import get_logger
 from openclaw_a2a.model.card import AgentCard
@@ -26,7 +26,7 @@ from openclaw_a2a.model.errors import Unauthenticated
 from openclaw_a2a.model.ids import LOCAL_PEER, AccountId, AgentId, Json, PeerName
 from openclaw_a2a.ports import Agent, Store
 from openclaw_a2a.server.account_endpoint import Authenticator
-from openclaw_a2a.server.cards import BEARER_REQUIREMENTS, BEARER_SCHEMES
+from openclaw_a2a.server.cards import BEARER_REQUIREMENTS, BEARER_SCHEMES, LiveCard
 from openclaw_a2a.settings import (
     Account,
     AgentStyle,
@@ -223,7 +223,7 @@ class ServedAgent(msgspec.Struct, frozen=True, kw_only=True):
         embedding = Embedding(
             rules=self.rules,
             authenticator=authenticator,
-            card=StaticCard(account, card),
+            card=LiveCard(account, lambda _profile: card, lambda: None),
             store=self.store,
             channels=self.channels,
         )

@@ -119,7 +119,7 @@ class LiveCard:
         profile = self._profile()
         if self._card is None or profile != self._built_for:
             self._built_for, self._card = profile, self._build(profile)
-            self._encoded = self._encode(self._card)
+            self._encoded = _encode(self._card, self._account.protocol_version)
         return self._card
 
     def v1_json(self) -> bytes:
@@ -139,12 +139,11 @@ class LiveCard:
         else:
             await request.respond(200, body, headers=headers)
 
-    def _encode(self, card: AgentCard) -> dict[bool, tuple[bytes, bytes]]:
-        account = self._account
-        url = account_url(account, account.json_rpc_path)
-        clean = card_json(card)
-        hybrid = hybrid_card_json(card, url=url, protocol_version=account.protocol_version)
-        return {True: (clean, etag(clean).encode()), False: (hybrid, etag(hybrid).encode())}
+
+def _encode(card: AgentCard, v03_version: str) -> dict[bool, tuple[bytes, bytes]]:
+    clean = card_json(card)
+    hybrid = hybrid_card_json(card, url=card.url, protocol_version=v03_version)
+    return {True: (clean, etag(clean).encode()), False: (hybrid, etag(hybrid).encode())}
 
 
 def _matches(if_none_match: str | None, tag: str) -> bool:

@@ -178,9 +178,7 @@ class ChildProcess:
 
     def _release(self) -> None:
         """Collect the program and close every descriptor. Never waits for the event loop."""
-        if (
-            self._tree.is_running
-        ):  # the event loop is torn down: there is no time for a grace period
+        if self._tree.is_running:  # the event loop is torn down: there is no time for a grace
             self._tree.scan()
             self._tree.send(signal.SIGKILL)
         with contextlib.suppress(subprocess.TimeoutExpired):

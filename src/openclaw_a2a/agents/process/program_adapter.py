@@ -140,7 +140,7 @@ class ProgramAdapter(AgentAdapter):
         if not output.strip():
             raise AgentFailed(f"{program} wrote nothing; its log may say why.")
         text, session_id = self.parse_output(output, request.context_key)
-        self._keep_session(request, session_id)
+        self.sessions.keep(request.context_key, session_id)
         if not text.strip():
             raise AgentFailed(f"{program} gave no answer in what it wrote.")
         return text
@@ -153,7 +153,7 @@ class ProgramAdapter(AgentAdapter):
                 async for line in lines:
                     is_silent = is_silent and not line.strip()
                     content = self.parse_stream_line(line) or {}
-                    self._keep_session(request, content.get("session_id"))
+                    self.sessions.keep(request.context_key, content.get("session_id"))
                     if error := content.get("error"):
                         raise AgentFailed(f"{program} failed: {error}")
                     if text := content.get("text"):
@@ -194,10 +194,6 @@ class ProgramAdapter(AgentAdapter):
     def _drop_session(self, request: "ProgramRequest") -> None:
         request.is_second_try = True
         self.sessions.forget(request.context_key)
-
-    def _keep_session(self, request: "ProgramRequest", session_id: Json) -> None:
-        if session_id:
-            self.sessions.keep(request.context_key, str(session_id))
 
 
 async def _lines(process: LimitedProcess, request: "ProgramRequest") -> AsyncIterator[str]:
@@ -287,9 +283,9 @@ class ProgramRequestQueue:
         task_id = _task_id(context)
         if task_id is None:
             key = _context_key(context_id, context)
-            await self._end([one for one in self._requests.values() if one.context_key == key])
+            await self._cancel([one for one in self._requests.values() if one.context_key == key])
         elif task_id in self._requests:
-            await self._end([self._requests[task_id]])
+            await self._cancel([self._requests[task_id]])
         else:
             self._cancelled[task_id] = None
             while len(self._cancelled) > _MAX_REMEMBERED:
@@ -297,9 +293,9 @@ class ProgramRequestQueue:
 
     async def cancel_all(self) -> None:
         """Cancel every request."""
-        await self._end([*self._requests.values()])
+        await self._cancel([*self._requests.values()])
 
-    async def _end(self, requests: list[ProgramRequest]) -> None:
+    async def _cancel(self, requests: list[ProgramRequest]) -> None:
         # All of them first: ending one lets the next of its conversation begin.
         for request in requests:
             request.is_cancelled = True
@@ -338,10 +334,10 @@ class SessionStore:
         """The session to resume."""
         return self._sessions.get(context_key)
 
-    def keep(self, context_key: str, session_id: str) -> None:
-        """Resume this session next time."""
-        if self._sessions.get(context_key) != session_id:
-            self._sessions[context_key] = session_id
+    def keep(self, context_key: str, session_id: Json) -> None:
+        """Resume this session next time; an empty one changes nothing."""
+        if session_id and self._sessions.get(context_key) != str(session_id):
+            self._sessions[context_key] = str(session_id)
             self._save()
 
     def forget(self, context_key: str) -> None:

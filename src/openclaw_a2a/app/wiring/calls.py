@@ -82,7 +82,7 @@ class CallsWiring:
         parts.push_async_callback(sender.close)
         audit = AuditLog(settings.data / AUDIT_FILE, engine.clock.now, engine.supervisor)
         parts.callback(audit.close)
-        rules = call_rules(settings)
+        rules = _call_rules(settings)
         webhooks = settings.response_routing.webhooks
         is_routing = rules.routing.is_enabled
         self._delivery = OutcomeDelivery(
@@ -167,8 +167,7 @@ async def _post(
     return await sender.post(webhook.url, msgspec.json.encode(message), headers)
 
 
-def call_rules(settings: Settings) -> CallRules:
-    """The rules of calls in the settings."""
+def _call_rules(settings: Settings) -> CallRules:
     between, routing = settings.tools.agent_to_agent, settings.response_routing
     allowed = {name: one.allowed_targets for name, one in settings.agents.items()}
     return CallRules(
