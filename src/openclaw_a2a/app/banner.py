@@ -1,4 +1,4 @@
-"""What `up` prints for people: what runs, where, what to do next, and how a stop went."""
+"""What `up` prints for people: what runs, where, and what to do next."""
 
 import shlex
 import shutil
@@ -46,21 +46,6 @@ def print_banner(gateway: Gateway, found: OpenClawInstallation | None = None) ->
 def print_lines(*lines: str) -> None:
     """Print lines on standard error."""
     print("\n".join(lines), file=sys.stderr, flush=True)
-
-
-def stop_message(runs: int, seconds: float) -> str:
-    """What is printed when a stop begins."""
-    if not runs or not seconds:
-        return "Stopping."
-    count = "1 run" if runs == 1 else f"{runs} runs"
-    return f"Stopping: {count} may go on for {seconds:g} s; Ctrl-C again leaves at once."
-
-
-def unfinished_message(runs: int) -> str:
-    """What happens to runs that did not end in time."""
-    if runs == 1:
-        return "1 run was left; it goes on at the next start, or fails with a reason."
-    return f"{runs} runs were left; they go on at the next start, or fail with a reason."
 
 
 def _account_lines(

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 import uvicorn
 
-from openclaw_a2a.app.banner import print_banner, print_lines, stop_message, unfinished_message
+from openclaw_a2a.app.banner import print_banner, print_lines
 from openclaw_a2a.app.gateway import Gateway, build_app
 from openclaw_a2a.app.logging import configure_logs, is_for_people
 from openclaw_a2a.engine.supervisor import Supervisor
@@ -41,31 +41,49 @@ _Result = TypeVar("_Result")
 
 
 class DrainingServer(uvicorn.Server):
-    """Uvicorn that drains the gateway on the first signal and exits on the second."""
+    """Uvicorn that drains the gateway on the first signal and exits on the second.
 
-    def __init__(self, config: uvicorn.Config, gateway: Gateway, stop_s: float) -> None:
+    `on_ready` is called once it accepts requests and handles signals.
+    """
+
+    def __init__(
+        self, config: uvicorn.Config, gateway: Gateway, on_ready: Callable[[], None]
+    ) -> None:
         super().__init__(config)
         self._gateway = gateway
-        self._stop_s = stop_s
+        self._on_ready = on_ready
+        self._stop_s = gateway.settings.server.stop_seconds
         self._loop = asyncio.get_running_loop()
         self._is_for_people = is_for_people(gateway.settings.log)
         self._supervisor = Supervisor("stop")
         self._is_draining = False
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Called by uvicorn: begin to accept requests."""
+        await super().startup(sockets)
+        self._on_ready()
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         """Called by uvicorn in a signal handler: continue on the event loop."""
         self._loop.call_soon_threadsafe(self._begin_stop, signal.Signals(sig).name)
 
     def _begin_stop(self, name: str) -> None:
-        if self._is_draining:
-            self._report_left(self._gateway.run_count)
+        runs, seconds = self._gateway.run_count, self._stop_s
+        if self._is_draining:  # the second signal: leave at once
+            self._report_left(runs)
             self.force_exit = self.should_exit = True
             return
-        if self._is_for_people:
-            print_lines(stop_message(self._gateway.run_count, self._stop_s))
+        if not self._is_for_people:
+            log.info("gateway.stopping", signal=name, seconds=seconds)
+        elif runs and seconds:
+            count = "1 run" if runs == 1 else f"{runs} runs"
+            print_lines(
+                f"Stopping: {count} may go on for {seconds:g} s; Ctrl-C again leaves at once."
+            )
         else:
-            log.info("gateway.stopping", signal=name, seconds=self._stop_s)
+            print_lines("Stopping.")
         self._is_draining = True
+        # Uvicorn goes on serving meanwhile: callers see the end of their runs.
         self._supervisor.spawn("drain", self._drain())
 
     async def _drain(self) -> None:
@@ -77,10 +95,16 @@ class DrainingServer(uvicorn.Server):
             self.should_exit = True
 
     def _report_left(self, left: int) -> None:
-        if left and self._is_for_people:
-            print_lines(unfinished_message(left))
-        elif left:
+        if not left:
+            return
+        if not self._is_for_people:
             log.info("gateway.runs_unfinished", count=left, note="they continue at the next start")
+        elif left == 1:
+            print_lines("1 run was left; it goes on at the next start, or fails with a reason.")
+        else:
+            print_lines(
+                f"{left} runs were left; they go on at the next start, or fail with a reason."
+            )
 
 
 def serve(loaded: LoadedSettings) -> int:
@@ -116,9 +140,8 @@ async def _serve(loaded: LoadedSettings, build: Callable[[Settings], Gateway]) -
             gc.freeze()
             gc.set_threshold(50_000, 20, 20)
             config = uvicorn.Config(gateway.asgi, **UVICORN_OPTIONS)
-            server = DrainingServer(config, gateway, settings.server.stop_seconds)
             await gateway.availability.wait_settled(_FIRST_STATES_S)
-            print_banner(gateway, loaded.openclaw)
+            server = DrainingServer(config, gateway, lambda: print_banner(gateway, loaded.openclaw))
             await server.serve(sockets=[listener])
     return 0
 

@@ -86,16 +86,6 @@ def serve_agent(
         _run(_Service(served, listener, uvicorn_arguments))
 
 
-class _AnnouncingServer(DrainingServer):
-    """Prints that it is ready once it accepts requests and handles signals."""
-
-    announcement = ""
-
-    async def startup(self, sockets: list[socket] | None = None) -> None:
-        await super().startup(sockets)
-        print_lines(self.announcement, "Stop it: Ctrl-C")
-
-
 class _Service:
     """One server for one agent."""
 
@@ -103,7 +93,7 @@ class _Service:
         self._served = served
         self._listener = listener
         self._options = options
-        self._server: _AnnouncingServer | None = None
+        self._server: DrainingServer | None = None
         self._is_stopped = False
 
     async def serve(self) -> None:
@@ -112,9 +102,10 @@ class _Service:
             application = partial(self._served.serve_request, gateway)
             options: JsonObject = {**UVICORN_OPTIONS, **self._options, "lifespan": "off"}
             config = uvicorn.Config(application, **options)
-            self._server = _AnnouncingServer(config, gateway, gateway.settings.server.stop_seconds)
-            card = self._served.card
-            self._server.announcement = f"{card.name} is ready at {card.url}"
+            ready = f"{self._served.card.name} is ready at {self._served.card.url}"
+            self._server = DrainingServer(
+                config, gateway, lambda: print_lines(ready, "Stop it: Ctrl-C")
+            )
             if not self._is_stopped:
                 await self._server.serve(sockets=[self._listener])
 
