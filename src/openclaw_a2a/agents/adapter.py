@@ -12,7 +12,6 @@ from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
-from types import TracebackType
 from typing import ClassVar, Self, TypeVar, cast
 
 import anyio
@@ -153,12 +152,7 @@ class AgentAdapter(ABC):
         """The adapter itself."""
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         """Close the adapter."""
         await self.close()
 

@@ -86,6 +86,7 @@ async def await_shielded(work: asyncio.Task[_Result]) -> _Result:
                 await asyncio.wait((work,))
             except asyncio.CancelledError as error:
                 cancellation = error
+    # The failure of the work wins over a cancellation: the caller must hear of it.
     result = work.result()
     if cancellation is not None:
         raise cancellation

@@ -261,6 +261,7 @@ class AgentRegistry:
         """Close all agents at the same time; one that fails or hangs delays no other."""
 
         async def close(agent_id: AgentId, agent: Agent) -> None:
+            # An exception here would cancel the closing of the other agents.
             try:
                 with anyio.fail_after(_CLOSE_TIMEOUT_S):
                     await agent.close()

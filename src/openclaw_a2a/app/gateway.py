@@ -7,7 +7,6 @@ from collections.abc import Callable, Collection, Mapping
 from contextlib import AsyncExitStack
 from datetime import UTC, datetime
 from importlib.metadata import version
-from types import TracebackType
 from typing import Self
 from urllib.parse import urlsplit
 
@@ -172,12 +171,7 @@ class Gateway:
             self._parts = parts.pop_all()
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         """Close streams and parts; unfinished work stays in the store."""
         if self._calls is not None:
             self._calls.release_waiters()
@@ -278,15 +272,15 @@ class Gateway:
     async def _open_account(self, account: Account) -> AccountEndpoint:
         settings, plans = self.settings, self._plans
         engine = await self._engine(account.task_store or settings.store)
-        # Objectives are served where the account's tasks are in the same store.
-        has_planning = plans is not None and engine is plans.engine
+        if plans is not None and plans.engine is not engine:
+            plans = None  # objectives are served where the account's tasks are in the same store
         if self._embedding is not None:
             embedded = self._embedding
             rules, authenticator, card = embedded.rules, embedded.authenticator, embedded.card
         else:
             rules = _account_rules(account, settings)
             authenticator = PeerAuthenticator(settings.peers.values(), own_hosts=self._own_hosts)
-            extensions = plans.extensions if plans is not None and has_planning else ()
+            extensions = () if plans is None else plans.extensions
             card = self._card(account, needs_token=authenticator.needs_token, extensions=extensions)
         engine.accounts[account.id] = rules
         return AccountEndpoint(
@@ -301,7 +295,7 @@ class Gateway:
             new_id=new_id,
             push=self.push.config_service(engine),
             chain_limits=ChainLimits(self._host_id, settings.tools.agent_to_agent.max_depth),
-            planning=plans.service if plans is not None and has_planning else None,
+            planning=None if plans is None else plans.service,
             requires_activation=settings.opt.require_activation,
         )
 

@@ -152,6 +152,7 @@ def listen(host: str, port: int) -> socket.socket:
     listener = socket.socket(family, socket.SOCK_STREAM)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
+        # Bound before the gateway is built: with port 0 its addresses are known only then.
         listener.bind((host, port))
     except OSError as error:
         listener.close()

@@ -307,6 +307,7 @@ class AdapterApp:
 
     async def start(self) -> Gateway:
         """Open the store and recover what a crash interrupted; once."""
+        # Requests that arrive together must not open the store twice.
         async with self._starting:
             if self._gateway is None:
                 self._gateway = await self.served.build_gateway().__aenter__()

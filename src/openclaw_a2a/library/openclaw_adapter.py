@@ -98,27 +98,21 @@ def check_options(given: OpenClawAdapterOptions) -> CheckedOptions:
         raise ValueError(
             f"thinking is {thinking!r}; it must be one of {', '.join(THINKING_LEVELS)}"
         )
-    return CheckedOptions(
-        **{
-            field.name: _checked(field.name, given[field.name], field.type)
-            for field in msgspec.structs.fields(CheckedOptions)
-            if field.name in given
-        }
-    )
-
-
-def _checked(name: str, value: Json, kind: Json) -> Json:
-    """The value. It is never quoted: it may be a secret."""
-    if isinstance(value, PathLike):
-        value = fspath(cast("PathLike[str]", value))
-    elif isinstance(value, Mapping):
-        value = dict(cast("Mapping[str, Json]", value))
-    try:
-        if value != value:
-            raise msgspec.ValidationError("Expected a number")
-        return msgspec.convert(value, kind)
-    except msgspec.ValidationError as error:
-        raise ValueError(f"{name} cannot be used: {error}") from None
+    values: JsonObject = {**given}
+    checked: JsonObject = {}
+    for field in msgspec.structs.fields(CheckedOptions):
+        value: Json = values.get(field.name, field.default)
+        if isinstance(value, PathLike):
+            value = fspath(cast("PathLike[str]", value))
+        elif isinstance(value, Mapping):
+            value = dict(cast("Mapping[str, Json]", value))
+        try:
+            if value != value:
+                raise msgspec.ValidationError("Expected a number")
+            checked[field.name] = msgspec.convert(value, field.type)
+        except msgspec.ValidationError as error:  # the value is not quoted: it may be a secret
+            raise ValueError(f"{field.name} cannot be used: {error}") from None
+    return CheckedOptions(**checked)
 
 
 class OpenClawTimeout(TimeoutError, RuntimeError):

@@ -207,6 +207,7 @@ class EndNoticeSender:
             body = v03.encode_task(task)
         else:
             body = encode_event(StatusUpdate(task.id, task.context_id, task.status))
+        # While it is posted the webhook counts as gone: a change would come too late.
         self.sending.add(task.id)
         try:
             failure = await self._webhooks.post(webhook.url, body, headers)

@@ -318,7 +318,7 @@ class RemoteAgents:
             await updates.join()
 
         work = self._supervisor.start("follow", self._follow(request, on_update))
-        work.add_done_callback(lambda _: updates.put_nowait(None))
+        work.add_done_callback(lambda _: updates.put_nowait(None))  # ends the loop below
         try:
             while (update := await updates.get()) is not None:
                 result = RemoteResult.from_envelope(update.envelope())

@@ -70,7 +70,9 @@ def start_process(spec: ProcessSpec) -> "ChildProcess":
         inherited = os.environ  # noqa: TID251 - handed on to the program, not read
     variables = {**inherited, **spec.variables}
     tag = new_tag(spec.run_name)
-    outer = variables.get(TAG_VARIABLE)  # this gateway may itself run inside a program of another
+    # The tag is how a later gateway finds what this one leaves behind when it is killed. This
+    # gateway may itself run inside a program of another, so tags are added, never replaced.
+    outer = variables.get(TAG_VARIABLE)
     variables[TAG_VARIABLE] = f"{outer}:{tag}" if outer else tag
     try:
         popen = subprocess.Popen(  # noqa: S603 - a list from the settings, never a shell
@@ -164,6 +166,8 @@ class ChildProcess:
     async def _kill_tree(self, grace_s: float) -> None:
         tree = self._tree
         try:
+            # Before anything is signalled: a program that ends first leaves descendants that can
+            # no longer be found by their parent.
             await scan_in_thread(tree)
             if tree.is_running and not await stop_processes(tree, grace_s=grace_s):
                 survivors = tree.alive or [self.pid]
@@ -181,10 +185,11 @@ class ChildProcess:
         if self._tree.is_running:  # the event loop is torn down: there is no time for a grace
             self._tree.scan()
             self._tree.send(signal.SIGKILL)
+        # Collected only now: until here its process id, and so its group, could not be reused.
         with contextlib.suppress(subprocess.TimeoutExpired):
             code = self._popen.wait(timeout=_COLLECT_TIMEOUT_S)
             self._exit_code = self._exit_code or code
-        self._errors.drain()
+        self._errors.drain()  # `error_tail` is asked for after the end
         for pipe in (self._input, self._output, self._errors):
             if pipe is not None:
                 pipe.close()

@@ -228,14 +228,17 @@ class CommandAgent(EventAgent):
             while piece := await program.read():
                 for event in reader.feed(piece):
                     yield event
+            # The outcome is yielded after the exit: a failed program must not report success.
             exit_code = await program.exit_code()
             for event in reader.feed(b"", is_last=True):
                 yield event
+            # A failure that the program reported itself says more than its exit code.
             if exit_code != 0 and not isinstance(reader.outcome, Failed):
                 raise program.failure(exit_code)
             if reader.outcome is not None:
                 yield reader.outcome
         finally:
+            # Shielded inside: a turn that is cancelled ends only when the program has ended.
             await child.kill_tree(grace_s=options.kill_grace_seconds)
             self._children.discard(child)
 

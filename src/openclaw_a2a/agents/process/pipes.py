@@ -20,6 +20,7 @@ class _Pipe:
     def close(self) -> None:
         """Close our end. May be called again."""
         if not self._pipe.closed:
+            # Before the descriptor is closed: its number may be reused at once.
             self._loop.remove_reader(self._pipe.fileno())
             self._loop.remove_writer(self._pipe.fileno())
             self._pipe.close()
@@ -37,6 +38,8 @@ class OutputPipe(_Pipe):
         """The next piece, as soon as there is one; empty at the end."""
         while not self._pipe.closed:
             if not self._is_ended:
+                # Watched only while somebody reads: a program that writes faster than its output is
+                # taken is held back by the full pipe, and nothing piles up here.
                 self._readable.clear()
                 self._loop.add_reader(self._pipe.fileno(), self._readable.set)
                 try:

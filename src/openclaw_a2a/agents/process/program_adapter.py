@@ -177,6 +177,7 @@ class ProgramAdapter(AgentAdapter):
             run_name=request.run_name,
         )
         request.may_retry = is_resuming and not request.is_second_try
+        # No await between the check and the child: `cancel` sees either no start or the child.
         request.check()
         try:
             request.child = start_process(spec)
@@ -268,12 +269,13 @@ class ProgramRequestQueue:
         turn: Json = getattr(context, "turn", None)
         run_name = str(turn.run_id) if turn is not None else task_id
         request = ProgramRequest(task_id, _context_key(context_id, context), run_name)
+        # `cancel` may arrive before the request does: it runs in a task of its own.
         request.is_cancelled = task_id in self._cancelled
         self._cancelled.pop(task_id, None)
         self._requests[task_id] = request
         try:
             async with queue_for(f"{id(self)} {request.context_key}", SlotQueue()).slot():
-                request.check()
+                request.check()  # it may have been cancelled while it waited
                 yield request
         finally:
             self._requests.pop(task_id, None)

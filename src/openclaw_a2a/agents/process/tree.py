@@ -147,6 +147,7 @@ async def stop_processes(members: ProcessSet, *, grace_s: float) -> bool:
     """Send SIGTERM, then, `grace_s` later, SIGKILL; False: something still runs after that."""
     members.send(signal.SIGTERM)
     members.send(signal.SIGCONT)  # a stopped process could not act on SIGTERM
+    # Again after each signal: a process may have started others before the signal reached it.
     await scan_in_thread(members)
     await _wait_ended(grace_s, members)
     await scan_in_thread(members)

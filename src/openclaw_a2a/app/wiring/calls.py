@@ -111,6 +111,7 @@ class CallsWiring:
             history=history,
             audit=audit,
         )
+        # Loaded before the outbox knows the channel: an outcome needs its call.
         await self._calls.load()
         channel = DeliveryChannel(
             self._delivery, DELIVERY_POLICY, final_states_only=True, is_cacheable=True

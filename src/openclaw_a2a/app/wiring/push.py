@@ -80,6 +80,7 @@ class PushWiring:
     def start(self, engine: Engine, parts: AsyncExitStack) -> None:
         """Start an engine's outbox; `parts` stops it again."""
         if engine in self.outboxes:
+            # Closed in the reverse order: attempts under way still need the sender.
             parts.push_async_callback(self._senders[engine].close)
             parts.push_async_callback(self.outboxes[engine].stop)
             self.outboxes[engine].start()

@@ -82,33 +82,28 @@ async def open_tool_set(
     from openclaw_a2a.remote.tool import RemoteAgentTool
     from openclaw_a2a.remote.transport.http_transport import TargetConnections
 
-    loops = supervisor.child("tools")
-    loops.run_loop("tool-results-retention", _purge_results(results, clock))
-    try:
-        async with TargetConnections(
-            config.policy, limit=settings.limits.artifact_bytes
-        ) as connections:
-            try:
-                agent = RemoteAgentTool(
-                    config,
-                    connections,
-                    now=clock.now,
-                    new_id=new_id,
-                    environment=process_environment(None),
-                    handle_store=handle_store,
-                )
-            except RemoteFailure as failure:
-                problem = Problem(f"{SECTION}.targets", failure.message, "unsupported")
-                raise SettingsInvalid(
-                    f"{problem.path}: {problem.message}", problems=(problem,)
-                ) from None
-            try:
-                await agent.open()
-                yield ToolSet(ToolRegistry([_tool(agent, results, chains)]), results, agent)
-            finally:
-                await agent.close()
-    finally:
-        await loops.stop()
+    async with AsyncExitStack() as parts:
+        loops = supervisor.child("tools")
+        parts.push_async_callback(loops.stop)
+        loops.run_loop("tool-results-retention", _purge_results(results, clock))
+        connections = TargetConnections(config.policy, limit=settings.limits.artifact_bytes)
+        await parts.enter_async_context(connections)
+        try:
+            agent = RemoteAgentTool(
+                config,
+                connections,
+                now=clock.now,
+                new_id=new_id,
+                environment=process_environment(None),
+                handle_store=handle_store,
+            )
+        except RemoteFailure as failure:
+            problem = Problem(f"{SECTION}.targets", failure.message, "unsupported")
+            text = f"{problem.path}: {problem.message}"
+            raise SettingsInvalid(text, problems=(problem,)) from None
+        parts.push_async_callback(agent.close)
+        await agent.open()
+        yield ToolSet(ToolRegistry([_tool(agent, results, chains)]), results, agent)
 
 
 def _tool(agent: "RemoteAgentTool", results: ResultStore, chains: CallerChains | None) -> Tool:
