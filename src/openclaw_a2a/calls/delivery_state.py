@@ -14,17 +14,14 @@ The stored `Call` is the truth, and `OutcomeStates` adds what only this process 
 """
 
 import asyncio
-from collections.abc import Generator, Mapping, Set
-from contextlib import contextmanager, suppress
-from datetime import datetime, timedelta
+from collections.abc import Mapping, Set
+from contextlib import suppress
+from datetime import datetime
 from enum import Enum
 
 from openclaw_a2a.calls.outcome import CalleeTask
 from openclaw_a2a.model.call import Call, CallId, CallStatus, OutcomeRoute
-from openclaw_a2a.ports import Clock
 
-_WRITE_TIMEOUT = timedelta(seconds=30)
-"""A result that is not written this long after its tool returned never will be."""
 _WRITTEN_SOON_S = 1.0
 
 Settled = tuple[Call, CalleeTask]
@@ -68,25 +65,9 @@ class Waiters:
     dies, loses nothing: the outcome is sent to the caller instead.
     """
 
-    def __init__(self, clock: Clock) -> None:
-        self._now = clock.now
+    def __init__(self) -> None:
         self._waiting: dict[CallId, tuple[WaitingCaller, asyncio.Future[Settled | None]]] = {}
         self._is_closed = False
-
-    @contextmanager
-    def open(self, *, accepts_timeouts: bool = False) -> Generator[WaitingCaller]:
-        """A waiting caller for one tool invocation.
-
-        When the block ends with an exception no result is written.
-        """
-        waiter = WaitingCaller(accepts_timeouts=accepts_timeouts)
-        try:
-            yield waiter
-        except BaseException:
-            waiter.write_deadline = self._now()
-            waiter.is_over.set()
-            raise
-        waiter.write_deadline = self._now() + _WRITE_TIMEOUT
 
     async def wait(self, waiter: WaitingCaller, call_id: CallId) -> Settled | None:
         """Wait until the call is settled; None when the gateway stops before."""
@@ -111,10 +92,6 @@ class Waiters:
         _, settled = self._waiting.get(call.id, (None, None))
         if settled is not None and not settled.done():
             settled.set_result((call, task))
-
-    def written_by(self, waiter: WaitingCaller) -> datetime:
-        """When the waiter's result is written at the latest, or lost."""
-        return waiter.write_deadline or self._now() + _WRITE_TIMEOUT
 
     def close(self) -> None:
         """Release everybody: the gateway stops, and what comes later is sent after its restart."""

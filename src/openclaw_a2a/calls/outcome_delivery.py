@@ -53,6 +53,8 @@ _ORDER_RECHECK = timedelta(minutes=1)
 """An outcome behind another is woken when that one is delivered; this is the fallback."""
 _ORDER_LIMIT = timedelta(days=1)
 """An outcome that is undelivered for this long no longer holds up later ones."""
+_WRITE_TIMEOUT = timedelta(seconds=30)
+"""A result that is not written this long after its tool returned never will be."""
 _SEND_TIMEOUT_S = 30.0
 _MAX_SENDING = 64
 _RETRY_S = 1.0
@@ -83,7 +85,7 @@ class OutcomeDelivery:
         self._wake = wake
         self._clock = engine.clock
         self._now = engine.clock.now
-        self._waiters = Waiters(engine.clock)
+        self._waiters = Waiters()
         self._slots = FairSemaphore(_MAX_SENDING)
         self._open_questions: set[TaskId] = set()
         self.states = OutcomeStates()
@@ -230,13 +232,16 @@ class OutcomeDelivery:
 
         When the block ends with an exception, what it was offered is sent instead.
         """
-        with self._waiters.open(accepts_timeouts=accepts_timeouts) as waiter:
-            try:
-                yield waiter
-            except BaseException:
-                for call in filter(None, map(self._calls.find, waiter.offered - waiter.watched)):
-                    self._wake(call.task_id)
-                raise
+        waiter = WaitingCaller(accepts_timeouts=accepts_timeouts)
+        try:
+            yield waiter
+        except BaseException:
+            waiter.write_deadline = self._now()
+            for call in filter(None, map(self._calls.find, waiter.offered - waiter.watched)):
+                self._wake(call.task_id)
+            waiter.is_over.set()
+            raise
+        waiter.write_deadline = self._now() + _WRITE_TIMEOUT
 
     async def wait(self, waiter: WaitingCaller, call: Call) -> Settled | None:
         """Wait until the call is settled; None when the gateway stops before.
@@ -272,8 +277,9 @@ class OutcomeDelivery:
         if state is OutcomeState.WRITTEN:
             await self._record(call.id, OutcomeEvent.RESULT_RECORDED, self._seen)
         elif state is OutcomeState.OFFERED:
-            deadline = self._now() if waiter is None else self._waiters.written_by(waiter)
-            if deadline > self._now():
+            now = self._now()
+            deadline = now if waiter is None else waiter.write_deadline or now + _WRITE_TIMEOUT
+            if deadline > now:
                 return deadline
             await self._record(call.id, OutcomeEvent.WAITER_LOST, self._unwaited)
             if waiter is not None:

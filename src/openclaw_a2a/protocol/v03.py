@@ -23,6 +23,7 @@ from openclaw_a2a.model.task import (
     TaskStatus,
     is_terminal,
 )
+from openclaw_a2a.model.validation import is_object
 from openclaw_a2a.protocol import v03_schema as schema
 from openclaw_a2a.protocol.requests import (
     GetRequest,
@@ -33,7 +34,7 @@ from openclaw_a2a.protocol.requests import (
     TaskRequest,
 )
 from openclaw_a2a.protocol.v03_schema import ArtifactV03, FileV03, MessageV03, PartV03, StatusV03
-from openclaw_a2a.protocol.validation import NOT_BASE64, ParamsDecoder, standard_base64
+from openclaw_a2a.protocol.validation import NOT_BASE64, ParamsDecoder, sent_parts, standard_base64
 from openclaw_a2a.protocol.versions import METHODS_V03, ProtocolVersion
 
 T = TypeVar("T")
@@ -253,8 +254,8 @@ def _artifact_from_v03(artifact: ArtifactV03) -> Artifact:
 
 def _message_problems(params: JsonObject) -> Iterator[Problem]:
     message: Json = params.get("message")
-    if isinstance(message, dict):
-        message_id: Json = cast(JsonObject, message).get("messageId")
+    if is_object(message):
+        message_id: Json = message.get("messageId")
         if message_id is None or (isinstance(message_id, str) and not message_id.strip()):
             yield Problem("message.messageId", "is required and must not be blank", "required")
     yield from _part_problems(params)
@@ -262,31 +263,20 @@ def _message_problems(params: JsonObject) -> Iterator[Problem]:
 
 def _part_problems(params: JsonObject) -> Iterator[Problem]:
     """The rules for parts that their type cannot express, on input of any shape."""
-    message: Json = params.get("message")
-    parts: Json = cast(JsonObject, message).get("parts") if isinstance(message, dict) else None
-    for index, part in enumerate(cast(list[Json], parts) if isinstance(parts, list) else []):
-        if isinstance(part, dict):
-            yield from _problems_of_part(cast(JsonObject, part), f"message.parts[{index}]")
-
-
-def _problems_of_part(part: JsonObject, path: str) -> Iterator[Problem]:
-    kind: Json = part.get("kind")
-    present = [name for name in _CONTENTS if part.get(name) is not None]
-    chosen = kind if kind in present else present[0] if len(present) == 1 else None
-    if (kind is not None and chosen != kind) or chosen is None:
-        yield Problem(path, schema.ONE_CONTENT, "oneof")
-    elif chosen == "data" and not isinstance(part["data"], dict):
-        yield Problem(f"{path}.data", schema.OBJECT_ONLY, "type")
-    elif chosen == "file" and isinstance(part["file"], dict):
-        yield from _problems_of_file(cast(JsonObject, part["file"]), f"{path}.file")
-
-
-def _problems_of_file(file: JsonObject, path: str) -> Iterator[Problem]:
-    content: Json = file.get("bytes")
-    if (content is None) == (file.get("uri") is None):
-        yield Problem(path, schema.ONE_FILE, "oneof")
-    if isinstance(content, str) and standard_base64(content) is None:
-        yield Problem(f"{path}.bytes", NOT_BASE64, "base64")
+    for path, part in sent_parts(params):
+        kind: Json = part.get("kind")
+        present = [name for name in _CONTENTS if part.get(name) is not None]
+        chosen = kind if kind in present else present[0] if len(present) == 1 else None
+        if (kind is not None and chosen != kind) or chosen is None:
+            yield Problem(path, schema.ONE_CONTENT, "oneof")
+        elif chosen == "data" and not is_object(part["data"]):
+            yield Problem(f"{path}.data", schema.OBJECT_ONLY, "type")
+        elif chosen == "file" and is_object(file := part["file"]):
+            content: Json = file.get("bytes")
+            if (content is None) == (file.get("uri") is None):
+                yield Problem(f"{path}.file", schema.ONE_FILE, "oneof")
+            if isinstance(content, str) and standard_base64(content) is None:
+                yield Problem(f"{path}.file.bytes", NOT_BASE64, "base64")
 
 
 _no_configuration = schema.Configuration()

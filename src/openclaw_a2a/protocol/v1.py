@@ -23,7 +23,7 @@ from openclaw_a2a.protocol.requests import (
     SendRequest,
     TaskRequest,
 )
-from openclaw_a2a.protocol.validation import NOT_BASE64, ParamsDecoder, standard_base64
+from openclaw_a2a.protocol.validation import NOT_BASE64, ParamsDecoder, sent_parts, standard_base64
 from openclaw_a2a.protocol.versions import METHODS_V1, ProtocolVersion
 
 VERSION: ProtocolVersion = ProtocolVersion.V1
@@ -176,13 +176,7 @@ def _normalize_part(part: Part) -> Part | None:
 
 def _part_problems(params: JsonObject) -> Iterator[Problem]:
     """The rules for parts that their type cannot express, on input of any shape."""
-    message: Json = params.get("message")
-    parts: Json = cast(JsonObject, message).get("parts") if isinstance(message, dict) else None
-    for index, part in enumerate(cast(list[Json], parts) if isinstance(parts, list) else []):
-        if not isinstance(part, dict):
-            continue
-        members = cast(JsonObject, part)
-        path = f"message.parts[{index}]"
+    for path, members in sent_parts(params):
         # A null is an absent member; alone, a null for data is a value.
         present = sum(members.get(name) is not None for name in _CONTENTS)
         if present > 1 or (present == 0 and "data" not in members):

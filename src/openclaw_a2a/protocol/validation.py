@@ -9,16 +9,16 @@ import binascii
 import json
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from itertools import accumulate
-from typing import Annotated, Generic, TypeVar, cast
+from typing import Annotated, Generic, TypeVar
 
 import msgspec
 from msgspec import Meta
 
 from openclaw_a2a.model.errors import InvalidParams, ParseFailed, Problem
 from openclaw_a2a.model.ids import ContextId, Json, JsonObject, MessageId, TaskId
-from openclaw_a2a.model.validation import SchemaValidator, invalid_params
+from openclaw_a2a.model.validation import SchemaValidator, invalid_params, is_list, is_object
 
 MAX_ID_LENGTH = 256
 """How long ids from peers may be."""
@@ -78,6 +78,15 @@ def standard_base64(text: str) -> str | None:
     return base64.b64encode(content).decode("ascii")
 
 
+def sent_parts(params: JsonObject) -> Iterator[tuple[str, JsonObject]]:
+    """The parts of a message to be sent, each with its path; parameters may have any shape."""
+    message: Json = params.get("message")
+    parts: Json = message.get("parts") if is_object(message) else None
+    for index, part in enumerate(parts if is_list(parts) else []):
+        if is_object(part):
+            yield f"message.parts[{index}]", part
+
+
 T = TypeVar("T")
 
 Rules = Callable[[JsonObject], Iterable[Problem]]
@@ -124,7 +133,7 @@ def parse_json(body: bytes) -> Json:
     if body.count(b"{") + body.count(b"[") > MAX_DEPTH:
         _check_depth(body)
     if _may_have_duplicates(body, value):
-        _check_members_and_numbers(body)
+        json.loads(body, object_pairs_hook=_unique_members, parse_int=_double_sized)
     return value
 
 
@@ -148,10 +157,6 @@ def _check_depth(body: bytes) -> None:
     steps = outside.translate(None, _not_brackets).translate(_steps)
     if max(accumulate(memoryview(steps).cast("b"))) > MAX_DEPTH:
         raise _too_deep()
-
-
-def _check_members_and_numbers(body: bytes) -> None:
-    json.loads(body, object_pairs_hook=_unique_members, parse_int=_double_sized)
 
 
 def _unique_members(pairs: list[tuple[str, Json]]) -> JsonObject:
@@ -211,8 +216,8 @@ class ParamsDecoder(Generic[T]):
     def problems(self, tree: Json) -> list[Problem]:
         """Every problem of a JSON value, of its type and of the rules."""
         found = self._validator.problems(tree)
-        if self._rules is not None and isinstance(tree, dict):
-            found.extend(self._rules(cast(JsonObject, tree)))
+        if self._rules is not None and is_object(tree):
+            found.extend(self._rules(tree))
         return found
 
 

@@ -16,14 +16,14 @@ class FairQueue(Generic[Item]):
         self._slots = slots
         self._slots_each = slots_each
         self._waiting_by_receiver: OrderedDict[str, deque[Item]] = OrderedDict()
-        self._waiting: set[Item] = set()
+        self.waiting: set[Item] = set()
         self._held: Counter[str] = Counter()
         self._held_count = 0
 
     def add(self, item: Item, receiver: str) -> None:
         """Let an item wait; one that waits already keeps its position."""
-        if item not in self._waiting:
-            self._waiting.add(item)
+        if item not in self.waiting:
+            self.waiting.add(item)
             self._waiting_by_receiver.setdefault(receiver, deque()).append(item)
 
     def acquire(self) -> tuple[Item, str] | None:
@@ -34,7 +34,7 @@ class FairQueue(Generic[Item]):
         for receiver, waiting in self._waiting_by_receiver.items():
             if self._held[receiver] < self._slots_each:
                 item = waiting.popleft()
-                self._waiting.discard(item)
+                self.waiting.discard(item)
                 self._held_count += 1
                 self._held[receiver] += 1
                 self._waiting_by_receiver.move_to_end(receiver)
@@ -81,7 +81,7 @@ class FairSlots(Generic[Item]):
         """Slots for the items that may go now, retries first; each must be released."""
         # Retries cannot starve first tries: their queue has half of the slots.
         for queue in (self._retries, self._first_tries):
-            while self._held < self._slots:
+            while queue.waiting and self._held < self._slots:
                 acquired = queue.acquire()
                 if acquired is None:
                     break
