@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import msgspec
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
@@ -26,6 +27,7 @@ from tests.engine.harness import ManualClock, yield_to_others
 
 from openclaw_a2a.agents import AgentRegistry
 from openclaw_a2a.app import Gateway
+from openclaw_a2a.app import gateway as gateway_module
 from openclaw_a2a.auth.tool_tokens import TOOL_TOKENS_FILE, TokenKind, ToolTokens
 from openclaw_a2a.model.errors import AgentFailed
 from openclaw_a2a.model.ids import AgentId, TaskId
@@ -37,7 +39,7 @@ from openclaw_a2a.ports import (
     SessionMessage,
     Store,
 )
-from openclaw_a2a.settings import StoreSettings, load_settings
+from openclaw_a2a.settings import load_settings
 from openclaw_a2a.store import create_store
 
 Result = TypeVar("Result")
@@ -60,15 +62,6 @@ def _one_of(things: Sequence[Thing], number: int) -> Thing | None:
 Death = tuple[int, bool]
 deaths: st.SearchStrategy[Death | None] = st.none() | st.tuples(st.integers(0, 5), st.booleans())
 """After how many writes the gateway is killed, and whether the last one lands."""
-
-
-class MortalGateway(Gateway):
-    """A gateway over a store that is given to it."""
-
-    own_store: Store
-
-    def _make_store(self, store_settings: StoreSettings) -> Store:
-        return self.own_store
 
 
 class StrictHost(SessionHost):
@@ -207,9 +200,12 @@ class CallMachine(RuleBasedStateMachine):
             **{f"agents.{name}.adapter": "echo" for name in agents},
         }
         loaded = load_settings(overrides=overrides, environ={})
-        gateway = MortalGateway(loaded.settings, AgentRegistry(agents), self.clock, agents.keys())
-        gateway.own_store = self.store  # pyright: ignore[reportAttributeAccessIssue] - it passes all on
-        self.gateway = await gateway.__aenter__()
+        gateway = Gateway(loaded.settings, AgentRegistry(agents), self.clock, agents.keys())
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(gateway_module, "create_store", lambda *_given, **_more: self.store)
+            self.gateway = await gateway.__aenter__()
+        [engine] = self.gateway.engines.values()
+        assert engine.store is self.store
 
     def do(self, work: Coroutine[Any, Any, Result], death: "Death | None" = None) -> Result | None:
         """Do something, then let everything else run; restart when the gateway died of it."""

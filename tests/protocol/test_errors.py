@@ -30,13 +30,13 @@ def test_every_error_has_a_row_and_can_be_encoded_in_every_version(kind):
     error = kind("What happened.")
     assert kind in ERROR_TABLE
     for wire in ProtocolVersion:
-        told = json.loads(rpc_error(error, wire))
-        assert isinstance(told["code"], int)
-        assert told["message"]
+        sent = json.loads(rpc_error(error, wire))
+        assert isinstance(sent["code"], int)
+        assert sent["message"]
     status, body = rest_error(error)
-    told = json.loads(body)["error"]
-    assert told["code"] == status == http_status(error, for_rpc=False)
-    assert told["details"][0]["reason"] == codes_of(error).reason
+    sent = json.loads(body)["error"]
+    assert sent["code"] == status == http_status(error, for_rpc=False)
+    assert sent["details"][0]["reason"] == codes_of(error).reason
     assert http_status(error, for_rpc=True) in (200, 401, 403, 408, 413, 415, 429, 503)
 
 
@@ -216,13 +216,13 @@ def test_an_unsupported_version_is_reported_in_the_1_0_format():
 
 def test_a_fault_of_the_gateway_reveals_no_details():
     error = named.StoreLocked("pid 7 holds /secret/path", details={"path": "/secret/path"})
-    for told in (
+    for sent in (
         rpc_error(error, ProtocolVersion.V1),
         rpc_error(error, ProtocolVersion.V03),
         rest_error(error)[1],
     ):
-        assert b"secret" not in told
-        assert FAULT_MESSAGE.encode() in told
+        assert b"secret" not in sent
+        assert FAULT_MESSAGE.encode() in sent
 
 
 def test_an_error_class_from_elsewhere_gets_the_row_of_its_parent():

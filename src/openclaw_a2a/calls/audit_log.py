@@ -68,10 +68,12 @@ class AuditLog:
 
     async def _write_batch(self, written: "asyncio.Future[None]") -> None:
         try:
+            # One thread at a time: batches must be written in order, and the file renamed once.
             async with self._turn:
                 self._next = None  # later lines belong to the next batch
                 await asyncio.to_thread(self._write, self._take_lines())
         finally:
+            # Also when it failed: a log that cannot be written must not hold up any result.
             written.set_result(None)
 
     def _take_lines(self) -> list[bytes]:

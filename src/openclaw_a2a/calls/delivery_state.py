@@ -89,6 +89,7 @@ class Waiters:
 
     def resolve(self, call: Call, task: CalleeTask) -> None:
         """Wake the caller that waits for a call which is settled now."""
+        # Called after the commit: the caller must not report an outcome that a crash takes back.
         _, settled = self._waiting.get(call.id, (None, None))
         if settled is not None and not settled.done():
             settled.set_result((call, task))
@@ -177,6 +178,8 @@ TRANSITIONS: Mapping[tuple[OutcomeState, OutcomeEvent], OutcomeState] = {
     (_S.PROCESSING, _E.LOST_WITH_ANSWER): _S.DONE,
 }
 
+# Which stored states each state in memory may stand on. `state_of` ignores an entry that stands on
+# another one: two replicas share the records, and the one that commits first is right.
 _REFINES: Mapping[OutcomeState, Set[OutcomeState]] = {
     _S.WRITTEN: {_S.OFFERED},
     _S.CLAIMED: {_S.PENDING, _S.OFFERED, _S.QUEUED},
@@ -233,6 +236,7 @@ class OutcomeStates:
     def enter(self, call: Call, state: OutcomeState) -> None:
         """Take a step that is committed."""
         if state in (_S.PENDING, _S.DONE) or stored_state(call) is _S.DONE:
+            # Memory holds only outcomes that are on their way; everything else is in the record.
             self.forget(call.id)
             return
         entry = self._entries.get(call.id)
@@ -276,6 +280,7 @@ class OutcomeStates:
         if entry is None or entry.waiter is None:
             return False
         if entry.state is _S.CLAIMED and entry.before_claim is _S.OFFERED:
+            # A poll is being recorded. If that fails, the outcome is where the write has put it.
             entry.before_claim = _S.WRITTEN
         # The state first: an attempt that waits for the result looks at it as soon as it may.
         is_written = self.advance(call, _E.RESULT_WRITTEN)
@@ -305,6 +310,8 @@ class OutcomeStates:
         entry = self._entries.get(call.id)
         if entry is None:
             return False
+        # Only a first attempt may skip the search of the caller's history for the same message. An
+        # outcome found after a restart has no entry: the process before may have sent it.
         is_first, entry.is_unsent = entry.is_unsent, False
         return is_first
 

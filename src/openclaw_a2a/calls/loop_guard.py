@@ -170,6 +170,7 @@ class RunIndex:
     def find_run(self, session_key: SessionKey) -> RunRecord | None:
         """The started run in a session."""
         self._update()
+        # Ended runs are dropped where they stand in the way, so that ending a run costs nothing.
         runs = self._by_session.get(session_key, deque())
         while runs and not self._is_active(runs[0]):
             runs.popleft()
@@ -178,6 +179,7 @@ class RunIndex:
 
     def _update(self) -> None:
         """Index the runs that are new since the last lookup: they are the last ones."""
+        # Most of what is indexed has ended: indexing the active runs anew is cheaper than cleaning.
         if len(self._indexed) > 2 * len(self._runs) + _MAX_STALE_RUNS:
             self._indexed, self._by_session, self._without_host_key = {}, {}, []
         new = [*takewhile(self._is_new, reversed(self._runs.values()))][::-1]

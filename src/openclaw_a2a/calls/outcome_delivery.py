@@ -97,6 +97,8 @@ class OutcomeDelivery:
 
     def resume(self) -> None:
         """Continue with what the previous process left."""
+        # Calls without an outcome need nothing here: recovery runs their tasks again, and the
+        # outbox finds their deliveries, among them those whose deadline has passed meanwhile.
         for call in self._calls:
             if call.is_unprocessed:
                 self._watch_receipt(call)
@@ -205,6 +207,8 @@ class OutcomeDelivery:
         """
         decided = decide_status(call, task, self._now())
 
+        # Settles the call in the same commit when nothing has settled it before, so that the
+        # outcome that is polled is also the one that is recorded.
         def edit(known: Call) -> Call | None:
             settled = (self._settled(known, decided) if decided else None) or known
             is_final = task.is_ended or settled.status is CallStatus.TIMEOUT
@@ -332,6 +336,8 @@ class OutcomeDelivery:
                 inbox = await self._hosts.locate_inbox(call)
                 if isinstance(inbox, SessionGone | DeliveryFailed):
                     return call, inbox
+                # Remembered with the delivery: its receipt is asked of the same host, also after
+                # a restart.
                 call = msgspec.structs.replace(call, host=self._hosts.host_of(inbox))
                 text = msgspec.json.encode(message).decode()
                 is_first = self.states.start_sending(call)
@@ -345,6 +351,7 @@ class OutcomeDelivery:
     async def _record_result(self, call: Call, result: SendResult) -> DeliveryFailed | None:
         if isinstance(result, DeliveryFailed):
             self.states.end_attempt(call, was_refused=result.is_refused)
+            # A refused outcome may be refused for ever; the ones behind it go on without it.
             if result.is_refused and call.caller.session_key is not None:
                 self._wake_next(call.caller.session_key)
             return result
@@ -370,6 +377,7 @@ class OutcomeDelivery:
         session_key = call.caller.session_key
         if call.route is not OutcomeRoute.SESSION or session_key is None:
             return False
+        # Not `first is call`: two outcomes that were settled at the same instant may go together.
         first = self._first_undelivered(session_key)
         return first is not None and settled_at(first) < settled_at(call)
 
@@ -378,6 +386,7 @@ class OutcomeDelivery:
         return self._calls.first_undelivered(session_key, since=since, skip=self.states.was_refused)
 
     def _wake_next(self, session_key: SessionKey) -> None:
+        # Only the first: it wakes the next one when it has left the queue in turn.
         first = self._first_undelivered(session_key)
         if first is not None:
             self._wake(first.task_id)
@@ -448,6 +457,8 @@ class OutcomeDelivery:
         """
         target: OutcomeState | None = None
 
+        # Asked again for each version that is edited: after a conflict with another replica the
+        # step may not be possible any more.
         def guarded(known: Call) -> Call | None:
             nonlocal target
             target = self.states.next_state(known, event)

@@ -70,9 +70,10 @@ class CallRepository:
 
     def add(self, call: Call) -> None:
         """Cache a call that is stored, or being stored together with its task."""
+        # Two commits may be reported in another order than they were made in.
         known = self._calls.get(call.id)
         if known is not None and known.version > call.version:
-            return  # a later change came first
+            return
         self._calls[call.id] = call
         self._by_task[call.task_id] = call.id
         session_key = call.caller.session_key
@@ -143,6 +144,8 @@ class CallRepository:
         if (excess := len(kept) - MAX_SETTLED) > 0:
             kept.sort(key=settled_at)
             expired += kept[: max(excess, MAX_SETTLED // 10)]
+        # First here, then in the store: a call that is being deleted must not be polled any more.
+        # A crash in between leaves records that the next process loads and purges.
         for call in expired:
             self.remove(call)
         # Together, so that the store deletes them in one transaction.

@@ -85,6 +85,8 @@ class SessionHosts:
 
     async def _locate_host(self, session_key: SessionKey) -> str | SessionGone | DeliveryFailed:
         """The only host that has a session. A guess could go to the wrong one, so there is none."""
+        # A host that does not answer may be the right one: waiting for it loses nothing, since the
+        # outbox tries again, while a message in the wrong session cannot be taken back.
         presences = await self._ask_hosts(session_key)
         silent = [host for host, found in presences.items() if found is None]
         hosts = _hosts_with(presences)

@@ -203,6 +203,8 @@ class CallSubmission:
             make_delivery=make_delivery,
             internal_origin=InternalOrigin(call.session_key, provenance, make_record),
         )
+        # One transaction, so a crash leaves either nothing, or a call whose task recovery runs
+        # again and whose delivery the outbox finds.
         run_agent = BUILT_IN_AGENT if call.skill in BUILT_IN else call.callee
         try:
             run = await submit(self._engine, request, AccountRules(ACCOUNT, run_agent))

@@ -1,11 +1,10 @@
 """JSON-RPC 2.0 envelopes: decoding requests, encoding responses."""
 
-from typing import cast
-
 import msgspec
 
 from openclaw_a2a.model.errors import GatewayError, InvalidRequest, ParseFailed
-from openclaw_a2a.model.ids import Json, JsonObject
+from openclaw_a2a.model.ids import Json
+from openclaw_a2a.model.validation import is_list, is_object
 from openclaw_a2a.protocol.validation import parse_json
 
 NO_ID = b"null"
@@ -47,18 +46,24 @@ def decode_envelope(body: bytes) -> Envelope:
         value = parse_json(body)
     except ParseFailed as error:
         raise EnvelopeError(error) from None
-    if not isinstance(value, dict):
-        raise EnvelopeError(_not_an_object(value))
-    request = cast(JsonObject, value)
+    if is_list(value):
+        reason = "Batches are not served. Send each request on its own."
+        raise EnvelopeError(InvalidRequest(reason))
+    if not is_object(value):
+        reason = "The body is no JSON-RPC request. Send one JSON object."
+        raise EnvelopeError(InvalidRequest(reason))
     slices = _slices.decode(body)
-    if type(request.get("id")) not in (str, int, type(None)):
-        raise EnvelopeError(
-            InvalidRequest("The id must be a string, an integer or null. Change it and send again.")
-        )
+    if type(value.get("id")) not in (str, int, type(None)):
+        reason = "The id must be a string, an integer or null. Change it and send again."
+        raise EnvelopeError(InvalidRequest(reason))
     request_id = bytes(slices.id)
-    method = request.get("method")
-    if request.get("jsonrpc") != "2.0" or not isinstance(method, str) or not method:
-        raise EnvelopeError(_no_request(request), request_id)
+    if value.get("jsonrpc") != "2.0":
+        reason = 'The member jsonrpc must be "2.0". Set it and send again.'
+        raise EnvelopeError(InvalidRequest(reason), request_id)
+    method: Json = value.get("method")
+    if not isinstance(method, str) or not method:
+        reason = "The member method must be a non-empty string. Name the method to call."
+        raise EnvelopeError(InvalidRequest(reason), request_id)
     return Envelope(request_id, method, bytes(slices.params))
 
 
@@ -70,15 +75,3 @@ def encode_result(id: bytes, result: bytes) -> bytes:
 def encode_error(id: bytes, error: bytes) -> bytes:
     """A response with an error object."""
     return b'{"jsonrpc":"2.0","id":' + id + b',"error":' + error + b"}"
-
-
-def _not_an_object(value: Json) -> InvalidRequest:
-    if isinstance(value, list):
-        return InvalidRequest("Batches are not served. Send each request on its own.")
-    return InvalidRequest("The body is no JSON-RPC request. Send one JSON object.")
-
-
-def _no_request(request: JsonObject) -> InvalidRequest:
-    if request.get("jsonrpc") != "2.0":
-        return InvalidRequest('The member jsonrpc must be "2.0". Set it and send again.')
-    return InvalidRequest("The member method must be a non-empty string. Name the method to call.")
