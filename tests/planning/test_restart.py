@@ -15,13 +15,9 @@ from tests.planning.test_failures_and_races import Gate, gated, is_working, task
 from tests.planning.test_lifecycle_examples import watching
 from tests.store.flat_store import FlatStore
 
-from openclaw_a2a.agents import AgentRegistry
-from openclaw_a2a.app import Gateway
-from openclaw_a2a.app.gateway import SystemClock
+from openclaw_a2a.app import gateway as gateway_module
 from openclaw_a2a.model.errors import StoreUnavailable
-from openclaw_a2a.model.ids import AgentId
 from openclaw_a2a.ports import Store
-from openclaw_a2a.settings import StoreSettings
 from openclaw_a2a.store import create_store
 
 Json = Any
@@ -65,40 +61,20 @@ class MortalStore(FlatStore):
         raise StoreUnavailable("this process is dead")
 
 
-class MortalGateway(Gateway):
-    """A gateway over a given store."""
-
-    own_store: Any
-
-    def _make_store(self, store_settings: StoreSettings) -> Store:
-        return self.own_store
-
-
-class MortalHarness(PlanningHarness):
-    """A harness whose gateways use a given store."""
-
-    own_store: Any = None
-
-    def make(self, settings: Mapping[str, Json]) -> Gateway:
-        agents = {AgentId(name): worker for name, worker in self.workers.items()}
-        loaded = super().make(settings).settings
-        gateway = MortalGateway(loaded, AgentRegistry(agents), SystemClock(), agents.keys())
-        gateway.own_store = self.own_store
-        return gateway
-
-
 class Mortal:
     """A harness whose gateway dies after a number of writes, over a store that stays."""
 
     def __init__(self, folder: Path) -> None:
-        self.harness = MortalHarness(folder, "memory")
+        self.harness = PlanningHarness(folder, "memory")
         self.disk = create_store("memory", path=None)
         self._store = MortalStore(self.disk, None)
 
     async def live(self, writes: int | None, settings: Mapping[str, Json] | None = None) -> None:
         """Start a new process, with a number of writes."""
-        self._store = self.harness.own_store = MortalStore(self.disk, None)
-        await self.harness.open({"limits.cancelSeconds": 0.01, **(settings or {})})
+        self._store = store = MortalStore(self.disk, None)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(gateway_module, "create_store", lambda *_given, **_more: store)
+            await self.harness.open({"limits.cancelSeconds": 0.01, **(settings or {})})
         self._store._left = writes  # pyright: ignore[reportPrivateUsage] - it lives until now
 
     @property
