@@ -5,7 +5,8 @@ The JSON Schemas of the tools are here too: they describe to models what is pars
 
 import json
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TypeVar, cast
 
 import msgspec
@@ -218,64 +219,53 @@ def field_schema(kind: str, description: str, **limits: Json) -> JsonObject:
     return {"type": kind, **limits, "description": description}
 
 
-CALL_SCHEMA: JsonObject = {
-    "type": "object",
-    "properties": {
-        "agent": field_schema(
-            "string", "Id of the agent to call; target:<alias> for a remote one."
-        ),
-        "skill": field_schema("string", "Which skill; list_skills lists them."),
-        "input": field_schema("object", "What the skill works on, up to 1 MiB."),
-        "mode": {"type": "string", "enum": list(MODES), "default": MODES[0]},
-        "timeoutSeconds": field_schema(
-            "number",
-            "Seconds until it times out; 0: no deadline and no message, poll it.",
-            minimum=0,
-        ),
-        "timeout": field_schema(
-            "number", "The same in milliseconds; give one of the two.", minimum=0
-        ),
-        "wait": field_schema(
-            "boolean",
-            "true: wait for the answer instead of getting it as a message.",
-            default=False,
-        ),
-        "session": field_schema(
-            "string",
-            "main: run in the agent's main session instead of one of its own.",
-            enum=[MAIN_SESSION],
-        ),
-    },
-    "required": ["agent", "skill", "input"],
-}
+text_field, number_field = partial(field_schema, "string"), partial(field_schema, "number")
+count_field, flag_field = partial(field_schema, "integer"), partial(field_schema, "boolean")
+
+
+def object_schema(required: Sequence[str], **properties: JsonObject) -> JsonObject:
+    """The JSON Schema of an object."""
+    schema: JsonObject = {"type": "object", "properties": properties}
+    return {**schema, "required": list(required)} if required else schema
+
+
+CALL_SCHEMA = object_schema(
+    ("agent", "skill", "input"),
+    agent=text_field("Id of the agent to call; target:<alias> for a remote one."),
+    skill=text_field("Which skill; list_skills lists them."),
+    input=field_schema("object", "What the skill works on, up to 1 MiB."),
+    mode={"type": "string", "enum": list(MODES), "default": MODES[0]},
+    timeoutSeconds=number_field(
+        "Seconds until it times out; 0: no deadline and no message, poll it.", minimum=0
+    ),
+    timeout=number_field("The same in milliseconds; give one of the two.", minimum=0),
+    wait=flag_field("true: wait for the answer instead of getting it as a message.", default=False),
+    session=text_field(
+        "main: run in the agent's main session instead of one of its own.", enum=[MAIN_SESSION]
+    ),
+)
 """The arguments of `agent_call`."""
 
-BATCH_SCHEMA: JsonObject = {
-    "type": "object",
-    "properties": {
-        "calls": field_schema(
-            "array",
-            "Each as for agent_call; all are waited for.",
-            maxItems=_MAX_CALLS,
-            items=CALL_SCHEMA,
-        ),
-        "concurrency": field_schema(
-            "integer",
-            "How many run at the same time.",
-            minimum=1,
-            maximum=_MAX_CALLS,
-            default=_DEFAULT_CONCURRENCY,
-        ),
-    },
-    "required": ["calls"],
-}
+BATCH_SCHEMA = object_schema(
+    ("calls",),
+    calls=field_schema(
+        "array",
+        "Each as for agent_call; all are waited for.",
+        maxItems=_MAX_CALLS,
+        items=CALL_SCHEMA,
+    ),
+    concurrency=count_field(
+        "How many run at the same time.",
+        minimum=1,
+        maximum=_MAX_CALLS,
+        default=_DEFAULT_CONCURRENCY,
+    ),
+)
 """The arguments of `agent_call_batch`."""
 
-POLL_SCHEMA: JsonObject = {
-    "type": "object",
-    "properties": {
-        "correlationId": field_schema("string", "From the result of the call."),
-        "taskId": field_schema("string", "Or the id of the task."),
-    },
-}
+POLL_SCHEMA = object_schema(
+    (),
+    correlationId=text_field("From the result of the call."),
+    taskId=text_field("Or the id of the task."),
+)
 """The arguments of `agent_poll`."""

@@ -6,7 +6,15 @@ from openclaw_a2a.calls.identifiers import (
     parse_skill_name,
     session_agent,
 )
-from openclaw_a2a.calls.request import Fields, field_schema
+from openclaw_a2a.calls.request import (
+    Fields,
+    count_field,
+    field_schema,
+    flag_field,
+    number_field,
+    object_schema,
+    text_field,
+)
 from openclaw_a2a.model.ids import AgentId, Json, JsonObject, SessionKey
 from openclaw_a2a.model.message import JsonStruct
 
@@ -118,66 +126,42 @@ def _agent_id(value: Json) -> AgentId:
 
 # -------------------------------------------------------------------- JSON Schema
 
-_AGENT = field_schema("string", "Agent id, or the key of its session.")
-_SKILL = field_schema("string", "What it is asked to do.")
+_AGENT = text_field("Agent id, or the key of its session.")
+_SKILL = text_field("What it is asked to do.")
+_PARTICIPANT = {"properties": {"agent": _AGENT, "skill": _SKILL}, "required": ["agent", "skill"]}
+_CRITIC = object_schema(
+    ("agent",),
+    agent=_AGENT,
+    skill={**_SKILL, "default": CRITIQUE},
+    perspective=text_field("The point of view to look from."),
+    weight=number_field("How much the resolver should care.", minimum=0, maximum=1),
+)
 
-
-def _participant_schema(description: str) -> JsonObject:
-    return {
+DEBATE_SCHEMA = object_schema(
+    ("topic", "proposer", "critics", "resolver", "input"),
+    topic=text_field("What is debated."),
+    proposer={
         "type": "object",
-        "description": description,
-        "properties": {"agent": _AGENT, "skill": _SKILL},
-        "required": ["agent", "skill"],
-    }
-
-
-_CRITIC_SCHEMA: JsonObject = {
-    "type": "object",
-    "properties": {
-        "agent": _AGENT,
-        "skill": {**_SKILL, "default": CRITIQUE},
-        "perspective": field_schema("string", "The point of view to look from."),
-        "weight": field_schema(
-            "number", "How much the resolver should care.", minimum=0, maximum=1
-        ),
+        "description": "Makes the proposal and refines it.",
+        **_PARTICIPANT,
     },
-    "required": ["agent"],
-}
-
-DEBATE_SCHEMA: JsonObject = {
-    "type": "object",
-    "properties": {
-        "topic": field_schema("string", "What is debated."),
-        "proposer": _participant_schema("Makes the proposal and refines it."),
-        "critics": {
-            "type": "array",
-            "minItems": 1,
-            "maxItems": MAX_CRITICS,
-            "description": "Look for flaws in the proposal.",
-            "items": _CRITIC_SCHEMA,
-        },
-        "resolver": _participant_schema("Draws the conclusion."),
-        "input": field_schema("object", "What the proposer works on."),
-        "rounds": field_schema(
-            "integer",
-            "Rounds of critique and refinement, at most.",
-            minimum=1,
-            maximum=MAX_ROUNDS,
-            default=2,
-        ),
-        "minConfidence": field_schema(
-            "number", "Stop when the proposal is this sure.", minimum=0, maximum=1, default=0.85
-        ),
-        "timeoutSeconds": field_schema(
-            "number", "Time for each answer; 60 when left out.", exclusiveMinimum=0
-        ),
-        "timeout": field_schema(
-            "number", "The same in milliseconds; give one of the two.", exclusiveMinimum=0
-        ),
-        "wait": field_schema(
-            "boolean", "false: answer at once; the result comes as a message later.", default=True
-        ),
+    critics={
+        "type": "array",
+        "minItems": 1,
+        "maxItems": MAX_CRITICS,
+        "description": "Look for flaws in the proposal.",
+        "items": _CRITIC,
     },
-    "required": ["topic", "proposer", "critics", "resolver", "input"],
-}
+    resolver={"type": "object", "description": "Draws the conclusion.", **_PARTICIPANT},
+    input=field_schema("object", "What the proposer works on."),
+    rounds=count_field(
+        "Rounds of critique and refinement, at most.", minimum=1, maximum=MAX_ROUNDS, default=2
+    ),
+    minConfidence=number_field(
+        "Stop when the proposal is this sure.", minimum=0, maximum=1, default=0.85
+    ),
+    timeoutSeconds=number_field("Time for each answer; 60 when left out.", exclusiveMinimum=0),
+    timeout=number_field("The same in milliseconds; give one of the two.", exclusiveMinimum=0),
+    wait=flag_field("false: answer at once; the result comes as a message later.", default=True),
+)
 """The JSON Schema of the arguments of `debate_call`."""
