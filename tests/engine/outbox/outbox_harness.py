@@ -94,7 +94,7 @@ class OutboxHarness:
     def check_invariant(self) -> None:
         """What `delivery_tracking` and `outbox` promise at the top of their files."""
         outbox, channel = self.outbox, self.channel
-        queued = channel._first_tries._waiting | channel._retries._waiting
+        queued = channel._first_tries.waiting | channel._retries.waiting
         for tracked in outbox._tracked.values():
             is_attempting = tracked.phase in ATTEMPTING
             assert (tracked.attempt is not None) == is_attempting
