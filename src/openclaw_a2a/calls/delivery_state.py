@@ -22,7 +22,7 @@ from enum import Enum
 from openclaw_a2a.calls.outcome import CalleeTask
 from openclaw_a2a.model.call import Call, CallId, CallStatus, OutcomeRoute
 
-_WRITTEN_SOON_S = 1.0
+_WRITTEN_SOON_S = 0.25
 
 Settled = tuple[Call, CalleeTask]
 
