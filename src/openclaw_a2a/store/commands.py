@@ -22,7 +22,7 @@ from openclaw_a2a.model.records import RunRecord
 from openclaw_a2a.ports import Accepted, Commit, Duplicate, Record, Submission
 
 
-class Command(msgspec.Struct, frozen=True, tag_field="wrote", omit_defaults=True):
+class Command(msgspec.Struct, frozen=True, gc=False, tag_field="wrote", omit_defaults=True):
     """One write; the port method that makes it says what it does."""
 
 
@@ -123,14 +123,14 @@ AnyCommand = (
 )
 """The commands that every kind of store performs."""
 
-Write = Callable[[Any], "asyncio.Future[Any]"]
+WriteCommand = Callable[[Any], "asyncio.Future[Any]"]
 """Takes a command; the future has its result once it is durable."""
 
 
 class TaskWrites:
     """The writes of a task store."""
 
-    _write: Write
+    _write: WriteCommand
 
     def submit(self, submission: Submission) -> "asyncio.Future[Accepted | Duplicate]":
         return self._write(Submit(submission))
@@ -156,7 +156,7 @@ class TaskWrites:
 class DeliveryWrites:
     """The writes of a delivery store."""
 
-    _write: Write
+    _write: WriteCommand
 
     def put_delivery(self, delivery: Delivery, *, within: int) -> Awaitable[bool]:
         return self._write(PutDelivery(delivery, within))
@@ -171,7 +171,7 @@ class DeliveryWrites:
 class RecordWrites:
     """The writes of a record store."""
 
-    _write: Write
+    _write: WriteCommand
 
     def put_record(self, record: Record) -> Awaitable[None]:
         return self._write(PutRecord(record))

@@ -33,7 +33,7 @@ _MAX_COLLECT_TURNS = 4
 """For at most so many turns of the event loop writes are collected, while each turn adds some."""
 
 
-class Write(msgspec.Struct, Generic[Order]):
+class Write(msgspec.Struct, Generic[Order], gc=False):
     """A pending write: what to do, and the future of its result."""
 
     order: Order

@@ -36,7 +36,7 @@ from openclaw_a2a.ports import (
     TaskQuery,
 )
 from openclaw_a2a.store import rules
-from openclaw_a2a.store.commands import DeliveryWrites, RecordWrites, TaskWrites, Write
+from openclaw_a2a.store.commands import DeliveryWrites, RecordWrites, TaskWrites, WriteCommand
 from openclaw_a2a.store.group_writer import failed
 from openclaw_a2a.store.memory.state import MemoryState, Purge, StateCommand
 
@@ -46,7 +46,7 @@ Result = TypeVar("Result")
 class StatePart:
     """`state` is what reads see; `accepted` also has the writes that are not durable yet."""
 
-    def __init__(self, state: MemoryState, write: Write) -> None:
+    def __init__(self, state: MemoryState, write: WriteCommand) -> None:
         self.state = state
         self.accepted = state
         self._write = write

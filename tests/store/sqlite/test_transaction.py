@@ -1,4 +1,4 @@
-"""The filter that tells which messages were surely never known."""
+"""The Bloom filter over message keys: no stored message is missed, few new ones are looked up."""
 
 from hypothesis import given
 from hypothesis import strategies as st
