@@ -49,12 +49,12 @@ class ClosingAgent(EchoAgent):
 
 def test_agent_is_found_by_its_id():
     echo = EchoAgent()
-    assert AgentRegistry({"main": echo}).find("main") is echo
+    assert AgentRegistry({"main": echo})["main"] is echo
 
 
 def test_unknown_agent_is_refused_with_the_known_ones():
     with pytest.raises(AgentUnavailable, match=r"nobody.*: b, main\."):
-        AgentRegistry({"main": EchoAgent(), "b": EchoAgent()}).find("nobody")
+        AgentRegistry({"main": EchoAgent(), "b": EchoAgent()})["nobody"]
 
 
 async def test_agent_that_cannot_be_closed_delays_no_other(caplog):

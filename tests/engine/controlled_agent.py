@@ -122,14 +122,11 @@ class ScriptedAgent:
         """Nothing is held."""
 
 
-class AgentTable:
+class AgentTable(dict[AgentId, Agent]):
     """The agents of a test by id."""
 
     def __init__(self, **agents: Agent) -> None:
-        self.agents = {AgentId(name): agent for name, agent in agents.items()}
+        super().__init__({AgentId(name): agent for name, agent in agents.items()})
 
-    def find(self, agent_id: AgentId) -> Agent:
-        """The agent. Raises: AgentUnavailable."""
-        if agent_id not in self.agents:
-            raise AgentUnavailable(f"there is no agent {agent_id}")
-        return self.agents[agent_id]
+    def __missing__(self, agent_id: AgentId) -> Agent:
+        raise AgentUnavailable(f"there is no agent {agent_id}")

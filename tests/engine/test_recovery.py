@@ -143,7 +143,7 @@ async def test_run_of_an_agent_that_was_removed_fails_with_its_name(
     await harness.send()
     run = await repeatable.next_run()
     await harness.crash()
-    harness.agents.agents.clear()
+    harness.agents.clear()
     await harness.start()
     task = await harness.task(run.turn.task_id)
     assert task.status.state is TaskState.FAILED

@@ -254,17 +254,13 @@ class EngineHarness:
         self._agent = agent
         self.engine = Engine(
             store,
-            self,
+            {AgentId("far"): self._agent},
             queues=SessionQueues(QueueLimits()),
             clock=SystemClock(),
             limits=EngineLimits(cancel_s=cancel_s, run_s=run_s),
             new_id=lambda: str(uuid.uuid4()),
         )
         self.engine.accounts[RULES.account] = RULES
-
-    def find(self, agent_id: AgentId) -> Agent:
-        assert agent_id == "far"
-        return self._agent
 
     async def send(self, text: str, task_id: TaskId | None = None) -> "asyncio.Task[Task]":
         """Send a message; the task that awaits its end."""

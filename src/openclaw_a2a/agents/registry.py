@@ -235,27 +235,23 @@ def is_made_from_options(kind: type) -> bool:
 # -------------------------------------------------------------------- agents by id
 
 
-class AgentRegistry:
-    """The agents of this gateway."""
+class AgentRegistry(dict[AgentId, Agent]):
+    """The agents of this gateway by id. An unknown id raises AgentUnavailable."""
 
     def __init__(self, agents: Mapping[AgentId, Agent]) -> None:
-        self._agents = dict(agents)
-        self.ids = tuple(sorted(self._agents))
+        super().__init__(agents)
+        self.ids = tuple(sorted(agents))
         """The ids of the configured agents, sorted; internal ones are left out."""
 
     def add_internal(self, agent_id: AgentId, agent: Agent) -> None:
         """Add an agent for tasks that the gateway creates itself."""
-        self._agents[agent_id] = agent
+        self[agent_id] = agent
 
-    def find(self, agent_id: AgentId) -> Agent:
-        """The agent. Raises: AgentUnavailable."""
-        agent = self._agents.get(agent_id)
-        if agent is None:
-            known = ", ".join(self.ids) or "none"
-            raise AgentUnavailable(
-                f"There is no agent {agent_id}; the agents of this gateway are: {known}."
-            )
-        return agent
+    def __missing__(self, agent_id: AgentId) -> Agent:
+        known = ", ".join(self.ids) or "none"
+        raise AgentUnavailable(
+            f"There is no agent {agent_id}; the agents of this gateway are: {known}."
+        )
 
     async def close(self) -> None:
         """Close all agents at the same time; one that fails or hangs delays no other."""
@@ -269,5 +265,5 @@ class AgentRegistry:
                 log.warning("agent.close_failed", agent_id=agent_id, exc_info=True)
 
         async with anyio.create_task_group() as group:
-            for agent_id, agent in self._agents.items():
+            for agent_id, agent in self.items():
                 group.start_soon(close, agent_id, agent)

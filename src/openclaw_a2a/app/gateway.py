@@ -304,7 +304,7 @@ class Gateway:
     ) -> LiveCard:
         """The card: texts of the account, else of its agent, else those of the settings."""
         agent_id = account.default_agent_id
-        agent = self._agents.find(agent_id)
+        agent = self._agents[agent_id]
         is_given = agent_id in self.supplied_agents
         known = None if is_given else self.settings.agents[agent_id].profile
 
@@ -365,7 +365,7 @@ class Gateway:
         """Start one listener per agent that sends events outside its runs, for all engines."""
         engines = list(self.engines.values())
         for agent_id in self._agents.ids if engines else ():
-            agent = self._agents.find(agent_id)
+            agent = self._agents[agent_id]
             if isinstance(agent, SupportsBackgroundEvents):
                 listener = BackgroundListener(engines, agent_id, agent)
                 engines[0].supervisor.run_loop(f"background-events-{agent_id}", listener.run())
@@ -382,7 +382,7 @@ class Gateway:
             return None
 
     def _approval_agents(self) -> dict[AgentId, SupportsApprovals]:
-        agents = {agent_id: self._agents.find(agent_id) for agent_id in self._agents.ids}
+        agents = {agent_id: self._agents[agent_id] for agent_id in self._agents.ids}
         return {name: one for name, one in agents.items() if isinstance(one, SupportsApprovals)}
 
 

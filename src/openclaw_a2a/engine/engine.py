@@ -25,7 +25,6 @@ from openclaw_a2a.engine.transcript.transcript import (
     OutputModes,
     Transcript,
 )
-from openclaw_a2a.model.errors import AgentUnavailable
 from openclaw_a2a.model.ids import (
     AccountId,
     AgentId,
@@ -43,7 +42,6 @@ from openclaw_a2a.model.records import RunOptions, RunRecord, StoredTask, TaskHe
 from openclaw_a2a.model.task import Task, TaskState, TaskStatus
 from openclaw_a2a.model.turn import Binding, Scope
 from openclaw_a2a.ports import (
-    Agent,
     AgentLookup,
     Clock,
     Recovery,
@@ -249,13 +247,6 @@ class Engine:
             # and unsubscribe the task again.
             self.wakeups.subscribed.add(run.record.task_id)
             self.wakeups.notify(run.record.task_id)
-
-    def find_agent(self, agent_id: AgentId) -> Agent | None:
-        """The agent; None when the gateway has none of this id (any more)."""
-        try:
-            return self.agents.find(agent_id)
-        except AgentUnavailable:
-            return None
 
     def restart_run(self, record: RunRecord, active: ActiveTask | None) -> None:
         """Continue a run that was claimed after a crash."""

@@ -79,7 +79,7 @@ async def _end_orphans(engine: Engine, records: list[RunRecord]) -> None:
 
     async def end_orphans_of(record: RunRecord) -> None:
         try:
-            agent = engine.agents.find(record.binding.agent_id)
+            agent = engine.agents[record.binding.agent_id]
             if isinstance(agent, SupportsOrphanCleanup):
                 async with slots, asyncio.timeout(engine.limits.cancel_s):
                     await agent.end_orphans(record.id)
@@ -124,7 +124,7 @@ async def _recover_run(engine: Engine, record: RunRecord, *, has_next: bool) -> 
 def _reason_to_fail(engine: Engine, record: RunRecord) -> str | None:
     """Why a run that had started must not be asked of its agent again; None when it may."""
     try:
-        recovery = engine.agents.find(record.binding.agent_id).recovery
+        recovery = engine.agents[record.binding.agent_id].recovery
     except AgentUnavailable as error:
         return error.message
     if recovery is Recovery.FAIL:

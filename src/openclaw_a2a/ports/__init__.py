@@ -38,7 +38,6 @@ from openclaw_a2a.ports.task_store import (
     TaskPage,
     TaskQuery,
     TaskStore,
-    message_key,
 )
 
 __all__ = [
@@ -83,5 +82,4 @@ __all__ = [
     "TaskPage",
     "TaskQuery",
     "TaskStore",
-    "message_key",
 ]

@@ -1,6 +1,6 @@
 """What the engine needs from agents, and the optional capabilities that some of them have."""
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from enum import Enum
 from typing import Protocol, runtime_checkable
 
@@ -118,9 +118,5 @@ class SupportsProfile(Protocol):
         ...
 
 
-class AgentLookup(Protocol):
-    """The agents of this gateway by id."""
-
-    def find(self, agent_id: AgentId) -> Agent:
-        """The agent. Raises: AgentUnavailable."""
-        ...
+AgentLookup = Mapping[AgentId, Agent]
+"""The agents of this gateway by id. An unknown id raises AgentUnavailable; `get` gives None."""

@@ -62,11 +62,6 @@ MessageKey = tuple[str, str, str]
 """Principal, account and message id: the key of an idempotency record."""
 
 
-def message_key(run: RunRecord) -> MessageKey:
-    """The key of the idempotency record of this run's message."""
-    return run.scope.principal, run.scope.account, run.message.message_id
-
-
 class Duplicate(msgspec.Struct, frozen=True, gc=False):
     """The same message was accepted before. `answer` is set when its run ended without a task."""
 

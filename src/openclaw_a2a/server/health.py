@@ -69,7 +69,7 @@ class Availability:
 
 
 def _agent(endpoint: AccountEndpoint) -> Agent:
-    return endpoint.engine.agents.find(endpoint.account.default_agent_id)
+    return endpoint.engine.agents[endpoint.account.default_agent_id]
 
 
 def _unavailable_reason(agent: Agent) -> str | None:

@@ -13,7 +13,8 @@ from openclaw_a2a.model.errors import (
     TaskNotFound,
 )
 from openclaw_a2a.model.ids import MessageId, RunId, TaskId
-from openclaw_a2a.ports import Commit, Record, Retention, TaskKey
+from openclaw_a2a.model.records import RunRecord
+from openclaw_a2a.ports import Commit, MessageKey, Record, Retention, TaskKey
 
 
 class _Fenced(Protocol):
@@ -23,6 +24,11 @@ class _Fenced(Protocol):
 
 Run = TypeVar("Run", bound=_Fenced)
 ExaminedTask = TypeVar("ExaminedTask", bound=tuple[Any, ...])
+
+
+def message_key(run: RunRecord) -> MessageKey:
+    """The key of the idempotency record of this run's message."""
+    return run.scope.principal, run.scope.account, run.message.message_id
 
 
 def check_fence(runs: Mapping[RunId, Run], run_id: RunId, fence: int) -> Run:

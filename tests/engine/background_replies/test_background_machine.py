@@ -86,7 +86,7 @@ class BackgroundMachine(EngineMachine):
     async def _open(self, recovery: Recovery, is_hybrid: bool, joins: bool) -> None:
         await super()._open(recovery, is_hybrid, joins)
         self.agent = BackgroundWatchedAgent(recovery)
-        self.harness.agents.agents[MAIN] = self.agent
+        self.harness.agents[MAIN] = self.agent
         self._listen()
 
     async def _restart(self, is_clean: bool) -> None:

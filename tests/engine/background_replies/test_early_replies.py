@@ -55,7 +55,7 @@ async def test_a_reply_that_comes_before_its_task_is_durable_waits_for_it(
 async def test_a_reply_during_the_commit_of_the_end_follows_it(
     harness: Harness,
 ) -> None:
-    agent = harness.agents.agents[next(iter(harness.agents.agents))]
+    agent = harness.agents[next(iter(harness.agents))]
     assert isinstance(agent, ControlledAgent)
     run = await harness.send()
     acting = await agent.next_run()

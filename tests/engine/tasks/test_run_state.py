@@ -40,7 +40,7 @@ async def harness(tmp_path: Path) -> AsyncIterator[Harness]:
 
 async def reach(harness: Harness, state: RunState) -> ActiveRun:
     """A run that real operations have brought to a state, and that stays there."""
-    agent = harness.agents.agents["main"]
+    agent = harness.agents["main"]
     assert isinstance(agent, ControlledAgent)
     if state in (RunState.SUBMITTING, RunState.QUEUED):
         if state is RunState.QUEUED:
@@ -117,7 +117,7 @@ def test_every_state_can_be_left_and_only_the_last_one_is_final() -> None:
 
 
 async def test_run_without_its_agent_fails_in_the_words_of_the_engine(harness: Harness) -> None:
-    harness.agents.agents.clear()
+    harness.agents.clear()
     task = await harness.ended(await harness.send())
     assert task.status.message is not None
     assert task.status.message.parts[0].text == "there is no agent main"

@@ -129,7 +129,7 @@ async def test_object_that_is_no_event_fails_the_run_by_its_type(open_harness: O
 
 
 async def test_unknown_agent_is_a_failed_task(harness: Harness) -> None:
-    harness.agents.agents.clear()
+    harness.agents.clear()
     task = await harness.ended(await harness.send())
     assert task.status.state is TaskState.FAILED
 

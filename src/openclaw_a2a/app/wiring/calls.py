@@ -62,7 +62,7 @@ class CallsWiring:
         self._directory = AgentDirectory(
             agents.ids, {name: one.skills for name, one in settings.agents.items()}
         )
-        found = ((name, agents.find(name)) for name in agents.ids)
+        found = ((name, agents[name]) for name in agents.ids)
         self._hosts = SessionHosts(
             {name: agent for name, agent in found if isinstance(agent, SessionInbox)}
         )

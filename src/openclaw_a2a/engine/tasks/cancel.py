@@ -87,7 +87,7 @@ async def cancel_pause(
 
     Raises: TaskNotCancelable, AgentUnavailable.
     """
-    agent = engine.find_agent(binding.agent_id)
+    agent = engine.agents.get(binding.agent_id)
     if not isinstance(agent, SupportsPauseCancel):
         return
     limit = engine.limits.cancel_s

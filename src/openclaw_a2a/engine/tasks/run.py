@@ -87,7 +87,7 @@ class ActiveRun:
         self.record = record
         self._rules = rules
         self._slot = slot
-        self.agent = engine.find_agent(record.binding.agent_id)
+        self.agent = engine.agents.get(record.binding.agent_id)
         self.state = RunState.SUBMITTING
         self.submission: Submission | None = None
         """What the store was given, until it has answered."""
@@ -346,7 +346,7 @@ class ActiveRun:
     async def _consume_events(self, transcript: Transcript) -> None:
         engine, record, stream = self._engine, self.record, None
         try:
-            agent = self.agent or engine.agents.find(record.binding.agent_id)
+            agent = self.agent or engine.agents[record.binding.agent_id]
             has_references = bool(record.message.reference_task_ids)
             turn = build_turn(
                 record,

@@ -27,7 +27,6 @@ from openclaw_a2a.ports import (
     Submission,
     TaskKey,
     TaskQuery,
-    message_key,
 )
 from openclaw_a2a.store import commands, rules
 from openclaw_a2a.store.commands import AnyCommand, Command
@@ -173,7 +172,7 @@ class MemoryState:
     def submit(self, command: commands.Submit) -> Accepted | Duplicate:
         submission = command.submission
         run, change, record = submission.run, submission.commit, submission.record
-        if (row := self.messages.get(message_key(run))) is not None:
+        if (row := self.messages.get(rules.message_key(run))) is not None:
             rules.check_same_body(row.body_hash, submission.body_hash, run.message.message_id)
             return row.duplicate
         if change is not None:
@@ -195,7 +194,7 @@ class MemoryState:
         self.runs[run.id] = msgspec.structs.replace(run, is_started=True, attempt=command.attempt)
 
     def finish_run(self, command: commands.FinishRun) -> None:
-        key = message_key(rules.check_fence(self.runs, command.run_id, command.fence))
+        key = rules.message_key(rules.check_fence(self.runs, command.run_id, command.fence))
         del self.runs[command.run_id]
         # The idempotency record may have been purged while the run was active.
         if (row := self.messages.get(key)) is not None:
@@ -381,7 +380,7 @@ class MemoryState:
         self.put_run(msgspec.structs.replace(run, ticket=self._last_ticket + 1))
         duplicate = Duplicate(run.id, run.task_id, None)
         row = MessageRow(submission.body_hash, submission.created_at, duplicate)
-        self.put_message(message_key(run), row)
+        self.put_message(rules.message_key(run), row)
         if (task := self.tasks.get(run.task_id)) is not None:
             task.resume = None  # the new run has it
         if submission.delivery is not None:

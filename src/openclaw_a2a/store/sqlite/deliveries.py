@@ -11,12 +11,12 @@ from openclaw_a2a.store.commands import (
 )
 from openclaw_a2a.store.rules import no_task
 from openclaw_a2a.store.sqlite.database import DatabasePart
-from openclaw_a2a.store.sqlite.row_codec import (
+from openclaw_a2a.store.sqlite.transaction import (
     DELIVERY_CODE_OF,
+    WriteTransaction,
     decode_delivery,
     encode_delivery,
 )
-from openclaw_a2a.store.sqlite.transaction import WriteTransaction
 
 _SELECT = """
 SELECT d.id, d.kind, d.task, d.body, d.cursor, d.next_at, d.created_at, d.updated_at, d.state,

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 
 from openclaw_a2a.ports import LogAppend, LogHead, LogLine, StoredLog
 from openclaw_a2a.store.sqlite.database import DatabasePart
-from openclaw_a2a.store.sqlite.row_codec import from_microseconds, to_microseconds
+from openclaw_a2a.store.sqlite.transaction import from_microseconds, to_microseconds
 
 _CREATE = """
 INSERT INTO log (kind, id, sequence, is_closed, updated_at) VALUES (?, ?, ?, ?, ?)

@@ -3,8 +3,12 @@
 from openclaw_a2a.ports import Record, Retention
 from openclaw_a2a.store.commands import DeleteRecord, PutRecord, RecordWrites, UpdateRecord
 from openclaw_a2a.store.sqlite.database import DatabasePart
-from openclaw_a2a.store.sqlite.row_codec import decode_record, encode_record, to_microseconds
-from openclaw_a2a.store.sqlite.transaction import WriteTransaction
+from openclaw_a2a.store.sqlite.transaction import (
+    WriteTransaction,
+    decode_record,
+    encode_record,
+    to_microseconds,
+)
 
 _PUT = "INSERT OR REPLACE INTO record (kind, id, body, expires_at, version) VALUES (?, ?, ?, ?, ?)"
 _UPDATE = """

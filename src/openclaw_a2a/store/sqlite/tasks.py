@@ -26,15 +26,15 @@ from openclaw_a2a.store.commands import ClaimRuns, RenewLeases, TaskWrites
 from openclaw_a2a.store.rules import check_same_body, choose_purgeable
 from openclaw_a2a.store.sqlite.database import DatabasePart, Row
 from openclaw_a2a.store.sqlite.records import purge_records
-from openclaw_a2a.store.sqlite.row_codec import (
+from openclaw_a2a.store.sqlite.transaction import (
     CODE_OF,
     STATE_OF,
     TERMINAL_CODES,
+    WriteTransaction,
     decode_run,
     from_microseconds,
     to_microseconds,
 )
-from openclaw_a2a.store.sqlite.transaction import WriteTransaction
 
 _binding_decoder = msgspec.json.Decoder(Binding)
 
