@@ -49,12 +49,12 @@ def test_a_long_text_is_cut_and_its_owner_can_read_the_rest(results: ResultStore
     assert reference["ref"] in fitted["summary"]["message_text"]
     read = b""
     while len(read) < reference["total_bytes"]:
-        piece = results.read(reference["ref"], "me", start=len(read), count=7_000)
+        piece = results.read(reference["ref"], "me", len(read), 7_000)
         assert piece is not None
-        assert piece.total == reference["total_bytes"]
-        read += piece.content
+        assert piece[1] == reference["total_bytes"]
+        read += piece[0]
     assert read.decode() == text
-    assert results.read(reference["ref"], "somebody else", start=0, count=10) is None
+    assert results.read(reference["ref"], "somebody else", 0, 10) is None
 
 
 def many(count: int, part: JsonObject) -> JsonObject:
@@ -84,16 +84,16 @@ def test_a_large_member_without_long_texts_is_replaced_by_a_reference(
         (shown["artifact_ref"], whole["summary"]["artifacts"]),
     ):
         assert f"GET /results/{reference['ref']}?from=0" in reference["read"]
-        piece = results.read(reference["ref"], "me", start=0, count=reference["total_bytes"])
+        piece = results.read(reference["ref"], "me", 0, reference["total_bytes"])
         assert piece is not None
-        assert msgspec.json.decode(piece.content) == expected
+        assert msgspec.json.decode(piece[0]) == expected
 
 
 @pytest.mark.parametrize(
     "reference", ["", "res_x", "../../etc/passwd", "res_" + "a" * 30, "res_" + "/" * 30]
 )
 def test_an_unknown_reference_finds_nothing(results: ResultStore, reference: str) -> None:
-    assert results.read(reference, "me", start=0, count=10) is None
+    assert results.read(reference, "me", 0, 10) is None
 
 
 def test_expired_results_are_deleted(tmp_path: Path) -> None:
@@ -103,8 +103,8 @@ def test_expired_results_are_deleted(tmp_path: Path) -> None:
         (path,) = tmp_path.glob(f"*/{reference}")
         os.utime(path, (NOW.timestamp() - age,) * 2)
     assert results.delete_expired() == 1
-    assert results.read(old, "me", start=0, count=1) is None
-    assert results.read(young, "me", start=0, count=1) is not None
+    assert results.read(old, "me", 0, 1) is None
+    assert results.read(young, "me", 0, 1) is not None
 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=50)

@@ -3,6 +3,8 @@
 import re
 from collections.abc import Awaitable, Callable
 
+import msgspec
+
 from openclaw_a2a.auth.tool_tokens import OPERATOR_NAME, ToolCaller
 from openclaw_a2a.calls.debate.request import DEBATE_SCHEMA
 from openclaw_a2a.calls.identifiers import session_agent
@@ -53,11 +55,10 @@ def call_tools(service: CallService, resolve_caller: "CallerResolver") -> list[T
     ]
 
 
-class CallerResolver:
+class CallerResolver(msgspec.Struct, frozen=True):
     """Resolves the caller of a tool to the caller of an agent."""
 
-    def __init__(self, hosts: SessionHosts) -> None:
-        self._hosts = hosts
+    hosts: SessionHosts
 
     async def __call__(self, caller: ToolCaller) -> Caller:
         """The caller, under the id that agents of this gateway have."""
@@ -66,36 +67,28 @@ class CallerResolver:
         if caller.session_key is None:
             return Caller(_clean_id(caller.agent_id or caller.name), caller.name)
         session_key = SessionKey(caller.session_key.lower())
-        own = await self._hosts.find_agent(session_key)
+        own = await self.hosts.find_agent(session_key)
         named = caller.agent_id or session_agent(session_key) or caller.name
         return Caller(own or _clean_id(named), caller.name, session_key)
 
 
-class CallerChains:
+class CallerChains(msgspec.Struct, frozen=True):
     """The chains of tool callers, for messages to remote agents."""
 
-    def __init__(
-        self,
-        history: CallHistory,
-        resolve_caller: CallerResolver,
-        *,
-        host_id: str,
-        max_depth: int,
-    ) -> None:
-        self._history = history
-        self._resolve_caller = resolve_caller
-        self._host_id = host_id
-        self._max_depth = max_depth
+    history: CallHistory
+    resolve_caller: CallerResolver
+    host_id: str
+    max_depth: int
 
     async def to_remote(self, caller: ToolCaller) -> tuple[str | None, JsonObject]:
         """Why the chain must not continue to a remote agent, if so, and the chain as metadata.
 
         The metadata of a program's message is empty, as its name is private.
         """
-        chain = self._history.origin_of(await self._resolve_caller(caller)).chain
-        reason = chain_violation(chain, AgentId("a remote agent"), max_depth=self._max_depth)
+        chain = self.history.origin_of(await self.resolve_caller(caller)).chain
+        reason = chain_violation(chain, AgentId("a remote agent"), max_depth=self.max_depth)
         is_program = caller.session_key is None
-        return reason, {} if is_program else chain_metadata(chain, self._host_id)
+        return reason, {} if is_program else chain_metadata(chain, self.host_id)
 
 
 def _clean_id(name: str) -> AgentId:

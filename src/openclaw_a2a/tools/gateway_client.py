@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import cast
 
 import httpx2
@@ -11,7 +12,7 @@ from openclaw_a2a.auth.tool_tokens import ToolCaller
 from openclaw_a2a.model.errors import AgentFailed, AgentUnavailable, ParseFailed
 from openclaw_a2a.model.ids import Json, JsonObject
 from openclaw_a2a.net.http_client import HttpClient
-from openclaw_a2a.net.sse_reader import SseEvent, SseReader
+from openclaw_a2a.net.sse_reader import SseReader
 from openclaw_a2a.tools.registry import OnUpdate, Tool, ToolRegistry
 
 _CONNECT_TIMEOUT_S = 5.0
@@ -35,12 +36,12 @@ class _List(msgspec.Struct, frozen=True):
 
 
 class _Fault(msgspec.Struct, frozen=True):
-    code: str = ""
-    message: str = ""
+    code: str
+    message: str
 
 
 class _Refusal(msgspec.Struct, frozen=True):
-    error: _Fault = _Fault()
+    error: _Fault
 
 
 @asynccontextmanager
@@ -86,59 +87,50 @@ async def _list(client: HttpClient, address: str) -> tuple[_Listed, ...]:
 def _forwarded(listed: _Listed, client: HttpClient) -> Tool:
     async def run(arguments: Json, _caller: ToolCaller, report: OnUpdate) -> JsonObject:
         try:
-            return await _call(client, listed.name, arguments, report)
+            found = await _call(client, listed.name, arguments, report)
         except _NEVER_SENT:
-            fault = _Fault("gateway-unreachable", "the gateway does not run; start it again")
+            found = _Fault("gateway-unreachable", "the gateway does not run; start it again")
         except (httpx2.HTTPError, ParseFailed, msgspec.MsgspecError) as error:
             reason = f"the connection to the gateway was lost ({type(error).__name__})"
-            fault = _Fault(
-                "connection-lost", f"{reason}; ask with action=status how far the work is"
-            )
-        return _failure(listed.name, arguments, fault)
+            hint = "ask with action=status how far the work is"
+            found = _Fault("connection-lost", f"{reason}; {hint}")
+        if not isinstance(found, _Fault):
+            return found
+        members = cast("JsonObject", arguments) if isinstance(arguments, dict) else {}
+        action: Json = members.get("action")
+        return {
+            "ok": False,
+            "operation": listed.name,
+            "action": action if isinstance(action, str) else "unknown",
+            "error": {"code": found.code, "message": found.message},
+        }
 
     return Tool(listed.name, listed.label, listed.description, listed.input_schema, run)
 
 
-async def _call(client: HttpClient, name: str, arguments: Json, report: OnUpdate) -> JsonObject:
+async def _call(
+    client: HttpClient, name: str, arguments: Json, report: OnUpdate
+) -> JsonObject | _Fault:
+    """The result of the tool; its updates are reported. Raises: ParseFailed (there is none)."""
     headers = {"Accept": "text/event-stream"}
-    path = f"/tools/{name}"
-    async with client.stream("POST", path, json=arguments, headers=headers) as answer:
+    async with client.stream("POST", f"/tools/{name}", json=arguments, headers=headers) as answer:
         if answer.status_code != _OK:
-            fault = _fault(answer.status_code, await answer.aread())
-            return _failure(name, arguments, fault)
+            return _fault(answer.status_code, await answer.aread())
         reader = SseReader(max_event_bytes=_MAX_BYTES)
         async for chunk in answer.aiter_bytes():
             for event in reader.feed(chunk):
-                if (result := _apply(event, report)) is not None:
-                    return result
+                if event.event not in ("result", "update"):
+                    continue
+                content = msgspec.json.decode(event.data, type=JsonObject)
+                if event.event == "result":
+                    return content
+                report(partial(JsonObject, content))
     raise ParseFailed("the stream ended without a result")
-
-
-def _apply(event: SseEvent, report: OnUpdate) -> JsonObject | None:
-    """The result, when the event is the result; an update is reported."""
-    if event.event == "result":
-        return msgspec.json.decode(event.data, type=JsonObject)
-    if event.event == "update":
-        update = msgspec.json.decode(event.data, type=JsonObject)
-        report(lambda: update)
-    return None
 
 
 def _fault(status: int, body: bytes) -> _Fault:
     try:
         fault = msgspec.json.decode(body, type=_Refusal).error
     except msgspec.MsgspecError:
-        fault = _Fault()
-    plain = _Fault(f"http-{status}", f"HTTP {status}")
-    return fault if fault.code and fault.message else plain
-
-
-def _failure(name: str, arguments: Json, fault: _Fault) -> JsonObject:
-    members = cast("JsonObject", arguments) if isinstance(arguments, dict) else {}
-    action: Json = members.get("action")
-    return {
-        "ok": False,
-        "operation": name,
-        "action": action if isinstance(action, str) else "unknown",
-        "error": {"code": fault.code, "message": fault.message},
-    }
+        fault = _Fault("", "")
+    return fault if fault.code and fault.message else _Fault(f"http-{status}", f"HTTP {status}")

@@ -6,7 +6,7 @@ request, with the body `{"error": {code, message}}`.
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 import msgspec
 
@@ -93,26 +93,9 @@ class ToolGuard:
         return handle_http
 
 
-class Excerpt(Protocol):
-    """Some bytes of a stored result, and how many there are in all."""
-
-    @property
-    def content(self) -> bytes:
-        """The bytes."""
-        ...
-
-    @property
-    def total(self) -> int:
-        """The size of the whole result in bytes."""
-        ...
-
-
-class StoredResults(Protocol):
-    """Results that were too large to be returned whole."""
-
-    def read(self, reference: str, owner: str, *, start: int, count: int) -> Excerpt | None:
-        """Some bytes of a result; None when this owner has none with the reference."""
-        ...
+ReadStoredResult = Callable[[str, str, int, int], tuple[bytes, int] | None]
+"""Some bytes of a stored result and its size, by reference, owner, start and count; None when the
+owner has no such result. Results are stored that were too large to be returned whole."""
 
 
 class ToolEndpoints:
@@ -123,19 +106,20 @@ class ToolEndpoints:
         registry: ToolRegistry,
         authenticator: ToolAuthenticator,
         *,
-        results: StoredResults | None,
+        read_result: ReadStoredResult,
         heartbeat_s: float,
     ) -> None:
         self._registry = registry
         self._authenticator = authenticator
-        self._results = results
+        self._read_stored = read_result
         self._heartbeat_s = heartbeat_s
         self._write_deadline = write_deadline()
 
     async def list_tools(self, request: ToolRequest) -> None:
         """List the tools."""
         tools = [tool.describe() for tool in self._registry]
-        await _respond(request.http, msgspec.json.encode({"tools": tools}))
+        body = msgspec.json.encode({"tools": tools})
+        await request.http.respond(200, body, headers=[NO_STORE])
 
     async def call(self, request: ToolRequest) -> None:
         """Run the tool that the path names, with the body as its arguments.
@@ -143,9 +127,20 @@ class ToolEndpoints:
         The tool is cancelled when the client disconnects, and when the server stops.
         Raises: CallerError, Draining.
         """
-        http, tool = request.http, self._find(request.http)
+        http = request.http
+        name = http.path.removeprefix(f"{TOOLS_PATH}/")
+        tool = self._registry.find(name)
+        if http.method != "POST":
+            raise RouteNotFound(f"there is no {http.method} here; call a tool with POST")
+        if tool is None:
+            known = ", ".join(self._registry.names) or _NO_TOOLS
+            raise RouteNotFound(f"there is no tool {name[:80]!r}; there are: {known}")
         http.require_json()
-        arguments = _decode(request.body)
+        try:
+            arguments: Json = msgspec.json.decode(request.body)
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+            reason = "the body is no JSON; send the tool's arguments as an object"
+            raise ParseFailed(reason) from None
         with self._authenticator.admit(request.caller):
             if "text/event-stream" in (http.header(b"accept") or "").lower():
                 await _run_while_connected(self._stream(request, tool, arguments), http)
@@ -156,7 +151,7 @@ class ToolEndpoints:
             except asyncio.CancelledError:  # the server stops and waits no longer
                 raise Draining(_ABORTED) from None
         if result is not None:
-            await _respond(http, msgspec.json.encode(result))
+            await http.respond(200, msgspec.json.encode(result), headers=[NO_STORE])
             tool.on_written(result)
 
     async def read_result(self, request: ToolRequest) -> None:
@@ -166,30 +161,17 @@ class ToolEndpoints:
         start = _parse_count(http, "from", 0)
         count = min(_parse_count(http, "bytes", _DEFAULT_EXCERPT_BYTES), _MAX_EXCERPT_BYTES)
         found = None
-        if self._results is not None and http.method == "GET":
-            found = await asyncio.to_thread(
-                self._results.read, reference, owner, start=start, count=count
-            )
+        if http.method == "GET":
+            found = await asyncio.to_thread(self._read_stored, reference, owner, start, count)
         if found is None:
             raise RouteNotFound(
                 f"you have no result {reference[:80]!r} here, or it was deleted since; "
                 "call the tool again"
             )
-        headers = [NO_STORE, (b"x-total-bytes", b"%d" % found.total)]
+        content, total = found
+        headers = [NO_STORE, (b"x-total-bytes", b"%d" % total)]
         headers.append((b"x-content-type-options", b"nosniff"))
-        await http.respond(
-            200, found.content, media_type=b"application/octet-stream", headers=headers
-        )
-
-    def _find(self, http: HttpRequest) -> Tool:
-        name = http.path.removeprefix(f"{TOOLS_PATH}/")
-        tool = self._registry.find(name)
-        if http.method != "POST":
-            raise RouteNotFound(f"there is no {http.method} here; call a tool with POST")
-        if tool is None:
-            known = ", ".join(self._registry.names) or _NO_TOOLS
-            raise RouteNotFound(f"there is no tool {name[:80]!r}; there are: {known}")
-        return tool
+        await http.respond(200, content, media_type=b"application/octet-stream", headers=headers)
 
     async def _stream(self, request: ToolRequest, tool: Tool, arguments: Json) -> None:
         writer = SseWriter(request.http, self._write_deadline)
@@ -200,10 +182,7 @@ class ToolEndpoints:
             if len(body) <= _MAX_UPDATE_BYTES:  # the result has all of it
                 await writer.write(encode_frame(body, event=b"update"))
 
-        async def send_heartbeat() -> None:
-            await writer.write(encode_comment())
-
-        heartbeat = Heartbeat(self._heartbeat_s, send_heartbeat)
+        heartbeat = Heartbeat(self._heartbeat_s, lambda: writer.write(encode_comment()))
         result = await run_with_progress(tool, arguments, request.caller, show, heartbeat=heartbeat)
         await writer.write(encode_frame(msgspec.json.encode(result), event=b"result"))
         await writer.close()
@@ -232,17 +211,6 @@ async def _run_while_connected(work: Awaitable[_T], http: HttpRequest) -> _T | N
             return None
         raise error from None
     return result
-
-
-async def _respond(http: HttpRequest, body: bytes) -> None:
-    await http.respond(200, body, headers=[NO_STORE])
-
-
-def _decode(body: bytes) -> Json:
-    try:
-        return msgspec.json.decode(body)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-        raise ParseFailed("the body is no JSON; send the tool's arguments as an object") from None
 
 
 def _parse_count(http: HttpRequest, name: str, default: int) -> int:

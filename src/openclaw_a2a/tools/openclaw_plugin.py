@@ -4,6 +4,7 @@ import os
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TypedDict
 
 import anyio
 import anyio.to_thread
@@ -28,16 +29,9 @@ _MAX_BYTES = 4 * 1024 * 1024
 _HOLDER = "openclaw-plugin"
 
 
-class _Manifest(msgspec.Struct, frozen=True):
-    id: str
-    contracts: dict[str, tuple[str, ...]]
-
-
-_MANIFEST = msgspec.json.decode(
-    (PLUGIN_FOLDER / "openclaw.plugin.json").read_bytes(), type=_Manifest
-)
-PLUGIN_ID = _MANIFEST.id
-PLUGIN_TOOLS = _MANIFEST.contracts["tools"]
+_MANIFEST: JsonObject = msgspec.json.decode((PLUGIN_FOLDER / "openclaw.plugin.json").read_bytes())
+PLUGIN_ID: str = _MANIFEST["id"]
+PLUGIN_TOOLS: tuple[str, ...] = tuple(_MANIFEST["contracts"]["tools"])
 
 
 class PluginInstallation(msgspec.Struct, frozen=True):
@@ -70,10 +64,9 @@ class PluginInstallation(msgspec.Struct, frozen=True):
             wanted["tools"] = {key: [*known, *(one for one in PLUGIN_TOOLS if one not in known)]}
         others = [path for path in self.found.paths if not _is_other_installation(path)]
         if len(others) < len(self.found.paths):
-            paths = (
-                others if self.found.loads_from(PLUGIN_FOLDER) else [*others, str(PLUGIN_FOLDER)]
-            )
-            wanted.setdefault("plugins", {})["load"] = {"paths": paths}
+            if not self.found.loads_from(PLUGIN_FOLDER):
+                others.append(str(PLUGIN_FOLDER))
+            wanted.setdefault("plugins", {})["load"] = {"paths": others}
         return wanted
 
     @property
@@ -90,12 +83,15 @@ class PluginInstallation(msgspec.Struct, frozen=True):
 
     def commands(self) -> tuple[str, ...]:
         """The steps as shell commands."""
-        patch = msgspec.json.encode(self.patch).decode()
-        return (
-            *(() if self.has_token else (f"a new token goes to {self.options['tokenFile']}",)),
-            *((" ".join(("openclaw", *_LINK)),) if not self.is_linked else ()),
-            *((f"openclaw config patch --stdin <<< '{patch}'",) if self.patch else ()),
-        )
+        steps: list[str] = []
+        if not self.has_token:
+            steps.append(f"a new token goes to {self.options['tokenFile']}")
+        if not self.is_linked:
+            steps.append(" ".join(("openclaw", *_LINK)))
+        if self.patch:
+            patch = msgspec.json.encode(self.patch).decode()
+            steps.append(f"openclaw config patch --stdin <<< '{patch}'")
+        return tuple(steps)
 
     async def install(self) -> None:
         """Carry out the steps. Raises: AgentFailed (a command), SettingsInvalid (a file)."""
@@ -121,23 +117,18 @@ def plan_installation(settings: Settings, config: Path) -> PluginInstallation:
         "tokenFile": str(token_file),
         "tableFile": str(folder / "tools.json"),
     }
+    try:
+        text = token_file.read_bytes().strip()
+        token = ToolTokens(settings.data / TOOL_TOKENS_FILE).identify(text)
+    except (OSError, GatewayError):
+        token = None
     return PluginInstallation(
         config=config,
         options=options,
         data=settings.data,
         found=read_plugin_config(PLUGIN_ID, config),
-        has_token=_has_host_token(settings.data, token_file),
+        has_token=token is not None and token.kind is TokenKind.HOST,
     )
-
-
-def _has_host_token(data: Path, token_file: Path) -> bool:
-    """True when the file holds a host token that this gateway accepts."""
-    try:
-        text = token_file.read_bytes().strip()
-        token = ToolTokens(data / TOOL_TOKENS_FILE).identify(text)
-    except (OSError, GatewayError):
-        return False
-    return token is not None and token.kind is TokenKind.HOST
 
 
 def _make_token(data: Path, place: Path) -> None:
@@ -176,6 +167,10 @@ def _is_other_installation(path: str) -> bool:
     return place.parts[-3:] == PLUGIN_FOLDER.parts[-3:] and os.path.realpath(place) != _HERE
 
 
+class _ToolName(TypedDict):
+    name: str
+
+
 class PluginAccess(msgspec.Struct, frozen=True):
     """Whether the gateway accepts the plugin's token; `problem` is empty when it does."""
 
@@ -202,18 +197,14 @@ def check_plugin_access(options: JsonObject) -> PluginAccess:
         if response.status_code != 200:
             problem = f"{url}/tools answers HTTP {response.status_code}; {_TURN_ON}"
             return PluginAccess(problem=problem, is_reached=True)
-        listed = msgspec.json.decode(response.content, type=_ToolList)
+        listed = msgspec.json.decode(response.content, type=_ToolList).tools
     except (OSError, ValueError, httpx2.HTTPError, httpx2.InvalidURL, msgspec.MsgspecError):
         return PluginAccess(problem=f"no gateway answers at {url}; start it with: openclaw-a2a up")
-    return PluginAccess(tuple(one.name for one in listed.tools), is_reached=True)
+    return PluginAccess(tuple(one["name"] for one in listed), is_reached=True)
 
 
 _RECONNECT = "make a new one with: openclaw-a2a connect openclaw"
 _TURN_ON = "set outbound.enabled or tools.agentToAgent.enabled, and restart the gateway"
-
-
-class _ToolName(msgspec.Struct, frozen=True):
-    name: str
 
 
 class _ToolList(msgspec.Struct, frozen=True):

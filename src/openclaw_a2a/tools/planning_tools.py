@@ -1,7 +1,6 @@
 """The tools for planning: their schemas, and the planning method that each call stands for."""
 
-from collections.abc import Awaitable, Callable
-from typing import TypeGuard
+from collections.abc import Awaitable, Callable, Iterable
 
 from openclaw_a2a.auth.tool_tokens import ToolCaller
 from openclaw_a2a.log import get_logger
@@ -9,6 +8,7 @@ from openclaw_a2a.model.call import Caller
 from openclaw_a2a.model.errors import GatewayError, GatewayFault, InvalidParams, Problem
 from openclaw_a2a.model.ids import AccountId, Json, JsonObject, PeerName
 from openclaw_a2a.model.turn import Scope
+from openclaw_a2a.model.validation import is_object
 from openclaw_a2a.planning.model import ObjectiveStatus, PlanStatus
 from openclaw_a2a.planning.service import PlanningService
 from openclaw_a2a.tools.registry import OnUpdate, Tool
@@ -30,11 +30,13 @@ def _text(description: str) -> JsonObject:
 
 
 def _list(items: JsonObject, description: str = "") -> JsonObject:
-    return {
-        "type": "array",
-        "items": items,
-        **({"description": description} if description else {}),
-    }
+    schema: JsonObject = {"type": "array", "items": items}
+    return {**schema, "description": description} if description else schema
+
+
+def _choice(values: Iterable[str], description: str = "") -> JsonObject:
+    schema: JsonObject = {"type": "string", "enum": list(values)}
+    return {**schema, "description": description} if description else schema
 
 
 def _object(required: tuple[str, ...], /, **properties: JsonObject) -> JsonObject:
@@ -75,14 +77,13 @@ _STEPS = _list(
     ),
     "The steps in their order; those that do not depend on each other run at once.",
 )
-_STEP_STATUSES = ["pending", "working", "completed", "failed", "canceled"]
 _STEP_CHANGES = _list(
     _object(
         ("id",),
         id=_ID,
         name=_NAME,
         description=_TEXT,
-        status={"type": "string", "enum": _STEP_STATUSES},
+        status=_choice(["pending", "working", "completed", "failed", "canceled"]),
         dependencies=_list(_ID),
         metadata=_STEP_METADATA,
     ),
@@ -95,19 +96,14 @@ _UPDATE_OBJECTIVE = _object(
     id=_ID,
     name=_NAME,
     description=_TEXT,
-    status={
-        "type": "string",
-        "enum": [status.value for status in ObjectiveStatus],
-        "description": "canceled stops what runs.",
-    },
+    status=_choice([one.value for one in ObjectiveStatus], "canceled stops what runs."),
     metadata=_METADATA,
     ifUpdatedAt=_READ_AT,
-    action={
-        "type": "string",
-        "enum": list(_OBJECTIVE_ACTIONS),
-        "description": "Alone with id. run: have the steps done; pause, resume: begin no more "
-        "steps, go on; replan: stop and plan again.",
-    },
+    action=_choice(
+        _OBJECTIVE_ACTIONS,
+        "Alone with id. run: have the steps done; pause, resume: begin no more steps, go on; "
+        "replan: stop and plan again.",
+    ),
 )
 _CREATE_PLAN = _object(
     ("objectiveId", "name"),
@@ -123,17 +119,15 @@ _UPDATE_PLAN = _object(
     id=_ID,
     name=_NAME,
     description=_TEXT,
-    status={"type": "string", "enum": [status.value for status in PlanStatus]},
+    status=_choice(one.value for one in PlanStatus),
     tasks=_STEP_CHANGES,
     metadata=_METADATA,
     ifUpdatedAt=_READ_AT,
     addTasks={**_STEPS, "description": "Alone with id: more steps, after the others."},
-    action={
-        "type": "string",
-        "enum": list(_PLAN_ACTIONS),
-        "description": "Alone with id. run: have the steps done; pause, resume: begin no more "
-        "steps, go on.",
-    },
+    action=_choice(
+        _PLAN_ACTIONS,
+        "Alone with id. run: have the steps done; pause, resume: begin no more steps, go on.",
+    ),
 )
 _STATUS = _object(
     (),
@@ -175,41 +169,25 @@ def caller_scope(caller: Caller, account: AccountId) -> Scope:
     return Scope(PeerName(name), account)
 
 
-def _update_objective(arguments: Json) -> Request:
-    if _has(arguments, "action"):
-        return f"objectives/{_action(arguments, _OBJECTIVE_ACTIONS)}", {"id": arguments.get("id")}
-    return "objectives/update", arguments
-
-
-def _update_plan(arguments: Json) -> Request:
-    if _has(arguments, "action"):
-        return f"plans/{_action(arguments, _PLAN_ACTIONS)}", {"id": arguments.get("id")}
-    if _has(arguments, "addTasks"):
-        _check_alone(arguments, "addTasks")
-        return "plans/addTasks", {"id": arguments.get("id"), "tasks": arguments["addTasks"]}
-    return "plans/update", arguments
+def _update(arguments: Json, kind: str, actions: tuple[str, ...]) -> Request:
+    """An update of an objective or a plan, or the one thing that goes alone with its id."""
+    given = arguments if is_object(arguments) else {}
+    alone = next((name for name in ("action", "addTasks") if name in given), None)
+    if alone is None or (alone == "addTasks" and kind != "plans"):
+        return f"{kind}/update", arguments
+    others = sorted(given.keys() - {"id", alone})
+    if others:
+        raise _invalid(alone, f"goes alone with id; leave out {', '.join(others)[:200]}")
+    if alone == "addTasks":
+        return "plans/addTasks", {"id": given.get("id"), "tasks": given["addTasks"]}
+    if given["action"] not in actions:
+        raise _invalid("action", f"must be one of {', '.join(actions)}")
+    return f"{kind}/{given['action']}", {"id": given.get("id")}
 
 
 def _status_request(arguments: Json) -> Request:
-    return "objectives/get" if _has(arguments, "id") else "objectives/list", arguments
-
-
-def _action(arguments: JsonObject, known: tuple[str, ...]) -> str:
-    """The action of a call. Raises: InvalidParams."""
-    _check_alone(arguments, "action")
-    if arguments["action"] not in known:
-        raise _invalid("action", f"must be one of {', '.join(known)}")
-    return str(arguments["action"])
-
-
-def _check_alone(arguments: JsonObject, name: str) -> None:
-    others = sorted(arguments.keys() - {"id", name})
-    if others:
-        raise _invalid(name, f"goes alone with id; leave out {', '.join(others)[:200]}")
-
-
-def _has(arguments: Json, name: str) -> TypeGuard[JsonObject]:
-    return isinstance(arguments, dict) and name in arguments
+    has_id = is_object(arguments) and "id" in arguments
+    return "objectives/get" if has_id else "objectives/list", arguments
 
 
 def _invalid(name: str, reason: str) -> InvalidParams:
@@ -227,7 +205,7 @@ _TOOLS: tuple[tuple[str, str, JsonObject, ToRequest], ...] = (
         "objective_update",
         "Change an objective, cancel it, or have it carried out.",
         _UPDATE_OBJECTIVE,
-        _update_objective,
+        lambda arguments: _update(arguments, "objectives", _OBJECTIVE_ACTIONS),
     ),
     (
         "plan_create",
@@ -239,7 +217,7 @@ _TOOLS: tuple[tuple[str, str, JsonObject, ToRequest], ...] = (
         "plan_update",
         "Change a plan or its steps, add steps, or have it carried out.",
         _UPDATE_PLAN,
-        _update_plan,
+        lambda arguments: _update(arguments, "plans", _PLAN_ACTIONS),
     ),
     (
         "objective_status",

@@ -119,6 +119,8 @@ def _tool(agent: "RemoteAgentTool", results: ResultStore, chains: CallerChains |
             report(update.envelope)  # built only for those who are shown it
 
         envelope = await agent.execute(arguments, on_update, message_metadata=metadata)
+        if results.fits(envelope):
+            return envelope
         try:
             return await asyncio.to_thread(results.truncate, envelope, caller.name)
         except OSError as error:  # the answer is too large for a model, but it is there
@@ -204,7 +206,7 @@ class ToolsWiring:
         endpoints = ToolEndpoints(
             tools.registry,
             guard.authenticator,
-            results=tools.results,
+            read_result=tools.results.read,
             heartbeat_s=self._settings.server.heartbeat_seconds,
         )
         if settings.http:

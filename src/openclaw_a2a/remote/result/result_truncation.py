@@ -22,13 +22,6 @@ _REPLACEABLE = (("raw",), ("summary", "artifacts"), ("error", "details"))
 """Members that are replaced by a reference when cutting texts was not enough, in this order."""
 
 
-class ResultExcerpt(msgspec.Struct, frozen=True):
-    """Some bytes of a stored text, and its total size."""
-
-    content: bytes
-    total: int
-
-
 class ResultStore:
     """Stored texts in one folder; only their owner can read them, and they expire."""
 
@@ -40,34 +33,40 @@ class ResultStore:
         self._ttl = ttl
         self._now = now
 
+    def fits(self, envelope: JsonObject) -> bool:
+        """True when the envelope is within the limit."""
+        return len(msgspec.json.encode(envelope)) <= self._limit
+
     def truncate(self, envelope: JsonObject, owner: str) -> JsonObject:
         """The envelope within the limit: long texts are cut and refer to the full text."""
-        size = len(msgspec.json.encode(envelope))
-        if size <= self._limit:
+        if self.fits(envelope):
             return envelope
+        references: dict[str, str] = {}
+
+        def refer(text: str, start: int) -> JsonObject:
+            if text not in references:  # equal texts are stored once
+                references[text] = self.store(text, owner)
+            name, size = references[text], max(start, 65536)
+            return {
+                "ref": name,
+                "total_bytes": len(text.encode("utf-8", "replace")),
+                "read": f"GET /results/{name}?from={start}&bytes={size} has the rest",
+            }
+
         room = max(_MIN_CUT_CHARS, self._limit // (2 * max(1, _count_long(envelope))))
-        cut = cast("JsonObject", _Cutter(self, owner, room).cut(envelope))
-        for path in _REPLACEABLE:
-            if self._is_too_large(cut):
-                self._replace_member(path, envelope, cut, owner)
+        cut: JsonObject = _cut(envelope, room, refer)
+        for *parents, name in _REPLACEABLE:
+            # References to full texts may go a little over the limit.
+            if len(msgspec.json.encode(cut)) <= self._limit * 1.5:
+                break
+            whole, shown = envelope, cut
+            for parent in parents:
+                whole, shown = whole.get(parent, {}), shown.get(parent, {})
+            if name in whole:
+                text = msgspec.json.encode(whole[name]).decode()
+                replaced = {"artifact_ref": refer(text, 0)}
+                shown[name] = [replaced] if isinstance(whole[name], list) else replaced
         return cut
-
-    def _is_too_large(self, cut: JsonObject) -> bool:
-        # References to full texts may go a little over the limit.
-        return len(msgspec.json.encode(cut)) > self._limit * 1.5
-
-    def _replace_member(
-        self, path: tuple[str, ...], whole: JsonObject, cut: JsonObject, owner: str
-    ) -> None:
-        """Replace a member that has no long texts to cut by a reference to its JSON."""
-        *parents, name = path
-        for parent in parents:
-            whole, cut = whole.get(parent, {}), cut.get(parent, {})
-        if name not in whole:
-            return
-        text = msgspec.json.encode(whole[name]).decode()
-        shown = {"artifact_ref": _reference(self.store(text, owner), text, start=0)}
-        cut[name] = [shown] if isinstance(whole[name], list) else shown
 
     def store(self, text: str, owner: str) -> str:
         """Store a text; the reference with which its owner reads it."""
@@ -77,8 +76,8 @@ class ResultStore:
         (folder / reference).write_bytes(text.encode("utf-8", "replace"))
         return reference
 
-    def read(self, reference: str, owner: str, *, start: int, count: int) -> ResultExcerpt | None:
-        """Some bytes of a stored text; None when this owner has no text with the reference."""
+    def read(self, reference: str, owner: str, start: int, count: int) -> tuple[bytes, int] | None:
+        """Some bytes of a stored text and its size; None when it is not this owner's, or gone."""
         if not _REF.fullmatch(reference):
             return None
         path = self._folder_of(owner) / reference
@@ -86,7 +85,7 @@ class ResultStore:
             with path.open("rb") as stream:
                 total = path.stat().st_size
                 stream.seek(min(start, total))
-                return ResultExcerpt(stream.read(count), total)
+                return stream.read(count), total
         except FileNotFoundError:
             return None
 
@@ -105,45 +104,27 @@ class ResultStore:
         return self._folder / hashlib.sha256(owner.encode()).hexdigest()[:16]
 
 
-class _Cutter:
-    """Cuts every long text of one envelope; equal texts are stored once."""
-
-    def __init__(self, results: ResultStore, owner: str, room: int) -> None:
-        self._results = results
-        self._owner = owner
-        self._room = room
-        self._stored: dict[str, str] = {}
-
-    def cut(self, value: Json) -> Json:
-        if isinstance(value, dict):
-            return self._cut_object(cast("JsonObject", value))
-        if isinstance(value, list):
-            return [self.cut(item) for item in cast("list[Json]", value)]
+def _cut(value: Json, room: int, refer: Callable[[str, int], JsonObject]) -> Json:
+    """The value with every long text cut to `room`; `refer` makes references to full texts."""
+    if isinstance(value, list):
+        return [_cut(item, room, refer) for item in cast("list[Json]", value)]
+    if not isinstance(value, dict):
         return value
-
-    def _cut_object(self, value: JsonObject) -> JsonObject:
-        shown: JsonObject = {}
-        for key, member in value.items():
-            if isinstance(member, str) and _beginning(member, self._room) != member:
-                shown[key] = self._shorten(member, key)
-                if key in _CONTENTS:
-                    shown["artifact_ref"] = self._reference(member)
-            else:
-                shown[key] = self.cut(member)
-        return shown
-
-    def _shorten(self, text: str, key: str) -> str:
-        begin = _beginning(text, self._room)
-        if key == "bytes":
-            return begin[: len(begin) - len(begin) % 4]
-        reference = self._reference(text)
-        return f"{begin}\n[cut here: {reference['total_bytes']} bytes in all; {reference['read']}]"
-
-    def _reference(self, text: str) -> JsonObject:
-        if text not in self._stored:
-            self._stored[text] = self._results.store(text, self._owner)
-        shown = len(_beginning(text, self._room).encode("utf-8", "replace"))
-        return _reference(self._stored[text], text, start=shown)
+    shown: JsonObject = {}
+    for key, member in cast("JsonObject", value).items():
+        begin = _beginning(member, room) if isinstance(member, str) else member
+        if begin == member:
+            shown[key] = _cut(member, room, refer)
+            continue
+        reference = refer(member, len(begin.encode("utf-8", "replace")))
+        if key == "bytes":  # base64 stays readable up to the cut
+            shown[key] = begin[: len(begin) - len(begin) % 4]
+        else:
+            total, how = reference["total_bytes"], reference["read"]
+            shown[key] = f"{begin}\n[cut here: {total} bytes in all; {how}]"
+        if key in _CONTENTS:
+            shown["artifact_ref"] = reference
+    return shown
 
 
 def _beginning(text: str, room: int) -> str:
@@ -154,19 +135,9 @@ def _beginning(text: str, room: int) -> str:
     return begin
 
 
-def _reference(name: str, text: str, *, start: int) -> JsonObject:
-    return {
-        "ref": name,
-        "total_bytes": len(text.encode("utf-8", "replace")),
-        "read": f"GET /results/{name}?from={start}&bytes={max(start, 65536)} has the rest",
-    }
-
-
 def _count_long(value: Json) -> int:
     if isinstance(value, str):
         return int(len(value) > _MIN_CUT_CHARS)
     if isinstance(value, dict):
-        return sum(map(_count_long, cast("JsonObject", value).values()))
-    if isinstance(value, list):
-        return sum(map(_count_long, cast("list[Json]", value)))
-    return 0
+        value = list(cast("JsonObject", value).values())
+    return sum(map(_count_long, cast("list[Json]", value))) if isinstance(value, list) else 0

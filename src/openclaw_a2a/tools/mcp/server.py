@@ -1,6 +1,7 @@
 """An MCP server for the tools, over stdio and streamable HTTP, on the official library."""
 
 import asyncio
+import itertools
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import AbstractContextManager, asynccontextmanager, nullcontext
 from importlib.metadata import version
@@ -59,15 +60,21 @@ def build_server(
         if tool is None:
             known = ", ".join(registry.names) or "none"
             reason = f"there is no tool {params.name[:80]!r}; there are: {known}"
-            return _result(_failure(params.name, "unknown-tool", reason))
-        try:
-            with admitted(caller):
-                result = await _run(tool, params.arguments or {}, context, caller)
-                # The library writes it next, and does not report when it has.
-                tool.on_written(result)
-                return _result(result)
-        except Overloaded as error:
-            return _result(_failure(tool.name, error.code, error.message))
+            result = _failure(params.name, "unknown-tool", reason)
+        else:
+            try:
+                with admitted(caller):
+                    result = await _run(tool, params.arguments or {}, context, caller)
+                    # The library writes it next, and does not report when it has.
+                    tool.on_written(result)
+            except Overloaded as error:
+                result = _failure(tool.name, error.code, error.message)
+        text = msgspec.json.encode(result).decode()
+        return types.CallToolResult(
+            content=[types.TextContent(type="text", text=text)],
+            structured_content=result,
+            is_error=result.get("ok") is False,
+        )
 
     return Server(
         "openclaw-a2a",
@@ -86,32 +93,18 @@ async def serve_stdio(registry: ToolRegistry, caller: ToolCaller) -> None:
 
 async def _run(tool: Tool, arguments: Json, context: Context, caller: ToolCaller) -> JsonObject:
     """Run the tool; its updates are sent as progress."""
-    number = 0
+    numbers = itertools.count(1)
 
     async def show(update: JsonObject) -> None:
-        nonlocal number
-        number += 1
+        # The state of the task and the end of its text so far.
+        summary: JsonObject = update.get("summary", {})
+        state: str | None = summary.get("continuation", {}).get("task", {}).get("status")
+        text: str = summary.get("message_text") or ""
+        message = " ".join(filter(None, (state, text[-_MAX_TEXT:]))) or "working"
         async with asyncio.timeout(_PROGRESS_TIMEOUT_S):
-            await context.session.report_progress(number, message=_progress_text(update))
+            await context.session.report_progress(next(numbers), message=message)
 
     return await run_with_progress(tool, arguments, caller, show)
-
-
-def _progress_text(update: JsonObject) -> str:
-    """The state of the task and the end of its text so far."""
-    summary: JsonObject = update.get("summary", {})
-    task: JsonObject = summary.get("continuation", {}).get("task", {})
-    text: str = summary.get("message_text") or ""
-    return " ".join(filter(None, (task.get("status"), text[-_MAX_TEXT:]))) or "working"
-
-
-def _result(answer: JsonObject) -> types.CallToolResult:
-    text = msgspec.json.encode(answer).decode()
-    return types.CallToolResult(
-        content=[types.TextContent(type="text", text=text)],
-        structured_content=answer,
-        is_error=answer.get("ok") is False,
-    )
 
 
 def _failure(operation: str, code: str, message: str) -> JsonObject:
@@ -121,11 +114,10 @@ def _failure(operation: str, code: str, message: str) -> JsonObject:
 _CALLER = "tool_caller"
 
 
-class McpSessions:
+class McpSessions(msgspec.Struct, frozen=True):
     """The open sessions; each belongs to the caller that opened it."""
 
-    def __init__(self, manager: StreamableHTTPSessionManager) -> None:
-        self._manager = manager
+    manager: StreamableHTTPSessionManager
 
     async def serve(
         self,
@@ -139,7 +131,7 @@ class McpSessions:
         token = AccessToken(token="", client_id=caller.name, scopes=[], subject=caller.session_key)
         state = {**scope.get("state", {}), _CALLER: caller}
         inner = {**scope, "user": AuthenticatedUser(token), "state": state}
-        await self._manager.handle_request(inner, receive, send)
+        await self.manager.handle_request(inner, receive, send)
 
 
 @asynccontextmanager
@@ -147,15 +139,15 @@ async def open_sessions(
     registry: ToolRegistry, *, admit: Admit, max_sessions: int, max_body_bytes: int
 ) -> AsyncGenerator[McpSessions]:
     """Sessions for the tools of the registry; all end with the context."""
+
+    def find_caller(context: Context) -> ToolCaller:
+        request: Any = context.request
+        return request.scope["state"][_CALLER]
+
     manager = StreamableHTTPSessionManager(
-        build_server(registry, _caller, admit=admit),
+        build_server(registry, find_caller, admit=admit),
         max_sessions=max_sessions,
         max_request_body_size=max_body_bytes,
     )
     async with manager.run():
         yield McpSessions(manager)
-
-
-def _caller(context: Context) -> ToolCaller:
-    request: Any = context.request
-    return request.scope["state"][_CALLER]
