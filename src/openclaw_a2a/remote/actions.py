@@ -202,25 +202,21 @@ class ActionCall:
 
         Only the action knows which are: the peer must not act on one message twice.
         """
-        for attempt in range(1, _ATTEMPTS):
+        attempt, interface = 1, 0
+        clients: tuple[RemoteClient, ...] = ()
+        while True:
             try:
-                return await self._call_once(request)
+                clients = await self._clients()
+                return await request(clients[interface])
             except RemoteFailure as failure:
-                if not is_safe(failure):
+                # Nothing was sent, so the next interface is tried at once.
+                if is_unreachable(failure) and interface < len(clients) - 1:
+                    interface += 1
+                    continue
+                if attempt == _ATTEMPTS or not is_safe(failure):
                     raise
             await asyncio.sleep(_BACKOFF.delay_s(attempt))
-        return await self._call_once(request)
-
-    async def _call_once(self, request: _Request) -> JsonObject:
-        """Use the preferred interface; the next one only when nothing was sent."""
-        *others, last = await self._clients()
-        for client in others:
-            try:
-                return await request(client)
-            except RemoteFailure as failure:
-                if not is_unreachable(failure):
-                    raise
-        return await request(last)
+            attempt, interface = attempt + 1, 0
 
     async def _follow(
         self,

@@ -11,10 +11,10 @@ every task whose events anybody has seen.
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from datetime import timedelta
-from enum import Enum, auto
-from typing import Protocol
+from enum import Enum
+from typing import TYPE_CHECKING
 
 import anyio
 import msgspec
@@ -25,8 +25,8 @@ from openclaw_a2a.model.agent_event import AgentEvent, InputRequired, Reply, Sto
 from openclaw_a2a.model.backoff import Backoff
 from openclaw_a2a.model.errors import AgentError, AgentFailed, AgentUnavailable, TaskNotCancelable
 from openclaw_a2a.model.ids import Json, JsonObject
-from openclaw_a2a.model.message import Message
 from openclaw_a2a.model.turn import Binding, Turn
+from openclaw_a2a.model.validation import is_object
 from openclaw_a2a.planning.steps import EXTENSION_URIS, TASK_KEYS
 from openclaw_a2a.ports import Clock, Record, RecordStore, Recovery
 from openclaw_a2a.remote.event_translator import RemoteEventTranslator
@@ -36,7 +36,10 @@ from openclaw_a2a.remote.result.remote_result import (
     continuation_of_failure,
     is_streaming_refused,
 )
-from openclaw_a2a.remote.result.result_builder import OnStreamUpdate, StreamUpdate
+from openclaw_a2a.remote.result.result_builder import StreamUpdate
+
+if TYPE_CHECKING:  # the official client takes long to load
+    from openclaw_a2a.remote.tool import RemoteAgentTool
 
 CHECKPOINT_KIND = "target-run"
 """The kind of the records that say which remote task belongs to a run."""
@@ -50,21 +53,6 @@ _STATUS_S = 30.0
 _CANCEL_REQUEST_S = 10.0
 _CANCEL_POLL_S = 0.2
 _POLL_BACKOFF = Backoff(first_s=0.2, max_s=5.0, jitter=0.0)
-
-
-class ToolExecutor(Protocol):
-    """The tool `remote_agent`, as far as it is needed here."""
-
-    async def execute(
-        self,
-        request: Json,
-        on_update: OnStreamUpdate | None = None,
-        *,
-        message_metadata: JsonObject | None = None,
-        extension_metadata: Mapping[str, JsonObject] | None = None,
-    ) -> JsonObject:
-        """Carry out a request; the envelope of its result."""
-        ...
 
 
 class RemoteTimeouts(msgspec.Struct, frozen=True):
@@ -84,7 +72,7 @@ class RunContext(msgspec.Struct, frozen=True):
     """What all runs at one target share."""
 
     alias: str
-    remote: ToolExecutor
+    remote: "RemoteAgentTool"
     records: RecordStore
     clock: Clock
     timeouts: RemoteTimeouts
@@ -95,18 +83,10 @@ class RunContext(msgspec.Struct, frozen=True):
 class _Step(Enum):
     """The next request of a run."""
 
-    SEND = auto()
-    SEND_WITHOUT_STREAM = auto()
-    STATUS = auto()
-    WATCH = auto()
-
-
-_ACTIONS = {
-    _Step.SEND: "send",
-    _Step.SEND_WITHOUT_STREAM: "send",
-    _Step.STATUS: "status",
-    _Step.WATCH: "watch",
-}
+    SEND = "send"
+    SEND_WITHOUT_STREAM = "send without stream"
+    STATUS = "status"
+    WATCH = "watch"
 
 
 class RemoteRun:
@@ -163,7 +143,15 @@ class RemoteRun:
                 return
             if not self._has_task:
                 self._start()  # sends the same message again, and so learns its task
-        await self._wait_task_known()
+        # Without the id of its task the peer cannot cancel it.
+        try:
+            async with asyncio.timeout(self._context.timeouts.stop_s), self._changed:
+                await self._changed.wait_for(lambda: self._has_task or self._is_settled)
+        except TimeoutError:
+            raise AgentFailed(
+                f"The remote agent {self._context.alias} did not say which task it works on, "
+                "so the task could not be canceled and may go on."
+            ) from None
         if not self._is_settled and self._continuation is not None:
             state = await _cancel_remote_task(self._context, self._continuation)
             self.is_stopped = state == _CANCELED
@@ -173,17 +161,6 @@ class RemoteRun:
         if self._job is not None:
             self._job.cancel()
             await asyncio.wait({self._job})
-
-    async def _wait_task_known(self) -> None:
-        """Wait until the peer has named the task: without its id it cannot be canceled."""
-        try:
-            async with asyncio.timeout(self._context.timeouts.stop_s), self._changed:
-                await self._changed.wait_for(lambda: self._has_task or self._is_settled)
-        except TimeoutError:
-            raise AgentFailed(
-                f"The remote agent {self._context.alias} did not say which task it works on, "
-                "so the task could not be canceled and may go on."
-            ) from None
 
     @property
     def _has_task(self) -> bool:
@@ -201,30 +178,25 @@ class RemoteRun:
             await self._load_checkpoint()
             step: _Step | None = _Step.STATUS if self._is_checkpointed else _Step.SEND
             while step is not None:
-                step = await self._take_step(step)
+                result = RemoteResult.from_envelope(await self._request(step))
+                if result.ok and not self._is_settled:
+                    self._lost_at = None
+                    if "events" not in result.raw:  # events of a stream came one by one
+                        await self._receive(result.raw, result.continuation)
+                if self._is_settled:
+                    return
+                after = self._after_answer if result.ok else self._after_failure
+                step = await after(step, result)
         except Exception as error:  # the reader raises it
             await self._settle(failure=error)
-
-    async def _take_step(self, step: _Step) -> _Step | None:
-        """Make one request; the step after it, None at the end of the run."""
-        result = RemoteResult.from_envelope(await self._request(step))
-        if self._is_settled:
-            return None
-        if not result.ok:
-            return await self._after_failure(step, result)
-        self._lost_at = None
-        if "events" not in result.raw:  # the events of a stream were received one by one
-            await self._receive(result.raw, result.continuation)
-        if self._is_settled:
-            return None
-        return await self._after_answer(step, result)
 
     async def _request(self, step: _Step) -> JsonObject:
         timeouts, turn = self._context.timeouts, self._turn
         is_status = step is _Step.STATUS
         limit_s = min(_STATUS_S, timeouts.answer_s) if is_status else timeouts.answer_s
-        request: JsonObject = {"action": _ACTIONS[step], "timeout_ms": round(limit_s * 1000)}
-        if request["action"] == "send":
+        request: JsonObject = {"action": step.value, "timeout_ms": round(limit_s * 1000)}
+        if step in (_Step.SEND, _Step.SEND_WITHOUT_STREAM):
+            request["action"] = "send"
             # The run id as message id: sending it again gives the same task, not a second one.
             request["message_id"] = turn.run_id
             request["parts"] = [{"kind": "text", "text": turn.message.text}]
@@ -235,11 +207,15 @@ class RemoteRun:
         else:
             request["target_alias"] = self._context.alias
         chain = () if turn.provenance is None else turn.provenance.chain
+        given = turn.message.metadata or {}
+        plan_step = {key: value for key, value in given.items() if key in TASK_KEYS}
         return await self._context.remote.execute(
             request,
             self._on_update,
             message_metadata=chain_metadata(chain, self._context.host_id),
-            extension_metadata=_step_metadata(turn.message),
+            extension_metadata=dict.fromkeys(sorted(EXTENSION_URIS), plan_step)
+            if plan_step
+            else None,
         )
 
     async def _on_update(self, update: StreamUpdate) -> None:
@@ -258,16 +234,13 @@ class RemoteRun:
         if continuation is not None and "task" in continuation:
             await self._set_task(continuation)
         events = self._translator.translate(event)
-        if events:
-            self._polls = 0
-        await self._put(events)
-
-    async def _put(self, events: Sequence[AgentEvent]) -> None:
         if not events:
             return
+        self._polls = 0
         async with self._changed:
             self._buffer += events
             self._changed.notify_all()
+            # The peer's next event is read only when there is room: a slow reader slows the peer.
             await self._changed.wait_for(
                 lambda: len(self._buffer) < _MAX_BUFFERED or self._is_stopping
             )
@@ -326,12 +299,17 @@ class RemoteRun:
             await self._set_task(known)
         if step is _Step.SEND and is_streaming_refused(result.details):
             return _Step.SEND_WITHOUT_STREAM
-        if step is _Step.WATCH and _is_watch_refused(result):
+        is_refused = is_peer_answer(result)
+        cannot_watch = is_refused or result.details.get("suggested_action") == "status"
+        if step is _Step.WATCH and cannot_watch:
             self._can_watch = False
             return await self._back_off()
         if self._has_task and self._may_recover(result):
             return await self._back_off()
-        await self._settle(failure=self._as_error(result))
+        reasons = "; ".join(result.problems) or str(result.details.get("hint", ""))
+        reason = f"{result.message} ({reasons})" if reasons else result.message
+        text = f"The remote agent {self._context.alias} did not do it: {reason}"
+        await self._settle(failure=AgentFailed(text) if is_refused else AgentUnavailable(text))
         return None
 
     async def _back_off(self) -> _Step:
@@ -368,12 +346,6 @@ class RemoteRun:
     async def _pause(self, text: str) -> None:
         prompt = text.strip() or f"The remote agent {self._context.alias} waits for an answer."
         await self._settle([InputRequired(prompt, {"continuation": self._continuation})])
-
-    def _as_error(self, result: RemoteResult) -> AgentError:
-        reasons = "; ".join(result.problems) or str(result.details.get("hint", ""))
-        reason = f"{result.message} ({reasons})" if reasons else result.message
-        text = f"The remote agent {self._context.alias} did not do it: {reason}"
-        return AgentFailed(text) if is_peer_answer(result) else AgentUnavailable(text)
 
 
 async def _cancel_remote_task(context: RunContext, continuation: JsonObject) -> str | None:
@@ -418,24 +390,8 @@ def is_peer_answer(result: RemoteResult) -> bool:
 
 def read_resume_token(resume: Json) -> JsonObject | None:
     """The continuation of the remote task that waits; None when the token has none."""
-    try:
-        return msgspec.convert(resume, _ResumeToken).continuation
-    except msgspec.ValidationError:
-        return None
-
-
-class _ResumeToken(msgspec.Struct, frozen=True):
-    continuation: JsonObject
-
-
-def _is_watch_refused(result: RemoteResult) -> bool:
-    return is_peer_answer(result) or result.details.get("suggested_action") == "status"
-
-
-def _step_metadata(message: Message) -> dict[str, JsonObject]:
-    """The metadata of a plan step, for peers that declare the extension."""
-    keys = {key: value for key, value in (message.metadata or {}).items() if key in TASK_KEYS}
-    return dict.fromkeys(sorted(EXTENSION_URIS), keys) if keys else {}
+    continuation = resume.get("continuation") if is_object(resume) else None
+    return continuation if is_object(continuation) else None
 
 
 _TIMEOUTS = RemoteTimeouts()
@@ -456,7 +412,7 @@ class RemoteTargetAgent:
     def __init__(
         self,
         alias: str,
-        remote: ToolExecutor,
+        remote: "RemoteAgentTool",
         *,
         records: RecordStore,
         clock: Clock,
@@ -480,7 +436,10 @@ class RemoteTargetAgent:
                     yield event
         except GeneratorExit:
             if not run.is_over and not self._is_detached:
-                await self._cancel(run)
+                with anyio.CancelScope(shield=True):
+                    await run.stop()
+                if not run.is_stopped:
+                    raise self._cancel_refused() from None
             raise
         finally:
             await run.close()
@@ -504,12 +463,6 @@ class RemoteTargetAgent:
             if task is not None:
                 task.uncancel()
             return ()
-
-    async def _cancel(self, run: RemoteRun) -> None:
-        with anyio.CancelScope(shield=True):
-            await run.stop()
-        if not run.is_stopped:
-            raise self._cancel_refused()
 
     def _cancel_refused(self) -> AgentFailed:
         return AgentFailed(

@@ -1,7 +1,5 @@
 """Translates the events of a remote task into the events of an agent."""
 
-from typing import cast
-
 from openclaw_a2a.model.agent_event import (
     AgentEvent,
     MessageEnd,
@@ -96,7 +94,10 @@ class RemoteEventTranslator:
             return tool_events
         if is_new and others:
             return self._reply(artifact_id, parts)
-        return self._append(artifact_id, text, others)
+        events = self._switch_to(artifact_id)
+        self._open = artifact_id
+        deltas = [TextDelta(text)] if text else []
+        return [*events, *deltas, *map(PartDelta, _parts(others))]
 
     def _tool_events(self, parts: list[JsonObject], source: Json) -> list[AgentEvent]:
         """What belongs to a tool of the remote agent; gateways of our kind mark it."""
@@ -105,13 +106,6 @@ class RemoteEventTranslator:
         if isinstance(source, str) and source.startswith(_TOOL_RESULT):
             return [ToolReply(_parts(parts))]
         return []
-
-    def _append(self, artifact_id: str, text: str, others: list[JsonObject]) -> list[AgentEvent]:
-        events = self._switch_to(artifact_id)
-        self._open = artifact_id
-        if text:
-            events.append(TextDelta(text))
-        return [*events, *[PartDelta(part) for part in _parts(others)]]
 
     def _reply(self, artifact_id: str, parts: list[JsonObject]) -> list[AgentEvent]:
         """A whole message; it replaces its own beginning."""
@@ -126,18 +120,15 @@ class RemoteEventTranslator:
 
 
 def _parts(parts: list[JsonObject]) -> tuple[Part, ...]:
-    return tuple(map(_part, parts))
-
-
-def _part(part: JsonObject) -> Part:
-    if part["kind"] == "text":
-        return Part.of_text(part["text"])
-    if part["kind"] == "data":
-        return Part.of_data(part["data"])
-    file = cast("JsonObject", part["file"])
-    return Part(
-        raw=file.get("bytes"),
-        url=file.get("uri"),
-        filename=file.get("name"),
-        media_type=file.get("mimeType"),
-    )
+    built: list[Part] = []
+    for part in parts:
+        if part["kind"] == "text":
+            built.append(Part.of_text(part["text"]))
+        elif part["kind"] == "data":
+            built.append(Part.of_data(part["data"]))
+        else:
+            file: JsonObject = part["file"]
+            content, url = file.get("bytes"), file.get("uri")
+            name, media_type = file.get("name"), file.get("mimeType")
+            built.append(Part(raw=content, url=url, filename=name, media_type=media_type))
+    return tuple(built)

@@ -10,7 +10,6 @@ from openclaw_a2a.model.ids import JsonObject
 from openclaw_a2a.remote.config import (
     Auth,
     ContinuationTargets,
-    OutboundConfig,
     Policy,
     Transport,
     drop_none,
@@ -31,15 +30,12 @@ class ResolvedTarget(msgspec.Struct, frozen=True):
     handle: TaskHandle | None = None
 
 
-class TargetResolver:
+class TargetResolver(msgspec.Struct, frozen=True):
     """Resolves requests by handle, continuation, alias, address or default."""
 
-    def __init__(
-        self, config: OutboundConfig, targets: TargetDirectory, handles: TaskHandles
-    ) -> None:
-        self._config = config
-        self._targets = targets
-        self._handles = handles
+    policy: Policy
+    targets: TargetDirectory
+    handles: TaskHandles
 
     def resolve(self, request: JsonObject) -> ResolvedTarget:
         """The target of the request. Raises: RemoteFailure."""
@@ -48,7 +44,7 @@ class TargetResolver:
         task_id, context_id = request.get("task_id"), request.get("context_id")
         if "task_handle" not in request:
             return ResolvedTarget(self._named_target(request), task_id, context_id)
-        handle = self._handles.find(request["task_handle"])
+        handle = self.handles.find(request["task_handle"])
         is_named = "target_alias" in request or "target_url" in request
         target = self._named_target(request) if is_named else handle.target
         return _resolve_handle(handle, target, task_id, context_id)
@@ -62,27 +58,27 @@ class TargetResolver:
         handle = None
         if "task_handle" in task:
             with suppress(RemoteFailure):  # without a live handle the rest says enough
-                handle = self._handles.find(task["task_handle"])
+                handle = self.handles.find(task["task_handle"])
         if handle is None:
             return ResolvedTarget(target, task_id, context_id)
         return _resolve_handle(handle, target, task_id, context_id)
 
     def restore_target(self, kept: Target) -> Target | None:
         """The target of a stored handle as configured now; None when it is not allowed any more."""
-        same = [one for one in self._targets.configured if one.identity == kept.identity]
+        same = [one for one in self.targets.configured if one.identity == kept.identity]
         if same:
             return next((one for one in same if one.alias == kept.alias), same[0])
         if not self._allows_any_url:
             return None
-        is_caller_named = not self._targets.configured_at(kept.base_url)
+        is_caller_named = not self.targets.configured_at(kept.base_url)
         return msgspec.structs.replace(kept, is_caller_named=is_caller_named)
 
     def _named_target(self, request: JsonObject) -> Target:
         if "target_alias" in request:
-            return self._targets.by_alias(request["target_alias"])
+            return self.targets.by_alias(request["target_alias"])
         if "target_url" in request:
-            return self._targets.by_url(request["target_url"])
-        default = self._targets.default
+            return self.targets.by_url(request["target_url"])
+        default = self.targets.default
         if default is None:
             raise RemoteFailure(
                 ErrorCode.VALIDATION,
@@ -94,14 +90,14 @@ class TargetResolver:
     def _continuation_target(self, named: JsonObject) -> Target:
         url: str = named["target_url"]
         transports = tuple(Transport(one) for one in named["preferred_transports"])
-        if self._config.policy.enforce_supported_transports:
+        if self.policy.enforce_supported_transports:
             check_supported(transports)
         try:
-            normalized = self._targets.normalize(url)
+            normalized = self.targets.normalize(url)
         except ValueError:
-            raise self._targets.url_not_allowed(url, url) from None
+            raise self.targets.url_not_allowed(url, url) from None
         identity = TargetIdentity(normalized, named["card_path"], transports)
-        configured = self._targets.configured_at(url)
+        configured = self.targets.configured_at(url)
         alias = named.get("target_alias")
         same = [one for one in configured if one.identity == identity]
         if same:
@@ -112,14 +108,14 @@ class TargetResolver:
         target = Target(identity, alias, auth=auth, allowed_hosts=hosts)
         if configured:
             return target
-        if self._allows_any_url or self._handles.has_target(target):
-            return self._targets.allow_caller_named(target)
-        raise self._targets.url_not_allowed(url, normalized)
+        if self._allows_any_url or self.handles.has_target(target):
+            return self.targets.allow_caller_named(target)
+        raise self.targets.url_not_allowed(url, normalized)
 
     @property
     def _allows_any_url(self) -> bool:
         """True when continuations may name any address."""
-        policy = self._config.policy
+        policy = self.policy
         is_trusted = policy.continuation_targets is ContinuationTargets.TRUSTED
         return is_trusted or policy.allow_target_url_override
 

@@ -33,7 +33,6 @@ class Target(msgspec.Struct, frozen=True):
 
     identity: TargetIdentity
     alias: str | None = None
-    description: str | None = None
     auth: Auth | None = None
     allowed_hosts: tuple[str, ...] = ()
     is_caller_named: bool = False
@@ -75,15 +74,21 @@ class TargetDirectory:
             # An address with variables is resolved for every request, any other only once.
             if not has_variables(one.base_url):
                 with suppress(RemoteFailure):  # each request reports it
-                    self._fixed[one.alias] = self._build(one, self._resolve_url(one))
+                    self._fixed[one.alias] = self._resolve(one)
 
     @property
     def configured(self) -> tuple[Target, ...]:
-        """All configured targets, with the environment as it is now."""
-        return tuple(
-            self._fixed.get(one.alias) or self._build(one, self._display_url(one))
-            for one in self._config.targets
-        )
+        """All configured targets, with the environment as it is now.
+
+        An address that cannot be resolved is shown as it is configured.
+        """
+        found: list[Target] = []
+        for one in self._config.targets:
+            try:
+                found.append(self._fixed.get(one.alias) or self._resolve(one))
+            except RemoteFailure:
+                found.append(_build(one, _without_userinfo(one.base_url)))
+        return tuple(found)
 
     @property
     def default(self) -> Target | None:
@@ -102,7 +107,7 @@ class TargetDirectory:
             return self._fixed[alias]
         for config in self._config.targets:
             if config.alias == alias:
-                return self._build(config, self._resolve_url(config))
+                return self._resolve(config)
         raise _unresolved(
             "unknown_alias",
             f'there is no target "{alias}"; list_targets shows those there are',
@@ -123,7 +128,16 @@ class TargetDirectory:
         found = self.configured_at(url)
         if len(found) == 1:
             return found[0]
-        normalized = self._normalize_or_fail(url)
+        try:
+            normalized = self.normalize(url)
+        except ValueError:
+            shown = _without_userinfo(url)
+            raise _unresolved(
+                "unknown_raw_url",
+                f"{shown} is not an address of a remote agent, or has a user name before its host",
+                inputBaseUrl=shown,
+                normalizedBaseUrl=shown.strip(),
+            ) from None
         if found:
             raise _unresolved(
                 "ambiguous_normalized_url_matches",
@@ -160,23 +174,11 @@ class TargetDirectory:
             hint="use target_alias, or set outbound.policy.allowTargetUrlOverride",
         )
 
-    def _normalize_or_fail(self, url: str) -> str:
-        try:
-            return self.normalize(url)
-        except ValueError:
-            shown = _without_userinfo(url)
-            raise _unresolved(
-                "unknown_raw_url",
-                f"{shown} is not an address of a remote agent, or has a user name before its host",
-                inputBaseUrl=shown,
-                normalizedBaseUrl=shown.strip(),
-            ) from None
-
-    def _resolve_url(self, config: TargetConfig) -> str:
-        """The address with the values of the environment. Raises: RemoteFailure."""
+    def _resolve(self, config: TargetConfig) -> Target:
+        """The target at its address with the values of the environment. Raises: RemoteFailure."""
         address = substitute(config.base_url, self._environment)
         try:
-            return self.normalize(address)
+            return _build(config, self.normalize(address))
         except ValueError as error:
             shown = _without_userinfo(config.base_url)
             raise _unresolved(
@@ -187,16 +189,10 @@ class TargetDirectory:
                 hint="use an http or https address, and auth for credentials",
             ) from None
 
-    def _display_url(self, config: TargetConfig) -> str:
-        """The address, as configured when it cannot be resolved."""
-        try:
-            return self._resolve_url(config)
-        except RemoteFailure:
-            return _without_userinfo(config.base_url)
 
-    def _build(self, config: TargetConfig, url: str) -> Target:
-        identity = TargetIdentity(url, config.card_path, config.preferred_transports)
-        return Target(identity, config.alias, config.description, config.auth, config.allowed_hosts)
+def _build(config: TargetConfig, url: str) -> Target:
+    identity = TargetIdentity(url, config.card_path, config.preferred_transports)
+    return Target(identity, config.alias, auth=config.auth, allowed_hosts=config.allowed_hosts)
 
 
 def private_address_error(host: str, message: str) -> RemoteFailure:
@@ -218,7 +214,14 @@ def normalize_target_url(url: str) -> str:
         ValueError: it is not an http or https address.
     """
     parts = urlsplit(url.strip())
-    scheme, host = parts.scheme.lower(), _ascii_host((parts.hostname or "").lower())
+    scheme, host = parts.scheme.lower(), (parts.hostname or "").lower()
+    if not host.isascii():
+        import httpx2  # slow to load, and hardly ever needed here
+
+        try:
+            host = httpx2.URL(f"http://{host}/").raw_host.decode("ascii")
+        except httpx2.InvalidURL as error:
+            raise ValueError(str(error)) from None
     if scheme not in _DEFAULT_PORTS or not host:
         raise ValueError("it is not an http or https address")
     place = f"[{host}]" if ":" in host else host
@@ -228,17 +231,6 @@ def normalize_target_url(url: str) -> str:
         quote(part, safe=_UNQUOTED) for part in (parts.path or "/", parts.query, parts.fragment)
     )
     return urlunsplit((scheme, place, path, query, fragment))
-
-
-def _ascii_host(host: str) -> str:
-    if host.isascii():
-        return host
-    import httpx2  # slow to load, and hardly ever needed here
-
-    try:
-        return httpx2.URL(f"http://{host}/").raw_host.decode("ascii")
-    except httpx2.InvalidURL as error:
-        raise ValueError(str(error)) from None
 
 
 def _without_userinfo(url: str) -> str:

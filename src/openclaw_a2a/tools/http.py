@@ -5,8 +5,8 @@ request, with the body `{"error": {code, message}}`.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable
-from typing import TypeVar
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import asynccontextmanager
 
 import msgspec
 
@@ -49,7 +49,6 @@ _STREAM_HEADERS = [
     NO_STORE,
     (b"x-accel-buffering", b"no"),
 ]
-_T = TypeVar("_T")
 
 
 class ToolRequest(msgspec.Struct, frozen=True):
@@ -141,14 +140,18 @@ class ToolEndpoints:
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
             reason = "the body is no JSON; send the tool's arguments as an object"
             raise ParseFailed(reason) from None
+        is_streamed = "text/event-stream" in (http.header(b"accept") or "").lower()
+        result: JsonObject | None = None
         with self._authenticator.admit(request.caller):
-            if "text/event-stream" in (http.header(b"accept") or "").lower():
-                await _run_while_connected(self._stream(request, tool, arguments), http)
-                return
             try:
-                running = tool.run(arguments, request.caller, ignore_update)
-                result = await _run_while_connected(running, http)
+                async with _cancelled_on_disconnect(http):
+                    if is_streamed:
+                        await self._stream(request, tool, arguments)
+                    else:
+                        result = await tool.run(arguments, request.caller, ignore_update)
             except asyncio.CancelledError:  # the server stops and waits no longer
+                if is_streamed:
+                    raise
                 raise Draining(_ABORTED) from None
         if result is not None:
             await http.respond(200, msgspec.json.encode(result), headers=[NO_STORE])
@@ -193,24 +196,24 @@ class _Disconnected(Exception):
     """The client is gone."""
 
 
-async def _run_while_connected(work: Awaitable[_T], http: HttpRequest) -> _T | None:
-    """The result of the work; None, and the work is cancelled, when the client disconnects."""
+@asynccontextmanager
+async def _cancelled_on_disconnect(http: HttpRequest) -> AsyncGenerator[None]:
+    """Cancels what is in the context, and leaves it, when the client disconnects."""
 
     async def watch() -> None:
         await http.wait_disconnected()
         raise _Disconnected
 
     try:
+        # The group cancels the work when the watch fails, and the watch when the work does.
         async with asyncio.TaskGroup() as group:
             watching = group.create_task(watch())
-            result = await work
+            yield
             watching.cancel()
     except ExceptionGroup as errors:
         [error, *_] = errors.exceptions
-        if isinstance(error, _Disconnected):
-            return None
-        raise error from None
-    return result
+        if not isinstance(error, _Disconnected):
+            raise error from None
 
 
 def _parse_count(http: HttpRequest, name: str, default: int) -> int:

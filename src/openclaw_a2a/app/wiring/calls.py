@@ -3,6 +3,7 @@
 from collections.abc import Collection, Iterable, Mapping
 from contextlib import AsyncExitStack, suppress
 from functools import partial
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -26,11 +27,14 @@ from openclaw_a2a.model.call import CALL_KIND, Call
 from openclaw_a2a.model.errors import GatewayError, SettingsInvalid
 from openclaw_a2a.model.ids import AgentId, JsonObject
 from openclaw_a2a.ports import DeliveryFailed, SessionInbox
-from openclaw_a2a.remote.agent_adapter import RemoteTargetAgent, RemoteTimeouts, ToolExecutor
+from openclaw_a2a.remote.agent_adapter import RemoteTargetAgent, RemoteTimeouts
 from openclaw_a2a.server.push.sender import WebhookSender
 from openclaw_a2a.settings import Settings, WebhookSettings
 from openclaw_a2a.settings.tokens import resolve_token
 from openclaw_a2a.tools.call_tools import CallerChains, CallerResolver
+
+if TYPE_CHECKING:  # the A2A client takes long to load
+    from openclaw_a2a.remote.tool import RemoteAgentTool
 
 DELIVERY_POLICY = DeliveryPolicy(
     max_attempts=10_000,
@@ -118,7 +122,7 @@ class CallsWiring:
         )
         push.add_channel(engine, CALL_KIND, channel)
 
-    def add_targets(self, remote: ToolExecutor, aliases: Iterable[str]) -> None:
+    def add_targets(self, remote: "RemoteAgentTool", aliases: Iterable[str]) -> None:
         """Let remote targets be called like agents of this gateway."""
         engine = self._engine
         # Shorter than the engine waits for a run to stop, so that the remote task is cancelled.

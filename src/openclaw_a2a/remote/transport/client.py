@@ -136,6 +136,7 @@ def _part(part: JsonObject) -> JsonObject:
 
 
 def _copy(source: JsonObject, target: JsonObject, *keys: str) -> JsonObject:
+    """Copy the members that have a value."""
     for key in keys:
         if source.get(key):
             target[key] = _whole_numbers(source[key]) if key == "metadata" else source[key]
@@ -148,7 +149,10 @@ def _whole_numbers(value: Json) -> Json:
         return int(value) if value.is_integer() and abs(value) < _MAX_EXACT_FLOAT else value
     if isinstance(value, dict):
         members = cast("JsonObject", value)
-        return {key: _whole_numbers(member) for key, member in members.items()}
+        return {
+            key: member if isinstance(member, str) else _whole_numbers(member)
+            for key, member in members.items()
+        }
     if isinstance(value, list):
         return [_whole_numbers(item) for item in cast("list[Json]", value)]
     return value
