@@ -35,12 +35,13 @@ from openclaw_a2a.model.records import StreamBody
 from openclaw_a2a.model.task import StatusUpdate
 from openclaw_a2a.protocol import v03
 from openclaw_a2a.protocol.v03 import MessageV03, message_from_v03
-from openclaw_a2a.remote.handles import HANDLE_PREFIX, TaskHandle, write_private_file
+from openclaw_a2a.remote.handles import HANDLE_PREFIX, TaskHandle
 from openclaw_a2a.remote.result.remote_result import (
     RemoteResult,
     RemoteTask,
     continuation_of_failure,
 )
+from openclaw_a2a.settings.files import write_private_file
 
 _SPINNER_DELAY_S = 0.4
 _SHORT_ID = 8

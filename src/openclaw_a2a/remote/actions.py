@@ -241,14 +241,8 @@ class ActionCall:
                 if client is clients[-1] or not is_unreachable(failure):
                     raise
         if len(self._result.received.events) < min_events:
-            raise RemoteFailure(
-                ErrorCode.PEER,
-                "the stream ended without events",
-                {
-                    "errorName": "EmptyStream",
-                    "hint": "the work may go on; ask with action=status when the task is known",
-                },
-            )
+            hint = "the work may go on; ask with action=status when the task is known"
+            raise RemoteFailure.peer("EmptyStream", "the stream ended without events", hint)
         return self._raw_events()
 
     async def _emit(self, event: JsonObject) -> None:

@@ -2,7 +2,7 @@
 
 from enum import Enum
 
-from openclaw_a2a.model.ids import JsonObject
+from openclaw_a2a.model.ids import Json, JsonObject
 
 
 class ErrorCode(Enum):
@@ -26,6 +26,11 @@ class RemoteFailure(Exception):
         self.code = code
         self.message = message
         self.details: JsonObject = details or {}
+
+    @classmethod
+    def peer(cls, name: str, message: str, hint: str, **details: Json) -> "RemoteFailure":
+        """A failure of the peer, or on the way to it, with a hint for the caller."""
+        return cls(ErrorCode.PEER, message, {"errorName": name, **details, "hint": hint})
 
     @classmethod
     def from_bug(cls, error: Exception) -> "RemoteFailure":

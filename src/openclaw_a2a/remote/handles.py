@@ -7,8 +7,6 @@ loading.
 
 import asyncio
 import contextlib
-import os
-import secrets
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable
 from datetime import datetime, timedelta
@@ -23,6 +21,7 @@ from openclaw_a2a.ports import Record, Store
 from openclaw_a2a.remote.config import HandleLimits, Transport
 from openclaw_a2a.remote.errors import ErrorCode, RemoteFailure
 from openclaw_a2a.remote.targets import Target, TargetIdentity
+from openclaw_a2a.settings.files import write_private_file
 
 log = get_logger(__name__)
 
@@ -129,13 +128,12 @@ class TaskHandles:
     def load(self, handles: list[TaskHandle]) -> None:
         """Add stored handles, least recently used first; handles that are here already win."""
         self._live = OrderedDict({**{handle.name: handle for handle in handles}, **self._live})
-        self._prune()
-        self._evict()
+        self._trim()
 
     @property
     def all(self) -> tuple[TaskHandle, ...]:
         """The live handles, most recently used first."""
-        self._prune()
+        self._trim()
         return tuple(reversed(self._live.values()))
 
     def issue(
@@ -148,7 +146,7 @@ class TaskHandles:
         name: str | None = None,
     ) -> TaskHandle:
         """The handle of a task: a new one, or the live one called `name`, refreshed."""
-        self._prune()
+        self._trim()
         known = self._live.get(name) if name else None
         now = self._now()
         handle = TaskHandle(
@@ -164,16 +162,16 @@ class TaskHandles:
         self._live[handle.name] = handle
         self._live.move_to_end(handle.name)
         self._store.save(handle)
-        self._evict()
+        self._trim()
         return handle
 
     def find(self, name: str) -> TaskHandle:
         """The live handle. Raises: RemoteFailure (unknown or expired)."""
         handle = self._live.get(name)
         if handle is not None and handle.expires_at <= self._now():
-            self._prune()
+            self._trim()
             raise self._expired(handle)
-        self._prune()
+        self._trim()
         if handle is None:
             details: JsonObject = {**self._failure_details(name), "suggested_action": "send"}
             message = f"the task handle {name} is not known"
@@ -183,15 +181,14 @@ class TaskHandles:
 
     def has_target(self, target: Target) -> bool:
         """True when a live handle was issued for this target."""
-        self._prune()
+        self._trim()
         return any(one.target.identity == target.identity for one in self._live.values())
 
-    def _prune(self) -> None:
+    def _trim(self) -> None:
+        """Remove what has expired, then the least recently used above the limit."""
         now = self._now()
         for name in [name for name, one in self._live.items() if one.expires_at <= now]:
             self._remove(name)
-
-    def _evict(self) -> None:
         while len(self._live) > self._limits.max_entries:
             self._remove(next(iter(self._live)))
 
@@ -377,17 +374,3 @@ class FolderHandleStore(HandleStore):
             write_private_file(self._folder / f"{handle.name}.json", encode_handle(handle))
         except OSError:
             self.is_durable = False
-
-
-def write_private_file(path: Path, body: bytes) -> None:
-    """Replace a file as a whole; only its owner can read it. Raises: OSError."""
-    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    draft = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
-    descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    try:
-        with os.fdopen(descriptor, "wb") as stream:
-            stream.write(body)
-        draft.replace(path)
-    except BaseException:
-        draft.unlink(missing_ok=True)
-        raise

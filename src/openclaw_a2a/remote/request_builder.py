@@ -260,11 +260,8 @@ def build_headers(
 
 def invalid_header(name: str, hint: str) -> RemoteFailure:
     """The failure for a service parameter that cannot be a header."""
-    return RemoteFailure(
-        ErrorCode.PEER,
-        f'"{name[:60]}" cannot be sent as a header with the value it has',
-        {"errorName": "InvalidServiceParameter", "hint": hint},
-    )
+    message = f'"{name[:60]}" cannot be sent as a header with the value it has'
+    return RemoteFailure.peer("InvalidServiceParameter", message, hint)
 
 
 def _part(part: JsonObject) -> JsonObject:
@@ -288,14 +285,11 @@ def _part(part: JsonObject) -> JsonObject:
 
 def invalid_request(reason: str) -> RemoteFailure:
     """The failure for a request that A2A cannot express."""
-    return RemoteFailure(
-        ErrorCode.PEER,
+    return RemoteFailure.peer(
+        "InvalidRequest",
         f"the request cannot be sent as it is: {reason[:_MAX_REASON_CHARS]}",
-        {
-            "errorName": "InvalidRequest",
-            "hint": "correct the request: bytes of files are base64, numbers are not too large; "
-            "nothing was sent",
-        },
+        "correct the request: bytes of files are base64, numbers are not too large; "
+        "nothing was sent",
     )
 
 

@@ -76,6 +76,8 @@ class RemoteAgentTool:
         self._environment = environment
         self._targets = TargetDirectory(config, environment)
         self._validator = RequestValidator(config, self._targets)
+        self.schema = self._validator.schema
+        """The JSON Schema of a request."""
         self._handle_store = handle_store or HandleStore()
         self._loading = asyncio.Lock()
         self._is_loaded = False
@@ -85,11 +87,6 @@ class RemoteAgentTool:
         self._pool = ClientPool(connections, now=now)
         self._resolver = TargetResolver(config.policy, self._targets, self.handles)
         self._context = ActionContext(config, self._resolver, self._pool, self.handles, environment)
-
-    @property
-    def schema(self) -> JsonObject:
-        """The JSON Schema of a request."""
-        return self._validator.schema
 
     @property
     def description(self) -> str:

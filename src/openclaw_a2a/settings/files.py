@@ -3,6 +3,7 @@
 import ipaddress
 import os
 import re
+import secrets
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -70,6 +71,20 @@ def _syntax_error_message(text: str, error: Exception) -> str:
 
 
 _ANY_ADDRESS = frozenset({"0.0.0.0", "::", "*"})  # noqa: S104 - told apart here, not bound to
+
+
+def write_private_file(path: Path, body: bytes) -> None:
+    """Replace a file as a whole; only its owner can read it. Raises: OSError."""
+    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    draft = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
+    descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    try:
+        with os.fdopen(descriptor, "wb") as stream:
+            stream.write(body)
+        draft.replace(path)
+    except BaseException:
+        draft.unlink(missing_ok=True)
+        raise
 
 
 def expand_path(text: str, folder: Path) -> Path:

@@ -62,15 +62,12 @@ class ToolRequest(msgspec.Struct, frozen=True):
 ToolHandler = Callable[[ToolRequest], Awaitable[None]]
 
 
-class ToolGuard:
+class ToolGuard(msgspec.Struct, frozen=True):
     """Authenticates callers before the body of a request is read."""
 
-    def __init__(
-        self, authenticator: ToolAuthenticator, *, body_deadline: Deadline, max_body_bytes: int
-    ) -> None:
-        self.authenticator = authenticator
-        self._body_deadline = body_deadline
-        self._max_body_bytes = max_body_bytes
+    authenticator: ToolAuthenticator
+    body_deadline: Deadline
+    max_body_bytes: int
 
     def protect(self, handle: ToolHandler) -> Handler:
         """A handler for authenticated callers."""
@@ -78,9 +75,9 @@ class ToolGuard:
         async def handle_http(request: HttpRequest) -> None:
             try:
                 caller = self.authenticator.identify(request)
-                has_body = request.has_body()
-                limit, deadline = self._max_body_bytes, self._body_deadline
-                body = await request.read_body(limit, deadline) if has_body else b""
+                body = b""
+                if request.has_body():
+                    body = await request.read_body(self.max_body_bytes, self.body_deadline)
                 await handle(ToolRequest(request, caller, body))
             except GatewayError as error:
                 if isinstance(error, GatewayFault):

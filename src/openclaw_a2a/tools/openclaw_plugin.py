@@ -1,7 +1,6 @@
 """Installs the OpenClaw plugin, and checks whether it is installed and accepted."""
 
 import os
-import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TypedDict
@@ -16,6 +15,7 @@ from openclaw_a2a.model.errors import AgentFailed, GatewayError, SettingsInvalid
 from openclaw_a2a.model.ids import JsonObject
 from openclaw_a2a.net.http_client import SyncHttpClient
 from openclaw_a2a.settings import Settings, base_url
+from openclaw_a2a.settings.files import write_private_file
 from openclaw_a2a.settings.openclaw_discovery import PluginConfig, read_plugin_config
 from openclaw_a2a.settings.sources import process_environment
 
@@ -134,13 +134,10 @@ def plan_installation(settings: Settings, config: Path) -> PluginInstallation:
 def _make_token(data: Path, place: Path) -> None:
     """Write a new token to a file that only this user can read, and revoke the previous one."""
     try:
-        place.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         known = ToolTokens(data / TOOL_TOKENS_FILE)
         known.revoke(_HOLDER)
-        handle, draft = tempfile.mkstemp(dir=place.parent, prefix=".token-")
-        with os.fdopen(handle, "w", encoding="ascii") as stream:
-            stream.write(known.create(_HOLDER, TokenKind.HOST) + "\n")
-        Path(draft).replace(place)
+        token = known.create(_HOLDER, TokenKind.HOST)
+        write_private_file(place, f"{token}\n".encode("ascii"))
     except OSError as error:
         reason = error.strerror or str(error)
         raise SettingsInvalid(f"{place} cannot be written: {reason}; set data to another") from None

@@ -3,7 +3,7 @@
 import msgspec
 
 from openclaw_a2a.model.ids import Json, JsonObject
-from openclaw_a2a.model.validation import is_object
+from openclaw_a2a.model.validation import is_object, object_at
 
 TERMINAL_STATES = frozenset({"completed", "failed", "canceled", "rejected"})
 PAUSED_STATES = frozenset({"input-required", "auth-required"})
@@ -46,39 +46,45 @@ class RemoteResult(msgspec.Struct, frozen=True):
     @classmethod
     def from_envelope(cls, envelope: JsonObject) -> "RemoteResult":
         """The result in an envelope of the tool."""
-        summary = _object(envelope.get("summary"))
-        continuation = summary.get("continuation")
-        known = _object(continuation)
+        summary = object_at(envelope, "summary")
+        known = object_at(summary, "continuation")
+        task = object_at(known, "task")
         return cls(
             ok=envelope.get("ok") is True,
             envelope=envelope,
             text=summary.get("message_text", ""),
-            task=_task(_object(known.get("task"))),
-            context_id=_object(known.get("conversation")).get("context_id"),
+            task=RemoteTask(task["task_id"], task.get("task_handle"), task.get("status"))
+            if "task_id" in task
+            else None,
+            context_id=object_at(known, "conversation").get("context_id"),
             artifacts=tuple(summary.get("artifacts", ())),
-            continuation=continuation,
+            continuation=summary.get("continuation"),
             raw=envelope.get("raw"),
         )
 
     @property
     def code(self) -> str:
         """The error code; empty when the request succeeded."""
-        return _object(self.envelope.get("error")).get("code", "")
+        return object_at(self.envelope, "error").get("code", "")
 
     @property
     def message(self) -> str:
         """The reason of a failure in a sentence; empty when the request succeeded."""
-        return _object(self.envelope.get("error")).get("message", "")
+        return object_at(self.envelope, "error").get("message", "")
 
     @property
     def details(self) -> JsonObject:
         """The details of a failure."""
-        return _object(_object(self.envelope.get("error")).get("details"))
+        return object_at(self.envelope, "error", "details")
 
     @property
     def problems(self) -> tuple[str, ...]:
         """Everything that is wrong with an invalid request, a sentence each."""
-        return tuple(_problem(error) for error in self.details.get("errors", ()))
+        found: list[str] = []
+        for error in self.details.get("errors", ()):
+            path = str(error.get("instancePath", "")).strip("/").replace("/", ".")
+            found.append(f"{path}: {error['message']}" if path else str(error["message"]))
+        return tuple(found)
 
 
 class RemoteAgentFailed(Exception):
@@ -114,7 +120,7 @@ def is_streaming_refused(details: JsonObject) -> bool:
 
 def continuation_of_failure(details: JsonObject) -> JsonObject | None:
     """The continuation of the work that was done before a failure, if there was any."""
-    known = _object(details.get("latest_event_summary")).get("continuation")
+    known = object_at(details, "latest_event_summary").get("continuation")
     return known if is_object(known) else details.get("continuation")
 
 
@@ -134,7 +140,7 @@ class RemoteTarget(msgspec.Struct, frozen=True):
     @classmethod
     def from_entry(cls, entry: JsonObject) -> "RemoteTarget":
         """The target in an entry of `list_targets`."""
-        skills = _object(entry.get("peer_card")).get("skills", [])
+        skills = object_at(entry, "peer_card").get("skills", [])
         return cls(
             alias=entry["target_alias"],
             url=entry["target_url"],
@@ -143,21 +149,6 @@ class RemoteTarget(msgspec.Struct, frozen=True):
             description=entry.get("description", ""),
             skills=tuple(skill["name"] for skill in skills),
             is_streaming=entry.get("streaming_supported"),
-            trouble=_object(entry.get("last_refresh_error")).get("message", ""),
+            trouble=object_at(entry, "last_refresh_error").get("message", ""),
             entry=entry,
         )
-
-
-def _problem(error: JsonObject) -> str:
-    path = str(error.get("instancePath", "")).strip("/").replace("/", ".")
-    return f"{path}: {error['message']}" if path else str(error["message"])
-
-
-def _task(task: JsonObject) -> RemoteTask | None:
-    if "task_id" not in task:
-        return None
-    return RemoteTask(task["task_id"], task.get("task_handle"), task.get("status"))
-
-
-def _object(value: Json) -> JsonObject:
-    return value if is_object(value) else {}

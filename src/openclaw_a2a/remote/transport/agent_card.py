@@ -220,31 +220,25 @@ def select_interfaces(card: PeerCard, target: Target) -> tuple[Interface, ...]:
     spoken = _order(card, target.identity.preferred_transports)
     if not spoken:
         offered = dict.fromkeys(f"{one.transport} {one.version}".strip() for one in card.interfaces)
-        raise RemoteFailure(
-            ErrorCode.PEER,
+        raise RemoteFailure.peer(
+            "NoTransport",
             "the peer offers no transport that this build speaks; it offers: "
             + (", ".join(offered) or "none"),
-            {
-                "errorName": "NoTransport",
-                "available": list(dict.fromkeys(one.transport for one in card.interfaces)),
-                "supported": [one.value for one in SUPPORTED_TRANSPORTS],
-                "hint": "the peer must offer one of the supported transports in version 0.3 or 1.0"
-                + _install_hint(one.transport.upper() for one in card.interfaces),
-            },
+            "the peer must offer one of the supported transports in version 0.3 or 1.0"
+            + _install_hint(one.transport.upper() for one in card.interfaces),
+            available=list(dict.fromkeys(one.transport for one in card.interfaces)),
+            supported=[one.value for one in SUPPORTED_TRANSPORTS],
         )
     allowed = tuple(one for one in spoken if _is_allowed(one, target))
     if not allowed:
         url = spoken[0].url[:200]
         _, host = _scheme_and_host(spoken[0].url)
-        raise RemoteFailure(
-            ErrorCode.PEER,
+        raise RemoteFailure.peer(
+            "CardPointsElsewhere",
             f"the card of {target.base_url} points to another host, {url}, which is not used",
-            {
-                "errorName": "CardPointsElsewhere",
-                "interfaceUrl": url,
-                "hint": "use the address the card names as the target's baseUrl, "
-                f'or add "{(host or url)[:200]}" to the target\'s allowedHosts (and keep https)',
-            },
+            "use the address the card names as the target's baseUrl, "
+            f'or add "{(host or url)[:200]}" to the target\'s allowedHosts (and keep https)',
+            interfaceUrl=url,
         )
     if not target.base_url.startswith("https:"):
         return allowed

@@ -1,7 +1,7 @@
 """One circuit breaker per peer: after several failures in a row it is not asked for a while.
 
-A circuit is CLOSED while requests pass, OPEN until `retry_at`, and then HALF_OPEN while one request
-tries the peer. That request decides: an answer closes the circuit, a failure opens it for longer.
+A circuit is CLOSED while requests pass, OPEN until `opens_until`, and then HALF_OPEN while one
+request tries the peer. It decides: an answer closes the circuit, a failure opens it for longer.
 """
 
 from collections.abc import AsyncGenerator, Callable
@@ -13,7 +13,7 @@ import msgspec
 
 from openclaw_a2a.model.backoff import Backoff
 from openclaw_a2a.remote.credentials import redact
-from openclaw_a2a.remote.errors import ErrorCode, RemoteFailure
+from openclaw_a2a.remote.errors import RemoteFailure
 from openclaw_a2a.remote.transport.peer_errors import is_network_failure
 
 FAILURES_TO_OPEN = 5
@@ -29,7 +29,6 @@ class _State(Enum):
 class _Circuit(msgspec.Struct, frozen=True):
     state: _State = _State.CLOSED
     failures: int = 0
-    retry_at: str = ""
     opens_until: datetime | None = None
     reason: str = ""
 
@@ -50,15 +49,13 @@ class CircuitBreaker:
         circuit = self._circuits.get(url)
         if circuit is not None and circuit.opens_until is not None:
             if circuit.state is _State.HALF_OPEN or self._now() < circuit.opens_until:
-                raise RemoteFailure(
-                    ErrorCode.PEER,
+                until = circuit.opens_until.isoformat(timespec="seconds").replace("+00:00", "Z")
+                raise RemoteFailure.peer(
+                    "CircuitOpen",
                     f"{url} failed {circuit.failures} times in a row and is not asked before "
-                    f"{circuit.retry_at}; the last time: {circuit.reason}",
-                    {
-                        "errorName": "CircuitOpen",
-                        "retry_at": circuit.retry_at,
-                        "hint": "wait until retry_at, or check the peer",
-                    },
+                    f"{until}; the last time: {circuit.reason}",
+                    "wait until retry_at, or check the peer",
+                    retry_at=until,
                 )
             # Before any await: of all requests that come now, only this one may try the peer.
             self._circuits[url] = msgspec.structs.replace(circuit, state=_State.HALF_OPEN)
@@ -88,5 +85,4 @@ class CircuitBreaker:
             return
         pause_s = _BACKOFF.delay_s(failures - FAILURES_TO_OPEN + 1)
         until = self._now() + timedelta(seconds=pause_s)
-        retry_at = until.isoformat(timespec="seconds").replace("+00:00", "Z")
-        self._circuits[url] = _Circuit(_State.OPEN, failures, retry_at, until, reason)
+        self._circuits[url] = _Circuit(_State.OPEN, failures, until, reason)

@@ -23,7 +23,7 @@ from google.protobuf.json_format import MessageToDict, ParseDict, ParseError
 
 from openclaw_a2a.model.ids import Json, JsonObject
 from openclaw_a2a.remote.config import Transport
-from openclaw_a2a.remote.errors import ErrorCode, RemoteFailure
+from openclaw_a2a.remote.errors import RemoteFailure
 from openclaw_a2a.remote.request_builder import invalid_request
 from openclaw_a2a.remote.result.remote_result import TERMINAL_STATES
 from openclaw_a2a.remote.transport.agent_card import (
@@ -159,14 +159,8 @@ def _whole_numbers(value: Json) -> Json:
 
 
 def _unreadable(reason: str) -> RemoteFailure:
-    return RemoteFailure(
-        ErrorCode.PEER,
-        f"the peer's answer cannot be read: {reason}",
-        {
-            "errorName": "InvalidAnswer",
-            "hint": "the peer does not keep to the protocol: tell its operator",
-        },
-    )
+    hint = "the peer does not keep to the protocol: tell its operator"
+    return RemoteFailure.peer("InvalidAnswer", f"the peer's answer cannot be read: {reason}", hint)
 
 
 _VERSION_HEADER = "a2a-version"

@@ -12,7 +12,7 @@ import msgspec
 from openclaw_a2a.engine.supervisor import Supervisor
 from openclaw_a2a.log import get_logger
 from openclaw_a2a.model.ids import JsonObject
-from openclaw_a2a.remote.errors import ErrorCode, RemoteFailure
+from openclaw_a2a.remote.errors import RemoteFailure
 from openclaw_a2a.remote.targets import Target, TargetIdentity
 from openclaw_a2a.remote.transport.agent_card import (
     EMPTY_CARD,
@@ -97,8 +97,9 @@ class ClientPool:
 
     async def drop_clients(self, target: Target) -> None:
         """Close the clients of a target, so that the next call reads its card again."""
-        for identity in [one for one in self._clients if one.base_url == target.base_url]:
-            await self._close_clients(identity)
+        for identity in list(self._clients):
+            if identity.base_url == target.base_url:
+                await self._close_clients(identity)
 
     async def close(self) -> None:
         """Close every client."""
@@ -147,10 +148,10 @@ async def fetch_card(client: httpx.AsyncClient, url: str, headers: Mapping[str, 
         return _decoder.decode(response.content)
     except ValueError as error:
         kind = response.headers.get("content-type", "of no content type")
-        raise RemoteFailure(
-            ErrorCode.PEER,
+        raise RemoteFailure.peer(
+            "NoCard",
             f"there is no agent card at {url}: what is there is {kind} and not a JSON object",
-            {"errorName": "NoCard", "hint": "check the target's baseUrl and cardPath"},
+            "check the target's baseUrl and cardPath",
         ) from error
 
 
