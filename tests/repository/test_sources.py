@@ -79,6 +79,8 @@ def test_nothing_is_left_for_later() -> None:
 # Public classes and functions that are defined in more than one module, each with the reason.
 SAME_NAME = {
     "Params": "parameters of one method: of a protocol version, of planning",
+    "RunSignal": "state machines of the engine's run, and of OpenClaw's run that is followed",
+    "RunState": "state machines of the engine's run, and of OpenClaw's run that is followed",
     "cancel": "the operation of the server; commands",
     "check": "commands: `config check`, `targets check`",
     "decode_event": "stored form and wire form of the same thing",

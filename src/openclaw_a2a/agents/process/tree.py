@@ -7,6 +7,7 @@ import re
 import secrets
 import signal
 import subprocess
+from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterable
 from pathlib import Path
 
@@ -25,7 +26,7 @@ _SLOWEST_POLL_S = 0.05
 _KILL_TIMEOUT_S = 5.0
 
 
-class ProcessSet:
+class ProcessSet(ABC):
     """Processes as they were when they were last looked at.
 
     A `psutil.Process` is compared and signalled by its id and its start time, so a later process
@@ -37,9 +38,9 @@ class ProcessSet:
     def __init__(self) -> None:
         self._members: set[psutil.Process] = set()
 
+    @abstractmethod
     def scan(self) -> None:
         """Find the members again. Looks at every process, so it belongs in a worker thread."""
-        raise NotImplementedError
 
     def refresh(self) -> None:
         """Forget members that are gone; cheaper than a scan."""
