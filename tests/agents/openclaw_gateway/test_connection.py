@@ -21,18 +21,16 @@ from tests.agents.openclaw_gateway.scripted_gateway import (
 
 from openclaw_a2a.agents.openclaw_gateway.connect import GatewaySite
 from openclaw_a2a.agents.openclaw_gateway.connection import (
+    ConnectionLost,
+    EventReceived,
+    EventsDropped,
     GatewayConnection,
+    Reconnected,
+    ResponseReceived,
     acquire_connection,
     release_connection,
 )
 from openclaw_a2a.agents.openclaw_gateway.protocol import error_code
-from openclaw_a2a.agents.openclaw_gateway.subscription import (
-    ConnectionLost,
-    EventReceived,
-    EventsDropped,
-    Reconnected,
-    ResponseReceived,
-)
 from openclaw_a2a.model.errors import AgentFailed, AgentUnavailable
 
 

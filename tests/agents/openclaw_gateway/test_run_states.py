@@ -21,6 +21,7 @@ from tests.agents.openclaw_gateway.scripted_gateway import (
 
 from openclaw_a2a.agents.openclaw_gateway.connect import GatewaySite
 from openclaw_a2a.agents.openclaw_gateway.connection import (
+    EventSubscription,
     GatewayConnection,
     acquire_connection,
     release_connection,
@@ -35,7 +36,6 @@ from openclaw_a2a.agents.openclaw_gateway.run_follower import (
     next_state,
 )
 from openclaw_a2a.agents.openclaw_gateway.runs import RunRequest, SessionRef, Timeouts
-from openclaw_a2a.agents.openclaw_gateway.subscription import EventSubscription
 from openclaw_a2a.model.agent_event import AgentEvent, InputRequired, Reply
 from openclaw_a2a.model.errors import AgentFailed, AgentUnavailable
 from openclaw_a2a.model.ids import TaskId

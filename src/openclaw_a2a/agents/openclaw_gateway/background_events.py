@@ -18,7 +18,12 @@ import anyio
 import msgspec
 
 from openclaw_a2a.agents.openclaw_gateway.agent_directory import OpenClawAgents
-from openclaw_a2a.agents.openclaw_gateway.connection import GatewayConnection
+from openclaw_a2a.agents.openclaw_gateway.connection import (
+    EventReceived,
+    EventsDropped,
+    GatewayConnection,
+    Reconnected,
+)
 from openclaw_a2a.agents.openclaw_gateway.history import (
     HistoryEntry,
     read_history,
@@ -30,11 +35,6 @@ from openclaw_a2a.agents.openclaw_gateway.runs import (
     Pause,
     find_our_session,
     openclaw_session_key,
-)
-from openclaw_a2a.agents.openclaw_gateway.subscription import (
-    EventReceived,
-    EventsDropped,
-    Reconnected,
 )
 from openclaw_a2a.log import get_logger
 from openclaw_a2a.model.agent_event import (

@@ -4,18 +4,21 @@ State: `_socket` is set while connected; `_failure` is set while the last attemp
 connection broke; both are None only before the first attempt. One task, the connection loop, opens
 the socket and is the only reader of it. Requests belong to the socket they were sent on: when it
 closes, every entry of `_pending` is answered with a lost connection and removed, so no caller can
-wait for a response that cannot arrive. Subscriptions outlive the socket.
+wait for a response that cannot arrive. Subscriptions outlive the socket: each has `ConnectionLost`
+in its queue after the last event of the old socket, and `Reconnected` before the first of the new.
 """
 
 import asyncio
 import itertools
 import random
+from collections import deque
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from typing import Final, TypeVar
 from weakref import WeakKeyDictionary
 
 import anyio
+import msgspec
 from msgspec import Raw
 from websockets.asyncio.client import ClientConnection
 from websockets.exceptions import ConnectionClosed
@@ -30,8 +33,10 @@ from openclaw_a2a.agents.openclaw_gateway.connect import (
     open_connection,
 )
 from openclaw_a2a.agents.openclaw_gateway.protocol import (
+    NO_ORIGIN,
     ErrorPayload,
     Frame,
+    Origin,
     decode_as,
     decode_frame,
     decode_object,
@@ -40,14 +45,6 @@ from openclaw_a2a.agents.openclaw_gateway.protocol import (
     request_error,
 )
 from openclaw_a2a.agents.openclaw_gateway.runs import RunRegistry
-from openclaw_a2a.agents.openclaw_gateway.subscription import (
-    ConnectionLost,
-    EventReceived,
-    EventSubscription,
-    Reconnected,
-    ResponseReceived,
-    SubscriptionItem,
-)
 from openclaw_a2a.engine.supervisor import Supervisor
 from openclaw_a2a.log import get_logger
 from openclaw_a2a.model.backoff import Backoff
@@ -64,7 +61,89 @@ _MIN_DELAY_S: Final = 0.2  # also when a caller waits, so that a refusing gatewa
 _STABLE_S: Final = 5.0  # a connection that lasted so long resets the back-off
 _MAX_REPORTED: Final = 256
 _LOST_RESPONSE: Final = Frame("res", error=ErrorPayload(code="CONNECTION_LOST"))
+_MAX_ITEMS: Final = 4096  # of one subscription
+_MAX_BYTES: Final = 16 * 1024 * 1024
 _random: Final = random.SystemRandom()
+
+
+class EventReceived(msgspec.Struct, frozen=True, gc=False):
+    """An event, its payload not decoded yet. `origin` is set in subscriptions to one session."""
+
+    event: str
+    payload: Raw
+    origin: Origin = NO_ORIGIN
+
+
+class ResponseReceived(msgspec.Struct, frozen=True, gc=False):
+    """A response to a posted request."""
+
+    request_id: str
+    frame: Frame
+
+
+class EventsDropped(msgspec.Struct, frozen=True):
+    """The queue was full: earlier events are lost, read the history instead."""
+
+
+class ConnectionLost(msgspec.Struct, frozen=True):
+    """The connection is gone; runs may continue inside OpenClaw."""
+
+
+class Reconnected(msgspec.Struct, frozen=True):
+    """There is a new connection; `is_restarted` when the gateway is another process now."""
+
+    is_restarted: bool
+
+
+SubscriptionItem = EventReceived | ResponseReceived | EventsDropped | ConnectionLost | Reconnected
+
+
+class EventSubscription:
+    """One reader's bounded queue of items, in order of arrival; a slow reader delays no other."""
+
+    def __init__(self, events: frozenset[str]) -> None:
+        self.events = events
+        self.requests: set[str] = set()
+        """Ids of posted requests whose responses belong in this queue."""
+        self._queue: deque[SubscriptionItem] = deque()
+        self._bytes = 0
+        self._arrived = anyio.Event()
+
+    async def next(self, timeout_s: float | None = None) -> SubscriptionItem | None:
+        """The next item; None after `timeout_s` seconds without one."""
+        while not self._queue:
+            # A fresh event per wait: put() may have set the old one for an item already taken.
+            self._arrived = anyio.Event()
+            with anyio.move_on_after(timeout_s) as scope:
+                await self._arrived.wait()
+            if scope.cancelled_caught:
+                return None
+        item = self._queue.popleft()
+        if isinstance(item, EventReceived):
+            self._bytes -= len(memoryview(item.payload))
+        return item
+
+    def drop_events(self) -> None:
+        """Drop the queued events; responses and connection changes stay."""
+        dropped = EventReceived | EventsDropped
+        self._queue = deque(one for one in self._queue if not isinstance(one, dropped))
+        self._bytes = 0
+
+    def put(self, item: SubscriptionItem) -> None:
+        """Add an item; never blocks, because the connection loop calls it for every frame.
+
+        A full queue drops its events and tells the reader with `EventsDropped`.
+        """
+        if isinstance(item, EventReceived):
+            self._bytes += len(memoryview(item.payload))
+            if len(self._queue) >= _MAX_ITEMS or self._bytes > _MAX_BYTES:
+                self.drop_events()
+                # In front of the responses: what they refer to may be among the lost events.
+                self._queue.appendleft(EventsDropped())
+                self._arrived.set()
+                return
+        self._queue.append(item)
+        self._arrived.set()
 
 
 class GatewayConnection:
@@ -373,5 +452,5 @@ async def release_connection(connection: GatewayConnection) -> None:
     connection.users -= 1
     if connection.users == 0:
         # Removed before it is stopped: whoever acquires meanwhile gets a new connection.
-        del _connections[asyncio.get_running_loop()][connection.site]
+        _connections.get(asyncio.get_running_loop(), {}).pop(connection.site, None)
         await connection.stop()

@@ -24,7 +24,15 @@ from typing import Final, Literal
 
 import anyio
 
-from openclaw_a2a.agents.openclaw_gateway.connection import GatewayConnection
+from openclaw_a2a.agents.openclaw_gateway.connection import (
+    ConnectionLost,
+    EventReceived,
+    EventSubscription,
+    GatewayConnection,
+    Reconnected,
+    ResponseReceived,
+    SubscriptionItem,
+)
 from openclaw_a2a.agents.openclaw_gateway.event_translator import EventTranslator
 from openclaw_a2a.agents.openclaw_gateway.history import (
     FoundRun,
@@ -52,14 +60,6 @@ from openclaw_a2a.agents.openclaw_gateway.protocol import (
     run_metadata,
 )
 from openclaw_a2a.agents.openclaw_gateway.runs import Pause, RunRequest, Timeouts, may_be_recovery
-from openclaw_a2a.agents.openclaw_gateway.subscription import (
-    ConnectionLost,
-    EventReceived,
-    EventSubscription,
-    Reconnected,
-    ResponseReceived,
-    SubscriptionItem,
-)
 from openclaw_a2a.log import get_logger
 from openclaw_a2a.model.agent_event import AgentEvent, Failed, InputRequired, Note, Report
 from openclaw_a2a.model.errors import AgentFailed, AgentUnavailable

@@ -12,7 +12,11 @@ import anyio
 from msgspec import Raw
 
 from openclaw_a2a.agents.openclaw_gateway.agent_directory import list_agents
-from openclaw_a2a.agents.openclaw_gateway.connection import GatewayConnection
+from openclaw_a2a.agents.openclaw_gateway.connection import (
+    ConnectionLost,
+    GatewayConnection,
+    ResponseReceived,
+)
 from openclaw_a2a.agents.openclaw_gateway.history import SessionHistory, read_history
 from openclaw_a2a.agents.openclaw_gateway.protocol import (
     ErrorPayload,
@@ -27,7 +31,6 @@ from openclaw_a2a.agents.openclaw_gateway.runs import (
     escape_command,
     session_agent_id,
 )
-from openclaw_a2a.agents.openclaw_gateway.subscription import ConnectionLost, ResponseReceived
 from openclaw_a2a.model.errors import AgentError, AgentFailed, AgentUnavailable
 from openclaw_a2a.model.ids import AgentId, JsonObject, SessionKey
 from openclaw_a2a.model.session_keys import main_session_key

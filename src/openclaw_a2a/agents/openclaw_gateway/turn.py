@@ -6,7 +6,7 @@ from typing import Final, TypeVar
 import anyio
 import msgspec
 
-from openclaw_a2a.agents.openclaw_gateway.connection import GatewayConnection
+from openclaw_a2a.agents.openclaw_gateway.connection import EventSubscription, GatewayConnection
 from openclaw_a2a.agents.openclaw_gateway.history import RunStatus, find_run
 from openclaw_a2a.agents.openclaw_gateway.pending_input import (
     approval_question,
@@ -25,7 +25,6 @@ from openclaw_a2a.agents.openclaw_gateway.run_follower import (
     RunState,
 )
 from openclaw_a2a.agents.openclaw_gateway.runs import Pause, RunRequest, Timeouts
-from openclaw_a2a.agents.openclaw_gateway.subscription import EventSubscription
 from openclaw_a2a.model.agent_event import AgentEvent, Failed, InputRequired, Note
 from openclaw_a2a.model.errors import AgentFailed, AgentUnavailable, ApprovalNotFound, ApprovalOver
 from openclaw_a2a.model.turn import Turn
