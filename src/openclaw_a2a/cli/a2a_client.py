@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterator
+from functools import cached_property
 from urllib.parse import quote, urlsplit
 
 import httpx2
@@ -132,32 +133,46 @@ class Client:
         # A proxy for the outside world does not reach this machine.
         is_outside = _host(self.url) not in _LOOPBACK
         self._http = SyncHttpClient(headers=headers, use_proxies=is_outside, follow_redirects=True)
-        self._card: bytes | None = None
 
     def close(self) -> None:
         """Close the connections."""
         self._http.close()
 
+    @cached_property
     def card_bytes(self) -> bytes:
         """The card as it was sent. Raises: AgentUnavailable, AgentFailed."""
-        if self._card is None:
-            self._card = self._fetch_card()
-        return self._card
+        is_card = urlsplit(self.url).path.endswith(".json")
+        addresses = [self.url] if is_card else [f"{self.url}{path}" for path in _CARD_PATHS]
+        status = 0
+        for address in addresses:
+            try:
+                answer = self._http.get(address, timeout=_CONNECT_S * 2)
+            except (httpx2.TransportError, httpx2.InvalidURL) as error:
+                raise unreachable(self.url, error) from None
+            status = answer.status_code
+            if status == OK:
+                return answer.content
+        raise AgentFailed(
+            f"{self.url} has no agent card (HTTP {status} at {addresses[0]})",
+            details={"code": "card-not-found", "nextStep": "Check the address after --url."},
+        )
 
+    @cached_property
     def card(self) -> AgentCard:
         """The card. Raises: AgentUnavailable, AgentFailed."""
         try:
-            members = msgspec.json.decode(self.card_bytes(), type=JsonObject)
+            members = msgspec.json.decode(self.card_bytes, type=JsonObject)
             capabilities = {"streaming": False, **members.get("capabilities", {})}
             whole = {**_MAY_BE_MISSING, **members, "capabilities": capabilities}
             return msgspec.convert(whole, AgentCard)
         except (msgspec.MsgspecError, TypeError) as error:
-            reason = f"the card of {self.url} is no A2A 1.0 card: {error}"
-            raise _failed(reason, "card-invalid") from None
+            raise _failed(
+                f"the card of {self.url} is no A2A 1.0 card: {error}", "card-invalid"
+            ) from None
 
     def address(self, binding: str) -> str:
         """The address of this binding of A2A 1.0. Raises: AgentFailed."""
-        interfaces = self.card().supported_interfaces
+        interfaces = self.card.supported_interfaces
         for interface in interfaces:
             is_version_1 = interface.protocol_version.split(".")[0] == "1"
             if interface.protocol_binding == binding and is_version_1:
@@ -233,23 +248,6 @@ class Client:
             failure.message += f"; the card at {self.url} names {address} as its address"
             failure.details["nextStep"] = _ELSEWHERE
         return failure
-
-    def _fetch_card(self) -> bytes:
-        is_card = urlsplit(self.url).path.endswith(".json")
-        addresses = [self.url] if is_card else [f"{self.url}{path}" for path in _CARD_PATHS]
-        status = 0
-        for address in addresses:
-            try:
-                answer = self._http.get(address, timeout=_CONNECT_S * 2)
-            except (httpx2.TransportError, httpx2.InvalidURL) as error:
-                raise unreachable(self.url, error) from None
-            status = answer.status_code
-            if status == OK:
-                return answer.content
-        raise AgentFailed(
-            f"{self.url} has no agent card (HTTP {status} at {addresses[0]})",
-            details={"code": "card-not-found", "nextStep": "Check the address after --url."},
-        )
 
 
 def unreachable(address: str, error: Exception) -> AgentUnavailable:

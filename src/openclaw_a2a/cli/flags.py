@@ -9,13 +9,17 @@ from cyclopts import Parameter
 
 from openclaw_a2a.model.ids import Json
 
-JsonFlag = Annotated[
-    bool, Parameter(name="--json", negative=(), show_default=False, help="Print JSON.")
-]
+
+def switch(help_text: str, *, name: str | None = None) -> Parameter:
+    """A flag that is off unless it is given; it has no opposite."""
+    return Parameter(name=name, negative=(), show_default=False, help=help_text)
+
+
+JsonFlag = Annotated[bool, switch("Print JSON.", name="--json")]
 ConfigFlag = Annotated[
     Path | None, Parameter(name="--config", help="The settings file, instead of the usual places.")
 ]
-YesFlag = Annotated[bool, Parameter(negative=(), show_default=False, help="Do not ask.")]
+YesFlag = Annotated[bool, switch("Do not ask.")]
 LimitFlag = Annotated[int, Parameter(help="How many at most.")]
 DataFlag = Annotated[Path | None, Parameter(help="The data folder.")]
 

@@ -34,7 +34,7 @@ class Reconnect:
     def __init__(self, seconds: float = RECONNECT_S) -> None:
         self._seconds = seconds
         self._away_since: float | None = None
-        self._attempts = 0
+        self.attempts = 0  # since the last progress; decides how long to pause
         self._has_answered = False
 
     def call(
@@ -50,6 +50,7 @@ class Reconnect:
             except AgentError as error:
                 if not is_temporary(error):
                     raise
+                # A live page must leave the terminal before a message is printed over it.
                 if before_message is not None:
                     before_message()
                 self.tolerate(error, is_in_progress=self._has_answered)
@@ -68,6 +69,7 @@ class Reconnect:
         """
         now = time.monotonic()
         if self._away_since is None:
+            # Nothing of ours is there yet: a gateway that never answered is a wrong address.
             if not is_in_progress and code_of(error) not in {CONNECTION_LOST, _DRAINING}:
                 raise error
             self._away_since = now
@@ -82,17 +84,14 @@ class Reconnect:
 
     def mark_answered(self) -> None:
         """Start the time limit again: the gateway has answered."""
+        # The number of attempts stays: a gateway that answers and fails in turns is not hammered.
         self._away_since = None
         self._has_answered = True
 
-    def reset_delay(self) -> None:
-        """Start again with the shortest delay."""
-        self._attempts = 0
-
     def pause(self) -> None:
         """Sleep before the next attempt, longer each time."""
-        self._attempts += 1
-        time.sleep(_BACKOFF.delay_s(self._attempts))
+        self.attempts += 1
+        time.sleep(_BACKOFF.delay_s(self.attempts))
 
 
 def is_temporary(error: AgentError) -> bool:
@@ -144,23 +143,21 @@ class TaskFollower:
             try:
                 yield from self._read(method, params)
             except (AgentUnavailable, AgentFailed) as error:
-                if method == "SubscribeToTask" and not is_temporary(error):
-                    yield self._ended_meanwhile(error)
-                else:
+                if method != "SubscribeToTask" or is_temporary(error):
                     self._reconnect.tolerate(error, is_in_progress=self.task_id is not None)
+                else:
+                    # The protocol has no stream for a task that has ended: show the task itself.
+                    task = get_task(self._client, str(self.task_id))
+                    followed = self._note(None, b'{"task":' + task + b"}")
+                    if not self.is_settled:
+                        raise
+                    yield followed
             if self.is_settled:
                 return
             self._reconnect.pause()
+            # Once the task is known the message is never sent again, only its stream resumed.
             if self.task_id is not None:
                 method, params = "SubscribeToTask", {"id": self.task_id}
-
-    def _ended_meanwhile(self, error: AgentError) -> FollowedEvent:
-        """The protocol has no stream for a task that has ended; then the task itself is shown."""
-        task = get_task(self._client, str(self.task_id))
-        followed = self._note(None, b'{"task":' + task + b"}")
-        if not self.is_settled:
-            raise error
-        return followed
 
     def _read(self, method: str, params: JsonObject) -> Iterator[FollowedEvent]:
         for frame in self._client.stream(method, params, last_event_id=self._cursor):
@@ -168,7 +165,7 @@ class TaskFollower:
             followed = self._note(frame.id, frame.body)
             # A snapshot alone is no progress: an agent that sends only that is polled slowly.
             if followed.body.task is None:
-                self._reconnect.reset_delay()
+                self._reconnect.attempts = 0
             yield followed
             if self.state is not None and is_terminal(self.state):
                 return

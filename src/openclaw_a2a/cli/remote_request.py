@@ -306,6 +306,7 @@ class RemoteRequest:
         if self._as_json:
             return await work
         envelope: JsonObject = {}
+        # The spinner lives in the group of the request: it ends with it, also by an interrupt.
         async with anyio.create_task_group() as group:
             group.start_soon(self._spin)
             try:
@@ -337,6 +338,7 @@ class RemoteRequest:
         continuation = result.continuation or continuation_of_failure(result.details)
         if continuation is None:
             return
+        # With every update, not at the end: after a kill the task can still be found.
         self._memory.save(continuation)
         self._task = result.task or self._task
         if self._task is not None and self._task.state:

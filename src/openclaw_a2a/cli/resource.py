@@ -43,36 +43,26 @@ _POLL_S = 0.2
 _OFF = frozenset({"route-not-found", "unsupported-operation", "http-404"})
 
 
-class ListedItem(Protocol):
-    """What every listed item has."""
+class _ListedItem(Protocol):
+    @property
+    def id(self) -> str: ...
+
+
+class _WatchedItem(_ListedItem, Protocol):
+    """An item that changes until it is over; the colour of its row is that of its status."""
 
     @property
-    def id(self) -> str:
-        """What it is named by."""
-        ...
-
-
-class WatchedItem(ListedItem, Protocol):
-    """An item that changes until it is over."""
+    def status(self) -> str: ...
 
     @property
-    def status(self) -> str:
-        """Its status, which has a colour."""
-        ...
+    def is_over(self) -> bool: ...
 
     @property
-    def is_over(self) -> bool:
-        """True when nothing more will happen."""
-        ...
-
-    @property
-    def is_success(self) -> bool:
-        """True when it ended well."""
-        ...
+    def is_success(self) -> bool: ...
 
 
-_Item = TypeVar("_Item", bound=ListedItem)
-_Watched = TypeVar("_Watched", bound=WatchedItem)
+_Item = TypeVar("_Item", bound=_ListedItem)
+_Watched = TypeVar("_Watched", bound=_WatchedItem)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -136,12 +126,14 @@ class Resource(Generic[_Item]):
         """
         if self.strict_id and re.search(r"[^\w-]", prefix):
             raise usage_error(f"{prefix} is no id of {self.strict_id}", self.list_hint)
+        # Before the check for an empty id: that a gateway is not there is the more useful error.
         items, _ = self.fetch_list(admin, {"limit": str(_MAX_LISTED)})
         if not prefix.strip():
             raise usage_error(f"the id is empty; name one {self.noun}", self.list_hint)
         if not self.id_prefix.startswith(prefix[: len(self.id_prefix)]):
             prefix = f"{self.id_prefix}{prefix}"
         found = [one.id for one in items if one.id.startswith(prefix)]
+        # An id that is not among the newest may still exist: the gateway decides.
         if prefix in found or not found:
             return prefix
         if len(found) > 1:
@@ -261,6 +253,7 @@ class WatchedResource(Resource[_Watched]):
                 now = datetime.now(UTC)
                 rows = self.table.rows(items, now, is_short=is_narrow())
                 colours = ["", *(self.table.colours.get(one.status, "") for one in items)]
+                # Lines are printed below each other, so the newest comes last.
                 oldest_first = [*zip(items, document[self.path], strict=True)][::-1]
                 view.show(
                     [build_table(rows, row_styles=colours)],

@@ -13,7 +13,7 @@ from cyclopts import Parameter
 
 from openclaw_a2a.cli.connection import connect, decode_response, find_task
 from openclaw_a2a.cli.errors import DONE, FAILED, INTERRUPTED, code_of, usage_error
-from openclaw_a2a.cli.flags import NO_CONNECTION, Connection
+from openclaw_a2a.cli.flags import NO_CONNECTION, Connection, switch
 from openclaw_a2a.cli.follow import (
     CONNECTION_LOST,
     GATEWAY_GONE,
@@ -41,9 +41,7 @@ _UNHAPPY = frozenset({TaskState.FAILED, TaskState.REJECTED, TaskState.CANCELED})
 class SendFlags:
     """What the message belongs to and how it is sent."""
 
-    no_stream: Annotated[
-        bool, Parameter(negative=(), show_default=False, help="Wait for the whole answer.")
-    ] = False
+    no_stream: Annotated[bool, switch("Wait for the whole answer.")] = False
     task: Annotated[str | None, Parameter(help="Continue this task (id or its beginning).")] = None
     context: Annotated[str | None, Parameter(help="Continue this context.")] = None
     file: Annotated[
@@ -83,7 +81,7 @@ def send(
             context_id=ContextId(options.context) if options.context else None,
         )
         params: JsonObject = {"message": msgspec.to_builtins(message)}
-        if options.no_stream or not client.card().capabilities.streaming:
+        if options.no_stream or not client.card.capabilities.streaming:
             return _send_and_wait(client, params, connection)
         follow = TaskFollower(client)
         return show_events(follow, follow.send(params), connection)
@@ -187,9 +185,9 @@ def card(
     """
     with connect(replace(connection, url=address) if address else connection) as client:
         if connection.as_json:
-            print_data(msgspec.json.format(client.card_bytes(), indent=2).decode())
+            print_data(msgspec.json.format(client.card_bytes, indent=2).decode())
         else:
-            _show_card(client.card())
+            _show_card(client.card)
     return DONE
 
 

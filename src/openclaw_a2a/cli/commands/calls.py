@@ -18,7 +18,7 @@ from openclaw_a2a.cli.errors import (
     next_step,
     usage_error,
 )
-from openclaw_a2a.cli.flags import LimitFlag
+from openclaw_a2a.cli.flags import LimitFlag, switch
 from openclaw_a2a.cli.follow import Reconnect
 from openclaw_a2a.cli.render.calls import (
     CALL_TABLE,
@@ -66,9 +66,7 @@ _POLLS_S = (0.05, 0.1, 0.2, 0.3, 0.5)
 class CallOptions:
     """How the call is made."""
 
-    wait: Annotated[
-        bool, Parameter(negative=(), show_default=False, help="Wait for the answer and show it.")
-    ] = False
+    wait: Annotated[bool, switch("Wait for the answer and show it.")] = False
     timeout: Annotated[
         float | None,
         Parameter(help="Seconds the agent has; 0: no deadline; left out: what the skill says."),
@@ -76,10 +74,7 @@ class CallOptions:
     mode: Annotated[
         Literal["execute", "critique"], Parameter(help="What the agent is asked to do with it.")
     ] = "execute"
-    main: Annotated[
-        bool,
-        Parameter(negative=(), show_default=False, help="In the agent's main session."),
-    ] = False
+    main: Annotated[bool, switch("In the agent's main session.")] = False
 
 
 DEFAULT_OPTIONS = CallOptions()
@@ -151,7 +146,7 @@ def _wait(admin: AdminClient, accepted: JsonObject, label: str) -> JsonObject:
     """Poll for the outcome; a gateway that is away meanwhile is retried."""
     query = {"correlationId": accepted["correlationId"]}
     waiting, reconnect = WaitIndicator(label), Reconnect()
-    reconnect.mark_answered()
+    reconnect.mark_answered()  # the gateway has the call: from now on its absence is tolerated
     result, state, count = accepted, "accepted", 0
     try:
         while result["status"] in _ACCEPTED:

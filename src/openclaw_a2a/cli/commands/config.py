@@ -4,10 +4,10 @@ from collections.abc import Iterable
 from typing import Annotated
 
 import msgspec
-from cyclopts import App, Parameter
+from cyclopts import App
 
 from openclaw_a2a.cli.errors import DONE, USAGE_ERROR
-from openclaw_a2a.cli.flags import ConfigFlag, JsonFlag
+from openclaw_a2a.cli.flags import ConfigFlag, JsonFlag, switch
 from openclaw_a2a.cli.render.terminal import print_data, print_json, print_message, print_table
 from openclaw_a2a.model.errors import Problem, SettingsInvalid
 from openclaw_a2a.settings import (
@@ -21,9 +21,7 @@ from openclaw_a2a.settings import (
 
 app = App(name="config", help="Check and show the settings; print their schema.")
 
-_ORIGIN = Annotated[
-    bool, Parameter(negative=(), show_default=False, help="Say where each setting comes from.")
-]
+_ORIGIN = Annotated[bool, switch("Say where each setting comes from.")]
 
 
 @app.command

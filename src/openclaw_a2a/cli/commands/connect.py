@@ -6,12 +6,12 @@ from typing import Annotated, Self
 
 import anyio
 import msgspec
-from cyclopts import App, Parameter
+from cyclopts import App
 
 from openclaw_a2a.cli.checks import CheckResult, CheckStatus, check_openclaw, print_checks
 from openclaw_a2a.cli.commands.config import agent_problems
 from openclaw_a2a.cli.errors import DONE, FAILED
-from openclaw_a2a.cli.flags import ConfigFlag, JsonFlag
+from openclaw_a2a.cli.flags import ConfigFlag, JsonFlag, switch
 from openclaw_a2a.cli.render.terminal import print_data, print_json
 from openclaw_a2a.model.errors import AgentFailed
 from openclaw_a2a.model.message import JsonStruct
@@ -195,10 +195,7 @@ app = App(name="connect", help="Serve the agents of the OpenClaw on this machine
 @app.command
 def openclaw(
     *,
-    dry_run: Annotated[
-        bool,
-        Parameter(negative=(), show_default=False, help="Show what there is to do, do nothing."),
-    ] = False,
+    dry_run: Annotated[bool, switch("Show what there is to do, do nothing.")] = False,
     config: ConfigFlag = None,
     as_json: JsonFlag = False,
 ) -> int:

@@ -9,10 +9,12 @@ from cyclopts import App, Parameter
 
 from openclaw_a2a.cli.commands.config import agent_problems
 from openclaw_a2a.cli.errors import DONE, FAILED
-from openclaw_a2a.cli.flags import ConfigFlag, DataFlag, JsonFlag, data_override
+from openclaw_a2a.cli.flags import ConfigFlag, DataFlag, JsonFlag, data_override, switch
 from openclaw_a2a.cli.render.terminal import print_data, print_json, print_message, print_table
 from openclaw_a2a.model.ids import Json
 from openclaw_a2a.settings import StoreKind, check_settings, load_settings
+
+_ASK = "Have each OpenClaw agent answer a short turn, which costs what a turn costs."
 
 
 def up(
@@ -42,12 +44,7 @@ def up(
 def doctor(
     *,
     ask: Annotated[
-        bool,
-        Parameter(
-            negative=(),
-            show_default=False,
-            help="Have each OpenClaw agent answer a short turn, which costs what a turn costs.",
-        ),
+        bool, switch("Have each OpenClaw agent answer a short turn, which costs what a turn costs.")
     ] = False,
     config: ConfigFlag = None,
     data: DataFlag = None,
@@ -82,9 +79,7 @@ db = App(name="db", help="Upgrade the schema of the store.")
 @db.command
 def upgrade(
     *,
-    plan: Annotated[
-        bool, Parameter(negative=(), show_default=False, help="Show the steps, change nothing.")
-    ] = False,
+    plan: Annotated[bool, switch("Show the steps, change nothing.")] = False,
     config: ConfigFlag = None,
     data: DataFlag = None,
     as_json: JsonFlag = False,

@@ -11,7 +11,7 @@ from cyclopts import App, Parameter
 from openclaw_a2a.cli.admin_client import DEFAULT_ADMIN, AdminOptions
 from openclaw_a2a.cli.connection import decode_response
 from openclaw_a2a.cli.errors import DONE, usage_error
-from openclaw_a2a.cli.flags import LimitFlag
+from openclaw_a2a.cli.flags import LimitFlag, switch
 from openclaw_a2a.cli.render.objectives import (
     OBJECTIVE_TABLE,
     ObjectiveRow,
@@ -117,9 +117,7 @@ def run(
     objective: Objective,
     /,
     *,
-    follow: Annotated[
-        bool, Parameter(negative=(), show_default=False, help="Watch it until it is over.")
-    ] = False,
+    follow: Annotated[bool, switch("Watch it until it is over.")] = False,
     options: AdminOptions = DEFAULT_ADMIN,
 ) -> int:
     """Execute the steps of an objective."""

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 from cyclopts import App, Parameter
 
 from openclaw_a2a.cli.errors import usage_error
-from openclaw_a2a.cli.flags import ConfigFlag, JsonFlag, format_command
+from openclaw_a2a.cli.flags import ConfigFlag, JsonFlag, format_command, switch
 
 if TYPE_CHECKING:
     from openclaw_a2a.cli.remote_request import RemoteRequest
@@ -60,22 +60,14 @@ class MessageOptions:
     ] = None
     context: Annotated[str | None, Parameter(help="Continue this context.")] = None
     continue_last: Annotated[
-        bool,
-        Parameter(
-            name="--continue",
-            negative=(),
-            show_default=False,
-            help="Go on with the last task or context.",
-        ),
+        bool, switch("Go on with the last task or context.", name="--continue")
     ] = False
     file: Annotated[
         list[str] | None,
         Parameter(negative=(), help="Send this file (or web address) too; may be repeated."),
     ] = None
     data: Annotated[str | None, Parameter(help="Send this JSON object too.")] = None
-    require_task: Annotated[
-        bool, Parameter(negative=(), show_default=False, help="Take no direct answer, only a task.")
-    ] = False
+    require_task: Annotated[bool, switch("Take no direct answer, only a task.")] = False
 
 
 NO_OPTIONS = MessageOptions()

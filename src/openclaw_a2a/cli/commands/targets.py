@@ -8,7 +8,7 @@ import msgspec
 from cyclopts import App, Parameter
 
 from openclaw_a2a.cli.errors import DONE, FAILED, confirm, usage_error
-from openclaw_a2a.cli.flags import ConfigFlag, JsonFlag, YesFlag
+from openclaw_a2a.cli.flags import ConfigFlag, JsonFlag, YesFlag, switch
 from openclaw_a2a.cli.render.terminal import (
     ItemTable,
     print_data,
@@ -51,10 +51,7 @@ _TO_AGENTS = "To give it to agents, as the tool remote_agent, set outbound.enabl
 class TargetOptions:
     """What else is said of a target."""
 
-    default: Annotated[
-        bool,
-        Parameter(negative=(), show_default=False, help="The one meant when none is named."),
-    ] = False
+    default: Annotated[bool, switch("The one meant when none is named.")] = False
     description: Annotated[str | None, Parameter(help="What it is for.")] = None
     tag: Annotated[list[str] | None, Parameter(negative=(), help="May be repeated.")] = None
     bearer_env: Annotated[

@@ -26,24 +26,11 @@ from openclaw_a2a.model.message import JsonStruct
 
 PENDING = "pending"
 COMPLETED = "completed"
-_STATES = (
-    ("discarded", "discarded"),
-    ("seen", "seen"),
-    ("delivered", "delivered"),
-    ("timed_out", "timed out"),
-    ("answered", "answered"),
-    ("running", "running"),
-    ("accepted", "accepted"),
-)
-"""States of a call, the last one first: the field of its time, and the word for it."""
-
-_TIMES = (*reversed(_STATES), ("deadline", "deadline"))
-
 _MAX_NOTE = 60
 
 
 class CallTimes(JsonStruct, frozen=True):
-    """When a call reached each state."""
+    """When a call reached each state; the fields are in the order of the states."""
 
     accepted: datetime | None = None
     running: datetime | None = None
@@ -53,6 +40,10 @@ class CallTimes(JsonStruct, frozen=True):
     seen: datetime | None = None
     discarded: datetime | None = None
     deadline: datetime | None = None
+
+
+_STATES = tuple(name for name in CallTimes.__struct_fields__ if name != "deadline")
+"""The states of a call in their order, which is that of the fields above."""
 
 
 class FailedDelivery(JsonStruct, frozen=True):
@@ -117,8 +108,8 @@ class CallView(JsonStruct, frozen=True):
 
     @property
     def _last(self) -> tuple[str, datetime | None]:
-        moments = ((word, getattr(self.times, name)) for name, word in _STATES)
-        return next(((word, moment) for word, moment in moments if moment), ("accepted", None))
+        times = [(name.replace("_", " "), getattr(self.times, name)) for name in _STATES]
+        return next(((word, at) for word, at in reversed(times) if at), ("accepted", None))
 
 
 def call_note(call: CallView, now: datetime) -> str:
@@ -190,8 +181,9 @@ def call_head(call: CallView, now: datetime) -> Iterator[Text]:
 
 def call_times(call: CallView) -> Iterator[Text]:
     """When it reached each state: the first as a time of day, the others relative to it."""
-    known = [(getattr(call.times, name), word) for name, word in _TIMES]
-    moments = sorted(((at, word) for at, word in known if at is not None), key=itemgetter(0))
+    times = msgspec.structs.asdict(call.times)
+    known = [(at, name.replace("_", " ")) for name, at in times.items() if at is not None]
+    moments = sorted(known, key=itemgetter(0))
     for number, (moment, word) in enumerate(moments):
         if not number:
             yield styled_text(f"times    {word:<10} {moment.astimezone():%Y-%m-%d %H:%M:%S}")
