@@ -64,11 +64,6 @@ def parse_address(text: str) -> str:
     return address
 
 
-def get_task(client: "Client", task_id: str) -> bytes:
-    """One task as it was sent. Raises: AgentFailed, AgentUnavailable."""
-    return client.call("GetTask", {"id": task_id})
-
-
 def list_tasks(client: "Client", filters: JsonObject) -> Iterator[TaskList]:
     """Page after page of tasks. Raises: AgentFailed, AgentUnavailable."""
     token = ""

@@ -33,13 +33,6 @@ def code_of(error: GatewayError) -> str:
     return str(error.details.get("code") or error.code)
 
 
-def exit_code(error: GatewayError) -> int:
-    """What the process ends with after this error."""
-    if isinstance(error, AgentUnavailable):
-        return UNREACHABLE
-    return USAGE_ERROR if isinstance(error, SettingsInvalid | CallerError) else FAILED
-
-
 def report_failure(error: GatewayError) -> int:
     """Print the error on standard error; the exit code."""
     code = code_of(error)
@@ -55,7 +48,9 @@ def report_failure(error: GatewayError) -> int:
     next_step = error.details.get("nextStep") or _NEXT_STEPS.get(code)
     if next_step:
         print_message(str(next_step))
-    return exit_code(error)
+    if isinstance(error, AgentUnavailable):
+        return UNREACHABLE
+    return USAGE_ERROR if isinstance(error, SettingsInvalid | CallerError) else FAILED
 
 
 def report_usage(reason: str, arguments: list[str]) -> int:

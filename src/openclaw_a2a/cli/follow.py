@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 
-from openclaw_a2a.cli.connection import decode_response, get_task
+from openclaw_a2a.cli.connection import decode_response
 from openclaw_a2a.cli.errors import code_of
 from openclaw_a2a.cli.render.terminal import print_message
 from openclaw_a2a.model.backoff import Backoff
@@ -147,7 +147,7 @@ class TaskFollower:
                     self._reconnect.tolerate(error, is_in_progress=self.task_id is not None)
                 else:
                     # The protocol has no stream for a task that has ended: show the task itself.
-                    task = get_task(self._client, str(self.task_id))
+                    task = self._client.call("GetTask", {"id": self.task_id})
                     followed = self._note(None, b'{"task":' + task + b"}")
                     if not self.is_settled:
                         raise

@@ -12,14 +12,7 @@ import msgspec
 
 from openclaw_a2a.cli.commands.agent import join_text
 from openclaw_a2a.cli.commands.remote import MessageOptions, RemoteOptions
-from openclaw_a2a.cli.errors import (
-    DONE,
-    FAILED,
-    INTERRUPTED,
-    UNREACHABLE,
-    USAGE_ERROR,
-    usage_error,
-)
+from openclaw_a2a.cli.errors import DONE, FAILED, INTERRUPTED, UNREACHABLE, USAGE_ERROR, usage_error
 from openclaw_a2a.cli.render.stream import StreamView
 from openclaw_a2a.cli.render.terminal import WaitIndicator, print_data, print_json, print_message
 from openclaw_a2a.library.remote_agents import (

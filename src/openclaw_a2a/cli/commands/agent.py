@@ -53,9 +53,7 @@ DEFAULT_SEND = SendFlags()
 
 
 def send(
-    *text: str,
-    options: SendFlags = DEFAULT_SEND,
-    connection: Connection = NO_CONNECTION,
+    *text: str, options: SendFlags = DEFAULT_SEND, connection: Connection = NO_CONNECTION
 ) -> int:
     """Send a message to an agent and stream the answer.
 
@@ -170,12 +168,7 @@ def _send_and_wait(client: "Client", params: JsonObject, connection: Connection)
     return FAILED if body.task and body.task.status.state in _UNHAPPY else DONE
 
 
-def card(
-    address: str | None = None,
-    /,
-    *,
-    connection: Connection = NO_CONNECTION,
-) -> int:
+def card(address: str | None = None, /, *, connection: Connection = NO_CONNECTION) -> int:
     """Show an agent card.
 
     Parameters

@@ -10,14 +10,7 @@ import msgspec
 from cyclopts import App, Parameter
 
 from openclaw_a2a.cli.admin_client import DEFAULT_ADMIN, AdminClient, AdminOptions
-from openclaw_a2a.cli.errors import (
-    DONE,
-    FAILED,
-    INTERRUPTED,
-    USAGE_ERROR,
-    next_step,
-    usage_error,
-)
+from openclaw_a2a.cli.errors import DONE, FAILED, INTERRUPTED, USAGE_ERROR, next_step, usage_error
 from openclaw_a2a.cli.flags import LimitFlag, switch
 from openclaw_a2a.cli.follow import Reconnect
 from openclaw_a2a.cli.render.calls import (

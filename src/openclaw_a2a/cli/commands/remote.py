@@ -87,8 +87,7 @@ Follow = Annotated[
     ),
 ]
 TaskName = Annotated[
-    str | None,
-    Parameter(help="The task's handle, id or its beginning; left out: the last one."),
+    str | None, Parameter(help="The task's handle, id or its beginning; left out: the last one.")
 ]
 
 

@@ -120,12 +120,7 @@ def add(
 
 @app.command
 def remove(
-    alias: Alias,
-    /,
-    *,
-    yes: YesFlag = False,
-    config: ConfigFlag = None,
-    as_json: JsonFlag = False,
+    alias: Alias, /, *, yes: YesFlag = False, config: ConfigFlag = None, as_json: JsonFlag = False
 ) -> int:
     """Take a target out of the settings file; everything else in it stays as it is."""
     from openclaw_a2a.settings.settings_file import plan_target_removal

@@ -11,7 +11,6 @@ from openclaw_a2a.cli.connection import (
     connect,
     decode_response,
     find_task,
-    get_task,
     list_tasks,
 )
 from openclaw_a2a.cli.errors import DONE, confirm, usage_error
@@ -112,7 +111,8 @@ def list_(
 def show_task(task: TaskPrefix, /, *, connection: Connection = NO_CONNECTION) -> int:
     """Show a task with what was said and made."""
     with connect(connection) as client:
-        shown = decode_response(get_task(client, find_task(client, task)), Task)
+        body = client.call("GetTask", {"id": find_task(client, task)})
+    shown = decode_response(body, Task)
     if connection.as_json:
         print_json(shown)
     else:
@@ -145,11 +145,7 @@ def cancel(task: TaskPrefix, /, *, connection: Connection = NO_CONNECTION) -> in
 
 @app.command
 def delete(
-    task: TaskPrefix,
-    /,
-    *,
-    yes: YesFlag = False,
-    connection: Connection = NO_CONNECTION,
+    task: TaskPrefix, /, *, yes: YesFlag = False, connection: Connection = NO_CONNECTION
 ) -> int:
     """Delete a task that has ended, with everything said and made."""
     with connect(connection) as client:

@@ -8,14 +8,7 @@ from openclaw_a2a.cli.flags import NO_CONNECTION, Connection
 from openclaw_a2a.cli.render.terminal import print_data, print_message
 from openclaw_a2a.model.message import Message, Part
 from openclaw_a2a.model.records import StreamBody
-from openclaw_a2a.model.task import (
-    Artifact,
-    Task,
-    TaskState,
-    TaskStatus,
-    is_paused,
-    is_terminal,
-)
+from openclaw_a2a.model.task import Artifact, Task, TaskState, TaskStatus, is_paused, is_terminal
 
 
 class StreamView:
