@@ -29,6 +29,7 @@ from openclaw_a2a.agents import AgentRegistry
 from openclaw_a2a.app import Gateway
 from openclaw_a2a.app import gateway as gateway_module
 from openclaw_a2a.auth.tool_tokens import TOOL_TOKENS_FILE, TokenKind, ToolTokens
+from openclaw_a2a.calls.audit_log import AuditLog
 from openclaw_a2a.model.errors import AgentFailed
 from openclaw_a2a.model.ids import AgentId, TaskId
 from openclaw_a2a.ports import (
@@ -522,3 +523,26 @@ def test_a_poll_that_dies_when_it_is_recorded_can_be_repeated() -> None:
         machine.poll(0, (0, last_lands))
         assert machine.polled.keys() == machine.accepted.keys()
         machine.teardown()
+
+
+def test_a_result_that_is_ready_when_its_caller_disconnects_is_sent_as_a_message(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    machine, is_written = CallMachine(), asyncio.Event()
+
+    async def flush(_log: AuditLog) -> None:
+        await is_written.wait()
+
+    async def disconnect() -> None:
+        exchange = machine.waiting[0].exchange
+        assert exchange is not None
+        exchange.disconnect()
+        is_written.set()  # the result is ready before the disconnect is noticed
+
+    machine.open(Recovery.REPEAT)
+    monkeypatch.setattr(AuditLog, "flush", flush)
+    machine.call_and_wait(60, None)
+    machine.answer(0, "well", None)
+    machine.do(disconnect())
+    assert machine.host.accepted
+    machine.teardown()
