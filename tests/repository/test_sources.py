@@ -91,7 +91,6 @@ SAME_NAME = {
     "list_": "commands: `tasks list`, `calls list`, ...",
     "list_tasks": "the operation of the server, and the request of a command",
     "renew_leases": "the loop of the engine, and the statement of the store",
-    "replay": "a log of operations, and a write-ahead log",
     "run": "the entry point, and the command `objectives run`",
     "send": "the operation of the server; commands",
     "serve": "one endpoint each; the public API; the process",
