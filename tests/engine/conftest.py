@@ -1,4 +1,4 @@
-"""Rooms with an engine, over every kind of store that an engine must get along with."""
+"""Harnesses with an engine, over every kind of store that an engine must get along with."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack

@@ -149,6 +149,7 @@ class BackgroundListener:
         failures = 0
         while True:
             try:
+                # Closed before it is opened again: the agent must not send to two readers.
                 async with aclosing(self._events()) as events:
                     async for event in events:
                         failures = 0

@@ -31,6 +31,7 @@ async def renew_leases(engine: Engine) -> None:
         # A third of the lease: two renewals may fail before another engine could claim a run.
         await engine.clock.sleep(engine.limits.lease_s / 3)
         try:
+            # Leases first: failing abandoned runs may take long when the store is slow.
             await engine.store.tasks.renew_leases(engine.owner, lease_until=engine.lease_end())
             await _fail_abandoned(engine)
         except Exception:  # the loop must go on, or the leases run out

@@ -241,6 +241,7 @@ class HttpRequest:
         When the body of the request was not read, the connection is closed afterwards: the next
         request would begin somewhere in what was left unread.
         """
+        # Before the send: if that is cancelled half-way no second response may follow.
         self.has_started = True
         if self.response_headers:
             headers = [*headers, *self.response_headers]

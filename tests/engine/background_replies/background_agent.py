@@ -21,7 +21,7 @@ Event = BackgroundEvent | Exception
 
 
 class BackgroundAgent(ScriptedAgent):
-    """Its runs are scripted or conducted; what it says later is told by the test."""
+    """Its runs are scripted or conducted; what it says later is given by the test."""
 
     def __init__(self, *steps: object) -> None:
         super().__init__(*steps)  # pyright: ignore[reportArgumentType] - steps, as there
@@ -32,7 +32,7 @@ class BackgroundAgent(ScriptedAgent):
         self.refusal: Exception | None = None
         self.may_end = asyncio.Event()
         self.may_end.set()
-        self._told: asyncio.Queue[tuple[Event, asyncio.Event]] = asyncio.Queue()
+        self._events: asyncio.Queue[tuple[Event, asyncio.Event]] = asyncio.Queue()
 
     async def background_events(
         self, recent: Sequence[RecentTask]
@@ -42,11 +42,11 @@ class BackgroundAgent(ScriptedAgent):
         self.is_heard.set()
         try:
             while True:
-                told, taken = await self._told.get()
-                if isinstance(told, Exception):
+                event, taken = await self._events.get()
+                if isinstance(event, Exception):
                     taken.set()
-                    raise told
-                yield told
+                    raise event
+                yield event
                 taken.set()
         finally:
             self.is_heard.clear()
@@ -58,18 +58,18 @@ class BackgroundAgent(ScriptedAgent):
             raise self.refusal
         self.ended.append((binding, resume))
 
-    async def tell(self, told: Event) -> None:
+    async def tell(self, event: Event) -> None:
         """Say this outside any run; returns when it was taken."""
         taken = asyncio.Event()
-        self._told.put_nowait((told, taken))
+        self._events.put_nowait((event, taken))
         with anyio.fail_after(TIMEOUT_S):
             await taken.wait()
 
     async def reply(self, text: str, *, reply_id: str = "r-1", turn: int = -1) -> BackgroundReply:
         """Say something in the session of a turn, when no run is under way."""
-        told = BackgroundReply(self.session(turn), reply_id, (Part.of_text(text),))
-        await self.tell(told)
-        return told
+        reply = BackgroundReply(self.session(turn), reply_id, (Part.of_text(text),))
+        await self.tell(reply)
+        return reply
 
     async def end_wait(self, task_id: str, *, resume: Json, reason: str = "allowed") -> None:
         """Say that what the task waited for is decided."""

@@ -79,7 +79,7 @@ class BackgroundMachine(EngineMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.told: dict[str, str] = {}
+        self.sent_replies: dict[str, str] = {}
         """Late replies by id, with the context whose session they were said in."""
         self.must_be_kept: set[str] = set()
 
@@ -100,17 +100,17 @@ class BackgroundMachine(EngineMachine):
 
     @rule(context=st.sampled_from("ab"))
     def agent_says_later(self, context: str) -> None:
-        reply_id = f"r{len(self.told) + 1}"
-        self.told[reply_id] = context
+        reply_id = f"r{len(self.sent_replies) + 1}"
+        self.sent_replies[reply_id] = context
         self.do(self._say_later(reply_id))
 
-    @precondition(lambda self: self.told)
+    @precondition(lambda self: self.sent_replies)
     @rule(data=st.data())
     def agent_says_later_again(self, data: st.DataObject) -> None:
-        self.do(self._say_later(data.draw(st.sampled_from(sorted(self.told)))))
+        self.do(self._say_later(data.draw(st.sampled_from(sorted(self.sent_replies)))))
 
     async def _say_later(self, reply_id: str) -> None:
-        context = self.told[reply_id]
+        context = self.sent_replies[reply_id]
         tasks = [await self.harness.task(task_id) for task_id in self.tasks()]
         if context in [task.context_id for task in tasks]:
             self.must_be_kept.add(reply_id)
@@ -138,7 +138,7 @@ class BackgroundMachine(EngineMachine):
         assert all(count == 1 for count in kept.values()), kept
         assert kept.keys() >= self.must_be_kept
         for task in tasks:
-            assert all(self.told[reply] == task.context_id for reply in _said_later([task]))
+            assert all(self.sent_replies[reply] == task.context_id for reply in _said_later([task]))
         await super()._finish()
 
     async def _check(self, task_id: TaskId) -> None:

@@ -54,7 +54,7 @@ def transcript(
     )
 
 
-def told(script: Transcript, *steps: AgentEvent) -> list[Event]:
+def events_of(script: Transcript, *steps: AgentEvent) -> list[Event]:
     """The events of these steps when every text goes out at once."""
     events: list[Event] = []
     for step in steps:
@@ -66,7 +66,7 @@ def told(script: Transcript, *steps: AgentEvent) -> list[Event]:
 def played(*steps: AgentEvent, modes: tuple[str, ...] = ALL_MODES) -> list[Event]:
     """All events of a task that completes."""
     script = transcript(modes=modes)
-    return [*told(script, *steps), *script.complete()]
+    return [*events_of(script, *steps), *script.complete()]
 
 
 def artifacts(events: list[Event]) -> list[ArtifactUpdate]:
@@ -99,7 +99,7 @@ def test_one_message_with_content_is_a_direct_answer(
     steps: tuple[AgentEvent, ...], text: str
 ) -> None:
     script = transcript(is_task=False)
-    assert told(script, *steps) == []
+    assert events_of(script, *steps) == []
     assert script.answer() == (Part(text=text),)
 
 
@@ -108,7 +108,7 @@ def test_one_message_with_content_is_a_direct_answer(
 )
 def test_run_without_content_is_no_direct_answer(steps: tuple[AgentEvent, ...]) -> None:
     script = transcript(is_task=False)
-    assert told(script, *steps) == []
+    assert events_of(script, *steps) == []
     assert script.answer() is None
     assert not script.is_unrepresentable
     assert script.promote() == []
@@ -131,7 +131,7 @@ def test_what_a_message_cannot_hold_makes_a_task_and_publishes_what_was_staged(
     step: AgentEvent,
 ) -> None:
     script = transcript(is_task=False)
-    events = told(script, TextDelta("well, "), TextDelta("then"), step)
+    events = events_of(script, TextDelta("well, "), TextDelta("then"), step)
     assert script.is_promoted
     assert event_lines(events)[0].startswith("artifact assistant-output-0001")
     assert event_text(events[0]) == "well, then"
@@ -141,7 +141,7 @@ def test_what_a_message_cannot_hold_makes_a_task_and_publishes_what_was_staged(
 @pytest.mark.parametrize("second", [TextDelta("two"), Block("two"), Reply.of_text("two")])
 def test_second_assistant_message_makes_a_task(second: AgentEvent) -> None:
     script = transcript(is_task=False)
-    events = told(script, Reply.of_text("one"), second)
+    events = events_of(script, Reply.of_text("one"), second)
     assert event_lines(events)[:2] == [
         "artifact assistant-output-0001.",
         "artifact assistant-output-0002" + ("." if isinstance(second, Reply) else ""),
@@ -155,13 +155,13 @@ def test_second_assistant_message_makes_a_task(second: AgentEvent) -> None:
 )
 def test_tool_event_without_name_or_call_is_ignored(step: AgentEvent) -> None:
     script = transcript(is_task=False)
-    assert told(script, step) == []
+    assert events_of(script, step) == []
     assert not script.is_promoted
 
 
 def test_run_is_promoted_once() -> None:
     script = transcript(is_task=False)
-    events = told(script, TextDelta("a"), Note("one"), Note("two"), TextDelta("b"))
+    events = events_of(script, TextDelta("a"), Note("one"), Note("two"), TextDelta("b"))
     assert event_lines(events) == [
         "artifact assistant-output-0001",
         "status working",
@@ -225,7 +225,7 @@ def test_pending_text_is_published_with_the_closing_event() -> None:
 def test_preview_that_continues_replaces_the_known_text_else_it_is_added(
     previews: list[str], pieces: list[str]
 ) -> None:
-    events = told(transcript(), *[TextPreview(text) for text in previews])
+    events = events_of(transcript(), *[TextPreview(text) for text in previews])
     assert [event_text(event) for event in events] == pieces
 
 
@@ -276,7 +276,7 @@ def test_each_message_is_an_artifact_with_its_number_and_name() -> None:
 
 def test_artifact_numbers_continue_those_of_the_task() -> None:
     script = transcript(counters=ArtifactCounters(outputs=2, tool_results=5))
-    events = told(script, Reply.of_text("more"), ToolReply((Part.of_text("found"),)))
+    events = events_of(script, Reply.of_text("more"), ToolReply((Part.of_text("found"),)))
     assert event_lines(events) == ["artifact assistant-output-0003.", "artifact tool-result-0006."]
 
 
@@ -368,11 +368,13 @@ def test_note_is_a_working_status_after_the_text_before_it() -> None:
 )
 def test_tool_result_that_asks_for_approval_pauses(payload: Json, sentence: str) -> None:
     script = transcript(is_task=False)
-    events = told(script, TextDelta("let me"), ToolProgress(ToolPhase.RESULT, "pay", "1", payload))
+    events = events_of(
+        script, TextDelta("let me"), ToolProgress(ToolPhase.RESULT, "pay", "1", payload)
+    )
     assert event_lines(events)[-1] == "status input-required"
     assert event_text(events[-1]) == sentence
     assert script.is_paused
-    assert told(script, TextDelta("more"), Failed("no")) == []
+    assert events_of(script, TextDelta("more"), Failed("no")) == []
     check_closed_once(events)
 
 
@@ -390,13 +392,13 @@ def test_tool_result_that_asks_for_approval_pauses(payload: Json, sentence: str)
 )
 def test_no_other_tool_event_pauses(event: ToolProgress) -> None:
     script = transcript()
-    told(script, event)
+    events_of(script, event)
     assert not script.is_over
 
 
 def test_request_for_input_pauses_with_its_prompt_and_keeps_the_token() -> None:
     script = transcript()
-    events = told(script, TextDelta("hm"), InputRequired("  Which one? ", resume={"at": 2}))
+    events = events_of(script, TextDelta("hm"), InputRequired("  Which one? ", resume={"at": 2}))
     assert event_lines(events) == [
         "artifact assistant-output-0001",
         "artifact +assistant-output-0001.",
@@ -417,7 +419,7 @@ def test_last_status_has_the_last_message_with_content() -> None:
 
 def test_failure_closes_open_artifacts_and_has_the_reason() -> None:
     script = transcript()
-    events = told(script, TextDelta("half"), Failed("  no luck ")) + script.fail("no luck")
+    events = events_of(script, TextDelta("half"), Failed("  no luck ")) + script.fail("no luck")
     assert script.failure == "no luck"
     assert event_lines(events) == [
         "artifact assistant-output-0001",
@@ -435,17 +437,17 @@ def test_failure_without_a_reason_gets_a_default_one() -> None:
 
 def test_cancel_closes_open_artifacts_and_names_the_canceler() -> None:
     script = transcript()
-    events = told(script, TextDelta("half")) + script.cancel()
+    events = events_of(script, TextDelta("half")) + script.cancel()
     assert event_lines(events)[-2:] == ["artifact +assistant-output-0001.", "status canceled"]
     assert event_text(events[-1]) == CANCELED
 
 
 def test_run_with_a_successor_publishes_its_answer_and_stays_working() -> None:
     script = transcript()
-    told(script, Reply.of_text("one"))
+    events_of(script, Reply.of_text("one"))
     assert [event_text(event) for event in script.continue_working()] == ["one"]
     script = transcript()
-    told(script, TextDelta("half"), Failed("no"))
+    events_of(script, TextDelta("half"), Failed("no"))
     assert event_lines(script.continue_working()) == [
         "artifact +assistant-output-0001.",
         "status working",
@@ -478,7 +480,7 @@ def test_text_is_sent_only_to_callers_that_accept_plain_text(
 ) -> None:
     for step in (Reply.of_text("hi"), TextDelta("hi"), TextPreview("hi"), Block("hi")):
         script = transcript(is_task=False, modes=modes)
-        assert told(script, step) == []
+        assert events_of(script, step) == []
         assert (script.answer() is not None) == is_taken
         assert script.is_unrepresentable != is_taken
 
@@ -488,23 +490,23 @@ def test_media_are_sent_when_their_type_is_accepted() -> None:
     sound = Part.of_url("https://example.com/a.mp3", media_type="audio/mpeg")
     unknown = Part.of_url("https://example.com/a")
     script = transcript(is_task=False, modes=("image/*", "application/octet-stream"))
-    told(script, Reply((Part.of_text("see"), picture, sound, unknown)))
+    events_of(script, Reply((Part.of_text("see"), picture, sound, unknown)))
     assert script.answer() == (picture, unknown)
 
 
 def test_structured_parts_are_sent_to_callers_that_accept_json() -> None:
     reply = Reply((Part.of_data({"a": 1}),))
     script = transcript(is_task=False, modes=("application/json",))
-    told(script, reply)
+    events_of(script, reply)
     assert script.answer() == (Part(data={"a": 1}),)
     script = transcript(is_task=False, modes=("text/plain",))
-    told(script, reply)
+    events_of(script, reply)
     assert script.is_unrepresentable
 
 
 def test_one_message_that_can_be_sent_is_enough() -> None:
     script = transcript(modes=("text/plain",))
-    told(script, Reply((Part.of_data({}),)), Reply.of_text("hi"))
+    events_of(script, Reply((Part.of_data({}),)), Reply.of_text("hi"))
     assert not script.is_unrepresentable
 
 

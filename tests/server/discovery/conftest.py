@@ -34,7 +34,7 @@ def profile(name: str, description: str = "", *skills: str) -> AgentProfile:
     return AgentProfile(name, description, said)
 
 
-class Room:
+class ServedGateway:
     """A running gateway: ask it with `get`."""
 
     def __init__(self, gateway: Gateway, client: httpx2.AsyncClient) -> None:
@@ -51,8 +51,8 @@ Open = Callable[..., Any]
 
 
 @pytest.fixture
-async def open_room(tmp_path) -> AsyncIterator[Open]:
-    """`await open_room({"main": agent}, account={...}, settings={...})`."""
+async def open_gateway(tmp_path) -> AsyncIterator[Open]:
+    """`await open_gateway({"main": agent}, account={...}, settings={...})`."""
     async with AsyncExitStack() as stack:
 
         async def open_one(
@@ -60,7 +60,7 @@ async def open_room(tmp_path) -> AsyncIterator[Open]:
             *,
             account: Mapping[str, Json] | None = None,
             settings: Mapping[str, Json] | None = None,
-        ) -> Room:
+        ) -> ServedGateway:
             overrides: dict[str, Json] = {
                 "data": str(tmp_path),
                 "store.kind": "memory",
@@ -74,7 +74,7 @@ async def open_room(tmp_path) -> AsyncIterator[Open]:
             await stack.enter_async_context(gateway)
             transport = httpx2.ASGITransport(gateway.asgi)
             client = httpx2.AsyncClient(transport=transport, base_url="http://127.0.0.1")
-            return Room(gateway, await stack.enter_async_context(client))
+            return ServedGateway(gateway, await stack.enter_async_context(client))
 
         yield open_one
 

@@ -9,38 +9,42 @@ from openclaw_a2a.settings import load_settings
 CARD = "/.well-known/agent-card.json"
 
 
-async def test_the_card_shows_the_current_profile_of_the_agent(open_room, moody, profile) -> None:
-    room = await open_room({"main": moody})
-    before = await room.client.get(CARD)
+async def test_the_card_shows_the_current_profile_of_the_agent(
+    open_gateway, moody, profile
+) -> None:
+    served = await open_gateway({"main": moody})
+    before = await served.client.get(CARD)
     assert before.json()["name"] == "default"
     moody.words = profile("Samantha", "A helpful sloth.", "sing", "dance")
-    response = await room.client.get(CARD, headers={"if-none-match": before.headers["etag"]})
+    response = await served.client.get(CARD, headers={"if-none-match": before.headers["etag"]})
     card = response.json()
     assert (card["name"], card["description"]) == ("Samantha", "A helpful sloth.")
     assert [skill["id"] for skill in card["skills"]] == ["sing", "dance"]
     assert card["skills"][0]["inputModes"] == card["defaultInputModes"]
-    again = await room.client.get(CARD, headers={"if-none-match": response.headers["etag"]})
+    again = await served.client.get(CARD, headers={"if-none-match": response.headers["etag"]})
     assert again.status_code == 304
     moody.words = profile("Samantha", "Another sloth.")
-    card = await room.get(CARD, **{"a2a-version": "1.0"})
+    card = await served.get(CARD, **{"a2a-version": "1.0"})
     assert card["description"] == "Another sloth."
     assert [skill["id"] for skill in card["skills"]] == ["chat"]
 
 
 @pytest.mark.parametrize("words", [None, AgentProfile()])
 async def test_an_agent_without_a_profile_leaves_the_card_unchanged(
-    open_room, moody, words
+    open_gateway, moody, words
 ) -> None:
-    room = await open_room({"main": moody})
-    card = await room.get(CARD)
+    served = await open_gateway({"main": moody})
+    card = await served.get(CARD)
     moody.words = words
-    assert await room.get(CARD) == card
+    assert await served.get(CARD) == card
 
 
-async def test_the_settings_of_the_account_win_over_the_profile(open_room, moody, profile) -> None:
+async def test_the_settings_of_the_account_win_over_the_profile(
+    open_gateway, moody, profile
+) -> None:
     moody.words = profile("Samantha", "A helpful sloth.", "sing")
     account = {"label": "Front", "skills": [{"id": "talk", "name": "Talk"}]}
-    card = await (await open_room({"main": moody}, account=account)).get(CARD)
+    card = await (await open_gateway({"main": moody}, account=account)).get(CARD)
     assert (card["name"], card["description"]) == ("Front", "A helpful sloth.")
     assert [skill["id"] for skill in card["skills"]] == ["talk"]
 

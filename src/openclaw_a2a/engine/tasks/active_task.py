@@ -45,6 +45,7 @@ class Promise(Generic[Value]):
         if self.is_set:
             return
         self.is_set, self._value = True, value
+        # They run later, in the order in which they came; `set` itself runs nothing of theirs.
         for waiter in self._waiters or ():
             if not waiter.done():
                 waiter.set_result(None)
@@ -186,6 +187,7 @@ class ActiveTask:
 
     def on_opened(self, error: Exception | None) -> None:
         """The store has answered the submission that opened the task."""
+        # From now on the task takes other messages, which wait for `opening` to be gone.
         opening, self.opening = self.opening, None
         if opening is not None:
             self.journal.committed(opening, error)
@@ -221,5 +223,6 @@ class ActiveTask:
             self.runs.remove(run)
         if not self.runs:
             self.journal.on_committed = None  # it refers to the run: a cycle of garbage per task
+            # Readers first: a stream ends with the last event, not with a heartbeat later.
             self.journal.feed.close()
             self.finished.set(result)

@@ -133,6 +133,8 @@ class ActiveRun:
         """Run to the end; first wait for the submission, unless the agent may be asked already."""
         try:
             if submission is not None:
+                # Not shielded: a gateway that stops by force does not wait for the store. Whether
+                # the message was stored is found out by the next start.
                 with suppress(Exception):  # `on_submitted` was called before this wakes up
                     await submission
             if self.state is not RunState.REJECTED:
@@ -289,6 +291,7 @@ class ActiveRun:
         transcript = self._transcript = self._new_transcript()
         if self.active_task is not None:
             journal = self.active_task.journal
+            # Before the first event, so that a refused commit interrupts the agent from the start.
             journal.on_committed = self._after_commit
             journal.append([transcript.working()], run=self.record)
         failure = await self._ask_agent(transcript)
@@ -311,6 +314,8 @@ class ActiveRun:
         try:
             await self._consume_events(transcript)
         except asyncio.CancelledError:
+            # Ours, when somebody asked for it or the agent is over its time: then the run ends
+            # its task. Otherwise the gateway stops, and the run is left in the store as it is.
             failure = None if self.active_task is None else self.active_task.journal.failure
             is_ours = self.is_cancel_requested or self._stop_reason is not None
             if failure is None and (engine.is_forcing or not is_ours):
@@ -452,6 +457,7 @@ class ActiveRun:
         """Create the task with everything staged so far; it is shown once it is durable."""
         active = self.active_task = self._engine.open_task(self, self._engine.clock.now())
         active.journal.on_committed = self._after_commit
+        # All in one commit: a crash leaves the direct run, to be repeated, or the whole task.
         first = [transcript.submitted(), transcript.working(), *events]
         active.journal.append(first, run=self.record)
         await active.journal.settle()
@@ -481,6 +487,8 @@ class ActiveRun:
             except UNWRITABLE:  # what JSON cannot hold is reported by a task that fails
                 return False
             stored, first = encode_answer(body), DirectAnswer(body)
+        # Durable before it is shown: the same message again gets the same answer, also after a
+        # crash right here.
         await self._engine.store.tasks.finish_run(record.id, fence=record.fence, answer=stored)
         self.created.set(first)
         return True
@@ -533,7 +541,7 @@ class ActiveRun:
             state = TaskState.WORKING if active.has_other_runs(self) else TaskState.FAILED
             status = transcript.status_text(state, error.message)
             await journal.end([*transcript.close_unfinished(unclosed), status], run=self.record)
-        if not self.created.is_set:
+        if not self.created.is_set:  # a message on a task that was running: see `_show_task`
             active.show_created(self)
         active.leave(self, TaskFinished(journal.snapshot, self._error))
 
