@@ -147,7 +147,7 @@ async def test_one_token_has_so_many_calls_at_once_and_no_more(serve) -> None:
         await asyncio.wait_for(served.silent.left.wait(), PATIENCE_S)
         async with asyncio.timeout(PATIENCE_S):
             while (await ann.post(CALL, json=HELLO)).status_code == 429:
-                continue  # the door learns of it a moment later
+                continue  # the server learns of it a moment later
 
 
 async def read(client, path: str, *, start: int, count: int) -> bytes:

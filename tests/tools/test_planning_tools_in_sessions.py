@@ -19,8 +19,8 @@ async def gateway(tmp_path: Path) -> AsyncIterator[CallGateway]:
         yield gateway
 
 
-async def offered(door: AsgiClient) -> set[str]:
-    return {one["name"] for one in (await door.get("/tools")).json["tools"]}
+async def offered(client: AsgiClient) -> set[str]:
+    return {one["name"] for one in (await client.get("/tools")).json["tools"]}
 
 
 async def test_the_tools_are_offered_only_where_the_settings_say_so(gateway: CallGateway) -> None:
@@ -57,24 +57,26 @@ async def test_an_agent_sees_its_objectives_in_every_session_and_others_do_not(
 async def test_an_agent_plans_has_it_carried_out_and_sees_the_end(gateway: CallGateway) -> None:
     echoes = {f"agents.{name}.adapter": "echo" for name in ("x", "y")}
     await gateway.open({**ON, **echoes})
-    door = gateway.client("a")
-    made = await gateway.call_tool(door, "objective_create", {"name": "Party"})
+    client = gateway.client("a")
+    made = await gateway.call_tool(client, "objective_create", {"name": "Party"})
     objective_id = made["objective"]["id"]
     steps = [
         {"name": "List venues", "metadata": {"agent": "x"}},
         {"name": "Book one", "dependencies": ["task-0"], "metadata": {"agent": "y"}},
     ]
     plan = await gateway.call_tool(
-        door, "plan_create", {"objectiveId": objective_id, "name": "Venue", "tasks": steps}
+        client, "plan_create", {"objectiveId": objective_id, "name": "Venue", "tasks": steps}
     )
     more = {"id": plan["plan"]["id"], "addTasks": [{"name": "Pay", "metadata": {"agent": "x"}}]}
-    assert len((await gateway.call_tool(door, "plan_update", more))["plan"]["tasks"]) == 3
-    begun = await gateway.call_tool(door, "objective_update", {"id": objective_id, "action": "run"})
+    assert len((await gateway.call_tool(client, "plan_update", more))["plan"]["tasks"]) == 3
+    begun = await gateway.call_tool(
+        client, "objective_update", {"id": objective_id, "action": "run"}
+    )
     assert begun["status"] == "ok"
     assert begun["objective"]["id"] == objective_id
     with anyio.fail_after(TIMEOUT_S):
         while True:
-            shown = await gateway.call_tool(door, "objective_status", {"id": objective_id})
+            shown = await gateway.call_tool(client, "objective_status", {"id": objective_id})
             if shown["objective"]["status"] == "completed":
                 break
     assert shown["objective"]["progress"]["percent"] == 100
@@ -84,8 +86,8 @@ async def test_invalid_arguments_are_explained_so_that_a_model_can_correct_them(
     gateway: CallGateway,
 ) -> None:
     await gateway.open(ON)
-    door = gateway.client("a")
-    made = await gateway.call_tool(door, "objective_create", {"name": "Party"})
+    client = gateway.client("a")
+    made = await gateway.call_tool(client, "objective_create", {"name": "Party"})
     circle = [
         {"name": "a", "dependencies": ["task-1"]},
         {"name": "b", "dependencies": ["task-0"]},
@@ -108,6 +110,6 @@ async def test_invalid_arguments_are_explained_so_that_a_model_can_correct_them(
         ),
     ]
     for tool, arguments, code, word in wrong:
-        answer = await gateway.call_tool(door, tool, arguments)
+        answer = await gateway.call_tool(client, tool, arguments)
         assert (answer["status"], answer["code"]) == ("error", code)
         assert word in answer["error"]

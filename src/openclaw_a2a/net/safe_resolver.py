@@ -43,6 +43,7 @@ class HostResolver:
 
     async def __call__(self, host: str, port: int) -> list[str]:
         """The addresses of a host, best first. Raises: OSError."""
+        # Released by `_set_answer`, not here: a cancelled caller still has a thread at work.
         await self._slots.acquire()
         loop = asyncio.get_running_loop()
         answer: asyncio.Future[list[str] | OSError] = loop.create_future()

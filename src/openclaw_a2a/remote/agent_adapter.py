@@ -160,6 +160,7 @@ class RemoteRun:
         """Stop listening; the remote task is left as it is."""
         if self._job is not None:
             self._job.cancel()
+            # Waited for, so that no request of this run is on its way when the next one starts.
             await asyncio.wait({self._job})
 
     @property
@@ -249,6 +250,7 @@ class RemoteRun:
         self, events: Sequence[AgentEvent] = (), *, failure: Exception | None = None
     ) -> None:
         async with self._changed:
+            # Without a bound: this is the last that is put in, and nobody may read any more.
             self._buffer += events
             self._failure = failure
             self._is_settled = True
@@ -267,6 +269,8 @@ class RemoteRun:
 
     async def _set_task(self, continuation: JsonObject) -> None:
         self._continuation = continuation
+        # Stored before the caller puts events into the buffer: what a reader has seen is found
+        # again after a crash. A crash before this sends the same message id again.
         if not self._is_checkpointed:
             body = msgspec.json.encode(continuation)
             expires_at = self._context.clock.now() + _CHECKPOINT_TTL

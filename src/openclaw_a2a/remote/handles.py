@@ -91,6 +91,7 @@ class HandleStore:
 
     async def flush(self) -> None:
         """Wait until everything is stored, as far as that is possible."""
+        # Swapped out first: a handle that is saved meanwhile waits for the next flush.
         held_back, self._held_back = self._held_back, {}
         self._written |= held_back
         for handle in held_back.values():
@@ -301,6 +302,8 @@ class RecordHandleStore(HandleStore):
         """Wait until everything is written; what cannot be written is logged."""
         await super().flush()
         if self._writes:
+            # A copy, because each write removes itself. After the timeout the answer is given
+            # anyway: a crash before the write then leaves a handle that nobody knows.
             await asyncio.wait(set(self._writes), timeout=_FLUSH_S)
 
     async def load(self, restore: RestoreTarget) -> list[TaskHandle]:

@@ -107,6 +107,7 @@ class RemoteAgentTool:
 
     async def open(self) -> None:
         """Load the handles of earlier remote tasks; the first request does it, too."""
+        # Requests that come meanwhile wait: they may name a handle that is being loaded.
         async with self._loading:
             if self._is_loaded:
                 return

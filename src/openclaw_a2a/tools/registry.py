@@ -97,8 +97,10 @@ async def run_with_progress(
 
     try:
         async with asyncio.TaskGroup() as group:
+            # When showing fails, the group cancels the tool: its client is gone.
             group.create_task(_show_all(updates, show, heartbeat))
             result = await tool.run(arguments, caller, report)
+            # The end must fit in although the client is slow: one update gives way to it.
             if updates.full():
                 updates.get_nowait()
             updates.put_nowait(None)

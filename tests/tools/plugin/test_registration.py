@@ -115,10 +115,10 @@ async def test_calls_between_agents_are_there_when_the_gateway_offers_them(host,
 
 @pytest.mark.requirement("remote.register.tool")
 def test_the_manifest_and_the_package_say_the_same() -> None:
-    told = manifest()
+    declared = manifest()
     package = json.loads((PLUGIN_FOLDER / "package.json").read_text("utf-8"))
-    assert told["id"] == PLUGIN_ID == package["name"] == "openclaw-a2a-outbound"
-    assert told["version"] == package["version"] == version("openclaw-a2a")
+    assert declared["id"] == PLUGIN_ID == package["name"] == "openclaw-a2a-outbound"
+    assert declared["version"] == package["version"] == version("openclaw-a2a")
     assert package["openclaw"]["extensions"] == ["./index.js"]
     assert "dependencies" not in package
-    assert set(told["toolMetadata"]) == set(told["contracts"]["tools"]) == set(PLUGIN_TOOLS)
+    assert set(declared["toolMetadata"]) == set(declared["contracts"]["tools"]) == set(PLUGIN_TOOLS)

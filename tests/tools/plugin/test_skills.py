@@ -162,8 +162,8 @@ def test_the_skill_documents_every_tool_for_calls() -> None:
     manifest = json.loads((PLUGIN_FOLDER / "openclaw.plugin.json").read_text("utf-8"))
     about_calls = {"agent_call", "agent_call_batch", "debate_call", "agent_poll"}
     assert about_calls <= set(manifest["contracts"]["tools"])
-    told = SKILLS["agent-calls"].read_text("utf-8")
-    assert [name for name in about_calls if f"`{name}`" not in told] == []
+    text = SKILLS["agent-calls"].read_text("utf-8")
+    assert [name for name in about_calls if f"`{name}`" not in text] == []
 
 
 def test_the_documented_plans_work_one_after_the_other(
@@ -203,8 +203,8 @@ def test_the_skill_documents_every_tool_for_plans() -> None:
     manifest = json.loads((PLUGIN_FOLDER / "openclaw.plugin.json").read_text("utf-8"))
     tools = {name for name in manifest["contracts"]["tools"] if re.match("objective_|plan_", name)}
     assert len(tools) == 5
-    told = SKILLS["objectives"].read_text("utf-8")
-    assert [name for name in tools if f"`{name}`" not in told] == []
+    text = SKILLS["objectives"].read_text("utf-8")
+    assert [name for name in tools if f"`{name}`" not in text] == []
 
 
 @pytest.fixture

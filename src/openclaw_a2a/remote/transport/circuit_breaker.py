@@ -76,6 +76,7 @@ class CircuitBreaker:
         self._circuits.pop(url, None)
 
     def _record_failure(self, url: str, reason: str) -> None:
+        # HALF_OPEN counts on from the failures before: each failed trial doubles the pause.
         circuit = self._circuits.get(url, _Circuit())
         if circuit.state is _State.OPEN:
             return  # a request from before the circuit opened: it must not open for longer

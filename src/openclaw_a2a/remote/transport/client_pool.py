@@ -71,6 +71,7 @@ class ClientPool:
             log.debug("a2a.remote_agent.client_pool.cache_hit", target=target.base_url)
             return known
         log.debug("a2a.remote_agent.client_pool.cache_miss", target=target.base_url)
+        # From here to `setdefault` other calls may run: they may build the same clients, too.
         card = await self._fetch_card(target, headers)
         connector = self._connections.connector_for(target)
         interfaces = select_interfaces(card, target)
@@ -182,6 +183,7 @@ class SingleFlight(Generic[_Result]):
             self._flights[key] = flight
         flight.waiters += 1
         try:
+            # Shielded: a caller that is cancelled must not cancel the work of the others.
             return await asyncio.shield(flight.task)
         finally:
             flight.waiters -= 1

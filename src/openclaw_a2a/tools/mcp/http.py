@@ -66,6 +66,7 @@ class McpEndpoint:
     def _open(self) -> "asyncio.Future[McpSessions]":
         if self._is_closed:
             raise Draining("the gateway is stopping; try again when it is back")
+        # No await between check and set: the first requests share one start.
         if self._sessions is None:
             self._sessions = asyncio.get_running_loop().create_future()
             self._supervisor.run_loop("mcp-sessions", self._run(self._sessions))
