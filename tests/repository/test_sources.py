@@ -87,7 +87,6 @@ SAME_NAME = {
     "decode_task": "stored form and wire form of the same thing",
     "delete": "the operation of the server; a command",
     "encode_event": "stored form and wire form of the same thing",
-    "get_task": "the query of the engine, and the request of a command",
     "list_": "commands: `tasks list`, `calls list`, ...",
     "list_tasks": "the operation of the server, and the request of a command",
     "renew_leases": "the loop of the engine, and the statement of the store",
