@@ -1,4 +1,7 @@
-"""The outcome of a call, read from the callee's task, and the JSON payloads that report it."""
+"""The outcome of a call, read from the callee's task, and the JSON payloads that report it.
+
+`decide_status` is the one place that decides between an answer, a failure and a timeout.
+"""
 
 import json
 import math

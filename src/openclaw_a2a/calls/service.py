@@ -1,6 +1,7 @@
 """The tools `agent_call`, `agent_call_batch`, `debate_call` and `agent_poll`.
 
-Every request gets one result object with a `status`; a tool raises nothing.
+Every request gets one result object with a `status`; a tool raises nothing. No deadline is watched
+here: `outcome_delivery` settles a call, and `outcome.decide_status` says how.
 """
 
 import asyncio

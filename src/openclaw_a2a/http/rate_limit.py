@@ -1,4 +1,8 @@
-"""Limits how many requests a peer may make, with a token bucket for each."""
+"""Limits how many requests a peer may make, with a token bucket for each.
+
+`AccountEndpoint.admit` counts every A2A request once. Calls between agents and plan steps do not
+pass there; `engine/scheduling/session_queue` limits their runs.
+"""
 
 from collections.abc import Callable
 

@@ -1,4 +1,7 @@
-"""Which addresses are public: those of the open internet, none of the operator's own network."""
+"""Which addresses are public: those of the open internet, none of the operator's own network.
+
+`net/safe_resolver` applies it to every connection.
+"""
 
 import ipaddress
 import re

@@ -1,1 +1,1 @@
-"""Outgoing network access: HTTP client, address checks, retries and SSE reading."""
+"""Outgoing network access: HTTP client, address checks and SSE reading (`http` is incoming)."""

@@ -1,4 +1,7 @@
-"""A2A 0.3 over JSON-RPC. Stored bytes are 1.0, so everything that is sent is transcoded."""
+"""A2A 0.3 over JSON-RPC: `decode_*` reads requests into `requests`, the rest encodes responses.
+
+Stored bytes are 1.0, so everything that is sent is transcoded.
+"""
 
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence

@@ -11,14 +11,14 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from itertools import accumulate
-from typing import Annotated, Generic, TypeVar
+from typing import Annotated, Generic, TypeVar, cast
 
 import msgspec
 from msgspec import Meta
 
 from openclaw_a2a.model.errors import InvalidParams, ParseFailed, Problem
 from openclaw_a2a.model.ids import ContextId, Json, JsonObject, MessageId, TaskId
-from openclaw_a2a.model.validation import SchemaValidator, invalid_params, is_list, is_object
+from openclaw_a2a.model.validation import SchemaValidator, invalid_params, is_object
 
 MAX_ID_LENGTH = 256
 """How long ids from peers may be."""
@@ -80,11 +80,13 @@ def standard_base64(text: str) -> str | None:
 
 def sent_parts(params: JsonObject) -> Iterator[tuple[str, JsonObject]]:
     """The parts of a message to be sent, each with its path; parameters may have any shape."""
-    message: Json = params.get("message")
-    parts: Json = message.get("parts") if is_object(message) else None
-    for index, part in enumerate(parts if is_list(parts) else []):
-        if is_object(part):
-            yield f"message.parts[{index}]", part
+    match params:
+        case {"message": {"parts": [*parts]}}:
+            for index, part in enumerate(parts):
+                if isinstance(part, dict):
+                    yield f"message.parts[{index}]", cast("JsonObject", part)
+        case _:
+            pass
 
 
 T = TypeVar("T")

@@ -1,5 +1,7 @@
 """Group commit: one writer thread, one transaction for all writes that wait at a moment.
 
+`write_group` of `sqlite/database` and `json_file/writer` is the transaction.
+
 The event loop collects writes and passes them to the thread as a list; the thread joins the lists
 that wait into one group, makes it durable, and sends all results back in one call. So writes reach
 the disk in call order, each future resolves after its write is durable, and a busy store makes
