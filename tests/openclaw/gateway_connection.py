@@ -5,12 +5,12 @@ from contextlib import asynccontextmanager
 
 from tests.openclaw.openclaw_process import OpenClaw
 
-from openclaw_a2a.agents.openclaw_gateway.connect import GatewaySite
 from openclaw_a2a.agents.openclaw_gateway.connection import (
     GatewayConnection,
     acquire_connection,
     release_connection,
 )
+from openclaw_a2a.agents.openclaw_gateway.handshake import GatewaySite
 
 CONNECT_S = 60.0
 

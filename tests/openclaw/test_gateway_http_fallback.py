@@ -11,7 +11,7 @@ import pytest
 from tests.openclaw.openclaw_process import FakeModel, OpenClaw
 from tests.openclaw.turns import turn_of
 
-from openclaw_a2a.agents.openclaw_gateway.connect import GatewayAddress
+from openclaw_a2a.agents.openclaw_gateway.handshake import GatewayAddress
 from openclaw_a2a.agents.openclaw_gateway.http_fallback import list_agents_over_http, run_over_http
 from openclaw_a2a.model.agent_event import AgentEvent, Report, Started, TextDelta
 from openclaw_a2a.model.errors import AgentFailed, AgentUnavailable

@@ -18,7 +18,7 @@ from openclaw_a2a.app.wiring.planning import PlanningWiring
 from openclaw_a2a.app.wiring.push import PushWiring
 from openclaw_a2a.app.wiring.tools import ToolsWiring
 from openclaw_a2a.auth.admin_token import AdminAuthenticator, ensure_admin_token
-from openclaw_a2a.auth.identity import PeerAuthenticator
+from openclaw_a2a.auth.peers import PeerAuthenticator
 from openclaw_a2a.engine.background_replies import BackgroundListener
 from openclaw_a2a.engine.engine import AccountRules, Engine, EngineLimits, new_id
 from openclaw_a2a.engine.maintenance import MaintenanceSchedule, purge_expired, renew_leases

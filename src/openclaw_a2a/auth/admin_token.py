@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 
-from openclaw_a2a.auth.identity import (
+from openclaw_a2a.auth.peers import (
     ClientRequest,
     allowed_hosts,
     check_host_and_origin,

@@ -15,7 +15,7 @@ from typing import Annotated
 
 import msgspec
 
-from openclaw_a2a.auth.identity import (
+from openclaw_a2a.auth.peers import (
     ClientRequest,
     allowed_hosts,
     check_host_and_origin,

@@ -1,7 +1,7 @@
 """Settles calls and delivers each outcome to its caller once.
 
 The outbox wakes `OutcomeDelivery.send` when the callee's task ends, at the deadline, and when an
-attempt is due again. `calls/delivery_state.py` says which step is possible when.
+attempt is due again. `calls/outcome_state.py` says which step is possible when.
 
 What a crash leaves behind: the call record alone. Every step commits the record before it changes
 anything in memory, so the next process finds the outcome undelivered and sends it again, or finds
@@ -16,7 +16,8 @@ from datetime import datetime, timedelta
 
 import msgspec
 
-from openclaw_a2a.calls.delivery_state import (
+from openclaw_a2a.calls.outcome import CalleeTask, decide_status, outcome_message, question_error
+from openclaw_a2a.calls.outcome_state import (
     OutcomeEvent,
     OutcomeState,
     OutcomeStates,
@@ -24,7 +25,6 @@ from openclaw_a2a.calls.delivery_state import (
     Waiters,
     WaitingCaller,
 )
-from openclaw_a2a.calls.outcome import CalleeTask, decide_status, outcome_message, question_error
 from openclaw_a2a.calls.repository import CallRepository, settled_at
 from openclaw_a2a.calls.session_hosts import SessionHosts
 from openclaw_a2a.engine.engine import Engine

@@ -14,7 +14,6 @@ import msgspec
 from openclaw_a2a.calls.audit_log import AuditLog
 from openclaw_a2a.calls.debate.agent import DebateStep
 from openclaw_a2a.calls.debate.request import max_duration_ms, parse_debate
-from openclaw_a2a.calls.delivery_state import WaitingCaller
 from openclaw_a2a.calls.loop_guard import CallHistory, CallOrigin
 from openclaw_a2a.calls.outcome import (
     CalleeTask,
@@ -27,6 +26,7 @@ from openclaw_a2a.calls.outcome import (
     read_outcome,
 )
 from openclaw_a2a.calls.outcome_delivery import OutcomeDelivery
+from openclaw_a2a.calls.outcome_state import WaitingCaller
 from openclaw_a2a.calls.policy import AgentDirectory, CallChecker, CallRules, Refusal
 from openclaw_a2a.calls.repository import CallRepository
 from openclaw_a2a.calls.request import (

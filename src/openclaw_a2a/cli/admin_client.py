@@ -10,9 +10,9 @@ from urllib.parse import quote, urlsplit
 from cyclopts import Parameter
 
 from openclaw_a2a.auth.admin_token import ADMIN_TOKEN_FILE, read_admin_token
-from openclaw_a2a.cli.connection import parse_address
 from openclaw_a2a.cli.errors import next_step, usage_error
 from openclaw_a2a.cli.flags import ConfigFlag, JsonFlag, data_override, format_command
+from openclaw_a2a.cli.selection import parse_address
 from openclaw_a2a.model.errors import NotAllowed
 from openclaw_a2a.model.ids import Json
 from openclaw_a2a.settings import is_loopback, local_gateway, read_command_environment

@@ -15,7 +15,7 @@ from openclaw_a2a.agents.openclaw_cli.answer import parse_answer
 from openclaw_a2a.agents.openclaw_cli.command import CliRequest, CliSession, OpenClawCliOptions
 from openclaw_a2a.agents.openclaw_cli.runner import OpenClawRunner
 from openclaw_a2a.agents.openclaw_gateway.agent_directory import GatewayAgent, decode_agents
-from openclaw_a2a.agents.openclaw_gateway.connect import (
+from openclaw_a2a.agents.openclaw_gateway.handshake import (
     OLDEST_OPENCLAW,
     ConnectFailed,
     GatewayAddress,

@@ -12,7 +12,7 @@ import msgspec
 
 from openclaw_a2a.agents.adapter import AgentAdapter
 from openclaw_a2a.app.gateway import Embedding, Gateway, build_app
-from openclaw_a2a.auth.identity import PeerAuthenticator, allowed_hosts, check_host_and_origin
+from openclaw_a2a.auth.peers import PeerAuthenticator, allowed_hosts, check_host_and_origin
 from openclaw_a2a.engine.engine import AccountRules, Engine
 from openclaw_a2a.engine.outbox.delivery_tracking import DeliveryChannel
 from openclaw_a2a.engine.transcript.single_artifact import SingleArtifactTranscript

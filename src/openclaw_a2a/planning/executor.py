@@ -1,5 +1,8 @@
 """Starts ready steps within limits and policy.
 
+A step is ready when its dependencies are done (`ObjectiveState.unblocked_tasks`), its plan is not
+held and waits for no other plan (`steps.ready_tasks`), and limits and back-off allow it (here).
+
 The executor keeps no state of its own besides the work queue: what to start is computed from the
 objective, and each attempt has a fixed message id. So it may look at an objective at any time and
 any number of times, and after a crash it continues where the logs are.

@@ -132,7 +132,7 @@ def _plan_target(state: ObjectiveState, plan: Plan) -> PlanStatus:
         return PlanStatus.COMPLETED
     if statuses & TASK_ACTIVE:
         return PlanStatus.WORKING
-    if statuses & TASK_WAITING or not state.ready_tasks(plan.id):
+    if statuses & TASK_WAITING or not state.unblocked_tasks(plan.id):
         return PlanStatus.BLOCKED  # by a question, or by tasks of other plans
     if plan.status in (PlanStatus.BLOCKED, PlanStatus.FAILED):
         has_started = PlanTaskStatus.COMPLETED in statuses

@@ -106,7 +106,7 @@ class ObjectiveState(msgspec.Struct):
             if plan_id not in self.plans or self.plans[plan_id].status not in PLAN_DONE
         ]
 
-    def ready_tasks(self, plan_id: PlanId) -> list[PlanTask]:
+    def unblocked_tasks(self, plan_id: PlanId) -> list[PlanTask]:
         """The pending tasks of a plan whose dependencies are completed, by their index."""
         # A log of another program may name tasks that do not exist; those are never completed.
         completed = {

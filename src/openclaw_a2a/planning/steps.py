@@ -104,7 +104,7 @@ def ready_tasks(state: ObjectiveState) -> list[PlanTask]:
         if plan.status in PLAN_OPEN
         and plan.id not in state.held
         and not (plan.dependencies and state.unfinished_dependencies(plan))
-        for task in state.ready_tasks(plan.id)
+        for task in state.unblocked_tasks(plan.id)
     ]
 
 
@@ -148,7 +148,7 @@ def pending_retries(state: ObjectiveState, policy: ExecutionPolicy) -> list[Pend
     """The steps that will be retried, the next one first."""
     found: list[PendingRetry] = []
     for plan_id in filter(state.is_running, state.plans):
-        for task in state.ready_tasks(plan_id):
+        for task in state.unblocked_tasks(plan_id):
             attempts = state.attempts.get(task.id, 0)
             start = earliest_start(state, task, policy) if attempts else None
             if start is not None:

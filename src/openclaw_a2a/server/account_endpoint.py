@@ -1,9 +1,8 @@
 """The endpoint of one account: it admits requests and carries out their operations.
 
-Admission is authentication and the rate limit. Operations are the same for every version and binding.
-
-An operation gets a call (who asks, in which version) and the decoded request, and returns the
-encoded result, or the stream to send.
+Admission is authentication and the rate limit. Operations are the same for every version and
+binding: an operation gets a call (who asks, in which version) and the decoded request, and
+returns the encoded result, or the stream to send.
 """
 
 from collections.abc import Callable, Coroutine, Sequence

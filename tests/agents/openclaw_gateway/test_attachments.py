@@ -13,7 +13,7 @@ from openclaw_a2a.agents.openclaw_gateway.attachments import (
     BuiltAttachments,
     build_attachments,
 )
-from openclaw_a2a.agents.openclaw_gateway.connect import AttachmentLimits, GatewayLimits
+from openclaw_a2a.agents.openclaw_gateway.handshake import AttachmentLimits, GatewayLimits
 from openclaw_a2a.model.errors import AgentFailed
 from openclaw_a2a.model.message import Part
 from openclaw_a2a.model.turn import Turn

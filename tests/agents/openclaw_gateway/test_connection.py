@@ -19,7 +19,6 @@ from tests.agents.openclaw_gateway.scripted_gateway import (
     ScriptedGateway,
 )
 
-from openclaw_a2a.agents.openclaw_gateway.connect import GatewaySite
 from openclaw_a2a.agents.openclaw_gateway.connection import (
     ConnectionLost,
     EventReceived,
@@ -30,6 +29,7 @@ from openclaw_a2a.agents.openclaw_gateway.connection import (
     acquire_connection,
     release_connection,
 )
+from openclaw_a2a.agents.openclaw_gateway.handshake import GatewaySite
 from openclaw_a2a.agents.openclaw_gateway.protocol import error_code
 from openclaw_a2a.model.errors import AgentFailed, AgentUnavailable
 

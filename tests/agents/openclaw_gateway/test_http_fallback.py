@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.agents.openclaw_gateway.conftest import make_turn_for
 
-from openclaw_a2a.agents.openclaw_gateway.connect import GatewayAddress
+from openclaw_a2a.agents.openclaw_gateway.handshake import GatewayAddress
 from openclaw_a2a.agents.openclaw_gateway.http_fallback import list_agents_over_http, run_over_http
 from openclaw_a2a.model.agent_event import AgentEvent, TextDelta
 from openclaw_a2a.model.errors import AgentError, AgentFailed, AgentUnavailable

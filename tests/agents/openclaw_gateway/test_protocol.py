@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import Raw
 
-from openclaw_a2a.agents.openclaw_gateway.connect import Hello
 from openclaw_a2a.agents.openclaw_gateway.event_translator import MessageAssembler, ToolCallTracker
+from openclaw_a2a.agents.openclaw_gateway.handshake import Hello
 from openclaw_a2a.agents.openclaw_gateway.pending_input import (
     ApprovalRequest,
     ApprovalResolved,

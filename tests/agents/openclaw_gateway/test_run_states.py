@@ -19,13 +19,13 @@ from tests.agents.openclaw_gateway.scripted_gateway import (
     user_entry,
 )
 
-from openclaw_a2a.agents.openclaw_gateway.connect import GatewaySite
 from openclaw_a2a.agents.openclaw_gateway.connection import (
     EventSubscription,
     GatewayConnection,
     acquire_connection,
     release_connection,
 )
+from openclaw_a2a.agents.openclaw_gateway.handshake import GatewaySite
 from openclaw_a2a.agents.openclaw_gateway.protocol import RUN_EVENTS
 from openclaw_a2a.agents.openclaw_gateway.run_follower import (
     ACTIVE,

@@ -13,12 +13,12 @@ from openclaw_a2a.agents.adapter import EventAgent
 from openclaw_a2a.agents.openclaw_gateway.agent_directory import OpenClawAgents, only_agent
 from openclaw_a2a.agents.openclaw_gateway.attachments import build_attachments
 from openclaw_a2a.agents.openclaw_gateway.background_events import BackgroundWatcher
-from openclaw_a2a.agents.openclaw_gateway.connect import ConnectFailed, GatewaySite
 from openclaw_a2a.agents.openclaw_gateway.connection import (
     GatewayConnection,
     acquire_connection,
     release_connection,
 )
+from openclaw_a2a.agents.openclaw_gateway.handshake import ConnectFailed, GatewaySite
 from openclaw_a2a.agents.openclaw_gateway.http_fallback import list_agents_over_http, run_over_http
 from openclaw_a2a.agents.openclaw_gateway.pending_input import (
     list_pending_approvals,

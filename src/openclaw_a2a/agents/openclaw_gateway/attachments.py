@@ -10,7 +10,7 @@ import binascii
 import re
 from typing import Final
 
-from openclaw_a2a.agents.openclaw_gateway.connect import GatewayLimits
+from openclaw_a2a.agents.openclaw_gateway.handshake import GatewayLimits
 from openclaw_a2a.model.errors import AgentFailed
 from openclaw_a2a.model.ids import JsonObject
 from openclaw_a2a.model.message import JsonStruct, Part

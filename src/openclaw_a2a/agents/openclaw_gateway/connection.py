@@ -23,7 +23,7 @@ from msgspec import Raw
 from websockets.asyncio.client import ClientConnection
 from websockets.exceptions import ConnectionClosed
 
-from openclaw_a2a.agents.openclaw_gateway.connect import (
+from openclaw_a2a.agents.openclaw_gateway.handshake import (
     CLOSE_TIMEOUT_S,
     ConnectFailed,
     GatewayAddress,

@@ -15,7 +15,7 @@ import msgspec
 
 from openclaw_a2a.agents.openclaw_gateway.agent_directory import GatewayAgent, decode_models
 from openclaw_a2a.agents.openclaw_gateway.attachments import build_attachments
-from openclaw_a2a.agents.openclaw_gateway.connect import (
+from openclaw_a2a.agents.openclaw_gateway.handshake import (
     AUTH_REJECTED,
     GatewayAddress,
     GatewayLimits,

@@ -16,8 +16,8 @@ import httpx2
 import msgspec
 
 from openclaw_a2a.agents.openclaw_cli.answer import media_type_of
-from openclaw_a2a.agents.openclaw_gateway.connect import GatewayAddress
 from openclaw_a2a.agents.openclaw_gateway.connection import GatewayConnection
+from openclaw_a2a.agents.openclaw_gateway.handshake import GatewayAddress
 from openclaw_a2a.agents.openclaw_gateway.http_fallback import open_http_client
 from openclaw_a2a.agents.openclaw_gateway.protocol import Wire
 from openclaw_a2a.agents.openclaw_gateway.runs import SessionRef

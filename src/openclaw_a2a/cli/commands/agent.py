@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Annotated
 import msgspec
 from cyclopts import Parameter
 
-from openclaw_a2a.cli.connection import connect, decode_response, find_task
 from openclaw_a2a.cli.errors import DONE, FAILED, INTERRUPTED, code_of, usage_error
 from openclaw_a2a.cli.flags import NO_CONNECTION, Connection, switch
 from openclaw_a2a.cli.follow import (
@@ -23,6 +22,7 @@ from openclaw_a2a.cli.follow import (
 )
 from openclaw_a2a.cli.render.stream import StreamView
 from openclaw_a2a.cli.render.terminal import print_data, print_message
+from openclaw_a2a.cli.selection import connect, decode_response, find_task
 from openclaw_a2a.model.card import AgentCard
 from openclaw_a2a.model.errors import AgentUnavailable
 from openclaw_a2a.model.ids import ContextId, JsonObject, MessageId, TaskId

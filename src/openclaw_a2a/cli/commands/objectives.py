@@ -9,7 +9,6 @@ import msgspec
 from cyclopts import App, Parameter
 
 from openclaw_a2a.cli.admin_client import DEFAULT_ADMIN, AdminOptions
-from openclaw_a2a.cli.connection import decode_response
 from openclaw_a2a.cli.errors import DONE, usage_error
 from openclaw_a2a.cli.flags import LimitFlag, switch
 from openclaw_a2a.cli.render.objectives import (
@@ -26,6 +25,7 @@ from openclaw_a2a.cli.render.terminal import (
     print_result,
 )
 from openclaw_a2a.cli.resource import WatchedResource
+from openclaw_a2a.cli.selection import decode_response
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

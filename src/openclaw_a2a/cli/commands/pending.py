@@ -8,10 +8,10 @@ import msgspec
 from cyclopts import App, Parameter
 
 from openclaw_a2a.cli.admin_client import DEFAULT_ADMIN, AdminOptions
-from openclaw_a2a.cli.connection import decode_response
 from openclaw_a2a.cli.errors import DONE
 from openclaw_a2a.cli.render.terminal import ItemTable, print_result
 from openclaw_a2a.cli.resource import Resource
+from openclaw_a2a.cli.selection import decode_response
 from openclaw_a2a.model.delivery import DeliveryState
 from openclaw_a2a.server.admin.approvals import WaitingApproval
 from openclaw_a2a.server.admin.deliveries import DeliveryView

@@ -6,13 +6,6 @@ from typing import Annotated, Literal
 from cyclopts import App, Parameter
 
 from openclaw_a2a.cli.commands.agent import show_events
-from openclaw_a2a.cli.connection import (
-    PAGE,
-    connect,
-    decode_response,
-    find_task,
-    list_tasks,
-)
 from openclaw_a2a.cli.errors import DONE, confirm, usage_error
 from openclaw_a2a.cli.flags import NO_CONNECTION, Connection, LimitFlag, YesFlag
 from openclaw_a2a.cli.follow import TaskFollower
@@ -25,6 +18,13 @@ from openclaw_a2a.cli.render.terminal import (
     print_json,
     print_message,
     print_result,
+)
+from openclaw_a2a.cli.selection import (
+    PAGE,
+    connect,
+    decode_response,
+    find_task,
+    list_tasks,
 )
 from openclaw_a2a.model.ids import JsonObject
 from openclaw_a2a.model.task import Task

@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 import msgspec
 import pytest
 
-from openclaw_a2a.calls.delivery_state import (
+from openclaw_a2a.calls.outcome_state import (
     TRANSITIONS,
     OutcomeEvent,
     OutcomeState,

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from openclaw_a2a.auth.identity import is_loopback_client
+from openclaw_a2a.auth.peers import is_loopback_client
 
 
 @dataclass
