@@ -104,6 +104,8 @@ class GroupWriter(Generic[Order]):
         if loop is None or self._is_dead:
             return failed(self._unavailable())
         future: asyncio.Future[Any] = loop.create_future()
+        # The first write of a batch schedules its hand-over; those that follow before it join the
+        # batch.
         if not self._collected:
             loop.call_soon(self._send_when_quiet, loop, 0, _MAX_COLLECT_TURNS)
         self._collected.append(Write(order, future))
@@ -122,6 +124,7 @@ class GroupWriter(Generic[Order]):
             self._send_collected()
 
     def _send_collected(self) -> None:
+        # Empty when `stop` sent the batch before the scheduled callback ran.
         collected, self._collected = self._collected, []
         if collected:
             self._queue.put(collected)
@@ -136,9 +139,12 @@ class GroupWriter(Generic[Order]):
             is_running = True
             while is_running:
                 group = []
+                # Filled in place, so that the handler below still has the writes if this thread
+                # dies half-way. After the None of `stop` the last group is still written.
                 is_running = self._gather(group)
                 # One call for the whole group: each one wakes the loop through a socket.
                 loop.call_soon_threadsafe(self._resolve, self._perform(group) if group else [])
+        # Only `call_soon_threadsafe` can raise it here: `_perform` lets no Exception out.
         except RuntimeError:
             return  # the event loop is closed: nobody waits for a result
         except BaseException:  # not an error of one group; nothing but the exit of the thread
@@ -158,6 +164,9 @@ class GroupWriter(Generic[Order]):
 
     def _gather(self, group: list[Write[Order]]) -> bool:
         """Fill the group with what waits; False if the writer is to stop after it."""
+        # Blocks until `_send_collected` puts a batch or `stop` puts None; `get_nowait` then takes
+        # what else arrived while the last group was being synced. This is what makes groups grow
+        # under load.
         writes = self._queue.get()
         try:
             while writes is not None:
@@ -186,6 +195,8 @@ class GroupWriter(Generic[Order]):
 
     def _fail_queued(self) -> None:
         """Fail every queued write, in the event loop: no thread is left to do them."""
+        # The thread is dead and put its group back before it set the flag, so only the event loop
+        # uses the queue now and `empty` cannot race.
         while not self._queue.empty():
             writes = self._queue.get_nowait() or ()
             self._resolve([(write, None, self._unavailable()) for write in writes])

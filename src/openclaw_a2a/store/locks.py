@@ -18,10 +18,13 @@ from openclaw_a2a.model.backoff import Backoff
 from openclaw_a2a.model.errors import StoreLocked, StoreUnavailable
 
 LOCK_NAME = ".writer.lock"
+# The format that other programs share lets a lock be taken over after 30 minutes, so a living
+# holder renews it well before that.
 STALE_AFTER_S = 30 * 60.0
 REFRESH_AFTER_S = 10 * 60.0
 _RETRY = Backoff(first_s=0.05, max_s=1.0)
 
+# The file names a process, not a store: two stores of one process on one directory share the lock.
 _held: Counter[Path] = Counter()
 """How many times this process holds each lock."""
 
@@ -66,6 +69,7 @@ class FileLock:
 
     def release(self) -> None:
         """Release the lock. The file stays: removing it would let two processes hold a lock."""
+        # Emptied while the lock is ours: after the close another process may have written its pid.
         os.ftruncate(self._descriptor, 0)
         os.close(self._descriptor)
 
@@ -124,6 +128,8 @@ class WriterLock:
 
     def keep(self) -> bool:
         """Renew the lock before it looks stale; False if another process took it."""
+        # Read for every group of writes: a process that was suspended for longer than the lock
+        # lives can learn only from the file that another one took it over.
         holder = _read(self.path)
         if holder is None or holder.pid != os.getpid():
             return False
@@ -204,6 +210,8 @@ def _is_alive(pid: int) -> bool:
     """False for a process that ended, or is a zombie."""
     if (stat := _stat(pid)) is not None:
         return stat[0] not in ("Z", "X")
+    # On Linux a process without a stat file is gone. Elsewhere signal 0 asks the kernel; 0 and
+    # negative ids would address process groups.
     if sys.platform == "linux" or pid <= 0:
         return False
     try:
@@ -230,6 +238,7 @@ def _stat(pid: int) -> list[str] | None:
 
 
 def _remove_own(path: Path) -> None:
+    # After a takeover the file is the lock of another process, and stays.
     holder = _read(path)
     if holder is not None and holder.pid == os.getpid():
         path.unlink(missing_ok=True)

@@ -31,6 +31,7 @@ _PREFIX, _SUFFIX = "a2a_", ".jsonl"
 _MAX_NAME = 255
 """The longest file name, in bytes."""
 _CONTINUED = b"\t"
+# Beyond this, JSON readers of other programs do not represent every integer exactly.
 _MAX_SEQUENCE = 2**53
 _CLOSING_OP = "archive"
 _TAIL = 4096
@@ -160,6 +161,8 @@ def ends_closed(tail: bytes) -> bool:
 
 def _count_complete(pieces: Sequence[bytes]) -> int:
     """How many of the lines do not belong to an unfinished change at the end."""
+    # A whole object without a line end counts, because other programs may leave it out. Of our own
+    # changes it can only be the last line: a change that is complete but was not acknowledged.
     last = pieces[-1]
     if not last.startswith(_CONTINUED) and _try_decode(last) is not None:
         return len(pieces)
@@ -277,6 +280,7 @@ class LogFolder:
 
     def _ensure_locked(self) -> None:
         """Take the lock with the first write, and keep it."""
+        # With the first write and not at start: a directory that is only read needs no lock.
         if not self._is_held:
             if not self.path.is_dir():
                 self.path.mkdir(mode=0o700, parents=True)
@@ -298,6 +302,7 @@ class LogFolder:
         try:
             # The content before the name: a crash in between leaves no log, never half of one.
             append_synced(descriptor, end.size, content)
+            # A new file: its name is not durable before the directory is synced.
             if version[0] == 0:
                 self._sync_names()
         except OSError:

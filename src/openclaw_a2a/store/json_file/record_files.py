@@ -31,7 +31,10 @@ from openclaw_a2a.protocol import v03
 from openclaw_a2a.store.memory.state import TaskRow
 
 LOG_NAME = ".gateway.jsonl"
+# One name is enough: only the writer thread writes. A crash leaves at most this file, which is no
+# record by its name, and which the next `put` empties.
 _TEMPORARY = ".writing"
+# File systems allow 255 bytes, the suffix included.
 _MAX_NAME = 250
 _EVENT_KINDS = ("status-update", "artifact-update")
 _DEFAULT_ACCOUNT = AccountId("default")
@@ -274,6 +277,8 @@ class RecordFolder:
         """Append to the log and sync it; if that fails, the log is as before."""
         if self._log is None:
             self._log = os.open(self.path / LOG_NAME, os.O_WRONLY | os.O_CREAT, 0o600)
+        # `log_size` grows only after the sync: what a failed append left is cut off by the next
+        # one.
         append_synced(self._log, self.log_size, content)
         self.log_size += len(content)
 

@@ -67,6 +67,7 @@ class JsonFileStore(Store):
         self._folder = RecordFolder(path)
         self._lock = WriterLock(path)
         self._files = RecordWriter(self._folder, self._lock)
+        # `_files` is looked up for each group: `open` replaces it.
         self.writer: GroupWriter[Order] = GroupWriter(
             str(path), lambda group: self._files.write_group(group), self._on_written
         )
@@ -142,6 +143,8 @@ class JsonFileStore(Store):
         elif isinstance(command, Submit):
             task_id, change = command.submission.run.task_id, command.submission.commit
         try:
+            # Before anything is accepted: a command that is applied to `_accepted` and never queued
+            # would stay there until the next failure of the disk.
             self.writer.check()
         except StoreUnavailable as error:
             return failed(error)
@@ -188,10 +191,12 @@ class JsonFileStore(Store):
 
     def _compact_if_due(self) -> None:
         is_compacting = self._compaction is not None and not self._compaction.done()
+        # The size is written by the writer thread; an old value only delays the compaction.
         if is_compacting or self._folder.log_size <= self._log_limit:
             return
         # From `_accepted`: the new log replaces the commands that are queued before it, too.
         compacted = compact_log(self._accepted)
+        # Or a log that is large even when compacted would be compacted after every write.
         self._log_limit = max(self._log_limit, 2 * len(compacted))
         self._compaction = self.writer.write(partial(self._files.compact, compacted, self._epoch))
 
@@ -237,6 +242,7 @@ class JsonLogStore:
             raise store_closed(str(self._parent))
         folder = self._folder(kind)
         try:
+            # In a worker thread, beside the writer thread: the folder has a mutex of its own.
             return await anyio.to_thread.run_sync(read, folder)
         except OSError as error:
             raise StoreUnavailable(

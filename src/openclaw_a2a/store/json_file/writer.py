@@ -106,6 +106,8 @@ class RecordWriter:
             self._append(accepted)
         except OSError as error:
             self.failure = str(error)
+            # A later epoch cannot be queued yet: the event loop begins one when it sees these
+            # outcomes.
             self._failed_epoch = max(change.epoch for change in changes)
         else:
             # From here on the commands are durable: whatever goes wrong with a record file is
@@ -127,6 +129,8 @@ class RecordWriter:
     def compact(self, compacted: bytes, epoch: int) -> None:
         """Replace the log, unless it holds what this log or a record file lacks."""
         try:
+            # A failed epoch: the compacted log was made from commands that were never durable.
+            # Unsaved records: the old log is the only place that has their last changes.
             if epoch > self._failed_epoch and not self._unsaved:
                 self._folder.rewrite_log(compacted)
         except OSError as error:
@@ -225,6 +229,8 @@ class RecordWriter:
             if not is_active(record.head.state):
                 del self._open[task_id]
         elif task_id in self._deleted:
+            # A crash before the directory is synced may bring the file back; the replayed `Purge`
+            # removes it again.
             file.unlink(missing_ok=True)
             self._deleted.discard(task_id)
         else:
@@ -248,6 +254,7 @@ def load_folder(folder: RecordFolder, writer: RecordWriter) -> MemoryState:
 
 
 def _load_records(folder: RecordFolder, state: MemoryState) -> None:
+    # Sorted, so that a folder loads the same way each time, whatever order the directory has.
     for file in sorted(folder.path.glob("[!.]*.json")):
         try:
             modified_at = datetime.fromtimestamp(file.stat().st_mtime, UTC)

@@ -227,6 +227,8 @@ class MemoryState:
         if (before := command.records_before) is not None:
             for key in [key for key, row in self.records.items() if row.expires_at < before]:
                 del self.records[key]
+        # False only for `delete_task` without a task to delete: the json-file store then logs
+        # nothing.
         return bool(command.tasks) or command.messages_before is not None
 
     def delete_tasks(self, tasks: Iterable[TaskId]) -> None:
@@ -309,6 +311,7 @@ class MemoryState:
             copy.put_task(task.copy())
         for command in self.as_commands():
             copy.apply(command)
+        # Shared: it is filled while loading and does not change afterwards.
         copy.damaged = self.damaged
         # Not the highest of the live runs: the tickets of ended runs are not reused.
         copy._last_ticket = self._last_ticket
@@ -329,6 +332,9 @@ class MemoryState:
         Their record files may show it already, or a later one.
         """
         if isinstance(command, commands.Submit):
+            # Not `submit`: the record file may be ahead of this command, so its checks would refuse
+            # it. The log has the submissions in order of arrival, so the new tickets keep that
+            # order.
             self._add_run(command.submission)
             if command.submission.commit is not None:
                 self._replay_change(command.submission.commit)
@@ -343,6 +349,8 @@ class MemoryState:
 
     def _replay_change(self, change: Commit) -> None:
         task = self.tasks.get(change.head.id)
+        # Record files are written after the log, so a file may have this change already, or later
+        # ones.
         sequence = -1 if task is None else task.head.sequence
         # A change of a task that is gone is skipped: its file was removed by a later purge.
         if change.head.sequence >= sequence and (task is not None or change.after == -1):

@@ -106,6 +106,8 @@ class StateTaskStore(StatePart, TaskWrites):
     def delete_task(self, scope: Scope, task_id: TaskId) -> Awaitable[bool]:
         task = self.accepted.tasks.get(task_id)
         if task is None or task.head.scope != scope or not is_terminal(task.head.state):
+            # Written although it changes nothing: the refusal may rest on a write that is not
+            # durable yet.
             return self._write(Purge(()))
         return self._write(Purge((task_id,)))
 

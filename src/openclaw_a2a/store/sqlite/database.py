@@ -69,6 +69,8 @@ class SqliteDatabase:
 
     async def check(self) -> None:
         self.writer.check()
+        # `_failure` is set by the writer thread. A value that is a moment old costs one probe, no
+        # more.
         if self._failure is not None:
             # Changes nothing that matters, to see whether writing works again.
             await self.writer.write(lambda transaction: transaction.connection.execute(_PROBE))
@@ -116,6 +118,7 @@ class SqliteDatabase:
             # A full disk, a failing device, a damaged file; not an invalid row.
             if isinstance(error, sqlite3.OperationalError) or type(error) is sqlite3.DatabaseError:
                 self._failure = str(error)
+            # A single write is not tried again, so the recursion is one level deep.
             elif len(group) > 1:
                 # One of them cannot be written at all: write each in its own transaction, so that
                 # the others do not fail with it.
@@ -139,6 +142,8 @@ class SqliteDatabase:
             order: Any = write.order
             handler = self._handlers.get(type(write.order))
             try:
+                # Anything but a GatewayError leaves the group half done and goes to `write_group`,
+                # which rolls all of it back.
                 result = order(transaction) if handler is None else handler(transaction, order)
                 outcomes.append((write, result, None))
             except GatewayError as error:
@@ -202,6 +207,8 @@ class SqliteDatabase:
     def _connect(self) -> sqlite3.Connection:
         # Opened in one thread and used in another, never in two at once.
         connection = sqlite3.connect(self.path, isolation_level=None, check_same_thread=False)
+        # For programs that are no gateway, such as a backup or a shell; gateways are kept out by
+        # the lock.
         connection.execute("PRAGMA busy_timeout = 5000")
         connection.execute("PRAGMA journal_mode = WAL")
         # FULL syncs the log at every commit; NORMAL would lose the last ones in a power cut.

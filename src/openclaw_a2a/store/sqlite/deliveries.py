@@ -69,6 +69,7 @@ class SqliteDeliveryStore(DatabasePart, DeliveryWrites):
 def put_delivery(transaction: WriteTransaction, command: PutDelivery) -> bool:
     """False if the task has too many. Raises: TaskNotFound."""
     delivery = command.delivery
+    # Through the cache: a task that was created in this group has no row yet.
     if transaction.cache.find_task(delivery.task_id) is None:
         raise no_task(delivery.task_id)
     key = (delivery.task_id, delivery.kind, delivery.id)
@@ -81,6 +82,8 @@ def put_delivery(transaction: WriteTransaction, command: PutDelivery) -> bool:
 
 def update_delivery(transaction: WriteTransaction, command: UpdateDelivery) -> bool:
     """False if it was deleted or its body was replaced."""
+    # The body works as a version: an attempt that began before the subscription was replaced must
+    # not move the cursor of the new one.
     row = encode_delivery(command.delivery)
     return transaction.connection.execute(_UPDATE, (*row[4:], row[0], row[3])).rowcount > 0
 

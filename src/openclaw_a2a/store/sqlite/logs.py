@@ -61,6 +61,8 @@ def _append(connection: sqlite3.Connection, change: LogAppend) -> bool:
     """False if the log is not at `change.after`, or there are no lines."""
     if not change.bodies:
         return False
+    # Optimistic locking by sequence: of two writers that read the same log, the second finds no row
+    # at `after` (or a row where it expected none) and gets False.
     now = to_microseconds(datetime.now(UTC))
     if change.after == 0:
         row = (change.kind, change.log_id, change.last, change.closes, now)

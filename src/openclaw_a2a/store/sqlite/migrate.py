@@ -117,9 +117,12 @@ def _back_up(connection: sqlite3.Connection, path: Path) -> None:
     version, _ = _current_version(connection)
     if version == 0:
         return
+    # A crash during the copy leaves a partial file under this name; nothing was migrated, so the
+    # next start makes the copy again over it.
     copy = path.with_name(f"{path.name}.backup-v{version}")
     copy.touch(mode=0o600)
     with closing(sqlite3.connect(copy)) as target:
+        # Not a copy of the file: the last commits may be in the write-ahead log only.
         connection.backup(target)
 
 
@@ -141,6 +144,8 @@ def _apply(connection: sqlite3.Connection, migration: Migration) -> None:
     from importlib import metadata
 
     try:
+        # The script leaves its transaction open: the new version is committed together with the
+        # schema.
         connection.executescript(f"BEGIN IMMEDIATE;\n{migration.sql}")
         connection.execute(
             "INSERT INTO schema_version (version, made_by) VALUES (?, ?)",

@@ -56,6 +56,7 @@ def delete_record(transaction: WriteTransaction, command: DeleteRecord) -> bool:
 
 def purge_records(transaction: WriteTransaction, retention: Retention) -> int:
     """Delete expired records, at most `limit`; how many were deleted."""
+    # No flush: records are written at once and never collected.
     if retention.records_before is None:
         return 0
     values = (to_microseconds(retention.records_before), retention.limit)

@@ -57,6 +57,7 @@ SELECT number, id, principal, account, context, state, status_at, created_at, se
   resume
 FROM task ORDER BY number DESC LIMIT ?"""
 _SELECT_RESUME = "SELECT resume FROM task WHERE id = ?"
+# The tally names the callers that have active tasks, so that no scan of all tasks is needed.
 _SELECT_ORPHANS = """
 SELECT t.id FROM tally y
 JOIN task t ON t.principal = y.principal AND t.account = y.account AND t.state = y.state
@@ -122,6 +123,7 @@ def _statements(*arms: str) -> tuple[str, str]:
 
 _LIST_ALL = _statements(*map(_BY_STATUS.format, STATE_OF))
 _LIST_STATE = _statements(_STATE)
+# `task_by_context` has no active tasks: they change too often to be worth their index entries.
 _LIST_CONTEXT = _statements(
     _BY_CONTEXT, *(f"{_BY_STATUS.format(code)} AND context = :context" for code in (1, 2))
 )
@@ -202,6 +204,7 @@ class SqliteTaskStore(DatabasePart, TaskWrites):
 
     def _stored(self, row: Row) -> StoredTask:
         head = _head(row)
+        # A snapshot is rewritten only now and then; the events after it complete it.
         if row[10] == head.sequence:
             return StoredTask(head, row[11])
         entries = self._database.fetch_all(_SELECT_ENTRIES, (row[0], row[10], head.sequence))
@@ -230,6 +233,7 @@ def bind(query: TaskQuery) -> dict[str, object]:
         "since": _FIRST if query.status_since is None else to_microseconds(query.status_since),
         "before": _LAST if query.after is None else to_microseconds(query.after.status_at),
         "before_id": "" if query.after is None else query.after.id,
+        # One more than the page: it tells whether another page follows.
         "limit": query.limit + 1,
     }
 
@@ -265,6 +269,7 @@ def claim_runs(transaction: WriteTransaction, command: ClaimRuns) -> list[RunRec
     owner, lease_until = command.owner, to_microseconds(command.lease_until)
     before = _LAST if command.expired_at is None else to_microseconds(command.expired_at)
     rows = transaction.connection.execute(_CLAIM_RUNS, (owner, lease_until, owner, before))
+    # RETURNING has no order.
     claimed = sorted(map(decode_run, rows), key=lambda run: run.ticket)
     for run in claimed:
         # From now on the former owner's writes are refused, those of this group included.
@@ -275,6 +280,7 @@ def claim_runs(transaction: WriteTransaction, command: ClaimRuns) -> list[RunRec
 def renew_leases(transaction: WriteTransaction, command: RenewLeases) -> None:
     """Extend the lease of every run of an owner."""
     transaction.flush()
+    # After the flush: a run that was submitted in this group has its row by now and is renewed too.
     transaction.connection.execute(_RENEW, (to_microseconds(command.lease_until), command.owner))
 
 
@@ -299,6 +305,7 @@ def purge_tasks(transaction: WriteTransaction, retention: Retention) -> PurgeRes
     groups = execute(_SELECT_FINISHED).fetchall()
     finished = sum(group[3] for group in groups)
     is_surplus = finished > retention.keep_ended
+    # With a surplus every finished task may be due, however young.
     before = _LAST if is_surplus else to_microseconds(retention.ended_before)
     found: list[tuple[Any, ...]] = []
     for group in groups:
@@ -321,6 +328,8 @@ def purge_messages(transaction: WriteTransaction, retention: Retention) -> int:
 
 
 def _delete(transaction: WriteTransaction, rows: list[tuple[Any, ...]]) -> None:
+    # Not the idempotency record: a message that is repeated after its task was deleted must not run
+    # again. It has an age limit of its own, see `purge_messages`.
     for statement in (_DELETE_TASK, _DELETE_SNAPSHOT, _DELETE_EVENTS):
         transaction.connection.executemany(statement, [(row[2],) for row in rows])
     transaction.connection.executemany(_DELETE_DELIVERIES, [(row[1],) for row in rows])

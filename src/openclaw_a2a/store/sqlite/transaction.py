@@ -194,6 +194,7 @@ class BloomFilter:
     """
 
     def __init__(self, keys: Iterable[MessageKey] = ()) -> None:
+        # Keys are never removed: the key of a purged message costs a query in vain, not an error.
         self._bits = bytearray(1 << (_FILTER_BITS - 3))
         for key in keys:
             self.add(key)
@@ -224,6 +225,7 @@ class CachedRun(msgspec.Struct, gc=False):
     message: MessageKey
 
 
+# The first five fields are the columns of `_SELECT_TASK`, in its order.
 class CachedTask(msgspec.Struct):
     """A task that has a row, or gets one with this transaction.
 
@@ -250,6 +252,8 @@ class WriteCache:
         self.runs: dict[RunId, CachedRun] = {
             row[0]: CachedRun(row[1], row[2], row[3:]) for row in connection.execute(_SELECT_RUNS)
         }
+        # Tickets order the live runs only, so those of ended runs may be given again after a
+        # restart.
         self.last_ticket = max((run.ticket for run in self.runs.values()), default=0)
 
     def find_task(self, task_id: TaskId) -> CachedTask | None:
@@ -296,6 +300,7 @@ class WriteTransaction:
                 return duplicate
         else:
             # Before it is stored: a second submission in the same group must look it up.
+            # If the submission is refused below, the key stays: one lookup in vain.
             self._known_messages.add(key)
         if change is not None:
             task = self._check(change, new_run=run.id)
@@ -325,6 +330,7 @@ class WriteTransaction:
     def start_run(self, command: StartRun) -> None:
         run_id, attempt = command.run_id, command.attempt
         ticket = rules.check_fence(self.cache.runs, run_id, command.fence).ticket
+        # A run that was submitted in this group has no row to update: its insert carries the start.
         if (new := self._new_runs.get(run_id)) is None:
             self._started[run_id] = attempt, ticket
         else:
@@ -333,6 +339,7 @@ class WriteTransaction:
     def finish_run(self, command: FinishRun) -> None:
         message = rules.check_fence(self.cache.runs, command.run_id, command.fence).message
         self._end_run(command.run_id)
+        # Likewise: a message of this group has no row yet, so the answer goes into its insert.
         if (row := self._messages.get(message)) is not None:
             self._messages[message] = row[0], command.answer
         else:
@@ -340,6 +347,7 @@ class WriteTransaction:
 
     def put_delivery(self, delivery: Delivery) -> None:
         """Store a delivery, replacing one with the same id."""
+        # Written at once, not collected: other delivery writes of the group query the table.
         self.connection.execute(_PUT_DELIVERY, encode_delivery(delivery))
 
     def add_record(self, record: Record) -> bool:
@@ -353,6 +361,7 @@ class WriteTransaction:
         for task_id, task in self._tasks.items():
             self._add_row(task, inserts, updates)
             # A finished task changes no more and needs no cache.
+            # `_tasks` still holds it until the rows below are written.
             if task.counted in TERMINAL_CODES:
                 self.cache.tasks.pop(task_id, None)
         # One statement for all its rows: most of the cost of a row is the call.
@@ -375,6 +384,7 @@ class WriteTransaction:
             self.cache.tasks.clear()  # only now, with everything cached in the database
 
     def _find_duplicate(self, key: MessageKey, submission: Submission) -> Duplicate | None:
+        # The earlier submission may be in this very group and have no row yet.
         if (row := self._messages.get(key)) is not None:
             run, body_hash = row[0].run, row[0].body_hash
             known = Duplicate(run.id, run.task_id, row[1])
@@ -391,6 +401,7 @@ class WriteTransaction:
 
         `new_run` is the run that is created together with the change.
         """
+        # The run of a submission is not in the cache yet; it has no fence that could be stale.
         if change.run_id is not None and change.run_id != new_run:
             rules.check_fence(self.cache.runs, change.run_id, change.fence)
         task = self.cache.find_task(change.head.id)
@@ -418,6 +429,7 @@ class WriteTransaction:
         run = self.cache.runs.pop(run_id)
         # A run that began and ended within the group never gets a row.
         if self._new_runs.pop(run_id, None) is None:
+            # The row is deleted by this flush, so an update that waits for it is pointless.
             self._started.pop(run_id, None)
             self._ended.append((run.ticket,))
 
