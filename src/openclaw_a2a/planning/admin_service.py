@@ -110,6 +110,7 @@ class AdminService:
         await wait_created(self._engine, run)
         # The operator sees the step as it is after the answer, not when the outbox gets to it.
         attempt = state.attempts.get(waiting.id, 1)
+        # Not own, so that `sync` never cancels the task that was just answered.
         link = StepLink(state.id, waiting.id, attempt, is_own=False)
         await self._executor.task_sync.sync(link, task_id)
         return self._view.objective_with_owner(await self._repository.find(state.id))
@@ -128,6 +129,8 @@ class AdminService:
         for line in jsonl.split(b"\n"):
             with suppress(GatewayError):
                 operation = decode_line(line)
+                # Numbered again: lines that were left out make gaps, and a log file refuses lines
+                # whose seq is not their number.
                 lines.append(encode_line(msgspec.structs.replace(operation, seq=len(lines) + 1)))
         state = replay(lines).state
         try:
@@ -153,6 +156,7 @@ class AdminService:
         for task_id in running:
             if await self._engine.store.tasks.read_task(None, task_id) is None:
                 for step in state.linked_to(task_id):
+                    # In two operations: there is no transition from an active status to pending.
                     change.record(PlanTaskUpdated(step.id, status=PlanTaskStatus.CANCELED))
                     change.record(PlanTaskUpdated(step.id, status=PlanTaskStatus.PENDING))
                     roll_up(change)

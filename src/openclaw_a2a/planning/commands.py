@@ -88,6 +88,7 @@ def update_objective(change: Change, params: requests.UpdateObjective) -> None:
     status = None if params.status is old.status else params.status
     if status is not None:
         check_transition(OBJECTIVE_TRANSITIONS, item, old.status, status)
+    # Read before the operation below is recorded, which releases the hold.
     releases_plans = status is ObjectiveStatus.WORKING and state.is_held
     change.record(
         ops.ObjectiveUpdated(
@@ -120,6 +121,7 @@ def replan(change: Change) -> None:
         is_waiting = is_blocked and not state.unfinished_dependencies(plan)
         if plan.status is PlanStatus.WORKING or is_waiting:
             change.record(ops.PlanUpdated(plan.id, status=PlanStatus.BLOCKED, held=True))
+    # The table has no transition from working to planning; the way leads through blocked.
     if status is ObjectiveStatus.WORKING:
         change.record(ops.ObjectiveUpdated(state.id, status=ObjectiveStatus.BLOCKED))
     change.record(ops.ObjectiveUpdated(state.id, status=planning, held=True))
@@ -235,6 +237,7 @@ def create_plan(
     _append_tasks(change, created.id, params.tasks or ())
     if status in (ObjectiveStatus.SUBMITTED, ObjectiveStatus.FAILED):
         change.record(ops.ObjectiveUpdated(state.id, status=ObjectiveStatus.PLANNING))
+    # On the changed state: if this raises, the caller drops the change with everything in it.
     check_acyclic(state)
     roll_up(change)
     return created.id
@@ -419,6 +422,7 @@ def set_objective_execution(change: Change, mode: str) -> None:
     _check_not_closed(state, mode)
     if mode == RUNNING:
         plans, has_failed = state.plans.values(), status is ObjectiveStatus.FAILED
+        # Read before the plans are set back, because their roll-up may release the objective.
         must_release = state.is_held or has_failed
         stopped = [one.id for one in plans if _is_stopped(state, one)]
         if plans and not stopped and not any(one.status in PLAN_OPEN for one in plans):

@@ -53,6 +53,7 @@ from openclaw_a2a.ports import Recovery
 
 log = get_logger(__name__)
 
+# Callers cannot name it: `is_agent_allowed` refuses every id with this prefix.
 DENIED_AGENT = AgentId("gateway:refused")
 _RETRY_S = 5.0  # after an error or while the gateway is overloaded
 _MAX_PARALLEL = 32  # objectives; their writes share the commits of the store
@@ -112,6 +113,7 @@ class WorkQueue:
         """Add an objective after a delay; of several delays the shortest counts."""
         loop = asyncio.get_running_loop()
         due = loop.time() + max(0.0, delay_s)
+        # One timer per objective, however many of its steps wait.
         timer = self._timers.pop(objective_id, None)
         if timer is not None:
             timer.cancel()
@@ -125,6 +127,8 @@ class WorkQueue:
 
     async def get(self) -> ObjectiveId:
         """The next objective; the caller must call `done` with it."""
+        # Cleared only while the queue is empty, and nothing is awaited between the two lines: an
+        # `add` cannot be missed.
         while not self._queue:
             self._is_filled.clear()
             await self._is_filled.wait()
@@ -204,6 +208,7 @@ class StepExecutor:
 
     def stop(self) -> None:
         """Start no more steps."""
+        # The dispatcher itself is a loop of the engine's supervisor, which cancels it.
         self._queue.close()
 
     async def _dispatch(self) -> None:
@@ -229,9 +234,11 @@ class StepExecutor:
 
     async def _advance(self, objective_id: ObjectiveId) -> None:
         """Start what can start in an objective now."""
+        # From memory, which is what the log holds; an archived objective has nothing to start.
         state = self._repository.find_open(objective_id)
         if state is None or not state.execution:
             return
+        # The planner's answer is the end of a task: the outbox wakes this objective then.
         if not state.plans and state.is_running(state.id) and self._policy.planner is not None:
             if not await self._planner.advance(state, self._policy.planner):
                 self._queue.add_later(objective_id, _RETRY_S)
@@ -266,7 +273,10 @@ class StepExecutor:
         account = self.account_rules(state)
         agent_id = select_agent(state, task, account.agent_id)
         if not self._policy.is_agent_allowed(state.owner, agent_id, account.agent_id):
+            # A task that fails, not an error here: its owner reads why.
             agent_id = DENIED_AGENT
+        # The number of the attempt is in the delivery, too: a report that arrives before the link
+        # is in the log creates it, one of an older attempt changes nothing.
         link = StepLink(state.id, task.id, state.attempts.get(task.id, 0) + 1)
         results: list[tuple[str, str]] = []  # names and last texts of the steps it depends on
         for step in dependency_steps(state, task):
@@ -291,6 +301,8 @@ class StepExecutor:
         rules = msgspec.structs.replace(account, agent_id=agent_id)
         try:
             created = await wait_created(self._engine, await submit(self._engine, request, rules))
+        # Overload, or a store that cannot write. The message id makes the retry safe, whether or
+        # not the task was stored.
         except GatewayError as error:
             log.warning("planning.step_not_started", task_id=task.id, reason=error.message)
             return False
@@ -316,6 +328,8 @@ class StepExecutor:
 
     async def find_running_tasks(self, state: ObjectiveState) -> list[TaskId]:
         """The A2A tasks of an objective that have not ended according to the store."""
+        # The store decides, not the objective: a step's status lags behind its task until the
+        # outbox has reported it.
         known = [*running_tasks(state), *await self._planner.find_planner_tasks(state)]
         found = [await self._read_task(task_id) for task_id in known]
         heads = [stored.head for stored in found if stored is not None]

@@ -73,6 +73,7 @@ class ObjectiveIndex:
         """Add an objective, or replace what is known of it."""
         objective, old = summary.objective, self._summaries.get(summary.objective.id)
         self._summaries[objective.id] = summary
+        # Plans are never removed from an objective, so there is nothing to take out here.
         self._plans |= dict.fromkeys(summary.plan_ids, objective.id)
         if old is not None:
             is_same_place = (old.owner, old.position) == (summary.owner, summary.position)
@@ -96,6 +97,7 @@ class ObjectiveIndex:
 
     def reserve_plan(self, plan_id: PlanId, objective_id: ObjectiveId) -> bool:
         """Reserve a plan id for an objective; False when another objective has it."""
+        # In memory only: a crash frees the id together with the change that it was reserved for.
         return self._plans.setdefault(plan_id, objective_id) == objective_id
 
     def release_plan(self, plan_id: PlanId, objective_id: ObjectiveId) -> None:

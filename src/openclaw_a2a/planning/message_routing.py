@@ -94,6 +94,7 @@ class ObjectiveMetadata(msgspec.Struct, frozen=True):
             found.append(cast("JsonObject | None", value))
         digest = hashlib.blake2b(digest_size=8)
         for part in (scope.principal, scope.account, message.message_id):
+            # With its length: `a` + `bc` and `ab` + `c` must not give the same digest.
             digest.update(f"{len(part)}:{part}".encode("utf-8", "surrogatepass"))
         objective, plan = found
         return cls(message, scope, objective, plan, digest.hexdigest())
@@ -129,6 +130,7 @@ class MessageRouter:
         Raises: InvalidParams, PlanItemNotFound, PlanLimitExceeded, DependencyNotValid,
         StatusChangeNotAllowed, MessageIdConflict (its step was started without it).
         """
+        # It continues a task, and with it the objective of that task.
         if message.task_id is not None:
             return None
         hints, metadata = message.metadata or {}, ObjectiveMetadata.of(message, scope)
@@ -146,6 +148,8 @@ class MessageRouter:
             session = objective_session(rules.agent_id, state.id)
             origin = InternalOrigin(session, metadata={OBJECTIVE_KEY: state.id})
             return RoutedMessage(placed, origin)
+        # A crash between this and the engine's commit leaves a step without a task: the executor
+        # of a running objective starts it after the grace time; the repeated message finds it.
         task = await self._add_step(metadata, metadata.plan, state)
         origin = InternalOrigin(step_session(rules.agent_id, task), metadata=task_metadata(task))
         # The link is stored with the task that the engine starts for the message.
@@ -179,8 +183,11 @@ class MessageRouter:
         objective_id = ObjectiveId(OBJECTIVE_PREFIX + metadata.digest)
         named: Json = given.get("id")
         if _is_valid(named, OBJECTIVE_PREFIX):
+            # Taken by another caller counts as taken, but is not reported: callers must not learn
+            # each other's ids.
             is_free = await self._repository.get(ObjectiveId(named)) is None
             objective_id = ObjectiveId(named) if is_free else objective_id
+        # The message was sent before, and its objective was created then.
         if (known := await self._find(objective_id, scope)) is not None:
             return known
         members = _creation_params(given, CreateObjective, message)
@@ -207,6 +214,7 @@ class MessageRouter:
         try:
             change = await self._repository.change(state.id, _add_step, metadata, given, plan_id)
         except GatewayError:
+            # Or the id would stay taken until a restart, by a plan that does not exist.
             await self._repository.release_plan_id(plan_id, state.id)
             raise
         task = change.state.task(metadata.own_task)

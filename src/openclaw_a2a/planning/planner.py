@@ -71,6 +71,8 @@ class Planner:
         scope, tasks = effective_owner(state), self._engine.store.tasks
         problem = ""
         for message_id in _message_ids(state):
+            # The idempotency record is the planner's memory: it says which question was asked, and
+            # its task says how it ended.
             known = await tasks.find_duplicate(scope, message_id)
             if known is None:
                 return await self._ask(state, _question(state, message_id, problem), agent_id)
@@ -107,6 +109,7 @@ class Planner:
             scope=scope,
             message=message,
             is_blocking=False,
+            # Stored with the task: the outbox wakes the executor at its end, also after a restart.
             make_delivery=self._task_sync.delivery_factory(StepLink(state.id)),
             internal_origin=InternalOrigin(session, metadata={OBJECTIVE_KEY: state.id}),
         )
@@ -149,6 +152,7 @@ def add_plans(change: Change, plans: Sequence[JsonObject]) -> None:
 def _block(change: Change, reason: str) -> None:
     """Give up: block the objective, which holds it until it is run again."""
     state = change.state
+    # Stored with the objective: the next run must not find the same questions answered already.
     tries = _earlier_tries(state) + _MAX_ATTEMPTS
     metadata = {**state.objective.metadata, REASON_KEY: reason, TRIES_KEY: tries}
     if state.objective.status is ObjectiveStatus.SUBMITTED:  # which cannot become blocked

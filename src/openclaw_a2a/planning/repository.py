@@ -50,8 +50,10 @@ log = get_logger(__name__)
 
 LOG_KIND = "objective"
 SUMMARY_KIND = "objective-summary"
+# Every record needs an expiry; a summary lives as long as its objective.
 _NEVER = datetime(9999, 1, 1, tzinfo=UTC)
 _PAGE = 100
+# One is enough unless another process writes to the same log.
 _ATTEMPTS = 3
 _MAX_PENDING = 1000
 _summary_decoder = msgspec.json.Decoder(ObjectiveSummary)
@@ -84,6 +86,7 @@ class OperationSubscription:
 
         Never waits: it is called by the writer, under the lock of the objective.
         """
+        # Also when operations are dropped: readers show the newest status with each of them.
         self.state = change.state
         if len(self._pending) + len(change.operations) > _MAX_PENDING:
             self._pending.clear()
@@ -116,6 +119,8 @@ class OperationSubscription:
                     await self._wakeup.wait()
         if self._is_behind and not (self._is_deleted or self.is_over):
             missed = await self._repository.read_operations(self.state.id, after=self._sequence)
+            # `read_operations` awaits nothing after it has released the lock, so no change is
+            # published between its read and these lines.
             # Deleted meanwhile: the log may already be that of a new objective with this id.
             self._pending = [] if self._is_deleted else missed
             self._is_behind = False
@@ -124,6 +129,7 @@ class OperationSubscription:
         operations, self._pending = self._pending, []
         if operations:
             self._sequence = operations[-1].seq
+        # Only now: the operations before the deletion are still returned.
         self.is_over = self._is_deleted
         return operations
 
@@ -171,6 +177,7 @@ class ObjectiveRepository:
     async def load(self) -> None:
         """Load the objectives that are not archived."""
         after = ""
+        # Logs of archived objectives are closed and not read: starts do not get slower with age.
         while page := await self._logs.list_open_logs(LOG_KIND, after=after, limit=_PAGE):
             for stored in page:
                 if (state := _replay_log(stored)) is not None:
@@ -207,6 +214,7 @@ class ObjectiveRepository:
         """The index of all objectives, completed with the archived ones on first use."""
         # Changes go on meanwhile and put their own, newer summaries into the index.
         async with self._index_lock:
+            # Under the lock: of several first lists at once, one reads the summaries.
             if not self._is_index_complete:
                 await self._index_archived()
                 self._is_index_complete = True
@@ -284,6 +292,7 @@ class ObjectiveRepository:
             for plan_id in change.state.plans:
                 if index.find_plan(plan_id) not in (None, change.state.id):
                     raise StatusChangeNotAllowed(f"There is a plan {plan_id[:80]} already.")
+        # Shielded for the same reason as in `change`.
         return await asyncio.shield(
             self._supervisor.start("planning.change", self._create(change, lines))
         )
@@ -307,6 +316,8 @@ class ObjectiveRepository:
 
         Raises: PlanItemNotFound, whatever `check` raises.
         """
+        # Shielded like `change`: a caller that leaves half-way must not leave a log-less objective
+        # in memory.
         work = self._delete(objective_id, check)
         await asyncio.shield(self._supervisor.start("planning.change", work))
 
@@ -337,6 +348,7 @@ class ObjectiveRepository:
                 state = self._open.get(objective_id) or await self.find(objective_id)
                 change = Change(state, self.command_context)
                 command(change)
+                # A command may find nothing to do, such as a sync that is repeated.
                 if not change.operations:
                     return change
                 is_archived = change.state.is_archived
@@ -360,6 +372,7 @@ class ObjectiveRepository:
     ) -> None:
         async with self._lock(objective_id):
             state = await self.find(objective_id)
+            # Under the lock, so that no step can be linked between the check and the deletion.
             await check(state)
             # The log first: a crash after it leaves a summary without a log, which goes when the
             # index is completed the next time.
@@ -383,6 +396,8 @@ class ObjectiveRepository:
         state, objective_id = change.state, change.state.objective.id
         is_archived = state.is_archived
         bodies = [*lines, *map(encode_line, change.operations)]
+        # `after` is the version that the command decided on: the append is refused when another
+        # process wrote to the log meanwhile.
         append = LogAppend(
             LOG_KIND, objective_id, bodies, after, closes=is_archived, reopens=not is_archived
         )
@@ -397,6 +412,7 @@ class ObjectiveRepository:
         # From here to the last listener nothing is awaited: no task can see half of it.
         for subscription in self._subscriptions.get(objective_id, ()):
             subscription.publish(change)
+        # Called under the lock: a listener must not wait, only put the objective into a queue.
         for listener in self._listeners:
             listener(change)
         if is_archived:
@@ -430,6 +446,7 @@ class ObjectiveRepository:
 
     async def _index_one(self, head: LogHead, stored: bytes | None) -> None:
         objective_id = ObjectiveId(head.id)
+        # A change beside this loop has put a newer summary, or deleted the objective.
         if objective_id in self._index or objective_id in self._deleted_early:
             return
         with suppress(msgspec.DecodeError):

@@ -74,6 +74,7 @@ def roll_up(change: Change) -> None:
     state = change.state
     is_canceled = state.objective.status is ObjectiveStatus.CANCELED
     # A plan that gets done unblocks the plans that depend on it, and those the next ones.
+    # A chain of n plans settles in n rounds, one more finds nothing to do: the bound is a guard.
     for _ in range(0 if is_canceled else len(state.plans) + 1):
         recorded = len(change.operations)
         for plan in list(state.plans.values()):
@@ -121,6 +122,8 @@ def _plan_target(state: ObjectiveState, plan: Plan) -> PlanStatus:
     """The status that a plan should have."""
     if plan.status in PLAN_DONE or plan.id in state.held:
         return plan.status
+    # The first rule that matches wins: a failed task counts most, then the plans that this one
+    # depends on, then its other tasks.
     statuses = {state.tasks[task_id].status for task_id in state.task_ids[plan.id]}
     if statuses & TASK_FAILED:
         return PlanStatus.FAILED
@@ -147,6 +150,7 @@ def _objective_target(state: ObjectiveState) -> ObjectiveStatus:
     stays = (ObjectiveStatus.BLOCKED, ObjectiveStatus.FAILED)
     if status in OBJECTIVE_CLOSED or not plans or (is_held and status in stays):
         return status
+    # Before `is_held`: a chosen `submitted` or `planning` gives way as soon as a plan works.
     if PlanStatus.WORKING in plans:
         return ObjectiveStatus.WORKING
     if is_held:

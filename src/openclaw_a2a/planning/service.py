@@ -136,6 +136,7 @@ class PlanningService:
         Raises: InvalidParams, PlanItemNotFound.
         """
         parsed = requests.parse_as(requests.GetObjective, params, method=SUBSCRIBE)
+        # For the owner and the cursor; the repository reads the state again, under its lock.
         state = await self._find(parsed.id, scope)
         # A cursor ahead of the objective belongs to a deleted one that had the same id.
         with_snapshot = cursor is None or cursor > state.seq
@@ -178,6 +179,8 @@ class PlanningService:
         result = await self._change(params.id, scope, commands.update_objective, params)
         if result["objective"]["status"] != ObjectiveStatus.CANCELED.value:
             return result
+        # After the status, so that a step that is being started finds the objective closed and is
+        # canceled by its sync. After a crash in between, `StepExecutor.start` does this.
         await self._executor.cancel_running_tasks(await self._repository.find(params.id))
         return {"objective": self._view.objective(await self._repository.find(params.id))}
 
@@ -187,10 +190,14 @@ class PlanningService:
     async def _delete(self, params: requests.DeleteObjective, scope: Scope) -> JsonObject:
         commands.check_delete(await self._find(params.id, scope), params)
         if params.cancel:
+            # Paused first: the executor starts nothing behind the cancellation. A crash from here
+            # on leaves a paused objective that can be deleted again.
             with suppress(StatusChangeNotAllowed):  # nothing starts in a closed objective anyway
                 await self._repository.change(params.id, commands.set_objective_execution, PAUSED)
             for _ in range(2):  # a step that was being started is found the second time
                 await self._executor.cancel_running_tasks(await self._find(params.id, scope))
+        # `check_idle` looks at the tasks once more, under the lock: one that refused to stop keeps
+        # the objective.
         await self._repository.delete(params.id, self._executor.check_idle)
         return {"deleted": True}
 

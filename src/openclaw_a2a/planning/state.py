@@ -180,6 +180,7 @@ def apply(
             state.plans[plan_id] = replace(plan, updated_at=max(plan.updated_at, at))
         updated_at = max(state.objective.updated_at, at)
         state.objective = replace(state.objective, updated_at=updated_at)
+    # Logs of other programs may jump back in number and time; we go on from the highest.
     state.seq, state.at = max(state.seq, operation.seq), max(state.at, at)
     return state, warning
 
@@ -275,6 +276,7 @@ def _update_task(state: ObjectiveState, data: ops.PlanTaskUpdated, at: Timestamp
     old = _existing(state.tasks, "task", data.id)
     new = replace(old, **_changed_members(data))
     if data.status is PlanTaskStatus.PENDING:
+        # The next attempt is another A2A task; late reports of this one find no step.
         new = replace(new, a2a_task_id=None)
     if new.status is not old.status:
         state.status_since[data.id] = at
@@ -334,6 +336,7 @@ def _changed_members(
 def _set_mode(state: ObjectiveState, data: ops.ObjectiveUpdated | ops.PlanUpdated) -> None:
     if data.run is not None:
         state.execution[data.id] = data.run
+    # Every status that is set decides about the hold: one without `held` releases the item.
     if data.status is not None:
         state.held = state.held | {data.id} if data.held else state.held - {data.id}
 
@@ -368,5 +371,6 @@ class Change:
     def record(self, data: ops.AnyOperationData) -> None:
         """Add an operation."""
         operation = Operation(self.state.seq + 1, self._at, data)
+        # Commands check before they record, so there is no misfit to report.
         apply(self.state, operation)
         self.operations.append(operation)

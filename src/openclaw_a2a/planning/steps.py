@@ -49,7 +49,9 @@ TARGET = "target:"
 """Prefix of the ids of remote agents."""
 _MAX_RESULT_LENGTH = 20_000
 _INTERNAL_PREFIX = "gateway:"  # agents that only the gateway itself may use
+# Long enough for the message that created a step to be stored as a task, even by a busy gateway.
 _MESSAGE_GRACE = timedelta(seconds=60)
+# Metadata of a caller can ask for more retries than the operator set, but not without end.
 _MAX_RETRIES = 100
 _DAY_S = 86_400.0
 
@@ -172,6 +174,7 @@ def task_metadata(task: PlanTask) -> JsonObject:
 
 def objective_session(agent_id: AgentId, objective_id: ObjectiveId) -> SessionKey:
     """The session of an agent for messages about an objective."""
+    # Session keys are split at colons, and the id of a remote agent contains one.
     return SessionKey(f"agent:{agent_id.lower().replace(':', '.')}:a2a:obj:{objective_id}")
 
 
@@ -217,5 +220,6 @@ def step_message(
         Role.USER,
         (Part(text="\n\n".join(parts)),),
         context_id=ContextId(objective.id),
+        # Local agents have it in their task; a remote agent sees nothing but the message.
         metadata=task_metadata(task) if agent_id.startswith(TARGET) else None,
     )

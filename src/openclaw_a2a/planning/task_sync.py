@@ -104,6 +104,7 @@ class TaskSync:
         synced = await self._sync(link, delivery.task_id, is_delivery=True)
         if synced is None:
             return None
+        # `is_over` ends the subscription: the objective takes no more states of this task.
         if synced.is_rejected:
             return Delivered(synced.head.sequence, is_over=True)
         # Also without a change of the objective: the task of the planner is not a step. After the
@@ -131,8 +132,11 @@ class TaskSync:
         # the task had them: of two that sync it at once, the one that read first applies first.
         async with lock:
             stored = await self._engine.store.tasks.read_task(None, task_id)
+            # A planner's task is no step: there is nothing to copy, only the executor to wake.
             if stored is None or link.task is None:
                 return None if stored is None else _Synced(stored.head)
+            # Taken out whatever it says, so the dict holds only tasks whose delivery is still to
+            # come.
             applied = self._applied.pop((link.objective, task_id), None)
             if is_delivery and applied == stored.head.sequence:
                 return _Synced(stored.head)
@@ -144,6 +148,8 @@ class TaskSync:
                     self._applied[link.objective, task_id] = stored.head.sequence
                 return _Synced(stored.head, change.state.task(link.task))
             except (PlanItemNotFound, StatusChangeNotAllowed):  # deleted, canceled or completed
+                # Started by the executor for an objective that is gone or closed: nobody wants its
+                # result.
                 if link.is_own:
                     await self._cancel(stored.head)
                 return _Synced(stored.head, is_rejected=True)

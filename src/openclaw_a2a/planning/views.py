@@ -112,6 +112,7 @@ class ObjectiveView:
     def change(self, operation: Operation, state: ObjectiveState) -> JsonObject:
         """An operation for subscribers, with status and progress of the newest state."""
         line = cast("JsonObject", msgspec.json.decode(encode_line(operation)))
+        # It names the principal of the caller, which is no member of an objective.
         line["data"].pop("owner", None)
         status = state.objective.status.value
         return {"change": line, "status": status, "progress": self._progress(state)}
