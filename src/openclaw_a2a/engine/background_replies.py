@@ -57,11 +57,13 @@ RECENT_TASKS = 1000
 """How many tasks an agent is asked to look after when the gateway starts."""
 
 _REPLY_NAME = "Queued follow-up reply"
+# Never to be changed: ids in stored tasks and idempotency records are derived from these two.
 _REPLY_NAMESPACE = UUID("6e0a3f5e-52a5-4c8b-9a3c-7d6f0c1d2b4e")
 _PAUSE_NAMESPACE = UUID("0d7c7f1e-8d0e-4b57-8a34-5f0c9b6e2a91")
 _BACKOFF = Backoff(first_s=1.0, max_s=60.0)
 _MAX_ATTEMPTS = 5
 _MAX_RESOLVED_PAUSES = 1000
+# Conflict: the task changed between the read and the commit, so the next attempt reads it again.
 _RETRYABLE = (StoreUnavailable, Conflict, Overloaded)
 
 
@@ -94,8 +96,10 @@ async def append_reply(engine: Engine, task_id: TaskId, artifact: Artifact) -> b
     It is durable when this returns. Raises: AgentFailed (it is too large, or the task has too many
     replies), StoreUnavailable, Conflict (the task changed meanwhile; try again).
     """
+    # The lock: two replies that come at once must not both open a journal of a stored task.
     async with engine.task_lock(task_id):
         active = engine.active_tasks.get(task_id)
+        # A journal with a failure takes nothing more; the store knows what became of the task.
         if active is not None and active.journal.failure is None:
             journal = active.journal  # that of the runs: two journals would give two orders
         else:
@@ -124,6 +128,7 @@ async def has_reply(engine: Engine, task_id: TaskId, artifact_id: ArtifactId) ->
     stored = await engine.store.tasks.read_task(None, task_id)
     if stored is None:
         return False
+    # A search in the bytes: decoding a large task only to find one id would cost far more.
     encoded = artifact_id.encode()
     return encoded in stored.snapshot or any(encoded in entry.body for entry in stored.entries)
 
@@ -168,6 +173,8 @@ class BackgroundListener:
             async for event in stream:
                 yield event
         finally:
+            # The time limit: a clean-up that hangs must not keep the stream from being opened
+            # again.
             close = getattr(stream, "aclose", None)
             if close is not None:
                 async with asyncio.timeout(self._engines[0].limits.cancel_s):
@@ -176,6 +183,7 @@ class BackgroundListener:
     async def _recent_tasks(self) -> list[RecentTask]:
         """The stored tasks of this agent, the newest first; their sessions are known from now."""
         own: list[tuple[datetime, RecentTask]] = []
+        # Also for sessions from before a restart: otherwise their late replies find no task.
         for engine in self._engines:
             for one in await engine.store.tasks.list_recent_tasks(RECENT_TASKS):
                 head, binding = one.head, one.head.binding
@@ -197,6 +205,7 @@ class BackgroundListener:
         if isinstance(event, PauseResolved):
             self._start_resolving(event)
             return
+        # In order, and so one at a time: a reply that cannot be stored holds up those behind it.
         for attempt in range(1, _MAX_ATTEMPTS + 1):
             try:
                 await self._append(event)
@@ -235,6 +244,7 @@ class BackgroundListener:
             else:
                 continue
             parts = output_modes(_rules(engine, head).output_modes).filter(reply.parts)
+            # Nothing that callers of this account accept: dropped, not offered to an older task.
             if not has_content(parts):
                 return
             to = f"a2a:{head.scope.account}"

@@ -50,6 +50,8 @@ from openclaw_a2a.ports import (
     SupportsDetach,
 )
 
+# Both bound memory only: a late reply to a session that was dropped finds no task and is ignored.
+# Sessions of recent tasks come back when the event stream of their agent is opened again.
 _MAX_SESSIONS = 10_000
 _MAX_TASKS_PER_SESSION = 32
 
@@ -163,6 +165,8 @@ class Engine:
         self.is_forcing = False
         """True when what still runs is cancelled even in its clean-up and commits no end."""
         self.active_tasks: dict[TaskId, ActiveTask] = {}
+        # A run is in `runs` from `start_run` to `remove_run`, also while it waits in its queue; a
+        # task is in `active_tasks` while one of its runs is.
         self.runs: dict[RunId, ActiveRun] = {}
         self.pending_submissions: dict[tuple[Scope, MessageId], ActiveRun] = {}
         """Runs whose message the store has not answered yet, by that message."""
@@ -174,6 +178,7 @@ class Engine:
         self.supervisor = Supervisor("engine")
         """The jobs and loops of this engine. Runs are not among them: they are not just cancelled
         when the engine stops."""
+        # Not a child of `supervisor`: `stop` gives runs time to end between the two stops.
         self._run_supervisor = Supervisor("runs")
         self._queues = queues
         self._lease = timedelta(seconds=limits.lease_s)
@@ -261,12 +266,14 @@ class Engine:
             active.runs.append(run)
             self.session_tasks.add_newest(record.session_key, record.task_id)
         self.runs[record.id] = run
+        # No submission to wait for: the store holds the message since the first attempt.
         run.task = self._run_supervisor.start("run", run.run(None))
 
     def remove_run(self, run: ActiveRun) -> None:
         """The run is over."""
         task_id = run.record.task_id
         self.runs.pop(run.record.id, None)
+        # The next run of the same task may have joined already: then the task stays active.
         active = self.active_tasks.get(task_id)
         if active is not None and not active.runs:
             del self.active_tasks[task_id]
@@ -358,6 +365,7 @@ class Engine:
 
         Without it a message and a cancellation could both see a paused task and both write.
         """
+        # Two callers get the same lock: nothing is awaited between lookup and insertion.
         lock = self._task_locks.get(task_id)
         if lock is None:
             lock = self._task_locks[task_id] = asyncio.Lock()
@@ -380,6 +388,7 @@ class Engine:
 
     async def drain(self, timeout_s: float) -> int:
         """Accept nothing more and let runs end; the number of runs left after the timeout."""
+        # `submit` refuses from here on; runs that are queued already still get their turn.
         self.is_draining = True
         tasks = [run.task for run in self.runs.values() if run.task is not None]
         if tasks and timeout_s > 0:
@@ -394,6 +403,8 @@ class Engine:
             if isinstance(run.agent, SupportsDetach):
                 run.agent.detach()  # its work is found again at the next start: do not end it
             run.apply(RunSignal.INTERRUPT)
+        # Loops and jobs end before the runs are awaited, the outbox among them: none of them may
+        # start work for a task whose run is being interrupted.
         await self.supervisor.stop(self.limits.cancel_s)
         tasks = [run.task for run in self.runs.values() if run.task is not None]
         if tasks:
@@ -401,5 +412,6 @@ class Engine:
         # What has not ended by now is cancelled in its clean-up, too.
         self.is_forcing = True
         await self._run_supervisor.stop(self.limits.cancel_s)
+        # Their runs were left in the store; no further event can come, so open streams end now.
         for active in list(self.active_tasks.values()):
             active.journal.feed.close()

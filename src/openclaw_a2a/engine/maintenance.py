@@ -42,8 +42,10 @@ async def _fail_abandoned(engine: Engine) -> None:
     for record in list(engine.abandoned):
         # It stays in the list until it has failed: the outbox asks `has_run` before it removes a
         # delivery whose task does not exist.
+        # False means that the store is still down; the next renewal tries again.
         if await fail_run(engine, record, NOT_STORED):
             engine.abandoned.remove(record)
+            # Only now `has_run` is False, and the outbox can drop deliveries without a task.
             if record.task_id in engine.wakeups.subscribed:
                 engine.wakeups.notify(record.task_id)
 
@@ -55,6 +57,7 @@ async def purge_expired(engine: Engine, schedule: MaintenanceSchedule) -> None:
             await purge_once(engine, schedule)
         except Exception:  # the loop must go on
             log.exception("maintenance.purge_failed")
+        # After the first sweep, not before it: a gateway that is restarted often would never purge.
         await engine.clock.sleep(schedule.sweep_s)
 
 

@@ -40,11 +40,13 @@ TOO_MANY_ATTEMPTS = (
 )
 ORPHANED = "Nobody works on this task any more: it was left by another program, or by a crash."
 
+# A clean-up scans the processes of the machine, and it all happens before the gateway serves.
 _MAX_PARALLEL_CLEANUPS = 8
 
 
 async def recover_runs(engine: Engine, *, expired_at: datetime | None) -> int:
     """Take over the unfinished runs of engines that are gone; the number of runs."""
+    # Each claimed run has a new fence: the store refuses late writes of its former owner.
     records = await engine.store.tasks.claim_runs(
         engine.owner, lease_until=engine.lease_end(), expired_at=expired_at
     )
@@ -53,6 +55,8 @@ async def recover_runs(engine: Engine, *, expired_at: datetime | None) -> int:
     # A task may have several interrupted runs. Only the last of them may end it: the others leave
     # it `working` for the next message.
     waiting = Counter(record.task_id for record in records)
+    # In the order of their tickets, one after the other: `restart_run` queues each at once, so
+    # their sessions get the order of arrival back.
     for record in records:
         waiting[record.task_id] -= 1
         await _recover_run(engine, record, has_next=waiting[record.task_id] > 0)
@@ -65,6 +69,7 @@ async def fail_orphaned_tasks(engine: Engine) -> int:
     """Fail active tasks without a run (records of another program); the number of tasks."""
     orphans = await engine.store.tasks.list_orphaned_tasks()
     for task_id in orphans:
+        # No task lock: this runs at the start, before any endpoint or loop could change the task.
         stored = await engine.store.tasks.read_task(None, task_id)
         if stored is not None and task_id not in engine.active_tasks:
             await engine.end_stored_task(stored, TaskState.FAILED, ORPHANED)
@@ -88,6 +93,7 @@ async def _end_orphans(engine: Engine, records: list[RunRecord]) -> None:
             log.warning("recovery.orphans_not_ended", run_id=record.id, reason=reason)
 
     async with asyncio.TaskGroup() as group:
+        # A run that had not started has asked no agent: nothing of it can be left.
         for record in records:
             if record.is_started:
                 group.create_task(end_orphans_of(record))
@@ -95,12 +101,14 @@ async def _end_orphans(engine: Engine, records: list[RunRecord]) -> None:
 
 async def _recover_run(engine: Engine, record: RunRecord, *, has_next: bool) -> None:
     stored = await engine.store.tasks.read_task(None, record.task_id)
+    # A run that had not started is simply queued again, whatever its agent allows.
     reason = None
     if stored is not None and stored.head.state in TERMINAL:
         reason, has_next = INTERRUPTED, False  # no status is added; only the run is removed
     elif record.is_started:
         reason = _reason_to_fail(engine, record)
     if reason is not None:
+        # The store was unavailable: maintenance tries again with each renewal of the leases.
         if not await fail_run(engine, record, reason, has_next=has_next):
             engine.abandoned.append(record)
         return
@@ -111,6 +119,8 @@ async def _recover_run(engine: Engine, record: RunRecord, *, has_next: bool) -> 
         await engine.store.tasks.start_run(record.id, fence=record.fence, attempt=record.attempt)
     active = engine.activate(stored) if stored is not None else None
     if active is not None and record.attempt > 1:
+        # The second attempt counts artifacts from where the first one began, so that its artifacts
+        # replace the unfinished ones. Which are open is in no snapshot: it takes all events.
         projection = active.journal.projection
         # A run whose message is not in the history yet has no artifacts that it could replace.
         if record.message.message_id in projection.message_ids:
@@ -131,6 +141,7 @@ def _reason_to_fail(engine: Engine, record: RunRecord) -> str | None:
         is_call = record.options.provenance is not None
         agent = record.binding.agent_id
         return INTERRUPTED_CALL.format(agent=agent) if is_call else INTERRUPTED
+    # A re-attached run is not done again, only followed, so its attempts are not limited.
     if record.attempt >= engine.limits.attempts and recovery is Recovery.REPEAT:
         return TOO_MANY_ATTEMPTS.format(attempts=record.attempt)
     return None
@@ -164,6 +175,7 @@ async def fail_run(
             await journal.end(events, run=record)
     except GatewayError as error:
         log.warning("recovery.run_not_failed", run_id=record.id, reason=error.message)
+        # After any other error, such as a run that was claimed elsewhere, nothing is left to do.
         return not isinstance(error, StoreUnavailable)
     return True
 

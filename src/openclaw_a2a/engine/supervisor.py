@@ -75,6 +75,7 @@ class Supervisor:
         for task in tasks:
             task.cancel()
         if tasks:
+            # A task that ignores its cancellation is reported by its name, not awaited for ever.
             _, running = await asyncio.wait(tasks, timeout=timeout_s)
             late += [task.get_name() for task in running]
         if late:
@@ -88,6 +89,7 @@ class Supervisor:
             )
 
     def _report_loop(self, task: "asyncio.Task[Any]") -> None:
+        # Cancelled by its owner, or over in the course of a stop: neither counts as dead.
         error = None if task.cancelled() else task.exception()
         if error is None and (task.cancelled() or self._is_stopping):
             return

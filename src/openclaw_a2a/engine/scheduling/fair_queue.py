@@ -68,6 +68,7 @@ class FairSlots(Generic[Item]):
 
     def __init__(self, slots: int) -> None:
         self._slots = slots
+        # A quarter for each receiver: it takes four that hang at once to block all the others.
         each = max(1, slots // 4)
         self._first_tries: FairQueue[Item] = FairQueue(slots=slots, slots_each=each)
         self._retries: FairQueue[Item] = FairQueue(slots=max(1, slots // 2), slots_each=each)
@@ -99,6 +100,7 @@ class FairSemaphore:
 
     def __init__(self, slots: int) -> None:
         self._slots: FairSlots[asyncio.Future[None]] = FairSlots(slots)
+        # From the grant to the release, also while the coroutine has not resumed yet.
         self._granted: dict[asyncio.Future[None], Slot[asyncio.Future[None]]] = {}
 
     @asynccontextmanager
@@ -106,8 +108,10 @@ class FairSemaphore:
         """Hold a slot within the block. `is_retry`: an earlier try failed."""
         ticket: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._slots.enqueue(ticket, receiver, is_retry=is_retry)
+        # At once: when a slot is free the ticket is done already, and the `await` does not suspend.
         self._grant()
         try:
+            # Woken by `_grant`, which runs in whichever coroutine enters or leaves next.
             await ticket
             yield
         finally:
@@ -117,6 +121,7 @@ class FairSemaphore:
 
     def _grant(self) -> None:
         for slot in self._slots.acquire():
+            # Tickets are not removed when they are cancelled: that would be a search in the queue.
             if slot.item.done():  # its coroutine was cancelled while it waited
                 self._slots.release(slot)
             else:

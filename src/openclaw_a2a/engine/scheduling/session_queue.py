@@ -29,6 +29,7 @@ class QueueSlot:
         self.session_key = session_key
         self.peer = peer
         self.has_turn = False
+        # Made by the run when it starts to wait; set in the run that leaves and makes room.
         self._turn: asyncio.Future[None] | None = None
 
     async def wait_turn(self) -> None:
@@ -77,8 +78,10 @@ class SessionQueues:
         # Synchronous from here on: the order of calls is the order of the queue.
         queue = self._queues.get(session_key)
         may_run = self._has_run_slot(peer)
+        # The limits are for waiting: a run that can start at once is never turned away.
         if not is_accepted and (queue is not None or not may_run):
             self._check_limits(peer, len(queue or ()))
+        # An empty queue is deleted, so an existing one means that another run is in front.
         slot = QueueSlot(self, session_key, peer)
         if queue is not None:
             queue.append(slot)
@@ -124,6 +127,7 @@ class SessionQueues:
 
     def _start_ready(self) -> None:
         """Start ready slots in order; a peer at its own limit does not block the others."""
+        # Not only the first: one whose peer is at its limit is passed over and keeps its place.
         for slot in list(self._ready):
             if self.running >= self._limits.runs:
                 return
@@ -142,6 +146,7 @@ class SessionQueues:
         limits = self._limits
         if self.waiting >= limits.queue:
             raise Overloaded(f"{self.waiting} runs are waiting already; try again shortly")
+        # Greater, not equal: the first of the queue runs and does not wait.
         if in_session > limits.session_queue:
             raise Overloaded(
                 f"{in_session} messages wait in this context already; let some end first"

@@ -38,6 +38,7 @@ class Promise(Generic[Value]):
     def __init__(self) -> None:
         self.is_set = False
         self._value: Value | None = None
+        # None until somebody waits: many promises are never awaited.
         self._waiters: list[asyncio.Future[None]] | None = None
 
     def set(self, value: Value) -> None:
@@ -55,6 +56,7 @@ class Promise(Generic[Value]):
         """The value, once it is set. Raises: TimeoutError."""
         if not self.is_set:
             waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            # A future for each waiter, made and awaited by one task only.
             self._waiters = [*(self._waiters or ()), waiter]
             if timeout_s is None:
                 await waiter
@@ -108,6 +110,7 @@ class DuplicateRun:
         self.scope = scope
         self.message_id = message_id
         self._rejected = Rejected(None, duplicate)
+        # Set from the beginning: `wait_created` goes on to the duplicate at once.
         self.created: Promise[FirstResult] = Promise()
         self.created.set(self._rejected)
 
@@ -166,6 +169,7 @@ class ActiveTask:
     @property
     def is_running(self) -> bool:
         """True when it is certain that the stored task has neither ended nor paused."""
+        # An end that is recorded but not durable counts as ended: the store may have it already.
         journal = self.journal
         return self.opening is None and journal.failure is None and journal.state in ACTIVE
 
@@ -177,6 +181,8 @@ class ActiveTask:
 
     def reopen(self, message: Message, now: datetime) -> Commit:
         """The commit that continues a paused task with a message: the task is submitted again."""
+        # What a stream of this message shows first: the task as it was, with the message and the
+        # new status. The events from this sequence on follow.
         task = self.journal.projection.task()
         status = TaskStatus(TaskState.SUBMITTED, timestamp=now)
         history = (*task.history, message)
@@ -211,6 +217,7 @@ class ActiveTask:
 
     def artifact_counters(self, record: RunRecord) -> ArtifactCounters:
         """Where the artifact numbers of a run begin."""
+        # A run continues the numbers of the runs before it: an equal id would replace an artifact.
         if not (artifact_ids := self.journal.projection.artifact_ids):
             return NO_ARTIFACTS
         if record.attempt > 1 and self.restart_counters is not None:
@@ -219,6 +226,7 @@ class ActiveTask:
 
     def leave(self, run: "ActiveRun", result: TaskFinished | Rejected) -> None:
         """The run is over; the last one to leave finishes the task's active time."""
+        # A rejected run leaves twice: when the store refuses it, and when its asyncio task ends.
         if run in self.runs:
             self.runs.remove(run)
         if not self.runs:

@@ -33,6 +33,8 @@ async def cancel_task(engine: Engine, scope: Scope, task_id: TaskId) -> bytes:
     Raises: TaskNotFound, TaskNotCancelable (it has ended, or does not stop), TaskNotLive,
     AgentUnavailable (what its pause waits for cannot be ended now).
     """
+    # Ends: each round either returns, raises, or has seen the task change. A task that pauses
+    # instead of stopping is taken up again here as a paused one.
     while True:
         try:
             async with engine.task_lock(task_id):
@@ -60,15 +62,19 @@ async def cancel_task(engine: Engine, scope: Scope, task_id: TaskId) -> bytes:
 
 
 async def _stop_runs(engine: Engine, active: ActiveTask, task_id: TaskId) -> bytes:
+    # Copied: a run may leave while `cancel_pause` is awaited.
     for record in [run.record for run in active.runs]:
         if record.resume is not None and not record.is_started:
             # An answer to a pause that is still queued will not be given: end what waits for it.
             await cancel_pause(engine, task_id, record.binding, record.resume)
             break
+    # All of them: a message that waits behind the running one would start the task again.
     for run in list(active.runs):
         run.request_cancel()
     limit = engine.limits.cancel_s
     try:
+        # Set by the last run that leaves, after its end is durable. The runs stop in their own
+        # time: a caller that gives up waiting here takes nothing back.
         result = await active.finished.wait(limit)
     except TimeoutError:
         raise TaskNotCancelable(

@@ -155,6 +155,7 @@ class EventFeed:
 
     def publish(self, entries: tuple[Entry, ...]) -> None:
         """Make committed events visible."""
+        # Not copied per reader: readers take slices, and those behind the window read the store.
         self._window += entries
         # Cut at twice the size, not at each event: then the copying is paid once per page.
         if len(self._window) > 2 * PAGE_SIZE:
@@ -175,6 +176,7 @@ class EventFeed:
             return []
         if not self._window or self._window[0].sequence > cursor + 1:
             return None
+        # Sequence numbers have no gaps: the distance from the end is the (negative) index.
         return self._window[cursor - self.sequence :]
 
     def add_waiter(self, waiter: asyncio.Future[None]) -> None:
@@ -200,6 +202,7 @@ class Journal:
     """Events that are not durable yet."""
     failure: Exception | None = None
     """Why the store refused a commit. Nothing more is written: the sequence would have a gap."""
+    # Of the run that works now: a session has one at a time, and the next run replaces it.
     on_committed: Callable[[], None] | None = None
     """The run that works on the task; it appends the text that came during the commit."""
     snapshot = b""
@@ -230,6 +233,8 @@ class Journal:
         self.feed = EventFeed(sequence)
         self._stored_sequence = sequence if exists else -1
         self._next_snapshot = max(_FIRST_SNAPSHOT, sequence * 2)
+        # Recorded and not sent yet. The projection holds them already, but a snapshot is made only
+        # with the commit that takes all of them along.
         self._collected: list[Entry] = []
         self._loop = asyncio.get_running_loop()
         self._settle_waiters: list[asyncio.Future[None]] = []
@@ -276,6 +281,7 @@ class Journal:
         """
         if self.failure is not None:
             raise self.failure
+        # Otherwise the commit under way, or the callback that is due, sends this event along.
         is_first = not self._commits_under_way and not self._collected
         self._record(event, counts=False)
         if is_first:
@@ -301,6 +307,7 @@ class Journal:
         if message is not None:
             self._add_message(message)
         self._record(event)
+        # Not sent here: `ActiveTask.on_opened` passes the answer of the store to `committed`.
         return self._next_commit(ends_run=False, resume=None)
 
     async def settle(self, limit: int = 0) -> None:
@@ -326,6 +333,7 @@ class Journal:
 
     def committed(self, commit: Commit, error: BaseException | None) -> None:
         """The store has taken, or refused, the commit."""
+        # A callback of the store's future, in the event loop: nothing runs between these lines.
         self._commits_under_way -= 1
         entries = commit.entries
         self.in_flight -= len(entries) or 1
@@ -399,6 +407,8 @@ class Journal:
     def _next_commit(self, *, ends_run: bool, resume: bytes | None) -> Commit:
         entries, self._collected = tuple(self._collected), []
         message, self._message = self._message, None
+        # Moved when the commit is sent, not when it is taken: the store takes commits in order, so
+        # the next one builds on this one, and is refused with it because of its `after`.
         run, after, self._stored_sequence = self._run, self._stored_sequence, self.sequence
         if ends_run:
             self._run = None  # what is written before the next run begins belongs to none
@@ -422,6 +432,7 @@ class Journal:
             self._send(self._next_commit(ends_run=False, resume=None))
 
     def _send(self, commit: Commit) -> None:
+        # Not awaited: the agent goes on while the store writes. `settle` and `wait_durable` wait.
         self._store.commit(commit).add_done_callback(
             lambda done: self.committed(commit, None if done.cancelled() else done.exception())
         )

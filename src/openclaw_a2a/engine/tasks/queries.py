@@ -79,6 +79,8 @@ class Subscription:
         # Woken by a commit, by the end of the task (`feed.close`), by `stop`, or by the timer.
         waiter = self._waiter = loop.create_future()
         feed.add_waiter(waiter)
+        # A timer that wakes it like an event: `asyncio.timeout` would cancel the task of an idle
+        # stream at each heartbeat.
         timer = loop.call_later(wait_s, _wake, waiter)
         try:
             await waiter
@@ -125,12 +127,15 @@ async def subscribe(
     """
     stored = await get_task(engine, scope, task_id)
     sequence = stored.head.sequence
+    # A cursor beyond the end is of another task, or of a database that was restored from a backup.
     if cursor is not None and not 0 <= cursor <= sequence:
         text = f"is {cursor}; task {task_id} has events 0 to {sequence}"
         problem = Problem("Last-Event-ID", text)
         raise InvalidParams(f"Last-Event-ID {text}", problems=(problem,))
+    # A2A 3.1.6: without a cursor the stream begins with the task as it is now.
     snapshot = task_json(stored) if cursor is None else None
     start = sequence if cursor is None else cursor
+    # Events committed since the read are not lost: the subscription begins at that sequence.
     return TaskSubscription(stored.head, subscribe_from(engine, task_id, start), snapshot)
 
 

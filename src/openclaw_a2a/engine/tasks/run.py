@@ -137,23 +137,29 @@ class ActiveRun:
                 # the message was stored is found out by the next start.
                 with suppress(Exception):  # `on_submitted` was called before this wakes up
                     await submission
+            # A run that starts early is here before the store has answered; see `_reject`.
             if self.state is not RunState.REJECTED:
                 self.apply(RunSignal.ACCEPT)
                 if await self._wait_turn():
                     await self._execute()
         except asyncio.CancelledError:
+            # Nothing is committed: the run stays in the store, and the next start recovers it.
             self._leave(Rejected(Draining("the gateway is stopping; ask again when it is back")))
             raise
         except Exception as error:  # one broad catch: no caller may wait for ever because of a bug
             if self.state is not RunState.REJECTED:  # then everyone who waits knows already
                 self._abandon(error)
         finally:
+            # Last of all, when the end is durable or given up: leaving the slot lets the next run
+            # of the session start, and `remove_run` takes the task out of the active ones.
             self.apply(RunSignal.LEAVE)
             self._slot.leave()
             self._engine.remove_run(self)
 
     async def wait_result(self) -> FinalResult:
         """The direct answer, or the task as it was when it ended or paused."""
+        # While `opening` is set this run opens the task, and its rejection finishes the task as
+        # well: one wait is enough. A direct run learns from `created` whether there is a task.
         if self.active_task is None or self.active_task.opening is None:
             # A message on a running task: its rejection does not end the task.
             first = await self.created.wait()
@@ -164,6 +170,7 @@ class ActiveRun:
 
     def request_cancel(self) -> None:
         """Stop the run; its task becomes `canceled` once the agent has really stopped."""
+        # The flag first: the run reads from it whose the CancelledError is.
         self.is_cancel_requested = True
         self.apply(RunSignal.INTERRUPT)
 
@@ -175,6 +182,7 @@ class ActiveRun:
         The run may be far by now if its agent was asked early. Nothing of it has been seen: the
         store takes the events of a run after its submission, in order.
         """
+        # In any case, also after an error: a message that was not stored may be sent again.
         self._engine.on_submission_stored(self)
         if submission.cancelled():
             return  # the run was cancelled while it waited for the answer
@@ -186,9 +194,11 @@ class ActiveRun:
             known = error if isinstance(error, GatewayError) else None
             self._reject(Rejected(known, accepted if isinstance(accepted, Duplicate) else None))
         elif self.active_task is not None and self.active_task.opening is not None:
+            # This message opened the task: what its sender sees first is in memory.
             self.active_task.on_opened(None)
             self.active_task.show_created(self)
         elif self.active_task is not None:
+            # A job: a callback cannot await. `_end_task` sets `created` if it is faster.
             self._engine.supervisor.spawn("show-task", self._show_task())
 
     async def _show_task(self) -> None:
@@ -202,6 +212,7 @@ class ActiveRun:
         """The message was not accepted: nothing of the run will ever be seen."""
         if self.active_task is not None:
             error = rejected.error or AlreadyExists("the message was accepted before")
+            # If this message opened the task, its journal fails and so interrupts an early agent.
             self.active_task.on_opened(error)
         self._leave(rejected)
         # Removed at once: a run that started early still has to stop, and the same message may
@@ -222,6 +233,8 @@ class ActiveRun:
             error = GatewayFault(f"the run broke: {type(error).__name__}")
         log.warning("run.abandoned", run_id=self.record.id, reason=error.message)
         self._leave(Rejected(error))
+        # After everyone is released: from here on the run belongs to maintenance. Its lease is
+        # renewed by owner like any other until it has failed, so nobody else claims it meanwhile.
         self._engine.abandoned.append(self.record)
 
     # ---------------------------------------------------------------- before the agent
@@ -230,11 +243,14 @@ class ActiveRun:
         """Wait for the run's turn; False when it was cancelled before its agent was asked."""
         try:
             if self.is_cancel_requested or self._engine.is_stopping:
+                # In SUBMITTING an interruption only sets flags, so what came then is noticed here.
                 raise asyncio.CancelledError
+            # Woken by whichever run leaves and makes room (`SessionQueues.leave`).
             if not self._slot.has_turn:
                 await self._slot.wait_turn()
             await self._mark_started()
         except asyncio.CancelledError:
+            # The gateway stops: the run stays in the store as it is.
             if not self.is_cancel_requested:
                 raise
             _uncancel()
@@ -248,14 +264,19 @@ class ActiveRun:
         record, store = self.record, self._engine.store
         if not record.is_started:
             record = self.record = msgspec.structs.replace(record, is_started=True)
+            # A crash after this line and before the agent is asked counts as started: an agent that
+            # must not be repeated is then failed without need, but never asked twice.
             await store.tasks.start_run(record.id, fence=record.fence, attempt=record.attempt)
         if self.active_task is None:
             return
         journal = self.active_task.journal
+        # An earlier run of this task broke the journal: nothing can be written for this one.
         if journal.failure is not None:
             raise journal.failure
         if journal.state in TERMINAL:
             raise Conflict(f"task {record.task_id} ended before its message could be read")
+        # A message that came while the task was running joins the history in its turn, not on
+        # arrival: the history then has the order in which the agent read it.
         is_new = record.message.message_id not in journal.projection.message_ids
         if record.resume is None and (is_new or record.attempt > 1):
             # The task may have paused while this message waited.
@@ -267,6 +288,7 @@ class ActiveRun:
 
     async def _end_before_start(self) -> None:
         self.apply(RunSignal.END)
+        # Through the normal end: one commit ends the run and, if it is the last, says `canceled`.
         transcript = self._transcript = self._new_transcript()
         active = self.active_task
         if active is None:  # a direct run has no task to be canceled in: it becomes one
@@ -294,12 +316,14 @@ class ActiveRun:
             # Before the first event, so that a refused commit interrupts the agent from the start.
             journal.on_committed = self._after_commit
             journal.append([transcript.working()], run=self.record)
+        # The agent has stopped when this returns: only then may `canceled` be committed.
         failure = await self._ask_agent(transcript)
         self.apply(RunSignal.END)
         if failure is not None and transcript.failure is None:
             transcript.failure = failure
         active = self.active_task
         if active is not None and transcript.is_paused and not self.is_cancel_requested:
+            # A pause ends the run: the session is free for others until the caller answers.
             await self._end_task(active, transcript, self._pause_events, self._resume)
         elif not await self._answer_directly(transcript):
             active = active or await self._promote(transcript)
@@ -308,6 +332,8 @@ class ActiveRun:
     async def _ask_agent(self, transcript: Transcript) -> str | None:
         """Let the agent answer; the reason when it failed."""
         engine = self._engine
+        # A timer and a signal, not `asyncio.timeout`: its cancellation would not go through the
+        # table and could hit the agent in its clean-up.
         self._timer = engine.loop.call_later(
             engine.limits.run_s, self._on_timeout, RunSignal.INTERRUPT
         )
@@ -335,6 +361,7 @@ class ActiveRun:
             log.warning("run.agent_failed", task_id=task_id, reason=reason, at=at)
             return reason
         finally:
+            # Before END: from there on nothing may cancel, and the table has no FORCE.
             self._timer.cancel()
         self.is_cancel_requested = False  # it completed before the cancellation reached it
         return None
@@ -344,6 +371,7 @@ class ActiveRun:
         engine = self._engine
         self._stop_reason = f"The agent did not finish within {engine.limits.run_s:g} seconds."
         self.apply(signal)
+        # Again until the agent is gone: its clean-up may swallow more than one cancellation.
         self._timer = engine.loop.call_later(
             engine.limits.cancel_s, self._on_timeout, RunSignal.FORCE
         )
@@ -351,6 +379,7 @@ class ActiveRun:
     async def _consume_events(self, transcript: Transcript) -> None:
         engine, record, stream = self._engine, self.record, None
         try:
+            # The second raises AgentUnavailable with the sentence for the caller.
             agent = self.agent or engine.agents[record.binding.agent_id]
             has_references = bool(record.message.reference_task_ids)
             turn = build_turn(
@@ -379,6 +408,7 @@ class ActiveRun:
         finally:
             # First of all: the agent's clean-up, which `aclose` waits for, is not interrupted.
             self.apply(RunSignal.CLOSE)
+            # Not left to the garbage collector: the agent's processes and connections end here.
             close = getattr(stream, "aclose", None)
             if close is not None:
                 await close()
@@ -395,6 +425,8 @@ class ActiveRun:
             name = type(event).__name__
             raise AgentFailed(f"The agent yielded a {name}, which is no event.") from None
         if transcript.is_over and transcript.is_paused:
+            # Not published yet: they go into the commit that ends the run, so a pause is never
+            # shown while its run still works, and a cancellation until then wins.
             self._pause_events, events = events, ()
             if transcript.resume is not None:
                 try:
@@ -427,8 +459,10 @@ class ActiveRun:
         # While a commit is under way text is collected; `_after_commit` appends it as one event.
         if type(event) is TextDelta and (not journal.in_flight or not limits.join_deltas):
             self._flush_text()
+        # `_after_commit` appends the held text once the commits under way are durable.
         if transcript.pending_size > limits.pending_text:
             return 0
+        # Down to a half, not to just below the limit: the agent resumes once per batch.
         return limits.inflight_events // 2 if journal.in_flight > limits.inflight_events else None
 
     def _after_commit(self) -> None:
@@ -442,6 +476,7 @@ class ActiveRun:
         try:
             self._flush_text()
         except AgentFailed as error:
+            # A callback of the journal: an exception would reach nobody but the event loop.
             self._stop_reason = self._stop_reason or error.message
             self.apply(RunSignal.INTERRUPT)
 
@@ -460,6 +495,7 @@ class ActiveRun:
         # All in one commit: a crash leaves the direct run, to be repeated, or the whole task.
         first = [transcript.submitted(), transcript.working(), *events]
         active.journal.append(first, run=self.record)
+        # Nothing of the agent is read meanwhile; a refused commit is raised here.
         await active.journal.settle()
         active.show_created(self)
 
@@ -503,6 +539,8 @@ class ActiveRun:
         return self.active_task
 
     def _last_events(self, active: ActiveTask, transcript: Transcript) -> Sequence[Event]:
+        # The task goes on with the next message, so this run may not end it: A2A allows no message
+        # after a terminal state.
         if active.has_other_runs(self):
             is_canceled = self.is_cancel_requested
             events = transcript.close() if is_canceled else transcript.continue_working()
@@ -514,6 +552,7 @@ class ActiveRun:
             events = transcript.complete()
         if not self._pause_events:
             return events
+        # The pause is not shown any more, but the artifacts that it closed must be closed.
         closing = [event for event in self._pause_events if isinstance(event, ArtifactUpdate)]
         return [*closing, *events]
 
@@ -525,6 +564,7 @@ class ActiveRun:
         resume: bytes | None = None,
     ) -> None:
         """Commit the last events together with the end of the run."""
+        # Clients wait for `lastChunk` of each artifact, also of a message that was cut off.
         journal, unclosed = active.journal, active.journal.projection.open_artifacts
         if unclosed:
             closed = {
@@ -537,12 +577,14 @@ class ActiveRun:
         try:
             await journal.end(events, run=self.record, resume=resume)
         except AgentFailed as error:  # the agent's last events cannot be written, ours can
+            # What of the events was recorded before the error goes along with this commit.
             journal.limits = UNLIMITED
             state = TaskState.WORKING if active.has_other_runs(self) else TaskState.FAILED
             status = transcript.status_text(state, error.message)
             await journal.end([*transcript.close_unfinished(unclosed), status], run=self.record)
         if not self.created.is_set:  # a message on a task that was running: see `_show_task`
             active.show_created(self)
+        # After the commit: this releases blocking senders, streams and cancellations.
         active.leave(self, TaskFinished(journal.snapshot, self._error))
 
 

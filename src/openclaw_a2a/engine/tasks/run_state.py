@@ -61,6 +61,8 @@ class RunSignal(Enum):
     __hash__ = object.__hash__
 
 
+# Not SUBMITTING: a cancelled wait would cancel the future of the store, and its answer would be
+# lost. `_wait_turn` looks at the flags afterwards.
 INTERRUPTIBLE = frozenset({RunState.QUEUED, RunState.WORKING})
 CANCELLING = frozenset({RunSignal.INTERRUPT, RunSignal.REJECT, RunSignal.FORCE})
 
@@ -98,10 +100,13 @@ TRANSITIONS: dict[RunState, dict[RunSignal, RunState]] = {
         RunSignal.END: RunState.ENDING,
         **_ANYWHERE,
     },
+    # No FORCE: the timer of the run is cancelled before END.
     RunState.ENDING: {RunSignal.INTERRUPT: RunState.ENDING, **_ANYWHERE},
     RunState.REJECTED: {
+        # A run that started early still goes through its steps; their signals change nothing.
         **dict.fromkeys(RunSignal, RunState.REJECTED),
         RunSignal.LEAVE: RunState.OVER,
     },
+    # A stop, a cancellation or the answer of the store may come when the asyncio task has returned.
     RunState.OVER: {RunSignal.INTERRUPT: RunState.OVER, RunSignal.REJECT: RunState.OVER},
 }

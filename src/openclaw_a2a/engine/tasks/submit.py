@@ -96,6 +96,7 @@ async def submit(
     if message.task_id is None:
         pending = _find_pending(engine, request, body_hash) if engine.pending_submissions else None
         return pending or _start_task(engine, request, rules, body_hash)
+    # Two messages on a paused task must not both reopen it; a cancellation takes the same lock.
     async with engine.task_lock(message.task_id):
         while (
             active := engine.active_tasks.get(message.task_id)
@@ -105,6 +106,7 @@ async def submit(
         # can have changed the task in between.
         stored = await engine.store.tasks.read_task(request.scope, message.task_id)
         resume = await engine.store.tasks.read_resume_token(message.task_id)
+        # After the reads: the same message may have come while this one waited.
         pending = _find_pending(engine, request, body_hash)
         if pending is not None:
             return pending
@@ -137,6 +139,7 @@ async def _read_duplicate(
 
 def _find_pending(engine: Engine, request: SubmitRequest, body_hash: bytes) -> ActiveRun | None:
     """The run of the same message, when the store has not answered its submission yet."""
+    # The store compares the hash of a stored message; of one on its way it is compared here.
     run = engine.pending_submissions.get((request.scope, request.message.message_id))
     submission = None if run is None else run.submission
     if submission is not None and submission.body_hash != body_hash:
@@ -154,6 +157,7 @@ def _start_task(
     context_id = request.message.context_id or ContextId(engine.new_id())
     message = msgspec.structs.replace(request.message, context_id=context_id, task_id=task_id)
     binding = create_binding(rules, request.scope, context_id, now=now)
+    # A caller that does not wait can get its answer only from a task; so can a call or a plan step.
     is_task = rules.is_task_generating or not request.is_blocking or origin is not None
     options = RunOptions(request.accepted_output_modes, is_task)
     # What belongs to the task (a call, a plan step) is stored with it: after a crash there is both
@@ -164,6 +168,7 @@ def _start_task(
         options = msgspec.structs.replace(options, provenance=origin.provenance)
         record = None if origin.make_record is None else origin.make_record(task_id)
         metadata = origin.metadata
+    # May refuse with Overloaded, and so comes before anything is registered.
     run = engine.new_run(request.scope, message, binding, rules=rules, options=options, now=now)
     commit = None
     if is_task:
@@ -237,6 +242,7 @@ def continue_task(
 
 def hash_message(message: Message) -> bytes:
     """A digest of what the caller sent; the same message id must come with the same one."""
+    # Of the decoded message: white space and the order of its own members do not matter.
     return hashlib.blake2b(encode_json(message), digest_size=16).digest()
 
 
@@ -289,6 +295,7 @@ async def wait_created(engine: Engine, run: ActiveRun | DuplicateRun) -> TaskCre
     duplicate = first.duplicate
     if duplicate is None:
         raise await _rejection_error(engine, run, first)
+    # The first message may still be answered: then both senders wait for the same run.
     original = None if duplicate.answer is not None else engine.runs.get(duplicate.run_id)
     if original is not None:
         has_task = await engine.store.tasks.read_task(None, duplicate.task_id) is not None
@@ -324,6 +331,7 @@ async def _rejection_error(
     engine: Engine, run: ActiveRun | DuplicateRun, rejected: Rejected
 ) -> GatewayError:
     """The error for the caller; after a conflict, what the task says now."""
+    # A conflict is a lost race: the caller gets the reason it would have got a moment later.
     error = rejected.error or StoreUnavailable("the run ended without a result")
     if not isinstance(error, Conflict) or not isinstance(run, ActiveRun):
         return error
@@ -345,6 +353,7 @@ async def _read_result(
     """What came of the first of two equal messages. Raises: also the error of a direct answer."""
     if duplicate.answer is not None:
         return decode_answer(duplicate.answer)
+    # Without the scope: the idempotency record, found with the caller's scope, names the task.
     stored = await engine.store.tasks.read_task(None, duplicate.task_id)
     if stored is not None:
         return stored

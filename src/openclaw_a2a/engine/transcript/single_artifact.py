@@ -122,6 +122,7 @@ class SingleArtifactTranscript(Transcript):
 
     def _rest_of_message(self, parts: tuple[Part, ...]) -> list[Event]:
         text = _joined(parts)
+        # A final text that differs from the streamed one is not shown: sent parts stay.
         rest = text.removeprefix(self._message) if text.startswith(self._message) else ""
         events = self._on_text(TextDelta(rest))
         others = tuple(part for part in parts if part.text is None)
@@ -167,6 +168,7 @@ class SingleArtifactTranscript(Transcript):
 
     def _chunk(self, parts: tuple[Part, ...]) -> list[Event]:
         """Hold the chunk back and publish the one before it."""
+        # One behind the agent: only the next chunk, or the end, tells whether this is the last.
         before, self._held = self._held, parts
         return [self._show(before, last_chunk=False)] if before else []
 

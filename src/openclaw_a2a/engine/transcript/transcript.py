@@ -118,6 +118,7 @@ class AssistantMessage:
         if not text:
             return
         if self._blocks and not self._streamed:
+            # Not shown any more, so the next event is not an `append` and replaces the blocks.
             self.is_shown, self._shown, self._pending, self.pending_size = False, [], [], 0
         self._streamed.append(text)
         self._pending.append(text)
@@ -159,6 +160,7 @@ class AssistantMessage:
         self.is_shown, self._pending, self.pending_size = True, [], 0
         if not was_shown:
             return parts or (Part(text=""),), False
+        # Only text can be continued: `append` adds parts and cannot change those that were sent.
         first = parts[0].text if parts else ""
         if first is None or not first.startswith(shown):
             return parts or (Part(text=""),), False
@@ -193,6 +195,7 @@ def replace_lone_surrogates(text: str) -> str:
     try:
         text.encode("utf-8")
     except UnicodeEncodeError:
+        # Through UTF-16, which joins the halves of a pair that came as separate characters.
         return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
     return text
 
@@ -279,6 +282,7 @@ class Transcript:
         """The A2A events to publish now. Streamed text may be held back until `flush`."""
         if self.is_over:
             return []
+        # By exact type. An unknown one is a KeyError, for which the run fails the agent.
         return self._HANDLERS[type(event)](self, event)
 
     @property
@@ -414,6 +418,7 @@ class Transcript:
         return self.close() + self._on_reply(Reply((event.part,)))
 
     def _on_tool_reply(self, event: ToolReply) -> list[Event]:
+        # Text before the tool's result: readers see both in the order in which the agent made them.
         events = self._promote() + self.flush()
         sendable = self._modes.filter(event.parts)
         if sendable:
@@ -466,6 +471,7 @@ class Transcript:
     # ---------------------------------------------------------------- building blocks
 
     def _open(self) -> AssistantMessage:
+        # A message that stays empty is dropped by `close`, and the next one gets its number.
         number = self._counters.outputs + len(self._closed) + 1
         self._current = AssistantMessage(number)
         return self._current
@@ -489,6 +495,7 @@ class Transcript:
         return self._close(current) if self.is_promoted else []
 
     def _pause(self, prompt: str, resume: Json) -> list[Event]:
+        # The agent has said that it waits; whatever it yields after that belongs to no turn.
         self.is_over, self.resume = True, resume
         sentence = prompt.strip() or APPROVAL_NEEDED
         return [*self.close(), self.status_text(TaskState.INPUT_REQUIRED, sentence)]
@@ -518,6 +525,7 @@ class Transcript:
         last_chunk: bool = False,
     ) -> ArtifactUpdate:
         self._artifact_events += 1
+        # Counts the artifact events of this run; not the sequence number of the journal.
         metadata = {"sequence": self._artifact_events, "source": message.name}
         name = None if append else message.name
         artifact = Artifact(message.artifact_id, parts, name=name, metadata=metadata)
@@ -557,6 +565,7 @@ class Transcript:
         if parts is not None:
             message_id = MessageId(context.new_id())
             message = Message(message_id, Role.AGENT, parts, context.context_id, context.task_id)
+        # Reports (model, usage, costs) are complete only when the run ends or pauses.
         metadata = self._metadata if state is not TaskState.WORKING else None
         status = TaskStatus(state, message, context.now())
         return StatusUpdate(context.task_id, context.context_id, status, metadata)
