@@ -78,6 +78,7 @@ class ActiveRequest:
         self._started = anyio.Event()
         self._gone = anyio.Event()
         self._ended = anyio.Event()
+        self._over = anyio.Event()  # either of the two, as one event that `receive` waits for
         self._chunks: asyncio.Queue[bytes | None] = asyncio.Queue(1 if is_slow else 0)
         self._is_broken = False
         self._is_complete = False
@@ -93,6 +94,7 @@ class ActiveRequest:
             await app(self._asked.scope, self._receive, self._send)
         finally:
             self._ended.set()
+            self._over.set()
             self._started.set()
             await self._deliver(None)
 
@@ -114,6 +116,7 @@ class ActiveRequest:
     def disconnect(self) -> None:
         """Go away, as a client does whose connection broke."""
         self._gone.set()
+        self._over.set()
 
     def break_off(self) -> None:
         """Never send the last chunk of the body."""
@@ -126,9 +129,7 @@ class ActiveRequest:
             self.chunks_read += 1
             more = bool(self._to_read) or self._is_broken
             return {"type": "http.request", "body": chunk, "more_body": more}
-        async with anyio.create_task_group() as both:
-            for event in (self._gone, self._ended):
-                both.start_soon(_wait_then_cancel, event, both.cancel_scope)
+        await self._over.wait()
         return {"type": "http.disconnect"}
 
     async def _send(self, message: AsgiMessage) -> None:

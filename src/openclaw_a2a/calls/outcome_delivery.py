@@ -240,10 +240,7 @@ class OutcomeDelivery:
         try:
             yield waiter
         except BaseException:
-            waiter.write_deadline = self._now()
-            for call in filter(None, map(self._calls.find, waiter.offered - waiter.watched)):
-                self._wake(call.task_id)
-            waiter.is_over.set()
+            self._give_up(waiter)
             raise
         waiter.write_deadline = self._now() + _WRITE_TIMEOUT
 
@@ -263,6 +260,21 @@ class OutcomeDelivery:
         for call in filter(None, map(self._calls.find, call_ids)):
             if self.states.mark_written(call):
                 self._wake(call.task_id)
+
+    def mark_lost(self, call_ids: Iterable[CallId]) -> None:
+        """A result with the outcomes of these calls cannot be written: its caller is gone."""
+        for call in filter(None, map(self._calls.find, call_ids)):
+            waiter = self.states.waiter_of(call)
+            if waiter is not None:
+                self._give_up(waiter)
+
+    def _give_up(self, waiter: WaitingCaller) -> None:
+        """Have everything sent that a waiting caller was offered."""
+        # The deadline before the wake-ups: an attempt that finds it passed sends the outcome.
+        waiter.write_deadline = self._now()
+        for call in filter(None, map(self._calls.find, waiter.offered - waiter.watched)):
+            self._wake(call.task_id)
+        waiter.is_over.set()  # wakes the attempts that wait for the result
 
     def release_waiters(self) -> None:
         """Stop all waiting: the gateway stops, and what comes later is sent after its restart."""

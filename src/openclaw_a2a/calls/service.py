@@ -48,7 +48,6 @@ from openclaw_a2a.model.records import StoredTask, encode_json
 from openclaw_a2a.model.task import is_terminal
 from openclaw_a2a.model.validation import is_object
 
-_DISCONNECT_TURNS = 8
 _FIRST_EVENTS = 8
 """Among this many first events of a task is the one that says that it runs."""
 
@@ -85,7 +84,7 @@ class CallService:
     async def agent_call(self, request: Json, caller: Caller) -> JsonObject:
         """Call another agent: its answer, or that the outcome will be delivered."""
         with self._delivery.open_waiter() as waiter:
-            return await self._audited(await self._call(request, caller, waiter), waiter)
+            return await self._audited(await self._call(request, caller, waiter))
 
     async def _call(
         self, given: Json, caller: Caller, waiter: WaitingCaller, *, must_wait: bool = False
@@ -139,9 +138,11 @@ class CallService:
 
     def mark_written(self, result: JsonObject) -> None:
         """A tool's result was written to the caller's connection, with the outcomes in it."""
-        results = [result, *result.get("results", ())]
-        final = [one for one in results if one.get("status") not in ("pending", "working")]
-        self._delivery.mark_written(CallId(str(one.get("correlationId"))) for one in final)
+        self._delivery.mark_written(_settled_ids(result))
+
+    def mark_lost(self, result: JsonObject) -> None:
+        """The caller disconnected before a tool's result was written: its outcomes are sent."""
+        self._delivery.mark_lost(_settled_ids(result))
 
     # ---------------------------------------------------------------- agent_call_batch
 
@@ -162,7 +163,7 @@ class CallService:
         with self._delivery.open_waiter(accepts_timeouts=True) as waiter:
             async with asyncio.TaskGroup() as group:
                 calls = [group.create_task(call(*one, waiter)) for one in enumerate(batch.calls)]
-            return await self._audited(batch_result([one.result() for one in calls]), waiter)
+            return await self._audited(batch_result([one.result() for one in calls]))
 
     # ---------------------------------------------------------------- agent_poll
 
@@ -193,7 +194,7 @@ class CallService:
     async def debate_call(self, request: Json, caller: Caller) -> JsonObject:
         """Run a debate between agents: its result, or that it will be delivered."""
         with self._delivery.open_waiter() as waiter:
-            return await self._audited(await self._debate(request, caller, waiter), waiter)
+            return await self._audited(await self._debate(request, caller, waiter))
 
     async def _debate(self, request: Json, caller: Caller, waiter: WaitingCaller) -> JsonObject:
         routing = self._rules.routing
@@ -320,18 +321,13 @@ class CallService:
         first = await tasks.read_events(call.task_id, after=0, limit=_FIRST_EVENTS)
         return call_timestamps(call, stored, first)
 
-    async def _audited(self, result: JsonObject, waiter: WaitingCaller | None = None) -> JsonObject:
+    async def _audited(self, result: JsonObject) -> JsonObject:
         """Return a result once the audit log has what led to it.
 
         Within the waiter's block: while the log is being written, the result counts as not yet
         returned, so that its outcome is not sent in addition.
         """
         await self._audit.flush()
-        # A client that is gone swallows a write without an error. What the server knows of a
-        # disconnect reaches this task within a few turns of the loop; from then on the result
-        # counts as written, and no message follows.
-        for _ in range(_DISCONNECT_TURNS if waiter is not None and waiter.offered else 0):
-            await asyncio.sleep(0)
         return result
 
     def _invalid(self, caller: Caller, reason: str, request: Json = None) -> JsonObject:
@@ -343,6 +339,13 @@ class CallService:
         reason = refusal.audit_reason or refusal.reason
         self._audit.record("call-refused", caller, target=callee, skill=skill, reason=reason)
         return {"status": refusal.status, "error": refusal.reason}
+
+
+def _settled_ids(result: JsonObject) -> list[CallId]:
+    """The calls whose outcomes are in a tool's result."""
+    results = [result, *result.get("results", ())]
+    final = [one for one in results if one.get("status") not in ("pending", "working")]
+    return [CallId(str(one.get("correlationId"))) for one in final]
 
 
 def _applied_limit(wanted_ms: int, applied_ms: int) -> JsonObject:

@@ -15,7 +15,7 @@ from openclaw_a2a.calls.session_hosts import SessionHosts
 from openclaw_a2a.model.call import Caller
 from openclaw_a2a.model.errors import GatewayError
 from openclaw_a2a.model.ids import AgentId, Json, JsonObject, SessionKey
-from openclaw_a2a.tools.registry import OnUpdate, Tool, ignore_result
+from openclaw_a2a.tools.registry import OnUpdate, Tool
 
 _UNSAFE = re.compile(r"[^a-z0-9_-]+")
 _MAX_NAME = 64
@@ -43,9 +43,9 @@ def call_tools(service: CallService, resolve_caller: "CallerResolver") -> list[T
             except GatewayError as error:
                 return {"status": "error", "error": error.message}
 
-        # A poll records its outcome itself, before it answers.
-        on_written = ignore_result if run == service.agent_poll else service.mark_written
-        return Tool(name, label, text, schema, run_tool, on_written)
+        if run == service.agent_poll:  # it records its outcome itself, before it answers
+            return Tool(name, label, text, schema, run_tool)
+        return Tool(name, label, text, schema, run_tool, service.mark_written, service.mark_lost)
 
     return [
         tool("agent_call", "Agent Call", _CALL, CALL_SCHEMA, service.agent_call),

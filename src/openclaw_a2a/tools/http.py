@@ -5,12 +5,13 @@ request, with the body `{"error": {code, message}}`.
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any, TypeVar
 
 import msgspec
 
 from openclaw_a2a.auth.tool_tokens import ToolAuthenticator, ToolCaller
+from openclaw_a2a.engine.supervisor import Supervisor
 from openclaw_a2a.http.asgi import NO_STORE, Deadline, Handler, HttpRequest, write_deadline
 from openclaw_a2a.http.sse_stream import SseWriter, encode_comment, encode_frame
 from openclaw_a2a.log import get_logger
@@ -33,6 +34,8 @@ from openclaw_a2a.tools.registry import (
 )
 
 log = get_logger(__name__)
+
+T = TypeVar("T")
 
 TOOLS_PATH = "/tools"
 RESULTS_PATH = "/results/"
@@ -104,11 +107,13 @@ class ToolEndpoints:
         *,
         read_result: ReadStoredResult,
         heartbeat_s: float,
+        supervisor: Supervisor,
     ) -> None:
         self._registry = registry
         self._authenticator = authenticator
         self._read_stored = read_result
         self._heartbeat_s = heartbeat_s
+        self._supervisor = supervisor
         self._write_deadline = write_deadline()
 
     async def list_tools(self, request: ToolRequest) -> None:
@@ -138,21 +143,51 @@ class ToolEndpoints:
             reason = "the body is no JSON; send the tool's arguments as an object"
             raise ParseFailed(reason) from None
         is_streamed = "text/event-stream" in (http.header(b"accept") or "").lower()
-        result: JsonObject | None = None
         with self._authenticator.admit(request.caller):
+            watching = self._supervisor.start("tool-disconnect", http.wait_disconnected())
             try:
-                async with _cancelled_on_disconnect(http):
-                    if is_streamed:
-                        await self._stream(request, tool, arguments)
-                    else:
-                        result = await tool.run(arguments, request.caller, ignore_update)
+                if is_streamed:
+                    work = self._stream(request, tool, arguments, watching)
+                    await self._run_until(watching, work)
+                    return
+                work = tool.run(arguments, request.caller, ignore_update)
+                result = await self._run_until(watching, work)
             except asyncio.CancelledError:  # the server stops and waits no longer
                 if is_streamed:
                     raise
                 raise Draining(_ABORTED) from None
-        if result is not None:
-            await http.respond(200, msgspec.json.encode(result), headers=[NO_STORE])
-            tool.on_written(result)
+            finally:
+                # In any case: a task that waits for `receive` would outlive the request.
+                watching.cancel()
+        if result is None:
+            return
+        # Asked, because a server swallows what is written to a client that is gone. `_run_until`
+        # resumes two turns of the loop after the tool's end; a disconnect that the server knew of
+        # by then has reached the watch in the first of them.
+        if watching.done():
+            tool.on_lost(result)
+            return
+        await http.respond(200, msgspec.json.encode(result), headers=[NO_STORE])
+        tool.on_written(result)
+
+    async def _run_until(
+        self, disconnected: "asyncio.Task[None]", work: Coroutine[Any, Any, T]
+    ) -> T | None:
+        """The result of the work; None when it was cancelled because the client disconnected.
+
+        The work is a task of its own, so that the handlers around it are not resumed each time
+        it waits for something. It has ended in any case when this returns or raises.
+        """
+        running = self._supervisor.start("tool", work)
+        try:
+            await asyncio.wait({running, disconnected}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            if not running.done():  # the client disconnected, or the server stops
+                running.cancel()
+                await asyncio.wait({running})
+        if running.cancelled() and disconnected.done():
+            return None
+        return running.result()
 
     async def read_result(self, request: ToolRequest) -> None:
         """Send some bytes of a stored result to its owner. Raises: CallerError."""
@@ -173,7 +208,13 @@ class ToolEndpoints:
         headers.append((b"x-content-type-options", b"nosniff"))
         await http.respond(200, content, media_type=b"application/octet-stream", headers=headers)
 
-    async def _stream(self, request: ToolRequest, tool: Tool, arguments: Json) -> None:
+    async def _stream(
+        self,
+        request: ToolRequest,
+        tool: Tool,
+        arguments: Json,
+        disconnected: "asyncio.Task[None]",
+    ) -> None:
         writer = SseWriter(request.http, self._write_deadline)
         await request.http.start_response(200, _STREAM_HEADERS)
 
@@ -184,33 +225,12 @@ class ToolEndpoints:
 
         heartbeat = Heartbeat(self._heartbeat_s, lambda: writer.write(encode_comment()))
         result = await run_with_progress(tool, arguments, request.caller, show, heartbeat=heartbeat)
+        if disconnected.done():
+            tool.on_lost(result)
+            return
         await writer.write(encode_frame(msgspec.json.encode(result), event=b"result"))
         await writer.close()
         tool.on_written(result)
-
-
-class _Disconnected(Exception):
-    """The client is gone."""
-
-
-@asynccontextmanager
-async def _cancelled_on_disconnect(http: HttpRequest) -> AsyncGenerator[None]:
-    """Cancels what is in the context, and leaves it, when the client disconnects."""
-
-    async def watch() -> None:
-        await http.wait_disconnected()
-        raise _Disconnected
-
-    try:
-        # The group cancels the work when the watch fails, and the watch when the work does.
-        async with asyncio.TaskGroup() as group:
-            watching = group.create_task(watch())
-            yield
-            watching.cancel()
-    except ExceptionGroup as errors:
-        [error, *_] = errors.exceptions
-        if not isinstance(error, _Disconnected):
-            raise error from None
 
 
 def _parse_count(http: HttpRequest, name: str, default: int) -> int:

@@ -1,7 +1,8 @@
 """The tools that the gateway offers, and running one for a client that may be slow."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator
+from typing import Any
 
 import msgspec
 
@@ -12,7 +13,7 @@ BuildUpdate = Callable[[], JsonObject]
 OnUpdate = Callable[[BuildUpdate], None]
 """Reports progress. The update is built only when somebody is shown it: it may be large."""
 
-RunTool = Callable[[Json, ToolCaller, OnUpdate], Awaitable[JsonObject]]
+RunTool = Callable[[Json, ToolCaller, OnUpdate], Coroutine[Any, Any, JsonObject]]
 
 
 def ignore_update(_build: BuildUpdate) -> None:
@@ -20,7 +21,7 @@ def ignore_update(_build: BuildUpdate) -> None:
 
 
 def ignore_result(_result: JsonObject) -> None:
-    """For tools that need not know when a result was written."""
+    """For tools that need not know whether a result was written."""
 
 
 class Tool(msgspec.Struct, frozen=True):
@@ -33,6 +34,8 @@ class Tool(msgspec.Struct, frozen=True):
     run: RunTool
     on_written: Callable[[JsonObject], None] = ignore_result
     """Called when a result was written to the caller's connection."""
+    on_lost: Callable[[JsonObject], None] = ignore_result
+    """Called instead when the caller had disconnected before."""
 
     def describe(self) -> JsonObject:
         """The tool for those who may call it."""

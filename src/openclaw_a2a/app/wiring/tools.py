@@ -208,6 +208,7 @@ class ToolsWiring:
             guard.authenticator,
             read_result=tools.results.read,
             heartbeat_s=self._settings.server.heartbeat_seconds,
+            supervisor=self._supervisor.child("tool-calls"),
         )
         if settings.http:
             router.add_route("GET", TOOLS_PATH, guard.protect(endpoints.list_tools))
