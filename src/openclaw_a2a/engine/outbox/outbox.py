@@ -97,8 +97,6 @@ class Outbox:
     async def _work(self) -> None:
         scan_after: DeliveryId | None = DeliveryId("")
         while True:
-            # Cleared before the work, not after: a wake-up during the work starts another round.
-            self._wake_worker.clear()
             try:
                 if scan_after is not None:  # what an earlier process left, a page at a time
                     page = await self._store.list_unfinished_deliveries(
@@ -113,11 +111,16 @@ class Outbox:
             except Exception:  # the edge of the worker: a store that fails is asked again later
                 log.exception("outbox.check_failed")
                 wait_s = self._unknown_kind.policy.backoff.first_s
-            self._fire_timers()
+            # Nothing is awaited from here to the wait. So every wake-up up to now is served by this
+            # round or shows in `wait_s`, and the event can be cleared: what the round itself has
+            # queued leads to no further one. A wake-up from now on sets it again.
+            if self._timers:
+                self._fire_timers()
             self._start_attempts()
             if self._timers:
                 until_timer = self._timers[0][0] - self._engine.clock.now()
                 wait_s = min(wait_s, max(0.0, until_timer.total_seconds()))
+            self._wake_worker.clear()
             with suppress(TimeoutError):
                 async with asyncio.timeout(wait_s):
                     await self._wake_worker.wait()
@@ -232,7 +235,8 @@ class Outbox:
             if tracked.slot is not None:
                 tracked.channel.release(tracked.slot)
                 tracked.slot = None
-                self._wake_worker.set()  # another delivery may have waited for this slot
+                if tracked.channel.has_waiting:  # perhaps for this slot
+                    self._wake_worker.set()
         if after is Phase.QUEUED:
             tracked.channel.enqueue(tracked.id, tracked.receiver, is_retry=signal is Signal.DUE)
             self._wake_worker.set()
@@ -263,6 +267,8 @@ class Outbox:
 
     def _start_attempts(self) -> None:
         for channel in (*self._channels.values(), self._unknown_kind):
+            if not channel.has_waiting:
+                continue
             for slot in channel.acquire():
                 tracked = self._tracked.get(slot.item)
                 if tracked is None or tracked.phase is not Phase.QUEUED:

@@ -73,10 +73,13 @@ class FairSlots(Generic[Item]):
         self._first_tries: FairQueue[Item] = FairQueue(slots=slots, slots_each=each)
         self._retries: FairQueue[Item] = FairQueue(slots=max(1, slots // 2), slots_each=each)
         self._held = 0
+        self.has_waiting = False
+        """True when an item may be waiting; false only when none is."""
 
     def enqueue(self, item: Item, receiver: str, *, is_retry: bool) -> None:
         """Let an item wait for a slot."""
         (self._retries if is_retry else self._first_tries).add(item, receiver)
+        self.has_waiting = True
 
     def acquire(self) -> Iterator[Slot[Item]]:
         """Slots for the items that may go now, retries first; each must be released."""
@@ -88,6 +91,7 @@ class FairSlots(Generic[Item]):
                     break
                 self._held += 1
                 yield Slot(*acquired, queue)
+        self.has_waiting = bool(self._retries.waiting or self._first_tries.waiting)
 
     def release(self, slot: Slot[Item]) -> None:
         """Give a slot back."""
