@@ -160,19 +160,24 @@ class Gateway:
             await self._tools.prepare(
                 parts, engines=self.engines, calls=self._calls, plans=self._plans
             )
+            # From here on agents run: recovered runs are started before anything is served.
             for engine in self.engines.values():
                 await self._start(engine)
+            # After all engines: an outcome or a plan step may belong to a recovered run.
             for part in (self._calls, self._plans):
                 if part is not None:
                     part.start()
             self._application = self._build_application(endpoints)
             self._tools.open(self._application.router, parts, own_hosts=self._own_hosts)
+            # Last: a late reply or a resolved pause may start a run.
             self._start_background_listeners()
+            # Started in full: `__aexit__` closes the parts from now on, not the end of this block.
             self._parts = parts.pop_all()
         return self
 
     async def __aexit__(self, *_: object) -> None:
         """Close streams and parts; unfinished work stays in the store."""
+        # First what waits from outside: blocked callers and streams hold requests open.
         if self._calls is not None:
             self._calls.release_waiters()
         self.streams.close_all()
@@ -209,8 +214,10 @@ class Gateway:
         Callers that wait for one of those get a retryable error, and every stream ends.
         """
         engines = self.engines.values()
+        # Before the runs are awaited: a caller that waits for an outcome may be one of them.
         if self._calls is not None:
             self._calls.release_waiters()
+        # All at once: the time is for the whole gateway, not for each store.
         left = sum(await asyncio.gather(*[engine.drain(seconds) for engine in engines]))
         await asyncio.gather(*[engine.stop() for engine in engines])
         # After the runs: a stream shows the end of its run before it is closed.
@@ -233,6 +240,7 @@ class Gateway:
                 logs_directory=self.settings.opt.directory,
             )
         await store.open()
+        # Only after `open` succeeded: a store that another process has locked is not ours to close.
         self._parts.push_async_callback(store.close)
         engine = self.engines[store_settings] = Engine(
             store,
@@ -318,6 +326,7 @@ class Gateway:
         return LiveCard(account, build, own)
 
     async def _start(self, engine: Engine) -> None:
+        # Registered first: if recovery fails, the runs it has started already are stopped.
         self._parts.push_async_callback(engine.stop)
         # Before the loops and the outbox: no run of this store is active yet, so every unfinished
         # one was left by an engine that is gone, whatever its lease says.

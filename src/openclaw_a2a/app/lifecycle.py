@@ -21,18 +21,22 @@ from openclaw_a2a.settings import LoadedSettings, Settings
 
 log = get_logger(__name__)
 
+# So that the banner can say that an agent, such as OpenClaw, is not there.
 _FIRST_STATES_S = 0.15
 
 
 UVICORN_OPTIONS: Mapping[str, Any] = {
     "interface": "asgi3",
     "http": "httptools",
+    # Authentication relies on the real address of the client; a header must not replace it.
     "proxy_headers": False,
+    # The gateway is opened and closed around the server.
     "lifespan": "off",
     "log_config": None,  # its default would configure the logging of the whole process
     "log_level": "warning",
     "access_log": False,
     "server_header": False,
+    # After the drain: only slow readers and idle connections are left by then.
     "timeout_graceful_shutdown": 2,
 }
 """Options of every uvicorn server that we run."""
@@ -65,6 +69,7 @@ class DrainingServer(uvicorn.Server):
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         """Called by uvicorn in a signal handler: continue on the event loop."""
+        # A handler interrupts the loop anywhere; `serve_agent` may also call from another thread.
         self._loop.call_soon_threadsafe(self._begin_stop, signal.Signals(sig).name)
 
     def _begin_stop(self, name: str) -> None:
@@ -92,6 +97,7 @@ class DrainingServer(uvicorn.Server):
             if not self.should_exit:
                 self._report_left(left)
         finally:
+            # Also after a failure: uvicorn polls this flag, and nothing else ends it.
             self.should_exit = True
 
     def _report_left(self, left: int) -> None:
@@ -150,6 +156,7 @@ def listen(host: str, port: int) -> socket.socket:
     """A listening socket. Raises: PortTaken."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     listener = socket.socket(family, socket.SOCK_STREAM)
+    # A restart must not wait for the closed connections of the process before it.
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         # Bound before the gateway is built: with port 0 its addresses are known only then.
@@ -162,5 +169,6 @@ def listen(host: str, port: int) -> socket.socket:
                 "stop what listens there or choose another port"
             ) from None
         raise PortTaken(f"cannot listen on {host} port {port}: {error.strerror}") from None
+    # Not listening yet: until uvicorn starts to, clients are refused and not kept waiting.
     listener.setblocking(False)
     return listener

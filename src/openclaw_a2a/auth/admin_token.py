@@ -34,6 +34,7 @@ class AdminAuthenticator:
 
     def check(self, request: ClientRequest) -> None:
         """Refuse everybody but the operator. Raises: NotAllowed, Unauthenticated."""
+        # Before the token is looked at: nobody outside this machine gets to try one.
         if not is_loopback_client(request) or is_proxied(request):
             raise NotAllowed("the operator's pages answer the gateway's own machine only")
         check_host_and_origin(request, self._allowed_hosts)
@@ -53,6 +54,7 @@ def ensure_admin_token(folder: Path) -> str:
     """
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     path = folder / ADMIN_TOKEN_FILE
+    # Whatever is wrong with the file (cut off, readable by others): a new token replaces it.
     with suppress(OSError, ValueError):
         if _is_private(path):
             return read_admin_token(folder)
@@ -72,6 +74,7 @@ def read_admin_token(folder: Path) -> str:
 
 
 def _is_private(path: Path) -> bool:
+    # The link itself, if it is one: behind a link somebody else could change the file.
     found = path.lstat()
     is_own = stat.S_ISREG(found.st_mode) and found.st_uid == os.geteuid()
     return is_own and not stat.S_IMODE(found.st_mode) & 0o077
@@ -81,6 +84,8 @@ def _write_token(path: Path) -> str:
     """Write a new token. The rename is atomic: no reader ever sees half of one."""
     token = secrets.token_urlsafe(_BYTES)
     draft = path.with_name(f"{path.name}.{secrets.token_hex(8)}")
+    # Private from the first moment, not by a later chmod. Not synced: a file that a crash cut off
+    # holds no token, and the next start writes another.
     descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     try:
         with os.fdopen(descriptor, "w", encoding="ascii") as file:

@@ -77,17 +77,21 @@ def is_loopback_client(request: ClientRequest) -> bool:
 
 def is_proxied(request: ClientRequest) -> bool:
     """True when a proxy says that it forwards the request of somebody else."""
+    # Behind a proxy on this machine every caller has a loopback address.
     return not _PROXY_HEADERS.isdisjoint(request.headers)
 
 
 def check_host_and_origin(request: ClientRequest, allowed: frozenset[str]) -> None:
     """Refuse requests of web pages, by their Host and Origin headers. Raises: NotAllowed."""
+    # A page can make its own name point to 127.0.0.1 (DNS rebinding); the browser then sends that
+    # name as Host. Programs that send neither header are not browsers.
     host = _host_name(request.headers.get(b"host", b""))
     if host and host not in allowed:
         raise NotAllowed(f"the Host header says {host[:80]!r}, which is not this gateway")
     origin = request.headers.get(b"origin", b"").decode("latin-1")
     if not origin:
         return
+    # "null" is the origin of sandboxed frames and local files.
     if origin == "null" or _origin_host(origin) not in allowed:
         raise NotAllowed(f"pages of {origin[:80]!r} may not call this gateway")
 
@@ -119,6 +123,7 @@ class PeerAuthenticator:
     """Knows the configured peers. Without any, only this machine may call, as `local`."""
 
     def __init__(self, peers: Iterable[PeerSettings], *, own_hosts: Iterable[str]) -> None:
+        # Several tokens for a peer: the next one can be handed out before the old one is removed.
         self._tokens = tuple((token.digest, peer.name) for peer in peers for token in peer.tokens)
         self._allowed_hosts = allowed_hosts(own_hosts)
 

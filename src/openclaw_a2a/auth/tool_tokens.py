@@ -102,7 +102,10 @@ class ToolTokens:
         except FileNotFoundError:
             self._version, self._tokens = None, ()
             return ()
+        # Taken before the read, so that a change in between is seen by the next call. The inode as
+        # well: a replacement within one tick of the clock has the same time.
         version = (status.st_mtime_ns, status.st_ino)
+        # Looked at for each call: a token that was revoked is refused at once, without a restart.
         if version != self._version:
             self._tokens = _read_file(self._path)
             self._version = version
@@ -122,6 +125,7 @@ class ToolTokens:
             raise InvalidParams(f"name: {reason}", problems=(Problem("name", reason),))
         text = TOKEN_PREFIX + secrets.token_urlsafe(_TOKEN_BYTES)
         token = ToolToken(name, token_digest(text.encode()).hex(), datetime.now(UTC), kind)
+        # No lock between read and write: of two commands at once, one loses its token.
         self._write((*self.list_tokens(), token))
         return text
 
@@ -146,6 +150,7 @@ class ToolTokens:
         try:
             with os.fdopen(handle, "wb") as stream:
                 stream.write(body + b"\n")
+                # Durable before the caller sees the token, of which the file has only the digest.
                 stream.flush()
                 os.fsync(stream.fileno())
             Path(name).replace(self._path)
@@ -187,6 +192,7 @@ class ToolAuthenticator:
             raise Unauthenticated(
                 f"tools need a token: {_HOW_TO_SEND}; make one with: {_HOW_TO_CREATE}"
             )
+        # Only from this machine: elsewhere the admin token is not even compared.
         if self._operator is not None and is_local and not is_proxied(request):
             caller = match_token(text, [(self._operator, OPERATOR_CALLER)])
             if caller is not None:
@@ -196,6 +202,7 @@ class ToolAuthenticator:
             raise Unauthenticated(
                 f"this token is not known here, or was revoked; make one with: {_HOW_TO_CREATE}"
             )
+        # Only a host vouches for its agents; from others these headers are ignored claims.
         if token.kind is not TokenKind.HOST:
             return ToolCaller(token.name)
         agent_id = _read_header(request.headers, AGENT_HEADER)

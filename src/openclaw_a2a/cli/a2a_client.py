@@ -100,8 +100,10 @@ _MAY_BE_MISSING: JsonObject = {
 _CARD_PATHS = ("/.well-known/agent-card.json", "/.well-known/agent.json")
 _CONNECT_S = 5.0
 _ANSWER_S = 60.0
+# Longer than the deadline of a run (3600 s by default): the gateway reports the timeout itself.
 _RUN_S = 3700.0
 _SLOW = frozenset({"SendMessage", "CancelTask"})
+# After any other error the agent may have got the request.
 _NEVER_SENT = (
     httpx2.ConnectError,
     httpx2.ConnectTimeout,

@@ -174,6 +174,7 @@ async def _open_store(settings: StoreSettings, path: Path) -> bool:
     if settings.kind is StoreKind.SQLITE:
         from openclaw_a2a.store.sqlite import migrate
 
+        # Asked first: opening would upgrade the schema, and a check changes nothing.
         if await anyio.to_thread.run_sync(migrate.plan_upgrade, path):
             return False
     store = create_store(settings.kind.value, path=str(path))

@@ -24,6 +24,7 @@ CONNECTION_LOST = "connection-lost"
 GATEWAY_GONE = "gateway-gone"
 _DRAINING = "draining"
 _TEMPORARY = frozenset({_DRAINING, "overloaded", "http-502", "http-503", "http-504"})
+# Without jitter: one terminal, not a crowd of clients that come back together.
 _BACKOFF = Backoff(first_s=0.1, max_s=2.0, factor=3.0, jitter=0.0)
 _Answer = TypeVar("_Answer")
 

@@ -135,6 +135,7 @@ async def probe_gateway(url: str, token: str, *, turn_agents: tuple[str, ...] = 
     try:
         return await _look(socket, hello, turn_agents)
     finally:
+        # Shielded: an interrupted check closes too. Limited: closing is a handshake.
         with anyio.move_on_after(2.0, shield=True):
             await socket.close()
 
@@ -175,11 +176,13 @@ async def _call(
             await socket.send(encode_request(request_id, method, params), text=True)
             while True:
                 frame = decode_frame(await socket.recv(decode=False))
+                # Events of other sessions come on the same connection.
                 if frame is None or frame.id != request_id:
                     continue
                 if not frame.ok:
                     raise request_error(method, frame.error or ErrorPayload())
                 answer = decode_object(frame.payload)
+                # A turn is answered twice under one id: when it is accepted, and when it has ended.
                 if answer.get("status") != "accepted":
                     return answer
     except TimeoutError:

@@ -77,6 +77,7 @@ class LastRemoteTask:
         if body != self._known:
             with suppress(OSError):
                 write_private_file(self._path, body)
+            # Also after a failure: a full disk is not tried again for each update.
             self._known = body
 
     def load(self) -> JsonObject:
@@ -305,6 +306,7 @@ class RemoteRequest:
             try:
                 envelope = await work
             finally:
+                # The spinner first, then its line: a last tick could draw it again.
                 group.cancel_scope.cancel()
                 self._spinner.clear()
         return envelope

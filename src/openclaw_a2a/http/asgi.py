@@ -33,6 +33,7 @@ class Deadline:
     def __init__(self, seconds: float, make_error: Callable[[float], Exception]) -> None:
         self._seconds = seconds
         self._make_error = make_error
+        # By task: a task reads one body or writes one chunk at a time.
         self._deadlines: dict[asyncio.Task[object], float] = {}
         # Insertion order is deadline order: every operation gets the same time.
         self._expired: set[asyncio.Task[object]] = set()
@@ -44,6 +45,7 @@ class Deadline:
         if task is not None:
             loop = task.get_loop()
             self._deadlines[task] = loop.time() + self._seconds
+            # Not moved when operations end: it fires, looks at what is left, and is set again.
             if self._timer is None:
                 self._timer = loop.call_later(self._seconds, self._cancel_expired)
         return task
@@ -53,6 +55,7 @@ class Deadline:
         if task is None:
             return
         self._deadlines.pop(task, None)
+        # Called in a `finally`: what is raised here takes the place of our own CancelledError.
         if task in self._expired:
             self._expired.discard(task)
             # Another cancellation may have come on top of ours; then that one wins.
@@ -128,6 +131,7 @@ class HttpRequest:
         self.scope = scope
         self.receive = receive
         self.send = send
+        # Of a header that comes twice the last counts; lists are read with `header_items`.
         self.headers: dict[bytes, bytes] = dict(scope["headers"])
         self.method: str = scope["method"]
         self.path: str = scope["path"]
@@ -180,6 +184,7 @@ class HttpRequest:
 
     def has_body(self) -> bool:
         """True when the headers announce a body."""
+        # RFC 9112, 6.3: a request with neither of the two has no body.
         is_sized = self.headers.get(b"content-length", b"0") != b"0"
         return is_sized or b"transfer-encoding" in self.headers
 
@@ -188,6 +193,7 @@ class HttpRequest:
 
         Raises: BodyTooLarge, BodyTooSlow, InvalidRequest (the connection was closed before).
         """
+        # Refused before the first byte: what is announced as too large is not even received.
         declared = self.headers.get(b"content-length")
         if declared is not None and declared.isdigit() and int(declared) > limit:
             raise _body_too_large(limit)
@@ -273,8 +279,10 @@ Handler = Callable[[HttpRequest], Awaitable[None]]
 def error_headers(error: GatewayError) -> list[Header]:
     """The headers that go with an error response."""
     if isinstance(error, Unauthenticated):
+        # RFC 9110, 15.5.2: a 401 must say how to authenticate.
         return [_CHALLENGE]
     if isinstance(error, Overloaded):
+        # Whole seconds, and never 0, which would invite everybody back at once.
         return [(b"retry-after", b"%d" % max(1, round(error.retry_after_s)))]
     return []
 

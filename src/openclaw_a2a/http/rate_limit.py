@@ -29,6 +29,7 @@ class RateLimit:
         left = min(self._capacity, left + (now - since) * self._per_second)
         if left < 1:
             wait_s = (1 - left) / self._per_second
+            # Nothing is taken: a peer that keeps asking is still served at its rate.
             raise Overloaded(
                 f"{peer} makes more than {self._per_second:g} requests a second; slow down",
                 retry_after_s=wait_s,

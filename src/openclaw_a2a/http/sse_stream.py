@@ -29,6 +29,7 @@ log = get_logger(__name__)
 SSE_HEADERS: list[Header] = [
     (b"content-type", b"text/event-stream; charset=utf-8"),
     NO_STORE,
+    # nginx would collect events otherwise and pass them on in blocks.
     (b"x-accel-buffering", b"no"),
 ]
 
@@ -120,6 +121,7 @@ def last_event_id(request: HttpRequest) -> int | None:
     text = (request.header(b"last-event-id") or "").strip()
     if not text:
         return None
+    # At most 18 digits: such a number always fits the 64-bit integers of the stores.
     if not (text.isascii() and text.isdigit() and len(text) < 19):
         problem = Problem("Last-Event-ID", "must be the number of the last event you saw")
         raise InvalidParams(f"Last-Event-ID {problem.message}", problems=(problem,))
@@ -153,6 +155,7 @@ class SseWriter:
         # The server's `send` blocks while its buffer for this client is full.
         operation = self._deadline.start()
         try:
+            # To a client that is gone it may do nothing: only `receive` tells of a disconnect.
             await self._request.send(message)
         finally:
             self._deadline.stop(operation)
@@ -217,6 +220,7 @@ class SseStreams:
             # The response stays incomplete; the server closes the connection.
             log.warning("sse.client_too_slow", path=request.path, reason=str(slow))
         finally:
+            # Before the await: the slot is free even when this task is cancelled there.
             self._count -= 1
             await _cancel(disconnected)
 
@@ -234,6 +238,7 @@ class SseStreams:
                     timeout=self._heartbeat_s,
                     return_when=asyncio.FIRST_COMPLETED,
                 )
+                # Looked at before `first`: nobody is left to write to.
                 if disconnected.done():
                     return None
                 if not first.done():
@@ -276,7 +281,7 @@ class SseStreams:
                 elif not source.is_over:
                     await writer.write(KEEP_ALIVE)
         except ClientTooSlow:
-            raise
+            raise  # nothing more can be written to this client, not even an error frame
         except GatewayError as error:
             log.warning("sse.source_failed", code=error.code, reason=error.message)
             await writer.write(encoder.error_frame(error))
@@ -290,6 +295,7 @@ class SseStreams:
 async def _cancel(task: "asyncio.Task[Any]") -> None:
     """Cancel a task, and wait until it has ended."""
     task.cancel()
+    # `wait`, not `await task`: its CancelledError could not be told from one of our own.
     await asyncio.wait({task})
     if not task.cancelled():
         task.exception()  # mark it as seen: nobody waits for the outcome any more

@@ -125,6 +125,7 @@ async def identify_caller(function: CallerFunction, scope: AsgiScope) -> None:
         if inspect.isawaitable(answer):
             answer = await answer
     except Exception:
+        # No name in the scope: `FunctionAuthenticator` refuses. A failure lets nobody in.
         log.warning("auth.function_failed", exc_info=True)
         return
     if answer:
@@ -316,6 +317,8 @@ class AdapterApp:
     async def stop(self, within_s: float = STOP_TIMEOUT_S) -> None:
         """Let runs end within that time, then close the store, the adapter and everything else."""
         async with self._starting:
+            # Taken out first: a request that comes during the drain waits for the lock and then
+            # starts a new gateway, instead of using one that stops.
             gateway, self._gateway = self._gateway, None
             if gateway is not None:
                 try:

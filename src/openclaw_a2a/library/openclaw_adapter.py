@@ -291,6 +291,7 @@ class OpenClawAgentAdapter(AgentAdapter):
 
     async def _run_command(self, request: CliRequest) -> JsonObject:
         with _python_errors():
+            # Also when the caller is cancelled: the command has ended when this returns.
             async with aclosing(self._runner.run(request)) as events:
                 async for event in events:
                     if not isinstance(event, Note):

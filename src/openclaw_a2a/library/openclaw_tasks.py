@@ -168,6 +168,7 @@ class TaskService:
 
     async def close(self) -> None:
         """Stop everything that is under way; unfinished tasks stay in the store."""
+        # No time for runs to end: a command may take minutes.
         await self._app.stop(within_s=0)
         await self._webhooks.close()
 

@@ -187,6 +187,7 @@ class RemoteAgents:
         return self
 
     async def __aexit__(self, *_: object) -> None:
+        # Followers first: they use the tool, and the tool the connections.
         await self._supervisor.stop()
         if self._tool is not None:
             await self._tool.close()
@@ -297,6 +298,7 @@ class RemoteAgents:
     async def _follow(self, request: JsonObject, on_update: OnStreamUpdate) -> JsonObject:
         tool = self._opened_tool
         if request["action"] == "send":
+            # One id for both tries: an agent that accepted the first recognises the second.
             request = {"message_id": str(uuid4()), **request}
             envelope = await tool.execute({**request, "follow_updates": True}, on_update)
             is_refused = is_streaming_refused(RemoteResult.from_envelope(envelope).details)
@@ -322,10 +324,12 @@ class RemoteAgents:
         try:
             while (update := await updates.get()) is not None:
                 result = RemoteResult.from_envelope(update.envelope())
+                # Before the yield: the stream is read on while the caller looks at this update.
                 updates.task_done()
                 yield result
             envelope = await work
         finally:
+            # A caller may leave the loop early. Awaited, so that nothing works on after `aclose`.
             work.cancel()
             await asyncio.wait([work])
         last = self._result(envelope)

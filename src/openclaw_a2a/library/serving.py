@@ -128,6 +128,7 @@ def _run(service: _Service) -> None:
     # them on.
     is_main = threading.current_thread() is threading.main_thread()
     numbers = (signal.SIGINT, signal.SIGTERM) if is_main else ()
+    # Uvicorn handles signals only where it runs in the main thread.
     before = [(number, signal.signal(number, service.stop)) for number in numbers]
     with ThreadPoolExecutor(1, thread_name_prefix="serve_agent") as threads:
         done = threads.submit(lambda: run_in_new_loop(service.serve()))
@@ -137,6 +138,7 @@ def _run(service: _Service) -> None:
         finally:
             for number, handler in before:
                 signal.signal(number, handler)
+    # After the handlers are restored: raises what serving raised.
     done.result()
 
 

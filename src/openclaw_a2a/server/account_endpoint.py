@@ -116,7 +116,9 @@ class AccountEndpoint(msgspec.Struct, frozen=True, kw_only=True):
                     if activated := [uri for uri in given if uri in EXTENSION_URIS]:
                         echo = (name, ", ".join(activated).encode("ascii"))
                         request.response_headers.append(echo)
+        # The echo above is also how `planning_of` knows that this request activated the extension.
         principal = self.authenticator.identify(request)
+        # After authentication: the limit is per caller, and no stranger uses up a peer's share.
         if self.rate_limit is not None:
             self.rate_limit.count(principal)
         return Scope(principal, self.account.id)
@@ -190,6 +192,7 @@ async def send(call: AccountCall, request: SendRequest) -> bytes:
         answer = await _answer_empty_message(call, request.message)
         return call.codec.encode_sent_message(answer.message)
     run = await _submit(call, request)
+    # A2A 3.2.2: a blocking send returns the task at its end (or pause), any other at once.
     if request.is_blocking:
         # The result of the run itself, not the journal: one wake-up instead of one per event.
         result = await wait_finished(engine, run)
@@ -214,6 +217,8 @@ async def send_streaming(call: AccountCall, request: SendRequest) -> EventStream
     if not (call.endpoint.rules.accepts_empty or has_content(request.message.parts)):
         answer = await _answer_empty_message(call, request.message)
         return EventStream(v1.wrap_message(answer.message), 0, None)
+    # Accepted before the stream begins: a refusal can still be a plain response. From here on the
+    # client may leave; the run does not depend on the connection.
     run = await _submit(call, request)
 
     async def wait_first_event() -> EventStream:
@@ -222,9 +227,12 @@ async def send_streaming(call: AccountCall, request: SendRequest) -> EventStream
             return EventStream(v1.wrap_message(created.message), 0, None)
         task_id, sequence = created.task.id, created.sequence
         is_duplicate = isinstance(run.created.peek(), Rejected)
+        # A request repeated after a broken stream gets what it missed, not the task again.
         if is_duplicate and cursor is not None:
             missed = await queries.subscribe(engine, call.scope, task_id, cursor=cursor)
             return EventStream(None, 0, missed.subscription)
+        # A2A 3.1.2: the stream begins with the task. Its events follow from that very sequence
+        # number, so none is missed and none comes twice, however long the task took to encode.
         task = v1.trim_task(encode_json(created.task), history_length=request.history_length)
         subscription = queries.subscribe_from(engine, task_id, sequence)
         return EventStream(v1.wrap_task(task), sequence, subscription)
@@ -277,6 +285,7 @@ async def _submit_to_objective(
     planning: PlanningService,
 ) -> ActiveRun | DuplicateRun:
     """Submit a message that may belong to an objective."""
+    # First: a repeated message must not be routed again, which could create a second objective.
     duplicate = await find_duplicate(endpoint.engine, submission, endpoint.rules)
     if duplicate is None:
         routed = await planning.route_message(submission.message, submission.scope, endpoint.rules)
@@ -304,6 +313,7 @@ async def _submit_with_push(
     """
     configs, delivered = endpoint.push_configs(), list[TaskId]()
     if submission.message.task_id is not None:
+        # Counted beforehand: the delivery is stored with the submission, which counts nothing.
         await configs.check_count(submission.scope, submission.message.task_id, push)
 
     def make_delivery(task_id: TaskId, cursor: int) -> Delivery:
@@ -358,6 +368,7 @@ async def subscribe(call: AccountCall, request: TaskRequest) -> EventStream:
     found = await queries.subscribe(call.endpoint.engine, call.scope, request.id, cursor=cursor)
     if found.snapshot is None:
         return EventStream(None, 0, found.subscription)
+    # A2A 3.1.6: a task that has ended has no stream. With a cursor, our addition, it has one.
     if is_terminal(found.head.state) and not call.codec.STREAMS_FINISHED_TASKS:
         raise TaskTerminal(f"task {request.id} has ended; get it instead of subscribing to it")
     return EventStream(v1.wrap_task(found.snapshot), found.head.sequence, found.subscription)
@@ -366,6 +377,7 @@ async def subscribe(call: AccountCall, request: TaskRequest) -> EventStream:
 async def delete(call: AccountCall, request: TaskRequest) -> bytes:
     """Delete a finished task. Raises: TaskNotFound, InvalidParams (it has not ended)."""
     engine = call.endpoint.engine
+    # An addition to A2A. The read below tells "not there" from "not ended".
     if not await engine.store.tasks.delete_task(call.scope, request.id):
         await queries.get_task(engine, call.scope, request.id)
         problem = Problem("id", "has not ended; cancel it first")

@@ -56,12 +56,15 @@ class ServerApplication:
             await (self._not_found if found is None else found[0])(request)
         except asyncio.CancelledError:
             # The server is stopping and no longer waits for this request.
+            # Not raised again: uvicorn cancels what outlasts its graceful shutdown, and a client is
+            # better off with a 503 than with a broken connection.
             if request is not None and not request.has_started:
                 text = "the gateway is stopping; try again when it is back"
                 await _respond_problem(request, 503, STOPPING, text, self._default_account)
         except Exception:  # the edge of the server: nothing but our own faults gets here
             log.exception("http.handler_failed", path=scope.get("path"))
             request = request or HttpRequest({**scope, "headers": ()}, receive, send)
+            # The server closes the connection: the client sees that the response is incomplete.
             if request.has_started:
                 raise
             text = "this address failed to answer; the log of the gateway says why"

@@ -56,6 +56,7 @@ class Availability:
         agents = [_agent(endpoint) for endpoint in self._endpoints]
         if not any(isinstance(agent, SupportsAvailability) for agent in agents):
             return
+        # Polled: an agent finds out by itself that it is unavailable, and signals nothing.
         for _ in range(round(within_s / _POLL_S)):
             if any(_unavailable_reason(agent) for agent in agents):
                 return
@@ -106,6 +107,7 @@ class Health:
         """
         reasons: list[str] = []
         for engine in self._engines:
+            # 503 from the first signal on: a load balancer sends nothing more while the runs end.
             if engine.is_draining:
                 reasons.append("the gateway is stopping")
             try:

@@ -69,6 +69,7 @@ class JsonRpcCall(AccountCall):
         if operation in _STREAMING:
             await self.endpoint.streams.serve(self.http, self.open_stream, self)
             return
+        # Before the params are decoded: A2A 3.3.4 wants this error, whatever they hold.
         if operation in _PUSH:
             self._check_push()
         result = await operation(self, self.decode())
@@ -120,6 +121,7 @@ async def serve(http: HttpRequest, *, endpoint: AccountEndpoint) -> None:
     """Respond to one JSON-RPC request."""
     request_id, version = NO_ID, None
     try:
+        # Before the body is read: a stranger cannot make the gateway receive and parse megabytes.
         scope = endpoint.admit(http)
         http.require_json()
         body = await http.read_body(endpoint.account.max_body_bytes, endpoint.body_deadline)

@@ -49,6 +49,7 @@ class Route(NamedTuple):
 async def serve(http: HttpRequest, *, endpoint: AccountEndpoint, prefix: str) -> None:
     """Respond to one request below an account's HTTP+JSON path."""
     try:
+        # Before anything of the request is read, as in `jsonrpc`.
         scope = endpoint.admit(http)
         if read_version(http.protocol_version()) is ProtocolVersion.V03:
             raise VersionNotSupported(

@@ -46,6 +46,8 @@ async def list_tasks(tasks: TaskStore, scope: Scope, request: ListRequest) -> by
     page = _Page(request)
     found = await tasks.list_tasks(query)
     total, is_full = found.total, await page.add(found.tasks)
+    # Separate reads, each after a key: a task that changes in between moves to the front of the
+    # list, so it may be missing here but does not come twice.
     while found.has_more and not is_full:
         query = msgspec.structs.replace(query, after=page.last, limit=page.next_limit())
         found = await tasks.list_tasks(query)

@@ -85,6 +85,7 @@ class CallsWiring:
         sender = push.make_sender(engine, allow_private=True)  # the operator names the webhooks
         parts.push_async_callback(sender.close)
         audit = AuditLog(settings.data / AUDIT_FILE, engine.clock.now, engine.supervisor)
+        # Closed after the engine has stopped (`parts` go in reverse): its last calls are logged.
         parts.callback(audit.close)
         rules = _call_rules(settings)
         webhooks = settings.response_routing.webhooks

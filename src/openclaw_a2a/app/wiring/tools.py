@@ -122,6 +122,7 @@ def _tool(agent: "RemoteAgentTool", results: ResultStore, chains: CallerChains |
         if results.fits(envelope):
             return envelope
         try:
+            # In a thread: it encodes and writes what may be many megabytes.
             return await asyncio.to_thread(results.truncate, envelope, caller.name)
         except OSError as error:  # the answer is too large for a model, but it is there
             log.warning("tools.result_not_stored", tool=TOOL_NAME, reason=str(error))

@@ -157,4 +157,5 @@ def _run(
     try:
         return anyio.run(go)
     except KeyboardInterrupt:
+        # Ctrl-C has cancelled `go` and closed its connections; the remote task goes on without us.
         return request.interrupted()

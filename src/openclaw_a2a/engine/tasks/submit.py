@@ -154,6 +154,7 @@ def _start_task(
 ) -> ActiveRun:
     now, origin = engine.clock.now(), request.internal_origin
     task_id = TaskId(engine.new_id())
+    # A2A 3.4.1: a message without a context gets a new one, and one that it names is used.
     context_id = request.message.context_id or ContextId(engine.new_id())
     message = msgspec.structs.replace(request.message, context_id=context_id, task_id=task_id)
     binding = create_binding(rules, request.scope, context_id, now=now)
@@ -272,6 +273,7 @@ def check_continuation(head: TaskHead, message: Message) -> Binding:
 
     Raises: ContextMismatch, TaskUnbound, TaskTerminal.
     """
+    # A2A 3.4.2: the context may be left out, but must not contradict the task.
     if message.context_id is not None and message.context_id != head.context_id:
         raise ContextMismatch(
             f"task {head.id} belongs to context {head.context_id}, not to {message.context_id}"
@@ -279,6 +281,7 @@ def check_continuation(head: TaskHead, message: Message) -> Binding:
     if head.binding is None:
         raise TaskUnbound(f"task {head.id} has no stored binding to an agent; start a new task")
     if head.state in TERMINAL:
+        # A2A 3.1.1: a task that has ended accepts no further message.
         state = head.state.value.removeprefix("TASK_STATE_").lower()
         raise TaskTerminal(f"task {head.id} is {state}; start a new task in the same context")
     return head.binding

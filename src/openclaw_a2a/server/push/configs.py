@@ -112,6 +112,7 @@ class PushConfigService(msgspec.Struct, frozen=True, kw_only=True):
         delivery = self.make_delivery(new, task_id, -1)
         config = _decoder.decode(delivery.body)
         known = await self.store.deliveries.read_delivery(delivery.id)
+        # Replacing the delivery would start at cursor -1 and send the task again.
         if known is not None and known.state is not DeliveryState.DEAD:
             old = _decoder.decode(known.body)
             if old == msgspec.structs.replace(config, created_at=old.created_at):
@@ -159,7 +160,7 @@ class PushConfigService(msgspec.Struct, frozen=True, kw_only=True):
         try:
             config = await self.find(scope, request)
         except PushConfigNotFound:
-            return
+            return  # A2A 3.1.10: deleting is idempotent
         wanted = delivery_id(PUSH_KIND, request.task_id, config.id)
         delivery = await self.store.deliveries.read_delivery(wanted)
         if delivery is not None:
@@ -170,6 +171,7 @@ class PushConfigService(msgspec.Struct, frozen=True, kw_only=True):
         return [_decoder.decode(one.body) for one in deliveries if one.kind == PUSH_KIND]
 
     async def _check_task(self, scope: Scope, task_id: TaskId) -> None:
+        # A2A 3.3.2: a task of another caller looks like one that does not exist.
         if await self.store.tasks.read_task(scope, task_id) is None:
             raise TaskNotFound(f"there is no task {task_id}")
 

@@ -50,12 +50,14 @@ async def next_payload(
     `Delivered` when there is nothing to send up to its cursor, None when the task is gone.
     """
     cursor, task_id = delivery.cursor, delivery.task_id
+    # The webhook was registered on a task that existed: it gets the task first.
     if cursor < 0:
         return await _whole_task(tasks, task_id, version)
     while entries := await tasks.read_events(task_id, after=cursor, limit=PAGE_SIZE):
         for entry in entries:
             if entry.state is None and _finished_artifact(entry) is None:
                 continue
+            # 0.3 pushes whole tasks: one stands for every event up to its sequence.
             if version is ProtocolVersion.V03:
                 return await _whole_task(tasks, task_id, version)
             body = await _event_body(tasks, task_id, entry)
@@ -71,6 +73,7 @@ async def next_payload(
         cursor = entries[-1].sequence
         if len(entries) < PAGE_SIZE:
             return Delivered(cursor, is_sent=False)
+    # No events after the cursor: the end was sent before, the task waits, or it was deleted.
     stored = await tasks.read_task(None, task_id)
     if stored is None:
         return None
@@ -99,6 +102,7 @@ def _finished_artifact(entry: Entry) -> ArtifactUpdate | None:
 
 async def _event_body(tasks: TaskStore, task_id: TaskId, entry: Entry) -> bytes | None:
     """A notable event for 1.0; a finished artifact with all of its chunks."""
+    # Chunks are not pushed one by one, so the last one must bring all that came before it.
     event = _finished_artifact(entry)
     if entry.state is not None or event is None or not event.append:
         return entry.body
@@ -113,6 +117,7 @@ async def _event_body(tasks: TaskStore, task_id: TaskId, entry: Entry) -> bytes 
 if TYPE_CHECKING:
     import httpx2
 
+# Enough to let a webhook finish its answer; one that never ends must not hold a delivery slot.
 _MAX_READ_BYTES = 16 * 1024
 _READ_TIMEOUT_S = 1.0
 _GONE = 410
@@ -164,6 +169,8 @@ class WebhookSender:
             return DeliveryFailed(f"the address cannot be used: {error}", is_final=True)
         host = request.url.raw_host.decode("ascii")
         try:
+            # One for all webhooks. Addresses are checked again for each connection: since the URL
+            # was registered its name may point elsewhere.
             if self._transport is None:
                 self._transport = open_transport(find_addresses=self._find_addresses)
             response = await self._transport.handle_async_request(request)
@@ -186,6 +193,7 @@ class WebhookSender:
         if response.is_redirect or 300 <= status < 400:
             reason += "; redirects are not followed"
         wait_s = retry_after_s(response.headers.get("retry-after"), self._now())
+        # 410 is the one status that promises that no retry will succeed.
         return DeliveryFailed(reason, wait_s, is_final=status == _GONE)
 
 
@@ -203,6 +211,7 @@ class PushSender:
     async def send(self, delivery: Delivery) -> Delivered | DeliveryFailed | None:
         """Post the next notification, if there is one."""
         config = _decoder.decode(delivery.body)
+        # Made anew for each attempt: after a failure a 0.3 webhook gets the task as it is by then.
         payload = await next_payload(self._tasks, ProtocolVersion(config.version), delivery)
         if not isinstance(payload, PushPayload):
             return payload
