@@ -89,19 +89,11 @@ class CalleeTask:
     def __init__(self, stored: StoredTask | None, *, is_running: bool = False) -> None:
         """`is_running`: a run of this process is active, so that the task was not read."""
         self.stored = stored
-        self._is_running = is_running
-
-    @property
-    def is_ended(self) -> bool:
+        is_purged = stored is None and not is_running
+        self.is_ended = is_purged or (stored is not None and is_terminal(stored.head.state))
         """True when its end is stored, or when it is purged."""
-        if self._is_running:
-            return False
-        return self.stored is None or is_terminal(self.stored.head.state)
-
-    @property
-    def ended_at(self) -> datetime | None:
+        self.ended_at = stored.head.status_at if stored is not None and self.is_ended else None
         """When its end was committed; None when it is not, or the task is purged."""
-        return self.stored.head.status_at if self.stored is not None and self.is_ended else None
 
     @cached_property
     def outcome(self) -> Outcome:

@@ -109,12 +109,12 @@ class OutcomeDelivery:
 
     def receiver(self, delivery: Delivery) -> str:
         """The session or program that the outcome is for."""
-        call = self._calls.find(_call_id(delivery))
+        call = self._calls.find(CallId(delivery.body.decode()))
         return "" if call is None else _receiver(call)
 
     async def send(self, delivery: Delivery) -> Delivered | DeliveryFailed | None:
         """Settle the call if that is possible now, and deliver its outcome."""
-        call_id = _call_id(delivery)
+        call_id = CallId(delivery.body.decode())
         call = self._calls.find(call_id)
         task = await self._read_callee_task(delivery.task_id, call)
         if task.stored is not None and task.stored.head.state is TaskState.INPUT_REQUIRED:
@@ -524,7 +524,3 @@ def _session_message(call: Call, text: str, *, is_first_attempt: bool) -> Sessio
 
 def _receiver(call: Call) -> str:
     return call.caller.session_key or call.caller.name
-
-
-def _call_id(delivery: Delivery) -> CallId:
-    return CallId(delivery.body.decode())

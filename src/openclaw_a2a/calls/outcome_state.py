@@ -191,9 +191,12 @@ def stored_state(call: Call) -> OutcomeState:
     """The state that the stored call alone tells, as after a restart."""
     if call.status is CallStatus.PENDING:
         return _S.PENDING
-    if call.is_undelivered:
+    if call.route is OutcomeRoute.NONE or call.discarded_at is not None:
+        return _S.DONE
+    if call.delivered_at is None:
         return _S.OFFERED if call.route is OutcomeRoute.WAITED else _S.QUEUED
-    return _S.PROCESSING if call.is_unprocessed else _S.DONE
+    is_unprocessed = call.route is OutcomeRoute.SESSION and call.seen_at is None
+    return _S.PROCESSING if is_unprocessed else _S.DONE
 
 
 class _Entry:

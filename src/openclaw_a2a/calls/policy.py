@@ -98,9 +98,10 @@ class CallChecker:
         refusal = check_policy(policy, caller.agent_id, callee)
         if refusal is not None:
             return refusal
-        if self._directory.skills(callee) is None:
+        skills = self._directory.skills(callee)
+        if skills is None:
             return Refusal("error", self._unknown_agent(policy, caller, callee))
-        refusal = self._check_skill(callee, skill, given)
+        refusal = None if skill in BUILT_IN else _check_skill(callee, skills, skill, given)
         if refusal is not None:
             return refusal
         reason = loop_violation(origin, callee, self._rules.limits)
@@ -114,20 +115,22 @@ class CallChecker:
         known = ", ".join(allowed) or "none"
         return f"there is no agent {callee}; agents that can be called: {known}"
 
-    def _check_skill(self, callee: AgentId, name: str, given: JsonObject | None) -> Refusal | None:
-        """An agent that declares no skills accepts any."""
-        skills = self._directory.skills(callee)
-        if not skills or name in BUILT_IN:
-            return None
-        skill = self._directory.find_skill(callee, name)
-        if skill is None:
-            known = [*(one.name for one in skills), *BUILT_IN]
-            return Refusal("error", f"{callee} has no skill {name}; it has {', '.join(known)}")
-        problems = [] if given is None else input_problems(skill, given)
-        if not problems:
-            return None
-        reason = f"the input does not fit {name}"
-        return Refusal("error", f"{reason}: {'; '.join(problems)}", reason)
+
+def _check_skill(
+    callee: AgentId, declared: tuple[Skill, ...], name: str, given: JsonObject | None
+) -> Refusal | None:
+    """An agent that declares no skills accepts any."""
+    if not declared:
+        return None
+    skill = next((one for one in declared if one.name == name), None)
+    if skill is None:
+        known = [*(one.name for one in declared), *BUILT_IN]
+        return Refusal("error", f"{callee} has no skill {name}; it has {', '.join(known)}")
+    problems = [] if given is None else input_problems(skill, given)
+    if not problems:
+        return None
+    reason = f"the input does not fit {name}"
+    return Refusal("error", f"{reason}: {'; '.join(problems)}", reason)
 
 
 def check_policy(policy: CallPolicy, caller: AgentId, target: AgentId) -> Refusal | None:

@@ -169,15 +169,14 @@ class CallSubmission:
         call, stored = new.call, list[Call]()
 
         def make_record(task_id: TaskId) -> Record:
-            now = self._engine.clock.now()
-            accepted = msgspec.structs.replace(call, task_id=task_id, accepted_at=now)
+            accepted = msgspec.structs.replace(call, task_id=task_id)
             stored.append(accepted)
             # Before it is stored: the callee may answer as soon as the transaction commits.
             self._calls.add(accepted)
             return self._calls.to_record(accepted)
 
         def make_delivery(task_id: TaskId, cursor: int) -> Delivery:
-            now = self._engine.clock.now()
+            now = call.accepted_at
             name = delivery_id(CALL_KIND, task_id, call.id)
             return Delivery(name, CALL_KIND, task_id, call.id.encode(), cursor, now, now, now)
 
