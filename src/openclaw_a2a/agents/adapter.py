@@ -187,6 +187,7 @@ class AgentAdapter(ABC):
             async with receive:
                 async for event in receive:
                     yield event
+            # The stream has ended, so the work is over or about to be; this raises what it raised.
             await work
         except CancelledByAdapter:
             yield Stopped()
@@ -245,11 +246,13 @@ async def _answer(
 async def _stop(work: asyncio.Task[None], adapter: AgentAdapter, context: RequestContext) -> None:
     try:
         if not work.done():
+            # Limited: the engine waits until this generator is closed.
             async with asyncio.timeout(_CANCEL_TIMEOUT_S):
                 await adapter.cancel(context_id=context.context_id, context=context)
     except Exception:
         log.warning("adapter.cancel_failed", task_id=context.task_id, exc_info=True)
     finally:
+        # Also after a `cancel` that returned: the default does nothing.
         work.cancel()
         await asyncio.wait([work])
         if not work.cancelled():

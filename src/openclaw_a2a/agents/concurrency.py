@@ -64,6 +64,7 @@ _queues: WeakValueDictionary[tuple[int, str], SlotQueue] = WeakValueDictionary()
 
 def queue_for(name: str, new_queue: _Queue) -> _Queue:
     """The queue of this name in this event loop; `new_queue` when there is none in use."""
+    # Per event loop: the futures of a queue belong to the loop that made them.
     key = (id(asyncio.get_running_loop()), name)
     return cast("_Queue", _queues.setdefault(key, new_queue))  # a name has one kind of queue
 
@@ -83,6 +84,7 @@ async def await_shielded(work: asyncio.Task[_Result]) -> _Result:
     with anyio.CancelScope(shield=True):
         while not work.done():
             try:
+                # `wait` does not cancel what it waits for, unlike `await work`.
                 await asyncio.wait((work,))
             except asyncio.CancelledError as error:
                 cancellation = error
@@ -90,5 +92,6 @@ async def await_shielded(work: asyncio.Task[_Result]) -> _Result:
     result = work.result()
     if cancellation is not None:
         raise cancellation
+    # An anyio scope that was cancelled behind the shield takes effect here, after the work.
     await anyio.lowlevel.checkpoint_if_cancelled()
     return result

@@ -35,6 +35,7 @@ log = get_logger(__name__)
 
 _Result = TypeVar("_Result")
 
+# Calls of one agent at a time; a slow function must not make threads without bound.
 _MAX_THREADS = 64
 _MAX_ERROR_CHARACTERS = 2000
 _END = object()
@@ -121,6 +122,8 @@ class CallableAgent(EventAgent):
         finally:
             close = getattr(iterator, "close", None)
             if close is not None:
+                # Without the limiter: closing must not wait behind new calls, and runs even when
+                # cancelled.
                 await _run_in_thread(close)
 
     async def _in_thread(self, call: Callable[[], _Result]) -> _Result:

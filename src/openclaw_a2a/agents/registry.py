@@ -22,6 +22,7 @@ log = get_logger(__name__)
 _Options = TypeVar("_Options", bound=msgspec.Struct)
 _Class = TypeVar("_Class", bound=type)
 
+# Per agent, all at once: the stop of the gateway does not grow with the number of agents.
 _CLOSE_TIMEOUT_S = 10.0
 _LIST_MESSAGE = 'must be a list of strings, for example ["rev"]'
 _BY_KEYWORD = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)

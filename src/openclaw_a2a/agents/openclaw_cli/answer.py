@@ -21,6 +21,7 @@ _MAX_ERROR_CHARACTERS = 2000
 _ANSI = re.compile(r"\x1b(?:\[[0-9;?]*[A-Za-z]|\][^\x07\x1b{}]*(?:\x07|\x1b\\))")
 _QUOTED = 200
 _OPENING = re.compile(r'\{\s*["}]')
+# Characters that may be scanned, at least: answers are found, hostile output costs bounded time.
 _BASE_WORK = 4_000_000
 _WORK_PER_CHARACTER = 4
 _LINE_COUNT_SHARE = 50

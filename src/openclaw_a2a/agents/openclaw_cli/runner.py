@@ -42,7 +42,10 @@ EXCLUSIVE = 1
 PARALLEL = 64
 UNKNOWN = 2  # a second run may try to start while the first one runs
 
+# The last version that was seen to run several sessions at once; newer ones hold a lock on the
+# state directory.
 _LAST_PARALLEL = (2026, 3, 2)
+# From the resolved program up to the folder with the package file.
 _MAX_FOLDERS = 4
 _MAX_PACKAGE_BYTES = 1024 * 1024
 
@@ -94,6 +97,7 @@ _NOT_FOUND = (
 _BUSY_NOTE = "Another program uses OpenClaw's state directory; waiting until it is free."
 _GATEWAY_NOTE = "An OpenClaw gateway holds the state directory; asking that gateway."
 _BUSY_BACKOFF = Backoff(first_s=1.0, max_s=10.0)
+# Parsing more than this would hold up the event loop noticeably.
 _LARGE_BYTES = 256 * 1024
 _MAX_ROUTE_CHANGES = 2
 _Found = TypeVar("_Found")
@@ -193,6 +197,7 @@ class OpenClawRunner:
             return ("" if folder is None else os.path.realpath(folder)), width
 
         directory, width = await anyio.to_thread.run_sync(inspect_installation)
+        # By the directory and not by this agent: all agents of this process share OpenClaw's lock.
         queue = queue_for(f"state directory {directory}", StateDirectoryQueue(width))
         while True:
             async with queue.slot(at_front=budget.has_run) as slot:
@@ -216,6 +221,7 @@ class OpenClawRunner:
         if self._options.gateway_mode != "auto":
             return False
         # A gateway that holds the directory may be out of reach: do not go back and forth forever.
+        # Remembered for later requests: each wrong attempt costs about ten seconds.
         self._uses_gateway = failure is StartFailure.GATEWAY_RUNS
         budget.route_changes += 1
         return budget.route_changes <= _MAX_ROUTE_CHANGES
@@ -226,6 +232,7 @@ class OpenClawRunner:
         self, request: CliRequest, budget: "_Budget", *, is_local: bool
     ) -> CommandOutput:
         options = self._options
+        # The outermost: the file is removed only when nothing that could read it runs.
         async with _message_file(request.text) as message_file:
             spec = ProcessSpec(
                 argv=build_command(options, request, is_local=is_local, message_file=message_file),

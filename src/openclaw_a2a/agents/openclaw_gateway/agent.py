@@ -114,6 +114,7 @@ class OpenClawGatewayOptions(
 
 
 _AGENT_ID_RETRY_S: Final = 15.0
+# Long enough for a gateway on this machine; a turn should not wait longer before it tries HTTP.
 _BEFORE_HTTP_S: Final = 2.0
 _HTTP_TIMEOUT_S: Final = 600.0
 
@@ -170,6 +171,7 @@ class OpenClawGatewayAgent(EventAgent):
         except asyncio.CancelledError:
             # A run that an earlier attempt or turn started has to end as well, before the
             # cancellation is committed.
+            # Only these: in a first attempt nothing has been sent before the connection is there.
             has_run = self._options.road != "http" and _may_be_started(turn)
             if has_run and not self._is_detached:
                 pause = Pause.from_resume(turn.resume)
@@ -203,6 +205,7 @@ class OpenClawGatewayAgent(EventAgent):
                         yield event
             finally:
                 self._tasks.pop(current.run_id, None)
+                # The run has ended already when the turn is over; then `stop` returns at once.
                 if not self._is_detached:
                     # Shielded: a cancelled task must not be committed before its run has ended.
                     with anyio.CancelScope(shield=True):
@@ -214,6 +217,7 @@ class OpenClawGatewayAgent(EventAgent):
             address = self._site.resolve(self._environ)
         except ConnectFailed as failure:
             raise AgentUnavailable(failure.message) from None
+        # Before the run is started: its errors then mean that nothing was executed.
         agent_id = options.agent_id or only_agent(await list_agents_over_http(address), options.url)
         timeout_s = options.timeout_seconds or _HTTP_TIMEOUT_S
         return run_over_http(address, turn, agent_id=agent_id, timeout_s=timeout_s)
@@ -236,6 +240,8 @@ class OpenClawGatewayAgent(EventAgent):
         try:
             await connection.wait_connected(min(timeout_s, _BEFORE_HTTP_S))
         except AgentUnavailable:
+            # A proxy in between may pass HTTP only. If that fails too, the WebSocket gets the rest
+            # of the time.
             with suppress(AgentUnavailable):
                 await list_agents_over_http(connection.address)
                 self._is_on_http = True
@@ -251,6 +257,7 @@ class OpenClawGatewayAgent(EventAgent):
         agent_id = await self._find_agent_id(connection)
         session = SessionRef(agent_id, openclaw_session_key(session_key, agent_id))
         with connection.subscribe(RUN_EVENTS, session.session_key) as subscription:
+            # Without parameters, so that the follower can never send the message.
             request = RunRequest(TaskId(""), run_id, session)
             follower = RunFollower(connection, subscription, request, self._timeouts)
             follower.attach()
@@ -267,6 +274,7 @@ class OpenClawGatewayAgent(EventAgent):
             "agentId": agent_id,
             "sessionKey": session_key,
             "message": build_prompt(turn, attachments.notes),
+            # OpenClaw uses the key as the run id: the run can be looked up without any response.
             "idempotencyKey": run_id,
             "attachments": list(attachments.images),
             "thinking": options.thinking,
@@ -285,6 +293,8 @@ class OpenClawGatewayAgent(EventAgent):
     async def _find_agent_id(self, connection: GatewayConnection) -> str:
         """The agent's id inside OpenClaw; its only agent when the options name none."""
         wanted = self._options.agent_id
+        # Read again while the wanted agent is not in the list, or none is named: the list may have
+        # changed since.
         if self._agents.find(wanted) is None:
             await self._agents.refresh(connection)
         return wanted or only_agent(self._agents.agents, self._options.url)
@@ -314,6 +324,7 @@ class OpenClawGatewayAgent(EventAgent):
         agent_id = await self._find_agent_id(connection)
         pending = await list_pending_approvals(connection)
         paused = {pause.run_id: task_id for task_id, pause in connection.runs.list_pauses()}
+        # A followed run is newer than a pause under the same id.
         tasks = {**paused, **self._tasks}
         own = [one for one in pending if (one.request.agent_id or agent_id) == agent_id]
         return tuple(to_approval(one, tasks) for one in own)
@@ -353,6 +364,7 @@ class OpenClawGatewayAgent(EventAgent):
         try:
             return await deliver_message(await self._connect(), message)
         except AgentError as error:
+            # AgentFailed: OpenClaw works and rejected this message, so that others may succeed.
             return DeliveryFailed(error.message, is_refused=isinstance(error, AgentFailed))
 
     async def wait_processed(self, message: SessionMessage) -> bool:
@@ -366,8 +378,11 @@ class OpenClawGatewayAgent(EventAgent):
     ) -> AsyncIterator[BackgroundEvent]:
         """What happens in our sessions outside our turns, until the iterator is closed."""
         if self._options.road == "http":  # HTTP has no events
+            # Not a return: the engine would open the stream again and again.
             await anyio.sleep_forever()
         connection, agent_id = self._get_connection(), ""
+        # The engine's background loop runs this from the start of the gateway, when OpenClaw may
+        # not be up yet.
         while not agent_id:
             try:
                 await connection.wait_connected(_AGENT_ID_RETRY_S)
@@ -398,6 +413,7 @@ class OpenClawGatewayAgent(EventAgent):
 
     async def close(self) -> None:
         """Release the connection; runs inside OpenClaw continue."""
+        # Taken out first: a second `close` finds nothing to release.
         connection, self._connection = self._connection, None
         if connection is not None:
             await release_connection(connection)

@@ -57,7 +57,9 @@ _END_STATES: Final = frozenset({"final", "error", "aborted"})
 _STATUS_TIMEOUT_S: Final = 20.0
 _RETRY_S: Final = 5.0
 _CONNECT_TIMEOUT_S: Final = 60.0
+# Entries per check; replies further back are not reported.
 _HISTORY_LIMIT: Final = 60
+# Each new connection reads the history of every watched session, so their number is bounded.
 _MAX_SESSIONS: Final = 100
 _MAX_CHECKS: Final = 1000
 _MAX_REPORTED: Final = 5000
@@ -157,10 +159,13 @@ class BackgroundWatcher:
         """Watched sessions, least recently used first, with the end of our last task there (in
         milliseconds) where that is known."""
         self._checks: dict[_Check, float] = {}  # scheduled checks with their due times
+        # Against duplicates within this process; after a restart the engine finds the artifact of a
+        # reply in the task, by the reply's id.
         self._reported: OrderedDict[str, None] = OrderedDict()
 
     async def events(self, recent: Sequence[RecentTask]) -> AsyncGenerator[BackgroundEvent]:
         """The events, until the iterator is closed; first those that `recent` tasks missed."""
+        # The oldest first, so that the sessions used last are the last to be dropped.
         for task in reversed(recent):
             key = openclaw_session_key(task.session_key, self._agent_id)
             # A shared session, such as the agent's main one, is not watched.
@@ -168,6 +173,7 @@ class BackgroundWatcher:
                 self._watch(task.session_key)
                 self._sessions[task.session_key] = task.status_at.timestamp() * 1000
             if task.is_paused:
+                # `setdefault`: a turn may have paused again since the tasks were read.
                 self._runs.pauses.setdefault(task.task_id, task.resume)
         # Subscribed before the first check: what happens during the check is not missed.
         with self._connection.subscribe(_EVENTS) as subscription:
@@ -181,10 +187,12 @@ class BackgroundWatcher:
                     for event in await self._run_check(due):
                         yield event
                     continue
+                # The subscription's queue wakes this wait, or the next check that is due.
                 wait_s = min(self._checks.values()) - now if self._checks else None
                 item = await subscription.next(wait_s)
                 if isinstance(item, EventReceived):
                     self._handle(item)
+                # Events were missed. `ConnectionLost` needs no action: `Reconnected` follows it.
                 elif isinstance(item, Reconnected | EventsDropped):
                     await self._check_everything()
 
@@ -200,11 +208,13 @@ class BackgroundWatcher:
             try:
                 await self._connection.wait_connected(_CONNECT_TIMEOUT_S)
                 break
+            # Out of reach for long, or refused for good: tried until the operator mends it.
             except AgentError:
                 await anyio.sleep(_RETRY_S)
         await self._agents.refresh(self._connection)
         for _, pause in self._runs.list_pauses():
             self._schedule(_Check(pause_id=pause.id), delay_s=0)
+        # The last used first: its owner is the most likely to wait.
         for session in reversed(self._sessions):
             self._schedule(_Check(session), delay_s=0)
 
@@ -281,6 +291,7 @@ class BackgroundWatcher:
             # Read after the request: a turn may have answered the pause meanwhile.
             resume = self._runs.pauses.get(task_id)
             if status != _PENDING and resume is not None:
+                # Removed before it is reported: the next check must not report it again.
                 del self._runs.pauses[task_id]
                 what = "The agent's question" if pause.kind == "question" else "The approval"
                 how = _RESOLUTIONS.get(status, "does not wait for an answer any more")

@@ -56,11 +56,14 @@ log = get_logger(__name__)
 _T = TypeVar("_T")
 
 _BACKOFF: Final = Backoff(first_s=0.1, max_s=15.0)
+# A turn is waiting for its answer: reconnect quickly, at the price of more attempts.
 _BACKOFF_DURING_TURN: Final = Backoff(first_s=0.1, max_s=1.0)
 _MIN_DELAY_S: Final = 0.2  # also when a caller waits, so that a refusing gateway is not flooded
 _STABLE_S: Final = 5.0  # a connection that lasted so long resets the back-off
+# Kinds of unusable input that are logged; their names come from the gateway, so they are bounded.
 _MAX_REPORTED: Final = 256
 _LOST_RESPONSE: Final = Frame("res", error=ErrorPayload(code="CONNECTION_LOST"))
+# A reader that is slower than the run drops events and reads the history: memory stays bounded.
 _MAX_ITEMS: Final = 4096  # of one subscription
 _MAX_BYTES: Final = 16 * 1024 * 1024
 _random: Final = random.SystemRandom()
@@ -142,6 +145,7 @@ class EventSubscription:
                 self._queue.appendleft(EventsDropped())
                 self._arrived.set()
                 return
+        # Responses and connection changes are never dropped: few, and nothing else replaces them.
         self._queue.append(item)
         self._arrived.set()
 
@@ -192,6 +196,7 @@ class GatewayConnection:
 
     def unavailable_reason(self) -> str | None:
         """Why the gateway cannot be used now, with what to do; None when it can."""
+        # First: without the loop nothing reconnects, whatever `_failure` says.
         for reason in self._supervisor.dead_loops.values():
             return f"The connection loop to OpenClaw has stopped ({reason}); restart the gateway."
         return None if self._failure is None else self._failure.message
@@ -200,10 +205,13 @@ class GatewayConnection:
         """Wait for the connection. Raises: AgentUnavailable with the reason."""
         with anyio.move_on_after(timeout_s):
             while (hello := self.hello) is None:
+                # A wrong token or protocol: waiting cannot help. The loop goes on trying all the
+                # same, so that a corrected token is found.
                 if self._failure is not None and self._failure.is_final:
                     raise AgentUnavailable(self._failure.message)
                 # The loop may be in its back-off: only this wakes it before the delay is over.
                 self._wanted.set()
+                # Set after every attempt and every loss; the loop around it looks at the new state.
                 await self._changed.wait()
             return hello
         raise AgentUnavailable(
@@ -233,6 +241,8 @@ class GatewayConnection:
         return response
 
     async def _request(self, method: str, params: JsonObject, timeout_s: float) -> Raw:
+        # Resolved by `_dispatch` or, when the connection is lost, by `_set_disconnected`; both run
+        # in the connection loop.
         response: asyncio.Future[Frame] = asyncio.get_running_loop().create_future()
         request_id = self._register(response)
         try:
@@ -247,6 +257,7 @@ class GatewayConnection:
         finally:
             # A response that arrives after the timeout finds no entry and is dropped.
             self._pending.pop(request_id, None)
+        # The request may have been executed: callers that must not repeat it look before they send.
         if frame is _LOST_RESPONSE:
             raise self._not_connected()
         if not frame.ok:
@@ -261,6 +272,7 @@ class GatewayConnection:
         # Stays registered after the first response: `agent` is answered twice.
         request_id = self._register(subscription)
         subscription.requests.add(request_id)
+        # If it raises, the entry stays until the subscription ends or the socket closes: harmless.
         await self._send(encode_request(request_id, method, params))
         return request_id
 
@@ -334,6 +346,7 @@ class GatewayConnection:
             is_stable = is_connected and anyio.current_time() - started > _STABLE_S
             # A gateway that accepts and drops connections at once is still backed off from.
             attempt = 1 if is_stable else attempt + 1
+            # Turns subscribe to a session; the background watcher and deliveries to None.
             has_turn = any(key is not None for key in self._subscriptions)
             backoff = _BACKOFF_DURING_TURN if has_turn else _BACKOFF
             delay_s = backoff.delay_s(attempt, roll=_random.random())
@@ -346,6 +359,7 @@ class GatewayConnection:
     async def _receive_frames(self, socket: ClientConnection, hello: Hello) -> None:
         """Dispatch what arrives on the socket until it closes or the loop is cancelled."""
         earlier, self._hello = self._hello, hello
+        # The state before the wake-up: a caller that wakes sends on this socket at once.
         self._socket, self._failure = socket, None
         self._notify_change()
         log.info("openclaw.connected", url=self.address.url, version=hello.server.version)
@@ -355,11 +369,13 @@ class GatewayConnection:
         reason = "it was closed"
         try:
             while True:
+                # Nothing in `_dispatch` waits: a slow reader must not hold up the others.
                 self._dispatch(await socket.recv(decode=False))
         except ConnectionClosed as error:
             reason = str(error)
         finally:
             self._set_disconnected(reason)
+            # Shielded: when `stop` cancels the loop, the closing handshake still gets its time.
             with anyio.move_on_after(CLOSE_TIMEOUT_S, shield=True):
                 await socket.close()
 
@@ -371,6 +387,7 @@ class GatewayConnection:
             f"The connection to OpenClaw at {self.address.url} was lost ({reason});"
             " it is being made again. If that lasts, start it: openclaw gateway run."
         )
+        # A new dict: what is registered from now on belongs to the next socket.
         pending, self._pending = self._pending, {}
         for waiter in pending.values():
             if isinstance(waiter, EventSubscription):
@@ -414,6 +431,7 @@ class GatewayConnection:
         for subscription in everything:
             if event in subscription.events:
                 subscription.put(EventReceived(event, payload))
+        # True while there is a group besides that of all sessions, which has the key None.
         if len(self._subscriptions) > bool(everything):
             # Decoded once for all, and only while there are subscriptions to single sessions.
             origin = decode_origin(payload)
@@ -441,6 +459,7 @@ def acquire_connection(
     connections = _connections.setdefault(asyncio.get_running_loop(), {})
     connection = connections.get(site)
     if connection is None:
+        # No await from the lookup to here, so two agents that start at once share one connection.
         connection = connections[site] = GatewayConnection(site, environ)
         connection.start()
     connection.users += 1

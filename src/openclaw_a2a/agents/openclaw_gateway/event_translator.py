@@ -50,6 +50,7 @@ class MessageAssembler:
     """
 
     def __init__(self) -> None:
+        # All of them: `catch_up` skips as many messages of the history.
         self._finished: list[str] = []
         self._finished_items: set[str] = set()
         self._item = ""
@@ -85,6 +86,7 @@ class MessageAssembler:
             is_known = bool(full) and self._from_history.startswith(full)
         if is_known:
             return None
+        # If the delta is not the whole text, the run was joined in the middle of a message.
         if chunk.item_id != self._item:
             self._item, self._is_in_sync = chunk.item_id, chunk.delta == chunk.full_text
         self._references.update(dict.fromkeys(chunk.media_urls))
@@ -98,6 +100,7 @@ class MessageAssembler:
         self._replacement = None
         emitted = self._text()
         self._is_in_sync = text.startswith(emitted)
+        # What was emitted cannot be taken back: the whole text follows as one message at the end.
         if not self._is_in_sync:
             self._replacement = text
             return None
@@ -129,6 +132,7 @@ class MessageAssembler:
                 self._replacement = text
             self._references.update(dict.fromkeys(references))
             return self.end()
+        # The result of a run repeats its last message, which was streamed already.
         is_repeated = text.strip() == self.last.strip()
         if not references and (not text.strip() or is_repeated):
             return None
@@ -285,6 +289,7 @@ class EventTranslator:
         """What the history has of the run and was not emitted yet."""
         events: list[AgentEvent] = []
         index = 0
+        # Chunks of the time without a connection are lost; the next one is taken by its full text.
         self._messages.mark_out_of_sync()
         paused_calls = self._paused_calls
         has_resumed = paused_calls is None
@@ -307,6 +312,7 @@ class EventTranslator:
             return ()
         if not message.references:
             return (MessageEnd() if message.is_streamed else Reply.of_text(message.text),)
+        # Raises nothing for a file that cannot be fetched: the message counts as emitted.
         files = await fetch_media(self._connection, self._session, message.references)
         text = (Part.of_text(message.text),) if message.text else ()
         return (Reply((*text, *files)),)

@@ -51,6 +51,7 @@ _CAPABILITIES = ("tool-events", "approvals")
 _VERSION = version("openclaw-a2a")
 _PLATFORM = sys.platform
 _MAX_KEY_BYTES: Final = 64 * 1024
+# Above OpenClaw's own limit for frames, so that a long history does not close the connection.
 _MAX_FRAME_BYTES: Final = 64 * 1024 * 1024
 _OPEN_TIMEOUT_S: Final = 20.0
 # A busy gateway may need long to answer a ping; a dead one never answers.
@@ -180,10 +181,12 @@ async def _open(address: GatewayAddress) -> tuple[ClientConnection, Hello]:
     socket = await connect(
         address.url,
         max_size=_MAX_FRAME_BYTES,
+        # `open_connection` limits the whole handshake, its two frames included.
         open_timeout=None,
         close_timeout=CLOSE_TIMEOUT_S,
         ping_interval=_PING_INTERVAL_S,
         ping_timeout=_PING_TIMEOUT_S,
+        # Most gateways are on this machine; compressing every delta costs more than it saves.
         compression=None,
         proxy=proxy,
     )
@@ -242,6 +245,7 @@ def connect_params(address: GatewayAddress, challenge: Challenge) -> JsonObject:
         params["auth"] = {"token": address.token}
     if address.device_key:
         claims = (_CLIENT_ID, _MODE, _ROLE, ",".join(SCOPES), str(challenge.ts))
+        # The order is OpenClaw's: `v3|id|client|mode|role|scopes|ts|token|nonce|platform|family`.
         signed = (*claims, address.token, challenge.nonce, _PLATFORM, "")
         proof = _sign_device_claims(address.device_key, signed)
         params["device"] = {**proof, "signedAt": challenge.ts, "nonce": challenge.nonce}

@@ -21,6 +21,7 @@ from openclaw_a2a.model.ids import Json, JsonObject
 RECOVERY: Final = "main_session_restart_recovery"
 """The source of the message with which OpenClaw resumes an interrupted turn."""
 
+# A run must be found from its message on, also after a turn with many tool calls.
 _MAX_ENTRIES: Final = 400
 _TIMEOUT_S: Final = 60.0
 _WAIT_TIMEOUT_S: Final = 30.0
@@ -334,6 +335,7 @@ class FoundRun(msgspec.Struct, frozen=True):
 
 async def find_run(connection: GatewayConnection, session_key: str, run_id: str) -> FoundRun:
     """The run's status now. Raises: AgentUnavailable, AgentFailed."""
+    # It does not wait: an ended run answers at once, any other with `timeout`.
     params: JsonObject = {"runId": run_id, "timeoutMs": 1}
     outcome = await connection.read(RunOutcome, "agent.wait", params, timeout_s=_WAIT_TIMEOUT_S)
     # After the outcome: a run that ends in between is seen as ended, never as not accepted.
@@ -352,6 +354,7 @@ async def find_run(connection: GatewayConnection, session_key: str, run_id: str)
         return FoundRun(RunStatus.FAILED, history, reason=reason)
     if history.has_answer(run_id):
         return FoundRun(RunStatus.ENDED, history)
+    # After every sign of life: only what left no trace anywhere may be sent again.
     if not history.is_accepted(run_id):
         return FoundRun(RunStatus.NOT_ACCEPTED, history)
     other = history.find_recovery(run_id)

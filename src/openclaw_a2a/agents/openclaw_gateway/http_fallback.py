@@ -90,6 +90,7 @@ async def run_over_http(
     AgentUnavailable (out of reach, wrong token, no such agent), AgentFailed (the run failed,
     took too long, or was interrupted by our own restart).
     """
+    # A run ends with its HTTP connection, and that ended with the process.
     if turn.attempt > 1:
         raise AgentFailed(
             "The run was interrupted by a restart and cannot be rejoined over HTTP;"
@@ -117,6 +118,7 @@ async def run_over_http(
                 try:
                     with _time_limit(ends_at, timeout_s):
                         chunk = await anext(chunks, b"")
+                # A broken stream looks like an early end: both are reported below, once.
                 except httpx2.HTTPError:
                     pass
                 if not chunk:

@@ -62,6 +62,7 @@ async def resolve_question(
     try:
         await connection.call("question.resolve", params, timeout_s=_TIMEOUT_S)
     except AgentFailed as error:
+        # Answered elsewhere, expired, or lost with a restart of OpenClaw.
         if error_code(error) in {"QUESTION_ALREADY_TERMINAL", "QUESTION_NOT_FOUND"}:
             return False
         raise

@@ -68,6 +68,7 @@ from openclaw_a2a.model.ids import JsonObject
 log = get_logger(__name__)
 
 _ABORT_TIMEOUT_S: Final = 10.0
+# After an abort that could not be sent; short, because a canceled task waits for it.
 _STOP_RETRY_S: Final = 0.2
 _LOOKUP_RETRY_S: Final = 2.0
 
@@ -177,6 +178,8 @@ class RunFollower:
         self._reconnect_deadline: float | None = None
         self._lookup_at: float | None = None
         self._recovery_deadline: float | None = None
+        # Set by `begin` only: a run that is joined was started by an earlier attempt or process, so
+        # a restart of OpenClaw in between cannot be ruled out.
         self._boot_id: str | None = None
         """The gateway process in which the run was started; None when that is unknown."""
         self.noted: set[str] = set()  # notices and approvals that the caller was told about
@@ -202,6 +205,7 @@ class RunFollower:
             self._reconnect_deadline = anyio.current_time() + self._timeouts.reconnect_s
         if self.state not in {RunState.DETACHED, RunState.RECOVERING} or signal is RunSignal.EVENT:
             self._recovery_deadline = None
+        # A response that still arrives for these ids is then nobody's, and is ignored.
         if not self.is_active:
             self._run_request = self._wait_request = None
 
@@ -217,6 +221,7 @@ class RunFollower:
         self.apply(RunSignal.STARTED)
         # Read before the message is sent: a restart in between must count as a restart.
         self._boot_id = self._current_boot
+        # After a crash here the engine repeats the turn with `attempt` 2, which calls `join`.
         await self._send(self._request.params or {})
         return ()
 
@@ -232,6 +237,8 @@ class RunFollower:
 
     async def next(self) -> Sequence[AgentEvent]:
         """The next events, if any. Raises: AgentUnavailable (long out of reach), AgentFailed."""
+        # The queue wakes this wait: the connection loop puts events, responses and connection
+        # changes into it. The timeout is only for what never arrives.
         deadlines = [self._reconnect_deadline]
         if self._connection.hello is not None:  # without a connection there is nothing to ask
             deadlines += [self._lookup_at, self._recovery_deadline]
@@ -258,6 +265,7 @@ class RunFollower:
         deadline = self._reconnect_deadline
         if deadline is not None and anyio.current_time() >= deadline:
             self.apply(RunSignal.GAVE_UP)
+            # The task fails; the run may still be active in OpenClaw, and nobody follows it.
             raise AgentUnavailable(self._connection.unavailable_reason() or RUN_UNKNOWN)
         return () if self._connection.hello is None else await self._look_up()
 
@@ -288,6 +296,7 @@ class RunFollower:
         try:
             session_key = self._request.session.session_key
             found = await find_run(self._connection, session_key, self.run_id)
+            # Inside the `try`: this sends requests, too, which can lose the connection.
             return await self._continue_from(found)
         except AgentUnavailable:  # the connection broke again, or the gateway is too busy
             self._detach(lookup_in_s=_LOOKUP_RETRY_S)
@@ -309,6 +318,8 @@ class RunFollower:
             return await self._follow(history, RunSignal.FOUND_LIVE)
         if found.status is RunStatus.RESUMED and self._may_be_restarted:
             return await self._adopt(found.run_id)
+        # An adopted run has an id of OpenClaw's own. If that one is unknown, its work may be done
+        # in part, so the message is not sent: another recovery is awaited.
         is_adopted = self.run_id != self._request.run_id
         if found.status is not RunStatus.NOT_ACCEPTED or is_adopted:
             return await self._await_recovery(history)
@@ -333,6 +344,7 @@ class RunFollower:
 
     async def _follow(self, history: SessionHistory, found: RunSignal) -> Sequence[AgentEvent]:
         """Emit what was missed, then wait for events and for the end of the run."""
+        # Read before `apply`, which clears the deadline in RUNNING.
         was_recovering = self._recovery_deadline is not None
         self.apply(found)
         if self._run_request is not None:  # both responses to `agent` still arrive here
@@ -343,10 +355,12 @@ class RunFollower:
         is_live = found is RunSignal.FOUND_LIVE
         wait_s = self._timeouts.run_poll_s if is_live else self._timeouts.lookup_poll_s
         params: JsonObject = {"runId": self.run_id, "timeoutMs": int(wait_s * 1000)}
+        # Not `agent` again: OpenClaw would answer `in_flight` and never send the second response.
         self._wait_request = await self._connection.post("agent.wait", params, self._subscription)
         # From here on nothing may raise: the translator counts these events as emitted.
         events = await self._translator.catch_up(history, self.run_id)
         try:
+            # OpenClaw does not repeat question and approval events on a new connection.
             return [*events, *await self._pending_input()]
         except AgentUnavailable:
             self._detach(lookup_in_s=_LOOKUP_RETRY_S)
@@ -359,6 +373,7 @@ class RunFollower:
         ended = await self._translator.end_message()
         self.run_id = run_id
         self.apply(RunSignal.ADOPTED)
+        # A fresh one: the resumed run counts its messages and tool calls from the start.
         self._translator = EventTranslator(self._connection, self._request.session)
         return [*ended, *self._note_once(RESTARTED), *await self._look_up()]
 
@@ -393,6 +408,7 @@ class RunFollower:
     # ---------------------------------------------------------------- events
 
     async def _handle_event(self, item: EventReceived) -> Sequence[AgentEvent]:
+        # The subscription is for the session: other runs, such as a cron job's, may be active.
         run_id = item.origin.run or ""
         if run_id != self.run_id:
             # Another run in this session: our resumed run, if one is awaited.
@@ -417,6 +433,7 @@ class RunFollower:
         return (Note(f"The command was {how} by the operator."),)
 
     async def _handle_approval(self, approval: ApprovalRequest) -> Sequence[AgentEvent]:
+        # It arrives as an event and again from `_pending_input` after each reconnect.
         if approval.id in self.noted:
             return ()
         if self._request.may_approve:
@@ -433,6 +450,8 @@ class RunFollower:
         # run, finds the request still pending and pauses again.
         open_calls = self._translator.tools.open_calls
         resume = Pause(kind, request_id, self.run_id, open_calls).resume
+        # Before `InputRequired` is emitted: from then on somebody may answer inside OpenClaw, and
+        # the watcher must know the pause to notice.
         self._connection.runs.pauses[self._request.task_id] = resume
         self.apply(RunSignal.PAUSED)
         return [*events, InputRequired(prompt, resume)]
@@ -451,6 +470,7 @@ class RunFollower:
         if outcome is None:
             self.apply(RunSignal.FAILED)
             raise _start_error(self._request, frame.error or ErrorPayload())
+        # The first of the two responses to `agent`; the second has the result.
         if outcome.status == "accepted":
             return ()
         if outcome.status == "in_flight":  # started before: the result goes to that request
@@ -465,6 +485,7 @@ class RunFollower:
         usable = [one for one in payloads if not one.is_error]
         report = Report(run_metadata(self.run_id, outcome.result.meta))
         text = "\n\n".join(one.text for one in usable or payloads if one.text)
+        # Nothing but error texts: OpenClaw reports some failures this way, with the status `ok`.
         if payloads and not usable:
             return [report, *self._fail(text)]
         references = tuple(reference for one in usable for reference in one.references)
@@ -492,6 +513,7 @@ class RunFollower:
         deadline = anyio.current_time() + self._timeouts.stop_s
         while self.is_active:
             try:
+                # Closing the socket does not end a run, so there is no way around a connection.
                 await self._connection.wait_connected(max(0.0, deadline - anyio.current_time()))
                 await self._abort()
             except AgentUnavailable:
@@ -517,6 +539,8 @@ class RunFollower:
             elif item is not None and self._is_end(item):
                 self.apply(RunSignal.STOPPED)
                 return
+        # A run that was aborted while it was queued leaves no event and no history: NOT_ACCEPTED is
+        # then the proof that it will not start.
         found = await find_run(self._connection, session_key, self.run_id)
         # A message posted on this connection may be accepted after the lookup: its response tells.
         is_in_transit = self._run_request is not None

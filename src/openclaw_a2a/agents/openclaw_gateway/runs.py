@@ -112,6 +112,7 @@ def build_prompt(turn: Turn, notes: Sequence[str] = ()) -> str:
     untrusted = () if turn.provenance is not None else (*turn.untrusted, *notes)
     if not untrusted:
         return text
+    # A peer must not be able to close the block and continue in the gateway's voice.
     fenced = "\n\n".join(note.replace(_NOTES_END, "--- end of notes ---") for note in untrusted)
     return f"{text}\n\n{_NOTES_BEGIN}\n{fenced}\n{_NOTES_END}"
 

@@ -38,9 +38,12 @@ from openclaw_a2a.model.turn import Provenance
 from openclaw_a2a.ports import MessageAccepted, SessionGone, SessionMessage, SessionPresence
 
 _DESCRIBE_TIMEOUT_S: Final = 20.0
+# For the first of the two responses to `agent`; a busy session accepts at once and queues.
 _ACCEPT_TIMEOUT_S: Final = 30.0
+# Beyond the time that OpenClaw itself waits in `agent.wait`.
 _RESPONSE_GRACE_S: Final = 30.0
 _RETRY_S: Final = 0.2
+# So many losses are looked for in the history; after that the last id is used again and again.
 _MAX_RUN_IDS: Final = 20
 _INTERNAL_CHANNELS: Final = frozenset({"", "webchat", "internal", "none"})
 """Channels whose users see the session itself, so that replies need not be sent to them."""
@@ -138,6 +141,7 @@ async def provenance_params(
     if not caller.may_announce:
         return {"inputProvenance": provenance, "deliver": False}
     for key in dict.fromkeys((session_key, _main_session(session_key))):
+        # Where the reply is announced is not worth a failed turn: the next choice is taken.
         with suppress(AgentUnavailable):
             found = await describe_session(connection, key)
             if found is not None and found.reply_params is not None:
@@ -164,6 +168,7 @@ async def deliver_message(
     """
     key = message.session_key.lower()
     session = await describe_session(connection, key)
+    # Checked first: `agent` makes a new session under an unknown key, which nobody reads.
     if session is None:
         return SessionGone(f"OpenClaw has no session {key} any more.")
     run_id, is_accepted = _run_id(message, 0), False
@@ -180,6 +185,8 @@ async def deliver_message(
             "inputProvenance": _input_provenance(message.source_tool, message.source_session),
             **(session.reply_params or {"deliver": False}),
         }
+        # A crash after this: the delivery is repeated with `is_first_attempt` false and found in
+        # the history.
         await _send(connection, params)
     return MessageAccepted()
 
@@ -260,8 +267,11 @@ async def wait_processed(
             is_processed = receipt.evaluate(history, has_failed=outcome.status == "error")
             if is_processed is not None:
                 return is_processed
+            # A moment for OpenClaw to write the message, before it counts as lost.
             if receipt.is_missing:
                 await anyio.sleep(_RETRY_S)
+    # Out of reach, or a request was refused. False only makes the outbox deliver again, and
+    # `_find_attempt` then keeps the message from being sent twice.
     except AgentError:
         return False
 

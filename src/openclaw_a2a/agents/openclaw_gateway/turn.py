@@ -78,6 +78,7 @@ class GatewayTurn:
         """Send the message, rejoin its run, or answer the paused run."""
         if self._pause is not None:
             return await self._resume(self._pause)
+        # The attempt before may have sent the message: `join` looks before it sends.
         if self._turn.attempt > 1:
             return await self.follower.join()
         return await self.follower.begin()
@@ -130,6 +131,7 @@ class GatewayTurn:
         """Answer the pending request; None when it is over. Raises: AgentUnavailable."""
         is_question = pause.kind == "question"
         answer = self._answer_question if is_question else self._answer_approval
+        # The connection loop reconnects by itself; this only repeats the request until it is back.
         deadline = anyio.current_time() + self._timeouts.reconnect_s
         while True:
             try:
@@ -157,6 +159,7 @@ class GatewayTurn:
             self._has_unsent_message = True
             return ()
         request = self._request
+        # The first attempt may have died before or after it sent the message: look there.
         found = await find_run(self._connection, request.session.session_key, request.run_id)
         if found.status is RunStatus.NOT_ACCEPTED:
             return self._failure_if_unknown()
@@ -204,5 +207,6 @@ class GatewayTurn:
             raise
 
     def _ask_again(self, prompt: str) -> Sequence[AgentEvent]:
+        # Watched again, because `_resume` removed it.
         self._connection.runs.pauses[self._turn.task_id] = self._turn.resume
         return (InputRequired(prompt, self._turn.resume),)

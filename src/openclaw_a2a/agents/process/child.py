@@ -28,6 +28,7 @@ from openclaw_a2a.model.errors import AgentError, AgentFailed, AgentUnavailable
 TIMED_OUT = "timedOutAfterSeconds"
 """In the details of the error of a program that took too long."""
 
+# Only where there is no pidfd (macOS).
 _EXIT_POLL_S = 0.02
 _COLLECT_TIMEOUT_S = 0.5
 _Result = TypeVar("_Result")
@@ -83,6 +84,8 @@ def start_process(spec: ProcessSpec) -> "ChildProcess":
             bufsize=0,
             cwd=spec.cwd or None,
             env=variables,
+            # A session of its own: signals to our terminal do not reach it, and what it starts is
+            # found by the session id even when it left the process group.
             start_new_session=True,
         )
     except (OSError, ValueError) as error:
@@ -112,6 +115,8 @@ class ChildProcess:
         except (AttributeError, OSError):  # no pidfd on this system: poll
             self._check_exit()
         else:
+            # Not asyncio's child watcher: that would collect the program, and its id could be
+            # reused while its descendants are still being signalled.
             self._loop.add_reader(self._pidfd, self._check_exit)
 
     async def read(self) -> bytes:
@@ -138,6 +143,7 @@ class ChildProcess:
         work = self._killing
         # One attempt for all callers; only after one that failed is there another.
         if work is None or (work.done() and (work.cancelled() or work.exception())):
+            # A task of its own, which no turn and no stop of the engine cancels.
             work = Supervisor("processes").start("kill tree", self._kill_tree(grace_s))
             self._killing = work
         await await_shielded(work)
@@ -183,6 +189,7 @@ class ChildProcess:
     def _release(self) -> None:
         """Collect the program and close every descriptor. Never waits for the event loop."""
         if self._tree.is_running:  # the event loop is torn down: there is no time for a grace
+            # Blocks, in the event loop: there is nothing left that could wait for a thread.
             self._tree.scan()
             self._tree.send(signal.SIGKILL)
         # Collected only now: until here its process id, and so its group, could not be reused.
@@ -228,6 +235,7 @@ class LimitedProcess:
         """The next piece of the output; empty at its end. Raises: AgentFailed (past a limit)."""
         piece = await self._in_time(self.child.read())
         self._bytes_left -= len(piece)
+        # The caller's `finally` ends the program.
         if self._bytes_left < 0:
             limits = self.limits
             more = f", or raise {limits.size_hint}" if limits.size_hint else ""

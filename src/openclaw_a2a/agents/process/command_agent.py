@@ -221,6 +221,7 @@ class CommandAgent(EventAgent):
                 run_name=turn.run_id,
             )
         )
+        # No await since the start: a cancellation cannot come between the child and its `finally`.
         self._children.add(child)
         try:
             program = LimitedProcess(child, self._limits)
@@ -251,6 +252,7 @@ class CommandAgent(EventAgent):
 
     async def close(self) -> None:
         """End every program that still runs."""
+        # A copy: the turn that this ends discards its child from the set.
         for child in tuple(self._children):
             await child.kill_tree(grace_s=self._options.kill_grace_seconds)
 

@@ -6,6 +6,7 @@ import os
 from typing import IO
 
 _PIECE_BYTES = 65_536
+# 4 MB: a program that writes errors without end must not keep `drain` in its loop.
 _MAX_DRAINED_PIECES = 64
 
 
@@ -76,6 +77,7 @@ class ErrorPipe(_Pipe):
         super().__init__(pipe)
         self._kept = bytearray()
         self._kept_bytes = kept_bytes
+        # Read from the start, because a full error pipe would block the program.
         self._loop.add_reader(pipe.fileno(), self._read_piece)
 
     def text(self, characters: int) -> str:

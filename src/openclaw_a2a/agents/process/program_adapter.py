@@ -33,6 +33,7 @@ _GRACE_S = 2.0
 """Time between SIGTERM and SIGKILL."""
 
 _NO_CONTEXT = "default"
+# Cancelled tasks whose request has not come; most never will.
 _MAX_REMEMBERED = 1000
 
 
@@ -189,6 +190,7 @@ class ProgramAdapter(AgentAdapter):
         try:
             yield LimitedProcess(request.child, limits)
         finally:
+            # `end` is shielded inside, so `child` is only forgotten when nothing of it runs.
             await request.end()
             request.child = None
 
@@ -272,6 +274,7 @@ class ProgramRequestQueue:
         # `cancel` may arrive before the request does: it runs in a task of its own.
         request.is_cancelled = task_id in self._cancelled
         self._cancelled.pop(task_id, None)
+        # Before the wait for the slot: a queued request can be cancelled, too.
         self._requests[task_id] = request
         try:
             async with queue_for(f"{id(self)} {request.context_key}", SlotQueue()).slot():

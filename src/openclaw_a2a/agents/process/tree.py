@@ -23,6 +23,7 @@ TAG_VARIABLE = "A2A_PROCESS_MARK"
 _STANDARD_STREAMS = (0, 1, 2)
 _FIRST_POLL_S = 0.002
 _SLOWEST_POLL_S = 0.05
+# A process in uninterruptible sleep ignores SIGKILL; after this the task fails and names it.
 _KILL_TIMEOUT_S = 5.0
 
 
@@ -266,6 +267,7 @@ async def end_orphans(run_name: str, *, grace_s: float) -> None:
     try:
         await stop_processes(orphans, grace_s=grace_s)
     finally:
+        # Also when the caller is cancelled, so nothing may be awaited here.
         orphans.send(signal.SIGKILL)
         orphans.reap_zombies()
     if survivors := orphans.alive:
