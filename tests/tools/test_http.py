@@ -6,9 +6,14 @@ import re
 
 import httpx2
 import pytest
+from tests.conformance.asgi_client import AsgiClient, AsgiMessage, Receive, Request, Send
 
 from openclaw_a2a.auth.admin_token import read_admin_token
-from openclaw_a2a.auth.tool_tokens import TokenKind
+from openclaw_a2a.auth.tool_tokens import TokenKind, ToolAuthenticator, ToolCaller, ToolTokens
+from openclaw_a2a.engine.supervisor import Supervisor
+from openclaw_a2a.http.asgi import HttpRequest, body_deadline
+from openclaw_a2a.tools.http import ToolEndpoints, ToolRequest
+from openclaw_a2a.tools.registry import Tool, ToolRegistry
 
 HELLO = {"action": "send", "parts": [{"kind": "text", "text": "hello"}]}
 NEVER = {"action": "send", "target_alias": "silent", "parts": HELLO["parts"]}
@@ -232,3 +237,54 @@ async def test_a_handle_is_good_after_a_restart(serve) -> None:
         again = (await served.caller(token).post(CALL, json=status)).json()
         assert again["ok"], again
         assert again["raw"]["id"] == task["task_id"]
+
+
+@pytest.mark.parametrize("accept", ["application/json", "text/event-stream"])
+@pytest.mark.parametrize(
+    ("when", "expected"),
+    [
+        ("never", ["written"]),
+        ("as the result is ready", ["lost"]),
+        ("while the tool runs", ["cancelled"]),
+    ],
+)
+async def test_a_tool_learns_whether_its_result_was_written(
+    tmp_path, accept, when, expected
+) -> None:
+    seen: list[str] = []
+    answer = asyncio.get_running_loop().create_future()
+
+    async def run(*_: object) -> dict[str, object]:
+        try:
+            return await answer
+        except asyncio.CancelledError:
+            seen.append("cancelled")
+            raise
+
+    tool = Tool(
+        "ask", "Ask", "", {}, run, lambda _: seen.append("written"), lambda _: seen.append("lost")
+    )
+    supervisor = Supervisor()
+    endpoints = ToolEndpoints(
+        ToolRegistry([tool]),
+        ToolAuthenticator(ToolTokens(tmp_path / "tokens"), max_calls=1),
+        read_result=lambda *_: None,
+        heartbeat_s=60.0,
+        supervisor=supervisor,
+    )
+
+    async def app(scope: AsgiMessage, receive: Receive, send: Send) -> None:
+        http = HttpRequest(scope, receive, send)
+        body = await http.read_body(100, body_deadline(5.0))
+        await endpoints.call(ToolRequest(http, ToolCaller("caller"), body))
+
+    request = Request("POST", "/tools/ask", {**JSON, "accept": accept}, (b"{}",))
+    async with AsgiClient(app).open(request) as active:
+        await asyncio.sleep(0.05)  # the tool runs
+        if when != "never":
+            active.disconnect()
+        if when != "while the tool runs":
+            answer.set_result({"ok": True})
+        await active.wait_ended()
+    assert seen == expected
+    assert await supervisor.stop() == []

@@ -92,6 +92,7 @@ async def run_with_progress(
 
     A client that is slow misses updates, and never holds up the tool. Raises: what `show` raises.
     """
+    unshown: JsonObject | None = None
     updates: asyncio.Queue[BuildUpdate | None] = asyncio.Queue(_MAX_WAITING)
 
     def report(build: BuildUpdate) -> None:
@@ -102,13 +103,19 @@ async def run_with_progress(
         async with asyncio.TaskGroup() as group:
             # When showing fails, the group cancels the tool: its client is gone.
             group.create_task(_show_all(updates, show, heartbeat))
-            result = await tool.run(arguments, caller, report)
+            result = unshown = await tool.run(arguments, caller, report)
             # The end must fit in although the client is slow: one update gives way to it.
             if updates.full():
                 updates.get_nowait()
             updates.put_nowait(None)
+        unshown = None
     except ExceptionGroup as errors:
         raise errors.exceptions[0] from None
+    finally:
+        # The client disconnected while the last updates were shown: the tool has returned, so
+        # that neither a cancellation nor the write of its result will tell it.
+        if unshown is not None:
+            tool.on_lost(unshown)
     return result
 
 
