@@ -140,8 +140,10 @@ def open_transport(
     return _CheckedTransport(inner, find_addresses)
 
 
-def bound_response(response: httpx2.Response, limit: int) -> None:
-    """Let at most `limit` bytes of the body be read.
+def bound_response(
+    response: httpx2.Response, limit: int, stream: "type[BoundedStream] | None" = None
+) -> None:
+    """Let at most `limit` bytes of the body be read, through a stream of this class.
 
     Raises: ResponseEncoded, ResponseTooLarge (by its headers; the response is not closed then).
     """
@@ -152,11 +154,11 @@ def bound_response(response: httpx2.Response, limit: int) -> None:
     length = response.headers.get("content-length", "")
     if length.isdecimal() and int(length) > limit:
         raise ResponseTooLarge(f"the answer is larger than {limit} bytes: it has {length} bytes")
-    response.stream = _BoundedStream(response.stream, limit)
+    response.stream = (stream or BoundedStream)(response.stream, limit)
 
 
-class _BoundedStream(httpx2.AsyncByteStream, httpx2.SyncByteStream):
-    """The stream of either kind of client."""
+class BoundedStream(httpx2.AsyncByteStream, httpx2.SyncByteStream):
+    """Counts what is read of a body, for either kind of client."""
 
     def __init__(self, inner: Any, limit: int) -> None:
         self._inner = inner
@@ -178,7 +180,9 @@ class _BoundedStream(httpx2.AsyncByteStream, httpx2.SyncByteStream):
             yield self._count(chunk)
 
     def close(self) -> None:
+        """Close the body."""
         self._inner.close()
 
     async def aclose(self) -> None:
+        """Close the body."""
         await self._inner.aclose()

@@ -34,6 +34,7 @@ from openclaw_a2a.planning.params import EXECUTION_MODES, UpdateObjective
 from openclaw_a2a.planning.repository import ObjectiveRepository
 from openclaw_a2a.planning.rollup import roll_up, running_tasks
 from openclaw_a2a.planning.state import Change, ObjectiveState, not_found, replay
+from openclaw_a2a.planning.steps import effective_owner
 from openclaw_a2a.planning.task_sync import StepLink
 from openclaw_a2a.planning.transitions import (
     OBJECTIVE_CLOSED,
@@ -106,7 +107,8 @@ class AdminService:
             MessageId(self._engine.new_id()), Role.USER, (Part(text=text),), task_id=task_id
         )
         request = SubmitRequest(scope=stored.head.scope, message=message, is_blocking=False)
-        run = await submit(self._engine, request, self._executor.account_rules(state))
+        rules = self._executor.account_rules(effective_owner(state).account)
+        run = await submit(self._engine, request, rules)
         await wait_created(self._engine, run)
         # The operator sees the step as it is after the answer, not when the outbox gets to it.
         attempt = state.attempts.get(waiting.id, 1)

@@ -26,7 +26,6 @@ from openclaw_a2a.log import get_logger
 from openclaw_a2a.model.agent_event import AgentEvent, Note
 from openclaw_a2a.model.errors import AgentFailed, GatewayError, PlanItemNotFound
 from openclaw_a2a.model.ids import AccountId, AgentId, TaskId
-from openclaw_a2a.model.records import StoredTask
 from openclaw_a2a.model.task import is_terminal
 from openclaw_a2a.model.turn import Turn
 from openclaw_a2a.planning.model import ObjectiveId, ObjectiveStatus, PlanTask, PlanTaskId
@@ -195,7 +194,7 @@ class StepExecutor:
         self.task_sync = TaskSync(engine, repository, policy, wake=self._queue.add)
         self._planner = Planner(engine, repository, self.task_sync)
         # Called after the append, so the worker that this wakes finds the change in memory.
-        repository.add_listener(lambda change: self._queue.add(change.state.id))
+        repository.add_listener(lambda change: self._queue.add(change.state.objective.id))
 
     def start(self) -> None:
         """Continue what the last process was executing."""
@@ -270,7 +269,8 @@ class StepExecutor:
 
     async def _start_step(self, state: ObjectiveState, task: PlanTask) -> bool:
         """Start an attempt at a step; False when the gateway cannot take it now."""
-        account = self.account_rules(state)
+        owner = effective_owner(state)
+        account = self.account_rules(owner.account)
         agent_id = select_agent(state, task, account.agent_id)
         if not self._policy.is_agent_allowed(state.owner, agent_id, account.agent_id):
             # A task that fails, not an error here: its owner reads why.
@@ -280,13 +280,15 @@ class StepExecutor:
         link = StepLink(state.id, task.id, state.attempts.get(task.id, 0) + 1)
         results: list[tuple[str, str]] = []  # names and last texts of the steps it depends on
         for step in dependency_steps(state, task):
-            stored = await self._read_task(step.a2a_task_id)
+            if step.a2a_task_id is None:
+                continue
+            stored = await self._engine.store.tasks.read_task(None, step.a2a_task_id)
             if stored is not None:
                 results.append(
                     (step.name, last_agent_text(TaskProjection.from_stored(stored).task()))
                 )
         request = SubmitRequest(
-            scope=effective_owner(state),
+            scope=owner,
             # The message id is that of the attempt: if an earlier process started it, the submit
             # finds that task instead of starting another.
             message=step_message(state, task, results, agent_id=agent_id),
@@ -312,9 +314,6 @@ class StepExecutor:
             await self.task_sync.sync(link, created.task.id)
         return True
 
-    async def _read_task(self, task_id: TaskId | None) -> StoredTask | None:
-        return None if task_id is None else await self._engine.store.tasks.read_task(None, task_id)
-
     # ------------------------------------------------------------- tasks of an objective
 
     async def cancel_running_tasks(self, state: ObjectiveState) -> None:
@@ -331,7 +330,7 @@ class StepExecutor:
         # The store decides, not the objective: a step's status lags behind its task until the
         # outbox has reported it.
         known = [*running_tasks(state), *await self._planner.find_planner_tasks(state)]
-        found = [await self._read_task(task_id) for task_id in known]
+        found = [await self._engine.store.tasks.read_task(None, task_id) for task_id in known]
         heads = [stored.head for stored in found if stored is not None]
         return [head.id for head in heads if not is_terminal(head.state)]
 
@@ -353,8 +352,7 @@ class StepExecutor:
                 found[retry.task_id] = attempt.task_id
         return found
 
-    def account_rules(self, state: ObjectiveState) -> AccountRules:
-        """The rules of the account that an objective belongs to."""
-        account = effective_owner(state).account
+    def account_rules(self, account: AccountId) -> AccountRules:
+        """The rules of an account; those of one that is no longer configured are the defaults."""
         known = self._engine.accounts.get(account)
         return known or AccountRules(account, self._default_agent(account))

@@ -76,8 +76,9 @@ class ObjectiveIndex:
         # Plans are never removed from an objective, so there is nothing to take out here.
         self._plans |= dict.fromkeys(summary.plan_ids, objective.id)
         if old is not None:
-            is_same_place = (old.owner, old.position) == (summary.owner, summary.position)
-            if is_same_place and old.objective.status is objective.status:
+            was = old.objective
+            is_same_place = was.created_at == objective.created_at and old.owner == summary.owner
+            if is_same_place and was.status is objective.status:
                 return
             self._remove_position(old)
         by_status = self._positions.setdefault(summary.owner, {})

@@ -112,15 +112,17 @@ class ObjectiveState(msgspec.Struct):
         completed = {
             one.id for one in self.tasks.values() if one.status is PlanTaskStatus.COMPLETED
         }
-        return [
+        ready = [
             task
-            for task in self.tasks_of(plan_id)
+            for task in (self.tasks[task_id] for task_id in self.task_ids[plan_id])
             if task.status is PlanTaskStatus.PENDING and completed.issuperset(task.dependencies)
         ]
+        return sorted(ready, key=attrgetter("task_index"))
 
     def is_running(self, item_id: str) -> bool:
         """True when a plan, or the objective itself, is executed; a paused objective pauses all."""
-        objective_mode, own_mode = self.execution.get(self.id), self.execution.get(item_id)
+        objective_mode = self.execution.get(self.objective.id)
+        own_mode = self.execution.get(item_id)
         return (own_mode or objective_mode) == RUNNING and objective_mode != PAUSED
 
     def plan_with_tasks(self, plan_id: PlanId, *, with_tasks: bool = True) -> Plan:

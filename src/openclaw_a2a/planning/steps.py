@@ -98,7 +98,8 @@ def ready_tasks(state: ObjectiveState) -> list[PlanTask]:
     In a plan that waits for an answer, other tasks may start; in one that waits for other plans,
     or that a caller blocked, none. Nothing starts in an objective that has ended or is held.
     """
-    if state.is_held or state.objective.status in OBJECTIVE_ENDED:
+    objective = state.objective
+    if objective.id in state.held or objective.status in OBJECTIVE_ENDED:
         return []
     return [
         task
@@ -127,9 +128,12 @@ def earliest_start(
     if that has not happened within the grace time (the gateway stopped, or was overloaded), the
     executor starts it.
     """
-    attempts, since = state.attempts.get(task.id, 0), to_datetime(state.status_since[task.id])
+    attempts = state.attempts.get(task.id, 0)
+    if not attempts and MESSAGE_KEY not in task.metadata:
+        return None
+    since = to_datetime(state.status_since[task.id])
     if not attempts:
-        return since + _MESSAGE_GRACE if MESSAGE_KEY in task.metadata else None
+        return since + _MESSAGE_GRACE
     given: Json = task.metadata.get("backoffSeconds")
     is_number = isinstance(given, int | float) and not isinstance(given, bool)
     first_s = min(max(given, 0), _DAY_S) if is_number else policy.backoff_s

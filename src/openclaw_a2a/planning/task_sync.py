@@ -79,9 +79,9 @@ class TaskSync:
         self._locks: weakref.WeakValueDictionary[TaskId, asyncio.Lock] = (
             weakref.WeakValueDictionary()
         )
-        # The sequence numbers that `sync` applied, until the delivery that follows: it need not
-        # apply them again. Only in memory, so after a crash every delivery is applied.
-        self._applied: dict[tuple[ObjectiveId, TaskId], int] = {}
+        # What `sync` applied, until the delivery that follows: it need not apply that again.
+        # Only in memory, so after a crash every delivery is applied.
+        self._applied: dict[tuple[ObjectiveId, TaskId], TaskHead] = {}
 
     def delivery_factory(self, link: StepLink) -> Callable[[TaskId, int], Delivery]:
         """Makes the delivery that subscribes an objective to a task."""
@@ -131,22 +131,24 @@ class TaskSync:
         # The lock covers reading and applying, so that states are applied in the order in which
         # the task had them: of two that sync it at once, the one that read first applies first.
         async with lock:
+            # Taken out whatever it says, so the dict holds only tasks whose delivery is still to
+            # come.
+            applied = self._applied.pop((link.objective, task_id), None)
+            if is_delivery and applied is not None and is_terminal(applied.state):
+                return _Synced(applied)  # nothing follows the end, so it need not be read again
             stored = await self._engine.store.tasks.read_task(None, task_id)
             # A planner's task is no step: there is nothing to copy, only the executor to wake.
             if stored is None or link.task is None:
                 return None if stored is None else _Synced(stored.head)
-            # Taken out whatever it says, so the dict holds only tasks whose delivery is still to
-            # come.
-            applied = self._applied.pop((link.objective, task_id), None)
-            if is_delivery and applied == stored.head.sequence:
+            if is_delivery and applied is not None and applied.sequence == stored.head.sequence:
                 return _Synced(stored.head)
             try:
                 change = await self._repository.change(
                     link.objective, self._report, link.task, link.attempt, stored.head
                 )
                 if not is_delivery:
-                    self._applied[link.objective, task_id] = stored.head.sequence
-                return _Synced(stored.head, change.state.task(link.task))
+                    self._applied[link.objective, task_id] = stored.head
+                return _Synced(stored.head, change.state.tasks[link.task])
             except (PlanItemNotFound, StatusChangeNotAllowed):  # deleted, canceled or completed
                 # Started by the executor for an objective that is gone or closed: nobody wants its
                 # result.

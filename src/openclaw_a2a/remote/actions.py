@@ -110,7 +110,7 @@ class ActionCall:
         if self._action == "send":
             needs_task = self._request.get("task_requirement") == "required"
             if self._request.get("follow_updates") is not True:
-                return self._send(needs_task=needs_task)
+                return self._send_for_task() if needs_task else self._send()
             return self._send_and_subscribe() if needs_task else self._send_streaming()
         task_id, headers = self._resolved.task_id, self._headers
         if task_id is None:
@@ -118,21 +118,22 @@ class ActionCall:
         if self._action == "watch":
             return self._watch(task_id)
         if self._action == "cancel":
-            return self._ask(lambda client: client.cancel(task_id, headers), is_unreachable)
+            return self._call(lambda client: client.cancel(task_id, headers), is_unreachable)
         length = self._request.get("history_length")
-        return self._ask(lambda client: client.get(task_id, length, headers), is_network_failure)
+        return self._call(lambda client: client.get(task_id, length, headers), is_network_failure)
 
-    async def _ask(self, request: _Request, is_safe: Callable[[Exception], bool]) -> JsonObject:
-        return self._result.add(await self._call(request, is_safe))
+    def _send(self) -> Awaitable[JsonObject]:
+        message = build_message_request(self._request, self._config.policy, self._resolved)
 
-    async def _send(self, *, needs_task: bool = False) -> JsonObject:
-        message = self._build_message()
-        answer = self._result.add(
-            await self._call(
-                lambda client: client.send(*self._extend(client, message)), is_unreachable
-            )
-        )
-        if needs_task and answer["kind"] == "message":
+        def send(client: RemoteClient) -> Awaitable[JsonObject]:
+            declared = client.card.extensions
+            return client.send(*add_extensions(self._request, message, self._headers, declared))
+
+        return self._call(send, is_unreachable)
+
+    async def _send_for_task(self) -> JsonObject:
+        answer = await self._send()
+        if answer["kind"] == "message":
             details: JsonObject = {"response_kind": "message"}
             if answer.get("messageId"):
                 details["message_id"] = answer["messageId"]
@@ -144,15 +145,21 @@ class ActionCall:
         return answer
 
     async def _send_streaming(self) -> JsonObject:
-        await self._clients()  # reads the card, which says whether the peer streams
+        # Reads the card, which says whether the peer streams.
+        await self._pool.clients(self._resolved.target, self._headers)
         if self._result.streaming_supported is False:
             await self._emit(await self._send())
             return self._raw_events()
-        message = self._build_message()
-        return await self._follow(lambda client: client.stream(*self._extend(client, message)))
+        message = build_message_request(self._request, self._config.policy, self._resolved)
+
+        def stream(client: RemoteClient) -> AsyncGenerator[JsonObject]:
+            declared = client.card.extensions
+            return client.stream(*add_extensions(self._request, message, self._headers, declared))
+
+        return await self._follow(stream)
 
     async def _send_and_subscribe(self) -> JsonObject:
-        task = await self._send(needs_task=True)
+        task = await self._send_for_task()
         await self._emit(task)
         if self._result.received.is_terminal:
             return self._raw_events()
@@ -174,7 +181,9 @@ class ActionCall:
     async def _has_ended(self, task_id: str) -> bool:
         try:
             task = await self._call(
-                lambda client: client.get(task_id, None, self._headers), is_network_failure
+                lambda client: client.get(task_id, None, self._headers),
+                is_network_failure,
+                is_recorded=False,
             )
         except RemoteFailure:
             return False
@@ -185,7 +194,7 @@ class ActionCall:
 
     async def _watch(self, task_id: str) -> JsonObject:
         if self._result.streaming_supported is not False:
-            await self._clients()
+            await self._pool.clients(self._resolved.target, self._headers)
         if self._result.streaming_supported is False:
             raise self._result.watch_unsupported(task_id)
         try:
@@ -197,17 +206,25 @@ class ActionCall:
 
     # ---------------------------------------------------------------- requests and streams
 
-    async def _call(self, request: _Request, is_safe: Callable[[Exception], bool]) -> JsonObject:
+    async def _call(
+        self,
+        request: _Request,
+        is_safe: Callable[[Exception], bool],
+        *,
+        is_recorded: bool = True,
+    ) -> JsonObject:
         """Make a request, and make it again after failures that are safe to repeat.
 
-        Only the action knows which are: the peer must not act on one message twice.
+        Only the action knows which are: the peer must not act on one message twice. The answer is
+        added to the result, unless `is_recorded` is false.
         """
         attempt, interface = 1, 0
         clients: tuple[RemoteClient, ...] = ()
         while True:
             try:
-                clients = await self._clients()
-                return await request(clients[interface])
+                clients = await self._pool.clients(self._resolved.target, self._headers)
+                answer = await request(clients[interface])
+                return self._result.add(answer) if is_recorded else answer
             except RemoteFailure as failure:
                 # Nothing was sent, so the next interface is tried at once.
                 if is_unreachable(failure) and interface < len(clients) - 1:
@@ -226,7 +243,7 @@ class ActionCall:
     ) -> JsonObject:
         """Read a stream to its end. A first event that only repeats the task `known` is dropped."""
         min_events = 1 if known is None else 2
-        clients = await self._clients()
+        clients = await self._pool.clients(self._resolved.target, self._headers)
         for client in clients:
             try:
                 async with aclosing(start(client)) as events:
@@ -252,24 +269,6 @@ class ActionCall:
     def _raw_events(self) -> JsonObject:
         events = self._result.received.events
         return {"events": events, "finalEvent": events[-1]}
-
-    async def _clients(self) -> tuple[RemoteClient, ...]:
-        """The clients to try, in order."""
-        clients = await self._pool.clients(self._resolved.target, self._headers)
-        return clients if self._config.policy.transport_fallback else clients[:1]
-
-    def _build_message(self) -> JsonObject:
-        return build_message_request(
-            self._request,
-            self._config.policy,
-            task_id=self._resolved.task_id,
-            context_id=self._resolved.context_id,
-        )
-
-    def _extend(
-        self, client: RemoteClient, message: JsonObject
-    ) -> tuple[JsonObject, dict[str, str]]:
-        return add_extensions(self._request, message, self._headers, client.card.extensions)
 
 
 def _is_last(event: JsonObject) -> bool:

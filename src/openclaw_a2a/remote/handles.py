@@ -28,6 +28,7 @@ log = get_logger(__name__)
 HANDLE_PREFIX = "rah_"
 TEXT_INTERVAL = timedelta(seconds=2)
 """A handle of which only the text changed is written no more often than this."""
+_FLUSH_S = 10.0
 
 
 class LastKnownState(msgspec.Struct, frozen=True):
@@ -66,6 +67,8 @@ class HandleStore:
     def __init__(self) -> None:
         self._written: dict[str, TaskHandle] = {}
         self._held_back: dict[str, TaskHandle] = {}
+        self._writes: set[asyncio.Task[None]] = set()
+        """The writes that have not ended, of stores that write in the background."""
 
     def save(self, handle: TaskHandle) -> None:
         """Store the handle, at once or (when only its text changed) with the next flush."""
@@ -90,12 +93,16 @@ class HandleStore:
         self._written.pop(name, None)
 
     async def flush(self) -> None:
-        """Wait until everything is stored, as far as that is possible."""
+        """Wait until everything is written; what cannot be written is logged."""
         # Swapped out first: a handle that is saved meanwhile waits for the next flush.
         held_back, self._held_back = self._held_back, {}
         self._written |= held_back
         for handle in held_back.values():
             self._write(handle)
+        if self._writes:
+            # A copy, because each write removes itself. After the timeout the answer is given
+            # anyway: a crash before the write then leaves a handle that nobody knows.
+            await asyncio.wait(set(self._writes), timeout=_FLUSH_S)
 
     async def load(self, restore: RestoreTarget) -> list[TaskHandle]:
         """The stored handles, least recently used first.
@@ -129,12 +136,12 @@ class TaskHandles:
     def load(self, handles: list[TaskHandle]) -> None:
         """Add stored handles, least recently used first; handles that are here already win."""
         self._live = OrderedDict({**{handle.name: handle for handle in handles}, **self._live})
-        self._trim()
+        self._trim(self._now())
 
     @property
     def all(self) -> tuple[TaskHandle, ...]:
         """The live handles, most recently used first."""
-        self._trim()
+        self._trim(self._now())
         return tuple(reversed(self._live.values()))
 
     def issue(
@@ -147,9 +154,10 @@ class TaskHandles:
         name: str | None = None,
     ) -> TaskHandle:
         """The handle of a task: a new one, or the live one called `name`, refreshed."""
-        self._trim()
-        known = self._live.get(name) if name else None
         now = self._now()
+        known = self._live.get(name) if name else None
+        if known is not None and known.expires_at <= now:
+            known = None
         handle = TaskHandle(
             name=known.name if known else f"{HANDLE_PREFIX}{self._new_id()}",
             target=target,
@@ -163,16 +171,15 @@ class TaskHandles:
         self._live[handle.name] = handle
         self._live.move_to_end(handle.name)
         self._store.save(handle)
-        self._trim()
+        self._trim(now)
         return handle
 
     def find(self, name: str) -> TaskHandle:
         """The live handle. Raises: RemoteFailure (unknown or expired)."""
-        handle = self._live.get(name)
-        if handle is not None and handle.expires_at <= self._now():
-            self._trim()
+        handle, now = self._live.get(name), self._now()
+        self._trim(now)
+        if handle is not None and handle.expires_at <= now:
             raise self._expired(handle)
-        self._trim()
         if handle is None:
             details: JsonObject = {**self._failure_details(name), "suggested_action": "send"}
             message = f"the task handle {name} is not known"
@@ -182,12 +189,11 @@ class TaskHandles:
 
     def has_target(self, target: Target) -> bool:
         """True when a live handle was issued for this target."""
-        self._trim()
+        self._trim(self._now())
         return any(one.target.identity == target.identity for one in self._live.values())
 
-    def _trim(self) -> None:
+    def _trim(self, now: datetime) -> None:
         """Remove what has expired, then the least recently used above the limit."""
-        now = self._now()
         for name in [name for name, one in self._live.items() if one.expires_at <= now]:
             self._remove(name)
         while len(self._live) > self._limits.max_entries:
@@ -239,7 +245,6 @@ def continuation_target(target: Target) -> JsonObject:
 # -------------------------------------------------------------------- stored handles
 
 RECORD_KIND = "remote-task"
-_FLUSH_S = 10.0
 
 
 class _StoredHandle(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel"):
@@ -290,21 +295,12 @@ class RecordHandleStore(HandleStore):
         super().__init__()
         self._store = store
         self.is_durable = store.is_durable
-        self._writes: set[asyncio.Task[None]] = set()
         self._supervisor = Supervisor("remote-handles")
 
     def delete(self, name: str) -> None:
         """Delete the handle."""
         super().delete(name)
         self._start(self._store.records.delete_record(RECORD_KIND, name))
-
-    async def flush(self) -> None:
-        """Wait until everything is written; what cannot be written is logged."""
-        await super().flush()
-        if self._writes:
-            # A copy, because each write removes itself. After the timeout the answer is given
-            # anyway: a crash before the write then leaves a handle that nobody knows.
-            await asyncio.wait(set(self._writes), timeout=_FLUSH_S)
 
     async def load(self, restore: RestoreTarget) -> list[TaskHandle]:
         """The stored handles, least recently used first.

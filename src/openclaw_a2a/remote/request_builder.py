@@ -169,15 +169,15 @@ _RESERVED_HEADERS = frozenset(
 
 
 def build_message_request(
-    request: JsonObject, policy: Policy, *, task_id: str | None, context_id: str | None
+    request: JsonObject, policy: Policy, resolved: ResolvedTarget
 ) -> JsonObject:
     """The SendMessageRequest for a send whose `message_id` is set."""
     message = {
         "messageId": request["message_id"],
         "role": "ROLE_USER",
         "parts": [_part(part) for part in request["parts"]],
-        "taskId": task_id,
-        "contextId": context_id,
+        "taskId": resolved.task_id,
+        "contextId": resolved.context_id,
         "referenceTaskIds": request.get("reference_task_ids"),
         "metadata": request.get(MESSAGE_METADATA),
     }

@@ -84,7 +84,7 @@ class RemoteAgentTool:
         self.handles = TaskHandles(
             config.task_handles, now=now, new_id=new_id, store=self._handle_store
         )
-        self._pool = ClientPool(connections, now=now)
+        self._pool = ClientPool(connections, now=now, falls_back=config.policy.transport_fallback)
         self._resolver = TargetResolver(config.policy, self._targets, self.handles)
         self._context = ActionContext(config, self._resolver, self._pool, self.handles, environment)
 

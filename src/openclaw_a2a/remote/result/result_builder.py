@@ -93,8 +93,8 @@ class EventAccumulator:
 
     def first_text(self, chars: int) -> str | None:
         """The first characters of the text, without building all of it."""
-        status = text_of(self._status_message)
-        if not self._is_task or not self._artifacts or (status and self.state in _STATUS_FIRST):
+        has_status_first = self.state in _STATUS_FIRST and text_of(self._status_message)
+        if not self._is_task or not self._artifacts or has_status_first:
             return (self.message_text or "")[:chars] or None
         text = ""
         for part in chain.from_iterable(one.get("parts", ()) for one in self._artifacts):
@@ -189,20 +189,24 @@ class ResultBuilder:
     def summary(self) -> JsonObject:
         """The summary of everything received so far. Costs O(answer)."""
         target, received = self.resolved.target, self.received
+        streaming = self.streaming_supported
         summary: JsonObject = {
             "target_alias": target.alias,
             "target_name": redact(self._pool.record(target).card.name, self.secrets),
             "target_url": target.identity.base_url,
-            "streaming_supported": self.streaming_supported,
+            "streaming_supported": streaming,
             "response_kind": received.response_kind,
             "message_text": received.message_text or None,
             "artifacts": received.artifacts or None,
-            "continuation": self.continuation(),
+            "continuation": self._continuation(streaming),
         }
         return drop_none(summary)
 
     def continuation(self) -> JsonObject | None:
         """How to continue the task or the conversation; None when neither is known."""
+        return self._continuation(self.streaming_supported)
+
+    def _continuation(self, streaming: bool | None) -> JsonObject | None:
         received, resolved = self.received, self.resolved
         task_id = received.task_id or resolved.task_id
         context_id = received.context_id or resolved.context_id
@@ -214,7 +218,7 @@ class ResultBuilder:
                 task_id,
                 self._issue_handle(task_id),
                 state=received.state,
-                streams=self.streaming_supported is not False,
+                streams=streaming is not False,
             )
         if context_id is not None:
             continuation["conversation"] = {"context_id": context_id, "can_send": True}

@@ -94,7 +94,9 @@ def _status(holder: JsonObject) -> JsonObject:
     decoded: JsonObject = {"state": "unknown" if state == "unspecified" else state}
     if "message" in status:
         decoded["message"] = _message(status["message"], role="agent")
-    return _copy(status, decoded, "timestamp")
+    if status.get("timestamp"):
+        decoded["timestamp"] = status["timestamp"]
+    return decoded
 
 
 def _message(message: JsonObject, *, role: str) -> JsonObject:
@@ -132,7 +134,9 @@ def _part(part: JsonObject) -> JsonObject:
         decoded = {"kind": "data", "data": _whole_numbers(part["data"])}
     else:
         decoded = {"kind": "text", "text": part.get("text", "")}
-    return _copy(part, decoded, "metadata")
+    if part.get("metadata"):
+        decoded["metadata"] = _whole_numbers(part["metadata"])
+    return decoded
 
 
 def _copy(source: JsonObject, target: JsonObject, *keys: str) -> JsonObject:
@@ -154,7 +158,8 @@ def _whole_numbers(value: Json) -> Json:
             for key, member in members.items()
         }
     if isinstance(value, list):
-        return [_whole_numbers(item) for item in cast("list[Json]", value)]
+        items = cast("list[Json]", value)
+        return [item if isinstance(item, str) else _whole_numbers(item) for item in items]
     return value
 
 
@@ -253,8 +258,8 @@ class RemoteClient:
         headers: Mapping[str, str],
         request: Callable[[ClientTransport, ClientCallContext], Awaitable[_Answer]],
     ) -> JsonObject:
-        async with self._open() as transport:
-            return decode_peer_answer(await request(transport, self._call_context(headers)))
+        async with self._open(headers) as (transport, context):
+            return decode_peer_answer(await request(transport, context))
 
     async def _stream(
         self,
@@ -263,8 +268,8 @@ class RemoteClient:
     ) -> AsyncGenerator[JsonObject]:
         left = self._max_bytes
         async with (
-            self._open() as transport,
-            aclosing(request(transport, self._call_context(headers))) as events,
+            self._open(headers) as (transport, context),
+            aclosing(request(transport, context)) as events,
         ):
             async for event in events:
                 # The HTTP client bounds the whole answer; gRPC only each event of it.
@@ -274,12 +279,24 @@ class RemoteClient:
                 yield decode_peer_answer(event)
 
     @asynccontextmanager
-    async def _open(self) -> AsyncGenerator[ClientTransport]:
-        """The official transport for one request; every error in the context is a RemoteFailure."""
+    async def _open(
+        self, headers: Mapping[str, str]
+    ) -> AsyncGenerator[tuple[ClientTransport, ClientCallContext]]:
+        """The official transport and call context for one request with these headers.
+
+        Every error in the context is a RemoteFailure.
+        """
         try:
+            if self._grpc:  # the official client sends the version itself
+                own = {name: value for name, value in headers.items() if name != _VERSION_HEADER}
+                context = ClientCallContext(service_parameters=grpc_metadata(own))
+            else:
+                sent = {**headers, _VERSION_HEADER: self._generation.value}
+                context = ClientCallContext(service_parameters=sent)
             async with self._grpc.use() if self._grpc else nullcontext(self._http) as transport:
                 tenant = self._tenant
-                yield TenantTransportDecorator(transport, tenant) if tenant else transport
+                named = TenantTransportDecorator(transport, tenant) if tenant else transport
+                yield named, context
         except RemoteFailure:
             raise
         except Exception as error:  # the official client raises many kinds
@@ -291,13 +308,6 @@ class RemoteClient:
             return task_id
         # Dots alone would be a relative path.
         return quote(task_id, safe="") if task_id.strip(".") else "%2E" * len(task_id)
-
-    def _call_context(self, headers: Mapping[str, str]) -> ClientCallContext:
-        if self._grpc:  # the official client sends the version itself
-            own = {name: value for name, value in headers.items() if name != _VERSION_HEADER}
-            return ClientCallContext(service_parameters=grpc_metadata(own))
-        version = {_VERSION_HEADER: self._generation.value}
-        return ClientCallContext(service_parameters={**headers, **version})
 
 
 def _build_message(request: JsonObject) -> pb.SendMessageRequest:

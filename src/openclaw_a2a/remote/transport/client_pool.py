@@ -48,9 +48,13 @@ _NO_RECORD = CardRecord()
 class ClientPool:
     """Cards by address, clients by target identity, and the circuit breaker of all peers."""
 
-    def __init__(self, connections: TargetConnections, *, now: Callable[[], datetime]) -> None:
+    def __init__(
+        self, connections: TargetConnections, *, now: Callable[[], datetime], falls_back: bool
+    ) -> None:
+        """`falls_back`: other interfaces of a card are tried when the first is unreachable."""
         self._connections = connections
         self._now = now
+        self._falls_back = falls_back
         self._records: dict[tuple[str, str], CardRecord] = {}
         self._clients: dict[TargetIdentity, tuple[RemoteClient, ...]] = {}
         self._fetching: SingleFlight[PeerCard] = SingleFlight()
@@ -62,19 +66,19 @@ class ClientPool:
         return self._records.get((identity.base_url, identity.card_path), _NO_RECORD)
 
     async def clients(self, target: Target, headers: Mapping[str, str]) -> tuple[RemoteClient, ...]:
-        """The clients of a target, the preferred one first; made on first use.
+        """The clients of a target to try, the preferred one first; made on first use.
 
         Raises: RemoteFailure.
         """
-        known = self._clients.get(target.identity)
+        known, url = self._clients.get(target.identity), target.identity.base_url
         if known is not None:
-            log.debug("a2a.remote_agent.client_pool.cache_hit", target=target.base_url)
+            log.debug("a2a.remote_agent.client_pool.cache_hit", target=url)
             return known
-        log.debug("a2a.remote_agent.client_pool.cache_miss", target=target.base_url)
+        log.debug("a2a.remote_agent.client_pool.cache_miss", target=url)
         # From here to `setdefault` other calls may run: they may build the same clients, too.
         card = await self._fetch_card(target, headers)
         connector = self._connections.connector_for(target)
-        interfaces = select_interfaces(card, target)
+        interfaces = select_interfaces(card, target)[: None if self._falls_back else 1]
         clients = tuple(RemoteClient(card, one, connector) for one in interfaces)
         while len(self._clients) >= MAX_TARGETS:
             await self._close_clients(next(iter(self._clients)))

@@ -8,7 +8,7 @@ import logging
 import ssl
 from collections.abc import AsyncIterator
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import httpx
 import httpx2
@@ -17,6 +17,7 @@ import msgspec
 from openclaw_a2a.net.http_client import (
     CONNECT_S,
     MAX_RESPONSE_BYTES,
+    BoundedStream,
     ResponseEncoded,
     ResponseTooLarge,
     bound_response,
@@ -122,7 +123,7 @@ class _HttpxTransport(httpx.AsyncBaseTransport):
         try:
             response = await self._transport.handle_async_request(sent)
             try:
-                bound_response(response, self._limit)
+                bound_response(response, self._limit, _ResponseStream)
             except httpx2.ReadError:
                 await response.aclose()
                 raise
@@ -131,7 +132,7 @@ class _HttpxTransport(httpx.AsyncBaseTransport):
         return httpx.Response(
             response.status_code,
             headers=response.headers.raw,
-            stream=_ResponseStream(response.stream),
+            stream=cast("_ResponseStream", response.stream),
             extensions={
                 key: value
                 for key, value in response.extensions.items()
@@ -157,19 +158,15 @@ async def _hide_answer(event: str, fields: dict[str, Any]) -> None:
         fields.clear()
 
 
-class _ResponseStream(httpx.AsyncByteStream):
-    def __init__(self, stream: Any) -> None:
-        self._stream = stream
+class _ResponseStream(BoundedStream, httpx.AsyncByteStream):
+    """The body for the httpx client: bounded, and with the errors of httpx."""
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
         try:
-            async for chunk in self._stream:
-                yield chunk
+            async for chunk in self._inner:
+                yield self._count(chunk)
         except httpx2.HTTPError as error:
             raise _httpx_error(error) from error.__cause__
-
-    async def aclose(self) -> None:
-        await self._stream.aclose()
 
 
 def _httpx_error(error: Exception) -> Exception:
