@@ -274,14 +274,18 @@ def _replay_log(folder: RecordFolder, state: MemoryState) -> set[TaskId]:
     changed: set[TaskId] = set()
     file = folder.path / LOG_NAME
     content = file.read_bytes() if file.exists() else b""
-    for number, line in enumerate(content.split(b"\n"), start=1):
-        if not line:
-            continue
+    *lines, torn = content.split(b"\n")
+    if torn:  # a process died while writing it: a line is acknowledged after its newline
+        reason = "it has no end"
+        log.warning("store.log_line_ignored", file=LOG_NAME, line=len(lines) + 1, reason=reason)
+    for number, line in enumerate(lines, start=1):
         try:
             command = _command_decoder.decode(line)
         except msgspec.DecodeError as error:
-            # The last line of a process that died while writing it; it was never acknowledged.
             log.warning("store.log_line_ignored", file=LOG_NAME, line=number, reason=str(error))
         else:
             changed.update(state.replay(command))
+    # The log is compacted next. If that fails (a full disk), it is the only place that holds these
+    # commands: appends must follow them, not replace them.
+    folder.log_size = len(content) - len(torn)
     return changed
