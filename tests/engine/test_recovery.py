@@ -435,12 +435,10 @@ async def test_closed_artifacts_stay_closed_when_a_run_fails(
     check_closed_once([entry.event for entry in await harness.entries(run.turn.task_id)])
 
 
-async def test_active_task_that_has_no_run_is_failed(
-    open_harness: OpenHarness, careful: ControlledAgent
-) -> None:
-    harness = await open_harness(careful)
+async def leave_orphan(harness: Harness, agent: ControlledAgent) -> TaskId:
+    """A task that is `working` in the store although it has no run."""
     await harness.send()
-    run = await careful.next_run()
+    run = await agent.next_run()
     await harness.store_is_quiet()
     await harness.crash()
     await harness.start_without_recovery()
@@ -448,6 +446,29 @@ async def test_active_task_that_has_no_run_is_failed(
     (record,) = await harness.store.tasks.claim_runs(owner, lease_until=until, expired_at=None)
     stored = await queries.get_task(harness.engine, ALICE, run.turn.task_id)
     await harness.engine.journal_of(stored).end([], run=record)
+    return run.turn.task_id
+
+
+async def test_active_task_that_has_no_run_is_failed(
+    open_harness: OpenHarness, careful: ControlledAgent
+) -> None:
+    harness = await open_harness(careful)
+    task_id = await leave_orphan(harness, careful)
     assert await fail_orphaned_tasks(harness.engine) == 1
-    assert await harness.state(run.turn.task_id) is TaskState.FAILED
+    assert await harness.state(task_id) is TaskState.FAILED
     assert await fail_orphaned_tasks(harness.engine) == 0
+
+
+async def test_active_task_without_a_run_is_not_failed_while_another_caller_ends_it(
+    open_harness: OpenHarness, careful: ControlledAgent
+) -> None:
+    harness = await open_harness(careful)
+    task_id = await leave_orphan(harness, careful)
+    engine = harness.engine
+    async with engine.task_lock(task_id):
+        failing = asyncio.ensure_future(fail_orphaned_tasks(engine))
+        await yield_to_others()
+        stored = await queries.get_task(engine, ALICE, task_id)
+        await engine.end_stored_task(stored, TaskState.CANCELED, "canceled")
+    await failing
+    assert await harness.state(task_id) is TaskState.CANCELED

@@ -69,9 +69,12 @@ async def fail_orphaned_tasks(engine: Engine) -> int:
     """Fail active tasks without a run (records of another program); the number of tasks."""
     orphans = await engine.store.tasks.list_orphaned_tasks()
     for task_id in orphans:
-        # No task lock: this runs at the start, before any endpoint or loop could change the task.
-        stored = await engine.store.tasks.read_task(None, task_id)
-        if stored is not None and task_id not in engine.active_tasks:
+        # The lock, because `end_stored_task` needs the task as it is stored now. Whatever held the
+        # lock before may have ended the task.
+        async with engine.task_lock(task_id):
+            stored = await engine.store.tasks.read_task(None, task_id)
+            if stored is None or stored.head.state in TERMINAL or task_id in engine.active_tasks:
+                continue
             await engine.end_stored_task(stored, TaskState.FAILED, ORPHANED)
     if orphans:
         log.info("recovery.orphans_failed", count=len(orphans))
@@ -104,7 +107,9 @@ async def _recover_run(engine: Engine, record: RunRecord, *, has_next: bool) -> 
     # A run that had not started is simply queued again, whatever its agent allows.
     reason = None
     if stored is not None and stored.head.state in TERMINAL:
-        reason, has_next = INTERRUPTED, False  # no status is added; only the run is removed
+        # The task ended before the crash and only its run is left: `fail_run` removes the run and
+        # adds no status, so the reason is not used.
+        reason, has_next = INTERRUPTED, False
     elif record.is_started:
         reason = _reason_to_fail(engine, record)
     if reason is not None:
@@ -119,8 +124,9 @@ async def _recover_run(engine: Engine, record: RunRecord, *, has_next: bool) -> 
         await engine.store.tasks.start_run(record.id, fence=record.fence, attempt=record.attempt)
     active = engine.activate(stored) if stored is not None else None
     if active is not None and record.attempt > 1:
-        # The second attempt counts artifacts from where the first one began, so that its artifacts
-        # replace the unfinished ones. Which are open is in no snapshot: it takes all events.
+        # The agent starts over, so its new artifacts replace those of the interrupted attempt: the
+        # artifact numbers start where they were before that attempt, and the artifacts that it left
+        # open are closed by the new one. No snapshot says which are open, so all events are read.
         projection = active.journal.projection
         # A run whose message is not in the history yet has no artifacts that it could replace.
         if record.message.message_id in projection.message_ids:

@@ -141,7 +141,7 @@ class TaskService:
         known = await self.find_webhook(task_id)
         version = ProtocolVersion.V1 if known is None else known.version
         webhook = read_push(config, TaskId(task_id), wire=version)
-        await outbox.add_delivery(_delivery(webhook, TaskId(task_id)), within=1)
+        await outbox.add_delivery(_delivery(webhook, TaskId(task_id)), max_per_task=1)
         return True
 
     async def find_webhook(self, task_id: str) -> NewPushConfig | None:

@@ -80,7 +80,7 @@ async def test_a_delivery_that_is_added_again_during_an_attempt_has_no_second_on
     await rig.check()
     await rig.start()
     await rig.outbox.remove_delivery(rig.row)
-    assert await rig.outbox.add_delivery(rig.row, within=9)
+    assert await rig.outbox.add_delivery(rig.row, max_per_task=9)
     await rig.outbox._check_tasks()
     rig.outbox._start_attempts()
     await asyncio.sleep(0)

@@ -1,12 +1,27 @@
 """A task while it is worked on: the same as applying its events one by one."""
 
+import asyncio
+from typing import cast
+
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.contracts.store_samples import Draft
 from tests.model.strategies import events, messages, tasks
 
-from openclaw_a2a.engine.tasks.journal import TaskProjection
+from openclaw_a2a.engine.outbox.wakeups import WakeupRegistry
+from openclaw_a2a.engine.tasks.journal import UNLIMITED, Journal, TaskProjection
+from openclaw_a2a.model.errors import StoreUnavailable
 from openclaw_a2a.model.message import Message
-from openclaw_a2a.model.task import Event, Task, apply_event
+from openclaw_a2a.model.task import (
+    Event,
+    StatusUpdate,
+    Task,
+    TaskState,
+    TaskStatus,
+    apply_event,
+)
+from openclaw_a2a.ports import Commit, TaskStore
 
 
 @given(tasks, st.lists(events, max_size=12))
@@ -37,3 +52,29 @@ def test_artifacts_are_found_by_id_prefix(task: Task) -> None:
     assert len(view.artifact_ids) == len(view.artifacts()) == len(task.artifacts)
     assert sum(len(view.artifacts(letter)) for letter in "abcd") == len(task.artifacts)
     assert view.artifacts("z") == []
+
+
+class CancellingStore:
+    """Cancels the future of every commit."""
+
+    def commit(self, _commit: Commit) -> "asyncio.Future[None]":
+        answer: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        answer.cancel()
+        return answer
+
+
+async def test_events_of_a_cancelled_commit_are_not_published() -> None:
+    draft = Draft()
+    journal = Journal(
+        cast("TaskStore", CancellingStore()),
+        draft.head,
+        TaskProjection(draft.task),
+        exists=True,
+        wakeups=WakeupRegistry(),
+        limits=UNLIMITED,
+    )
+    working = StatusUpdate(draft.task.id, draft.task.context_id, TaskStatus(TaskState.WORKING))
+    with pytest.raises(StoreUnavailable):
+        await journal.end([working], run=draft.run)
+    assert journal.feed.since(0) == []
+    assert isinstance(journal.failure, StoreUnavailable)

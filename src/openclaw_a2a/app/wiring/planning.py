@@ -66,7 +66,9 @@ class PlanningWiring:
             self._repository,
             self._executor,
             view,
-            add_delivery=lambda one: outbox.add_delivery(one, within=_MAX_SUBSCRIPTIONS_PER_TASK),
+            add_delivery=lambda one: outbox.add_delivery(
+                one, max_per_task=_MAX_SUBSCRIPTIONS_PER_TASK
+            ),
         )
         self.extensions = (
             objectives_extension(

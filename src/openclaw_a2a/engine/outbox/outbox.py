@@ -7,7 +7,7 @@ found by its cursor. The phases of a delivery and its invariant are in `delivery
 
 Invariant of the whole
   1. A stored delivery that is not DEAD and has something to send is tracked, or its task is in
-     `_to_check`, or the scan of the start has not reached it yet.
+     `_to_check`, or the startup scan in `_work` has not reached it yet.
   2. A task is subscribed to wake-ups as long as a delivery of it is tracked.
 """
 
@@ -43,12 +43,16 @@ _TASKS_PER_ROUND = 32
 _TIMERS_PER_ROUND = 256  # between rounds the rest of the gateway gets its turn
 _BATCH_DELAY_S = 0.1  # artifact chunks come in bursts; one check after the burst serves them all
 _MAX_WAIT_S = 60.0
+_STORE_RETRY_S = 1.0  # the worker pauses for this long after the store failed
 STOP_GRACE_S = 1.0
 """How long attempts may go on after a stop; the next start repeats the ones that were cut off."""
 
 
 class Outbox:
-    """The deliveries of one store: one attempt at a time for each, few for each receiver."""
+    """Runs the deliveries of one store.
+
+    A delivery has at most one attempt at a time, and a receiver a bounded number.
+    """
 
     def __init__(
         self,
@@ -58,7 +62,10 @@ class Outbox:
         roll: Callable[[], float],
         stop_grace_s: float = STOP_GRACE_S,
     ) -> None:
-        """`channels` by delivery kind; more may be added to the mapping before `start`."""
+        """`channels` by delivery kind; more may be added to the mapping before `start`.
+
+        `roll` returns a random number from 0 to 1, for the jitter of retries.
+        """
         self._engine = engine
         self._store = engine.store.deliveries
         self._channels = channels
@@ -110,7 +117,7 @@ class Outbox:
                 wait_s = 0.0 if has_more else _MAX_WAIT_S
             except Exception:  # the edge of the worker: a store that fails is asked again later
                 log.exception("outbox.check_failed")
-                wait_s = self._unknown_kind.policy.backoff.first_s
+                wait_s = _STORE_RETRY_S
             # Nothing is awaited from here to the wait. So every wake-up up to now is served by this
             # round or shows in `wait_s`, and the event can be cleared: what the round itself has
             # queued leads to no further one. A wake-up from now on sets it again.
@@ -127,12 +134,12 @@ class Outbox:
 
     # ---------------------------------------------------------------- public operations
 
-    async def add_delivery(self, delivery: Delivery, *, within: int) -> bool:
-        """Store a delivery and start to deliver it; False when its task has `within` others.
+    async def add_delivery(self, delivery: Delivery, *, max_per_task: int) -> bool:
+        """Store a delivery and start to deliver it.
 
-        Raises: TaskNotFound.
+        False when its task has `max_per_task` others of its kind. Raises: TaskNotFound.
         """
-        is_stored = await self._store.put_delivery(delivery, within=within)
+        is_stored = await self._store.put_delivery(delivery, within=max_per_task)
         if is_stored:
             self._reset(delivery)
             self.check_task(delivery.task_id)
@@ -193,6 +200,8 @@ class Outbox:
             for delivery in deliveries:
                 if delivery.state is not DeliveryState.DEAD:
                     self._track(delivery)
+            # `Engine.on_submission_stored` subscribes a task before the outbox has read its
+            # deliveries. When none of them can be sent, that subscription ends here (invariant 2).
             if task_id not in self._by_task:
                 self._engine.wakeups.unsubscribe(task_id)
 
@@ -258,7 +267,8 @@ class Outbox:
             left -= 1
             due_at, delivery_id = heappop(self._timers)
             tracked = self._tracked.get(delivery_id)
-            # Timers are never taken out of the heap: one that its delivery left behind is passed.
+            # A timer stays in the heap when its delivery is sent early or rescheduled; such a timer
+            # is ignored here.
             is_scheduled = tracked is not None and tracked.phase is Phase.SCHEDULED
             if tracked is not None and is_scheduled and tracked.due_at == due_at:
                 self._apply(tracked, Signal.DUE)
@@ -279,7 +289,9 @@ class Outbox:
                 tracked.attempt = self._supervisor.spawn("outbox-attempt", self._attempt(tracked))
 
     async def _attempt(self, tracked: TrackedDelivery) -> None:
-        signal, due_at = Signal.SENT, None  # of a cancelled attempt, whose row is as it was
+        # Used only when the attempt is cancelled, because the gateway stops. The stored row is
+        # unchanged, so the next process makes the attempt again.
+        signal, due_at = Signal.SENT, None
         try:
             signal, due_at = await self._send_once(tracked)
         except Exception as error:  # the edge of an attempt: a store that fails is asked later
@@ -333,6 +345,8 @@ class Outbox:
             took = "too long" if limit is None else f"longer than {limit:g} s"
             return DeliveryFailed(f"it took {took}")
         except GatewayError:
+            # The gateway's store failed, not the receiver: `_attempt` tries again soon and counts
+            # no attempt.
             raise
         except Exception as error:  # one broad catch: a sender that breaks must not stop others
             log.exception("outbox.sender_failed", delivery_id=delivery.id, kind=delivery.kind)

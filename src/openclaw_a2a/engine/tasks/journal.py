@@ -14,7 +14,12 @@ from collections.abc import Callable, Sequence
 import msgspec
 
 from openclaw_a2a.engine.outbox.wakeups import WakeupRegistry
-from openclaw_a2a.model.errors import AgentFailed, GatewayFault, IllegalTransition
+from openclaw_a2a.model.errors import (
+    AgentFailed,
+    GatewayFault,
+    IllegalTransition,
+    StoreUnavailable,
+)
 from openclaw_a2a.model.ids import ArtifactId, MessageId
 from openclaw_a2a.model.message import Message, Part
 from openclaw_a2a.model.records import (
@@ -47,7 +52,9 @@ UNWRITABLE = (TypeError, ValueError, OverflowError, RecursionError)
 PAGE_SIZE = 256
 """How many events a feed keeps at least, and how many are read from the store at once."""
 
-_FIRST_SNAPSHOT = 64  # up to here the first snapshot plus events; then a snapshot at each doubling
+# A running task gets its second snapshot after this many events, and the next ones each time the
+# number of events has doubled. Until then a reader replays all events over the first snapshot.
+_FIRST_SNAPSHOT = 64
 
 
 class TaskProjection:
@@ -176,7 +183,8 @@ class EventFeed:
             return []
         if not self._window or self._window[0].sequence > cursor + 1:
             return None
-        # Sequence numbers have no gaps: the distance from the end is the (negative) index.
+        # The window has no gaps and ends at `sequence`, so its last `sequence - cursor` entries are
+        # after the cursor. The slice starts below 0: a cursor at the end has returned above.
         return self._window[cursor - self.sequence :]
 
     def add_waiter(self, waiter: asyncio.Future[None]) -> None:
@@ -202,9 +210,11 @@ class Journal:
     """Events that are not durable yet."""
     failure: Exception | None = None
     """Why the store refused a commit. Nothing more is written: the sequence would have a gap."""
-    # Of the run that works now: a session has one at a time, and the next run replaces it.
     on_committed: Callable[[], None] | None = None
-    """The run that works on the task; it appends the text that came during the commit."""
+    """Called after the store has answered a commit. The active run then appends the text that the
+    agent produced during the commit, as one event; it stops when the commit was refused. A session
+    has one active run at a time, and the next run replaces the callback.
+    """
     snapshot = b""
     """The last snapshot that was made."""
     _written_bytes = 0
@@ -287,7 +297,8 @@ class Journal:
         if is_first:
             self._loop.call_soon(self._send_collected)
         await self.wait_durable(self.sequence)
-        # The task may have ended: then nothing is subscribed any more and the outbox must look.
+        # `committed` wakes the outbox only for subscribed tasks, and an ended task may not be
+        # subscribed any more. Its stored deliveries still have to send this artifact.
         self._wakeups.notify(self._head.id)
 
     async def end(
@@ -297,8 +308,9 @@ class Journal:
         self._run = run
         for event in events:
             self._record(event)
-        # At once, even with a commit under way: the store takes commits in order, and what was
-        # collected meanwhile goes along. One commit: a crash leaves the end and the run, or none.
+        # Sent at once, even with a commit under way: the store takes commits in order, and the
+        # collected events are part of this one. The run is deleted in the same commit: after a
+        # crash the end is stored and the run is gone, or the run is there for recovery.
         self._send(self._next_commit(ends_run=True, resume=resume))
         await self.settle()
 
@@ -343,7 +355,7 @@ class Journal:
             if self.failure is None:
                 self.failure = error if isinstance(error, Exception) else GatewayFault(str(error))
         elif entries:
-            # Readers before the outbox: they are connected and wait, it looks by itself.
+            # Streams first: their clients wait. The outbox is only woken here and reads later.
             self.feed.publish(entries)
             if self._head.id in self._wakeups.subscribed:
                 self._wakeups.notify(self._head.id, entries)
@@ -352,8 +364,8 @@ class Journal:
             for waiter in waiters:
                 if not waiter.done():
                     waiter.set_result(None)
-        # Before `on_committed`: while these events are in flight it lets the agent's text collect,
-        # which is then one event and not many.
+        # Before `on_committed`: the text that it appends is not sent by this line but at the end of
+        # this loop turn, in one commit with what the agent says until then.
         if self._collected and not self._commits_under_way:
             self._send_collected()
         if self.on_committed is not None:
@@ -432,7 +444,12 @@ class Journal:
             self._send(self._next_commit(ends_run=False, resume=None))
 
     def _send(self, commit: Commit) -> None:
+        def on_answer(done: asyncio.Future[None]) -> None:
+            # A cancelled future says nothing about the commit, so its events are not published.
+            if done.cancelled():
+                self.committed(commit, StoreUnavailable("the commit of a task was cancelled"))
+            else:
+                self.committed(commit, done.exception())
+
         # Not awaited: the agent goes on while the store writes. `settle` and `wait_durable` wait.
-        self._store.commit(commit).add_done_callback(
-            lambda done: self.committed(commit, None if done.cancelled() else done.exception())
-        )
+        self._store.commit(commit).add_done_callback(on_answer)

@@ -91,9 +91,10 @@ async def submit(
     duplicate = await _read_duplicate(engine, request, rules, body_hash)
     if duplicate is not None:
         return duplicate
-    # Nothing is awaited from here to `start_run`: of two equal messages that arrive together the
-    # second finds the first among the pending submissions.
     if message.task_id is None:
+        # Nothing is awaited from this check to `start_run`: of two equal messages that arrive
+        # together the second finds the first here. The store rejects a copy of a message that was
+        # stored since `_read_duplicate`; `wait_created` then gives the result of the first one.
         pending = _find_pending(engine, request, body_hash) if engine.pending_submissions else None
         return pending or _start_task(engine, request, rules, body_hash)
     # Two messages on a paused task must not both reopen it; a cancellation takes the same lock.
@@ -101,12 +102,15 @@ async def submit(
         while (
             active := engine.active_tasks.get(message.task_id)
         ) is not None and active.opening is not None:
-            await active.runs[0].created.wait()  # before that it may still be rejected
+            # The submission that opens the task is not stored yet, and the store may still reject
+            # it. `on_submitted` sets `created` when the store has answered.
+            await active.runs[0].created.wait()
         # Read under the lock, and used before it is released: no cancellation and no other message
         # can have changed the task in between.
         stored = await engine.store.tasks.read_task(request.scope, message.task_id)
         resume = await engine.store.tasks.read_resume_token(message.task_id)
-        # After the reads: the same message may have come while this one waited.
+        # Checked last, because everything above awaits: the same message may have come meanwhile.
+        # From here to `start_run` nothing is awaited.
         pending = _find_pending(engine, request, body_hash)
         if pending is not None:
             return pending
@@ -324,7 +328,9 @@ async def wait_finished(
     if original is not None:
         return await wait_finished(engine, original)
     active = engine.active_tasks.get(TaskId(duplicate.task_id))
-    if active is not None and active.runs:  # its own run is over, and a later message is answered
+    if active is not None and active.runs:
+        # The run of the first copy has ended, but a later message on the task is being answered. A
+        # blocking caller gets the task when it rests, so wait for that run.
         return await wait_finished(engine, active.runs[0])
     stored = await _read_result(engine, run, duplicate)
     return stored if isinstance(stored, DirectAnswer) else TaskFinished(task_json(stored))

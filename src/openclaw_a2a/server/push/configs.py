@@ -117,7 +117,7 @@ class PushConfigService(msgspec.Struct, frozen=True, kw_only=True):
             old = _decoder.decode(known.body)
             if old == msgspec.structs.replace(config, created_at=old.created_at):
                 return old
-        if not await self.outbox.add_delivery(delivery, within=self.per_task):
+        if not await self.outbox.add_delivery(delivery, max_per_task=self.per_task):
             raise self._too_many(task_id)
         return config
 
