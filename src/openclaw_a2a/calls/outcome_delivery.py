@@ -136,10 +136,13 @@ class OutcomeDelivery:
         return _finished(delivery, task)
 
     async def _read_callee_task(self, task_id: TaskId, call: Call | None) -> CalleeTask:
-        """The callee's task; it is not read while all it can tell is that it runs."""
+        """The callee's task.
+
+        It is not read while a run of this process works on it and the call only needs to know that.
+        """
         active = self._engine.active_tasks.get(task_id)
-        needs_answer = call is None or call.status not in (CallStatus.PENDING, CallStatus.TIMEOUT)
-        if needs_answer or active is None or not active.is_running:
+        must_read = call is None or call.status not in (CallStatus.PENDING, CallStatus.TIMEOUT)
+        if must_read or active is None or not active.is_running:
             return CalleeTask(await self._engine.store.tasks.read_task(None, task_id))
         return CalleeTask(None, is_running=True)
 
@@ -185,7 +188,8 @@ class OutcomeDelivery:
         """Nobody can answer the callee of a call: its task fails with its question."""
         if task_id not in self._open_questions:
             self._open_questions.add(task_id)
-            # Not awaited: it waits for the end of the run that asked, and that may wait for us.
+            # In a task of its own: `fail_paused_task` waits until the asking run has ended, and the
+            # end of that run may wait for this delivery attempt. Awaiting it would be a deadlock.
             self._engine.supervisor.spawn("calls-end-question", self._fail_question(task_id))
 
     async def _fail_question(self, task_id: TaskId) -> None:
@@ -283,7 +287,8 @@ class OutcomeDelivery:
     async def _resolve_offer(self, call: Call) -> datetime | None:
         """Record what became of an outcome that was offered; when to check again if it is open."""
         state = self.states.state_of(call)
-        waiter = self.states.waiter_of(call)  # None: it waited at a previous process
+        # None: the caller waited when the previous process ended, and its connection is gone.
+        waiter = self.states.waiter_of(call)
         if state is OutcomeState.OFFERED and waiter is not None:
             await waiter.wait_over(call.id)
             call = self._calls.find(call.id) or call
@@ -299,7 +304,9 @@ class OutcomeDelivery:
                 return deadline
             await self._record(call.id, OutcomeEvent.WAITER_LOST, self._unwaited)
             if waiter is not None:
-                # It may have read the result in its last moment, so no attempt is the first.
+                # The caller may have received the result just before it disconnected. So the
+                # message is not sent as a first attempt: the host then searches the session's
+                # history for it before it adds the message.
                 self.states.start_sending(call)
         return None
 
@@ -331,10 +338,14 @@ class OutcomeDelivery:
                 self.states.end_attempt(known)
                 raise
         try:
-            await asyncio.sleep(0)  # the next attempt starts before this one's result is written
+            # The attempt that got the released slot starts its request first, so that it does not
+            # wait for the commit of this one.
+            await asyncio.sleep(0)
             return await self._record_result(known, result)
         finally:
-            self.states.end_attempt(known)  # the store failed: the attempt counts as failed
+            # Does nothing once the result is recorded. Otherwise the store failed, and the attempt
+            # counts as failed.
+            self.states.end_attempt(known)
 
     async def _send(self, call: Call, task: CalleeTask) -> tuple[Call, SendResult]:
         """Make one attempt; what came of it, and the call with the host it was sent to."""
@@ -363,7 +374,8 @@ class OutcomeDelivery:
     async def _record_result(self, call: Call, result: SendResult) -> DeliveryFailed | None:
         if isinstance(result, DeliveryFailed):
             self.states.end_attempt(call, was_refused=result.is_refused)
-            # A refused outcome may be refused for ever; the ones behind it go on without it.
+            # `was_refused` takes this outcome out of the order of its session: a message that the
+            # host never accepts must not block the later ones. The next of them is woken.
             if result.is_refused and call.caller.session_key is not None:
                 self._wake_next(call.caller.session_key)
             return result
@@ -426,10 +438,13 @@ class OutcomeDelivery:
                 except GatewayError as error:
                     reason = error.message
                     log.warning("calls.receipt_not_recorded", call_id=call.id, reason=reason)
-                # What the host said is kept meanwhile: asked again, it may know no more.
+                # Retried with the host's first answer (`is_processed`): asked again, the host may
+                # have forgotten the message.
                 await self._clock.sleep(_RETRY_S)
         finally:
-            # At once: a lost outcome may be sent again by another replica, or by a poll's wake-up.
+            # Before the sleep below, during which the outcome may be sent again (by another
+            # replica, or because a poll woke the outbox): a later `forget` would delete the state
+            # of that new attempt.
             self.states.forget(call.id)
         if lost is not None:
             await self._clock.sleep(_RETRY_S)  # a host that keeps losing it is not kept busy
@@ -508,7 +523,10 @@ class OutcomeDelivery:
 
 
 def _finished(delivery: Delivery, task: CalleeTask) -> Delivered:
-    """Nothing is to be sent now, and nothing ever once the callee's task has ended."""
+    """The result for the outbox when there is nothing to send.
+
+    The delivery is over once the callee's task has ended; until then the outbox keeps it.
+    """
     if not task.is_ended or task.stored is None:
         return Delivered(delivery.cursor, is_sent=False, is_over=task.is_ended)
     cursor = task.stored.head.sequence

@@ -49,7 +49,7 @@ from openclaw_a2a.model.task import is_terminal
 from openclaw_a2a.model.validation import is_object
 
 _FIRST_EVENTS = 8
-"""Among this many first events of a task is the one that says that it runs."""
+"""How many events of a task are read to find its first `working` status."""
 
 
 class CallService:
@@ -230,8 +230,9 @@ class CallService:
     async def ask_step(self, debate_id: CallId, step: DebateStep) -> Outcome:
         """Call the participant of a debate's step, unless that was done before a restart.
 
-        A step for which there is no room now has failed. Raises: LookupError (there is no such
-        debate), GatewayError (the step cannot be called now).
+        When the gateway is overloaded the step fails with an error outcome. Raises: LookupError
+        (there is no such debate), GatewayError (the step was not called: the gateway stops, or its
+        store is unavailable).
         """
         debate = self._calls.find(debate_id)
         if debate is None:
@@ -349,5 +350,5 @@ def _settled_ids(result: JsonObject) -> list[CallId]:
 
 
 def _applied_limit(wanted_ms: int, applied_ms: int) -> JsonObject:
-    """What a caller is told whose timeout was cut."""
+    """The field that reports a timeout that was reduced to the maximum; empty if it was not."""
     return {"timeoutMs": applied_ms} if wanted_ms > applied_ms else {}
