@@ -17,9 +17,9 @@ def write_group(group: Sequence[Write[str | BaseException]]) -> list[WriteOutcom
     outcomes: list[WriteOutcome] = []
     for write in group:
         try:
-            if isinstance(write.order, BaseException):
-                raise write.order
-            outcomes.append((write, write.order, None))
+            if isinstance(write.command, BaseException):
+                raise write.command
+            outcomes.append((write, write.command, None))
         except TaskNotFound as error:
             outcomes.append((write, None, error))
     return outcomes

@@ -26,19 +26,19 @@ from openclaw_a2a.store.rules import store_closed, write_failed
 
 log = get_logger(__name__)
 
-Order = TypeVar("Order")
+Command = TypeVar("Command")
 
 MAX_GROUP = 512
 """A group of this size is written at once: bounds how long its first write waits."""
 
 _MAX_COLLECT_TURNS = 4
-"""For at most so many turns of the event loop writes are collected, while each turn adds some."""
+"""Writes are collected until a turn of the event loop adds none, for at most this many turns."""
 
 
-class Write(msgspec.Struct, Generic[Order], gc=False):
+class Write(msgspec.Struct, Generic[Command], gc=False):
     """A pending write: what to do, and the future of its result."""
 
-    order: Order
+    command: Command
     future: "asyncio.Future[Any]"
 
 
@@ -46,7 +46,7 @@ WriteOutcome = tuple[Write[Any], object, GatewayError | None]
 """A write, and its result or error."""
 
 
-class GroupWriter(Generic[Order]):
+class GroupWriter(Generic[Command]):
     """Runs `write_group` in a thread of its own, for groups of writes in call order.
 
     `write_group` returns one outcome per write, once all of them are durable. `on_written` is
@@ -56,14 +56,14 @@ class GroupWriter(Generic[Order]):
     def __init__(
         self,
         name: str,
-        write_group: Callable[[Sequence[Write[Order]]], list[WriteOutcome]],
-        on_written: Callable[[Order, GatewayError | None], None] | None = None,
+        write_group: Callable[[Sequence[Write[Command]]], list[WriteOutcome]],
+        on_written: Callable[[Command, GatewayError | None], None] | None = None,
     ) -> None:
         self._name = name
         self._write_group = write_group
         self._on_written = on_written
-        self._queue: queue.SimpleQueue[list[Write[Order]] | None] = queue.SimpleQueue()
-        self._collected: list[Write[Order]] = []
+        self._queue: queue.SimpleQueue[list[Write[Command]] | None] = queue.SimpleQueue()
+        self._collected: list[Write[Command]] = []
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
         self._is_dead = False  # set by the thread, read by the event loop
@@ -98,7 +98,7 @@ class GroupWriter(Generic[Order]):
         if self._loop is None or self._is_dead:
             raise self._unavailable()
 
-    def write(self, order: Order) -> "asyncio.Future[Any]":
+    def write(self, command: Command) -> "asyncio.Future[Any]":
         """Queue a write; the future has its result once it is durable."""
         loop = self._loop
         if loop is None or self._is_dead:
@@ -108,7 +108,7 @@ class GroupWriter(Generic[Order]):
         # batch.
         if not self._collected:
             loop.call_soon(self._send_when_quiet, loop, 0, _MAX_COLLECT_TURNS)
-        self._collected.append(Write(order, future))
+        self._collected.append(Write(command, future))
         return future
 
     def _send_when_quiet(self, loop: asyncio.AbstractEventLoop, known: int, turns: int) -> None:
@@ -134,7 +134,7 @@ class GroupWriter(Generic[Order]):
                 self._fail_queued()
 
     def _run(self, loop: asyncio.AbstractEventLoop) -> None:
-        group: list[Write[Order]] = []
+        group: list[Write[Command]] = []
         try:
             is_running = True
             while is_running:
@@ -147,7 +147,9 @@ class GroupWriter(Generic[Order]):
         # Only `call_soon_threadsafe` can raise it here: `_perform` lets no Exception out.
         except RuntimeError:
             return  # the event loop is closed: nobody waits for a result
-        except BaseException:  # not an error of one group; nothing but the exit of the thread
+        except BaseException:
+            # `_perform` has handled the errors of a group, so this is SystemExit, MemoryError or a
+            # fault of this class, and the thread ends.
             log.critical("store.writer_died", store=self._name, exc_info=True)
             # The group goes back into the queue, to be failed with what is there. The flag is set
             # before the loop is called: `_send_collected` then sees what comes in between.
@@ -155,14 +157,14 @@ class GroupWriter(Generic[Order]):
             self._is_dead = True
             loop.call_soon_threadsafe(self._fail_queued)
 
-    def _perform(self, group: Sequence[Write[Order]]) -> list[WriteOutcome]:
+    def _perform(self, group: Sequence[Write[Command]]) -> list[WriteOutcome]:
         try:
             return self._write_group(group)
         except Exception as error:  # the edge of the thread: one bad group must not end it
             log.exception("store.group_failed", store=self._name, writes=len(group))
             return [(write, None, write_failed(self._name, error)) for write in group]
 
-    def _gather(self, group: list[Write[Order]]) -> bool:
+    def _gather(self, group: list[Write[Command]]) -> bool:
         """Fill the group with what waits; False if the writer is to stop after it."""
         # Blocks until `_send_collected` puts a batch or `stop` puts None; `get_nowait` then takes
         # what else arrived while the last group was being synced. This is what makes groups grow
@@ -182,12 +184,13 @@ class GroupWriter(Generic[Order]):
         for write, result, error in outcomes:
             if self._on_written is not None:
                 try:
-                    self._on_written(write.order, error)
+                    self._on_written(write.command, error)
                 except Exception as failure:  # the others of the group are still to be resolved
                     log.exception("store.group_failed", store=self._name, writes=1)
                     error = write_failed(self._name, failure)
             if write.future.done():
-                continue  # its caller was cancelled; the write is durable all the same
+                # Its caller was cancelled. The write was made, or failed, all the same.
+                continue
             if error is None:
                 write.future.set_result(result)
             else:

@@ -28,8 +28,8 @@ from openclaw_a2a.store.group_writer import GroupWriter, failed
 from openclaw_a2a.store.json_file.log_files import LogFolder
 from openclaw_a2a.store.json_file.record_files import RecordFolder
 from openclaw_a2a.store.json_file.writer import (
+    Command,
     DiskChange,
-    Order,
     RecordWriter,
     compact_log,
     load_folder,
@@ -68,7 +68,7 @@ class JsonFileStore(Store):
         self._lock = WriterLock(path)
         self._files = RecordWriter(self._folder, self._lock)
         # `_files` is looked up for each group: `open` replaces it.
-        self.writer: GroupWriter[Order] = GroupWriter(
+        self.writer: GroupWriter[Command] = GroupWriter(
             str(path), lambda group: self._files.write_group(group), self._on_written
         )
         self._durable = self._accepted = MemoryState()
@@ -168,7 +168,7 @@ class JsonFileStore(Store):
                 self._open_records.discard(task_id)
         return self.writer.write(DiskChange(self._epoch, command, result, row))
 
-    def _on_written(self, change: Order, error: GatewayError | None) -> None:
+    def _on_written(self, change: Command, error: GatewayError | None) -> None:
         """Follow the disk, before the caller of the write continues."""
         if not isinstance(change, DiskChange):
             return
@@ -207,7 +207,7 @@ class JsonLogStore:
     Every kind of log has a directory in `parent`; `objectives` overrides that of one kind.
     """
 
-    def __init__(self, parent: Path, objectives: Path | None, writer: GroupWriter[Order]) -> None:
+    def __init__(self, parent: Path, objectives: Path | None, writer: GroupWriter[Command]) -> None:
         self._parent = parent
         self._folders = {} if objectives is None else {"objective": LogFolder(objectives)}
         self._writer = writer

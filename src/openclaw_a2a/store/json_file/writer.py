@@ -60,7 +60,7 @@ class DiskChange(NamedTuple):
     """The task before the command, if its record is not open in the writer."""
 
 
-Order = DiskChange | Callable[[], Any]
+Command = DiskChange | Callable[[], Any]
 """A change, or a function that writes other files: a log of `LogFolder`, a compacted log."""
 
 
@@ -83,11 +83,11 @@ class RecordWriter:
         self.failure: str | None = None
         """Why the last write to the disk failed; None if it succeeded."""
 
-    def write_group(self, group: Sequence[Write[Order]]) -> list[WriteOutcome]:
+    def write_group(self, group: Sequence[Write[Command]]) -> list[WriteOutcome]:
         """Make the group durable; one outcome per write."""
         outcomes: list[WriteOutcome] = []
         # In call order: a compacted log replaces the commands before it, none that follow.
-        for is_change, writes in groupby(group, key=lambda it: isinstance(it.order, DiskChange)):
+        for is_change, writes in groupby(group, key=lambda it: isinstance(it.command, DiskChange)):
             if is_change:
                 outcomes += self._write_changes(cast("list[Write[DiskChange]]", list(writes)))
             else:
@@ -96,7 +96,7 @@ class RecordWriter:
 
     def _write_changes(self, writes: list[Write[DiskChange]]) -> list[WriteOutcome]:
         """Append commands to the log, then bring the record files up to date."""
-        changes = [write.order for write in writes]
+        changes = [write.command for write in writes]
         accepted = [
             change
             for change in changes
@@ -119,7 +119,7 @@ class RecordWriter:
 
     def _write_files(self, write: Write[Any]) -> WriteOutcome:
         try:
-            return write, write.order(), None
+            return write, write.command(), None
         except GatewayError as error:
             return write, None, error
         except OSError as error:
@@ -158,7 +158,7 @@ class RecordWriter:
             self._deleted.add(task_id)
 
     def _outcome(self, write: Write[DiskChange]) -> WriteOutcome:
-        change = write.order
+        change = write.command
         if change.epoch <= self._failed_epoch:
             reason = self.failure or "the disk failed"
             return write, None, write_failed(str(self._folder.path), reason)

@@ -29,7 +29,7 @@ _PROBE = "UPDATE schema_version SET checked = checked + 1"
 
 Values = Sequence[object] | Mapping[str, object]
 Row = tuple[Any, ...]
-Order = AnyCommand | Callable[[WriteTransaction], Any]
+Command = AnyCommand | Callable[[WriteTransaction], Any]
 """A command, or a function for a write that only this kind of store has."""
 Handlers = Mapping[type[Any], Callable[[WriteTransaction, Any], Any]]
 """What performs each type of command in the writer thread."""
@@ -43,7 +43,7 @@ class SqliteDatabase:
     def __init__(self, path: str | Path, handlers: Handlers) -> None:
         self.path = Path(path).expanduser()
         self._handlers = handlers
-        self.writer: GroupWriter[Order] = GroupWriter(str(self.path), self.write_group)
+        self.writer: GroupWriter[Command] = GroupWriter(str(self.path), self.write_group)
         self.known_messages = BloomFilter()
         self.transaction_count = 0
         """How many groups were committed since the store was opened."""
@@ -105,7 +105,7 @@ class SqliteDatabase:
 
     # ---------------------------------------------------------------- writes
 
-    def write_group(self, group: Sequence[Write[Order]]) -> list[WriteOutcome]:
+    def write_group(self, group: Sequence[Write[Command]]) -> list[WriteOutcome]:
         """Write a group in one transaction, in the writer thread.
 
         A refusal concerns one write. If the database itself fails, the whole group fails, and the
@@ -128,7 +128,7 @@ class SqliteDatabase:
         self.transaction_count += 1
         return outcomes
 
-    def _transact(self, group: Iterable[Write[Order]]) -> list[WriteOutcome]:
+    def _transact(self, group: Iterable[Write[Command]]) -> list[WriteOutcome]:
         connection = self._writing
         if connection is None:
             connection = self._writing = self._connect()
@@ -139,12 +139,12 @@ class SqliteDatabase:
         transaction = WriteTransaction(connection, self._cache, self.known_messages)
         outcomes: list[WriteOutcome] = []
         for write in group:
-            order: Any = write.order
-            handler = self._handlers.get(type(write.order))
+            command: Any = write.command
+            handler = self._handlers.get(type(command))
             try:
                 # Anything but a GatewayError leaves the group half done and goes to `write_group`,
                 # which rolls all of it back.
-                result = order(transaction) if handler is None else handler(transaction, order)
+                result = command(transaction) if handler is None else handler(transaction, command)
                 outcomes.append((write, result, None))
             except GatewayError as error:
                 # Refused before it changed anything; the rest of the group goes on.

@@ -7,7 +7,8 @@ The cache holds the live rows, so that most checks need no query. One process ha
 itself, so nothing changes a row behind it. A failed transaction leaves it wrong: then it is thrown
 away, and loaded again with the next one.
 
-How times, states, run inputs, deliveries and records become column values stands first.
+The first part of the module converts times, states, run inputs, deliveries and records to column
+values and back; the cache and `WriteTransaction` follow.
 """
 
 import sqlite3
@@ -116,7 +117,10 @@ def decode_run(row: tuple[Any, ...]) -> RunRecord:
 
 
 def encode_delivery(delivery: Delivery) -> tuple[object, ...]:
-    """The row of a delivery: its fields in their order."""
+    """The row of a delivery: its fields in their order.
+
+    Fields 5 to 7 are `next_at`, `created_at` and `updated_at`, field 8 is `state`.
+    """
     row = list(msgspec.structs.astuple(delivery))
     row[5:9] = *map(to_microseconds, row[5:8]), DELIVERY_CODE_OF[delivery.state]
     return tuple(row)
@@ -189,8 +193,11 @@ class BloomFilter:
 
     "Not in it" is certain, "in it" must be looked up. Two bits per key in two megabytes: with a
     million messages about one new message in eighty is looked up in vain. It lives as long as the
-    store is open, so Python's own hash will do. Only the writer thread adds; the event loop may
-    miss a key that is being added, which is not committed then.
+    store is open, so Python's own hash will do.
+
+    Only the writer thread adds keys. The event loop reads without a lock and may miss a key that is
+    being added. That is harmless: the message is not committed yet, and `WriteTransaction.submit`
+    checks again in the writer thread.
     """
 
     def __init__(self, keys: Iterable[MessageKey] = ()) -> None:
@@ -313,8 +320,8 @@ class WriteTransaction:
         self.cache.runs[run.id] = CachedRun(ticket, run.fence, key)
         self._new_runs[run.id] = msgspec.structs.replace(run, ticket=ticket)
         self._messages[key] = submission, None
-        # The new run has the token. Not collected with the task's row: without a change the task
-        # is not flushed at all.
+        # The new run holds the resume token (`run.resume`), so the task must not give it to another
+        # one. Written directly: `flush` writes the task's row only for a submission with a change.
         if task is not None and task.resume is not None:
             task.resume = None
             self.connection.execute(_CLEAR_RESUME, (task.number,))
@@ -381,7 +388,8 @@ class WriteTransaction:
                 self.connection.executemany(statement, rows)
         self._clear()
         if len(self.cache.tasks) > MAX_TASKS:
-            self.cache.tasks.clear()  # only now, with everything cached in the database
+            # Only after the rows are written: until then the cache is the only place that has them.
+            self.cache.tasks.clear()
 
     def _find_duplicate(self, key: MessageKey, submission: Submission) -> Duplicate | None:
         # The earlier submission may be in this very group and have no row yet.
