@@ -140,7 +140,7 @@ class SqliteDatabase:
         outcomes: list[WriteOutcome] = []
         for write in group:
             command: Any = write.command
-            handler = self._handlers.get(type(command))
+            handler = self._handlers.get(type(write.command))
             try:
                 # Anything but a GatewayError leaves the group half done and goes to `write_group`,
                 # which rolls all of it back.
