@@ -133,7 +133,7 @@ async def test_change_whose_caller_is_cancelled_after_the_append_reaches_listene
     bench.logs.may_return.set()
     [operation] = await subscription.next_operations(WAIT_S)
     assert [one.operations for one in heard] == [[operation]]
-    assert (await bench.repository.find(objective_id)).objective.name == "Fete"
+    assert (await bench.repository.get(objective_id)).objective.name == "Fete"
 
 
 async def test_deletion_whose_caller_is_cancelled_is_completed(bench: Bench) -> None:
@@ -153,7 +153,7 @@ async def test_deletion_whose_caller_is_cancelled_is_completed(bench: Bench) -> 
     assert await subscription.next_operations(WAIT_S) == []
     assert subscription.is_over
     with pytest.raises(PlanItemNotFound):
-        await bench.repository.find(objective_id)
+        await bench.repository.get(objective_id)
 
 
 async def test_change_by_another_process_is_read_before_the_next_change(bench: Bench) -> None:
@@ -245,7 +245,7 @@ async def test_unknown_plan_id_reads_no_archived_log(bench: Bench) -> None:
         await bench.create_archived()
     bench.open()
     await bench.repository.load()
-    assert await bench.repository.get_by_plan(PlanId("plan-unknown")) is None
+    assert await bench.repository.find_by_plan(PlanId("plan-unknown")) is None
     assert bench.logs.reads == 0
 
 
@@ -254,7 +254,7 @@ async def test_plan_of_an_archived_objective_is_found_after_a_restart(bench: Ben
     await bench.create_archived()
     bench.open()
     await bench.repository.load()
-    state = await bench.repository.get_by_plan(plan_id)
+    state = await bench.repository.find_by_plan(plan_id)
     assert state is not None
     assert state.id == objective_id
     assert bench.logs.reads == 1
@@ -303,7 +303,7 @@ async def test_deleted_objective_leaves_no_summary(bench: Bench) -> None:
     objective_id, plan_id = await bench.create_archived()
     await bench.repository.delete(objective_id, no_check)
     assert await bench.store.records.list_records(SUMMARY_KIND) == []
-    assert await bench.repository.get_by_plan(plan_id) is None
+    assert await bench.repository.find_by_plan(plan_id) is None
 
 
 async def test_summary_without_its_log_is_removed(bench: Bench) -> None:

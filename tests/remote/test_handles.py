@@ -29,7 +29,7 @@ class Hands:
 
     def code_of(self, name: str) -> ErrorCode | None:
         try:
-            self.handles.find(name)
+            self.handles.get(name)
         except RemoteFailure as failure:
             return failure.code
         return None
@@ -40,7 +40,7 @@ def test_a_handle_finds_its_task_until_it_expires() -> None:
     fixture = Hands()
     handle = fixture.handles.issue(PEER, "t-1", context_id="c-1")
     assert handle.name == "rah_1"
-    assert fixture.handles.find("rah_1") == handle
+    assert fixture.handles.get("rah_1") == handle
     fixture.wait(999)
     assert fixture.code_of("rah_1") is None
     fixture.wait(1)
@@ -53,7 +53,7 @@ def test_a_look_up_does_not_extend_a_handle_and_an_answer_does() -> None:
     fixture = Hands()
     fixture.handles.issue(PEER, "t-1", context_id="c-1")
     fixture.wait(600)
-    fixture.handles.find("rah_1")
+    fixture.handles.get("rah_1")
     again = fixture.handles.issue(PEER, "t-1", name="rah_1")
     assert (again.name, again.context_id) == ("rah_1", "c-1")
     fixture.wait(600)
@@ -65,7 +65,7 @@ def test_the_least_recently_used_handle_goes_when_there_are_too_many() -> None:
     fixture = Hands(most=2)
     fixture.handles.issue(PEER, "t-1")
     fixture.handles.issue(PEER, "t-2")
-    fixture.handles.find("rah_1")
+    fixture.handles.get("rah_1")
     fixture.handles.issue(PEER, "t-3")
     assert fixture.code_of("rah_2") is ErrorCode.UNKNOWN_HANDLE
     assert fixture.code_of("rah_1") is None
@@ -74,7 +74,7 @@ def test_the_least_recently_used_handle_goes_when_there_are_too_many() -> None:
 @pytest.mark.requirement("remote.handle.unknown")
 def test_an_unknown_handle_says_how_to_continue() -> None:
     with pytest.raises(RemoteFailure) as raised:
-        Hands().handles.find("rah_x")
+        Hands().handles.get("rah_x")
     details = raised.value.details
     assert details["taskHandle"] == "rah_x"
     assert details["restartInvalidatesHandles"] is True
@@ -88,7 +88,7 @@ def test_an_expired_handle_gives_a_continuation() -> None:
     handle = fixture.handles.issue(PEER, "t-1", context_id="c-1")
     fixture.wait(1000)
     with pytest.raises(RemoteFailure) as raised:
-        fixture.handles.find(handle.name)
+        fixture.handles.get(handle.name)
     details = raised.value.details
     assert details["expiresAt"] == round(handle.expires_at.timestamp() * 1000)
     assert (details["task_id"], details["context_id"]) == ("t-1", "c-1")

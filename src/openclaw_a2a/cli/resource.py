@@ -70,12 +70,14 @@ class Resource(Generic[_Item]):
     """A kind of item: its path in the admin API, what it is called, and its columns.
 
     Attributes:
-        not_found: how the codes of those errors begin that `list_hint` is the next step for.
+        not_found: prefix of the error codes for an unknown item; such an error gets `list_hint` as
+            its next step.
         empty: what is printed instead of an empty list.
         filters: the words for each filter of the list, for a list that is empty because of it.
         footnotes: what else there is to say below a list.
         feature: name, error code and next step for a gateway where this is off.
-        strict_id: what an id must be of, in words; empty where an id may have any characters.
+        strict_id: the item with its article ("an objective"), for the error about an id with
+            characters other than letters, digits, - and _; empty: the characters are not checked.
         id_prefix: what ids begin with; they may be given without it.
     """
 
@@ -120,16 +122,17 @@ class Resource(Generic[_Item]):
         return items, msgspec.json.decode(body)
 
     def find(self, admin: AdminClient, prefix: str) -> str:
-        """The id that is or begins with this; one that is not listed may still exist.
+        """Complete an id: the only listed id that starts with `prefix`, or `prefix` if none does.
 
-        Raises: InvalidRequest (it is empty or no id, or several begin so), AgentFailed.
+        Raises: InvalidRequest (the prefix is empty, invalid or ambiguous), AgentFailed.
         """
         if self.strict_id and re.search(r"[^\w-]", prefix):
             raise usage_error(f"{prefix} is no id of {self.strict_id}", self.list_hint)
-        # Before the check for an empty id: that a gateway is not there is the more useful error.
+        # Before the check for an empty id: "the gateway is not running" is the more useful error.
         items, _ = self.fetch_list(admin, {"limit": str(_MAX_LISTED)})
         if not prefix.strip():
             raise usage_error(f"the id is empty; name one {self.noun}", self.list_hint)
+        # "12ab" lacks the prefix and becomes "obj-12ab"; "ob" and "obj-12" begin like a full id.
         if not self.id_prefix.startswith(prefix[: len(self.id_prefix)]):
             prefix = f"{self.id_prefix}{prefix}"
         found = [one.id for one in items if one.id.startswith(prefix)]

@@ -84,7 +84,8 @@ class EventSource(Protocol):
 class EventStream(msgspec.Struct, frozen=True):
     """What a stream sends: a stored body first, then the events of a source.
 
-    `error` is sent as the only event when it must not be a plain response.
+    `error` is sent as the only event: the response has started already, or the binding sends such
+    an error as a frame (`FrameEncoder.streams_early_error`).
     """
 
     first: bytes | None
@@ -94,7 +95,9 @@ class EventStream(msgspec.Struct, frozen=True):
 
 
 PendingStream = Coroutine[Any, Any, EventStream]
-"""A stream whose first event may take long. It may be cancelled: the message was accepted."""
+"""Waits for the first event, which may take long. Cancelling it loses nothing: the message is
+accepted, and its run goes on.
+"""
 
 OpenStream = Callable[[], Coroutine[Any, Any, EventStream | PendingStream]]
 """Accepts the request. It is not cancelled when the client disconnects."""

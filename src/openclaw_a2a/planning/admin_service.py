@@ -67,13 +67,13 @@ class AdminService:
         index = await self._repository.load_index()
         wanted = None if status is None else ObjectiveStatus(status)
         page = index.page(limit, scope=None, status=wanted)
-        states = [await self._repository.find(one.id) for one in page.objectives]
+        states = [await self._repository.get(one.id) for one in page.objectives]
         shown = [self._view.objective_with_owner(one, with_plans=False) for one in states]
         return shown, page.total
 
-    async def find(self, objective_id: str) -> JsonObject:
+    async def get(self, objective_id: str) -> JsonObject:
         """An objective with its plans, and the last texts of steps. Raises: PlanItemNotFound."""
-        state = await self._repository.find(ObjectiveId(objective_id))
+        state = await self._repository.get(ObjectiveId(objective_id))
         failed_attempts = await self._executor.find_failed_attempts(state)
         shown = self._view.objective_with_owner(state)
         return await add_step_texts(self._engine.store.tasks, shown, failed_attempts)
@@ -91,14 +91,14 @@ class AdminService:
         else:
             mode = EXECUTION_MODES[action]
             await self._repository.change(key, set_objective_execution, mode)
-        return self._view.objective_with_owner(await self._repository.find(key))
+        return self._view.objective_with_owner(await self._repository.get(key))
 
     async def answer(self, objective_id: str, text: str, step: str | None = None) -> JsonObject:
         """Answer a step that waits for input; `step` may be left out when only one does.
 
         Raises: PlanItemNotFound, InvalidParams (none waits, or several), GatewayError.
         """
-        state = await self._repository.find(ObjectiveId(objective_id))
+        state = await self._repository.get(ObjectiveId(objective_id))
         waiting, task_id = _find_waiting(state, step)
         stored = await self._engine.store.tasks.read_task(None, task_id)
         if stored is None:
@@ -115,7 +115,7 @@ class AdminService:
         # Not own, so that `sync` never cancels the task that was just answered.
         link = StepLink(state.id, waiting.id, attempt, is_own=False)
         await self._executor.task_sync.sync(link, task_id)
-        return self._view.objective_with_owner(await self._repository.find(state.id))
+        return self._view.objective_with_owner(await self._repository.get(state.id))
 
     async def export(self, objective_id: str) -> bytes:
         """The log of an objective as JSON lines. Raises: PlanItemNotFound."""

@@ -5,7 +5,7 @@ held and waits for no other plan (`steps.ready_tasks`), and limits and back-off 
 
 The executor keeps no state of its own besides the work queue: what to start is computed from the
 objective, and each attempt has a fixed message id. So it may look at an objective at any time and
-any number of times, and after a crash it continues where the logs are.
+any number of times, and after a crash it continues from the state in the operation logs.
 """
 
 import asyncio
@@ -164,7 +164,7 @@ class DeniedAgent:
 
     async def run(self, turn: Turn) -> AsyncGenerator[AgentEvent]:
         """Raises: AgentFailed."""
-        yield Note("not begun")
+        yield Note("not begun")  # a `yield` makes this an async generator, as the port requires
         raise AgentFailed(
             "This step names an agent that its owner may not ask. "
             "The setting opt.agents says which."
@@ -317,7 +317,10 @@ class StepExecutor:
     # ------------------------------------------------------------- tasks of an objective
 
     async def cancel_running_tasks(self, state: ObjectiveState) -> None:
-        """Cancel every A2A task of an objective; one that refuses reports its own state."""
+        """Cancel every running A2A task of an objective.
+
+        Errors are ignored: the outbox reports the state of a task that could not be canceled.
+        """
 
         async def cancel(task_id: TaskId) -> None:
             with suppress(GatewayError):

@@ -167,13 +167,13 @@ class MessageRouter:
         known = known or await self._find(plan.get("objectiveId"), scope)
         plan_id: Json = plan.get("id")
         if known is None and isinstance(plan_id, str):
-            known = _owned_by(scope, await self._repository.get_by_plan(PlanId(plan_id)))
+            known = _owned_by(scope, await self._repository.find_by_plan(PlanId(plan_id)))
         return known
 
     async def _find(self, objective_id: Json, scope: Scope) -> ObjectiveState | None:
         if not isinstance(objective_id, str) or not objective_id.startswith(OBJECTIVE_PREFIX):
             return None
-        return _owned_by(scope, await self._repository.get(ObjectiveId(objective_id)))
+        return _owned_by(scope, await self._repository.find(ObjectiveId(objective_id)))
 
     async def _create_objective(self, metadata: ObjectiveMetadata) -> ObjectiveState:
         scope, message = metadata.scope, metadata.message
@@ -185,7 +185,7 @@ class MessageRouter:
         if _is_valid(named, OBJECTIVE_PREFIX):
             # Taken by another caller counts as taken, but is not reported: callers must not learn
             # each other's ids.
-            is_free = await self._repository.get(ObjectiveId(named)) is None
+            is_free = await self._repository.find(ObjectiveId(named)) is None
             objective_id = ObjectiveId(named) if is_free else objective_id
         # The message was sent before, and its objective was created then.
         if (known := await self._find(objective_id, scope)) is not None:

@@ -121,7 +121,7 @@ class Planner:
             return False
         # The objective may have been canceled or deleted while the task was being created; whoever
         # did that found no task to cancel.
-        newest = await self._repository.get(state.id)
+        newest = await self._repository.find(state.id)
         needs_plans = newest is not None and newest.objective.status not in OBJECTIVE_ENDED
         if isinstance(created, TaskCreated) and not needs_plans:
             with suppress(GatewayError):

@@ -163,7 +163,8 @@ class ObjectiveRepository:
         self._index = ObjectiveIndex()
         self._index_lock = asyncio.Lock()
         self._is_index_complete = False
-        # Deleted while the index is being completed, whose page of logs may still name them.
+        # Objectives that were deleted before the index is complete. `_index_archived` must not add
+        # them again from a page of log heads that it read before the deletion.
         self._deleted_early: set[ObjectiveId] = set()
         # Weak: a lock lives as long as something holds it or waits for it.
         self._locks: weakref.WeakValueDictionary[ObjectiveId, asyncio.Lock] = (
@@ -193,20 +194,20 @@ class ObjectiveRepository:
         """An objective that is not archived."""
         return self._open.get(objective_id)
 
-    async def get(self, objective_id: ObjectiveId) -> ObjectiveState | None:
-        """An objective, archived or not."""
+    async def find(self, objective_id: ObjectiveId) -> ObjectiveState | None:
+        """An objective, archived or not; None when there is none."""
         return self._open.get(objective_id) or await self._read(objective_id)
 
-    async def get_by_plan(self, plan_id: PlanId) -> ObjectiveState | None:
+    async def find_by_plan(self, plan_id: PlanId) -> ObjectiveState | None:
         """The objective that a plan belongs to."""
         objective_id = self._index.find_plan(plan_id)
         if objective_id is None:
             objective_id = (await self.load_index()).find_plan(plan_id)
-        return None if objective_id is None else await self.get(objective_id)
+        return None if objective_id is None else await self.find(objective_id)
 
-    async def find(self, objective_id: ObjectiveId) -> ObjectiveState:
+    async def get(self, objective_id: ObjectiveId) -> ObjectiveState:
         """An objective, archived or not. Raises: PlanItemNotFound."""
-        if (state := await self.get(objective_id)) is None:
+        if (state := await self.find(objective_id)) is None:
             raise not_found("objective", objective_id)
         return state
 
@@ -250,7 +251,7 @@ class ObjectiveRepository:
         """
         # Under the lock: no change is published between reading the state and subscribing.
         async with self._lock(objective_id):
-            state = await self.find(objective_id)
+            state = await self.get(objective_id)
             subscription = OperationSubscription(self, state, state.seq if after is None else after)
             self._subscriptions.setdefault(objective_id, set()).add(subscription)
         return subscription
@@ -328,7 +329,7 @@ class ObjectiveRepository:
     async def release_plan_id(self, plan_id: PlanId, objective_id: ObjectiveId) -> None:
         """Release a reserved plan id, unless the plan was created."""
         async with self._lock(objective_id):
-            state = await self.get(objective_id)
+            state = await self.find(objective_id)
             if state is None or plan_id not in state.plans:
                 self._index.release_plan(plan_id, objective_id)
 
@@ -345,7 +346,7 @@ class ObjectiveRepository:
         # in the order of the log, and no command decides by a state that is already outdated.
         async with self._lock(objective_id):
             for _ in range(_ATTEMPTS):
-                state = self._open.get(objective_id) or await self.find(objective_id)
+                state = self._open.get(objective_id) or await self.get(objective_id)
                 change = Change(state, self.command_context)
                 command(change)
                 # A command may find nothing to do, such as a sync that is repeated.
@@ -359,7 +360,7 @@ class ObjectiveRepository:
                     return change
                 # Another process wrote to the log: decide again by what it says now.
                 self._open.pop(objective_id, None)
-                newest = await self.find(objective_id)
+                newest = await self.get(objective_id)
                 if not newest.is_archived:
                     self._open[objective_id] = newest
         raise StoreUnavailable(
@@ -371,7 +372,7 @@ class ObjectiveRepository:
         self, objective_id: ObjectiveId, check: Callable[[ObjectiveState], Awaitable[None]]
     ) -> None:
         async with self._lock(objective_id):
-            state = await self.find(objective_id)
+            state = await self.get(objective_id)
             # Under the lock, so that no step can be linked between the check and the deletion.
             await check(state)
             # The log first: a crash after it leaves a summary without a log, which goes when the
@@ -390,8 +391,8 @@ class ObjectiveRepository:
         """Append to the log and publish; False when the log is not at `after`.
 
         A crash after the append loses nothing: at the next start the state is replayed, and the
-        executor looks at every open objective. Without its summary an archived objective is read
-        from its log once more.
+        executor looks at every open objective. If the summary of an archived objective is missing,
+        `_index_one` makes it from the log.
         """
         state, objective_id = change.state, change.state.objective.id
         is_archived = state.is_archived
@@ -403,13 +404,14 @@ class ObjectiveRepository:
         )
         if not await self._logs.append_log(append):
             return False
+        # Nothing is awaited from here to the last listener: no other task sees `_open`, the index,
+        # subscribers and listeners at different versions.
         if is_archived:
             self._open.pop(objective_id, None)
         else:
             self._open[objective_id] = state
         summary = ObjectiveSummary.of(state)
         self._index.put(summary)
-        # From here to the last listener nothing is awaited: no task can see half of it.
         for subscription in self._subscriptions.get(objective_id, ()):
             subscription.publish(change)
         # Called under the lock: a listener must not wait, only put the objective into a queue.

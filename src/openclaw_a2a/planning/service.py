@@ -137,7 +137,7 @@ class PlanningService:
         """
         parsed = requests.parse_as(requests.GetObjective, params, method=SUBSCRIBE)
         # For the owner and the cursor; the repository reads the state again, under its lock.
-        state = await self._find(parsed.id, scope)
+        state = await self._get_owned(parsed.id, scope)
         # A cursor ahead of the objective belongs to a deleted one that had the same id.
         with_snapshot = cursor is None or cursor > state.seq
         operations = await self._repository.subscribe(
@@ -152,7 +152,7 @@ class PlanningService:
         return {"objective": self._view.objective(await self._repository.create(change))}
 
     async def _get(self, params: requests.GetObjective, scope: Scope) -> JsonObject:
-        state, with_plans = await self._find(params.id, scope), params.include_plans
+        state, with_plans = await self._get_owned(params.id, scope), params.include_plans
         shown = self._view.objective(state, with_plans=with_plans, with_tasks=params.include_tasks)
         return {"objective": shown}
 
@@ -181,21 +181,21 @@ class PlanningService:
             return result
         # After the status, so that a step that is being started finds the objective closed and is
         # canceled by its sync. After a crash in between, `StepExecutor.start` does this.
-        await self._executor.cancel_running_tasks(await self._repository.find(params.id))
-        return {"objective": self._view.objective(await self._repository.find(params.id))}
+        await self._executor.cancel_running_tasks(await self._repository.get(params.id))
+        return {"objective": self._view.objective(await self._repository.get(params.id))}
 
     async def _replan(self, params: requests.Replan, scope: Scope) -> JsonObject:
         return await self._change(params.id, scope, commands.replan)
 
     async def _delete(self, params: requests.DeleteObjective, scope: Scope) -> JsonObject:
-        commands.check_delete(await self._find(params.id, scope), params)
+        commands.check_delete(await self._get_owned(params.id, scope), params)
         if params.cancel:
             # Paused first: the executor starts nothing behind the cancellation. A crash from here
             # on leaves a paused objective that can be deleted again.
             with suppress(StatusChangeNotAllowed):  # nothing starts in a closed objective anyway
                 await self._repository.change(params.id, commands.set_objective_execution, PAUSED)
             for _ in range(2):  # a step that was being started is found the second time
-                await self._executor.cancel_running_tasks(await self._find(params.id, scope))
+                await self._executor.cancel_running_tasks(await self._get_owned(params.id, scope))
         # `check_idle` looks at the tasks once more, under the lock: one that refused to stop keeps
         # the objective.
         await self._repository.delete(params.id, self._executor.check_idle)
@@ -204,19 +204,19 @@ class PlanningService:
     # ---------------------------------------------------------------- plans
 
     async def _create_plan(self, params: requests.CreatePlan, scope: Scope) -> JsonObject:
-        await self._find(params.objective_id, scope)
+        await self._get_owned(params.objective_id, scope)
         change = await self._repository.change(params.objective_id, commands.create_plan, params)
         return {"plan": self._view.plan(change.state, list(change.state.plans)[-1])}
 
     async def _get_plan(self, params: requests.GetPlan, scope: Scope) -> JsonObject:
-        state = await self._find_plan(params.id, scope)
+        state = await self._get_owned_plan(params.id, scope)
         return {"plan": self._view.plan(state, params.id, with_tasks=params.include_tasks)}
 
     async def _add_tasks(self, params: requests.AddTasks, scope: Scope) -> JsonObject:
         return await self._change_plan(params.id, scope, commands.add_tasks, params)
 
     async def _update_plan(self, params: requests.UpdatePlan, scope: Scope) -> JsonObject:
-        state = await self._find_plan(params.id, scope)
+        state = await self._get_owned_plan(params.id, scope)
         # Once without effect: deliveries must not be stored for an update that is not valid.
         commands.update_plan(Change(state, self._repository.command_context), params)
         links = {one.id: one.a2a_task_id for one in params.tasks or () if one.a2a_task_id}
@@ -248,7 +248,7 @@ class PlanningService:
         command: Callable[[Change, *_Args], object],
         *args: *_Args,
     ) -> JsonObject:
-        await self._find(objective_id, scope)
+        await self._get_owned(objective_id, scope)
         change = await self._repository.change(objective_id, command, *args)
         return {"objective": self._view.objective(change.state)}
 
@@ -259,18 +259,18 @@ class PlanningService:
         command: Callable[[Change, *_Args], object],
         *args: *_Args,
     ) -> JsonObject:
-        state = await self._find_plan(plan_id, scope)
+        state = await self._get_owned_plan(plan_id, scope)
         change = await self._repository.change(state.id, command, *args)
         return {"plan": self._view.plan(change.state, plan_id)}
 
-    async def _find(self, objective_id: ObjectiveId, scope: Scope) -> ObjectiveState:
-        state = await self._repository.get(objective_id)
+    async def _get_owned(self, objective_id: ObjectiveId, scope: Scope) -> ObjectiveState:
+        state = await self._repository.find(objective_id)
         if state is None or state.owner not in (None, scope):
             raise not_found("objective", objective_id)
         return state
 
-    async def _find_plan(self, plan_id: PlanId, scope: Scope) -> ObjectiveState:
-        state = await self._repository.get_by_plan(plan_id)
+    async def _get_owned_plan(self, plan_id: PlanId, scope: Scope) -> ObjectiveState:
+        state = await self._repository.find_by_plan(plan_id)
         if state is None or state.owner not in (None, scope):
             raise not_found("plan", plan_id)
         return state

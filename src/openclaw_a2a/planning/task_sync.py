@@ -35,7 +35,7 @@ DELIVERY_KIND = "plan"
 
 
 class StepLink(msgspec.Struct, frozen=True):
-    """Which plan task an A2A task works on; without one, it is a task that makes plans.
+    """Links an A2A task to the step that it executes; `task` is None for a task of the planner.
 
     Stored as the body of deliveries.
     """
@@ -107,8 +107,8 @@ class TaskSync:
         # `is_over` ends the subscription: the objective takes no more states of this task.
         if synced.is_rejected:
             return Delivered(synced.head.sequence, is_over=True)
-        # Also without a change of the objective: the task of the planner is not a step. After the
-        # change, never before: the executor must find the new state when it looks.
+        # Woken even if the objective did not change: a task of the planner is no step, and only the
+        # executor reads its result. After `_sync`, because the executor reads the state at once.
         self._wake(link.objective)
         return Delivered(
             synced.head.sequence,
@@ -171,6 +171,7 @@ class TaskSync:
         report_task(change, head.id, head.state, will_retry=will_retry)
 
     async def _cancel(self, head: TaskHead) -> None:
-        # It has ended already, or does not stop: its state is reported.
+        # An error means that the task has ended already or that its agent does not stop. Either way
+        # the outbox reports its state later.
         with suppress(GatewayError):
             await cancel_task(self._engine, head.scope, head.id)

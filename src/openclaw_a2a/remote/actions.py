@@ -117,6 +117,8 @@ class ActionCall:
             raise RemoteFailure(ErrorCode.VALIDATION, "the request names no task")
         if self._action == "watch":
             return self._watch(task_id)
+        # Reading a task may be repeated after any network failure. Sending and cancelling are
+        # repeated only when the request certainly did not reach the peer.
         if self._action == "cancel":
             return self._call(lambda client: client.cancel(task_id, headers), is_unreachable)
         length = self._request.get("history_length")
@@ -174,6 +176,7 @@ class ActionCall:
             )
         except RemoteFailure:
             # A task that ended before it could be subscribed to is a result, not a failure.
+            # One event is the answer to `send`: the subscription failed before its first event.
             if len(self._result.received.events) == 1 and await self._has_ended(task_id):
                 return self._raw_events()
             raise
@@ -193,6 +196,8 @@ class ActionCall:
         return is_over
 
     async def _watch(self, task_id: str) -> JsonObject:
+        # A handle may remember that the peer does not stream: then nothing is requested. Otherwise
+        # `_clients` reads the card, which sets `streaming_supported`.
         if self._result.streaming_supported is not False:
             await self._pool.clients(self._resolved.target, self._headers)
         if self._result.streaming_supported is False:
@@ -242,6 +247,7 @@ class ActionCall:
         known: JsonObject | None = None,
     ) -> JsonObject:
         """Read a stream to its end. A first event that only repeats the task `known` is dropped."""
+        # With `known`, the answer to `send` is already the first of the received events.
         min_events = 1 if known is None else 2
         clients = await self._pool.clients(self._resolved.target, self._headers)
         for client in clients:

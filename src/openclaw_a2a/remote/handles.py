@@ -174,7 +174,7 @@ class TaskHandles:
         self._trim(now)
         return handle
 
-    def find(self, name: str) -> TaskHandle:
+    def get(self, name: str) -> TaskHandle:
         """The live handle. Raises: RemoteFailure (unknown or expired)."""
         handle, now = self._live.get(name), self._now()
         self._trim(now)

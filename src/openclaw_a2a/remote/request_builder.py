@@ -44,7 +44,7 @@ class TargetResolver(msgspec.Struct, frozen=True):
         task_id, context_id = request.get("task_id"), request.get("context_id")
         if "task_handle" not in request:
             return ResolvedTarget(self._named_target(request), task_id, context_id)
-        handle = self.handles.find(request["task_handle"])
+        handle = self.handles.get(request["task_handle"])
         is_named = "target_alias" in request or "target_url" in request
         target = self._named_target(request) if is_named else handle.target
         return _resolve_handle(handle, target, task_id, context_id)
@@ -58,7 +58,7 @@ class TargetResolver(msgspec.Struct, frozen=True):
         handle = None
         if "task_handle" in task:
             with suppress(RemoteFailure):  # without a live handle the rest says enough
-                handle = self.handles.find(task["task_handle"])
+                handle = self.handles.get(task["task_handle"])
         if handle is None:
             return ResolvedTarget(target, task_id, context_id)
         return _resolve_handle(handle, target, task_id, context_id)

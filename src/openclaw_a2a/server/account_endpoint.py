@@ -124,7 +124,10 @@ class AccountEndpoint(msgspec.Struct, frozen=True, kw_only=True):
         return Scope(principal, self.account.id)
 
     def planning_of(self, request: HttpRequest) -> PlanningService | None:
-        """Where a message may belong to an objective; None unless the request activated it."""
+        """The planning service, if the request activated the extension.
+
+        Call this after `admit`, which records the activation in the response headers.
+        """
         is_activated = any(name in _EXTENSION_HEADERS for name, _ in request.response_headers)
         return self.planning if is_activated else None
 
@@ -297,6 +300,8 @@ async def _submit_to_objective(
                 internal_origin=routed.origin,
                 make_delivery=routed.make_delivery,
             )
+    # Also for a duplicate, whose task may not have this push configuration yet: `submit` finds the
+    # duplicate again.
     if push is not None:
         return await _submit_with_push(endpoint, submission, push)
     return duplicate or await submit(endpoint.engine, submission, endpoint.rules)
@@ -308,8 +313,9 @@ async def _submit_with_push(
     """Submit a message together with a push configuration for its task.
 
     The configuration is written in the transaction that accepts the message, so a crash in
-    between cannot lose it. Two cases remain for afterwards: the objective's delivery has taken
-    that place, or the message is a duplicate, perhaps of one without a configuration.
+    between cannot lose it. A submission carries one delivery: when that is the objective's, or when
+    the message is a duplicate (whose first copy may have had no configuration), the configuration
+    is created afterwards.
     """
     configs, delivered = endpoint.push_configs(), list[TaskId]()
     if submission.message.task_id is not None:
@@ -379,6 +385,7 @@ async def delete(call: AccountCall, request: TaskRequest) -> bytes:
     engine = call.endpoint.engine
     # An addition to A2A. The read below tells "not there" from "not ended".
     if not await engine.store.tasks.delete_task(call.scope, request.id):
+        # Not deleted: the task does not exist, which `get_task` raises, or has not ended.
         await queries.get_task(engine, call.scope, request.id)
         problem = Problem("id", "has not ended; cancel it first")
         raise InvalidParams(f"task {request.id} {problem.message}", problems=(problem,))
@@ -401,7 +408,7 @@ async def create_push(call: AccountCall, new: NewPushConfig) -> bytes:
 
 async def get_push(call: AccountCall, request: PushConfigRequest) -> bytes:
     """A push configuration. Raises: TaskNotFound, PushConfigNotFound."""
-    config = await call.endpoint.push_configs().find(call.scope, request)
+    config = await call.endpoint.push_configs().get(call.scope, request)
     return call.codec.encode_push_config(config)
 
 

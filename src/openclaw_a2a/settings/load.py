@@ -66,8 +66,8 @@ _DEFAULT_FILES = {StoreKind.SQLITE: "state.db", StoreKind.JSON_FILE: "tasks"}
 class LoadedSettings(msgspec.Struct, frozen=True):
     """Settings, the source of each value, warnings, and the file that was read.
 
-    `origins` has the given settings by dotted path; all others are defaults. `openclaw` is the
-    OpenClaw whose agents are among the agents.
+    `origins` maps the dotted path of each given setting to its source; a setting that is missing
+    there has its default. `openclaw` is the OpenClaw installation whose agents were added.
     """
 
     settings: Settings
@@ -136,7 +136,8 @@ def check_settings(
     )
     reader.layers = layers = defaults.layers
     settings = reader.read(defaults)
-    # A variable with our prefix that is no setting is fine if the settings refer to it.
+    # No warning for an unknown OPENCLAW_A2A_* variable that a setting refers to as `env:NAME`, such
+    # as a token.
     used = {text.removeprefix("env:") for text in _strings(layers.values)}
     warnings = tuple(
         one

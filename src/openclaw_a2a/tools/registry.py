@@ -74,7 +74,7 @@ ShowUpdate = Callable[[JsonObject], Awaitable[None]]
 
 
 class Heartbeat(msgspec.Struct, frozen=True):
-    """What to send when a tool has no update for so long."""
+    """`send` is called whenever a tool has reported no update for `interval_s`."""
 
     interval_s: float
     send: Callable[[], Awaitable[None]]
@@ -104,7 +104,8 @@ async def run_with_progress(
             # When showing fails, the group cancels the tool: its client is gone.
             group.create_task(_show_all(updates, show, heartbeat))
             result = unshown = await tool.run(arguments, caller, report)
-            # The end must fit in although the client is slow: one update gives way to it.
+            # None ends `_show_all`. When a slow client has left the queue full, the oldest update
+            # is dropped to make room for it.
             if updates.full():
                 updates.get_nowait()
             updates.put_nowait(None)

@@ -29,6 +29,7 @@ from openclaw_a2a.agents.openclaw_gateway.handshake import GatewaySite
 from openclaw_a2a.agents.openclaw_gateway.protocol import RUN_EVENTS
 from openclaw_a2a.agents.openclaw_gateway.run_follower import (
     ACTIVE,
+    NO_STATUS,
     TRANSITIONS,
     RunFollower,
     RunSignal,
@@ -201,6 +202,21 @@ async def test_a_run_is_abandoned_when_the_gateway_stays_unreachable(
             await step_until(follower, *TERMINAL)
         assert follower.state is RunState.ABANDONED
         assert_invariant(follower)
+
+
+async def test_a_connected_gateway_that_fails_every_lookup_is_not_said_to_have_lost_the_run(
+    gateway: ScriptedGateway,
+) -> None:
+    async def refuse(request: GatewayRequest) -> None:
+        await request.refuse({"code": "UNAVAILABLE", "message": "too busy", "retryable": True})
+
+    gateway.script["chat.history"] = refuse
+    async with following(gateway) as follower:
+        await follower.join()
+        with pytest.raises(AgentUnavailable) as raised:
+            await step_until(follower, *TERMINAL)
+        assert follower.state is RunState.ABANDONED
+        assert raised.value.message == NO_STATUS
 
 
 async def test_a_hidden_run_is_awaited_and_then_fails(gateway: ScriptedGateway) -> None:

@@ -82,6 +82,10 @@ NOT_RECOVERED: Final = (
     "OpenClaw was restarted in the middle of this turn and did not resume it; work done before the"
     " restart is not undone. Send the message again to have it done anew."
 )
+NO_STATUS: Final = (
+    "OpenClaw is connected, but did not say in time what became of the run of this task; the run"
+    " may still be active there. Look at the session in OpenClaw before you send the message again."
+)
 RUN_UNKNOWN: Final = "OpenClaw does not know the run of this task any more; send the message again."
 
 
@@ -104,19 +108,19 @@ class RunState(Enum):
 class RunSignal(Enum):
     """What changes the state of a run."""
 
-    STARTED = auto()
-    SENT = auto()
-    EVENT = auto()
-    FOUND_LIVE = auto()
-    FOUND_HIDDEN = auto()
-    ADOPTED = auto()
-    DISCONNECTED = auto()
+    STARTED = auto()  # `begin`, `join` or `attach` was called
+    SENT = auto()  # the `agent` request is on its way
+    EVENT = auto()  # an event of the run arrived
+    FOUND_LIVE = auto()  # a lookup shows the run as active
+    FOUND_HIDDEN = auto()  # the run was accepted, but a lookup does not show it as active
+    ADOPTED = auto()  # OpenClaw resumed the run under another run id, which is followed now
+    DISCONNECTED = auto()  # the connection is lost, or a request or lookup failed
     PAUSED = auto()
     SUCCEEDED = auto()
     FAILED = auto()
-    NOT_FOUND = auto()
-    STOPPED = auto()
-    GAVE_UP = auto()
+    NOT_FOUND = auto()  # never accepted, and there is no message to send
+    STOPPED = auto()  # an abort was confirmed
+    GAVE_UP = auto()  # no lookup succeeded within `reconnect_s`
 
 
 _FROM_ACTIVE: Final[Mapping[RunSignal, RunState]] = {
@@ -253,8 +257,10 @@ class RunFollower:
             return await self._handle_response(item)
         if isinstance(item, ConnectionLost):
             return self._handle_connection_lost()
-        # Reconnected or events dropped: the history has what was missed. The second response to
-        # `agent` goes to the connection that is gone, so the run is followed by `agent.wait`.
+        # Reconnected, or events were dropped: the history has what was missed. From here on the run
+        # is followed by `agent.wait`. After a reconnect the second response to `agent` never
+        # arrives; after dropped events `_follow` would not read the history while `_run_request` is
+        # set.
         self._run_request = None
         is_restarted = isinstance(item, Reconnected) and item.is_restarted
         return [*(self._note_once(RESTARTED) if is_restarted else ()), *await self._look_up()]
@@ -266,7 +272,7 @@ class RunFollower:
         if deadline is not None and anyio.current_time() >= deadline:
             self.apply(RunSignal.GAVE_UP)
             # The task fails; the run may still be active in OpenClaw, and nobody follows it.
-            raise AgentUnavailable(self._connection.unavailable_reason() or RUN_UNKNOWN)
+            raise AgentUnavailable(self._connection.unavailable_reason() or NO_STATUS)
         return () if self._connection.hello is None else await self._look_up()
 
     def _handle_connection_lost(self) -> Sequence[AgentEvent]:
@@ -349,8 +355,11 @@ class RunFollower:
         self.apply(found)
         if self._run_request is not None:  # both responses to `agent` still arrive here
             return ()
-        if not was_recovering:  # else events of the resumed run may be among them
-            # The history has what they tell; a chunk dropped here is in the full text of the next.
+        # The queued events are dropped: the history contains them already. A dropped text chunk is
+        # not lost either, because every chunk event carries the full text so far. While a recovery
+        # is awaited they are kept: the first events of the resumed run, which reveal its run id,
+        # may be among them.
+        if not was_recovering:
             self._subscription.drop_events()
         is_live = found is RunSignal.FOUND_LIVE
         wait_s = self._timeouts.run_poll_s if is_live else self._timeouts.lookup_poll_s
@@ -378,8 +387,10 @@ class RunFollower:
         return [*ended, *self._note_once(RESTARTED), *await self._look_up()]
 
     async def _await_recovery(self, history: SessionHistory) -> Sequence[AgentEvent]:
-        """The run is not shown as active. After a restart OpenClaw resumes it under another id;
-        otherwise it is between two of its steps, and its next event arrives soon.
+        """Wait for a run that was accepted but is not shown as active; fail it after `recovery_s`.
+
+        After a restart OpenClaw resumes the run under another run id. Without a restart the run is
+        between two of its steps, and its next event arrives soon.
         """
         other = history.find_recovery(self._request.run_id)
         if other not in (None, self.run_id) and self._may_be_restarted:
@@ -542,7 +553,8 @@ class RunFollower:
         # A run that was aborted while it was queued leaves no event and no history: NOT_ACCEPTED is
         # then the proof that it will not start.
         found = await find_run(self._connection, session_key, self.run_id)
-        # A message posted on this connection may be accepted after the lookup: its response tells.
+        # NOT_ACCEPTED is not final while the `agent` request is unanswered: it may be accepted
+        # after this lookup. Then its response confirms the end, or the next abort finds the run.
         is_in_transit = self._run_request is not None
         is_over = found.status in {RunStatus.ENDED, RunStatus.FAILED}
         if is_over or (found.status is RunStatus.NOT_ACCEPTED and not is_in_transit):

@@ -40,10 +40,10 @@ _MAX_REMEMBERED = 1000
 class ProgramAdapter(AgentAdapter):
     """Answers with what a program writes.
 
-    The program inherits the process's own environment and `env_vars`; its input is closed. It has
+    The program gets the gateway's environment plus `env_vars`, and no standard input. It has
     `timeout` seconds (when it streams: for each line). Requests of one conversation run one at a
-    time, those of different ones in parallel. When a request is over, nothing that the program
-    started is left. Subclasses say what to run and how to read it.
+    time, those of different conversations in parallel. When a request ends, every process that the
+    program started is killed. Subclasses define the program and read its output.
     """
 
     def __init__(
@@ -277,6 +277,8 @@ class ProgramRequestQueue:
         # Before the wait for the slot: a queued request can be cancelled, too.
         self._requests[task_id] = request
         try:
+            # One queue per adapter and conversation. Queues are shared by name in the event loop,
+            # hence `id(self)`; the new queue is used only when none with this name is in use.
             async with queue_for(f"{id(self)} {request.context_key}", SlotQueue()).slot():
                 request.check()  # it may have been cancelled while it waited
                 yield request

@@ -1,8 +1,8 @@
 """A client of one remote agent, over the official client of A2A.
 
-Requests go in as JSON in the form of 1.0. Answers come out in the discriminated form, in which
-`kind` says what an object is and states are lower-case words, whatever protocol version the peer
-speaks. Peers differ in what they leave out: only what a caller cannot do without is required.
+Requests are JSON in the A2A 1.0 format. Answers are returned in one format for all protocol
+versions: `kind` names the type of an object, and states are lower-case words. Peers differ in what
+they leave out: only what a caller cannot do without is required.
 """
 
 import json
@@ -210,9 +210,9 @@ class RemoteClient:
             self._grpc = GrpcConnection(interface.url, self._generation, connector)
         else:
             # Without this flag the official client would not stream, whatever the peer can do.
-            shown = pb.AgentCard(capabilities=pb.AgentCapabilities(streaming=True))
+            card_stub = pb.AgentCard(capabilities=pb.AgentCapabilities(streaming=True))
             kind = _TRANSPORTS[transport, self._generation]
-            self._http = kind(connector.client, shown, interface.url, is_shared_httpx=True)
+            self._http = kind(connector.client, card_stub, interface.url, is_shared_httpx=True)
 
     def send(self, request: JsonObject, headers: Mapping[str, str]) -> Awaitable[JsonObject]:
         """Send a message; the Message or Task that the peer answers with."""

@@ -52,7 +52,7 @@ class ObjectivesAdmin:
     async def show(self, request: AdminRequest) -> JsonObject:
         """One objective with its plans. Raises: PlanItemNotFound, UnsupportedOperation."""
         [objective_id] = request.segments
-        return await self._open().find(objective_id)
+        return await self._open().get(objective_id)
 
     async def answer(self, request: AdminRequest) -> JsonObject:
         """Answer a step that waits: `text`, and `step` where several wait.

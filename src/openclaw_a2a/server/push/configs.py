@@ -121,7 +121,7 @@ class PushConfigService(msgspec.Struct, frozen=True, kw_only=True):
             raise self._too_many(task_id)
         return config
 
-    async def find(self, scope: Scope, request: PushConfigRequest) -> PushConfig:
+    async def get(self, scope: Scope, request: PushConfigRequest) -> PushConfig:
         """One configuration; without an id the task's own, or its only one.
 
         Raises: TaskNotFound, PushConfigNotFound.
@@ -158,7 +158,7 @@ class PushConfigService(msgspec.Struct, frozen=True, kw_only=True):
         """Delete a configuration, if it exists. Raises: TaskNotFound."""
         await self._check_task(scope, request.task_id)
         try:
-            config = await self.find(scope, request)
+            config = await self.get(scope, request)
         except PushConfigNotFound:
             return  # A2A 3.1.10: deleting is idempotent
         wanted = delivery_id(PUSH_KIND, request.task_id, config.id)
