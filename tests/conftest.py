@@ -31,8 +31,13 @@ settings.register_profile(
 )
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
 
-START_DEADLINE_S = 20.0
-STOP_DEADLINE_S = 20.0
+START_DEADLINE_S = 60.0
+STOP_DEADLINE_S = 60.0
+
+# A shell that starts a job in the background has it ignore Ctrl-C, and so do the programs that it
+# starts. Tests interrupt programs, whatever started the tests.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
