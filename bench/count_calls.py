@@ -84,14 +84,12 @@ class CountedAgent:
         import asyncio
 
         from openclaw_a2a.model.agent_event import Reply, TextDelta
-        from openclaw_a2a.model.message import Part
 
         kind, _, count = turn.body.partition(":")
         with self._marks.open("ab") as marks:
             marks.write(b"x")
         if kind != "chunks":
-            # Built without helpers of the package: what the agent itself calls is not counted.
-            yield Reply((Part(text='{"output": "done", "confidence": 0.9}'),))
+            yield Reply.of_text('{"output": "done", "confidence": 0.9}')
             return
         for _ in range(int(count)):
             yield TextDelta("0123456789")
