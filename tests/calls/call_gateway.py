@@ -5,6 +5,7 @@ The host is outside: it lives on when the gateway is closed and opened again, as
 
 import asyncio
 import json
+import os
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
@@ -16,6 +17,7 @@ from tests.conformance.conftest import make_gateway
 
 from openclaw_a2a.app import Gateway
 from openclaw_a2a.auth.tool_tokens import TOOL_TOKENS_FILE, TokenKind, ToolTokens
+from openclaw_a2a.calls.audit_log import AUDIT_FILE
 from openclaw_a2a.model.agent_event import AgentEvent, Reply
 from openclaw_a2a.model.errors import AgentFailed, AgentUnavailable
 from openclaw_a2a.model.ids import SessionKey
@@ -186,6 +188,23 @@ class HeldAnswer:
         self.asked.set()
         await self.go.wait()
         return self.text
+
+
+class HeldAuditLog:
+    """An audit log whose writer is held: results wait until the test lets it write.
+
+    The file is a named pipe, which nobody can open for writing before somebody reads it.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._path = folder / AUDIT_FILE
+        os.mkfifo(self._path)
+
+    def release(self) -> None:
+        """Have the lines written that wait; the log is a plain file from then on."""
+        with self._path.open("rb") as pipe:
+            self._path.unlink()
+            pipe.read()
 
 
 class CallGateway:
