@@ -19,8 +19,15 @@ from tests.ports import free_port
 from xdist.remote import Producer
 from xdist.scheduler import LoadScopeScheduling
 
-settings.register_profile("default", max_examples=50, deadline=None)
-settings.register_profile("ci", max_examples=200, deadline=None, print_blob=True)
+# How long examples take says nothing on a busy machine; fixtures that are shared between examples
+# are folders and clocks, which no example changes for the next one.
+_SUPPRESSED = [HealthCheck.too_slow, HealthCheck.function_scoped_fixture]
+settings.register_profile(
+    "default", max_examples=50, deadline=None, suppress_health_check=_SUPPRESSED
+)
+settings.register_profile(
+    "ci", max_examples=200, deadline=None, print_blob=True, suppress_health_check=_SUPPRESSED
+)
 settings.register_profile(
     "fuzz",
     max_examples=20_000,

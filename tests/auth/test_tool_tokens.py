@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from openclaw_a2a.auth.tool_tokens import (
@@ -132,7 +132,6 @@ def test_the_operator_token_is_accepted_from_the_own_machine_only(path) -> None:
             authenticator.identify(request)
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(ANYBODY, st.sampled_from([LOCAL, REMOTE, None]))
 def test_no_request_without_a_valid_token_is_accepted(
     path, said: dict[bytes, bytes], client: str | None

@@ -4,7 +4,7 @@ import asyncio
 
 import msgspec
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.contracts.store_samples import (
     ALICE,
@@ -253,7 +253,7 @@ async def test_ids_that_look_alike_are_different(store: Store) -> None:
     assert sorted(ids(page)) == sorted(HOSTILE_IDS)
 
 
-@settings(max_examples=20, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=20)
 @given(moments=st.lists(st.integers(0, 5), max_size=12), limit=st.integers(1, 5))
 async def test_any_page_size_walks_through_everything(
     store: Store, moments: list[int], limit: int

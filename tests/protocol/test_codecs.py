@@ -8,7 +8,7 @@ import pytest
 from a2a.compat.v0_3 import types as official_v03
 from a2a.types import a2a_pb2 as official_v1
 from google.protobuf import json_format
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from inline_snapshot import snapshot
 
@@ -25,7 +25,7 @@ from openclaw_a2a.model.task import (
 )
 from openclaw_a2a.protocol import v03, v1
 
-slow_data = settings(max_examples=40, suppress_health_check=[HealthCheck.too_slow], deadline=None)
+slow_data = settings(max_examples=40)
 
 texts = st.text(max_size=20)
 ids = st.text(st.characters(exclude_categories=["Cc", "Cs"]), min_size=1, max_size=20).filter(

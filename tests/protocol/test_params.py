@@ -6,7 +6,7 @@ import json
 from datetime import UTC, datetime
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from inline_snapshot import snapshot
 
@@ -85,7 +85,7 @@ def message_v03(**members):
     }
 
 
-@settings(max_examples=200, suppress_health_check=[HealthCheck.too_slow], deadline=None)
+@settings(max_examples=200)
 @given(st.sampled_from(DECODERS), TREES)
 def test_arbitrary_json_is_read_or_refused_with_our_errors(decode, tree):
     try:

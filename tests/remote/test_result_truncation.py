@@ -6,7 +6,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from openclaw_a2a.model.ids import JsonObject
@@ -107,7 +107,7 @@ def test_expired_results_are_deleted(tmp_path: Path) -> None:
     assert results.read(young, "me", 0, 1) is not None
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=50)
+@settings(max_examples=50)
 @given(texts=st.lists(st.text(max_size=30).map(lambda text: text * 500), min_size=1, max_size=5))
 def test_any_envelope_stays_json_and_keeps_its_shape(
     results: ResultStore, texts: list[str]

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from platformdirs import user_config_path
 
@@ -247,7 +247,6 @@ def test_tools_are_offered_over_http_and_mcp_by_default(load, problems) -> None:
     }
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(JSON)
 def test_no_json_makes_loading_fail_in_another_way(load, value: object) -> None:
     try:
@@ -273,7 +272,6 @@ PLACES += [f"channels.a2a.accounts.default.{key}" for key in ("skills", "taskSto
 PLACES += ["channels.a2a.accounts.default", "channels.a2a.security.peers.alice.tokens"]
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.dictionaries(st.sampled_from(PLACES), PLAUSIBLE, max_size=6), SMALL)
 def test_wrong_values_in_right_places_are_problems_too(load, overrides, text: str) -> None:
     environ = {"OPENCLAW_A2A_SERVER__HEARTBEAT_SECONDS": text, "OPENCLAW_A2A_AGENTS__X": text}
