@@ -85,7 +85,7 @@ def served(command: Sequence[str], home: Path, port: int) -> Iterator[str]:
         yield address
     finally:
         process.send_signal(signal.SIGTERM)
-        process.wait(30)
+        process.wait(60)
 
 
 def shared_settings() -> dict[str, object]:
@@ -112,7 +112,7 @@ def shared_settings() -> dict[str, object]:
 
 
 def wait_until_ready(address: str, process: subprocess.Popen[bytes], log: Path) -> None:
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 60
     while time.monotonic() < deadline:
         if process.poll() is not None:
             break

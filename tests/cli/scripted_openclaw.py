@@ -81,4 +81,4 @@ def scripted_openclaw() -> Iterator[ScriptedOpenClaw]:
             yield script
         finally:
             server.shutdown()
-            serving.join(10)
+            serving.join(60)

@@ -15,7 +15,7 @@ import pytest
 from tests.cli.conftest import COMMAND, Finished, free_port, served
 
 AGENT = Path(__file__).with_name("planning_agent.py")
-TIMEOUT_S = 30
+TIMEOUT_S = 60.0
 Json = Any
 
 

@@ -14,7 +14,7 @@ from typing import Any
 from openclaw_a2a.net.sse_reader import SseReader
 
 SERVER = Path(__file__).with_name("agents_server.py")
-PATIENCE_S = 30.0
+PATIENCE_S = 60.0
 TERMINAL = ("TASK_STATE_COMPLETED", "TASK_STATE_FAILED", "TASK_STATE_CANCELED")
 PAUSED = ("TASK_STATE_INPUT_REQUIRED",)
 

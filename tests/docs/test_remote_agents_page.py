@@ -51,7 +51,7 @@ def port(home: Path) -> Iterator[int]:
         stderr=subprocess.DEVNULL,
     )
     try:
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + 60
         while time.monotonic() < deadline and process.poll() is None:
             with suppress(OSError):
                 urllib.request.urlopen(f"http://127.0.0.1:{number}/readyz", timeout=2).close()
@@ -60,7 +60,7 @@ def port(home: Path) -> Iterator[int]:
         yield number
     finally:
         process.send_signal(signal.SIGTERM)
-        process.wait(20)
+        process.wait(60)
 
 
 def run(words: list[str], home: Path) -> str:

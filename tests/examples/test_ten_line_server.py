@@ -27,7 +27,7 @@ def address():
             yield first.split()[-1]
         finally:
             process.send_signal(signal.SIGTERM)
-            assert process.wait(20) == 0
+            assert process.wait(60) == 0
 
 
 async def test_example_answers_an_official_client(address):

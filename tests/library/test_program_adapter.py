@@ -252,7 +252,7 @@ folder, mine = sys.argv[1].split("|")
 here = pathlib.Path(folder)
 (here / f"{mine}.{os.getpid()}").touch()
 print(sorted(one.name.split(".")[0] for one in here.iterdir()))
-deadline = time.monotonic() + 20
+deadline = time.monotonic() + 60
 while mine == "b" and time.monotonic() < deadline and not list(here.glob("a.*")):
     time.sleep(0.01)
 (here / f"{mine}.{os.getpid()}").unlink()

@@ -24,8 +24,8 @@ AGENTS = ("main", "helper")
 FAKE_LLM = Path(__file__).with_name("fake_llm.py")
 START_DEADLINE_S = 120.0
 TURN_DEADLINE_S = 120.0
-STOP_DEADLINE_S = 5.0
-WAIT_S = 30.0
+STOP_DEADLINE_S = 60.0
+WAIT_S = 60.0
 
 
 class FakeModel:

@@ -16,7 +16,7 @@ from tests.remote.tool_harness import one_target, open_tool
 
 from openclaw_a2a.model.ids import JsonObject
 
-LIMIT_S = 10
+LIMIT_S = 60.0
 TOKEN = "sesame-1a2b3c4d"
 NAME = "peer.example.com"
 

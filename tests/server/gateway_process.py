@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 COMMAND = [sys.executable, "-c", "from openclaw_a2a.cli import main; main()"]
-TIMEOUT_S = 20.0
+TIMEOUT_S = 60.0
 RPC = "/a2a/jsonrpc"
 
 

@@ -33,7 +33,7 @@ from openclaw_a2a.ports import MessageAccepted, Recovery, SessionMessage, Sessio
 Json = Any
 DATA = Path(__file__).with_name("stored_data")
 WEBHOOK = ("127.77.31.9", 39417)
-TIMEOUT_S = 20.0
+TIMEOUT_S = 60.0
 
 
 class Worker:

@@ -16,7 +16,7 @@ Json = Any
 BETWEEN = {"agentToAgent": {"enabled": True, "allow": ["*"]}}
 NAMES = ["agent_call", "agent_call_batch", "debate_call", "agent_poll"]
 CALL = {"agent": "main", "skill": "work", "input": {"q": "tides"}}
-PATIENCE_S = 30.0
+PATIENCE_S = 60.0
 
 
 @asynccontextmanager

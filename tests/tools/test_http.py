@@ -18,7 +18,7 @@ from openclaw_a2a.tools.registry import Tool, ToolRegistry
 HELLO = {"action": "send", "parts": [{"kind": "text", "text": "hello"}]}
 NEVER = {"action": "send", "target_alias": "silent", "parts": HELLO["parts"]}
 CALL = "/tools/remote_agent"
-PATIENCE_S = 20.0
+PATIENCE_S = 60.0
 
 
 def frames(text: str) -> list[tuple[str, object]]:

@@ -12,7 +12,7 @@ from mcp.client.streamable_http import streamable_http_client
 HELLO = {"action": "send", "parts": [{"kind": "text", "text": "hello"}]}
 FOLLOW = {**HELLO, "follow_updates": True}
 NEVER = {"action": "send", "target_alias": "silent", "parts": HELLO["parts"]}
-PATIENCE_S = 30.0
+PATIENCE_S = 60.0
 ERAS = ["legacy", "auto"]
 OPENING = {
     "jsonrpc": "2.0",

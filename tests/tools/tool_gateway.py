@@ -16,7 +16,7 @@ from openclaw_a2a.app import build_app
 from openclaw_a2a.auth.tool_tokens import TOOL_TOKENS_FILE, TokenKind, ToolTokens
 from openclaw_a2a.settings import load_settings
 
-PATIENCE_S = 30.0
+PATIENCE_S = 60.0
 Json = Any
 
 

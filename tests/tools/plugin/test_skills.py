@@ -69,7 +69,7 @@ def ops(tmp_path: Path) -> Iterator[str]:
     wait_until(lambda: is_ready(f"{url}/readyz"))
     yield url
     process.terminate()
-    process.wait(20)
+    process.wait(60)
 
 
 def is_ready(url: str) -> bool:
