@@ -9,6 +9,8 @@ import httpx2
 import pytest
 from a2a.client import A2ACardResolver, ClientConfig, ClientFactory
 from a2a.types import Message, Part, Role, SendMessageRequest, TaskState
+from starlette.applications import Starlette
+from starlette.routing import Mount
 
 from openclaw_a2a import AgentAdapter, to_a2a
 from openclaw_a2a.agents import EchoAgent
@@ -31,6 +33,16 @@ class Echo(AgentAdapter):
 
     async def close(self):
         self.is_closed = True
+
+
+HOST = "http://agent.test"
+
+
+def old_request(text):
+    """A request of 0.3."""
+    parts = [{"kind": "text", "text": text}]
+    message = {"kind": "message", "messageId": "old-1", "role": "user", "parts": parts}
+    return {"jsonrpc": "2.0", "id": 1, "method": "message/send", "params": {"message": message}}
 
 
 def official_request(text):
@@ -225,6 +237,35 @@ async def test_application_answers_below_the_path_it_is_mounted_at():
             sent = await http.post("/agents/echo/message:send", json={"message": message})
     assert card.json()["name"] == "Echo"
     assert sent.json()["task"]["status"]["state"] == "TASK_STATE_COMPLETED"
+
+
+CARD_AT_A_PATH = {"name": "Weather", "description": "d", "version": "1", "url": f"{HOST}/weather"}
+
+
+def mounted(app):
+    return Starlette(routes=[Mount("/weather", app)])
+
+
+@pytest.mark.parametrize("place", [mounted, lambda app: app], ids=["mounted", "at the root"])
+@pytest.mark.parametrize(
+    "card",
+    [{"url": f"{HOST}/weather"}, {"url": f"{HOST}/weather/"}, {"agent_card": CARD_AT_A_PATH}],
+)
+@pytest.mark.parametrize("binding", ["JSONRPC", "HTTP+JSON"])
+async def test_addresses_on_the_card_answer_as_they_are_printed(place, card, binding):
+    async with to_a2a(Echo(), **card) as app:
+        transport = httpx.ASGITransport(place(app))
+        async with httpx.AsyncClient(transport=transport, base_url=HOST) as http:
+            found = await A2ACardResolver(http, f"{HOST}/weather").get_agent_card()
+            config = ClientConfig(httpx_client=http, supported_protocol_bindings=[binding])
+            client = ClientFactory(config).create(found)
+            events = [event async for event in client.send_message(official_request("a b"))]
+        # Not the same one: the official client has set the version on it.
+        async with httpx.AsyncClient(transport=transport, base_url=HOST) as http:
+            legacy = (await http.get("/weather/.well-known/agent.json")).json()
+            old = await http.post(legacy["url"], json=old_request("hi"))
+    assert events[-1].status_update.status.state == TaskState.TASK_STATE_COMPLETED
+    assert old.json()["result"]["status"]["state"] == "completed"
 
 
 # ------------------------------------------------------------------------------- push

@@ -1,6 +1,7 @@
 """Agent cards: built from the metadata of an adapter, or read from a card in any shape."""
 
 from typing import cast
+from urllib.parse import urlsplit, urlunsplit
 
 import msgspec
 
@@ -48,7 +49,7 @@ def build_agent_card(adapter: AgentAdapter | Agent, **overrides: Json) -> AgentC
         name=given.get("name") or metadata.name or type(adapter).__name__,
         description=given.get("description", metadata.description),
         version=given.get("version", metadata.version),
-        supported_interfaces=interfaces(given.get("url", DEFAULT_URL)),
+        supported_interfaces=interfaces(with_slash(given.get("url", DEFAULT_URL))),
         capabilities=AgentCapabilities(
             streaming=given.get("streaming", streams), push_notifications=True
         ),
@@ -68,6 +69,12 @@ def interfaces(url: str) -> tuple[AgentInterface, ...]:
         AgentInterface(url.rstrip("/"), "HTTP+JSON", ProtocolVersion.V1.value),
         AgentInterface(url, "JSONRPC", ProtocolVersion.V03.value),
     )
+
+
+def with_slash(url: str) -> str:
+    """The address with a slash at the end of its path: routers and proxies redirect no request."""
+    parts = urlsplit(url)
+    return urlunsplit(parts._replace(path=f"{parts.path.rstrip('/')}/"))
 
 
 def parse_agent_card(card: Json, adapter: AgentAdapter | Agent) -> AgentCard:

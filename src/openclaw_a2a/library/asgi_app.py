@@ -18,7 +18,7 @@ from openclaw_a2a.engine.outbox.delivery_tracking import DeliveryChannel
 from openclaw_a2a.engine.transcript.single_artifact import SingleArtifactTranscript
 from openclaw_a2a.engine.transcript.transcript import Transcript
 from openclaw_a2a.http.asgi import AsgiScope, HttpRequest, Receive, Send
-from openclaw_a2a.library.agent_card import build_agent_card, parse_agent_card
+from openclaw_a2a.library.agent_card import build_agent_card, parse_agent_card, with_slash
 from openclaw_a2a.library.inputs import as_agent, as_store
 from openclaw_a2a.log import get_logger
 from openclaw_a2a.model.card import AgentCard
@@ -181,6 +181,12 @@ class ServedAgent(msgspec.Struct, frozen=True, kw_only=True):
             transcript_type=self.transcript_type,
         )
 
+    @property
+    def _card_paths(self) -> list[str]:
+        """The paths of the card's addresses, the longest first."""
+        paths = {urlsplit(one.url).path.rstrip("/") for one in self.card.supported_interfaces}
+        return sorted(paths - {""}, key=len, reverse=True)
+
     def build_gateway(self) -> Gateway:
         """A gateway with one account at `/` and one agent, not started yet."""
         authenticator, card = self.authenticator(), self.card
@@ -224,7 +230,7 @@ class ServedAgent(msgspec.Struct, frozen=True, kw_only=True):
         embedding = Embedding(
             rules=self.rules,
             authenticator=authenticator,
-            card=LiveCard(account, lambda _profile: card, lambda: None),
+            card=MountedCard(account, card),
             store=self.store,
             channels=self.channels,
         )
@@ -233,12 +239,43 @@ class ServedAgent(msgspec.Struct, frozen=True, kw_only=True):
     async def serve_request(
         self, gateway: Gateway, scope: AsgiScope, receive: Receive, send: Send
     ) -> None:
-        """Answer one request below the path that the application is mounted at."""
-        mount = cast("str", scope.get("root_path") or "")
-        scope = {**scope, "path": cast("str", scope["path"]).removeprefix(mount) or "/"}
+        """Answer one request below the path that the application is mounted at, or its card's."""
+        path = cast("str", scope["path"])
+        # Not mounted, the application answers below the path on its card: nothing else would.
+        bases = [_mount(scope)] if _mount(scope) else self._card_paths
+        base = next((one for one in bases if path == one or path.startswith(f"{one}/")), "")
+        scope = {**scope, "path": path.removeprefix(base) or "/"}
         if callable(self.auth):
             await identify_caller(cast("CallerFunction", self.auth), scope)
         await gateway.asgi(scope, receive, send)
+
+
+class MountedCard(LiveCard):
+    """The card of an application that may be mounted in another one.
+
+    Routers redirect requests for the path of a mount to the same path with a slash, and A2A
+    clients follow no redirects: below a mount, JSON-RPC is spoken at the address with the slash.
+    """
+
+    def __init__(self, account: Account, card: AgentCard) -> None:
+        super().__init__(account, lambda _profile: card, lambda: None)
+        interfaces = tuple(
+            msgspec.structs.replace(one, url=with_slash(one.url))
+            if one.protocol_binding == "JSONRPC"
+            else one
+            for one in card.supported_interfaces
+        )
+        mounted = msgspec.structs.replace(card, supported_interfaces=interfaces)
+        self._mounted = LiveCard(account, lambda _profile: mounted, lambda: None)
+
+    async def serve(self, request: HttpRequest) -> None:
+        """Respond with the card as it is right where the request came in."""
+        await (self._mounted.serve if _mount(request.scope) else super().serve)(request)
+
+
+def _mount(scope: AsgiScope) -> str:
+    """The path that the application is mounted at; empty: it is not mounted."""
+    return cast("str", scope.get("root_path") or "").rstrip("/")
 
 
 # -------------------------------------------------------------------- the application
