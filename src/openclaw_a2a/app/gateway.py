@@ -26,7 +26,7 @@ from openclaw_a2a.engine.outbox.delivery_tracking import DeliveryChannel
 from openclaw_a2a.engine.recovery import fail_orphaned_tasks, recover_runs
 from openclaw_a2a.engine.scheduling.session_queue import QueueLimits, SessionQueues
 from openclaw_a2a.engine.supervisor import Supervisor
-from openclaw_a2a.http.asgi import ANY_METHOD, AsgiScope, HttpRequest, Receive, Send, body_deadline
+from openclaw_a2a.http.asgi import ANY_METHOD, body_deadline
 from openclaw_a2a.http.rate_limit import RateLimit
 from openclaw_a2a.http.sse_stream import SseStreams
 from openclaw_a2a.log import get_logger
@@ -102,7 +102,8 @@ class Gateway:
         self._agents = agents
         self._clock = clock
         self._parts = AsyncExitStack()
-        self._application: ServerApplication | None = None
+        self.asgi = ServerApplication((), ())
+        """The ASGI application; it has its routes once the gateway is started."""
         self.engines: dict[StoreSettings, Engine] = {}
         self.availability = Availability(())
         """Which agents can answer now; filled when the endpoints are built."""
@@ -167,8 +168,8 @@ class Gateway:
             for part in (self._calls, self._plans):
                 if part is not None:
                     part.start()
-            self._application = self._build_application(endpoints)
-            self._tools.open(self._application.router, parts, own_hosts=self._own_hosts)
+            self.asgi = self._build_application(endpoints)
+            self._tools.open(self.asgi.router, parts, own_hosts=self._own_hosts)
             # Last: a late reply or a resolved pause may start a run.
             self._start_background_listeners()
             # Started in full: `__aexit__` closes the parts from now on, not the end of this block.
@@ -195,13 +196,6 @@ class Gateway:
         """Append a reply that a host sends after a run to the task `thread_id`, in any state."""
         reply = queued_replies.QueuedReply(to, thread_id, payload, account_id, session_key)
         return await queued_replies.deliver_queued_reply(self.engines.values(), reply)
-
-    async def asgi(self, scope: AsgiScope, receive: Receive, send: Send) -> None:
-        """The ASGI application."""
-        if self._application is not None:
-            await self._application(scope, receive, send)
-        elif scope["type"] == "http":
-            await HttpRequest(scope, receive, send).respond(503, b'{"error":"starting"}')
 
     @property
     def run_count(self) -> int:
