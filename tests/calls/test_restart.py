@@ -19,7 +19,7 @@ from tests.calls.call_gateway import (
     main_session,
 )
 
-from openclaw_a2a.app.gateway import SystemClock
+from openclaw_a2a.engine.engine import SystemClock
 from openclaw_a2a.model.errors import StoreUnavailable
 from openclaw_a2a.ports import Record, Recovery, Store
 

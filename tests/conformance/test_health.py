@@ -10,7 +10,7 @@ from tests.conformance.conftest import Serve, Start, peers
 from tests.conformance.protocol_clients import V1Client, encode_call, v1_message
 from tests.conformance.scripted_agent import ScriptedAgent
 
-from openclaw_a2a.app.gateway import SystemClock
+from openclaw_a2a.engine.engine import SystemClock
 from openclaw_a2a.model.agent_event import Reply
 from openclaw_a2a.model.errors import SettingsInvalid
 

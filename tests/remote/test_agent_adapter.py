@@ -14,8 +14,7 @@ from anyio import fail_after
 from tests.remote.tool_harness import open_tool
 
 from openclaw_a2a import RemoteAgents
-from openclaw_a2a.app.gateway import SystemClock
-from openclaw_a2a.engine.engine import AccountRules, Engine, EngineLimits
+from openclaw_a2a.engine.engine import AccountRules, Engine, EngineLimits, SystemClock
 from openclaw_a2a.engine.recovery import recover_runs
 from openclaw_a2a.engine.scheduling.session_queue import QueueLimits, SessionQueues
 from openclaw_a2a.engine.tasks import queries

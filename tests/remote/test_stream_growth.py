@@ -19,7 +19,7 @@ from tests.remote.test_agent_adapter import QUICK, turn_of
 from tests.remote.tool_harness import one_target, open_tool
 
 from openclaw_a2a import RemoteAgents
-from openclaw_a2a.app.gateway import SystemClock
+from openclaw_a2a.engine.engine import SystemClock
 from openclaw_a2a.model.agent_event import AgentEvent, TextDelta
 from openclaw_a2a.remote.agent_adapter import RemoteTargetAgent
 from openclaw_a2a.remote.result.result_builder import StreamUpdate

@@ -5,7 +5,6 @@ import hashlib
 import time
 from collections.abc import Callable, Collection, Mapping
 from contextlib import AsyncExitStack
-from datetime import UTC, datetime
 from importlib.metadata import version
 from typing import Self
 from urllib.parse import urlsplit
@@ -20,7 +19,7 @@ from openclaw_a2a.app.wiring.tools import ToolsWiring
 from openclaw_a2a.auth.admin_token import AdminAuthenticator, ensure_admin_token
 from openclaw_a2a.auth.peers import PeerAuthenticator
 from openclaw_a2a.engine.background_replies import BackgroundListener
-from openclaw_a2a.engine.engine import AccountRules, Engine, EngineLimits, new_id
+from openclaw_a2a.engine.engine import AccountRules, Engine, EngineLimits, SystemClock, new_id
 from openclaw_a2a.engine.maintenance import MaintenanceSchedule, purge_expired, renew_leases
 from openclaw_a2a.engine.outbox.delivery_tracking import DeliveryChannel
 from openclaw_a2a.engine.recovery import fail_orphaned_tasks, recover_runs
@@ -56,18 +55,6 @@ from openclaw_a2a.store import create_store
 log = get_logger(__name__)
 
 VERSION = version("openclaw-a2a")
-
-
-class SystemClock:
-    """The machine's clock."""
-
-    def now(self) -> datetime:
-        """The time of day, UTC."""
-        return datetime.now(UTC)
-
-    async def sleep(self, seconds: float) -> None:
-        """Wait."""
-        await asyncio.sleep(seconds)
 
 
 class Embedding(msgspec.Struct, frozen=True, kw_only=True):

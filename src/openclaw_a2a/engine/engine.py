@@ -8,7 +8,7 @@ import asyncio
 import os
 import weakref
 from collections.abc import Callable
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 
 import msgspec
 
@@ -71,6 +71,18 @@ def new_id() -> str:
         _id_pool.extend(digits[start : start + 32] for start in range(0, len(digits), 32))
     digits = _id_pool.pop()
     return f"{digits[:8]}-{digits[8:12]}-{digits[12:16]}-{digits[16:20]}-{digits[20:]}"
+
+
+class SystemClock:
+    """The machine's clock."""
+
+    def now(self) -> datetime:
+        """The time of day, UTC."""
+        return datetime.now(UTC)
+
+    async def sleep(self, seconds: float) -> None:
+        """Wait."""
+        await asyncio.sleep(seconds)
 
 
 class AccountRules(msgspec.Struct, frozen=True):

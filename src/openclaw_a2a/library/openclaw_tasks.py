@@ -4,8 +4,8 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from openclaw_a2a.app.gateway import VERSION, SystemClock
-from openclaw_a2a.engine.engine import Engine
+from openclaw_a2a.app.gateway import VERSION
+from openclaw_a2a.engine.engine import Engine, SystemClock
 from openclaw_a2a.engine.outbox.delivery_tracking import DeliveryChannel, DeliveryPolicy
 from openclaw_a2a.engine.outbox.outbox import Outbox
 from openclaw_a2a.engine.tasks.active_task import DirectAnswer

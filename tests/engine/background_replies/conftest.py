@@ -10,7 +10,7 @@ from tests.conformance.conftest import Json, make_gateway
 from tests.conformance.protocol_clients import V1Client
 
 from openclaw_a2a.app import Gateway
-from openclaw_a2a.app.gateway import SystemClock
+from openclaw_a2a.engine.engine import SystemClock
 from openclaw_a2a.ports import Agent, Clock
 
 TASKS = {"agentStyle": "task-generating"}

@@ -13,10 +13,9 @@ from tests.conformance.scripted_agent import ScriptedAgent
 from tests.server.objectives.scripted_planning import ScriptedPlanning
 
 from openclaw_a2a.agents import AgentRegistry
-from openclaw_a2a.app.gateway import SystemClock
 from openclaw_a2a.app.wiring.push import PushWiring
 from openclaw_a2a.auth.peers import PeerAuthenticator
-from openclaw_a2a.engine.engine import AccountRules, Engine, EngineLimits, new_id
+from openclaw_a2a.engine.engine import AccountRules, Engine, EngineLimits, SystemClock, new_id
 from openclaw_a2a.engine.scheduling.session_queue import QueueLimits, SessionQueues
 from openclaw_a2a.http.asgi import body_deadline
 from openclaw_a2a.http.sse_stream import SseStreams

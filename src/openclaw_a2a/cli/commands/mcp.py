@@ -60,8 +60,8 @@ async def _serve(settings: Settings, own: GatewayOptions, token: str | None) -> 
     async with AsyncExitStack() as parts:
         table = await _through_gateway(parts, settings, own, token=token)
         if table is None:
-            from openclaw_a2a.app.gateway import SystemClock
             from openclaw_a2a.app.wiring.tools import open_tool_set
+            from openclaw_a2a.engine.engine import SystemClock
             from openclaw_a2a.engine.supervisor import Supervisor
             from openclaw_a2a.remote.config import read_outbound
 
