@@ -56,9 +56,15 @@ def command(capsys, tmp_path: Path, monkeypatch) -> Callable[..., Finished]:
 
 
 @pytest.fixture(scope="session")
-def shared_gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def shared_home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The data folder of the shared gateway."""
+    return tmp_path_factory.mktemp("shared-gateway")
+
+
+@pytest.fixture(scope="session")
+def shared_gateway(shared_home: Path) -> Iterator[str]:
     """The address of a gateway with an echo account, a slow one and one that fails."""
-    home = tmp_path_factory.mktemp("shared-gateway")
+    home = shared_home
     port = free_port()
     config = home / "gateway.json5"
     config.write_text(json.dumps(shared_settings()), encoding="utf-8")
@@ -133,6 +139,13 @@ def echo(command, shared_gateway: str) -> Callable[..., Finished]:
 def slow(command, shared_gateway: str) -> Callable[..., Finished]:
     """Run a command against the slow account."""
     return lambda *arguments: command(*arguments, "--url", f"{shared_gateway}/agents/slow")
+
+
+@pytest.fixture
+def operator(command, shared_gateway: str, shared_home: Path) -> Callable[..., Finished]:
+    """Run a command as the operator of the shared gateway."""
+    place = ("--url", shared_gateway, "--data", str(shared_home))
+    return lambda *arguments: command(*arguments, *place)
 
 
 @pytest.fixture

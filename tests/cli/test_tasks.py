@@ -206,3 +206,69 @@ def test_direct_answer_arrives_after_a_gateway_restart(
     shown, talk = sender.communicate(timeout=60)
     assert (sender.returncode, shown) == (0, "here it is\n")
     assert talk.count("trying again") == 1
+
+
+def test_the_operator_lists_tasks_of_every_caller_with_whose_they_are(
+    operator, echo, task_id: str, held_id: str
+) -> None:
+    listed = operator("tasks", "list", "--all", "--limit", "1000")
+    header, *rows = [line.split() for line in listed.out.splitlines()]
+    assert header == ["TASK", "STATE", "SINCE", "CALLER", "AGENT", "ACCOUNT"]
+    found = {row[0]: [row[1], *row[-3:]] for row in rows}
+    assert found[held_id] == ["working", "local", "slow", "slow"]
+    assert found[task_id] == ["completed", "local", "main", "default"]
+    assert held_id not in echo("tasks", "list", "--limit", "1000").out
+    chosen = ("--state", "working", "--caller", "local", "--account", "slow")
+    document = operator("tasks", "list", "--all", "--json", *chosen).json
+    assert [one["id"] for one in document["tasks"]] == [held_id]
+    none = operator("tasks", "list", "--all", "--caller", "nobody")
+    assert (none.out, none.err) == ("", "No tasks of caller nobody.\n")
+
+
+def test_the_operator_shows_and_cancels_a_task_of_another_caller(
+    operator, echo, held_id: str
+) -> None:
+    assert echo("tasks", "show", held_id).err.startswith("error task-not-found: ")
+    shown = operator("tasks", "show", "--all", held_id[:12])
+    assert shown.out.startswith("caller   local\naccount  slow\nagent    slow\n")
+    assert f"task     {held_id}" in shown.out
+    assert operator("tasks", "show", "--all", "--json", held_id).json["task"]["id"] == held_id
+    canceled = operator("tasks", "cancel", "--all", held_id)
+    assert (canceled.code, canceled.out) == (0, f"{held_id}  canceled\n")
+
+
+def test_the_operator_watches_a_task_of_another_caller_until_it_ends(
+    operator, held_id: str, program, shared_gateway: str, shared_home: Path
+) -> None:
+    place = ["--url", shared_gateway, "--data", str(shared_home), "--json"]
+    watcher = subprocess.Popen(
+        [*program, "tasks", "watch", "--all", held_id, *place], stdout=subprocess.PIPE, text=True
+    )
+    assert watcher.stdout is not None
+    first = watcher.stdout.readline()
+    operator("tasks", "cancel", "--all", held_id)
+    rest = watcher.stdout.read()
+    watcher.stdout.close()
+    assert f'"id":"{held_id}"' in first
+    assert "TASK_STATE_CANCELED" in rest.splitlines()[-1]
+    assert watcher.wait(30) == 1
+
+
+def test_a_task_that_ended_is_watched_as_it_is(operator, task_id: str) -> None:
+    shown = operator("tasks", "watch", "--all", task_id)
+    assert (shown.code, shown.out) == (0, "echo: something to keep\n")
+
+
+@pytest.mark.parametrize(
+    "words", [["--context", "c", "--all"], ["--caller", "local"], ["--account", "slow"]]
+)
+def test_filters_of_one_caller_and_of_all_do_not_mix(operator, words: list[str]) -> None:
+    shown = operator("tasks", "list", *words)
+    assert shown.code == 2
+    assert shown.err.startswith("error usage: ")
+
+
+def test_an_unknown_task_of_the_operator_names_the_list_of_all(operator) -> None:
+    shown = operator("tasks", "cancel", "--all", "no-such-task")
+    assert (shown.code, shown.err.partition(":")[0]) == (1, "error task-not-found")
+    assert "openclaw-a2a tasks list --all" in shown.err

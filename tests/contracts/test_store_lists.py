@@ -23,7 +23,15 @@ from openclaw_a2a.model.errors import TaskDeleted
 from openclaw_a2a.model.ids import ContextId, TaskId
 from openclaw_a2a.model.task import TaskState
 from openclaw_a2a.model.turn import Scope
-from openclaw_a2a.ports import RecentHead, Retention, Store, TaskKey, TaskPage, TaskQuery
+from openclaw_a2a.ports import (
+    RecentHead,
+    Retention,
+    Store,
+    TaskFilter,
+    TaskKey,
+    TaskPage,
+    TaskQuery,
+)
 
 WORKING, COMPLETED = TaskState.WORKING, TaskState.COMPLETED
 HOSTILE_IDS = [
@@ -291,6 +299,27 @@ async def test_the_newest_tasks_of_all_callers_come_with_their_tokens(
     assert [recent.head.id for recent in await harness.store.tasks.list_recent_tasks(99)][
         -1
     ] == "t-0"
+
+
+async def test_tasks_of_all_callers_are_chosen_and_counted(harness: StoreHarness) -> None:
+    store = harness.store
+    scopes = (ALICE, BOB, ALICE_ELSEWHERE)
+    drafts = [Draft(f"t-{n}", scope=scopes[n % 3]) for n in range(6)]
+    for n, draft in enumerate(drafts):
+        await store.tasks.submit(draft.submission(at=n))
+    await store.tasks.commit(drafts[0].ended(at=10))
+    store = await harness.reopen()
+    for chosen, expected in (
+        (TaskFilter(), ["t-5", "t-4", "t-3", "t-2", "t-1", "t-0"]),
+        (TaskFilter(principal=ALICE.principal), ["t-5", "t-3", "t-2", "t-0"]),
+        (TaskFilter(principal=ALICE.principal, account=ALICE.account), ["t-3", "t-0"]),
+        (TaskFilter(account=ALICE_ELSEWHERE.account), ["t-5", "t-2"]),
+        (TaskFilter(state=TaskState.COMPLETED), ["t-0"]),
+        (TaskFilter(principal=BOB.principal, state=TaskState.COMPLETED), []),
+    ):
+        found = await store.tasks.list_recent_tasks(99, chosen)
+        assert [one.head.id for one in found] == expected
+        assert await store.tasks.count_tasks(chosen) == len(expected)
 
 
 async def test_an_empty_store_lists_no_recent_tasks(store: Store) -> None:

@@ -1,7 +1,7 @@
 """A small A2A 1.0 client over JSON-RPC: one card, calls, and streams that can be resumed."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import cached_property
 from urllib.parse import quote, urlsplit
 
@@ -128,13 +128,18 @@ class Client:
     """Talks to one agent. `url` is its address, or the address of its card."""
 
     def __init__(self, url: str, token: str | None) -> None:
-        self.url = url.rstrip("/")
+        self._url = url.rstrip("/")
         headers = {"A2A-Version": "1.0", "User-Agent": "openclaw-a2a"}
         if token:
             headers["Authorization"] = f"Bearer {token}"
         # A proxy for the outside world does not reach this machine.
         is_outside = _host(self.url) not in _LOOPBACK
         self._http = SyncHttpClient(headers=headers, use_proxies=is_outside, follow_redirects=True)
+
+    @property
+    def url(self) -> str:
+        """Its address, or that of its card."""
+        return self._url
 
     def close(self) -> None:
         """Close the connections."""
@@ -206,17 +211,7 @@ class Client:
             with self._http.stream(
                 "POST", address, json=_request(method, params), headers=headers, timeout=wait
             ) as answer:
-                if not answer.headers.get("content-type", "").startswith("text/event-stream"):
-                    yield StreamFrame(None, read_result(answer.status_code, answer.read()))
-                    return
-                reader = SseReader()
-                for chunk in answer.iter_raw():
-                    for event in reader.feed(chunk):
-                        yield StreamFrame(event.id, read_result(OK, event.data.encode()))
-        except ParseFailed as error:
-            raise _failed(error.message, "stream-unreadable") from None
-        except ResponseTooLarge:  # The rest comes with the next stream, after the last event.
-            raise connection_lost(address) from None
+                yield from read_frames(answer, address, read_result)
         except httpx2.TransportError as error:
             raise self._broken(address, error) from None
 
@@ -250,6 +245,29 @@ class Client:
             failure.message += f"; the card at {self.url} names {address} as its address"
             failure.details["nextStep"] = _ELSEWHERE
         return failure
+
+
+def read_frames(
+    answer: httpx2.Response, address: str, read: Callable[[int, bytes], bytes]
+) -> Iterator[StreamFrame]:
+    """The events of an answer that is a stream, or the one event of any other.
+
+    `read` gets a status and a body, and raises the error in it.
+
+    Raises: AgentUnavailable, AgentFailed, httpx2.TransportError.
+    """
+    if not answer.headers.get("content-type", "").startswith("text/event-stream"):
+        yield StreamFrame(None, read(answer.status_code, answer.read()))
+        return
+    reader = SseReader()
+    try:
+        for chunk in answer.iter_raw():
+            for event in reader.feed(chunk):
+                yield StreamFrame(event.id, read(OK, event.data.encode()))
+    except ParseFailed as error:
+        raise _failed(error.message, "stream-unreadable") from None
+    except ResponseTooLarge:  # The rest comes with the next stream, after the last event.
+        raise connection_lost(address) from None
 
 
 def unreachable(address: str, error: Exception) -> AgentUnavailable:

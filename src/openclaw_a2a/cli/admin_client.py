@@ -1,12 +1,13 @@
 """The admin API of a gateway on this machine, called with its admin token."""
 
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 from urllib.parse import quote, urlsplit
 
+import msgspec
 from cyclopts import Parameter
 
 from openclaw_a2a.auth.admin_token import ADMIN_TOKEN_FILE, read_admin_token
@@ -14,14 +15,16 @@ from openclaw_a2a.cli.errors import next_step, usage_error
 from openclaw_a2a.cli.flags import ConfigFlag, JsonFlag, data_override, format_command
 from openclaw_a2a.cli.selection import parse_address
 from openclaw_a2a.model.errors import NotAllowed
-from openclaw_a2a.model.ids import Json
+from openclaw_a2a.model.ids import Json, JsonObject
 from openclaw_a2a.settings import is_loopback, local_gateway, read_command_environment
 
 if TYPE_CHECKING:
+    from openclaw_a2a.cli.a2a_client import StreamFrame
     from openclaw_a2a.net.http_client import SyncHttpClient
 
 _ANSWER_S = 30.0
 _CONNECT_S = 5.0
+_CANCEL_S = 600.0
 _UNAUTHENTICATED = 401
 _OK = 200
 _OTHER_FOLDER = "Name the gateway's data folder with --data, or its settings with --config."
@@ -65,12 +68,28 @@ class AdminClient:
         """The body of a document. Raises: AgentUnavailable, AgentFailed, NotAllowed."""
         return self._call("GET", "operator", segments, query=query)
 
-    def post(self, *segments: str, body: Json) -> bytes:
+    def post(self, *segments: str, body: Json, timeout_s: float = _ANSWER_S) -> bytes:
         """The answer to a command. `body` is JSON, or bytes that are sent as they are.
 
         Raises: AgentUnavailable, AgentFailed, NotAllowed.
         """
-        return self._call("POST", "operator", segments, body=body)
+        return self._call("POST", "operator", segments, body=body, timeout_s=timeout_s)
+
+    def stream(self, *segments: str, last_event_id: str | None = None) -> "Iterator[StreamFrame]":
+        """The events of a stream. Raises: AgentUnavailable, AgentFailed, NotAllowed."""
+        import httpx2
+
+        from openclaw_a2a.cli.a2a_client import connection_lost, read_frames, unreachable
+
+        url = self._url("operator", segments)
+        headers = {} if last_event_id is None else {"Last-Event-ID": last_event_id}
+        try:
+            with self._http.stream("GET", url, headers=headers) as answer:
+                yield from read_frames(answer, self.address, self._read)
+        except (httpx2.ConnectError, httpx2.ConnectTimeout) as error:
+            raise unreachable(self.address, error) from None
+        except httpx2.TransportError:
+            raise connection_lost(self.address) from None
 
     def call_tool(self, name: str, arguments: Json) -> bytes:
         """The answer of a tool. Raises: AgentUnavailable, AgentFailed, NotAllowed."""
@@ -84,25 +103,69 @@ class AdminClient:
         *,
         body: Json = None,
         query: dict[str, str] | None = None,
+        timeout_s: float = _ANSWER_S,
     ) -> bytes:
         import httpx2
 
-        from openclaw_a2a.cli.a2a_client import connection_lost, response_error, unreachable
+        from openclaw_a2a.cli.a2a_client import connection_lost, unreachable
 
-        path = "/".join(quote(one, safe="") for one in (place, *segments))
+        content, document = (body, None) if isinstance(body, bytes) else (None, body)
         try:
-            url = f"{self.address}/{path}"
-            content, document = (body, None) if isinstance(body, bytes) else (None, body)
-            answer = self._http.request(method, url, content=content, json=document, params=query)
+            answer = self._http.request(
+                method,
+                self._url(place, segments),
+                content=content,
+                json=document,
+                params=query,
+                timeout=httpx2.Timeout(timeout_s, connect=_CONNECT_S),
+            )
         except (httpx2.ConnectError, httpx2.ConnectTimeout) as error:
             raise unreachable(self.address, error) from None
         except httpx2.TransportError:
             raise connection_lost(self.address) from None
-        if answer.status_code == _UNAUTHENTICATED:
+        return self._read(answer.status_code, answer.content)
+
+    def _url(self, place: str, segments: tuple[str, ...]) -> str:
+        return "/".join([self.address, *(quote(one, safe="") for one in (place, *segments))])
+
+    def _read(self, status: int, body: bytes) -> bytes:
+        from openclaw_a2a.cli.a2a_client import response_error
+
+        if status == _UNAUTHENTICATED:
             raise _no_access(f"the gateway at {self.address} has another operator's token")
-        if answer.status_code != _OK:
-            raise response_error(answer.status_code, answer.content)
-        return answer.content
+        # An error in a stream has no status of its own.
+        if status != _OK or body.startswith(b'{"error":'):
+            raise response_error(status, body)
+        return body
+
+
+class OperatorTasks:
+    """The tasks of every caller, for what follows tasks over A2A."""
+
+    def __init__(self, admin: AdminClient) -> None:
+        self._admin = admin
+
+    @property
+    def url(self) -> str:
+        """The address of the gateway."""
+        return self._admin.address
+
+    def call(self, method: str, params: JsonObject) -> bytes:
+        """The task: `GetTask` as it is, `CancelTask` when it has stopped.
+
+        Raises: AgentUnavailable, AgentFailed, NotAllowed.
+        """
+        if method == "CancelTask":
+            # The gateway itself limits how long a task may take to stop.
+            self._admin.post("tasks", params["id"], "cancel", body={}, timeout_s=_CANCEL_S)
+        body = self._admin.get("tasks", params["id"])
+        return bytes(msgspec.json.decode(body, type=dict[str, msgspec.Raw])["task"])
+
+    def stream(
+        self, _method: str, params: JsonObject, *, last_event_id: str | None = None
+    ) -> "Iterator[StreamFrame]":
+        """The events of a task. Raises: AgentUnavailable, AgentFailed, NotAllowed."""
+        return self._admin.stream("tasks", params["id"], "events", last_event_id=last_event_id)
 
 
 @contextmanager

@@ -49,10 +49,16 @@ class Connection:
     ] = None
     token: Annotated[str | None, Parameter(help="Bearer token; better: OPENCLAW_A2A_TOKEN.")] = None
     config: ConfigFlag = None
+    data: Annotated[Path | None, Parameter(help="The data folder of the gateway.")] = None
 
     def command(self, words: str) -> str:
         """A command to type next, for the same agent. A token is never part of it."""
-        return format_command(words, url=self.url, config=self.config)
+        return format_command(words, url=self.url, config=self.config, data=self.data)
+
+    def answer_hint(self, task_id: str) -> str:
+        """What to do about a task that waits for an answer."""
+        answer = self.command(f'send --task {task_id} "..."')
+        return f"Answer with: {answer}"
 
 
 NO_CONNECTION = Connection()

@@ -49,7 +49,10 @@ def connect(connection: Connection) -> Generator["Client"]:
         yield client
     except AgentFailed as error:
         if code_of(error) == "task-not-found":
-            step = f"See the tasks there are: {connection.command('tasks list')}"
+            step = (
+                f"See the tasks there are: {connection.command('tasks list')}    "
+                "(with --all: those of every caller, for the operator)"
+            )
             error.details.setdefault("nextStep", step)
         raise
     finally:

@@ -260,20 +260,24 @@ class HttpRequest:
 
         Faults of the gateway are described to its operator only (`show_faults`).
         """
-        is_hidden = isinstance(error, GatewayFault) and not show_faults
-        members: JsonObject = {
-            "code": error.code,
-            "message": FAULT_MESSAGE if is_hidden else error.message,
-        }
-        if error.details and not is_hidden:
-            members["details"] = error.details
-        status = http_status(error, for_rpc=False)
-        body = msgspec.json.encode({"error": members})
+        status, body = http_status(error, for_rpc=False), error_body(error, show_faults=show_faults)
         await self.respond(status, body, headers=[NO_STORE, *error_headers(error)])
 
 
 Handler = Callable[[HttpRequest], Awaitable[None]]
 """Responds to one request."""
+
+
+def error_body(error: GatewayError, *, show_faults: bool) -> bytes:
+    """The JSON of an error, for endpoints that are not A2A."""
+    is_hidden = isinstance(error, GatewayFault) and not show_faults
+    members: JsonObject = {
+        "code": error.code,
+        "message": FAULT_MESSAGE if is_hidden else error.message,
+    }
+    if error.details and not is_hidden:
+        members["details"] = error.details
+    return msgspec.json.encode({"error": members})
 
 
 def error_headers(error: GatewayError) -> list[Header]:

@@ -26,6 +26,7 @@ from openclaw_a2a.ports.session_inbox import (
 )
 from openclaw_a2a.ports.store import Store
 from openclaw_a2a.ports.task_store import (
+    ALL_TASKS,
     Accepted,
     Commit,
     Duplicate,
@@ -34,6 +35,7 @@ from openclaw_a2a.ports.task_store import (
     RecentHead,
     Retention,
     Submission,
+    TaskFilter,
     TaskKey,
     TaskPage,
     TaskQuery,
@@ -41,6 +43,7 @@ from openclaw_a2a.ports.task_store import (
 )
 
 __all__ = [
+    "ALL_TASKS",
     "Accepted",
     "Agent",
     "AgentLookup",
@@ -78,6 +81,7 @@ __all__ = [
     "SupportsOrphanCleanup",
     "SupportsPauseCancel",
     "SupportsProfile",
+    "TaskFilter",
     "TaskKey",
     "TaskPage",
     "TaskQuery",

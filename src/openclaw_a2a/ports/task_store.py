@@ -8,7 +8,15 @@ from typing import Protocol
 import msgspec
 
 from openclaw_a2a.model.delivery import Delivery
-from openclaw_a2a.model.ids import ContextId, MessageId, OwnerId, RunId, TaskId
+from openclaw_a2a.model.ids import (
+    AccountId,
+    ContextId,
+    MessageId,
+    OwnerId,
+    PeerName,
+    RunId,
+    TaskId,
+)
 from openclaw_a2a.model.records import Entry, RunRecord, StoredTask, TaskHead
 from openclaw_a2a.model.task import TaskState
 from openclaw_a2a.model.turn import Scope
@@ -94,6 +102,17 @@ class TaskPage(msgspec.Struct, frozen=True, gc=False):
     tasks: tuple[StoredTask, ...]
     has_more: bool
     total: int
+
+
+class TaskFilter(msgspec.Struct, frozen=True, gc=False):
+    """Which tasks of all callers: those of a caller, of an account, or in a state."""
+
+    principal: PeerName | None = None
+    account: AccountId | None = None
+    state: TaskState | None = None
+
+
+ALL_TASKS = TaskFilter()
 
 
 class RecentHead(msgspec.Struct, frozen=True, gc=False):
@@ -187,8 +206,14 @@ class TaskStore(Protocol):
         """Committed events with a higher sequence, in order."""
         ...
 
-    async def list_recent_tasks(self, limit: int) -> list[RecentHead]:
+    async def list_recent_tasks(
+        self, limit: int, chosen: TaskFilter = ALL_TASKS
+    ) -> list[RecentHead]:
         """The newest tasks of all callers, last created first."""
+        ...
+
+    async def count_tasks(self, chosen: TaskFilter = ALL_TASKS) -> int:
+        """How many tasks all callers have."""
         ...
 
     async def list_tasks(self, query: TaskQuery) -> TaskPage:

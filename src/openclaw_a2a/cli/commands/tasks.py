@@ -1,14 +1,19 @@
 """`tasks`: list, show, watch, cancel and delete the tasks of a gateway."""
 
+from collections.abc import Generator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Annotated, Literal
 
+import msgspec
 from cyclopts import App, Parameter
 
+from openclaw_a2a.cli.admin_client import AdminOptions, OperatorTasks
 from openclaw_a2a.cli.commands.agent import show_events
 from openclaw_a2a.cli.errors import DONE, confirm, usage_error
-from openclaw_a2a.cli.flags import NO_CONNECTION, Connection, LimitFlag, YesFlag
-from openclaw_a2a.cli.follow import TaskFollower
+from openclaw_a2a.cli.flags import NO_CONNECTION, Connection, LimitFlag, YesFlag, switch
+from openclaw_a2a.cli.follow import TaskClient, TaskFollower
 from openclaw_a2a.cli.render.stream import format_message, format_parts, state_name
 from openclaw_a2a.cli.render.terminal import (
     ItemTable,
@@ -19,6 +24,7 @@ from openclaw_a2a.cli.render.terminal import (
     print_message,
     print_result,
 )
+from openclaw_a2a.cli.resource import Resource
 from openclaw_a2a.cli.selection import (
     PAGE,
     connect,
@@ -28,6 +34,7 @@ from openclaw_a2a.cli.selection import (
 )
 from openclaw_a2a.model.ids import JsonObject
 from openclaw_a2a.model.task import Task
+from openclaw_a2a.server.admin.tasks import TaskView
 
 app = App(
     name="tasks",
@@ -46,6 +53,64 @@ StateName = Literal[
 ]
 
 
+@Parameter(name="*")
+@dataclass(frozen=True)
+class TaskConnection(Connection):
+    """Whose tasks are meant, and the gateway or agent that has them."""
+
+    all_callers: Annotated[
+        bool,
+        switch(
+            "Tasks of every caller of the gateway on this machine, as its operator.", name="--all"
+        ),
+    ] = False
+
+    def command(self, words: str) -> str:
+        """A command to type next, for the tasks of the same callers."""
+        return super().command(f"{words} --all" if self.all_callers else words)
+
+    def answer_hint(self, task_id: str) -> str:
+        """What to do about a task that waits for an answer."""
+        return "Its caller can answer it." if self.all_callers else super().answer_hint(task_id)
+
+    @contextmanager
+    def connect(self, prefix: str) -> Generator[tuple[TaskClient, str]]:
+        """A client, and the id of the task that is meant by its beginning."""
+        if not self.all_callers:
+            with connect(self) as client:
+                yield client, find_task(client, prefix)
+            return
+        with _TASKS.connect(self.operator) as admin:
+            yield OperatorTasks(admin), _TASKS.find(admin, prefix)
+
+    @property
+    def operator(self) -> AdminOptions:
+        """How to call the gateway as its operator."""
+        return AdminOptions(self.url, self.config, self.data, self.as_json)
+
+
+OWN_TASKS = TaskConnection()
+
+
+@Parameter(name="*")
+@dataclass(frozen=True)
+class ListFilters:
+    """Which tasks are listed."""
+
+    state: Annotated[StateName | None, Parameter(help="Only tasks in this state.")] = None
+    context: Annotated[str | None, Parameter(help="Only tasks of this context.")] = None
+    caller: Annotated[str | None, Parameter(help="Only tasks of this caller (with --all).")] = None
+    account: Annotated[str | None, Parameter(help="Only tasks of this account (with --all).")] = (
+        None
+    )
+
+    @property
+    def protocol_state(self) -> str | None:
+        """The state in the words of the protocol."""
+        return f"TASK_STATE_{self.state.upper().replace('-', '_')}" if self.state else None
+
+
+ALL = ListFilters()
 TaskPrefix = Annotated[str, Parameter(help="The task's id, or its beginning.")]
 
 
@@ -53,6 +118,14 @@ def _time(moment: datetime | None) -> str:
     return moment.astimezone().strftime("%Y-%m-%d %H:%M:%S") if moment else "-"
 
 
+_COLOURS = {
+    "completed": "green",
+    "failed": "red",
+    "rejected": "red",
+    "input-required": "yellow",
+    "auth-required": "yellow",
+    "canceled": "dim",
+}
 _TABLE = ItemTable[Task](
     {
         "TASK": lambda task, _: task.id,
@@ -60,34 +133,59 @@ _TABLE = ItemTable[Task](
         "SINCE": lambda task, _: _time(task.status.timestamp),
         "LAST MESSAGE": lambda task, _: format_message(task.history[-1]) if task.history else "",
     },
-    colours={
-        "completed": "green",
-        "failed": "red",
-        "rejected": "red",
-        "input-required": "yellow",
-        "auth-required": "yellow",
-        "canceled": "dim",
-    },
+    colours=_COLOURS,
     short_id=8,
+)
+_TASKS = Resource[TaskView](
+    path="tasks",
+    noun="task",
+    item_type=TaskView,
+    table=ItemTable(
+        {
+            "TASK": lambda task, _: task.id,
+            "STATE": lambda task, _: state_name(task.state),
+            "SINCE": lambda task, _: _time(task.status_at),
+            "CALLER": lambda task, _: task.caller,
+            "AGENT": lambda task, _: task.agent or "-",
+            "ACCOUNT": lambda task, _: task.account,
+        },
+        colours=_COLOURS,
+        short_id=8,
+    ),
+    not_found="task-not-found",
+    list_hint="See the tasks there are: openclaw-a2a tasks list --all",
+    empty="No tasks, of no caller.",
+    filters={"status": "in state", "caller": "of caller", "account": "of account"},
 )
 
 
 @app.command(name="list")
 def list_(
     *,
-    state: Annotated[StateName | None, Parameter(help="Only tasks in this state.")] = None,
-    context: Annotated[str | None, Parameter(help="Only tasks of this context.")] = None,
+    filters: ListFilters = ALL,
     limit: LimitFlag = 20,
-    connection: Connection = NO_CONNECTION,
+    connection: TaskConnection = OWN_TASKS,
 ) -> int:
-    """List tasks, the newest first."""
+    """List tasks, the newest first; with --all those of every caller, by when they were made."""
+    if connection.all_callers:
+        if filters.context:
+            raise usage_error("--context selects among the tasks of one caller, not with --all")
+        return _TASKS.list(
+            connection.operator,
+            limit=limit,
+            status=filters.protocol_state,
+            caller=filters.caller,
+            account=filters.account,
+        )
+    if filters.caller or filters.account:
+        raise usage_error("--caller and --account select among the tasks of all: add --all")
     if limit < 1:
         raise usage_error(f"--limit must be at least 1, not {limit}")
     params: JsonObject = {"pageSize": min(limit, PAGE), "historyLength": 1}
-    if state:
-        params["status"] = f"TASK_STATE_{state.upper().replace('-', '_')}"
-    if context:
-        params["contextId"] = context
+    if filters.protocol_state:
+        params["status"] = filters.protocol_state
+    if filters.context:
+        params["contextId"] = filters.context
     tasks: list[Task] = []
     total = 0
     with connect(connection) as client:
@@ -101,15 +199,27 @@ def list_(
         print_json({"tasks": tasks, "totalSize": total})
         return DONE
     hello = connection.command('send "hello"')
-    filters = {"in state": state, "of context": context}
-    empty = describe_empty("tasks", filters, f"No tasks. Make one: {hello}")
+    chosen = {"in state": filters.state, "of context": filters.context}
+    empty = describe_empty("tasks", chosen, f"No tasks. Make one: {hello}")
     _TABLE.print(tasks, empty=empty, total=total)
     return DONE
 
 
 @app.command(name="show")
-def show_task(task: TaskPrefix, /, *, connection: Connection = NO_CONNECTION) -> int:
-    """Show a task with what was said and made."""
+def show_task(task: TaskPrefix, /, *, connection: TaskConnection = OWN_TASKS) -> int:
+    """Show a task with what was said and made; with --all also whose it is."""
+    if connection.all_callers:
+        with _TASKS.connect(connection.operator) as admin:
+            view = decode_response(admin.get("tasks", _TASKS.find(admin, task)), TaskView)
+        if connection.as_json:
+            print_json(view)
+            return DONE
+        for name, value in (("caller", view.caller), ("account", view.account)):
+            print_data(f"{name:<8} {value}")
+        print_data(f"agent    {view.agent or '-'}")
+        if view.task is not msgspec.UNSET:
+            _show_task(view.task)
+        return DONE
     with connect(connection) as client:
         body = client.call("GetTask", {"id": find_task(client, task)})
     shown = decode_response(body, Task)
@@ -121,22 +231,22 @@ def show_task(task: TaskPrefix, /, *, connection: Connection = NO_CONNECTION) ->
 
 
 @app.command
-def watch(task: TaskPrefix, /, *, connection: Connection = NO_CONNECTION) -> int:
+def watch(task: TaskPrefix, /, *, connection: TaskConnection = OWN_TASKS) -> int:
     """Follow a task until it ends or waits for an answer; a lost connection is taken up again.
 
     With --json, one event per line.
     """
-    with connect(connection) as client:
+    with connection.connect(task) as (client, task_id):
         follow = TaskFollower(client)
-        events = follow.watch(find_task(client, task))
+        events = follow.watch(task_id)
         return show_events(follow, events, connection)
 
 
 @app.command
-def cancel(task: TaskPrefix, /, *, connection: Connection = NO_CONNECTION) -> int:
+def cancel(task: TaskPrefix, /, *, connection: TaskConnection = OWN_TASKS) -> int:
     """Stop a task; returns when it has really stopped."""
-    with connect(connection) as client:
-        body = client.call("CancelTask", {"id": find_task(client, task)})
+    with connection.connect(task) as (client, task_id):
+        body = client.call("CancelTask", {"id": task_id})
     ended = decode_response(body, Task)
     line = f"{ended.id}  {state_name(ended.status.state)}"
     print_result(ended, line, as_json=connection.as_json)

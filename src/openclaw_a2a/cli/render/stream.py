@@ -41,8 +41,7 @@ class StreamView:
         """Nothing more comes: end the line, and say what to do when the task waits."""
         self._end_line()
         if self._task_id and self._state and is_paused(self._state):
-            answer = self._connection.command(f'send --task {self._task_id} "..."')
-            print_message(f"Answer with: {answer}")
+            print_message(self._connection.answer_hint(self._task_id))
 
     def _draw_task(self, task: Task) -> None:
         if self._task_id is None:

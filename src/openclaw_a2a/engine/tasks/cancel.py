@@ -27,8 +27,10 @@ from openclaw_a2a.ports import SupportsPauseCancel
 log = get_logger(__name__)
 
 
-async def cancel_task(engine: Engine, scope: Scope, task_id: TaskId) -> bytes:
-    """Stop a task; the task as it ended. A run that completes first has completed.
+async def cancel_task(engine: Engine, scope: Scope | None, task_id: TaskId) -> bytes:
+    """Stop a task in scope (None: any); the task as it ended.
+
+    A run that completes first has completed.
 
     Raises: TaskNotFound, TaskNotCancelable (it has ended, or does not stop), TaskNotLive,
     AgentUnavailable (what its pause waits for cannot be ended now).

@@ -103,8 +103,8 @@ class TaskSubscription(msgspec.Struct, frozen=True):
     snapshot: bytes | None
 
 
-async def get_task(engine: Engine, scope: Scope, task_id: TaskId) -> StoredTask:
-    """The task as it is committed now. Raises: TaskNotFound."""
+async def get_task(engine: Engine, scope: Scope | None, task_id: TaskId) -> StoredTask:
+    """The task as it is committed now, if it is in scope (None: any). Raises: TaskNotFound."""
     stored = await engine.store.tasks.read_task(scope, task_id)
     if stored is None:
         raise TaskNotFound(f"there is no task {task_id}")
@@ -119,7 +119,7 @@ def task_json(stored: StoredTask) -> bytes:
 
 
 async def subscribe(
-    engine: Engine, scope: Scope, task_id: TaskId, *, cursor: int | None
+    engine: Engine, scope: Scope | None, task_id: TaskId, *, cursor: int | None
 ) -> TaskSubscription:
     """Subscribe to a task: from a cursor on, or with a snapshot first.
 

@@ -4,14 +4,16 @@ A handler gets the request decoded. What it returns is the JSON response (or a `
 it raises is sent as `{"error": {code, message}}`.
 """
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from enum import Enum
-from typing import NamedTuple, TypeVar
+from functools import partial
+from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
 from openclaw_a2a.auth.admin_token import AdminAuthenticator
-from openclaw_a2a.http.asgi import JSON, NO_STORE, Deadline, HttpRequest, Router
+from openclaw_a2a.http.asgi import JSON, NO_STORE, Deadline, HttpRequest, Router, error_body
+from openclaw_a2a.http.sse_stream import EventStream, SseStreams, encode_frame, last_event_id
 from openclaw_a2a.model.errors import (
     GatewayError,
     InvalidParams,
@@ -31,13 +33,15 @@ _MAX_BODY_BYTES = 64 * 1024
 class AdminRequest(msgspec.Struct, frozen=True):
     """A request to a handler: the placeholders of its path, the query, and the body.
 
-    `content` is the undecoded body, for handlers that take any media type.
+    `content` is the undecoded body, for handlers that take any media type; `cursor` the last event
+    that the client of a stream has seen.
     """
 
     segments: tuple[str, ...]
     query: dict[str, str]
     body: JsonObject
     content: bytes = b""
+    cursor: int | None = None
 
 
 class RawResponse(msgspec.Struct, frozen=True):
@@ -75,7 +79,25 @@ AdminHandler = Callable[[AdminRequest], Awaitable[Json]]
 
 class _Route(NamedTuple):
     handler: AdminHandler
-    max_content_bytes: int | None
+    max_content_bytes: int | None = None
+
+
+class _StreamRoute(NamedTuple):
+    open_stream: Callable[[AdminRequest], Coroutine[Any, Any, EventStream]]
+    streams: SseStreams
+
+
+class _Frames:
+    """Writes the events of a stream as they are stored."""
+
+    def frame(self, sequence: int, body: bytes) -> bytes:
+        return encode_frame(body, sequence=sequence)
+
+    def error_frame(self, error: GatewayError) -> bytes:
+        return encode_frame(error_body(error, show_faults=True), event=b"error")
+
+    def streams_early_error(self, error: GatewayError) -> bool:
+        return False
 
 
 class AdminEndpoint:
@@ -84,7 +106,7 @@ class AdminEndpoint:
     def __init__(self, authenticator: AdminAuthenticator, *, body_deadline: Deadline) -> None:
         self._authenticator = authenticator
         self._body_deadline = body_deadline
-        self._router = Router[_Route]()
+        self._router = Router[_Route | _StreamRoute]()
 
     def add_route(
         self,
@@ -100,11 +122,29 @@ class AdminEndpoint:
         """
         self._router.add_route(method, path, _Route(handler, max_content_bytes))
 
+    def add_stream(
+        self,
+        path: str,
+        open_stream: Callable[[AdminRequest], Coroutine[Any, Any, EventStream]],
+        streams: SseStreams,
+    ) -> None:
+        """Add a stream of server-sent events at `/operator/...`, which `GET` opens."""
+        self._router.add_route("GET", path, _StreamRoute(open_stream, streams))
+
     async def serve(self, request: HttpRequest) -> None:
         """Respond to one request."""
         try:
             self._authenticator.check(request)
-            response = await self._call_handler(request)
+            found = self._router.find(request.method, request.path)
+            if found is None:
+                raise RouteNotFound(f"there is no {request.method} {request.path[:200]} here")
+            route, segments = found
+            if isinstance(route, _StreamRoute):
+                asked = AdminRequest(segments, request.query(), {}, cursor=last_event_id(request))
+                open_stream = partial(route.open_stream, asked)
+                await route.streams.serve(request, open_stream, _Frames())
+                return
+            response = await self._call_handler(request, route, segments)
         except GatewayError as error:
             await request.respond_error(error, show_faults=True)
             return
@@ -112,11 +152,9 @@ class AdminEndpoint:
             200, response.content, media_type=response.media_type, headers=[NO_STORE]
         )
 
-    async def _call_handler(self, request: HttpRequest) -> RawResponse:
-        found = self._router.find(request.method, request.path)
-        if found is None:
-            raise RouteNotFound(f"there is no {request.method} {request.path[:200]} here")
-        route, segments = found
+    async def _call_handler(
+        self, request: HttpRequest, route: _Route, segments: tuple[str, ...]
+    ) -> RawResponse:
         body, content = JsonObject(), b""
         if route.max_content_bytes is not None:
             content = await request.read_body(route.max_content_bytes, self._body_deadline)

@@ -21,6 +21,7 @@ from openclaw_a2a.model.records import Entry, StoredTask
 from openclaw_a2a.model.task import is_active, is_terminal
 from openclaw_a2a.model.turn import Scope
 from openclaw_a2a.ports import (
+    ALL_TASKS,
     DeliveryPage,
     Duplicate,
     LogAppend,
@@ -32,13 +33,14 @@ from openclaw_a2a.ports import (
     Retention,
     Store,
     StoredLog,
+    TaskFilter,
     TaskPage,
     TaskQuery,
 )
 from openclaw_a2a.store import rules
 from openclaw_a2a.store.commands import DeliveryWrites, RecordWrites, TaskWrites, WriteCommand
 from openclaw_a2a.store.group_writer import failed
-from openclaw_a2a.store.memory.state import MemoryState, Purge, StateCommand
+from openclaw_a2a.store.memory.state import MemoryState, Purge, StateCommand, TaskRow
 
 Result = TypeVar("Result")
 
@@ -79,11 +81,26 @@ class StateTaskStore(StatePart, TaskWrites):
         task = self.state.tasks.get(task_id)
         return [] if task is None else task.after(after, limit)
 
-    async def list_recent_tasks(self, limit: int) -> list[RecentHead]:
+    async def list_recent_tasks(
+        self, limit: int, chosen: TaskFilter = ALL_TASKS
+    ) -> list[RecentHead]:
         newest = nlargest(
-            limit, self.state.tasks.values(), key=lambda task: (task.head.created_at, task.head.id)
+            limit, self._choose(chosen), key=lambda task: (task.head.created_at, task.head.id)
         )
         return [RecentHead(task.head, task.resume) for task in newest]
+
+    async def count_tasks(self, chosen: TaskFilter = ALL_TASKS) -> int:
+        return sum(1 for _ in self._choose(chosen))
+
+    def _choose(self, chosen: TaskFilter) -> Iterator[TaskRow]:
+        for task in self.state.tasks.values():
+            head = task.head
+            if (
+                chosen.principal in (None, head.scope.principal)
+                and chosen.account in (None, head.scope.account)
+                and chosen.state in (None, head.state)
+            ):
+                yield task
 
     async def list_tasks(self, query: TaskQuery) -> TaskPage:
         """Damaged tasks are left out."""

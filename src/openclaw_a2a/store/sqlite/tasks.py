@@ -15,10 +15,12 @@ from openclaw_a2a.model.records import Entry, RunRecord, StoredTask, TaskHead
 from openclaw_a2a.model.task import is_active
 from openclaw_a2a.model.turn import Binding, Scope
 from openclaw_a2a.ports import (
+    ALL_TASKS,
     Duplicate,
     PurgeResult,
     RecentHead,
     Retention,
+    TaskFilter,
     TaskPage,
     TaskQuery,
 )
@@ -55,7 +57,14 @@ WHERE task = (SELECT number FROM task WHERE id = ?) AND sequence > ? ORDER BY se
 _SELECT_RECENT = """
 SELECT number, id, principal, account, context, state, status_at, created_at, sequence, binding,
   resume
-FROM task ORDER BY number DESC LIMIT ?"""
+FROM task
+WHERE (:principal IS NULL OR principal = :principal) AND (:account IS NULL OR account = :account)
+  AND (:state IS NULL OR state = :state)
+ORDER BY number DESC LIMIT :limit"""
+_COUNT_TASKS = """
+SELECT coalesce(sum(count), 0) FROM tally
+WHERE (:principal IS NULL OR principal = :principal) AND (:account IS NULL OR account = :account)
+  AND (:state IS NULL OR state = :state)"""
 _SELECT_RESUME = "SELECT resume FROM task WHERE id = ?"
 # The tally names the callers that have active tasks, so that no scan of all tasks is needed.
 _SELECT_ORPHANS = """
@@ -174,9 +183,15 @@ class SqliteTaskStore(DatabasePart, TaskWrites):
         rows = self._database.fetch_all(_SELECT_EVENTS, (task_id, after, limit))
         return [_entry(row) for row in rows]
 
-    async def list_recent_tasks(self, limit: int) -> list[RecentHead]:
-        rows = self._database.fetch_all(_SELECT_RECENT, (limit,))
+    async def list_recent_tasks(
+        self, limit: int, chosen: TaskFilter = ALL_TASKS
+    ) -> list[RecentHead]:
+        values = {**_bind_filter(chosen), "limit": limit}
+        rows = self._database.fetch_all(_SELECT_RECENT, values)
         return [RecentHead(_head(row), row[10]) for row in rows]
+
+    async def count_tasks(self, chosen: TaskFilter = ALL_TASKS) -> int:
+        return self._database.fetch_all(_COUNT_TASKS, _bind_filter(chosen))[0][0]
 
     async def list_tasks(self, query: TaskQuery) -> TaskPage:
         page, total = choose_statements(query)
@@ -235,6 +250,14 @@ def bind(query: TaskQuery) -> dict[str, object]:
         "before_id": "" if query.after is None else query.after.id,
         # One more than the page: it tells whether another page follows.
         "limit": query.limit + 1,
+    }
+
+
+def _bind_filter(chosen: TaskFilter) -> dict[str, object]:
+    return {
+        "principal": chosen.principal,
+        "account": chosen.account,
+        "state": CODE_OF[chosen.state],
     }
 
 
