@@ -100,7 +100,7 @@ def last_words(events):
 
 @pytest.mark.requirement("adapter.bridge.states")
 async def test_request_is_submitted_then_working_then_completed(serving):
-    async with serving(Answering("hello")) as client:
+    async with serving(Answering("hello"), streaming=True) as client:
         events = await client.stream("hi")
     assert events[0]["task"]["status"]["state"] == "TASK_STATE_SUBMITTED"
     assert states(events) == ["submitted", "working", "completed"]
@@ -243,7 +243,7 @@ async def test_stream_may_be_returned_instead_of_yielded(serving):
 @pytest.mark.requirement("adapter.bridge.cancelled")
 @pytest.mark.parametrize("adapter", [Answering, Telling])
 async def test_cancelled_by_adapter_ends_the_task_as_canceled(serving, adapter):
-    async with serving(adapter(CancelledByAdapter("gone"))) as client:
+    async with serving(adapter(CancelledByAdapter("gone")), streaming=True) as client:
         events = await client.stream("hi")
     assert artifacts(events) == []
     assert states(events) == ["submitted", "working", "canceled"]

@@ -33,10 +33,13 @@ class Streaming(Silent):
 def test_card_of_an_adapter_without_metadata_has_defaults():
     card = build_agent_card(Silent())
     assert isinstance(card, AgentCard)
-    assert (card.name, card.description, card.version) == ("Silent", "", "1.0.0")
+    assert (card.name, card.version) == ("Silent", "1.0.0")
+    assert card.description == "Silent, an agent that answers over A2A."
     assert (card.capabilities.streaming, card.capabilities.push_notifications) == (False, True)
-    assert (card.default_input_modes, card.default_output_modes) == (("text",), ("text",))
-    assert card.skills == ()
+    assert (card.default_input_modes, card.default_output_modes) == (("text/plain",),) * 2
+    (skill,) = card.skills
+    assert (skill.id, skill.name, skill.description) == ("chat", "Silent", card.description)
+    assert skill.tags == ("chat",)
     assert [one.url for one in card.supported_interfaces] == [
         "http://localhost:9000/",
         "http://localhost:9000",
@@ -139,7 +142,7 @@ async def test_served_card_fits_both_protocol_versions(serving, path):
     assert card["url"] == "https://mute.example.com/"
     assert card["preferredTransport"] == "JSONRPC"
     assert card["protocolVersion"] == "0.3.0"
-    assert card["skills"] == []
+    assert [skill["name"] for skill in card["skills"]] == ["Mute"]
     assert card["capabilities"]["pushNotifications"] is True
     assert card["supportedInterfaces"][0]["url"] == "https://mute.example.com/"
 
@@ -213,9 +216,16 @@ async def test_given_agent_card_struct_is_served_unchanged(serving):
 
 
 async def test_missing_fields_of_a_given_card_come_from_the_adapter(serving):
-    async with serving(Described(version="7"), agent_card={"name": "Half"}) as client:
+    adapter = Described(version="7", skills=[{"name": "Boil"}])
+    async with serving(adapter, agent_card={"name": "Half"}) as client:
         card = (await client.http.get("/.well-known/agent.json")).json()
     assert (card["name"], card["version"], card["url"]) == ("Half", "7", "http://localhost:9000/")
+    assert [skill["name"] for skill in card["skills"]] == ["Boil"]
+
+
+async def test_given_card_without_skills_keeps_none(serving):
+    async with serving(Silent(), agent_card={"name": "Bare", "skills": []}) as client:
+        assert (await client.http.get("/.well-known/agent.json")).json()["skills"] == []
 
 
 @pytest.mark.parametrize("card", [7, "https://example.com", {"name": 7}, {"skills": [{}]}])

@@ -73,6 +73,81 @@ async def test_official_client_is_answered(binding, streaming):
         assert task.status.message.parts[0].text == "abc"
 
 
+class Whole(AgentAdapter):
+    """Answers with one whole text."""
+
+    async def invoke(self, user_input, context_id=None, **kwargs):
+        return user_input
+
+
+async def stream_requests(client):
+    """The responses to every request for a stream, in either version and binding."""
+    task = await client.send("hi")
+    old = {"kind": "message", "messageId": "o", "role": "user", "parts": [{"kind": "text"}]}
+    old["parts"][0]["text"] = "hi"
+    calls = [
+        ("SendStreamingMessage", {"message": client.message("hi")}),
+        ("SubscribeToTask", {"id": task["id"]}),
+        ("message/stream", {"message": old}),
+        ("tasks/resubscribe", {"id": task["id"]}),
+        ("SendStreamingMessage", {}),
+    ]
+    for method, params in calls:
+        request = {"jsonrpc": "2.0", "id": 1, "method": method, "params": params}
+        yield await client.http.post("/", json=request)
+    yield await client.http.post("/message:stream", json={"message": client.message("hi")})
+    yield await client.http.get(f"/tasks/{task['id']}:subscribe")
+
+
+@pytest.mark.requirement("adapter.server.no-streaming")
+@pytest.mark.parametrize(
+    ("adapter", "options"),
+    [
+        (Whole, {}),
+        (Echo, {"streaming": False}),
+        (Echo, {"agent_card": {"name": "Given", "capabilities": {"streaming": False}}}),
+    ],
+)
+async def test_streams_are_refused_where_the_card_says_that_there_are_none(
+    serving, adapter, options
+):
+    async with serving(adapter(), **options) as client:
+        card = (await client.http.get("/.well-known/agent-card.json")).json()
+        answers = [answer async for answer in stream_requests(client)]
+    assert card["capabilities"]["streaming"] is False
+    codes = [answer.json()["error"]["code"] for answer in answers]
+    assert codes == [-32004] * 5 + [400] * 2
+    assert [answer.status_code for answer in answers] == [200] * 5 + [400] * 2
+    reasons = [answer.json()["error"]["details"][0]["reason"] for answer in answers[5:]]
+    assert reasons == ["UNSUPPORTED_OPERATION"] * 2
+
+
+async def test_whole_answer_is_streamed_where_the_card_says_so(serving):
+    async with serving(Whole(), streaming=True) as client:
+        events = await client.stream("hi")
+    assert events[-1]["statusUpdate"]["status"]["state"] == "TASK_STATE_COMPLETED"
+
+
+async def test_official_client_does_not_stream_from_an_adapter_that_cannot():
+    async with (
+        to_a2a(Whole(), url=f"{HOST}/") as app,
+        httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url=HOST) as http,
+    ):
+        card = await A2ACardResolver(http, HOST).get_agent_card()
+        client = ClientFactory(ClientConfig(httpx_client=http, streaming=True)).create(card)
+        events = [event async for event in client.send_message(official_request("hi"))]
+    assert [event.task.status.state for event in events] == [TaskState.TASK_STATE_COMPLETED]
+
+
+async def test_push_is_refused_where_a_given_card_does_not_offer_it(serving):
+    card = {"name": "Given", "capabilities": {"pushNotifications": False}}
+    async with serving(Echo(), agent_card=card) as client:
+        task = await client.send("hi")
+        config = {"taskId": task["id"], "url": "https://example.com/hook"}
+        answer = await client.call("CreateTaskPushNotificationConfig", **config)
+    assert answer["error"]["code"] == -32003
+
+
 @pytest.mark.requirement("adapter.server.root")
 async def test_both_generations_are_spoken_at_the_root(serving):
     async with serving(Echo()) as client:

@@ -50,6 +50,7 @@ ADAPTERS = (
         },
         adapter_server={
             "root": "Both generations are spoken at the root, the card at both its addresses.",
+            "no-streaming": "Streams are refused where the card says that there are none.",
             "store": "Tasks outlive the application in a store that is given.",
             "close": "A stop closes the adapter.",
             "empty-webhook": "A push configuration with an empty address is ignored.",

@@ -284,6 +284,7 @@ class Gateway:
             body_deadline=self._body_deadline,
             new_id=new_id,
             push=self.push.config_service(engine),
+            streaming=card.current().capabilities.streaming,
             chain_limits=ChainLimits(self._host_id, settings.tools.agent_to_agent.max_depth),
             planning=None if plans is None else plans.service,
             requires_activation=settings.opt.require_activation,

@@ -12,7 +12,13 @@ from openclaw_a2a.agents.adapter import (
     agent_metadata,
 )
 from openclaw_a2a.library.inputs import to_json_object
-from openclaw_a2a.model.card import AgentCapabilities, AgentCard, AgentInterface, AgentProvider
+from openclaw_a2a.model.card import (
+    AgentCapabilities,
+    AgentCard,
+    AgentInterface,
+    AgentProvider,
+    AgentSkill,
+)
 from openclaw_a2a.model.ids import Json, JsonObject
 from openclaw_a2a.ports import Agent
 from openclaw_a2a.protocol.card import v1_security_requirements, v1_security_schemes
@@ -45,17 +51,21 @@ def build_agent_card(adapter: AgentAdapter | Agent, **overrides: Json) -> AgentC
         streams = metadata.streaming or adapter.supports_streaming()
     else:
         metadata, streams = agent_metadata(adapter), True
+    name = given.get("name") or metadata.name or type(adapter).__name__
+    description = (
+        given.get("description", metadata.description) or f"{name}, an agent that answers over A2A."
+    )
     return AgentCard(
-        name=given.get("name") or metadata.name or type(adapter).__name__,
-        description=given.get("description", metadata.description),
+        name=name,
+        description=description,
         version=given.get("version", metadata.version),
         supported_interfaces=interfaces(with_slash(given.get("url", DEFAULT_URL))),
         capabilities=AgentCapabilities(
             streaming=given.get("streaming", streams), push_notifications=True
         ),
-        default_input_modes=tuple(metadata.input_modes),
-        default_output_modes=tuple(metadata.output_modes),
-        skills=adapter_skills(metadata),
+        default_input_modes=_media_types(metadata.input_modes),
+        default_output_modes=_media_types(metadata.output_modes),
+        skills=adapter_skills(metadata) or (AgentSkill("chat", name, description, tags=("chat",)),),
         provider=_provider(given.get("provider", metadata.provider)),
         documentation_url=given.get("documentation_url", metadata.documentation_url),
         icon_url=given.get("icon_url", metadata.icon_url),
@@ -94,10 +104,11 @@ def parse_agent_card(card: Json, adapter: AgentAdapter | Agent) -> AgentCard:
     if "supportedInterfaces" not in given:
         url = str(given.get("url") or DEFAULT_URL)
         members["supportedInterfaces"] = msgspec.to_builtins(interfaces(url))
-    skills: list[JsonObject] = given.get("skills") or []
-    members["skills"] = [
-        {"description": skill.get("name", ""), "tags": [], **skill} for skill in skills
-    ]
+    if "skills" in given:
+        skills: list[JsonObject] = given["skills"] or []
+        members["skills"] = [
+            {"description": skill.get("name", ""), "tags": [], **skill} for skill in skills
+        ]
     if given.get("securitySchemes"):
         members["securitySchemes"] = v1_security_schemes(given["securitySchemes"])
     if "security" in given and "securityRequirements" not in given:
@@ -106,6 +117,11 @@ def parse_agent_card(card: Json, adapter: AgentAdapter | Agent) -> AgentCard:
         return msgspec.convert(members, AgentCard)
     except msgspec.ValidationError as error:
         raise ValueError(f"This is no agent card: {error}.") from error
+
+
+def _media_types(modes: list[str]) -> tuple[str, ...]:
+    """The modes of an adapter; its default, `text`, is no media type, which a card must have."""
+    return ("text/plain",) if modes == ["text"] else tuple(modes)
 
 
 def _provider(provider: Json) -> AgentProvider | None:

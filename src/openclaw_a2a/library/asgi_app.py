@@ -209,7 +209,7 @@ class ServedAgent(msgspec.Struct, frozen=True, kw_only=True):
             max_body_bytes=_MAX_BODY_BYTES,
             default_input_modes=card.default_input_modes,
             default_output_modes=card.default_output_modes,
-            push_notifications=True,
+            push_notifications=card.capabilities.push_notifications,
             agent_style=AgentStyle.TASK_GENERATING,
             origin_routing_policy=OriginRoutingPolicy.SUPPRESS_GENERIC_FOLLOWUP,
             skills=card.skills,

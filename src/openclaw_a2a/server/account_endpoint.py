@@ -86,8 +86,9 @@ class Authenticator(Protocol):
 class AccountEndpoint(msgspec.Struct, frozen=True, kw_only=True):
     """Everything that handling a request at one account needs.
 
-    `push` and `planning` are None when the gateway does not offer them. With
-    `requires_activation` the planning methods exist only in requests that activate the extension.
+    `push` and `planning` are None when the gateway does not offer them; `streaming` is False when
+    the card offers no streams. With `requires_activation` the planning methods exist only in
+    requests that activate the extension.
     """
 
     account: Account
@@ -100,6 +101,7 @@ class AccountEndpoint(msgspec.Struct, frozen=True, kw_only=True):
     body_deadline: Deadline
     new_id: Callable[[], str]
     push: PushConfigService | None = None
+    streaming: bool = True
     chain_limits: ChainLimits = ChainLimits()
     planning: PlanningService | None = None
     requires_activation: bool = True
@@ -134,6 +136,14 @@ class AccountEndpoint(msgspec.Struct, frozen=True, kw_only=True):
     def planning_methods(self, request: HttpRequest) -> PlanningService | None:
         """What handles planning methods; None when this request cannot use them."""
         return self.planning_of(request) if self.requires_activation else self.planning
+
+    def check_streaming(self) -> None:
+        """Refuse a stream that the card does not offer. Raises: UnsupportedOperation."""
+        if not self.streaming:
+            raise UnsupportedOperation(
+                "this agent does not stream, as its card says; send without a stream, and get the"
+                " task to see how it stands"
+            )
 
     def push_configs(self) -> PushConfigService:
         """The push configurations of the account. Raises: PushNotSupported."""

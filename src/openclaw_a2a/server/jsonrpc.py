@@ -66,10 +66,12 @@ class JsonRpcCall(AccountCall):
     async def serve(self) -> None:
         """Respond with a result or a stream. Raises: what the operation raises."""
         operation = self.method.operation
+        # Capabilities before the params are decoded: A2A 3.3.4 wants these errors, whatever they
+        # hold.
         if operation in _STREAMING:
+            self.endpoint.check_streaming()
             await self.endpoint.streams.serve(self.http, self.open_stream, self)
             return
-        # Before the params are decoded: A2A 3.3.4 wants this error, whatever they hold.
         if operation in _PUSH:
             self._check_push()
         result = await operation(self, self.decode())

@@ -100,6 +100,11 @@ async def _read_send(call: RestRequest) -> SendRequest:
     return v1.decode_send(await call.read_body(), make_message_id=make_id)
 
 
+async def _read_streaming_send(call: RestRequest) -> SendRequest:
+    call.endpoint.check_streaming()  # refused before the body is read
+    return await _read_send(call)
+
+
 async def _read_list(call: RestRequest) -> ListRequest:
     return decode_list_query(call.http.query())
 
@@ -111,6 +116,11 @@ async def _read_get(call: RestRequest) -> GetRequest:
 async def _read_task(call: RestRequest) -> TaskRequest:
     await call.skip_body()
     return TaskRequest(id=call.task_id)
+
+
+async def _read_subscribe(call: RestRequest) -> TaskRequest:
+    call.endpoint.check_streaming()
+    return await _read_task(call)
 
 
 async def _read_new_push(call: RestRequest) -> NewPushConfig:
@@ -133,14 +143,18 @@ async def _read_nothing(_call: RestRequest) -> None:
 _ROUTER = Router[Route]()
 for _method, _pattern, _route in (
     ("POST", "message:send", Route(_read_send, operations.send)),
-    ("POST", "message:stream", Route(_read_send, operations.send_streaming, is_stream=True)),
+    (
+        "POST",
+        "message:stream",
+        Route(_read_streaming_send, operations.send_streaming, is_stream=True),
+    ),
     ("GET", "extendedAgentCard", Route(_read_nothing, operations.extended_card)),
     ("GET", "tasks", Route(_read_list, operations.list_tasks)),
     ("GET", "tasks/{}", Route(_read_get, operations.get)),
     ("DELETE", "tasks/{}", Route(_read_task, operations.delete)),
     ("POST", "tasks/{}:cancel", Route(_read_task, operations.cancel)),
-    ("GET", "tasks/{}:subscribe", Route(_read_task, operations.subscribe, is_stream=True)),
-    ("POST", "tasks/{}:subscribe", Route(_read_task, operations.subscribe, is_stream=True)),
+    ("GET", "tasks/{}:subscribe", Route(_read_subscribe, operations.subscribe, is_stream=True)),
+    ("POST", "tasks/{}:subscribe", Route(_read_subscribe, operations.subscribe, is_stream=True)),
     ("POST", "tasks/{}/pushNotificationConfigs", Route(_read_new_push, operations.create_push)),
     ("GET", "tasks/{}/pushNotificationConfigs", Route(_read_push_list, operations.list_push)),
     ("GET", "tasks/{}/pushNotificationConfigs/{*}", Route(_read_push_item, operations.get_push)),
