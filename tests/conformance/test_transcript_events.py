@@ -4,6 +4,7 @@ import pytest
 from tests.conformance.conftest import Start
 from tests.conformance.protocol_clients import (
     Frame,
+    FrameReader,
     Json,
     V03Client,
     V1Client,
@@ -18,6 +19,7 @@ from openclaw_a2a.model.agent_event import (
     Failed,
     InputRequired,
     MessageEnd,
+    PartDelta,
     Reply,
     TextDelta,
     TextPreview,
@@ -184,6 +186,40 @@ async def test_previews_may_be_cumulative_or_pieces(
     frames = await _stream(start, *[TextPreview(one) for one in previews])
     assert published_text(frames, FIRST) == text
     assert status_text(events(frames)[-1]) == text
+
+
+@pytest.mark.requirement("runtime.transcript.previews")
+@pytest.mark.parametrize(
+    "steps",
+    [
+        [TextDelta("a"), TextDelta("b"), TextDelta("c")],
+        [TextPreview("a"), TextPreview("ab"), TextPreview("abc")],
+        [TextPreview("a"), TextPreview("b"), TextDelta("c")],
+        [Block("a"), Block("b"), Block("c")],
+        [PartDelta(Part.of_text("a")), PartDelta(Part.of_text("b")), PartDelta(Part.of_text("c"))],
+    ],
+)
+async def test_every_piece_of_text_is_streamed_while_the_agent_works(
+    start: Start, steps: list[Step]
+) -> None:
+    agent = ScriptedAgent()
+    v03 = V03Client(await start(agent, account=TASKS))
+    async with v03.stream("message/stream", v03_message()) as frames:
+        run = await agent.next_run()
+        for step, letter in zip(steps, "abc", strict=True):
+            await run.emit(step)
+            # Nothing more is said until this piece was seen.
+            while letter not in (text_of(await _next_artifact(frames))):
+                pass
+        await run.finish()
+        assert outline(await frames.rest())[-1] == "status completed"
+
+
+async def _next_artifact(frames: FrameReader) -> Json:
+    while True:
+        [frame] = await frames.take(1)
+        if frame.json["result"]["kind"] == "artifact-update":
+            return frame.json["result"]["artifact"]
 
 
 @pytest.mark.requirement("runtime.transcript.terminal-text")

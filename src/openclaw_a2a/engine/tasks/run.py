@@ -49,7 +49,7 @@ from openclaw_a2a.engine.transcript.transcript import (
     output_modes,
 )
 from openclaw_a2a.log import get_logger
-from openclaw_a2a.model.agent_event import AgentEvent, TextDelta
+from openclaw_a2a.model.agent_event import AgentEvent
 from openclaw_a2a.model.errors import (
     AgentFailed,
     AlreadyExists,
@@ -397,7 +397,7 @@ class ActiveRun:
                 if active is None:
                     await self._stage(transcript, events)
                 else:
-                    limit = self._publish(active, transcript, event, events)
+                    limit = self._publish(active, transcript, events)
                     if limit is not None:  # back-pressure: wait until the store has caught up
                         await active.journal.settle(limit)
                 if transcript.is_over:
@@ -446,7 +446,6 @@ class ActiveRun:
         self,
         active: ActiveTask,
         transcript: Transcript,
-        event: AgentEvent,
         events: Sequence[Event],
     ) -> int | None:
         """Append events to the journal.
@@ -457,7 +456,7 @@ class ActiveRun:
         if events:
             journal.append(events, run=self.record)
         # While a commit is under way text is collected; `_after_commit` appends it as one event.
-        if type(event) is TextDelta and (not journal.in_flight or not limits.join_deltas):
+        if not journal.in_flight or not limits.join_deltas:
             self._flush_text()
         # `_after_commit` appends the held text once the commits under way are durable.
         if transcript.pending_size > limits.pending_text:
