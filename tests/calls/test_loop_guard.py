@@ -4,8 +4,11 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+import anyio
 import pytest
-from tests.calls.call_gateway import Answer, CallGateway, main_session
+from tests.calls.call_gateway import TIMEOUT_S, Answer, CallGateway, main_session
+
+from openclaw_a2a.calls.audit_log import AUDIT_FILE
 
 Json = Any
 A = main_session("a")
@@ -108,10 +111,54 @@ async def test_a_refusal_names_the_setting(
 
 
 @pytest.mark.requirement("calls.policy.disabled")
-async def test_without_the_setting_there_are_no_such_tools(gateway: CallGateway) -> None:
+async def test_without_the_setting_no_such_tools_are_offered(gateway: CallGateway) -> None:
     await gateway.reopen({"tools.agentToAgent.enabled": False})
     answer = await gateway.client("a").get("/tools")
     assert answer.json == {"tools": []}
+
+
+B = {"agent": "b", "skill": "work"}
+CALL = {**B, "input": {}}
+
+
+@pytest.mark.requirement("calls.policy.disabled")
+@pytest.mark.parametrize(
+    ("tool", "arguments"),
+    [
+        ("agent_call", CALL),
+        ("agent_call", {**CALL, "wait": True}),
+        ("agent_call_batch", {"calls": [CALL, {**CALL, "agent": "c"}]}),
+        (
+            "debate_call",
+            {"topic": "tides", "input": {}, "proposer": B, "critics": [B], "resolver": B},
+        ),
+        ("agent_poll", {"correlationId": "6a0e"}),
+    ],
+)
+async def test_without_the_setting_every_tool_answers_that_it_is_forbidden(
+    gateway: CallGateway, tool: str, arguments: Json
+) -> None:
+    await gateway.reopen({"tools.agentToAgent.enabled": False})
+    for client in (gateway.client("a"), gateway.program_client("ann")):
+        answer = await gateway.call_tool(client, tool, arguments)
+        assert answer["status"] == "forbidden"
+        assert "tools.agentToAgent.enabled" in answer["error"]
+    assert gateway.agents["b"].invocations == []
+    refused = (gateway.folder / AUDIT_FILE).read_text(encoding="utf-8").splitlines()
+    assert [json.loads(line)["event"] for line in refused] == ["call-refused"] * 2
+
+
+@pytest.mark.requirement("calls.policy.disabled")
+async def test_a_call_from_before_is_delivered_and_not_polled_once_calls_are_off(
+    gateway: CallGateway,
+) -> None:
+    call = await gateway.call("a", "b")
+    await gateway.reopen({"tools.agentToAgent.enabled": False})
+    assert (await gateway.poll("a", call))["status"] == "forbidden"
+    with anyio.fail_after(TIMEOUT_S):
+        while (shown := await gateway.describe(call))["status"] == "pending":
+            pass
+    assert shown["status"] in {"completed", "error"}
 
 
 SKILLS = [

@@ -48,6 +48,10 @@ class Refusal(msgspec.Struct, frozen=True):
     audit_reason: str = ""
 
 
+CALLS_OFF = Refusal("forbidden", "calls between agents are off (tools.agentToAgent.enabled)")
+"""The refusal of every call, batch, debate and poll while the settings switch calls off."""
+
+
 class AgentDirectory:
     """The agents that can be called, remote targets among them, and the skills they declare."""
 
@@ -138,7 +142,7 @@ def check_policy(policy: CallPolicy, caller: AgentId, target: AgentId) -> Refusa
     if caller == target:
         return Refusal("error", f"self-call: agent {caller} cannot call itself")
     if not policy.enabled:
-        return Refusal("forbidden", "calls between agents are off (tools.agentToAgent.enabled)")
+        return CALLS_OFF
     if not policy.allow:
         return Refusal("forbidden", "no agent may take part in calls (tools.agentToAgent.allow)")
     for agent_id, role in ((caller, "call others"), (target, "be called")):

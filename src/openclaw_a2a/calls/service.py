@@ -27,7 +27,13 @@ from openclaw_a2a.calls.outcome import (
 )
 from openclaw_a2a.calls.outcome_delivery import OutcomeDelivery
 from openclaw_a2a.calls.outcome_state import WaitingCaller
-from openclaw_a2a.calls.policy import AgentDirectory, CallChecker, CallRules, Refusal
+from openclaw_a2a.calls.policy import (
+    CALLS_OFF,
+    AgentDirectory,
+    CallChecker,
+    CallRules,
+    Refusal,
+)
 from openclaw_a2a.calls.repository import CallRepository
 from openclaw_a2a.calls.request import (
     CallRequest,
@@ -78,6 +84,11 @@ class CallService:
         self._submission = CallSubmission(
             engine, calls, delivery, routing=rules.routing, directory=directory
         )
+
+    @property
+    def is_enabled(self) -> bool:
+        """False while the settings switch calls off; then every tool answers `forbidden`."""
+        return self._rules.policy.enabled
 
     # ---------------------------------------------------------------- agent_call
 
@@ -152,6 +163,8 @@ class CallService:
             batch = parse_batch(request)
         except InvalidCallRequest as error:
             return await self._audited(self._invalid(caller, str(error)))
+        if not self.is_enabled:  # said once, not for each of the calls
+            return await self._audited(self._refused(caller, AgentId(""), "", CALLS_OFF))
         slots = asyncio.Semaphore(batch.concurrency)
 
         async def call(index: int, given: Json, waiter: WaitingCaller) -> JsonObject:
@@ -169,6 +182,8 @@ class CallService:
 
     async def agent_poll(self, request: Json, caller: Caller) -> JsonObject:
         """The state of a call of this caller, with the outcome when there is one."""
+        if not self.is_enabled:
+            return await self._audited(self._refused(caller, AgentId(""), "", CALLS_OFF))
         members = request if is_object(request) else {}
         call_id: Json = members.get("correlationId")
         task_id: Json = members.get("taskId")

@@ -34,7 +34,10 @@ RunCallTool = Callable[[Json, Caller], Awaitable[JsonObject]]
 
 
 def call_tools(service: CallService, resolve_caller: "CallerResolver") -> list[Tool]:
-    """`agent_call`, `agent_call_batch`, `debate_call` and `agent_poll`."""
+    """`agent_call`, `agent_call_batch`, `debate_call` and `agent_poll`.
+
+    While calls are switched off they are not offered, and answer that they are forbidden.
+    """
 
     def tool(name: str, label: str, text: str, schema: JsonObject, run: RunCallTool) -> Tool:
         async def run_tool(arguments: Json, caller: ToolCaller, _report: OnUpdate) -> JsonObject:
@@ -43,9 +46,11 @@ def call_tools(service: CallService, resolve_caller: "CallerResolver") -> list[T
             except GatewayError as error:
                 return {"status": "error", "error": error.message}
 
+        built = Tool(name, label, text, schema, run_tool, is_offered=service.is_enabled)
         if run == service.agent_poll:  # it records its outcome itself, before it answers
-            return Tool(name, label, text, schema, run_tool)
-        return Tool(name, label, text, schema, run_tool, service.mark_written, service.mark_lost)
+            return built
+        written, lost = service.mark_written, service.mark_lost
+        return msgspec.structs.replace(built, on_written=written, on_lost=lost)
 
     return [
         tool("agent_call", "Agent Call", _CALL, CALL_SCHEMA, service.agent_call),

@@ -36,6 +36,8 @@ class Tool(msgspec.Struct, frozen=True):
     """Called when a result was written to the caller's connection."""
     on_lost: Callable[[JsonObject], None] = ignore_result
     """Called instead when the caller had disconnected before."""
+    is_offered: bool = True
+    """False for a tool that is switched off: it is not listed, and answers why."""
 
     def describe(self) -> JsonObject:
         """The tool for those who may call it."""
@@ -48,25 +50,26 @@ class Tool(msgspec.Struct, frozen=True):
 
 
 class ToolRegistry:
-    """The tools that are offered, by name."""
+    """The tools, by name: those that are offered are listed, those that are off are only found."""
 
     def __init__(self, tools: Iterable[Tool] = ()) -> None:
         self._tools = {tool.name: tool for tool in tools}
+        self._offered = [tool for tool in self._tools.values() if tool.is_offered]
 
     def __iter__(self) -> Iterator[Tool]:
-        return iter(self._tools.values())
+        return iter(self._offered)
 
     def __len__(self) -> int:
-        return len(self._tools)
+        return len(self._offered)
 
     def find(self, name: str) -> Tool | None:
-        """The tool, when it is offered."""
+        """The tool, also one that is switched off."""
         return self._tools.get(name)
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The names, in the order of registration."""
-        return tuple(self._tools)
+        """The names of the offered tools, in the order of registration."""
+        return tuple(tool.name for tool in self._offered)
 
 
 _MAX_WAITING = 256

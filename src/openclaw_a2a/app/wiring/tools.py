@@ -184,8 +184,7 @@ class ToolsWiring:
         if calls is not None:
             if opened.remote is not None:
                 calls.add_targets(opened.remote, config.aliases)
-            if settings.tools.agent_to_agent.enabled:
-                tools += call_tools(calls.service, calls.resolve_caller)
+            tools += call_tools(calls.service, calls.resolve_caller)
             if plans is not None and settings.opt.tools:
                 account = settings.default_account.id
                 tools += planning_tools(plans.service, calls.resolve_caller, account=account)

@@ -287,5 +287,6 @@ def _rejection_error(result: JsonObject) -> GatewayError:
         return usage_error(message, code="call-refused")
     found = _SETTING.search(message)
     setting = found[1] if found else "tools.agentToAgent"
-    step = _TURN_ON if setting.endswith("enabled") else f"Change {setting}, {_RESTART}."
-    return NotAllowed(message, details=next_step("forbidden", step))
+    if setting.endswith("enabled"):
+        return NotAllowed(message, details=next_step("calls-off", _TURN_ON))
+    return NotAllowed(message, details=next_step("forbidden", f"Change {setting}, {_RESTART}."))
