@@ -55,6 +55,9 @@ def check_v03(method: str, envelope: Json) -> None:
         _V03_ANSWERS[method].model_validate(envelope)
 
 
+_PAUSED = ("TASK_STATE_INPUT_REQUIRED", "TASK_STATE_AUTH_REQUIRED")
+
+
 @dataclass(frozen=True)
 class Frame:
     """One event of a stream."""
@@ -91,6 +94,13 @@ class FrameReader:
             frame = await self.next()
             assert frame is not None, f"the stream ended after {len(frames)} events: {frames}"
             frames.append(frame)
+        return frames
+
+    async def to_pause(self) -> list[Frame]:
+        """All events up to one that says that the task waits."""
+        frames = await self.take(1)
+        while not any(state in str(frames[-1].json) for state in _PAUSED):
+            frames += await self.take(1)
         return frames
 
     async def rest(self) -> list[Frame]:

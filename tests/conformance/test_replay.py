@@ -11,7 +11,7 @@ from tests.conformance.asgi_client import AsgiClient
 from tests.conformance.conftest import make_gateway
 from tests.conformance.protocol_clients import Frame, Json, V1Client, v1_message
 from tests.conformance.scripted_agent import ScriptedAgent, Step
-from tests.conformance.stream_outline import split, state_of
+from tests.conformance.stream_outline import outline, split, state_of
 
 from openclaw_a2a.model.agent_event import (
     Block,
@@ -83,11 +83,18 @@ def play(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Play]:
             return Story(frames, None, [])
         task = await v1.get(first["id"])
         cursors = [frame.id for frame in frames]
-        resumed = [
-            await v1.events("SubscribeToTask", {"id": first["id"]}, last_event_id=cursor)
-            for cursor in cursors
-        ]
+        resumed = [await read_again(v1, first["id"], frames, cursor) for cursor in cursors]
         return Story(frames, task, resumed)
+
+    async def read_again(
+        v1: V1Client, task_id: str, frames: list[Frame], cursor: str | None
+    ) -> list[Frame]:
+        """What comes after the cursor: to the end of the task, or to where it waits."""
+        missed = len(frames) - 1 - [frame.id for frame in frames].index(cursor)
+        params = {"id": task_id}
+        async with v1.stream("SubscribeToTask", params, last_event_id=cursor) as again:
+            is_paused = outline(frames)[-1] == "status input-required"
+            return await again.take(missed) if is_paused else await again.rest()
 
     with start_blocking_portal() as portal:
         data = tmp_path_factory.mktemp("replay")

@@ -1,9 +1,12 @@
 """Streams: format, one order for all clients, sequence numbers, reconnecting."""
 
+from collections.abc import AsyncGenerator
+from contextlib import AsyncExitStack, asynccontextmanager
+
 import anyio
 import pytest
-from tests.conformance.asgi_client import Request
-from tests.conformance.conftest import Start
+from tests.conformance.asgi_client import AsgiClient, Request
+from tests.conformance.conftest import Serve, Start
 from tests.conformance.protocol_clients import (
     Frame,
     FrameReader,
@@ -17,7 +20,15 @@ from tests.conformance.protocol_clients import (
 from tests.conformance.scripted_agent import ScriptedAgent, ScriptedRun
 from tests.conformance.stream_outline import describe, events, outline, published_text, text_of
 
-from openclaw_a2a.model.agent_event import InputRequired, Reply, TextDelta, ToolPhase, ToolProgress
+from openclaw_a2a.model.agent_event import (
+    AgentEvent,
+    InputRequired,
+    Reply,
+    TextDelta,
+    ToolPhase,
+    ToolProgress,
+)
+from openclaw_a2a.model.turn import Turn
 from openclaw_a2a.settings import ServerSettings
 
 TASKS = {"agentStyle": "task-generating"}
@@ -171,13 +182,101 @@ async def test_ended_task_of_0_3_gives_its_snapshot_and_closes(start: Start) -> 
 
 
 @pytest.mark.requirement("inbound.resubscribe.paused")
-async def test_paused_task_gives_its_snapshot_and_closes(start: Start) -> None:
-    http = await start(ScriptedAgent(InputRequired("Which one?")))
-    task = await V03Client(http).send()
-    old = await V03Client(http).events("tasks/resubscribe", {"id": task["id"]})
-    assert [describe(frame.json["result"]) for frame in old] == ["task input-required"]
-    new = await V1Client(http).events("SubscribeToTask", {"id": task["id"]})
-    assert outline(new) == ["task input-required"]
+async def test_paused_task_of_0_3_gives_its_snapshot_and_closes(start: Start) -> None:
+    v03 = V03Client(await start(ScriptedAgent(InputRequired("Which one?"))))
+    task = await v03.send()
+    frames = await v03.events("tasks/resubscribe", {"id": task["id"]})
+    assert [describe(frame.json["result"]) for frame in frames] == ["task input-required"]
+
+
+def ask_then_answer(turn: Turn) -> list[AgentEvent]:
+    """A question to the first message of a task, an answer to the second."""
+    return [Reply.of_text("blue")] if turn.raw_body == "blue" else [InputRequired("Which one?")]
+
+
+@asynccontextmanager
+async def follow_rest(http: AsgiClient, task_id: str, method: str) -> AsyncGenerator[FrameReader]:
+    """Subscribe over HTTP+JSON."""
+    request = Request(method, f"/a2a/rest/tasks/{task_id}:subscribe", {"a2a-version": "1.0"})
+    async with http.open(request) as active:
+        await active.wait_started()
+        yield FrameReader(active, lambda _body: None)
+
+
+@pytest.mark.requirement("wire.stream.subscribe-paused")
+@pytest.mark.parametrize("binding", ["JSONRPC", "GET", "POST"])
+async def test_a_1_0_subscription_stays_open_through_a_pause_to_the_end(
+    start: Start, binding: str
+) -> None:
+    http = await start(ScriptedAgent(script=ask_then_answer), account=TASKS)
+    v1 = V1Client(http)
+    task = (await v1.send())["task"]
+    params = {"id": task["id"]}
+    follow = (
+        v1.stream("SubscribeToTask", params)
+        if binding == "JSONRPC"
+        else follow_rest(http, task["id"], binding)
+    )
+    async with follow as tail:
+        frames = await tail.take(1)
+        await v1.send("red", taskId=task["id"])  # asks again: the second pause is seen too
+        frames += await tail.take(3)
+        await v1.send("blue", taskId=task["id"])
+        frames += await tail.rest()
+    # HTTP+JSON sends the bare results of JSON-RPC.
+    assert [describe(frame.json.get("result", frame.json)) for frame in frames] == [
+        "task input-required",
+        "status submitted",
+        "status working",
+        "status input-required",
+        "status submitted",
+        "status working",
+        f"artifact {FIRST}.",
+        "status completed",
+    ]
+
+
+@pytest.mark.requirement("wire.stream.subscribe-paused")
+async def test_a_1_0_subscription_that_sees_the_pause_itself_stays_open(start: Start) -> None:
+    agent = ScriptedAgent()
+    v1 = V1Client(await start(agent, account=TASKS))
+    task = await v1.start()
+    run = await agent.next_run()
+    async with v1.stream("SubscribeToTask", {"id": task["id"]}) as tail:
+        await tail.take(1)
+        await run.finish(InputRequired("Which one?"))
+        while outline(await tail.take(1)) != ["status input-required"]:
+            pass
+        # A cancellation ends a paused task without a run.
+        await v1.cancel(task["id"])
+        assert outline(await tail.rest()) == ["status canceled"]
+
+
+@pytest.mark.requirement("wire.stream.subscribe-paused", "promise.resume.missing-only")
+async def test_a_1_0_subscription_with_a_cursor_stays_open_through_pauses(start: Start) -> None:
+    v1 = V1Client(await start(ScriptedAgent(script=ask_then_answer), account=TASKS))
+    frames = await v1.events("SendStreamingMessage", v1_message())
+    assert outline(frames)[-1] == "status input-required"  # the stream of a send ends here
+    task_id = events(frames)[0]["id"]
+    last = frames[-1].id
+    async with v1.stream("SubscribeToTask", {"id": task_id}, last_event_id=last) as tail:
+        answered = await v1.events("SendStreamingMessage", v1_message("blue", taskId=task_id))
+        resumed = await tail.rest()
+    assert [(one.id, one.json) for one in resumed] == [(one.id, one.json) for one in answered[1:]]
+
+
+@pytest.mark.requirement("wire.stream.subscribe-paused")
+async def test_a_subscription_to_a_paused_task_ends_with_the_gateway(serve: Serve) -> None:
+    agent = ScriptedAgent(InputRequired("Which one?"))
+    async with AsyncExitStack() as client, AsyncExitStack() as running:
+        gateway = await running.enter_async_context(serve(agent, account=TASKS))
+        v1 = V1Client(AsgiClient(gateway.asgi))
+        task = (await v1.send())["task"]
+        follow = v1.stream("SubscribeToTask", {"id": task["id"]})
+        tail = await client.enter_async_context(follow)
+        await tail.take(1)
+        await running.aclose()
+        assert await tail.rest() == []
 
 
 @pytest.mark.requirement("promise.resume.missing-only")

@@ -367,12 +367,12 @@ async def test_a_paused_task_continues_with_the_next_message(start: Start) -> No
 
 
 @pytest.mark.requirement("runtime.transcript.pause-stream", "inbound.resubscribe.until-pause")
-async def test_streams_close_after_a_pause(start: Start) -> None:
+async def test_streams_of_a_send_and_of_0_3_close_after_a_pause(start: Start) -> None:
     agent = ScriptedAgent()
-    v1 = V1Client(await start(agent, account=TASKS))
-    async with v1.stream("SendStreamingMessage", v1_message()) as frames:
+    http = await start(agent, account=TASKS)
+    async with V1Client(http).stream("SendStreamingMessage", v1_message()) as frames:
         run = await agent.next_run()
-        async with v1.stream("SubscribeToTask", {"id": run.turn.task_id}) as tail:
+        async with V03Client(http).stream("tasks/resubscribe", {"id": run.turn.task_id}) as tail:
             await tail.take(1)
             await run.finish(InputRequired("Which one?"))
             assert outline(await frames.rest())[-1] == "status input-required"

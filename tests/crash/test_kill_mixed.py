@@ -5,6 +5,7 @@ import os
 import random
 from collections import defaultdict
 from collections.abc import Sequence
+from contextlib import aclosing
 
 import msgspec
 import pytest
@@ -142,7 +143,8 @@ class Client:
             assert answer["result"]["tasks"] == []
 
     async def _check_task(self, task_id: str) -> None:
-        events = await self._replay(task_id)
+        answer = await self._gateway.call(self.account, "GetTask", {"id": task_id})
+        events = await self._replay(task_id, answer["result"]["status"])
         for number, event in self.seen[task_id].items():
             assert events[number] == event, "what was seen is not what is stored"
         assert b"two runs of one session" not in msgspec.json.encode(list(events.values()))
@@ -151,20 +153,23 @@ class Client:
         ends = [number for number, state in enumerate(states, 1) if state in TERMINAL]
         assert ends in ([], [len(events)])
         assert states[-1] in TERMINAL + PAUSED
-        answer = await self._gateway.call(self.account, "GetTask", {"id": task_id})
         task = decode_task(msgspec.json.encode(answer["result"]))
         assert _fold(task, events) == (task.status, task.artifacts)
         self._check_end(task)
 
-    async def _replay(self, task_id: str) -> dict[int, Json]:
-        """All events of a task, read past its pauses."""
+    async def _replay(self, task_id: str, status: Json) -> dict[int, Json]:
+        """All events of a task to its present status, read past its pauses."""
         events: dict[int, Json] = {}
         stream = self._gateway.stream(
             self.account, "SubscribeToTask", {"id": task_id}, last_event_id=0
         )
-        async for number, event in stream:
-            assert number == len(events) + 1
-            events[number] = event
+        async with aclosing(stream):
+            async for number, event in stream:
+                assert number == len(events) + 1
+                events[number] = event
+                # The stream of a paused task stays open.
+                if status == event.get("statusUpdate", {}).get("status"):
+                    break
         return events
 
     def _check_end(self, task: Task) -> None:

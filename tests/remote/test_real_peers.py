@@ -196,6 +196,20 @@ async def test_a_paused_task_is_resumed_after_a_restart_of_ours(
         assert later.tool.handles.all[0].last_known.state == "completed"
 
 
+async def test_a_watch_of_a_paused_task_ends_with_its_question(
+    harness: ToolHarness, peer: tuple[str, JsonObject]
+) -> None:
+    asked = await harness.send("ask")
+    handle = asked["summary"]["continuation"]["task"]["task_handle"]
+    watched = await harness.execute("watch", task_handle=handle)
+    if peer[0].startswith("a2a-sdk 0.3"):  # that server has no stream for a task that waits
+        assert not watched["ok"]
+        return
+    assert watched["ok"], watched
+    assert watched["summary"]["continuation"]["task"]["status"] == "input-required"
+    assert watched["summary"]["message_text"] == "which colour?"
+
+
 @pytest.mark.requirement("remote.continuation.unchanged")
 async def test_a_paused_task_is_resumed_by_a_continuation_without_a_handle(
     harness: ToolHarness, peer: tuple[str, JsonObject]

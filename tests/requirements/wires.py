@@ -137,6 +137,7 @@ SEMANTICS = (
             "same-order": "All streams of a task see the same events in the same order.",
             "independent": "One stream closing does not affect the others.",
             "subscribe-first": "Subscribe begins with the task.",
+            "subscribe-paused": "A 1.0 subscription stays open until the task is terminal.",
         },
         wire_ids={
             "server-made": "Task ids are made by the server.",

@@ -187,7 +187,8 @@ class TaskFollower:
             if followed.body.task is None:
                 self._reconnect.attempts = 0
             yield followed
-            if self.state is not None and is_terminal(self.state):
+            # A subscription stays open while the task pauses; here a person has to answer.
+            if self.is_settled:
                 return
         if self.task_id is None and not self.has_message:
             message = f"the stream of {self._client.url} ended without an answer"

@@ -427,3 +427,5 @@ class Engine:
         # Their runs were left in the store; no further event can come, so open streams end now.
         for active in list(self.active_tasks.values()):
             active.journal.feed.close()
+        for task_id in self.wakeups.readers:
+            self.wakeups.wake_readers(task_id)

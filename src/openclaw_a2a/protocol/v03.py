@@ -45,6 +45,7 @@ T = TypeVar("T")
 VERSION: ProtocolVersion = ProtocolVersion.V03
 METHODS = METHODS_V03
 STREAMS_FINISHED_TASKS: bool = True
+FOLLOWS_PAUSED_TASKS: bool = False
 STREAMS_EARLY_ERRORS: bool = True
 
 _CONTENTS = ("text", "file", "data")

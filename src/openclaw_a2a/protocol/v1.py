@@ -29,6 +29,7 @@ from openclaw_a2a.protocol.versions import METHODS_V1, ProtocolVersion
 VERSION: ProtocolVersion = ProtocolVersion.V1
 METHODS = METHODS_V1
 STREAMS_FINISHED_TASKS: bool = False
+FOLLOWS_PAUSED_TASKS: bool = True
 STREAMS_EARLY_ERRORS: bool = False
 
 _CONTENTS = ("text", "raw", "url", "data")

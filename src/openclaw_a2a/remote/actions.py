@@ -21,7 +21,7 @@ from openclaw_a2a.remote.request_builder import (
     build_message_request,
     merge_service_parameters,
 )
-from openclaw_a2a.remote.result.remote_result import TERMINAL_STATES
+from openclaw_a2a.remote.result.remote_result import PAUSED_STATES, TERMINAL_STATES
 from openclaw_a2a.remote.result.result_builder import (
     OnStreamUpdate,
     ResultBuilder,
@@ -258,7 +258,7 @@ class ActionCall:
                         if repeated is None or not _is_same_task(event, repeated):
                             await self._emit(self._result.add(event))
                         if _is_last(event):
-                            break  # nothing can follow, even when the peer keeps the stream open
+                            break  # although a peer may keep the stream open
                 break
             except RemoteFailure as failure:
                 if client is clients[-1] or not is_unreachable(failure):
@@ -278,8 +278,9 @@ class ActionCall:
 
 
 def _is_last(event: JsonObject) -> bool:
+    """True when the task has ended, or waits for its caller, who cannot answer while it reads."""
     has_status = event["kind"] in ("task", "status-update")
-    return has_status and event["status"]["state"] in TERMINAL_STATES
+    return has_status and event["status"]["state"] in TERMINAL_STATES | PAUSED_STATES
 
 
 def _is_same_task(event: JsonObject, known: JsonObject) -> bool:

@@ -157,6 +157,7 @@ class Codec(Protocol):
 
     VERSION: ProtocolVersion
     STREAMS_FINISHED_TASKS: bool
+    FOLLOWS_PAUSED_TASKS: bool
     STREAMS_EARLY_ERRORS: bool
     encode_sent_task: Callable[[bytes, int | None], bytes]
     encode_sent_message: Callable[[bytes], bytes]
@@ -375,13 +376,18 @@ async def cancel(call: AccountCall, request: TaskRequest) -> bytes:
 
 
 async def subscribe(call: AccountCall, request: TaskRequest) -> EventStream:
-    """Stream a task that exists.
+    """Stream a task that exists: on 1.0 until it has ended, on 0.3 until its next pause.
 
     With a cursor even a finished task streams the missed events; without one it is refused on
     1.0. Raises: TaskNotFound, TaskTerminal, InvalidParams (the cursor).
     """
-    cursor = last_event_id(call.http)
-    found = await queries.subscribe(call.endpoint.engine, call.scope, request.id, cursor=cursor)
+    found = await queries.subscribe(
+        call.endpoint.engine,
+        call.scope,
+        request.id,
+        cursor=last_event_id(call.http),
+        until_terminal=call.codec.FOLLOWS_PAUSED_TASKS,
+    )
     if found.snapshot is None:
         return EventStream(None, 0, found.subscription)
     # A2A 3.1.6: a task that has ended has no stream. With a cursor, our addition, it has one.

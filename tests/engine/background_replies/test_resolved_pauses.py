@@ -22,7 +22,7 @@ async def paused(agent: BackgroundAgent, v1: V1Client, resume: Json = TOKEN) -> 
     run = await agent.next_run()
     await run.finish(InputRequired("The operator must allow it.", resume=resume))
     async with v1.stream("SubscribeToTask", {"id": task["id"]}, last_event_id="0") as frames:
-        await frames.rest()
+        await frames.to_pause()
     return task["id"]
 
 

@@ -1,5 +1,10 @@
-"""Wakes the outbox when a task with durable subscribers (push, calls, plan steps) changes."""
+"""Wakes those who wait for a change of a task.
 
+The outbox, when a task with durable subscribers (push, calls, plan steps) changes; and readers of a
+task that no run works on, which therefore has no feed.
+"""
+
+import asyncio
 from collections.abc import Callable, Sequence
 from enum import Enum
 
@@ -17,18 +22,20 @@ class Urgency(Enum):
 
 
 class WakeupRegistry:
-    """Tracks which tasks have durable subscribers.
+    """Tracks which tasks have durable subscribers, and readers that wait for their next commit.
 
     The journal checks membership after every commit; that set lookup is the whole cost while
     nothing is subscribed.
     """
 
-    __slots__ = ("_on_change", "subscribed", "wants_every_event")
+    __slots__ = ("_on_change", "readers", "subscribed", "wants_every_event")
 
     def __init__(self) -> None:
         self.subscribed: set[TaskId] = set()
         self.wants_every_event: set[TaskId] = set()
         """The other subscribed tasks only need pauses and the terminal state."""
+        self.readers: dict[TaskId, set[asyncio.Future[None]]] = {}
+        """Woken by the next commit of a task; they add and remove themselves."""
         self._on_change: Callable[[TaskId, Urgency], None] | None = None
 
     def set_listener(self, on_change: Callable[[TaskId, Urgency], None]) -> None:
@@ -58,3 +65,9 @@ class WakeupRegistry:
         if not committed or is_interesting:
             urgency = Urgency.HIGH if states or not committed else Urgency.LOW
             self._on_change(task_id, urgency)
+
+    def wake_readers(self, task_id: TaskId) -> None:
+        """Call after a commit, when the task is among `readers`, and when the engine stops."""
+        for waiter in self.readers[task_id]:
+            if not waiter.done():
+                waiter.set_result(None)

@@ -357,13 +357,12 @@ class Journal:
         elif entries:
             # Streams first: their clients wait. The outbox is only woken here and reads later.
             self.feed.publish(entries)
+            if self._head.id in self._wakeups.readers:
+                self._wakeups.wake_readers(self._head.id)
             if self._head.id in self._wakeups.subscribed:
                 self._wakeups.notify(self._head.id, entries)
         if self._settle_waiters:
-            waiters, self._settle_waiters = self._settle_waiters, []
-            for waiter in waiters:
-                if not waiter.done():
-                    waiter.set_result(None)
+            self._wake_settle_waiters()
         # Before `on_committed`: the text that it appends is not sent by this line but at the end of
         # this loop turn, in one commit with what the agent says until then.
         if self._collected and not self._commits_under_way:
@@ -372,6 +371,12 @@ class Journal:
             self.on_committed()
 
     # ---------------------------------------------------------------- details
+
+    def _wake_settle_waiters(self) -> None:
+        waiters, self._settle_waiters = self._settle_waiters, []
+        for waiter in waiters:
+            if not waiter.done():
+                waiter.set_result(None)
 
     def _add_message(self, message: Message) -> None:
         self.projection.add_message(message)

@@ -66,28 +66,90 @@ class Subscription:
             )
         if entries:
             self.cursor = entries[-1].sequence
-        # A pause ends a subscription only as the newest event: a reader that is behind passes over
-        # the pauses that were answered since.
-        is_last = feed is None or self.cursor >= feed.sequence
-        rests = bool(entries) and entries[-1].state in _RESTING
-        ends_here = rests and is_last and len(entries) < PAGE_SIZE
-        self.is_over = self.is_over or ends_here or (was_closed and not entries)
+        # The end of what there is: a reader that is behind passes over the pauses that were
+        # answered since.
+        is_last = (feed is None or self.cursor >= feed.sequence) and len(entries) < PAGE_SIZE
+        self.is_over = self.is_over or self._ends_with(entries, is_last, was_closed)
         return entries
 
+    def _ends_with(self, entries: list[Entry], is_last: bool, was_closed: bool) -> bool:
+        """True when no more events will come after these."""
+        rests = bool(entries) and entries[-1].state in _RESTING
+        return (rests and is_last) or (was_closed and not entries)
+
     async def _wait(self, feed: EventFeed, wait_s: float) -> None:
-        loop = asyncio.get_running_loop()
         # Woken by a commit, by the end of the task (`feed.close`), by `stop`, or by the timer.
-        waiter = self._waiter = loop.create_future()
+        waiter = self._new_waiter()
         feed.add_waiter(waiter)
+        try:
+            await self._wait_woken(waiter, wait_s)
+        finally:
+            feed.remove_waiter(waiter)
+
+    def _new_waiter(self) -> asyncio.Future[None]:
+        self._waiter = asyncio.get_running_loop().create_future()
+        return self._waiter
+
+    async def _wait_woken(self, waiter: asyncio.Future[None], wait_s: float) -> None:
         # A timer that wakes it like an event: `asyncio.timeout` would cancel the task of an idle
         # stream at each heartbeat.
-        timer = loop.call_later(wait_s, _wake, waiter)
+        timer = asyncio.get_running_loop().call_later(wait_s, _wake, waiter)
         try:
             await waiter
         finally:
             timer.cancel()
-            feed.remove_waiter(waiter)
             self._waiter = None
+
+
+class LastingSubscription(Subscription):
+    """Reads events until the task is terminal, through its pauses.
+
+    While no run works on the task there is no feed to wait for; then any commit of the task wakes
+    the reader (`WakeupRegistry.readers`): a message that continues it, or a cancellation.
+    """
+
+    __slots__ = ("_engine", "_state")
+
+    def __init__(self, engine: Engine, head: TaskHead, *, cursor: int) -> None:
+        super().__init__(
+            engine.store.tasks, head.id, cursor=cursor, feed=_active_feed(engine, head.id)
+        )
+        self._engine = engine
+        self._state = head.state
+
+    async def next_events(self, wait_s: float) -> list[Entry]:
+        """The next events; empty when none came in time or the subscription is over."""
+        self._find_feed()
+        if self._feed is not None:
+            return await super().next_events(wait_s)
+        waiter = self._new_waiter()
+        readers = self._engine.wakeups.readers.setdefault(self._task_id, set())
+        readers.add(waiter)
+        try:
+            # Read after the registration: a commit that this read does not see wakes the waiter.
+            entries = await self._read()
+            if not entries and not self.is_over:
+                await self._wait_woken(waiter, wait_s)
+        finally:
+            self._waiter = None
+            readers.discard(waiter)
+            if not readers:
+                self._engine.wakeups.readers.pop(self._task_id, None)
+        if not entries and not self.is_over:
+            self._find_feed()
+            entries = await self._read()
+        return entries
+
+    def _find_feed(self) -> None:
+        """The feed of the run that works on the task now, if there is one."""
+        if self._feed is None or self._feed.is_closed:
+            self._feed = _active_feed(self._engine, self._task_id)
+
+    def _ends_with(self, entries: list[Entry], is_last: bool, was_closed: bool) -> bool:
+        states = [entry.state for entry in entries if entry.state is not None]
+        self._state = states[-1] if states else self._state
+        is_stopped = was_closed and not entries and self._engine.is_stopping
+        return is_stopped or (is_last and self._state in TERMINAL)
 
 
 def _wake(waiter: asyncio.Future[None]) -> None:
@@ -119,9 +181,16 @@ def task_json(stored: StoredTask) -> bytes:
 
 
 async def subscribe(
-    engine: Engine, scope: Scope | None, task_id: TaskId, *, cursor: int | None
+    engine: Engine,
+    scope: Scope | None,
+    task_id: TaskId,
+    *,
+    cursor: int | None,
+    until_terminal: bool = False,
 ) -> TaskSubscription:
     """Subscribe to a task: from a cursor on, or with a snapshot first.
+
+    It ends with the task or its next pause; with `until_terminal` only with the task.
 
     Raises: TaskNotFound, InvalidParams (a cursor the task never had).
     """
@@ -136,13 +205,22 @@ async def subscribe(
     snapshot = task_json(stored) if cursor is None else None
     start = sequence if cursor is None else cursor
     # Events committed since the read are not lost: the subscription begins at that sequence.
-    return TaskSubscription(stored.head, subscribe_from(engine, task_id, start), snapshot)
+    if until_terminal:
+        subscription = LastingSubscription(engine, stored.head, cursor=start)
+    else:
+        subscription = subscribe_from(engine, task_id, start)
+    return TaskSubscription(stored.head, subscription, snapshot)
 
 
 def subscribe_from(engine: Engine, task_id: TaskId, cursor: int) -> Subscription:
     """A subscription to a task that the caller is known to own."""
     # The feed as it is now: when the task is continued later, its runs get a new one, and this
     # subscription is over by then.
-    active = engine.active_tasks.get(task_id)
-    feed = active.journal.feed if active is not None else None
+    feed = _active_feed(engine, task_id)
     return Subscription(engine.store.tasks, task_id, cursor=cursor, feed=feed)
+
+
+def _active_feed(engine: Engine, task_id: TaskId) -> EventFeed | None:
+    """The feed of a task that is worked on here."""
+    active = engine.active_tasks.get(task_id)
+    return None if active is None else active.journal.feed
