@@ -66,7 +66,7 @@ class PushConfig(JsonStruct, frozen=True):
     """A webhook of one task.
 
     `version` is the protocol version of the request that created it; notifications are sent in
-    the same one. Token and credentials are shown to the webhook and its owner only.
+    the same one. Token and credentials are shown to the webhook only.
     """
 
     id: str

@@ -480,12 +480,8 @@ def _event_to_v03(event: StatusUpdate | ArtifactUpdate) -> schema.EventV03:
 
 
 def _push_config_json(config: PushConfig) -> JsonObject:
+    """Without token and credentials: they are for the webhook, and nobody reads them back."""
     members: JsonObject = {"id": config.id, "url": config.url}
-    if config.token is not None:
-        members["token"] = config.token
     if config.schemes:
-        authentication: JsonObject = {"schemes": config.schemes}
-        if config.credentials is not None:
-            authentication["credentials"] = config.credentials
-        members["authentication"] = authentication
+        members["authentication"] = {"schemes": config.schemes}
     return {"taskId": config.task_id, "pushNotificationConfig": members}

@@ -266,14 +266,10 @@ def encode_push_list(configs: Sequence[PushConfig], next_page_token: str) -> byt
 
 
 def _push_config_json(config: PushConfig) -> JsonObject:
+    """Without token and credentials: they are for the webhook, and nobody reads them back."""
     members: JsonObject = {"id": config.id, "taskId": config.task_id, "url": config.url}
-    if config.token is not None:
-        members["token"] = config.token
     if config.schemes:
-        authentication: JsonObject = {"scheme": config.schemes[0]}
-        if config.credentials is not None:
-            authentication["credentials"] = config.credentials
-        members["authentication"] = authentication
+        members["authentication"] = {"scheme": config.schemes[0]}
     return members
 
 
