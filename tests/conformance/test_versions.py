@@ -34,6 +34,22 @@ async def test_header_that_agrees_is_fine(start: Start) -> None:
     assert (await V03Client(http.with_headers(a2a_version="0.3")).send())["kind"] == "message"
 
 
+@pytest.mark.requirement("wire.version.patch")
+@pytest.mark.parametrize("patch", ["0", "1", "12"])
+async def test_patch_number_in_the_header_does_not_count(start: Start, patch: str) -> None:
+    http = await start(_agent())
+    new = http.with_headers(a2a_version=f"1.0.{patch}")
+    old = http.with_headers(a2a_version=f"0.3.{patch}")
+    assert "message" in await V1Client(new).send()
+    assert (await new.get("/a2a/rest/tasks")).json["tasks"] == []
+    assert (await V03Client(old).send())["kind"] == "message"
+    assert (await V03Client(new).error("tasks/get", {"id": "t"})).code == -32601
+    assert (await old.get("/a2a/rest/tasks")).status == 400
+    card = "/.well-known/agent-card.json"
+    assert (await new.get(card)).body == (await http.get(card, a2a_version="1.0")).body
+    assert (await old.get(card)).body == (await http.get(card, a2a_version="0.3")).body
+
+
 @pytest.mark.requirement("wire.version.method-decides")
 async def test_task_of_one_generation_is_the_same_task_in_the_other(start: Start) -> None:
     http = await start(_agent(), account={"agentStyle": "task-generating"})

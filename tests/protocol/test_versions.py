@@ -24,7 +24,18 @@ def test_a_header_that_agrees_is_fine():
     assert version_of_method("message/send", "0.3") is ProtocolVersion.V03
 
 
-@pytest.mark.parametrize("header", ["1.7", "2.0", "0.2", "1.0.0", "0.3.0", "1", "x", "1.0,0.3"])
+@pytest.mark.parametrize(
+    ("header", "method"),
+    [("1.0.0", "SendMessage"), ("1.0.1", "SendMessage"), ("0.3.0", "message/send")],
+)
+def test_only_major_and_minor_count(header, method):
+    assert version_of_method(method, header) is version_of_method(method, None)
+
+
+@pytest.mark.parametrize(
+    "header",
+    ["1.7", "2.0", "0.2", "1.7.0", "1", "x", "1.0,0.3", "1.0.", "1.0.x", "1.0.0.0", "1.0.0-rc1"],
+)
 def test_an_unsupported_version_is_refused_first(header):
     for method in ("SendMessage", "message/send", "unknown"):
         with pytest.raises(VersionNotSupported, match=r"1\.0 or 0\.3"):

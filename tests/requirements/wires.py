@@ -10,6 +10,7 @@ VERSIONS = rules(
         "empty": "An empty version header counts as absent.",
         "agrees": "A method of the other generation than the header says gives -32601.",
         "unknown": "A version we do not speak gives -32009 in the 1.0 shape.",
+        "patch": "Of the version only major and minor count.",
         "query": "The version may stand in the query instead of the header.",
         "rest": "The same holds on HTTP+JSON, with HTTP 400.",
     },

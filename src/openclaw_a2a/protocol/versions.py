@@ -1,5 +1,6 @@
 """Which protocol version a request uses: its method decides, its header must not contradict."""
 
+import re
 from enum import Enum
 
 from openclaw_a2a.model.errors import MethodNotFound, VersionNotSupported
@@ -12,6 +13,7 @@ class ProtocolVersion(Enum):
     V03 = "0.3"
 
 
+_PATCH = re.compile(r"(?<=\.\d)\.[0-9]+\Z")
 _VERSIONS = {version.value: version for version in ProtocolVersion}
 
 METHODS_V1 = frozenset(
@@ -70,13 +72,15 @@ def version_of_method(method: str, header: str | None) -> ProtocolVersion:
 def read_version(header: str | None) -> ProtocolVersion | None:
     """The version that a header names; None when it is absent or empty.
 
+    Only major and minor count: `1.0.1` is `1.0`.
+
     Raises:
         VersionNotSupported: it names a version that is not supported.
     """
     name = header.strip() if header else ""
     if not name:
         return None
-    version = _VERSIONS.get(name)
+    version = _VERSIONS.get(_PATCH.sub("", name))
     if version is None:
         raise VersionNotSupported(
             f"A2A version {name[:40]!r} is not spoken here. Use 1.0 or 0.3.",

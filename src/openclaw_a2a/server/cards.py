@@ -12,10 +12,11 @@ from openclaw_a2a.model.card import (
     AgentInterface,
     AgentProfile,
 )
+from openclaw_a2a.model.errors import VersionNotSupported
 from openclaw_a2a.model.ids import JsonObject
 from openclaw_a2a.planning.steps import EXTENSION_URI
 from openclaw_a2a.protocol.card import card_json, etag, hybrid_card_json
-from openclaw_a2a.protocol.versions import ProtocolVersion
+from openclaw_a2a.protocol.versions import ProtocolVersion, read_version
 from openclaw_a2a.settings import Account
 
 _CACHE = (b"cache-control", b"public, max-age=60")
@@ -130,14 +131,20 @@ class LiveCard:
     async def serve(self, request: HttpRequest) -> None:
         """Respond with the 1.0 card when 1.0 is asked for, else with the hybrid one."""
         self.current()
-        version = (request.protocol_version() or "").strip()
-        body, tag = self._encoded[version == ProtocolVersion.V1.value]
+        body, tag = self._encoded[_asks_for_v1(request)]
         headers = [(b"etag", tag), _CACHE, _VARY]
         if _matches(request.header(b"if-none-match"), tag.decode()):
             await request.start_response(304, headers)
             await request.send({"type": "http.response.body", "body": b""})
         else:
             await request.respond(200, body, headers=headers)
+
+
+def _asks_for_v1(request: HttpRequest) -> bool:
+    try:
+        return read_version(request.protocol_version()) is ProtocolVersion.V1
+    except VersionNotSupported:
+        return False  # the hybrid card says which versions there are
 
 
 def _encode(card: AgentCard, v03_version: str) -> dict[bool, tuple[bytes, bytes]]:
