@@ -16,7 +16,7 @@ import sys
 from collections.abc import Callable, Iterator
 from enum import Enum
 from pathlib import Path
-from typing import cast
+from typing import cast, get_args
 from unittest import mock
 
 import msgspec
@@ -29,7 +29,7 @@ from openclaw_a2a.agents.openclaw_cli.command import OpenClawCliOptions
 from openclaw_a2a.agents.openclaw_gateway.agent import OpenClawGatewayOptions
 from openclaw_a2a.cli.dispatch import build_commands
 from openclaw_a2a.library.openclaw_adapter import OpenClawAdapterOptions
-from openclaw_a2a.model import errors
+from openclaw_a2a.model import agent_event, errors
 from openclaw_a2a.model.errors import AgentError, CallerError, GatewayError, GatewayFault
 from openclaw_a2a.model.ids import JsonObject
 from openclaw_a2a.protocol.errors import ERROR_TABLE
@@ -58,9 +58,9 @@ _MEANINGS = {
     f"{ACCOUNT}.label": "Name on the card. Left out: the account's id.",
     f"{ACCOUNT}.sessionStore": "Handed to the agent with each message; the "
     "gateway itself does not use it.",
-    "agents.<agent>.adapter": "Who answers: `openclaw-gateway`, `openclaw`, `command`, `echo`, or "
-    "the name of an adapter that another package brings. May be left out for an agent that "
-    "OpenClaw offers.",
+    "agents.<agent>.adapter": "Who answers: `openclaw-gateway`, `openclaw`, `command`, `callable`, "
+    "`echo`, or the name of an adapter that another package brings. May be left out for an agent "
+    "that OpenClaw offers.",
     "agents.<agent>.skills": "What other agents may call it for: a list of [skills](#skills).",
     "openclaw.expose": "Which of OpenClaw's agents: `all`, or a list of their ids.",
     "openclaw.token": "`env:NAME` or `file:PATH`; needed for an OpenClaw on another machine.",
@@ -196,6 +196,10 @@ PARTS: dict[str, Callable[[], str]] = {
     "library.loading": lambda: library_part("load_adapter", "load_a2a_agent", "register_adapter"),
     "library.adapters": lambda: library_part(
         "AgentAdapter", "AdapterMetadata", "RequestContext", "CancelledByAdapter"
+    ),
+    "library.functions": lambda: library_part("CallableAgent"),
+    "library.events": lambda: library_part(
+        *(one.__name__ for one in get_args(agent_event.AgentEvent)), "ToolPhase"
     ),
     "library.programs": lambda: library_part("ProgramAdapter"),
     "library.openclaw": lambda: library_part("OpenClawAgentAdapter", "OpenClawAdapterOptions"),

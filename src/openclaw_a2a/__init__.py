@@ -9,7 +9,10 @@ if TYPE_CHECKING:
     from openclaw_a2a.agents import (
         AdapterMetadata,
         AgentAdapter,
+        CallableAgent,
         CancelledByAdapter,
+        ProgramAdapter,
+        RequestContext,
         register_adapter,
     )
     from openclaw_a2a.library.agent_card import build_agent_card
@@ -18,6 +21,24 @@ if TYPE_CHECKING:
     from openclaw_a2a.library.openclaw_adapter import OpenClawAgentAdapter
     from openclaw_a2a.library.remote_agents import RemoteAgents
     from openclaw_a2a.library.serving import serve, serve_agent
+    from openclaw_a2a.model.agent_event import (
+        AgentEvent,
+        Block,
+        Failed,
+        InputRequired,
+        MessageEnd,
+        Note,
+        PartDelta,
+        Reply,
+        Report,
+        Started,
+        Stopped,
+        TextDelta,
+        TextPreview,
+        ToolPhase,
+        ToolProgress,
+        ToolReply,
+    )
     from openclaw_a2a.model.card import AgentCard
     from openclaw_a2a.model.message import Message, Part
     from openclaw_a2a.model.task import Task
@@ -30,14 +51,33 @@ __all__ = [
     "Agent",
     "AgentAdapter",
     "AgentCard",
+    "AgentEvent",
+    "Block",
+    "CallableAgent",
     "CancelledByAdapter",
+    "Failed",
+    "InputRequired",
     "Message",
+    "MessageEnd",
+    "Note",
     "OpenClawAgentAdapter",
     "Part",
+    "PartDelta",
+    "ProgramAdapter",
     "Recovery",
     "RemoteAgentFailed",
     "RemoteAgents",
+    "Reply",
+    "Report",
+    "RequestContext",
+    "Started",
+    "Stopped",
     "Task",
+    "TextDelta",
+    "TextPreview",
+    "ToolPhase",
+    "ToolProgress",
+    "ToolReply",
     "Turn",
     "build_agent_card",
     "load_a2a_agent",
@@ -48,28 +88,25 @@ __all__ = [
     "to_a2a",
 ]
 
-_MODULES = {
-    "AdapterMetadata": "agents",
-    "Agent": "ports",
-    "AgentAdapter": "agents",
-    "AgentCard": "model.card",
-    "CancelledByAdapter": "agents",
-    "Message": "model.message",
-    "OpenClawAgentAdapter": "library.openclaw_adapter",
-    "Part": "model.message",
-    "Recovery": "ports",
-    "RemoteAgentFailed": "remote.result.remote_result",
-    "RemoteAgents": "library.remote_agents",
-    "Task": "model.task",
-    "Turn": "model.turn",
-    "build_agent_card": "library.agent_card",
-    "load_a2a_agent": "library.inputs",
-    "load_adapter": "library.inputs",
-    "register_adapter": "agents",
-    "serve": "library.serving",
-    "serve_agent": "library.serving",
-    "to_a2a": "library.asgi_app",
+_NAMES = {
+    "agents": "AdapterMetadata AgentAdapter CallableAgent CancelledByAdapter ProgramAdapter"
+    " RequestContext register_adapter",
+    "library.agent_card": "build_agent_card",
+    "library.asgi_app": "to_a2a",
+    "library.inputs": "load_a2a_agent load_adapter",
+    "library.openclaw_adapter": "OpenClawAgentAdapter",
+    "library.remote_agents": "RemoteAgents",
+    "library.serving": "serve serve_agent",
+    "model.agent_event": "AgentEvent Block Failed InputRequired MessageEnd Note PartDelta Reply"
+    " Report Started Stopped TextDelta TextPreview ToolPhase ToolProgress ToolReply",
+    "model.card": "AgentCard",
+    "model.message": "Message Part",
+    "model.task": "Task",
+    "model.turn": "Turn",
+    "ports": "Agent Recovery",
+    "remote.result.remote_result": "RemoteAgentFailed",
 }
+_MODULES = {name: module for module, names in _NAMES.items() for name in names.split()}
 
 
 def __getattr__(name: str) -> Any:

@@ -7,6 +7,8 @@ import sys
 from pathlib import Path
 
 import pytest
+from tests.cli.conftest import served
+from tests.ports import free_port
 
 pytestmark = pytest.mark.slow
 
@@ -53,6 +55,50 @@ def test_start_hint_names_a_local_executable_relative_to_the_folder(tmp_path: Pa
         check=True,
     )
     assert done.stdout == ".venv/bin/openclaw-a2a\n"
+
+
+def test_function_of_the_settings_is_imported_from_their_folder(
+    tmp_path: Path, program: list[str]
+) -> None:
+    """Wherever the gateway is started, with the modules that the function itself imports."""
+    folder = tmp_path / "weather agent"
+    folder.mkdir()
+    (folder / "forecasts.py").write_text('TODAY = "rain"\n', encoding="utf-8")
+    (folder / "weather.py").write_text(
+        "def answer(text):\n    from forecasts import TODAY\n\n    return f'{text}: {TODAY}'\n",
+        encoding="utf-8",
+    )
+    file, port = folder / "openclaw-a2a.json5", free_port()
+    agents = {"weather": {"adapter": "callable", "function": "weather:answer"}}
+    file.write_text(json.dumps({"agents": agents, "data": "data"}), encoding="utf-8")
+    home = tmp_path / "home"
+    home.mkdir()
+    with served([*program, "up", "--config", str(file), "--port", str(port)], home, port) as url:
+        sent = subprocess.run([*program, "send", "--url", url, "today"], capture_output=True)
+        checked = subprocess.run(
+            [*program, "config", "check", "--config", str(file)], cwd=home, capture_output=True
+        )
+    assert sent.stdout.decode() == "today: rain\n"
+    assert checked.returncode == 0, checked.stderr.decode()
+
+
+def test_function_that_is_not_there_is_reported_with_the_file_that_was_read(
+    tmp_path: Path, program: list[str]
+) -> None:
+    file = tmp_path / "openclaw-a2a.json5"
+    (tmp_path / "weather.py").write_text("", encoding="utf-8")
+    for place, reason in {
+        "weather:answer": f"{tmp_path / 'weather.py'} has no answer",
+        "nowhere:answer": "No module named 'nowhere'",
+        "weather": "is no place",
+    }.items():
+        agents = {"weather": {"adapter": "callable", "function": place}}
+        file.write_text(json.dumps({"agents": agents}), encoding="utf-8")
+        checked = subprocess.run(
+            [*program, "config", "check", "--config", str(file)], cwd=tmp_path, capture_output=True
+        )
+        assert checked.returncode != 0
+        assert reason in checked.stderr.decode() + checked.stdout.decode()
 
 
 def test_start_hint_has_a_token_placeholder_when_peers_are_set(start_gateway) -> None:

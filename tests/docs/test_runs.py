@@ -300,11 +300,12 @@ def ask() -> Callable[..., Awaitable[list[Any]]]:
 
 
 async def test_functions_on_the_page_answer(ask: Any) -> None:
-    both, files, tools, safe = (
+    named, both, files, tools, safe = (
         defined(block.text, block.place)["answer"]
         for block in blocks("python", FUNCTIONS)
         if "Shouter" not in block.text
     )
+    assert await ask(CallableAgent(named), "Rome") == [Reply.of_text("In Rome it rains.")]
     [reply] = await ask(CallableAgent(both), "hi")
     assert reply == Reply.of_text("local said 'hi' in session agent:main:a2a:local:c")
     [reply] = await ask(CallableAgent(files), "hi")

@@ -135,8 +135,9 @@ class CallableAgent(EventAgent):
 class CallableAdapter(CallableAgent):
     """`adapter: "callable"`: a function as an adapter, shown as a task with one artifact.
 
-    `function` is a function, or where to import one from (`"package.module:name"`). See
-    `CallableAgent` for what it may be given and may return.
+    `function` is a function, or where to import one from (`"package.module:name"`; for an agent of
+    the settings also from the folder of their file). See `CallableAgent` for what it may be given
+    and may return.
     """
 
     transcript_type: ClassVar[type[Transcript] | None] = AgentAdapter.transcript_type
@@ -169,15 +170,19 @@ class CallableAdapter(CallableAgent):
 
 
 def _import_function(place: str) -> Callable[..., Json]:
-    module, _, name = place.partition(":")
-    if not module or not name:
-        raise ValueError(f'function {place!r} is no place; write "package.module:name"')
-    found: Json = importlib.import_module(module)
+    module_name, _, name = place.partition(":")
+    if not module_name or not name:
+        raise ValueError(f'function {place!r} is no place; write "module:function"')
+    module = importlib.import_module(module_name)
+    found: Json = module
     for step in name.split("."):
         found = getattr(found, step, None)
     if callable(found):
         return found
-    raise ValueError(f"function {place!r} is not there, or cannot be called")
+    # The file, because another module of the same name may have been found first.
+    where = getattr(module, "__file__", None) or module_name
+    reason = f"{where} has no {name}" if found is None else f"{name} cannot be called"
+    raise ValueError(f"function {place!r} is not there: {reason}")
 
 
 async def _run_in_thread(call: Callable[[], _Result]) -> _Result:

@@ -1,10 +1,12 @@
 """Adapter classes by name, their options in the settings, and the agents of a gateway by id."""
 
 import inspect
+import sys
 import typing
 import warnings
 from collections.abc import Callable, Mapping
 from importlib.metadata import EntryPoint, entry_points
+from pathlib import Path
 from typing import ClassVar, Protocol, TypeVar, cast
 
 import anyio
@@ -203,12 +205,17 @@ def find_adapter(name: str, *, built_in: Mapping[str, str] = BUILT_IN) -> type:
 
 
 def build_agent(
-    adapter: str, options: JsonObject, *, environment: Mapping[str, str] | None, path: str = ""
+    adapter: str,
+    options: JsonObject,
+    *,
+    environment: Mapping[str, str] | None,
+    path: str = "",
+    folder: Path | None = None,
 ) -> Agent:
     """The agent for an entry of the settings.
 
-    `path` is where the entry stands in the settings (`agents.main`). With `environment` None,
-    programs inherit the gateway's own.
+    `path` is where the entry stands in the settings (`agents.main`), `folder` that of their file:
+    functions are imported from there. With `environment` None, programs inherit the gateway's own.
 
     Raises: SettingsInvalid with every problem found.
     """
@@ -221,6 +228,10 @@ def build_agent(
         place = f"{path}.adapter" if path else "adapter"
         problem = Problem(place, reason, "adapter")
         raise SettingsInvalid(f"{place}: {reason}.", problems=(problem,)) from error
+    if adapter == "callable" and folder is not None and str(folder) not in sys.path:
+        # For good, because functions may import while they run; last, so that a file there never
+        # hides a module of the gateway.
+        sys.path.append(str(folder))
     if not is_made_from_options(kind):
         return build_adapter(kind, options, path=path)
     maker = cast("type[Adapter]", kind)

@@ -394,7 +394,11 @@ def build_app(
     given = agents or {}
     built = {
         agent_id: build_agent(
-            one.adapter, one.options, environment=environment, path=f"agents.{agent_id}"
+            one.adapter,
+            one.options,
+            environment=environment,
+            path=f"agents.{agent_id}",
+            folder=one.folder,
         )
         for agent_id, one in settings.agents.items()
         if agent_id not in given

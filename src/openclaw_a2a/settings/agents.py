@@ -282,5 +282,9 @@ def _agent(name: str, value: Json, *, folder: Path, collector: ProblemCollector)
     if isinstance(token := options.get("token"), str):
         options["token"] = absolute_reference(token, folder)
     return AgentSettings(
-        adapter.strip(), options, skills=skills, allowed_targets=tools.agent_to_agent.allow
+        adapter.strip(),
+        options,
+        skills=skills,
+        allowed_targets=tools.agent_to_agent.allow,
+        folder=folder,
     )

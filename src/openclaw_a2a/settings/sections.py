@@ -107,7 +107,8 @@ class AgentSettings(Section, frozen=True):
     here is secret. `profile` is what OpenClaw's config says about the agent. `is_placeholder` is
     true for the echo agent of settings without agents. `skills` are what other agents may call it
     for; without any they may send anything. `allowed_targets` are patterns of the agents that it
-    may call; None: all agents that take part in calls.
+    may call; None: all agents that take part in calls. `folder` is that of the settings file, from
+    which functions are imported.
     """
 
     adapter: str
@@ -116,6 +117,7 @@ class AgentSettings(Section, frozen=True):
     is_placeholder: bool = False
     skills: tuple[Skill, ...] = ()
     allowed_targets: tuple[str, ...] | None = None
+    folder: Path | None = None
 
 
 class Limits(Section, frozen=True):

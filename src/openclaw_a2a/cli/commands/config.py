@@ -92,7 +92,9 @@ def agent_problems(settings: Settings, known: Iterable[Problem] = ()) -> tuple[P
         if nameless & {path, f"{path}.adapter"}:
             continue
         try:
-            build_agent(agent.adapter, agent.options, environment=None, path=path)
+            build_agent(
+                agent.adapter, agent.options, environment=None, path=path, folder=agent.folder
+            )
         except SettingsInvalid as error:
             problems += error.problems
     return tuple(problems)
