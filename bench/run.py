@@ -8,6 +8,7 @@
   ./dev bench openclaw              what we add to a turn of a real OpenClaw
   ./dev bench calls                 what calls between agents cost, and when their answers come
   ./dev bench planning              what objectives cost: loading, changing, going from step to step
+  ./dev bench remote                what a send to a remote agent costs beside a bare client call
 
 Servers share one core and the loader has another, so CPU per operation is what to compare;
 the medians and the ratio to the first server are printed. See README.md.
@@ -25,6 +26,7 @@ from compare import compare, run_load
 from grown import measure_grown
 from openclaw_turn import measure_openclaw
 from planning import measure_planning
+from remote import measure_remote
 from servers import LOADER_CORE, SERVERS, started
 from startup import measure_startup
 
@@ -42,6 +44,7 @@ ALONE = {
     "openclaw": measure_openclaw,
     "calls": measure_calls,
     "planning": measure_planning,
+    "remote": measure_remote,
 }
 
 

@@ -1,12 +1,15 @@
 """Cards and clients: when they are fetched, how they are shared, which interface is chosen."""
 
 import asyncio
+from datetime import UTC, datetime
 
+import httpx2
 import pytest
 from tests.remote.scripted_peer import (
     Answer,
     PeerRequest,
     PeerWriter,
+    by_method,
     card_of,
     hang_up,
     in_turn,
@@ -21,7 +24,11 @@ from tests.remote.scripted_peer import (
 )
 from tests.remote.tool_harness import one_target, open_tool, target
 
+from openclaw_a2a.remote.errors import RemoteFailure
+from openclaw_a2a.remote.result.result_builder import StreamUpdate
+from openclaw_a2a.remote.transport.circuit_breaker import FAILURES_TO_OPEN, CircuitBreaker
 from openclaw_a2a.remote.transport.client_pool import SingleFlight
+from openclaw_a2a.remote.transport.peer_errors import to_failure
 
 
 @pytest.mark.requirement("remote.list.age")
@@ -399,3 +406,46 @@ async def test_a_stream_of_a_message_is_an_answer() -> None:
         peer.answer = stream(message("one"), message("two"))
         envelope = await harness.send("hi", follow_updates=True)
         assert "response_kind" not in envelope["summary"]
+
+
+# -------------------------------------------------------------------- connections
+
+
+@pytest.mark.slow
+async def test_quiet_watches_of_one_target_leave_the_connections_of_others_alone() -> None:
+    watches = 120
+    quiet = stream(task("WORKING"), stays=True)
+    answer = by_method(SubscribeToTask=quiet, SendMessage=result(message("and still here")))
+    async with scripted(answer) as busy, scripted(result(message("well"))) as healthy:
+        config = one_target(busy.url)
+        config["targets"].append(target(healthy.url, "healthy"))
+        async with open_tool(config) as harness, asyncio.timeout(60):
+            seen = asyncio.Semaphore(0)
+
+            async def on_update(_: StreamUpdate) -> None:
+                seen.release()
+
+            watch = {"action": "watch", "task_id": "t-1", "timeout_ms": 60_000}
+            watching = [
+                asyncio.create_task(harness.tool.execute(watch, on_update)) for _ in range(watches)
+            ]
+            for _ in range(watches):
+                await seen.acquire()
+            for alias, text in (("healthy", "well"), ("peer", "and still here")):
+                outcome = await harness.send("hi", target_alias=alias, timeout_ms=30_000)
+                assert outcome["ok"], outcome
+                assert outcome["summary"]["message_text"] == text
+            for one in watching:
+                one.cancel()
+            await asyncio.gather(*watching, return_exceptions=True)
+
+
+async def test_a_full_pool_of_our_own_does_not_open_the_circuit_of_the_peer() -> None:
+    breaker = CircuitBreaker(lambda: datetime(2026, 1, 1, tzinfo=UTC))
+    for _ in range(FAILURES_TO_OPEN + 1):
+        failure = to_failure(httpx2.PoolTimeout("no connection left"))
+        with pytest.raises(RemoteFailure) as raised:
+            async with breaker.guard("http://peer/"):
+                raise failure from httpx2.PoolTimeout("no connection left")
+        assert raised.value.details["errorName"] == "PoolTimeout"
+        assert "nothing was sent" in raised.value.details["hint"]

@@ -2,18 +2,17 @@
 
 import pytest
 from a2a.types import a2a_pb2 as pb
-from google.protobuf.json_format import ParseDict
 from hypothesis import given
 from hypothesis import strategies as st
 
 from openclaw_a2a.model.ids import JsonObject
 from openclaw_a2a.remote.errors import RemoteFailure
 from openclaw_a2a.remote.result.result_builder import EventAccumulator
-from openclaw_a2a.remote.transport.client import decode_peer_answer
+from openclaw_a2a.remote.transport.codec import decode_peer_answer
 
 
 def read(outcome: JsonObject) -> JsonObject:
-    return decode_peer_answer(ParseDict(outcome, pb.StreamResponse()))
+    return decode_peer_answer(outcome)
 
 
 @pytest.mark.requirement("remote.envelope.kinds")

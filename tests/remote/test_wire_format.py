@@ -236,22 +236,48 @@ async def test_a_caller_cannot_send_environment_variables() -> None:
 
 
 @pytest.mark.parametrize(
-    ("action", "request_"),
+    ("action", "request_", "path", "keyword", "params"),
     [
-        ("send", {"parts": [{"kind": "file", "bytes": "!!! no base64"}]}),
-        ("send", {"parts": [{"kind": "text", "text": "hi"}], "history_length": 10**12}),
-        ("status", {"task_id": "t-1", "history_length": 10**12}),
+        (
+            "send",
+            {"parts": [{"kind": "file", "bytes": bad}]},
+            "/parts/0/bytes",
+            "format",
+            {"format": "base64"},
+        )
+        for bad in ("!!! no base64", "abcde", "a=bc", "\u00e4\u00f6")
+    ]
+    + [
+        (
+            action,
+            {**more, "history_length": 2**31},
+            "/history_length",
+            "maximum",
+            {"comparison": "<=", "limit": 2**31 - 1},
+        )
+        for action, more in (
+            ("send", {"parts": [{"kind": "text", "text": "hi"}]}),
+            ("status", {"task_id": "t-1"}),
+        )
     ],
 )
-async def test_an_unsendable_request_is_not_a_failure_of_the_peer(
-    action: str, request_: JsonObject
+async def test_a_request_that_the_protocol_cannot_express_is_a_validation_error(
+    action: str, request_: JsonObject, path: str, keyword: str, params: JsonObject
 ) -> None:
     async with scripted(result(message())) as peer, open_tool(one_target(peer.url)) as harness:
         error = await harness.fail(action, **request_)
-        assert error["code"] == "A2A_SDK_ERROR"
-        assert error["details"]["errorName"] == "InvalidRequest"
-        assert "base64" in error["details"]["hint"]
-        assert peer.calls == []
+        assert error["code"] == "VALIDATION_ERROR"
+        [problem] = error["details"]["errors"]
+        assert (problem["instancePath"], problem["keyword"]) == (path, keyword)
+        assert problem["params"] == params
+        assert peer.requests == []
+
+
+@pytest.mark.parametrize("content", ["aGk", "aGk=", " aG\nk=", "-_-_", ""])
+async def test_base64_is_sent_in_its_common_form(content: str) -> None:
+    received = await sent(parts=[{"kind": "file", "bytes": content}])
+    [part] = received.json["params"]["message"]["parts"]
+    assert part["raw"] == {"-_-_": "+/+/", "": ""}.get(content, "aGk=")
 
 
 @pytest.mark.requirement("remote.extension.environment", "remote.extension.auth")

@@ -261,9 +261,9 @@ class RemoteAgents:
         try:
             target = self._targets.by_url(to) if is_url(to) else self._targets.by_alias(to)
             headers = build_headers(defaults.service_parameters, target.auth, self._environment)
-            client = self._connections.connector_for(target).client
+            http = self._connections.connector_for(target).http
             async with asyncio.timeout(defaults.timeout_ms / 1000):
-                found = await check_target(target, client, headers)
+                found = await check_target(target, http, headers)
         except RemoteFailure as error:
             failure = error
         except TimeoutError:

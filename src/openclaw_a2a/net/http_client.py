@@ -15,6 +15,7 @@ from openclaw_a2a.net.safe_resolver import FindAddresses
 
 CONNECT_S = 10.0
 MAX_RESPONSE_BYTES = 64 * 1024 * 1024
+MAX_CONNECTIONS = 100
 
 _DEFAULT_PORTS = {"http": 80, "https": 443}
 
@@ -126,12 +127,18 @@ class _CheckedTransport(httpx2.AsyncBaseTransport):
 
 
 def open_transport(
-    tls: ssl.SSLContext | None = None, find_addresses: FindAddresses | None = None
+    tls: ssl.SSLContext | None = None,
+    find_addresses: FindAddresses | None = None,
+    *,
+    max_connections: int = MAX_CONNECTIONS,
 ) -> httpx2.AsyncBaseTransport:
-    """The transport of a client, for senders that need nothing but the status of a response."""
+    """The transport of a client, for senders that need neither cookies nor redirects.
+
+    With `find_addresses` connections are neither limited nor kept.
+    """
     verify = tls or httpx2.create_ssl_context()
     if find_addresses is None:
-        limits = httpx2.Limits(max_connections=100)
+        limits = httpx2.Limits(max_connections=max_connections)
         return httpx2.AsyncHTTPTransport(verify=verify, limits=limits, trust_env=False)
     # Connections are not kept: the pool would share them between all names at one address, and a
     # kept connection would outlive the check of its address.

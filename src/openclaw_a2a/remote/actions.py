@@ -19,6 +19,7 @@ from openclaw_a2a.remote.request_builder import (
     add_extensions,
     build_headers,
     build_message_request,
+    history_length,
     merge_service_parameters,
 )
 from openclaw_a2a.remote.result.remote_result import PAUSED_STATES, TERMINAL_STATES
@@ -121,7 +122,7 @@ class ActionCall:
         # repeated only when the request certainly did not reach the peer.
         if self._action == "cancel":
             return self._call(lambda client: client.cancel(task_id, headers), is_unreachable)
-        length = self._request.get("history_length")
+        length = history_length(self._request)
         return self._call(lambda client: client.get(task_id, length, headers), is_network_failure)
 
     def _send(self) -> Awaitable[JsonObject]:

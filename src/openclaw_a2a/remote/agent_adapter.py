@@ -38,7 +38,7 @@ from openclaw_a2a.remote.result.remote_result import (
 )
 from openclaw_a2a.remote.result.result_builder import StreamUpdate
 
-if TYPE_CHECKING:  # the official client takes long to load
+if TYPE_CHECKING:  # the HTTP client takes long to load
     from openclaw_a2a.remote.tool import RemoteAgentTool
 
 CHECKPOINT_KIND = "target-run"

@@ -1,12 +1,14 @@
 """From a validated request to what is sent: target and task, the A2A message and headers."""
 
+import math
 import re
 from collections.abc import Mapping
 from contextlib import suppress
 
 import msgspec
 
-from openclaw_a2a.model.ids import JsonObject
+from openclaw_a2a.model.ids import Json, JsonObject
+from openclaw_a2a.model.validation import is_list, is_object
 from openclaw_a2a.remote.config import (
     Auth,
     ContinuationTargets,
@@ -19,6 +21,7 @@ from openclaw_a2a.remote.errors import ErrorCode, RemoteFailure
 from openclaw_a2a.remote.handles import TaskHandle, TaskHandles
 from openclaw_a2a.remote.targets import Target, TargetDirectory, TargetIdentity
 from openclaw_a2a.remote.transport.agent_card import check_supported
+from openclaw_a2a.remote.transport.codec import MAX_DEPTH, is_deeper, normalize_base64
 
 
 class ResolvedTarget(msgspec.Struct, frozen=True):
@@ -161,7 +164,6 @@ _EXTENSIONS_HEADER = "a2a-extensions"
 
 _HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9a-z-]+")
 _HEADER_VALUE = re.compile(r"[\t\x20-\x7e]*")
-_BASE64 = re.compile(r"[A-Za-z0-9+/_\s-]*=?=?\s*")
 _MAX_REASON_CHARS = 300
 _RESERVED_HEADERS = frozenset(
     {"host", "content-length", "transfer-encoding", "connection", "accept-encoding", "upgrade"}
@@ -188,15 +190,47 @@ def build_message_request(
         # Empty means no preference.
         "acceptedOutputModes": list(modes) or None,
         "returnImmediately": True if is_required or request.get("blocking") is False else None,
-        "historyLength": request.get("history_length"),
+        "historyLength": history_length(request),
         "taskPushNotificationConfig": None if push is None else _push_config(push),
     }
     outgoing: JsonObject = {"message": drop_none(message)}
+    for free in (request.get("metadata"), *(part.get("data") for part in request["parts"])):
+        check_sendable(free)
+    for part in request["parts"]:
+        check_sendable(part.get("metadata"))
     # Sent also when it is empty: over some transports of 0.3 its absence means not to wait.
     outgoing["configuration"] = drop_none(configuration)
     if "metadata" in request:
         outgoing["metadata"] = request["metadata"]
     return outgoing
+
+
+def history_length(request: JsonObject) -> int | None:
+    """The wanted length of the history; to JSON, 3.0 is a whole number too."""
+    length = request.get("history_length")
+    return None if length is None else int(length)
+
+
+def check_sendable(value: Json) -> None:
+    """Raises RemoteFailure for free-form JSON that a peer could not read as it is meant."""
+    if value is None:
+        return
+    if is_deeper(value, MAX_DEPTH):
+        raise invalid_request(f"data is nested more than {MAX_DEPTH} levels deep")
+    waiting = [value]
+    while waiting:
+        one = waiting.pop()
+        if is_object(one):
+            waiting += one.values()
+        elif is_list(one):
+            waiting += one
+        elif isinstance(one, int | float):
+            try:
+                is_number = math.isfinite(one)
+            except OverflowError:
+                is_number = False
+            if not is_number:
+                raise invalid_request("a number is too large, or not a number")
 
 
 def add_extensions(
@@ -274,10 +308,7 @@ def _part(part: JsonObject) -> JsonObject:
         if "uri" in part:
             built["url"] = part["uri"]
         else:
-            # Anything else than base64 would arrive as other bytes.
-            if _BASE64.fullmatch(part["bytes"]) is None:
-                raise invalid_request("the bytes of a file are not base64")
-            built["raw"] = part["bytes"]
+            built["raw"] = normalize_base64(part["bytes"])
         built["filename"] = part.get("name")
         built["mediaType"] = part.get("mime_type")
     return drop_none(built)
@@ -288,8 +319,7 @@ def invalid_request(reason: str) -> RemoteFailure:
     return RemoteFailure.peer(
         "InvalidRequest",
         f"the request cannot be sent as it is: {reason[:_MAX_REASON_CHARS]}",
-        "correct the request: bytes of files are base64, numbers are not too large; "
-        "nothing was sent",
+        "correct the request: numbers are not too large, data is not too deep; nothing was sent",
     )
 
 

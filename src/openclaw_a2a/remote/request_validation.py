@@ -22,6 +22,7 @@ from openclaw_a2a.remote.config import (
 )
 from openclaw_a2a.remote.errors import ErrorCode, RemoteFailure
 from openclaw_a2a.remote.targets import TargetDirectory
+from openclaw_a2a.remote.transport.codec import normalize_base64
 
 _VALIDATION_FAILED = "remote_agent input validation failed"
 
@@ -59,6 +60,7 @@ _VALUE_PARAMS = {
     "pattern": "pattern",
     "format": "format",
 }
+_COMPARISONS = {"minimum": ">=", "maximum": "<="}
 _MESSAGES = {
     "required": 'must have required property "{missingProperty}"',
     "additionalProperties": 'must not have the property "{additionalProperty}"',
@@ -66,7 +68,8 @@ _MESSAGES = {
     "const": "must be {allowedValue}",
     "minItems": "must not have fewer than {limit} items",
     "minLength": "must not have fewer than {limit} characters",
-    "minimum": "must be >= {limit}",
+    "minimum": "must be {comparison} {limit}",
+    "maximum": "must be {comparison} {limit}",
     "pattern": 'must match pattern "{pattern}"',
     "format": 'must match format "{format}"',
     "type": "must be {type}",
@@ -136,6 +139,10 @@ class RequestValidator:
 def _send_errors(request: JsonObject, *, has_target: bool) -> Iterator[JsonObject]:
     if "parts" not in request:
         yield _rule_error("required", "action=send needs parts", missingProperty="parts")
+    for index, part in enumerate(request.get("parts", ())):
+        if part["kind"] == "file" and "uri" not in part and not _is_base64(part["bytes"]):
+            # Anything else would arrive as other bytes.
+            yield _rule_error("format", "must be base64", f"/parts/{index}/bytes", format="base64")
     if request.get("follow_updates") is True and "blocking" in request:
         message = "blocking must not be given when follow_updates is true"
         yield _rule_error("not", message, "/blocking")
@@ -148,6 +155,14 @@ def _send_errors(request: JsonObject, *, has_target: bool) -> Iterator[JsonObjec
             "needs task_handle, target_alias or target_url, because there is no default target"
         )
         yield _rule_error("anyOf", message)
+
+
+def _is_base64(text: str) -> bool:
+    try:
+        normalize_base64(text)
+    except ValueError:
+        return False
+    return True
 
 
 def _task_errors(request: JsonObject, *, has_target: bool) -> Iterator[JsonObject]:
@@ -216,7 +231,10 @@ def _params(error: jsonschema_rs.ValidationError) -> list[JsonObject]:
     if kind.name == "type":
         return [{"type": ",".join(kind.types)}]
     limit = getattr(kind, "limit", None)
-    return [{} if limit is None else {"limit": limit}]
+    params: JsonObject = {} if limit is None else {"limit": limit}
+    return [
+        {"comparison": _COMPARISONS[kind.name], **params} if kind.name in _COMPARISONS else params
+    ]
 
 
 def _pointer(path: Iterable[str | int]) -> str:
@@ -299,6 +317,9 @@ _CONTINUATION = closed_schema(
     },
     ["target"],
 )
+_MAX_INT32 = 2**31 - 1
+"""The protocol's type of a history length."""
+
 _FIELDS: dict[str, tuple[JsonObject, str]] = {
     "action": ({"enum": list(ALLOWED_FIELDS)}, "What to do."),
     "target_alias": (TEXT_SCHEMA, "A configured remote agent."),
@@ -320,7 +341,7 @@ _FIELDS: dict[str, tuple[JsonObject, str]] = {
     "follow_updates": (FLAG_SCHEMA, "Follow the work until it ends (action=send)."),
     "accepted_output_modes": (_list(TEXT_SCHEMA), ""),
     "blocking": (FLAG_SCHEMA, "Wait for the result; not with follow_updates."),
-    "history_length": ({"type": "integer", "minimum": 0}, ""),
+    "history_length": ({"type": "integer", "minimum": 0, "maximum": _MAX_INT32}, ""),
     "push_notification_config": (_PUSH_CONFIG, ""),
     "metadata": (_OBJECT, ""),
     "timeout_ms": (COUNT_SCHEMA, "A deadline for the whole call."),

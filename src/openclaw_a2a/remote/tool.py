@@ -9,7 +9,6 @@ from collections.abc import Callable, Mapping
 from datetime import datetime
 from types import MappingProxyType
 
-import httpx
 import msgspec
 
 from openclaw_a2a.log import get_logger
@@ -42,7 +41,7 @@ from openclaw_a2a.remote.transport.agent_card import (
     select_interfaces,
 )
 from openclaw_a2a.remote.transport.client_pool import ClientPool, fetch_card
-from openclaw_a2a.remote.transport.http_transport import TargetConnections
+from openclaw_a2a.remote.transport.http_transport import PeerHttp, TargetConnections
 
 log = get_logger(__name__)
 
@@ -274,11 +273,9 @@ class TargetCheck(msgspec.Struct, frozen=True):
     trouble: str = ""
 
 
-async def check_target(
-    target: Target, client: httpx.AsyncClient, headers: Mapping[str, str]
-) -> TargetCheck:
+async def check_target(target: Target, http: PeerHttp, headers: Mapping[str, str]) -> TargetCheck:
     """The check as far as the card goes. Raises: RemoteFailure."""
-    members = await fetch_card(client, target.card_url, headers)
+    members = await fetch_card(http, target.card_url, headers)
     card = parse_peer_card(members)
     interface = select_interfaces(card, target)[0]
     return TargetCheck(

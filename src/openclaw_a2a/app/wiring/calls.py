@@ -33,7 +33,7 @@ from openclaw_a2a.settings import Settings, WebhookSettings
 from openclaw_a2a.settings.tokens import resolve_token
 from openclaw_a2a.tools.call_tools import CallerChains, CallerResolver
 
-if TYPE_CHECKING:  # the A2A client takes long to load
+if TYPE_CHECKING:  # the HTTP client takes long to load
     from openclaw_a2a.remote.tool import RemoteAgentTool
 
 DELIVERY_POLICY = DeliveryPolicy(

@@ -78,7 +78,7 @@ async def open_tool_set(
     if not config.enabled:
         yield ToolSet(ToolRegistry(), results)
         return
-    # The A2A client takes long to load, so it is loaded only when it is used.
+    # The HTTP client takes long to load, so it is loaded only when it is used.
     from openclaw_a2a.remote.tool import RemoteAgentTool
     from openclaw_a2a.remote.transport.http_transport import TargetConnections
 

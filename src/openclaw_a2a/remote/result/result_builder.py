@@ -24,7 +24,7 @@ from openclaw_a2a.remote.handles import (
 from openclaw_a2a.remote.request_builder import ResolvedTarget
 from openclaw_a2a.remote.result.remote_result import PAUSED_STATES, TERMINAL_STATES
 
-if TYPE_CHECKING:  # the official client takes long to load
+if TYPE_CHECKING:  # the HTTP client takes long to load
     from openclaw_a2a.remote.transport.client_pool import ClientPool
 
 _STATUS_FIRST = PAUSED_STATES | {"failed", "rejected", "canceled"}

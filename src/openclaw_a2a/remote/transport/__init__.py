@@ -1,1 +1,1 @@
-"""Clients of remote agents on the official SDK."""
+"""Clients of remote agents: HTTP in both protocol versions, gRPC on the official SDK."""

@@ -1,319 +1,340 @@
-"""A client of one remote agent, over the official client of A2A.
+"""A client of one remote agent at one interface of its card."""
 
-Requests are JSON in the A2A 1.0 format. Answers are returned in one format for all protocol
-versions: `kind` names the type of an object, and states are lower-case words. Peers differ in what
-they leave out: only what a caller cannot do without is required.
-"""
-
-import json
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
-from contextlib import aclosing, asynccontextmanager, nullcontext
-from typing import cast
+from collections.abc import AsyncGenerator, AsyncIterator, Generator, Mapping
+from contextlib import aclosing, contextmanager
+from typing import Protocol
 from urllib.parse import quote
+from uuid import uuid4
 
-from a2a.client.client import ClientCallContext
-from a2a.client.transports.base import ClientTransport
-from a2a.client.transports.jsonrpc import JsonRpcTransport
-from a2a.client.transports.rest import RestTransport
-from a2a.client.transports.tenant_decorator import TenantTransportDecorator
-from a2a.compat.v0_3.jsonrpc_transport import CompatJsonRpcTransport
-from a2a.compat.v0_3.rest_transport import CompatRestTransport
-from a2a.types import a2a_pb2 as pb
-from google.protobuf.json_format import MessageToDict, ParseDict, ParseError
+import httpx2
+import msgspec
 
+from openclaw_a2a.model.errors import ParseFailed
 from openclaw_a2a.model.ids import Json, JsonObject
-from openclaw_a2a.remote.config import Transport
-from openclaw_a2a.remote.errors import RemoteFailure
-from openclaw_a2a.remote.request_builder import invalid_request
-from openclaw_a2a.remote.result.remote_result import TERMINAL_STATES
-from openclaw_a2a.remote.transport.agent_card import (
-    SUPPORTED_TRANSPORTS,
-    Generation,
-    Interface,
-    PeerCard,
+from openclaw_a2a.model.validation import is_object
+from openclaw_a2a.net.sse_reader import SseReader
+from openclaw_a2a.remote.config import Transport, drop_none
+from openclaw_a2a.remote.transport.agent_card import Generation, Interface, PeerCard
+from openclaw_a2a.remote.transport.codec import (
+    AnswerUnreadable,
+    PeerOperation,
+    WireFormat,
+    decode_json,
+    decode_peer_answer,
+    encode_send,
 )
-from openclaw_a2a.remote.transport.grpc_transport import GrpcConnection, grpc_metadata
-from openclaw_a2a.remote.transport.http_transport import AnswerTooLarge, AnswerUnreadable, Connector
-from openclaw_a2a.remote.transport.peer_errors import JsonRpcFailure, to_failure
-
-_MAX_EXACT_FLOAT = 2**53
-
-
-_Answer = pb.SendMessageResponse | pb.StreamResponse | pb.Task | None
-
-
-def decode_peer_answer(answer: _Answer) -> JsonObject:
-    """The message, task or event in an answer.
-
-    Raises: RemoteFailure (there is none), AnswerUnreadable (gRPC could not parse it).
-    """
-    if answer is None:
-        raise AnswerUnreadable("the answer cannot be read")
-    members: JsonObject = MessageToDict(answer)
-    if isinstance(answer, pb.Task):
-        members = {"task": members}
-    if "task" in members:
-        return _task(members["task"])
-    if "message" in members:
-        return _message(members["message"], role="agent")
-    for member, kind in (("statusUpdate", "status-update"), ("artifactUpdate", "artifact-update")):
-        if member in members:
-            return _update(members[member], kind)
-    raise _unreadable("it holds neither a message nor a task")
-
-
-def _task(task: JsonObject) -> JsonObject:
-    if not task.get("id"):
-        raise _unreadable("its task has no id")
-    decoded: JsonObject = {"kind": "task", "id": task["id"], "status": _status(task)}
-    if "artifacts" in task:
-        decoded["artifacts"] = [_artifact(one) for one in task["artifacts"]]
-    if "history" in task:
-        # A message without a role must not pass for one of the agent.
-        decoded["history"] = [_message(one, role="user") for one in task["history"]]
-    return _copy(task, decoded, "contextId", "metadata")
-
-
-def _update(event: JsonObject, kind: str) -> JsonObject:
-    decoded: JsonObject = {"kind": kind, "taskId": event.get("taskId", "")}
-    if kind == "status-update":
-        decoded["status"] = _status(event)
-        decoded["final"] = decoded["status"]["state"] in TERMINAL_STATES
-    else:
-        decoded["artifact"] = _artifact(event.get("artifact", {}))
-        decoded["append"] = event.get("append", False)
-        decoded["lastChunk"] = event.get("lastChunk", False)
-    return _copy(event, decoded, "contextId", "metadata")
-
-
-def _status(holder: JsonObject) -> JsonObject:
-    """The status of a task or an event."""
-    status: JsonObject = holder.get("status", {})
-    name: str = status.get("state", "TASK_STATE_UNSPECIFIED")
-    state = name.removeprefix("TASK_STATE_").lower().replace("_", "-")
-    decoded: JsonObject = {"state": "unknown" if state == "unspecified" else state}
-    if "message" in status:
-        decoded["message"] = _message(status["message"], role="agent")
-    if status.get("timestamp"):
-        decoded["timestamp"] = status["timestamp"]
-    return decoded
-
-
-def _message(message: JsonObject, *, role: str) -> JsonObject:
-    """A message; `role` is the default for one without a role."""
-    named: str = message.get("role", "")
-    known_role = {"ROLE_USER": "user", "ROLE_AGENT": "agent"}.get(named, role)
-    decoded: JsonObject = {
-        "kind": "message",
-        "messageId": message.get("messageId", ""),
-        "role": known_role,
-        "parts": [_part(one) for one in message.get("parts", ())],
-    }
-    keys = ("contextId", "taskId", "referenceTaskIds", "metadata", "extensions")
-    return _copy(message, decoded, *keys)
-
-
-def _artifact(artifact: JsonObject) -> JsonObject:
-    decoded: JsonObject = {
-        "artifactId": artifact.get("artifactId", ""),
-        "parts": [_part(one) for one in artifact.get("parts", ())],
-    }
-    return _copy(artifact, decoded, "name", "description", "metadata", "extensions")
-
-
-def _part(part: JsonObject) -> JsonObject:
-    decoded: JsonObject
-    if "url" in part or "raw" in part:
-        file: JsonObject = {"uri": part["url"]} if "url" in part else {"bytes": part["raw"]}
-        if part.get("filename"):
-            file["name"] = part["filename"]
-        if part.get("mediaType"):
-            file["mimeType"] = part["mediaType"]
-        decoded = {"kind": "file", "file": file}
-    elif "data" in part:
-        decoded = {"kind": "data", "data": _whole_numbers(part["data"])}
-    else:
-        decoded = {"kind": "text", "text": part.get("text", "")}
-    if part.get("metadata"):
-        decoded["metadata"] = _whole_numbers(part["metadata"])
-    return decoded
-
-
-def _copy(source: JsonObject, target: JsonObject, *keys: str) -> JsonObject:
-    """Copy the members that have a value."""
-    for key in keys:
-        if source.get(key):
-            target[key] = _whole_numbers(source[key]) if key == "metadata" else source[key]
-    return target
-
-
-def _whole_numbers(value: Json) -> Json:
-    """Free-form JSON with whole numbers as integers: protobuf makes floats of all numbers."""
-    if isinstance(value, float):
-        return int(value) if value.is_integer() and abs(value) < _MAX_EXACT_FLOAT else value
-    if isinstance(value, dict):
-        members = cast("JsonObject", value)
-        return {
-            key: member if isinstance(member, str) else _whole_numbers(member)
-            for key, member in members.items()
-        }
-    if isinstance(value, list):
-        items = cast("list[Json]", value)
-        return [item if isinstance(item, str) else _whole_numbers(item) for item in items]
-    return value
-
-
-def _unreadable(reason: str) -> RemoteFailure:
-    hint = "the peer does not keep to the protocol: tell its operator"
-    return RemoteFailure.peer("InvalidAnswer", f"the peer's answer cannot be read: {reason}", hint)
-
+from openclaw_a2a.remote.transport.http_transport import Connector, PeerHttp
+from openclaw_a2a.remote.transport.peer_errors import (
+    PeerError,
+    read_rest_error,
+    read_rpc_error,
+    to_failure,
+)
 
 _VERSION_HEADER = "a2a-version"
-
-
-class _KeepsErrors:
-    """Raises JSON-RPC errors with everything the peer said: the official ones drop most of it."""
-
-    def _create_jsonrpc_error(self, error_dict: JsonObject) -> Exception:
-        return JsonRpcFailure(error_dict)
-
-
-class _JsonRpcTransport(_KeepsErrors, JsonRpcTransport):
-    pass
-
-
-class _CompatJsonRpcTransport(_KeepsErrors, CompatJsonRpcTransport):
-    pass
-
-
-_TRANSPORTS = {
-    (Transport.JSONRPC, Generation.V1_0): _JsonRpcTransport,
-    (Transport.JSONRPC, Generation.V0_3): _CompatJsonRpcTransport,
-    (Transport.HTTP_JSON, Generation.V1_0): RestTransport,
-    (Transport.HTTP_JSON, Generation.V0_3): CompatRestTransport,
-}
+_EXTENSIONS_HEADER = "a2a-extensions"
+_METHOD_NOT_ALLOWED = 405
 
 
 class RemoteClient:
-    """A client of one remote agent at one interface of its card."""
+    """Sends requests to a peer, and decodes its answers. Every failure is a RemoteFailure."""
 
     def __init__(self, card: PeerCard, interface: Interface, connector: Connector) -> None:
-        """The interface must be one of a supported transport and version."""
+        """The interface must be one of a supported transport and version. Raises: RemoteFailure."""
         self.card = card
-        self._tenant = interface.tenant
-        self._max_bytes = connector.max_response_bytes
-        self._generation = interface.generation or Generation.V1_0
-        transport = next(one for one in SUPPORTED_TRANSPORTS if interface.speaks(one))
-        self._is_rest = transport is Transport.HTTP_JSON
-        self._grpc: GrpcConnection | None = None
-        if transport is Transport.GRPC:
-            self._grpc = GrpcConnection(interface.url, self._generation, connector)
-        else:
-            # Without this flag the official client would not stream, whatever the peer can do.
-            card_stub = pb.AgentCard(capabilities=pb.AgentCapabilities(streaming=True))
-            kind = _TRANSPORTS[transport, self._generation]
-            self._http = kind(connector.client, card_stub, interface.url, is_shared_httpx=True)
+        generation = interface.generation or Generation.V1_0
+        self._wire: _Wire
+        if interface.speaks(Transport.GRPC):
+            # Imported here because most installations have no grpc.
+            from openclaw_a2a.remote.transport.grpc_transport import GrpcWire
 
-    def send(self, request: JsonObject, headers: Mapping[str, str]) -> Awaitable[JsonObject]:
+            self._wire = GrpcWire(interface, generation, connector)
+        else:
+            is_rest = interface.speaks(Transport.HTTP_JSON)
+            binding = _RestBinding if is_rest else _JsonRpcBinding
+            self._wire = _HttpWire(binding(interface, generation), generation, connector)
+
+    async def send(self, request: JsonObject, headers: Mapping[str, str]) -> JsonObject:
         """Send a message; the Message or Task that the peer answers with."""
-        message = _build_message(request)
-        return self._call(headers, lambda one, call: one.send_message(message, context=call))
+        return await self._wire.call(PeerOperation.SEND, request, headers)
 
     def stream(self, request: JsonObject, headers: Mapping[str, str]) -> AsyncGenerator[JsonObject]:
         """Send a message and follow the answer."""
-        message = _build_message(request)
-        return self._stream(
-            headers, lambda one, call: one.send_message_streaming(message, context=call)
-        )
+        return self._wire.stream(PeerOperation.STREAM, request, headers)
 
     def subscribe(self, task_id: str, headers: Mapping[str, str]) -> AsyncGenerator[JsonObject]:
         """Follow an existing task."""
-        request = pb.SubscribeToTaskRequest(id=self._task_id(task_id))
-        return self._stream(headers, lambda one, call: one.subscribe(request, context=call))
+        return self._wire.stream(PeerOperation.SUBSCRIBE, {"id": task_id}, headers)
 
-    def get(
+    async def get(
         self, task_id: str, history_length: int | None, headers: Mapping[str, str]
-    ) -> Awaitable[JsonObject]:
+    ) -> JsonObject:
         """The task as it is now."""
-        try:
-            # To JSON, 3.0 is a whole number too.
-            length = None if history_length is None else int(history_length)
-            request = pb.GetTaskRequest(id=self._task_id(task_id), history_length=length)
-        except ValueError as error:
-            raise invalid_request(str(error)) from error
-        return self._call(headers, lambda one, call: one.get_task(request, context=call))
+        asked: JsonObject = drop_none({"id": task_id, "historyLength": history_length})
+        return await self._wire.call(PeerOperation.GET, asked, headers)
 
-    def cancel(self, task_id: str, headers: Mapping[str, str]) -> Awaitable[JsonObject]:
+    async def cancel(self, task_id: str, headers: Mapping[str, str]) -> JsonObject:
         """Cancel a task; the task as it is after that."""
-        request = pb.CancelTaskRequest(id=self._task_id(task_id))
-        return self._call(headers, lambda one, call: one.cancel_task(request, context=call))
+        return await self._wire.call(PeerOperation.CANCEL, {"id": task_id}, headers)
 
     async def close(self) -> None:
         """Close connections that nobody else uses."""
-        if self._grpc is not None:  # the HTTP connections are shared
-            await self._grpc.close()
+        await self._wire.close()
 
-    async def _call(
-        self,
-        headers: Mapping[str, str],
-        request: Callable[[ClientTransport, ClientCallContext], Awaitable[_Answer]],
+
+class _Wire(Protocol):
+    """Carries operations to a peer; parameters are in the format of A2A 1.0."""
+
+    async def call(
+        self, operation: PeerOperation, params: JsonObject, headers: Mapping[str, str]
+    ) -> JsonObject: ...
+
+    def stream(
+        self, operation: PeerOperation, params: JsonObject, headers: Mapping[str, str]
+    ) -> AsyncGenerator[JsonObject]: ...
+
+    async def close(self) -> None: ...
+
+
+# -------------------------------------------------------------------- HTTP
+
+
+class HttpCall(msgspec.Struct, frozen=True):
+    """An HTTP request for an operation. `id` is that of a JSON-RPC request."""
+
+    method: str
+    url: httpx2.URL
+    body: bytes | None = None
+    id: str = ""
+
+
+class _Binding(Protocol):
+    """How operations and answers look over HTTP."""
+
+    wire: WireFormat
+
+    def build(self, operation: PeerOperation, params: JsonObject) -> HttpCall:
+        """The request for an operation."""
+        ...
+
+    def read_result(self, answer: Json, call: HttpCall) -> Json:
+        """The result in an answer. Raises: PeerError (it is an error), AnswerUnreadable."""
+        ...
+
+    def read_error(self, answer: Json, status: int) -> PeerError | None:
+        """The error in an answer with this HTTP status; 0 for an event of a stream."""
+        ...
+
+
+class _HttpWire:
+    """Operations over HTTP: JSON in, JSON or server-sent events out."""
+
+    def __init__(self, binding: _Binding, generation: Generation, connector: Connector) -> None:
+        self._binding = binding
+        self._is_old = generation is Generation.V0_3
+        self._version = generation.value
+        self._http: PeerHttp = connector.http
+        self._limit = connector.max_response_bytes
+
+    async def call(
+        self, operation: PeerOperation, params: JsonObject, headers: Mapping[str, str]
     ) -> JsonObject:
-        async with self._open(headers) as (transport, context):
-            return decode_peer_answer(await request(transport, context))
+        with _as_failure():
+            call = self._binding.build(operation, params)
+            sent = self._headers(call, headers, "application/json")
+            response, body = await self._http.request(call.method, call.url, sent, call.body)
+            self._check_status(response, body)
+            result = self._binding.read_result(decode_json(body), call)
+            return decode_peer_answer(result, self._binding.wire)
 
-    async def _stream(
-        self,
-        headers: Mapping[str, str],
-        request: Callable[[ClientTransport, ClientCallContext], AsyncGenerator[pb.StreamResponse]],
+    async def stream(
+        self, operation: PeerOperation, params: JsonObject, headers: Mapping[str, str]
     ) -> AsyncGenerator[JsonObject]:
-        left = self._max_bytes
-        async with (
-            self._open(headers) as (transport, context),
-            aclosing(request(transport, context)) as events,
-        ):
-            async for event in events:
-                # The HTTP client bounds the whole answer; gRPC only each event of it.
-                left -= event.ByteSize() if self._grpc and event else 0
-                if left < 0:
-                    raise AnswerTooLarge(f"the answer is larger than {self._max_bytes} bytes")
-                yield decode_peer_answer(event)
+        with _as_failure():
+            call = self._binding.build(operation, params)
+            sent = self._headers(call, headers, "text/event-stream")
+            async with aclosing(self._events(call, sent)) as answers:
+                async for answer in answers:
+                    result = self._binding.read_result(decode_json(answer), call)
+                    yield decode_peer_answer(result, self._binding.wire)
 
-    @asynccontextmanager
-    async def _open(
-        self, headers: Mapping[str, str]
-    ) -> AsyncGenerator[tuple[ClientTransport, ClientCallContext]]:
-        """The official transport and call context for one request with these headers.
+    async def close(self) -> None:
+        """The connections are shared by all clients of the target."""
 
-        Every error in the context is a RemoteFailure.
-        """
+    async def _events(self, call: HttpCall, headers: dict[str, str]) -> AsyncGenerator[str]:
+        """The answers of a stream, as they come; a peer may also answer with one of plain JSON."""
+        async with self._http.open(call.method, call.url, headers, call.body) as response:
+            if response.status_code == _METHOD_NOT_ALLOWED and call.body is None:
+                other = msgspec.structs.replace(call, method="GET")
+                if call.method != other.method:  # peers differ in how a task is subscribed to
+                    async with aclosing(self._events(other, headers)) as events:
+                        async for event in events:
+                            yield event
+                    return
+            kind = response.headers.get("content-type", "")
+            if response.is_success and "text/event-stream" in kind:
+                async for event in self._read_events(response):
+                    yield event
+                return
+            body = await response.aread()
+            self._check_status(response, body)
+            yield body.decode("utf-8", "replace")
+
+    async def _read_events(self, response: httpx2.Response) -> AsyncIterator[str]:
+        reader = SseReader(max_event_bytes=self._limit)
+        async for chunk in response.aiter_raw():
+            for event in reader.feed(chunk):
+                if event.event == "error":
+                    raise self._stream_error(event.data)
+                if event.data:
+                    yield event.data
+
+    def _stream_error(self, data: str) -> PeerError:
         try:
-            if self._grpc:  # the official client sends the version itself
-                own = {name: value for name, value in headers.items() if name != _VERSION_HEADER}
-                context = ClientCallContext(service_parameters=grpc_metadata(own))
-            else:
-                sent = {**headers, _VERSION_HEADER: self._generation.value}
-                context = ClientCallContext(service_parameters=sent)
-            async with self._grpc.use() if self._grpc else nullcontext(self._http) as transport:
-                tenant = self._tenant
-                named = TenantTransportDecorator(transport, tenant) if tenant else transport
-                yield named, context
-        except RemoteFailure:
-            raise
-        except Exception as error:  # the official client raises many kinds
-            raise to_failure(error) from error
+            error = self._binding.read_error(decode_json(data), 0)
+        except AnswerUnreadable:
+            error = None
+        return error or PeerError(
+            f"the peer ended the stream with an error: {data}", name="StreamError"
+        )
 
-    def _task_id(self, task_id: str) -> str:
-        """The id for the official client, which puts it into REST addresses without quoting."""
-        if not self._is_rest:
-            return task_id
-        # Dots alone would be a relative path.
-        return quote(task_id, safe="") if task_id.strip(".") else "%2E" * len(task_id)
+    def _check_status(self, response: httpx2.Response, body: bytes) -> None:
+        if response.is_success:
+            return
+        status = response.status_code
+        failed = httpx2.Response(status, headers=response.headers, content=body)
+        # Its body says more than its status, when it is an error of the protocol.
+        failure = httpx2.HTTPStatusError(
+            f"HTTP status {status}", request=response.request, response=failed
+        )
+        try:
+            error = self._binding.read_error(decode_json(body), status)
+        except AnswerUnreadable:
+            error = self._binding.read_error(None, status)
+        if error is not None:
+            raise error from failure
+        raise failure
+
+    def _headers(self, call: HttpCall, headers: Mapping[str, str], accept: str) -> dict[str, str]:
+        sent = {"accept": accept, **headers, _VERSION_HEADER: self._version}
+        if call.body is not None:
+            sent["content-type"] = "application/json"
+        if self._is_old and _EXTENSIONS_HEADER in sent:
+            sent[f"x-{_EXTENSIONS_HEADER}"] = sent[_EXTENSIONS_HEADER]
+        return sent
 
 
-def _build_message(request: JsonObject) -> pb.SendMessageRequest:
+@contextmanager
+def _as_failure() -> Generator[None]:
+    """Every error of a request is a RemoteFailure."""
     try:
-        # Values that JSON cannot hold would fail only while the request is being sent.
-        json.dumps(request, allow_nan=False)
-        return ParseDict(request, pb.SendMessageRequest())
-    except (ParseError, ValueError, OverflowError, RecursionError) as error:
-        raise invalid_request(str(error)) from error
+        yield
+    except (httpx2.HTTPError, httpx2.InvalidURL, PeerError, AnswerUnreadable, ParseFailed) as error:
+        raise to_failure(error) from error
+
+
+_METHODS = {
+    PeerOperation.SEND: ("SendMessage", "message/send"),
+    PeerOperation.STREAM: ("SendStreamingMessage", "message/stream"),
+    PeerOperation.SUBSCRIBE: ("SubscribeToTask", "tasks/resubscribe"),
+    PeerOperation.GET: ("GetTask", "tasks/get"),
+    PeerOperation.CANCEL: ("CancelTask", "tasks/cancel"),
+}
+"""The methods of 1.0 and of 0.3."""
+
+
+class _JsonRpcBinding:
+    """JSON-RPC: one address, the operation is the method."""
+
+    def __init__(self, interface: Interface, generation: Generation) -> None:
+        self._url = parse_url(interface.url)
+        self._is_old = generation is Generation.V0_3
+        self._tenant = interface.tenant
+        self.wire = WireFormat.V03 if self._is_old else WireFormat.V1
+
+    def build(self, operation: PeerOperation, params: JsonObject) -> HttpCall:
+        if operation in (PeerOperation.SEND, PeerOperation.STREAM):
+            params = encode_send(params, self.wire)
+        if self._tenant:
+            params = {**params, "tenant": self._tenant}
+        request_id = uuid4().hex
+        body: JsonObject = {
+            "jsonrpc": "2.0",
+            "id": request_id,
+            "method": _METHODS[operation][self._is_old],
+            "params": params,
+        }
+        return HttpCall("POST", self._url, msgspec.json.encode(body), request_id)
+
+    def read_result(self, answer: Json, call: HttpCall) -> Json:
+        if not is_object(answer):
+            raise AnswerUnreadable("the answer is not a JSON-RPC answer")
+        if error := self.read_error(answer, 0):
+            raise error
+        # Without an id it can only be the answer to this request.
+        if answer.get("id") not in (None, call.id):
+            raise AnswerUnreadable("the answer is the answer to another request: its id differs")
+        if "result" not in answer:
+            raise AnswerUnreadable("the answer has neither a result nor an error")
+        return answer["result"]
+
+    def read_error(self, answer: Json, status: int) -> PeerError | None:
+        # With an HTTP status of failure the body may come from a proxy.
+        if not is_object(answer) or (status and "jsonrpc" not in answer):
+            return None
+        return read_rpc_error(answer.get("error"))
+
+
+_PATHS = {
+    PeerOperation.SEND: ("POST", "/message:send"),
+    PeerOperation.STREAM: ("POST", "/message:stream"),
+    PeerOperation.SUBSCRIBE: ("POST", "/tasks/{id}:subscribe"),
+    PeerOperation.GET: ("GET", "/tasks/{id}"),
+    PeerOperation.CANCEL: ("POST", "/tasks/{id}:cancel"),
+}
+
+
+class _RestBinding:
+    """HTTP+JSON: the operation is a path; errors are HTTP statuses."""
+
+    def __init__(self, interface: Interface, generation: Generation) -> None:
+        is_old = generation is Generation.V0_3
+        self._tenant = "" if is_old else interface.tenant
+        prefix = "/v1" if is_old else f"/{quote(self._tenant, safe='')}" if self._tenant else ""
+        self._root = f"{interface.url.removesuffix('/')}{prefix}"
+        parse_url(self._root)
+        self.wire = WireFormat.V03_REST if is_old else WireFormat.V1
+
+    def build(self, operation: PeerOperation, params: JsonObject) -> HttpCall:
+        method, path = _PATHS[operation]
+        body: bytes | None = None
+        if operation in (PeerOperation.SEND, PeerOperation.STREAM):
+            sent = encode_send(params, self.wire)
+            body = msgspec.json.encode({**sent, "tenant": self._tenant} if self._tenant else sent)
+        else:
+            path = path.format(id=_path_segment(params["id"]))
+            if operation is PeerOperation.CANCEL and self.wire is WireFormat.V1:
+                body = b"{}"
+            if "historyLength" in params:
+                path += f"?historyLength={params['historyLength']}"
+        return HttpCall(method, parse_url(self._root + path), body)
+
+    def read_result(self, answer: Json, call: HttpCall) -> Json:
+        del call
+        return answer
+
+    def read_error(self, answer: Json, status: int) -> PeerError | None:
+        return read_rest_error(answer, status)
+
+
+def parse_url(url: str) -> httpx2.URL:
+    """The address. Raises: RemoteFailure."""
+    try:
+        return httpx2.URL(url)
+    except httpx2.InvalidURL as error:
+        raise to_failure(error) from error
+
+
+def _path_segment(task_id: str) -> str:
+    """The id as one segment of a path; dots alone would be a relative path."""
+    return quote(task_id, safe="") if task_id.strip(".") else "%2E" * len(task_id)

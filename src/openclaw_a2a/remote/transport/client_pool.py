@@ -6,12 +6,13 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Generic, TypeVar
 
-import httpx
+import httpx2
 import msgspec
 
 from openclaw_a2a.engine.supervisor import Supervisor
 from openclaw_a2a.log import get_logger
 from openclaw_a2a.model.ids import JsonObject
+from openclaw_a2a.model.validation import is_object
 from openclaw_a2a.remote.errors import RemoteFailure
 from openclaw_a2a.remote.targets import Target, TargetIdentity
 from openclaw_a2a.remote.transport.agent_card import (
@@ -22,7 +23,8 @@ from openclaw_a2a.remote.transport.agent_card import (
 )
 from openclaw_a2a.remote.transport.circuit_breaker import CircuitBreaker
 from openclaw_a2a.remote.transport.client import RemoteClient
-from openclaw_a2a.remote.transport.http_transport import TargetConnections
+from openclaw_a2a.remote.transport.codec import AnswerUnreadable, decode_json
+from openclaw_a2a.remote.transport.http_transport import PeerHttp, TargetConnections
 from openclaw_a2a.remote.transport.peer_errors import to_failure
 
 log = get_logger(__name__)
@@ -122,9 +124,9 @@ class ClientPool:
 
     async def _load_card(self, target: Target, headers: Mapping[str, str]) -> PeerCard:
         log.debug("a2a.remote_agent.client_pool.resolve_card", target=target.base_url)
-        client = self._connections.connector_for(target).client
+        http = self._connections.connector_for(target).http
         try:
-            card = parse_peer_card(await fetch_card(client, target.card_url, headers))
+            card = parse_peer_card(await fetch_card(http, target.card_url, headers))
         except RemoteFailure as failure:
             self.record_failure(target, failure)
             raise
@@ -139,25 +141,32 @@ class ClientPool:
             del self._records[next(iter(self._records))]
 
 
-_decoder = msgspec.json.Decoder(JsonObject)
-
-
-async def fetch_card(client: httpx.AsyncClient, url: str, headers: Mapping[str, str]) -> JsonObject:
+async def fetch_card(http: PeerHttp, url: str, headers: Mapping[str, str]) -> JsonObject:
     """The JSON object of a card. Raises: RemoteFailure."""
     try:
-        response = await client.get(url, headers=dict(headers))
-        response.raise_for_status()
-    except (httpx.HTTPError, httpx.InvalidURL) as error:
+        response, body = await http.request("GET", url, headers)
+        if not response.is_success:
+            status = response.status_code
+            failed = httpx2.Response(status, headers=response.headers, content=body)
+            raise httpx2.HTTPStatusError(
+                f"HTTP status {status}", request=response.request, response=failed
+            )
+    except (httpx2.HTTPError, httpx2.InvalidURL) as error:
         raise to_failure(error) from error
     try:
-        return _decoder.decode(response.content)
-    except ValueError as error:
-        kind = response.headers.get("content-type", "of no content type")
-        raise RemoteFailure.peer(
-            "NoCard",
-            f"there is no agent card at {url}: what is there is {kind} and not a JSON object",
-            "check the target's baseUrl and cardPath",
-        ) from error
+        card = decode_json(body)
+    except AnswerUnreadable as error:
+        card, reason = None, str(error)
+    else:
+        reason = "it is not a JSON object"
+    if is_object(card):
+        return card
+    kind = response.headers.get("content-type", "of no content type")
+    raise RemoteFailure.peer(
+        "NoCard",
+        f"there is no agent card at {url}: what is there is {kind}, and {reason}",
+        "check the target's baseUrl and cardPath",
+    )
 
 
 _Result = TypeVar("_Result")

@@ -5,17 +5,25 @@ import importlib
 import re
 import ssl
 from collections.abc import AsyncGenerator, Mapping
-from contextlib import asynccontextmanager
+from contextlib import aclosing, asynccontextmanager
+from typing import cast
 from urllib.parse import urlsplit
 
-import httpx
+import httpx2
+from a2a.client.client import ClientCallContext
 from a2a.client.transports.base import ClientTransport
+from a2a.client.transports.tenant_decorator import TenantTransportDecorator
 from a2a.types import a2a_pb2 as pb
+from google.protobuf.json_format import MessageToDict, ParseDict, ParseError
 
-from openclaw_a2a.model.ids import Json
-from openclaw_a2a.remote.request_builder import invalid_header
-from openclaw_a2a.remote.transport.agent_card import Generation
-from openclaw_a2a.remote.transport.http_transport import CONNECT_S, Connector
+from openclaw_a2a.model.ids import Json, JsonObject
+from openclaw_a2a.net.http_client import CONNECT_S, ResponseTooLarge
+from openclaw_a2a.remote.errors import RemoteFailure
+from openclaw_a2a.remote.request_builder import invalid_header, invalid_request
+from openclaw_a2a.remote.transport.agent_card import Generation, Interface
+from openclaw_a2a.remote.transport.codec import AnswerUnreadable, PeerOperation, decode_peer_answer
+from openclaw_a2a.remote.transport.http_transport import Connector
+from openclaw_a2a.remote.transport.peer_errors import to_failure
 
 _METADATA_KEY = re.compile(r"(?!grpc-)[0-9a-z_.-]+(?<!-bin)")
 _METADATA_VALUE = re.compile(r"[\x20-\x7e]*")
@@ -34,6 +42,104 @@ _CHANNEL_OPTIONS = (
     ("grpc.compression_enabled_algorithms_bitset", 1),
     ("grpc.per_message_decompression", 0),
 )
+
+
+_VERSION_HEADER = "a2a-version"
+_MAX_EXACT_FLOAT = 2**53
+
+
+class GrpcWire:
+    """Operations over gRPC, with the official client."""
+
+    def __init__(self, interface: Interface, generation: Generation, connector: Connector) -> None:
+        self._connection = GrpcConnection(interface.url, generation, connector)
+        self._tenant = interface.tenant
+        self._max_bytes = connector.max_response_bytes
+
+    async def call(
+        self, operation: PeerOperation, params: JsonObject, headers: Mapping[str, str]
+    ) -> JsonObject:
+        """The answer to a request. Raises: RemoteFailure."""
+        async with self._open(headers) as (transport, context):
+            answer: pb.SendMessageResponse | pb.Task | None
+            if operation is PeerOperation.SEND:
+                answer = await transport.send_message(_build_message(params), context=context)
+            elif operation is PeerOperation.GET:
+                length = params.get("historyLength")
+                asked = pb.GetTaskRequest(id=params["id"], history_length=length)
+                answer = await transport.get_task(asked, context=context)
+            else:
+                ended = pb.CancelTaskRequest(id=params["id"])
+                answer = await transport.cancel_task(ended, context=context)
+            return _decode(answer)
+
+    async def stream(
+        self, operation: PeerOperation, params: JsonObject, headers: Mapping[str, str]
+    ) -> AsyncGenerator[JsonObject]:
+        """The answers of a stream. Raises: RemoteFailure."""
+        left = self._max_bytes
+        async with self._open(headers) as (transport, context):
+            if operation is PeerOperation.STREAM:
+                message = _build_message(params)
+                answers = transport.send_message_streaming(message, context=context)
+            else:
+                asked = pb.SubscribeToTaskRequest(id=params["id"])
+                answers = transport.subscribe(asked, context=context)
+            async with aclosing(answers) as events:
+                async for event in events:
+                    # gRPC bounds each event, not the whole answer.
+                    left -= event.ByteSize() if event else 0
+                    if left < 0:
+                        limit = self._max_bytes
+                        raise ResponseTooLarge(f"the answer is larger than {limit} bytes")
+                    yield _decode(event)
+
+    async def close(self) -> None:
+        """Close the channel once no request uses it."""
+        await self._connection.close()
+
+    @asynccontextmanager
+    async def _open(
+        self, headers: Mapping[str, str]
+    ) -> AsyncGenerator[tuple[ClientTransport, ClientCallContext]]:
+        """The official transport and call context for one request with these headers."""
+        try:
+            # The official client sends the version itself.
+            own = {name: value for name, value in headers.items() if name != _VERSION_HEADER}
+            context = ClientCallContext(service_parameters=grpc_metadata(own))
+            async with self._connection.use() as transport:
+                tenant = self._tenant
+                named = TenantTransportDecorator(transport, tenant) if tenant else transport
+                yield named, context
+        except RemoteFailure:
+            raise
+        except Exception as error:  # the official client raises many kinds
+            raise to_failure(error) from error
+
+
+def _build_message(request: JsonObject) -> pb.SendMessageRequest:
+    try:
+        return ParseDict(request, pb.SendMessageRequest())
+    except (ParseError, ValueError, OverflowError, RecursionError) as error:
+        raise invalid_request(str(error)) from error
+
+
+def _decode(answer: pb.SendMessageResponse | pb.StreamResponse | pb.Task | None) -> JsonObject:
+    if answer is None:
+        raise AnswerUnreadable("the answer cannot be read")
+    return decode_peer_answer(_whole_numbers(MessageToDict(answer)))
+
+
+def _whole_numbers(value: Json) -> Json:
+    """JSON with whole numbers as integers: protocol buffers make floats of all numbers."""
+    if isinstance(value, float):
+        return int(value) if value.is_integer() and abs(value) < _MAX_EXACT_FLOAT else value
+    if isinstance(value, dict):
+        members = cast("JsonObject", value)
+        return {key: _whole_numbers(member) for key, member in members.items()}
+    if isinstance(value, list):
+        return [_whole_numbers(item) for item in cast("list[Json]", value)]
+    return value
 
 
 class _RequestChannel:
@@ -92,7 +198,7 @@ class GrpcConnection:
 
     @asynccontextmanager
     async def use(self) -> AsyncGenerator[ClientTransport]:
-        """The official transport, connected. Raises: httpx.ConnectError, RemoteFailure."""
+        """The official transport, connected. Raises: httpx2.ConnectError, RemoteFailure."""
         # Imported here because most installations have no grpc.
         from a2a.client.transports.grpc import GrpcTransport
         from a2a.compat.v0_3.grpc_transport import CompatGrpcTransport
@@ -131,7 +237,7 @@ class GrpcConnection:
             if await _wait_connected(channel, within_s=CONNECT_S / len(addresses)):
                 return _OpenChannel(channel)
         about = " or its certificate is not trusted" if self._is_secure else ""
-        raise httpx.ConnectError(f"{host}:{port} takes no connection over gRPC{about}")
+        raise httpx2.ConnectError(f"{host}:{port} takes no connection over gRPC{about}")
 
     def _channel(self, address: str, port: int) -> Json:
         """A channel to an IP address, for the name that the address was found for."""

@@ -1,23 +1,41 @@
-"""Turns errors of the official client into failures with details and a hint for the caller."""
+"""Turns errors of requests to peers into failures with details and a hint for the caller."""
 
-import json
 import ssl
 from collections.abc import Iterator
 
-import httpx
-from a2a.utils.errors import JSON_RPC_ERROR_CODE_MAP, A2AError
-from google.protobuf.json_format import ParseError
+import httpx2
 
+from openclaw_a2a.model.errors import ParseFailed
 from openclaw_a2a.model.ids import Json, JsonObject
 from openclaw_a2a.model.validation import is_list, is_object
+from openclaw_a2a.net.http_client import ResponseEncoded, ResponseTooLarge
 from openclaw_a2a.remote.config import drop_none
 from openclaw_a2a.remote.errors import ErrorCode, RemoteFailure
-from openclaw_a2a.remote.transport.http_transport import AnswerTooLarge, AnswerUnreadable
+from openclaw_a2a.remote.transport.codec import AnswerUnreadable, decode_json
 
-UNSUPPORTED_OPERATION = -32004
-METHOD_NOT_FOUND = -32601
-VERSION_NOT_SUPPORTED = -32009
-_NAMES: dict[Json, str] = {code: kind.__name__ for kind, code in JSON_RPC_ERROR_CODE_MAP.items()}
+_CODES = {
+    "TaskNotFoundError": -32001,
+    "TaskNotCancelableError": -32002,
+    "PushNotificationNotSupportedError": -32003,
+    "UnsupportedOperationError": -32004,
+    "ContentTypeNotSupportedError": -32005,
+    "InvalidAgentResponseError": -32006,
+    "ExtendedAgentCardNotConfiguredError": -32007,
+    "ExtensionSupportRequiredError": -32008,
+    "VersionNotSupportedError": -32009,
+    "InvalidRequestError": -32600,
+    "MethodNotFoundError": -32601,
+    "InvalidParamsError": -32602,
+    "InternalError": -32603,
+    "JSONParseError": -32700,
+}
+"""The errors of the protocol: their JSON-RPC codes by the names that the official kits use."""
+
+UNSUPPORTED_OPERATION = _CODES["UnsupportedOperationError"]
+METHOD_NOT_FOUND = _CODES["MethodNotFoundError"]
+VERSION_NOT_SUPPORTED = _CODES["VersionNotSupportedError"]
+_NAMES: dict[Json, str] = {code: name for name, code in _CODES.items()}
+_NOT_FOUND = 404
 _NOT_A2A_HINT = (
     "the answer is not what A2A peers send: check that the target's baseUrl "
     "is the address of an A2A agent"
@@ -27,6 +45,10 @@ _BUSY_HINT = "the peer has too much to do: try again later"
 _TOO_LARGE_HINT = "the answer is larger than we read: ask for less, or for a link to the file"
 _TRY_LATER_HINT = "the peer answered with an error: try again later or look at its log"
 _REDIRECT_HINT = "the peer redirects, which is not followed: configure its final address as baseUrl"
+_POOL_HINT = (
+    "so many requests to this target are open that there is no connection left: end some watches, "
+    "or try again later; nothing was sent"
+)
 _BROKEN_HINT = "the connection broke: the work may go on; ask with action=status"
 _MAX_KEYS = 20
 _MAX_TEXT_CHARS = 500
@@ -42,38 +64,75 @@ _STATUS_HINTS: dict[int | str, str] = {
     "RESOURCE_EXHAUSTED": _BUSY_HINT,
 }
 _CAUSE_HINTS: tuple[tuple[tuple[type[Exception], ...], str], ...] = (
-    ((AnswerTooLarge,), _TOO_LARGE_HINT),
-    ((AnswerUnreadable, json.JSONDecodeError, ParseError, UnicodeDecodeError), _NOT_A2A_HINT),
+    ((ResponseTooLarge,), _TOO_LARGE_HINT),
+    ((AnswerUnreadable, ResponseEncoded, ParseFailed), _NOT_A2A_HINT),
+    ((httpx2.PoolTimeout,), _POOL_HINT),
     (
-        (httpx.ConnectError, httpx.ConnectTimeout),
+        (httpx2.ConnectError, httpx2.ConnectTimeout),
         "the peer cannot be reached: check that it runs, and the target's baseUrl",
     ),
     (
-        (httpx.LocalProtocolError, httpx.UnsupportedProtocol),
+        (httpx2.LocalProtocolError, httpx2.UnsupportedProtocol),
         "the request cannot be sent like this: check service parameters and addresses",
     ),
-    ((httpx.TransportError,), _BROKEN_HINT),
+    ((httpx2.TransportError,), _BROKEN_HINT),
 )
 """The first row that fits: the later kinds contain the earlier ones."""
 _NOT_NETWORK = (
-    AnswerTooLarge,
-    AnswerUnreadable,
-    httpx.LocalProtocolError,
-    httpx.UnsupportedProtocol,
-    httpx.DecodingError,
+    ResponseTooLarge,
+    ResponseEncoded,
+    httpx2.LocalProtocolError,
+    httpx2.UnsupportedProtocol,
+    httpx2.DecodingError,
+    httpx2.PoolTimeout,  # our own limit
 )
 
 
-class JsonRpcFailure(Exception):
-    """The peer answered with a JSON-RPC error."""
+class PeerError(Exception):
+    """The peer answered with an error of the protocol, or with one of its own."""
 
-    def __init__(self, error: JsonObject) -> None:
-        message = error.get("message")
-        super().__init__(message if isinstance(message, str) and message else "no reason given")
-        code = error.get("code")
-        self.code = code if isinstance(code, int) else None
-        self.name = _NAMES.get(code, "JsonRpcError")
-        self.data = error.get("data")
+    def __init__(
+        self, message: str, *, code: int | None = None, name: str = "", data: Json = None
+    ) -> None:
+        super().__init__(message)
+        self.code = code
+        self.name = name or _NAMES.get(code, "JsonRpcError")
+        self.data = data
+
+
+def read_rpc_error(error: Json) -> PeerError | None:
+    """The error in the member `error` of a JSON-RPC answer; None when it has none."""
+    if error is None:
+        return None
+    if not is_object(error):
+        raise AnswerUnreadable("the answer has an error that is not an object")
+    message, code = error.get("message"), error.get("code")
+    return PeerError(
+        message if isinstance(message, str) and message else "no reason given",
+        code=code if isinstance(code, int) else None,
+        data=error.get("data"),
+    )
+
+
+def read_rest_error(answer: Json, status: int) -> PeerError | None:
+    """The error of the protocol in the body of an HTTP+JSON answer; None when it names none."""
+    body = answer if is_object(answer) else {}
+    inner = body.get("error")
+    error = inner if is_object(inner) else body
+    message, name, data = error.get("message"), error.get("type"), None  # 0.3 names the type
+    details: Json = error.get("details")
+    for detail in details if is_list(details) else ():
+        reason = detail.get("reason") if is_object(detail) else None
+        if isinstance(reason, str):  # 1.0 has the name as a reason: TASK_NOT_FOUND
+            name = f"{reason.title().replace('_', '')}Error"
+            data = detail.get("metadata") or None
+            break
+    text = message if isinstance(message, str) else ""
+    if name in _CODES:
+        return PeerError(text or str(name), code=_CODES[name], name=str(name), data=data)
+    if status == _NOT_FOUND:  # the operation has no path there
+        return PeerError(text or "there is nothing at this path", code=METHOD_NOT_FOUND)
+    return PeerError(text, name="StreamError") if text and not status else None
 
 
 def to_failure(error: Exception) -> RemoteFailure:
@@ -81,12 +140,12 @@ def to_failure(error: Exception) -> RemoteFailure:
     code, grpc = _rpc_code(error), _grpc_error(error)
     # The response whose status made the request fail.
     response = next(
-        (one.response for one in _causes(error) if isinstance(one, httpx.HTTPStatusError)), None
+        (one.response for one in _causes(error) if isinstance(one, httpx2.HTTPStatusError)), None
     )
     challenge = None if response is None else response.headers.get("www-authenticate")
     cause, data = error.__cause__, getattr(error, "data", None)
     details: JsonObject = {
-        "errorName": error.name if isinstance(error, JsonRpcFailure) else type(error).__name__,
+        "errorName": error.name if isinstance(error, PeerError) else type(error).__name__,
         "cause": cause and {"name": type(cause).__name__, "message": _short(_describe(cause))},
         "rpcCode": code,
         "rpcData": outline(data),
@@ -96,8 +155,8 @@ def to_failure(error: Exception) -> RemoteFailure:
         "hint": _hint(error, code, response),
     }
     message = _short(_describe(error)) or type(error).__name__
-    # An error that the protocol defines says more than the status that carries it.
-    if type(error) not in JSON_RPC_ERROR_CODE_MAP:
+    # An error that the peer explains says more than the status that carries it.
+    if not isinstance(error, PeerError) and type(error).__name__ not in _CODES:
         if response is not None:
             reason = _reason(response) or response.reason_phrase or "without a reason"
             message = f"the peer answered with HTTP status {response.status_code}: {_short(reason)}"
@@ -109,8 +168,7 @@ def to_failure(error: Exception) -> RemoteFailure:
 def is_unreachable(failure: Exception) -> bool:
     """True when the request was never sent: it is safe to repeat."""
     return any(
-        isinstance(one, httpx.ConnectError | httpx.ConnectTimeout | httpx.PoolTimeout)
-        for one in _causes(failure)
+        isinstance(one, httpx2.ConnectError | httpx2.ConnectTimeout) for one in _causes(failure)
     )
 
 
@@ -118,7 +176,7 @@ def is_network_failure(failure: Exception) -> bool:
     """True when the network failed before a whole answer had come."""
     causes = list(_causes(failure))
     is_answer = any(isinstance(one, _NOT_NETWORK) for one in causes)
-    is_broken = any(isinstance(one, httpx.TransportError) for one in causes)
+    is_broken = any(isinstance(one, httpx2.TransportError) for one in causes)
     grpc = _grpc_error(failure)
     return not is_answer and (is_broken or (grpc is not None and grpc.code().name == "UNAVAILABLE"))
 
@@ -141,9 +199,10 @@ def _causes(error: BaseException) -> Iterator[BaseException]:
 
 
 def _rpc_code(error: Exception) -> int | None:
-    if isinstance(error, JsonRpcFailure):
+    if isinstance(error, PeerError):
         return error.code
-    code = JSON_RPC_ERROR_CODE_MAP.get(type(error)) if isinstance(error, A2AError) else None
+    # The official client, which is used for gRPC, has a class for each error of the protocol.
+    code = _CODES.get(type(error).__name__)
     grpc = _grpc_error(error)
     is_unknown = code is None and grpc is not None and grpc.code().name == "UNIMPLEMENTED"
     return METHOD_NOT_FOUND if is_unknown else code
@@ -154,11 +213,11 @@ def _grpc_error(error: BaseException) -> Json:
     return next((one for one in _causes(error) if type(one).__name__ == "AioRpcError"), None)
 
 
-def _reason(response: httpx.Response) -> str | None:
+def _reason(response: httpx2.Response) -> str | None:
     """The reason in the body of an error response, when it has the form of A2A."""
     try:
-        parsed: Json = json.loads(response.content)
-    except (httpx.StreamError, ValueError):
+        parsed = decode_json(response.content)
+    except AnswerUnreadable:
         return None
     if not is_object(parsed):
         return None
@@ -169,7 +228,7 @@ def _reason(response: httpx.Response) -> str | None:
 
 def _describe(error: BaseException) -> str:
     """The text of an error."""
-    if isinstance(error, httpx.HTTPStatusError):
+    if isinstance(error, httpx2.HTTPStatusError):
         return f"HTTP status {error.response.status_code}"
     if error is _grpc_error(error):
         status: Json = error
@@ -177,7 +236,7 @@ def _describe(error: BaseException) -> str:
     return str(error) or type(error).__name__
 
 
-def _hint(error: Exception, code: int | None, response: httpx.Response | None) -> str | None:
+def _hint(error: Exception, code: int | None, response: httpx2.Response | None) -> str | None:
     if code in (METHOD_NOT_FOUND, VERSION_NOT_SUPPORTED):
         return (
             "the peer does not speak the protocol version that its card names for this address: "
@@ -194,14 +253,15 @@ def _hint(error: Exception, code: int | None, response: httpx.Response | None) -
             return _NOT_A2A_HINT
         return _STATUS_HINTS.get(status, _TRY_LATER_HINT)
     for one in _causes(error):
-        if isinstance(one, httpx.ConnectError) and _is_about_tls(one):
+        if isinstance(one, httpx2.ConnectError) and _is_about_tls(one):
             return (
                 "the secure connection failed: check the peer's certificate, and https in baseUrl"
             )
         for kinds, hint in _CAUSE_HINTS:
             if isinstance(one, kinds):
                 return hint
-    return None if code is not None else _NOT_A2A_HINT
+    other = _TRY_LATER_HINT if isinstance(error, PeerError) else _NOT_A2A_HINT
+    return None if code is not None else other
 
 
 def _is_about_tls(error: BaseException) -> bool:

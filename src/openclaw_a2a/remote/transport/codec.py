@@ -1,0 +1,474 @@
+"""Messages and answers of both protocol versions and of all transports, in one form for us.
+
+Requests are built in the JSON of A2A 1.0 and encoded for older peers. Answers are decoded into the
+discriminated form: `kind` names the type of an object, states are lower-case words. Free-form JSON
+(data and metadata) passes unchanged, numbers too. Peers differ in what they leave out: only what a
+caller cannot do without is required, but what is there has the right type.
+"""
+
+import base64
+import re
+from enum import Enum, auto
+from typing import cast
+
+import msgspec
+
+from openclaw_a2a.model.ids import Json, JsonObject
+from openclaw_a2a.model.validation import is_list, is_object
+from openclaw_a2a.remote.config import drop_none
+from openclaw_a2a.remote.errors import RemoteFailure
+from openclaw_a2a.remote.result.remote_result import TERMINAL_STATES
+
+MAX_DEPTH = 100
+"""How deep the JSON of a peer may be nested: more than any card or answer needs, and less than what
+exhausts the stack of whoever walks through it."""
+
+
+class PeerOperation(Enum):
+    """What can be asked of a peer."""
+
+    SEND = "send"
+    STREAM = "stream"
+    SUBSCRIBE = "subscribe"
+    GET = "get"
+    CANCEL = "cancel"
+
+
+class WireFormat(Enum):
+    """The JSON of the protocol versions; over HTTP+JSON, 0.3 has a form of its own."""
+
+    V1 = auto()
+    V03 = auto()
+    V03_REST = auto()
+
+
+class AnswerUnreadable(Exception):
+    """The peer sent something that is not an answer of A2A."""
+
+
+def decode_json(body: bytes | str) -> Json:
+    """The JSON of a peer. Raises: AnswerUnreadable."""
+    try:
+        value: Json = msgspec.json.decode(body)
+    except ValueError as error:
+        raise AnswerUnreadable(f"the answer is not JSON: {error}") from error
+    except RecursionError:
+        raise AnswerUnreadable(_TOO_DEEP) from None
+    brackets = (b"[", b"{") if isinstance(body, bytes) else ("[", "{")
+    # Counting brackets is quick, and nearly always says enough.
+    is_suspicious = sum(body.count(one) for one in brackets) > MAX_DEPTH  # type: ignore[arg-type] # of one type
+    if is_suspicious and is_deeper(value, MAX_DEPTH):
+        raise AnswerUnreadable(_TOO_DEEP)
+    return value
+
+
+_TOO_DEEP = f"the answer is nested more than {MAX_DEPTH} levels deep"
+
+
+def is_deeper(value: Json, limit: int) -> bool:
+    """True when lists and objects are nested deeper than this."""
+    level: list[Json] = [value]
+    for _ in range(limit):
+        level = [
+            inner
+            for one in level
+            if isinstance(one, dict | list)
+            for inner in cast(
+                "list[Json]", one if isinstance(one, list) else cast("JsonObject", one).values()
+            )
+        ]
+        if not level:
+            return False
+    return any(isinstance(one, dict | list) for one in level)
+
+
+# -------------------------------------------------------------------- answers
+
+
+def decode_peer_answer(answer: Json, wire: WireFormat = WireFormat.V1) -> JsonObject:
+    """The message, task or event in an answer. Raises: RemoteFailure (there is none)."""
+    if is_object(answer):
+        for member, kind in _WRAPPED.items():
+            inner = answer.get(member)
+            if is_object(inner):
+                return _DECODERS[kind](inner, wire)
+        if kind := _kind_of(answer):
+            return _DECODERS[kind](answer, wire)
+    raise _unreadable("it holds neither a message nor a task")
+
+
+_WRAPPED = {
+    "task": "task",
+    "message": "message",
+    "msg": "message",
+    "statusUpdate": "status-update",
+    "status_update": "status-update",
+    "artifactUpdate": "artifact-update",
+    "artifact_update": "artifact-update",
+}
+
+
+def _kind_of(value: JsonObject) -> str | None:
+    """The kind of an object that stands alone; old peers leave `kind` out."""
+    if value.get("kind") in _DECODERS:
+        return value["kind"]
+    if _get(value, "messageId"):
+        return "message"
+    if _get(value, "taskId") and ("status" in value or "artifact" in value):
+        return "status-update" if "status" in value else "artifact-update"
+    return "task" if "id" in value or "status" in value else None
+
+
+def _task(task: JsonObject, wire: WireFormat) -> JsonObject:
+    task_id = _text(task, "id")
+    if not task_id:
+        raise _unreadable("its task has no id")
+    decoded: JsonObject = {"kind": "task", "id": task_id, "status": _status(task, wire)}
+    if task.get("artifacts"):
+        decoded["artifacts"] = [_artifact(one, wire) for one in _objects(task, "artifacts")]
+    if task.get("history"):
+        # A message without a role must not pass for one of the agent.
+        decoded["history"] = [_message(one, wire, role="user") for one in _objects(task, "history")]
+    return _copy(task, decoded, "contextId", "metadata")
+
+
+def _status_update(event: JsonObject, wire: WireFormat) -> JsonObject:
+    status = _status(event, wire)
+    decoded: JsonObject = {
+        "kind": "status-update",
+        "taskId": _text(event, "taskId"),
+        "status": status,
+        "final": status["state"] in TERMINAL_STATES,
+    }
+    return _copy(event, decoded, "contextId", "metadata")
+
+
+def _artifact_update(event: JsonObject, wire: WireFormat) -> JsonObject:
+    decoded: JsonObject = {
+        "kind": "artifact-update",
+        "taskId": _text(event, "taskId"),
+        "artifact": _artifact(_object(event, "artifact"), wire),
+        "append": event.get("append") is True,
+        "lastChunk": _get(event, "lastChunk") is True,
+    }
+    return _copy(event, decoded, "contextId", "metadata")
+
+
+# By their numbers in protocol buffers, which ProtoJSON may use instead of the names.
+_STATES = (
+    "unknown",
+    "submitted",
+    "working",
+    "completed",
+    "failed",
+    "canceled",
+    "input-required",
+    "rejected",
+    "auth-required",
+)
+_ROLES = ("", "user", "agent")
+
+
+def _status(holder: JsonObject, wire: WireFormat) -> JsonObject:
+    """The status of a task or an event."""
+    status = _object(holder, "status")
+    named: Json = status.get("state")
+    if isinstance(named, int) and 0 <= named < len(_STATES):
+        named = _STATES[named]
+    state = str(named).removeprefix("TASK_STATE_").lower().replace("_", "-")
+    state = state.replace("cancelled", "canceled")
+    decoded: JsonObject = {"state": state if state in _STATES else "unknown"}
+    message = _object(status, "message") or _object(status, "update")
+    if message:
+        decoded["message"] = _message(message, wire)
+    if timestamp := _text(status, "timestamp"):
+        decoded["timestamp"] = timestamp
+    return decoded
+
+
+def _message(message: JsonObject, wire: WireFormat, *, role: str = "agent") -> JsonObject:
+    """A message; `role` is the default for one without a role."""
+    named: Json = message.get("role")
+    if isinstance(named, int) and 0 <= named < len(_ROLES):
+        named = _ROLES[named]
+    known = str(named).removeprefix("ROLE_").lower()
+    parts = _objects(message, "parts") or _objects(message, "content")
+    decoded: JsonObject = {
+        "kind": "message",
+        "messageId": _text(message, "messageId"),
+        "role": known if known in ("user", "agent") else role,
+        "parts": [_part(one, wire) for one in parts],
+    }
+    keys = ("contextId", "taskId", "referenceTaskIds", "metadata", "extensions")
+    return _copy(message, decoded, *keys)
+
+
+def _artifact(artifact: JsonObject, wire: WireFormat) -> JsonObject:
+    decoded: JsonObject = {
+        "artifactId": _text(artifact, "artifactId"),
+        "parts": [_part(one, wire) for one in _objects(artifact, "parts")],
+    }
+    return _copy(artifact, decoded, "name", "description", "metadata", "extensions")
+
+
+def _part(part: JsonObject, wire: WireFormat) -> JsonObject:
+    decoded: JsonObject
+    metadata = _object(part, "metadata")
+    if "text" in part:
+        decoded = {"kind": "text", "text": _text(part, "text")}
+    elif part.get("file") is not None:
+        decoded = {"kind": "file", "file": _old_file(_object(part, "file"))}
+    elif _text(part, "url") or _text(part, "raw"):
+        url = _text(part, "url")
+        file: JsonObject = {"uri": url} if url else {"bytes": _base64(_text(part, "raw"))}
+        _copy(part, file, name="filename", mimeType="mediaType")
+        decoded = {"kind": "file", "file": file}
+    elif "data" in part:
+        data: Json = part["data"]
+        if wire is WireFormat.V03_REST:
+            data = _object(part, "data").get("data")
+        elif metadata.get(_WRAPPED_VALUE) is True and is_object(data):
+            metadata = {key: value for key, value in metadata.items() if key != _WRAPPED_VALUE}
+            data = data.get("value")
+        decoded = {"kind": "data", "data": data}
+    else:
+        decoded = {"kind": "text", "text": ""}
+    if metadata:
+        decoded["metadata"] = metadata
+    return decoded
+
+
+_WRAPPED_VALUE = "data_part_compat"
+"""The official server marks data of 1.0 that 0.3 cannot hold, because it is not an object."""
+
+
+def _old_file(file: JsonObject) -> JsonObject:
+    """A file of 0.3; over HTTP+JSON its members have other names."""
+    decoded: JsonObject = {}
+    if uri := _text(file, "uri") or _text(file, "fileWithUri"):
+        decoded["uri"] = uri
+    elif twice := _text(file, "fileWithBytes"):
+        decoded["bytes"] = _decode_twice(twice)
+    else:
+        decoded["bytes"] = _base64(_text(file, "bytes"))
+    return _copy(file, decoded, "name", "mimeType")
+
+
+def _decode_twice(text: str) -> str:
+    """The base64 of bytes that the official peers of 0.3 encode twice, and others once."""
+    once = _base64(text)
+    try:
+        inner = base64.b64decode(once).decode("ascii")
+        return _base64(inner)
+    except (UnicodeDecodeError, RemoteFailure):
+        return once
+
+
+def _base64(text: str) -> str:
+    try:
+        return normalize_base64(text)
+    except ValueError:
+        raise _unreadable("the bytes of a file are not base64") from None
+
+
+_BASE64 = re.compile(r"[A-Za-z0-9+/]*={0,2}")
+
+
+def normalize_base64(text: str) -> str:
+    """Base64 in its common form: others use the alphabet for addresses, blanks, and no `=`.
+
+    Raises: ValueError.
+    """
+    if len(text) % 4 == 0 and _BASE64.fullmatch(text):
+        return text
+    bare = "".join(text.split()).rstrip("=").translate(_URL_SAFE)
+    content = base64.b64decode(bare + "=" * (-len(bare) % 4), validate=True)
+    return base64.b64encode(content).decode("ascii")
+
+
+_URL_SAFE = str.maketrans("-_", "+/")
+
+_DECODERS = {
+    "task": _task,
+    "message": _message,
+    "status-update": _status_update,
+    "artifact-update": _artifact_update,
+}
+
+_SNAKE = {
+    "messageId": "message_id",
+    "taskId": "task_id",
+    "contextId": "context_id",
+    "referenceTaskIds": "reference_task_ids",
+    "artifactId": "artifact_id",
+    "lastChunk": "last_chunk",
+    "mediaType": "media_type",
+    "mimeType": "mime_type",
+    "fileWithUri": "file_with_uri",
+    "fileWithBytes": "file_with_bytes",
+}
+"""ProtoJSON may use the names of the protocol buffers."""
+
+_OBJECTS = frozenset({"metadata"})
+_LISTS = frozenset({"extensions", "referenceTaskIds"})
+
+
+def _get(holder: JsonObject, name: str) -> Json:
+    value: Json = holder.get(name)
+    return holder.get(_SNAKE[name]) if value is None and name in _SNAKE else value
+
+
+def _text(holder: JsonObject, name: str) -> str:
+    value = _get(holder, name)
+    if value is None:
+        return ""
+    if not isinstance(value, str):
+        raise _unreadable(f"its {name} is not a text")
+    return value
+
+
+def _object(holder: JsonObject, name: str) -> JsonObject:
+    value = _get(holder, name)
+    if value is None:
+        return {}
+    if not is_object(value):
+        raise _unreadable(f"its {name} is not an object")
+    return value
+
+
+def _objects(holder: JsonObject, name: str) -> list[JsonObject]:
+    value = _get(holder, name)
+    if value is None:
+        return []
+    if not is_list(value) or not all(map(is_object, value)):
+        raise _unreadable(f"its {name} are not a list of objects")
+    return value
+
+
+def _texts(holder: JsonObject, name: str) -> list[str]:
+    value = _get(holder, name)
+    if value is None:
+        return []
+    if not is_list(value) or not all(isinstance(one, str) for one in value):
+        raise _unreadable(f"its {name} are not a list of texts")
+    return value
+
+
+def _copy(source: JsonObject, target: JsonObject, *keys: str, **renamed: str) -> JsonObject:
+    """Copy the members that have a value; `renamed` says by which name the source has them."""
+    for key, name in (*zip(keys, keys, strict=True), *renamed.items()):
+        read = _object if name in _OBJECTS else _texts if name in _LISTS else _text
+        if value := read(source, name):
+            target[key] = value
+    return target
+
+
+def _unreadable(reason: str) -> RemoteFailure:
+    hint = "the peer does not keep to the protocol: tell its operator"
+    return RemoteFailure.peer("InvalidAnswer", f"the peer's answer cannot be read: {reason}", hint)
+
+
+# -------------------------------------------------------------------- requests
+
+
+def encode_send(request: JsonObject, wire: WireFormat) -> JsonObject:
+    """A SendMessageRequest of 1.0 in the format of the peer."""
+    if wire is WireFormat.V1:
+        return request
+    return _send_v03(request) if wire is WireFormat.V03 else _send_v03_rest(request)
+
+
+def _send_v03(request: JsonObject) -> JsonObject:
+    message: JsonObject = request["message"]
+    configuration: JsonObject = request["configuration"]
+    push: JsonObject | None = configuration.get("taskPushNotificationConfig")
+    encoded: JsonObject = {
+        "message": {
+            "kind": "message",
+            **message,
+            "role": "user",
+            "parts": [_part_v03(one) for one in message["parts"]],
+        },
+        "configuration": drop_none(
+            {
+                "acceptedOutputModes": configuration.get("acceptedOutputModes"),
+                "blocking": configuration.get("returnImmediately") is not True,
+                "historyLength": configuration.get("historyLength"),
+                "pushNotificationConfig": None if push is None else _push_v03(push),
+            }
+        ),
+    }
+    return {**encoded, "metadata": request["metadata"]} if "metadata" in request else encoded
+
+
+def _part_v03(part: JsonObject) -> JsonObject:
+    content: JsonObject
+    if "text" in part:
+        content = {"kind": "text", "text": part["text"]}
+    elif "data" in part:
+        content = {"kind": "data", "data": part["data"]}
+    else:
+        file: JsonObject = {
+            "uri": part.get("url"),
+            "bytes": part.get("raw"),
+            "name": part.get("filename"),
+            "mimeType": part.get("mediaType"),
+        }
+        content = {"kind": "file", "file": drop_none(file)}
+    return {**content, "metadata": part["metadata"]} if "metadata" in part else content
+
+
+def _push_v03(push: JsonObject) -> JsonObject:
+    authentication: JsonObject | None = push.get("authentication")
+    if authentication is None:
+        return push
+    schemes = {"schemes": [authentication["scheme"]]}
+    credentials = drop_none({"credentials": authentication.get("credentials")})
+    return {**push, "authentication": {**schemes, **credentials}}
+
+
+def _send_v03_rest(request: JsonObject) -> JsonObject:
+    """0.3 over HTTP+JSON: the names of its protocol buffers, in which a file is base64 twice."""
+    old = _send_v03(request)
+    message: JsonObject = old["message"]
+    configuration: JsonObject = old["configuration"]
+    encoded: JsonObject = {
+        "request": drop_none(
+            {
+                "message_id": message["messageId"],
+                "context_id": message.get("contextId"),
+                "task_id": message.get("taskId"),
+                "role": "ROLE_USER",
+                "content": [_part_v03_rest(one) for one in message["parts"]],
+                "metadata": message.get("metadata"),
+            }
+        ),
+        "configuration": drop_none(
+            {
+                "accepted_output_modes": configuration.get("acceptedOutputModes"),
+                "blocking": configuration["blocking"],
+                "history_length": configuration.get("historyLength"),
+                "push_notification": configuration.get("pushNotificationConfig"),
+            }
+        ),
+    }
+    return {**encoded, "metadata": old["metadata"]} if "metadata" in old else encoded
+
+
+def _part_v03_rest(part: JsonObject) -> JsonObject:
+    content: JsonObject
+    if part["kind"] == "text":
+        content = {"text": part["text"]}
+    elif part["kind"] == "data":
+        content = {"data": {"data": part["data"]}}
+    else:
+        file: JsonObject = part["file"]
+        raw: str | None = file.get("bytes")
+        members = {
+            "file_with_uri": file.get("uri"),
+            "file_with_bytes": raw and base64.b64encode(raw.encode()).decode("ascii"),
+            "mime_type": file.get("mimeType"),
+            "name": file.get("name"),
+        }
+        content = {"file": drop_none(members)}
+    return {**content, "metadata": part["metadata"]} if "metadata" in part else content
