@@ -36,6 +36,7 @@ from openclaw_a2a.model.errors import (
     MessageIdConflict,
     OutputNotAccepted,
     TaskNotCancelable,
+    TaskNotWaiting,
     TaskTerminal,
 )
 from openclaw_a2a.model.ids import MessageId, OwnerId, TaskId
@@ -182,7 +183,7 @@ class EngineMachine(RuleBasedStateMachine):
             if isinstance(first, TaskCreated):
                 await self._follow(first.task.id, first.sequence)
             await self.harness.outcome_of(run)
-        except (TaskTerminal, Draining, OutputNotAccepted):
+        except (TaskTerminal, TaskNotWaiting, Draining, OutputNotAccepted):
             pass
 
     async def _note_arrival(self, message: MessageId) -> None:

@@ -2,13 +2,19 @@
 
 import asyncio
 import json
+from pathlib import Path
 from typing import Any
 
 import anyio
 import pytest
 from tests.conformance.asgi_client import TIMEOUT_S, AsgiClient
 from tests.conformance.conftest import peers, token_of
-from tests.planning.gateway_harness import PlanningHarness, asks, first_line
+from tests.planning.gateway_harness import (
+    PlanningHarness,
+    asks,
+    first_line,
+    planning_harness_in,
+)
 from tests.planning.test_lifecycle_examples import watching
 
 Json = Any
@@ -323,6 +329,57 @@ async def test_a_message_into_a_plan_that_is_run_is_answered_once(
     ended = await harness.ends(objective_id)
     assert [turn.body for turn in harness.workers["main"].turns[1:]] == [text]
     assert ended["plans"][0]["tasks"][1]["a2aTaskId"] == sent["task"]["id"]
+
+
+@pytest.mark.parametrize("kind", ["memory", "sqlite", "json-file"])
+async def test_of_concurrent_answers_to_a_step_one_is_taken_and_the_others_are_refused(
+    tmp_path: Path, kind: str
+) -> None:
+    async with planning_harness_in(tmp_path, kind) as harness:
+        await harness.open()
+        gate = Gate()
+
+        async def work(turn: Any) -> Any:
+            if "This is a step of" in turn.body:
+                return asks("which one?")
+            return await gate.work(turn)
+
+        harness.workers["main"].work = work
+        objective_id = await harness.objective()
+        await harness.plan(objective_id, [{"name": "choose"}])
+        await harness.call("objectives/run", id=objective_id)
+        waiting = await harness.until(objective_id, lambda one: "oldestWaiting" in one["progress"])
+        step = waiting["progress"]["oldestWaiting"]
+        place = {"contextId": objective_id, "metadata": {"opt/v1/taskId": step["taskId"]}}
+        named = [place, {"taskId": step["a2aTaskId"]}]
+        answers = [message(f"a {one}", messageId=f"m{one}", **named[one % 2]) for one in range(6)]
+        wait = {"returnImmediately": True}
+        results = await asyncio.gather(
+            *(
+                harness.ask("SendMessage", {"message": one, "configuration": wait})
+                for one in answers
+            )
+        )
+        refused = [one["error"] for one in results if "error" in one]
+        assert [one["code"] for one in refused] == [-32004] * 5
+        gate.go.set()
+        await harness.ends(objective_id)
+        assert len(harness.workers["main"].turns) == 2
+
+
+async def test_a_step_that_works_takes_no_answer(harness: PlanningHarness) -> None:
+    gate = gated(harness)
+    objective_id = await harness.objective()
+    await harness.plan(objective_id, [{"name": "long"}])
+    await harness.call("objectives/run", id=objective_id)
+    step = task_of(await is_working(harness, objective_id, "long"), "long")
+    early = message("yes", contextId=objective_id, metadata={"opt/v1/taskId": step["id"]})
+    error = await harness.fail("SendMessage", message=early)
+    assert error["code"] == -32004
+    assert "waits for no answer" in error["message"]
+    gate.go.set()
+    await harness.ends(objective_id)
+    assert harness.workers["main"].asked == ["long"]
 
 
 # -------------------------------------------------------------------- agents

@@ -51,6 +51,7 @@ def test_every_error_has_a_row_and_can_be_encoded_in_every_version(kind):
         (named.TaskNotFound, -32001, -32001),
         (named.TaskTerminal, -32004, -32600),
         (named.TaskNotCancelable, -32002, -32002),
+        (named.TaskNotWaiting, -32004, -32004),
         (named.TaskNotLive, -32002, -32004),
         (named.TaskUnbound, -32004, -32004),
         (named.UnsupportedOperation, -32004, -32004),

@@ -3,12 +3,13 @@
 GatewayError
   CallerError     the request is wrong or not possible
       ParseFailed InvalidRequest MethodNotFound InvalidParams PartNotAccepted MessageIdConflict
-      ContextMismatch TaskNotFound TaskTerminal TaskNotCancelable TaskNotLive TaskUnbound
-      UnsupportedOperation PushNotSupported PushConfigNotFound ApprovalNotFound ApprovalOver
-      DeliveryNotFound CallNotFound PlanItemNotFound StatusChangeNotAllowed ChangedMeanwhile
-      PlanLimitExceeded DependencyNotValid OutputNotAccepted ExtendedCardNotConfigured
-      ExtensionRequired VersionNotSupported MediaTypeNotSupported BodyTooLarge BodyTooSlow
-      Unauthenticated NotAllowed Overloaded Draining RouteNotFound AccountNotRunning
+      ContextMismatch TaskNotFound TaskTerminal TaskNotWaiting TaskNotCancelable TaskNotLive
+      TaskUnbound UnsupportedOperation PushNotSupported PushConfigNotFound ApprovalNotFound
+      ApprovalOver DeliveryNotFound CallNotFound PlanItemNotFound StatusChangeNotAllowed
+      ChangedMeanwhile PlanLimitExceeded DependencyNotValid OutputNotAccepted
+      ExtendedCardNotConfigured ExtensionRequired VersionNotSupported MediaTypeNotSupported
+      BodyTooLarge BodyTooSlow Unauthenticated NotAllowed Overloaded Draining RouteNotFound
+      AccountNotRunning
   AgentError      the agent failed or refused
       AgentUnavailable AgentFailed
   GatewayFault    ours: peers are told no details
@@ -88,6 +89,10 @@ class TaskNotFound(CallerError, code="task-not-found"):
 
 class TaskTerminal(CallerError, code="task-terminal"):
     """The task has ended; nothing can be added to it."""
+
+
+class TaskNotWaiting(CallerError, code="task-not-waiting"):
+    """The task waits for no answer, or was answered by another message."""
 
 
 class TaskNotCancelable(CallerError, code="task-not-cancelable"):

@@ -61,11 +61,12 @@ class StoredTask(msgspec.Struct, frozen=True, gc=False):
 
 
 class RunOptions(JsonStruct, frozen=True):
-    """What the caller wants of a run."""
+    """What the caller wants of a run; `is_answer`: its message answers a pause of the task."""
 
     accepted_output_modes: tuple[str, ...] = ()
     is_task: bool = False
     provenance: Provenance | None = None
+    is_answer: bool = False
 
 
 class RunRecord(msgspec.Struct, frozen=True, gc=False):

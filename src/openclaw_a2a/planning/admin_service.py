@@ -106,7 +106,9 @@ class AdminService:
         message = Message(
             MessageId(self._engine.new_id()), Role.USER, (Part(text=text),), task_id=task_id
         )
-        request = SubmitRequest(scope=stored.head.scope, message=message, is_blocking=False)
+        request = SubmitRequest(
+            scope=stored.head.scope, message=message, is_blocking=False, is_answer=True
+        )
         rules = self._executor.account_rules(effective_owner(state).account)
         run = await submit(self._engine, request, rules)
         await wait_created(self._engine, run)

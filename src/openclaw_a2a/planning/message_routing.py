@@ -64,12 +64,13 @@ class RoutedMessage(msgspec.Struct, frozen=True):
     """A message in the context of its objective.
 
     `origin` and `make_delivery` are for the task that it starts. A message that answers a task has
-    neither: it carries the id of that task.
+    neither (`is_answer`): it carries the id of that task.
     """
 
     message: Message
     origin: InternalOrigin | None = None
     make_delivery: Callable[[TaskId, int], Delivery] | None = None
+    is_answer: bool = False
 
 
 class ObjectiveMetadata(msgspec.Struct, frozen=True):
@@ -256,9 +257,8 @@ class MessageRouter:
         if state is None or task_id is None:
             raise not_found("task", named)
         context_id = ContextId(state.id)
-        return RoutedMessage(
-            msgspec.structs.replace(message, context_id=context_id, task_id=task_id)
-        )
+        answer = msgspec.structs.replace(message, context_id=context_id, task_id=task_id)
+        return RoutedMessage(answer, is_answer=True)
 
 
 def _add_step(

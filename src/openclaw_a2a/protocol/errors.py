@@ -62,6 +62,7 @@ ERROR_TABLE: dict[type[GatewayError], ErrorCodes] = {
     named.ContextMismatch: _Row(-32602, -32600, 400, _BAD, "CONTEXT_MISMATCH", _OURS),
     named.TaskNotFound: _Row(-32001, -32001, 404, "NOT_FOUND", "TASK_NOT_FOUND"),
     named.TaskTerminal: _Row(-32004, -32600, 400, _EARLY, "UNSUPPORTED_OPERATION"),
+    named.TaskNotWaiting: _Row(-32004, -32004, 400, _EARLY, "UNSUPPORTED_OPERATION"),
     named.TaskNotCancelable: _Row(-32002, -32002, 400, _EARLY, "TASK_NOT_CANCELABLE"),
     named.TaskNotLive: _Row(-32002, -32004, 400, _EARLY, "TASK_NOT_CANCELABLE"),
     named.TaskUnbound: _Row(-32004, -32004, 400, _EARLY, "UNSUPPORTED_OPERATION"),

@@ -310,6 +310,7 @@ async def _submit_to_objective(
                 original_message=submission.message,
                 internal_origin=routed.origin,
                 make_delivery=routed.make_delivery,
+                is_answer=routed.is_answer,
             )
     # Also for a duplicate, whose task may not have this push configuration yet: `submit` finds the
     # duplicate again.

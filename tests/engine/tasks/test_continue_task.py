@@ -14,8 +14,10 @@ from openclaw_a2a.model.errors import (
     MessageIdConflict,
     StoreUnavailable,
     TaskNotFound,
+    TaskNotWaiting,
     TaskTerminal,
 )
+from openclaw_a2a.model.message import Role
 from openclaw_a2a.model.task import TaskState, is_terminal
 
 
@@ -166,7 +168,7 @@ async def test_answer_to_a_pause_waits_for_its_own_end(
     assert (await ending).status.state is TaskState.COMPLETED
 
 
-async def test_two_answers_to_one_pause_at_once_are_read_in_order(
+async def test_of_two_answers_to_one_pause_at_once_the_second_is_refused(
     harness: Harness, agent: ControlledAgent
 ) -> None:
     sent = await harness.send()
@@ -175,15 +177,55 @@ async def test_two_answers_to_one_pause_at_once_are_read_in_order(
     first, second = await asyncio.gather(
         harness.send("this", task_id=task.id, waits=False),
         harness.send("or that", task_id=task.id, waits=False),
+        return_exceptions=True,
     )
+    assert isinstance(second, TaskNotWaiting)
+    assert not isinstance(first, BaseException)
     run = await agent.next_run()
     assert (run.turn.body, run.turn.resume) == ("this", "token")
     run.end(Reply.of_text("done this"))
+    ended = await harness.ended(first)
+    assert [message.text for message in ended.history if message.role is Role.USER][1:] == ["this"]
+    check_journal(await harness.entries(task.id), ended)
+
+
+async def test_answer_during_the_commit_of_a_pause_waits_for_it_and_is_the_only_one(
+    harness: Harness, agent: ControlledAgent
+) -> None:
+    sent = await harness.send()
     run = await agent.next_run()
-    assert (run.turn.body, run.turn.resume) == ("or that", None)
-    run.end(Reply.of_text("done that"))
-    assert await harness.ended(first) == await harness.ended(second)
-    check_journal(await harness.entries(task.id), await harness.task(task.id))
+    await harness.reach(run.turn.task_id, lambda seen: len(seen) > 1)
+    harness.store.hold()
+    run.end(InputRequired("which one?", resume="token"))
+    await run.stopped.wait()
+    await yield_to_others()
+    sending = [
+        asyncio.ensure_future(harness.send(text, task_id=run.turn.task_id, waits=False))
+        for text in ("this", "or that")
+    ]
+    await yield_to_others()
+    harness.store.release()
+    assert (await harness.ended(sent)).status.state is TaskState.INPUT_REQUIRED
+    results = await asyncio.gather(*sending, return_exceptions=True)
+    assert [type(one) for one in results[1:]] == [TaskNotWaiting]
+    again = await agent.next_run()
+    assert (again.turn.body, again.turn.resume) == ("this", "token")
+    again.end(Reply.of_text("done"))
+
+
+async def test_pause_that_a_waiting_message_answers_takes_no_other_answer(
+    harness: Harness, agent: ControlledAgent
+) -> None:
+    await harness.send("one")
+    run = await agent.next_run()
+    waiting = await harness.send("two", task_id=run.turn.task_id)
+    await harness.first(waiting)
+    run.end(InputRequired("which one?", resume="token"))
+    again = await agent.next_run()
+    with pytest.raises(TaskNotWaiting):
+        await harness.send("three", task_id=run.turn.task_id)
+    again.end(Reply.of_text("done"))
+    await harness.ended(waiting)
 
 
 async def test_duplicate_answer_and_a_new_one_at_once_are_kept_apart(

@@ -1,5 +1,6 @@
 """The admin routes for objectives, on a whole gateway."""
 
+import asyncio
 import json
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -133,6 +134,26 @@ async def test_a_waiting_step_is_answered(admin: Admin, steps: int) -> None:
     assert answer.status == 200
     [answered] = [one for one in answer.json["plans"][0]["tasks"] if one["id"] == step]
     assert answered["status"] in ("working", "completed")
+
+
+async def test_of_two_answers_at_once_one_is_taken_and_the_other_is_refused(admin: Admin) -> None:
+    objective = await waiting(admin)
+    go = asyncio.Event()
+
+    async def done(turn: Any) -> str:
+        await go.wait()
+        return f"took {turn.body}"
+
+    worker = admin.harness.workers["main"]
+    worker.work = done
+    path = f"/{objective['id']}/answer"
+    answers = await asyncio.gather(*(admin.post_json(path, {"text": one}) for one in "AB"))
+    assert sorted(one.status for one in answers) == [200, 400]
+    [refused] = [one for one in answers if one.status == 400]
+    assert refused.json["error"]["code"] == "task-not-waiting"
+    go.set()
+    await admin.harness.ends(objective["id"])
+    assert len(worker.turns) == 2
 
 
 async def test_an_answer_must_name_a_step_when_several_wait(admin: Admin) -> None:

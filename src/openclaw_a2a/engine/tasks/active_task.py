@@ -17,7 +17,7 @@ from openclaw_a2a.model.errors import GatewayError, OutputNotAccepted
 from openclaw_a2a.model.ids import Json, MessageId
 from openclaw_a2a.model.message import Message
 from openclaw_a2a.model.records import RunRecord, StreamBody, encode_json
-from openclaw_a2a.model.task import ACTIVE, StatusUpdate, Task, TaskState, TaskStatus
+from openclaw_a2a.model.task import ACTIVE, PAUSED, StatusUpdate, Task, TaskState, TaskStatus
 from openclaw_a2a.model.turn import Scope
 from openclaw_a2a.ports import Commit, Duplicate
 
@@ -172,6 +172,19 @@ class ActiveTask:
         # An end that is recorded but not durable counts as ended: the store may have it already.
         journal = self.journal
         return self.opening is None and journal.failure is None and journal.state in ACTIVE
+
+    @property
+    def is_answered(self) -> bool:
+        """True when a message has answered the pause, or is queued and will when its turn comes."""
+        is_paused = self.journal.state in PAUSED
+        return is_paused or any(run.record.options.is_answer for run in self.runs)
+
+    @property
+    def pausing_run(self) -> "ActiveRun | None":
+        """The run that is committing a pause, which nothing can answer before it is over."""
+        if self.journal.state not in PAUSED:
+            return None
+        return next((run for run in self.runs if run.state is RunState.ENDING), None)
 
     def open(self) -> Commit:
         """The commit that creates the task; it goes to the store with the submission."""

@@ -63,7 +63,7 @@ from openclaw_a2a.model.errors import (
 from openclaw_a2a.model.ids import Json, MessageId
 from openclaw_a2a.model.message import Message, Role
 from openclaw_a2a.model.records import RunRecord, encode_json
-from openclaw_a2a.model.task import TERMINAL, ArtifactUpdate, Event, Task, TaskState
+from openclaw_a2a.model.task import PAUSED, TERMINAL, ArtifactUpdate, Event, Task, TaskState
 from openclaw_a2a.model.turn import BETWEEN_GATEWAYS, Scope, Turn
 from openclaw_a2a.ports import Accepted, Duplicate, Submission
 
@@ -282,6 +282,9 @@ class ActiveRun:
             # The task may have paused while this message waited.
             resume = await store.tasks.read_resume_token(record.task_id)
             record = self.record = msgspec.structs.replace(record, resume=resume)
+            if journal.state in PAUSED:
+                options = msgspec.structs.replace(record.options, is_answer=True)
+                record = self.record = msgspec.structs.replace(record, options=options)
         if is_new:
             event = self._new_transcript().submitted()
             journal.append([event], run=record, message=record.message)

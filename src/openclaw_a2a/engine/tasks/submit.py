@@ -5,6 +5,7 @@ submit ──> find_duplicate ──> new task: _start_task    ──> engine.st
 wait_created, wait_finished: the first and the final result of that run
 """
 
+import asyncio
 import hashlib
 from collections.abc import Callable
 from datetime import datetime
@@ -37,6 +38,7 @@ from openclaw_a2a.model.errors import (
     Problem,
     StoreUnavailable,
     TaskNotFound,
+    TaskNotWaiting,
     TaskTerminal,
     TaskUnbound,
 )
@@ -75,6 +77,8 @@ class SubmitRequest(msgspec.Struct, frozen=True):
     internal_origin: InternalOrigin | None = None
     original_message: Message | None = None
     """What the caller sent, when the message was changed on its way here."""
+    is_answer: bool = False
+    """True for a message that can only be an answer: refused unless its task waits for one."""
 
 
 async def submit(
@@ -85,7 +89,7 @@ async def submit(
     The same message again gives the same run, or the result of the first one.
 
     Raises: Draining, Overloaded, PartNotAccepted, InvalidParams, MessageIdConflict, TaskNotFound,
-    ContextMismatch, TaskTerminal, TaskUnbound.
+    ContextMismatch, TaskTerminal, TaskNotWaiting, TaskUnbound.
     """
     message, body_hash = request.message, hash_message(request.original_message or request.message)
     duplicate = await _read_duplicate(engine, request, rules, body_hash)
@@ -99,12 +103,17 @@ async def submit(
         return pending or _start_task(engine, request, rules, body_hash)
     # Two messages on a paused task must not both reopen it; a cancellation takes the same lock.
     async with engine.task_lock(message.task_id):
-        while (
-            active := engine.active_tasks.get(message.task_id)
-        ) is not None and active.opening is not None:
-            # The submission that opens the task is not stored yet, and the store may still reject
-            # it. `on_submitted` sets `created` when the store has answered.
-            await active.runs[0].created.wait()
+        while (active := engine.active_tasks.get(message.task_id)) is not None:
+            pausing = active.pausing_run
+            if active.opening is not None:
+                # The submission that opens the task is not stored yet, and the store may still
+                # reject it. `on_submitted` sets `created` when the store has answered.
+                await active.runs[0].created.wait()
+            elif pausing is not None and pausing.task is not None:
+                # An answer to this pause opens the task anew, in the transaction that stores it.
+                await asyncio.wait({pausing.task})
+            else:
+                break
         # Read under the lock, and used before it is released: no cancellation and no other message
         # can have changed the task in between.
         stored = await engine.store.tasks.read_task(request.scope, message.task_id)
@@ -215,18 +224,30 @@ def continue_task(
 ) -> ActiveRun:
     """A run for a message on a task. The caller has held the task's lock since it read the task.
 
-    Raises: Overloaded, InvalidParams, ContextMismatch, TaskUnbound, TaskTerminal.
+    Raises: Overloaded, InvalidParams, ContextMismatch, TaskUnbound, TaskTerminal, TaskNotWaiting.
     """
     head, now = stored.head, engine.clock.now()
     active = engine.active_tasks.get(head.id)
     # The journal knows of an end whose commit is still under way: such a task takes no message.
-    binding = check_continuation(head if active is None else active.journal.head, request.message)
+    newest = head if active is None else active.journal.head
+    binding = check_continuation(newest, request.message)
+    # One answer for each pause. The second of two that come at once would otherwise wait behind the
+    # first, and its reply would become the result of the task.
+    if active is not None and active.is_answered:
+        raise _already_answered(head.id)
+    if request.is_answer and newest.state not in PAUSED:
+        state = newest.state.value.removeprefix("TASK_STATE_").lower()
+        raise TaskNotWaiting(
+            f"task {head.id} is {state} and waits for no answer; wait until it asks or ends"
+        )
     most = engine.limits.history_messages
     if head.sequence >= most and len(TaskProjection.from_stored(stored).history) >= most:
         problem = Problem("message.taskId", f"names a task with {most} messages, the most kept")
         raise InvalidParams(f"message.taskId {problem.message}", problems=(problem,))
     message = msgspec.structs.replace(request.message, context_id=head.context_id)
-    options = RunOptions(request.accepted_output_modes, is_task=True)
+    options = RunOptions(
+        request.accepted_output_modes, is_task=True, is_answer=newest.state in PAUSED
+    )
     run = engine.new_run(
         request.scope, message, binding, rules=rules, options=options, now=now, resume=resume
     )
@@ -243,6 +264,13 @@ def continue_task(
     # A subscriber that comes later first gets the task as it is (cursor -1).
     delivery = None if request.make_delivery is None else request.make_delivery(head.id, -1)
     return engine.start_run(run, Submission(run.record, body_hash, now, commit, delivery))
+
+
+def _already_answered(task_id: TaskId) -> TaskNotWaiting:
+    return TaskNotWaiting(
+        f"task {task_id} was answered by another message and works on that; wait until it asks "
+        "again or ends, or start a new task in the same context"
+    )
 
 
 def hash_message(message: Message) -> bytes:
@@ -351,6 +379,8 @@ async def _rejection_error(
         check_continuation(stored.head, run.record.message)
     except GatewayError as reason:
         return reason
+    if run.record.options.is_answer and stored.head.state not in PAUSED:
+        return _already_answered(stored.head.id)
     return Overloaded(
         f"task {stored.head.id} changed while the message was being accepted; send it again"
     )
