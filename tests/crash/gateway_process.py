@@ -22,9 +22,16 @@ Json = Any
 
 
 class GatewayProcess:
-    """A gateway process on one port and folder, started again and again."""
+    """A gateway process on one port and folder, started again and again.
 
-    def __init__(self, folder: Path, kind: str) -> None:
+    `server` is its program; `arguments` follow the port, the folder and the kind of store.
+    """
+
+    def __init__(
+        self, folder: Path, kind: str, *arguments: str, server: Path | None = None
+    ) -> None:
+        self._server = server
+        self._arguments = arguments
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))
             self.port: int = probe.getsockname()[1]
@@ -34,7 +41,8 @@ class GatewayProcess:
         self._log = (folder / "log.txt").open("ab")
 
     def _spawn(self) -> subprocess.Popen[bytes]:
-        command = [sys.executable, SERVER, str(self.port), str(self._folder), self._kind]
+        place = [str(self.port), str(self._folder), self._kind]
+        command = [sys.executable, self._server or SERVER, *place, *self._arguments]
         return subprocess.Popen(command, stdout=self._log, stderr=self._log)
 
     async def start(self) -> None:

@@ -142,6 +142,15 @@ class PlanningHarness:
                     return found
                 await asyncio.sleep(0.005)  # it is asked again until then
 
+    async def until_task(self, task_id: str, condition: Callable[[Json], bool]) -> Json:
+        """The task, once the condition holds."""
+        with anyio.fail_after(TIMEOUT_S):
+            while True:
+                found = await self.call("GetTask", id=task_id)
+                if condition(found):
+                    return found
+                await asyncio.sleep(0.005)  # it is asked again until then
+
     async def ends(self, objective_id: str, status: str = "completed") -> Json:
         """The objective, once it has this status."""
         return await self.until(objective_id, lambda one: one["status"] == status)

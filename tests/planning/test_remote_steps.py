@@ -33,9 +33,9 @@ class Peer:
 
 
 @asynccontextmanager
-async def peer_in(folder: Path, settings: Json) -> AsyncGenerator[Peer]:
+async def peer_in(folder: Path, settings: Json, *, port: int = 0) -> AsyncGenerator[Peer]:
     """A gateway with one agent, on a socket of its own."""
-    listener, url = free_socket()
+    listener, url = free_socket(port)
     worker = ScriptedWorker()
     port = listener.getsockname()[1]
     gateway = make_gateway(
@@ -140,6 +140,46 @@ async def test_a_remote_question_waits_and_its_answer_finishes_the_step(
         await harness.ends(objective_id)
         await harness.close()
     assert [first_line(turn) for turn in peer.worker.turns] == ["pack", "the old one"]
+
+
+@pytest.mark.parametrize("is_restarted", [False, True])
+async def test_an_answer_to_a_peer_that_is_down_is_sent_until_it_is_heard(
+    harness: PlanningHarness, tmp_path: Path, is_restarted: bool
+) -> None:
+    async def work(turn: Any) -> Any:
+        return asks("which house?") if turn.body.startswith("pack") else "packed"
+
+    durable = {"opt.enabled": True, "store.kind": "sqlite"}
+    async with peer_in(tmp_path / "peer", durable) as peer:
+        peer.worker.work = work
+        await harness.reopen(calls(peer))
+        objective_id = await harness.objective("Move", metadata=FAR)
+        await harness.plan(objective_id, [{"name": "pack"}])
+        await harness.call("objectives/run", id=objective_id)
+        waiting = await harness.until(objective_id, lambda one: "oldestWaiting" in one["progress"])
+        step = waiting["progress"]["oldestWaiting"]
+    answer = {"messageId": "answer-1", "role": "ROLE_USER", "parts": [{"text": "the old one"}]}
+    sent = await harness.call(
+        "SendMessage",
+        message={**answer, "taskId": step["a2aTaskId"]},
+        configuration={"returnImmediately": True},
+    )
+    # The peer is down: whoever follows the task is told that the answer is sent again.
+    await harness.until_task(sent["task"]["id"], lambda one: "sent again" in status_text(one))
+    if is_restarted:
+        await harness.reopen(calls(peer))
+    port = int(peer.url.rpartition(":")[2])
+    async with peer_in(tmp_path / "peer", durable, port=port) as again:
+        again.worker.work = work
+        ended = await harness.ends(objective_id)
+        await harness.close()
+    assert [first_line(turn) for turn in again.worker.turns] == ["the old one"]
+    assert "oldestWaiting" not in ended["progress"]
+
+
+def status_text(task: Json) -> str:
+    parts = task["status"].get("message", {}).get("parts", [])
+    return "".join(part.get("text", "") for part in parts)
 
 
 @pytest.mark.requirement("opt.run.cancel")

@@ -501,6 +501,68 @@ async def test_a_broken_stream_is_resumed(store: Store) -> None:
     assert peer.methods().count("SendStreamingMessage") == 1
 
 
+def answers_to(peer: Scripted) -> list[JsonObject]:
+    """The answers that the peer was sent."""
+    return [params["message"] for _, params in peer.asked if "message" in params]
+
+
+TAKEN: JsonObject = {"code": -32004, "message": "task t-1 is completed"}
+
+
+@pytest.mark.parametrize("streams", [True, False])
+@pytest.mark.parametrize("lost", [1, 2])
+async def test_an_answer_is_sent_under_one_message_id_until_the_peer_is_heard(
+    store: Store, streams: bool, lost: int
+) -> None:
+    def answer(method: str, before: int) -> Json:
+        if not method.startswith("Send") or before < lost:
+            return None
+        done = {"task": task("COMPLETED", "done")}
+        return [done] if method == "SendStreamingMessage" else done
+
+    with scripted(Scripted(streams=streams, answer=answer)) as peer:
+        async with target(peer.url, store) as agent:
+            turn = turn_of("yes", resume={"continuation": continuation_of(peer)})
+            events = [event async for event in agent.run(turn)]
+    sent = answers_to(peer)
+    assert len(sent) == lost + 1
+    assert {one["messageId"] for one in sent} == {turn.run_id}
+    assert {one["taskId"] for one in sent} == {"t-1"}
+    assert [type(event) for event in events if isinstance(event, Note)] == [Note]
+    assert spoken(events) == "done"
+
+
+@pytest.mark.parametrize("is_restarted", [False, True])
+async def test_an_answer_that_arrived_unheard_is_followed_when_the_peer_refuses_the_next(
+    store: Store, is_restarted: bool
+) -> None:
+    def answer(method: str, before: int) -> Json:
+        if method == "GetTask":
+            return task("COMPLETED", "done")
+        return None if before == 0 and not is_restarted else TAKEN
+
+    with scripted(Scripted(streams=True, answer=answer)) as peer:
+        async with target(peer.url, store) as agent:
+            resume = {"continuation": continuation_of(peer)}
+            turn = turn_of("yes", resume=resume, attempt=2 if is_restarted else 1)
+            events = [event async for event in agent.run(turn)]
+    assert spoken(events) == "done"
+
+
+def continuation_of(peer: Scripted) -> JsonObject:
+    """How the run before this one left the task of the peer."""
+    place = {"target_alias": "ops", "target_url": peer.url, "preferred_transports": ["JSONRPC"]}
+    known: JsonObject = {**place, "card_path": "/.well-known/agent-card.json"}
+    return {"target": known, "task": {"task_id": "t-1", "can_send": True}}
+
+
+def spoken(events: list[AgentEvent]) -> str:
+    """The text of the answer."""
+    texts = [one.text for one in events if isinstance(one, TextDelta)]
+    replies = [part.text for one in events if isinstance(one, Reply) for part in one.parts]
+    return "".join([*texts, *(text or "" for text in replies)])
+
+
 async def test_a_peer_that_stays_unreachable_fails_the_run(store: Store) -> None:
     def answer(method: str, before: int) -> Json:
         return [{"task": task("WORKING")}] if method == "SendStreamingMessage" else None

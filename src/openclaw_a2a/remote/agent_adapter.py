@@ -8,6 +8,10 @@ refuse to cancel its task, and then the run goes on.
 Invariant: a task that the peer has named is in `_continuation`, and the checkpoint that names it is
 in the store, before an event of that task is in the buffer. After a crash the run therefore finds
 every task whose events anybody has seen.
+
+A message that answers a question of the remote task is sent, under the same message id, until the
+peer was heard (`_is_heard`); only then is there a checkpoint. Asking for the state of the task
+instead would find the question still open, and the accepted answer would be lost.
 """
 
 import asyncio
@@ -21,7 +25,7 @@ import msgspec
 
 from openclaw_a2a.calls.loop_guard import chain_metadata
 from openclaw_a2a.engine.supervisor import Supervisor
-from openclaw_a2a.model.agent_event import AgentEvent, InputRequired, Reply, Stopped
+from openclaw_a2a.model.agent_event import AgentEvent, InputRequired, Note, Reply, Stopped
 from openclaw_a2a.model.backoff import Backoff
 from openclaw_a2a.model.errors import AgentError, AgentFailed, AgentUnavailable, TaskNotCancelable
 from openclaw_a2a.model.ids import Json, JsonObject
@@ -89,6 +93,9 @@ class _Step(Enum):
     WATCH = "watch"
 
 
+_SENDING = frozenset({_Step.SEND, _Step.SEND_WITHOUT_STREAM})
+
+
 class RemoteRun:
     """A run from its first request to its end. `next` may be cancelled and called again."""
 
@@ -102,6 +109,9 @@ class RemoteRun:
         self._translator = RemoteEventTranslator()
         self._continuation = read_resume_token(turn.resume)
         self._is_checkpointed = False
+        self._is_heard = False
+        """True when the peer has said anything since the message was sent."""
+        self._unheard_sends = 0
         self._job: asyncio.Task[None] | None = None
         # Guards the four below. Notified when there are events, room, a task, or an end.
         self._changed = asyncio.Condition()
@@ -181,7 +191,7 @@ class RemoteRun:
             while step is not None:
                 result = RemoteResult.from_envelope(await self._request(step))
                 if result.ok and not self._is_settled:
-                    self._lost_at = None
+                    self._is_heard, self._lost_at = True, None
                     if "events" not in result.raw:  # events of a stream came one by one
                         await self._receive(result.raw, result.continuation)
                 if self._is_settled:
@@ -196,7 +206,7 @@ class RemoteRun:
         is_status = step is _Step.STATUS
         limit_s = min(_STATUS_S, timeouts.answer_s) if is_status else timeouts.answer_s
         request: JsonObject = {"action": step.value, "timeout_ms": round(limit_s * 1000)}
-        if step in (_Step.SEND, _Step.SEND_WITHOUT_STREAM):
+        if step in _SENDING:
             request["action"] = "send"
             # The run id as message id: sending it again gives the same task, not a second one.
             request["message_id"] = turn.run_id
@@ -220,6 +230,7 @@ class RemoteRun:
         )
 
     async def _on_update(self, update: StreamUpdate) -> None:
+        self._is_heard = True
         # Chunks of text say nothing new about the task, and there are many of them.
         is_chunk = self._is_checkpointed and update.event["kind"] == "artifact-update"
         await self._receive(update.event, None if is_chunk else update.continuation())
@@ -298,12 +309,19 @@ class RemoteRun:
         return None
 
     async def _after_failure(self, step: _Step, result: RemoteResult) -> _Step | None:
+        is_refused = is_peer_answer(result)
+        is_unheard_answer = step in _SENDING and self._has_task and not self._is_heard
         known = continuation_of_failure(result.details)
-        if known is not None and "task" in known:
+        # The failure of an answer that was not heard names the task that we named: a checkpoint
+        # would make the run after a restart ask for its state.
+        if known is not None and "task" in known and not is_unheard_answer:
             await self._set_task(known)
         if step is _Step.SEND and is_streaming_refused(result.details):
             return _Step.SEND_WITHOUT_STREAM
-        is_refused = is_peer_answer(result)
+        if is_unheard_answer and is_refused and (self._unheard_sends or self._turn.attempt > 1):
+            return _Step.STATUS  # perhaps an earlier one arrived, and its response was lost
+        if is_unheard_answer and self._is_network_failure(result) and not self._is_stopping:
+            return await self._send_again(step)
         cannot_watch = is_refused or result.details.get("suggested_action") == "status"
         if step is _Step.WATCH and cannot_watch:
             self._can_watch = False
@@ -316,16 +334,31 @@ class RemoteRun:
         await self._settle(failure=AgentFailed(text) if is_refused else AgentUnavailable(text))
         return None
 
+    async def _send_again(self, step: _Step) -> _Step:
+        """Wait, and send the answer to a question again; the time of the run bounds it."""
+        self._unheard_sends += 1
+        if self._unheard_sends == 1:
+            alias = self._context.alias
+            note = Note(f"The remote agent {alias} cannot be reached; the answer is sent again.")
+            async with self._changed:
+                self._buffer.append(note)
+                self._changed.notify_all()
+        await self._context.clock.sleep(_POLL_BACKOFF.delay_s(self._unheard_sends))
+        return step
+
     async def _back_off(self) -> _Step:
         self._polls += 1
         await self._context.clock.sleep(_POLL_BACKOFF.delay_s(self._polls))
         return _Step.STATUS
 
+    def _is_network_failure(self, result: RemoteResult) -> bool:
+        return result.code == _PEER_ERROR and not is_peer_answer(result)
+
     def _may_recover(self, result: RemoteResult) -> bool:
         """True when the connection broke and the peer is not unreachable for too long."""
         if "partial_event_count" in result.details:
             return True
-        if result.code != _PEER_ERROR or is_peer_answer(result):
+        if not self._is_network_failure(result):
             return False
         now = anyio.current_time()
         self._lost_at = self._lost_at or now
