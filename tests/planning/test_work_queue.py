@@ -12,6 +12,12 @@ A, B = ObjectiveId("obj-a"), ObjectiveId("obj-b")
 WAIT_S = 60.0
 
 
+@pytest.fixture(params=[False, True], ids=["asyncio", "uvloop"])
+def anyio_backend(request: pytest.FixtureRequest) -> tuple[str, dict[str, bool]]:
+    """Both event loops: their timers differ, and the gateway runs on uvloop where there is one."""
+    return "asyncio", {"use_uvloop": request.param}
+
+
 async def reach(queue: WorkQueue, state: WorkState | None) -> None:
     """Bring A to a state."""
     if state is not None:
@@ -92,6 +98,17 @@ async def test_of_several_delays_the_shortest_counts() -> None:
     queue.add_later(A, 3600.0)
     with anyio.fail_after(WAIT_S):
         assert await queue.get() == A
+    queue.close()
+
+
+async def test_delay_that_is_over_already_is_kept_when_another_follows() -> None:
+    queue = WorkQueue()
+    for delay_s in (-1.0, 0.0, 0.0001, 0.01):
+        queue.add_later(A, delay_s)
+        queue.add_later(A, 3600.0)
+        with anyio.fail_after(WAIT_S):
+            assert await queue.get() == A
+        queue.done(A)
     queue.close()
 
 

@@ -102,7 +102,8 @@ class WorkQueue:
         self.states: dict[ObjectiveId, WorkState] = {}
         self._queue: deque[ObjectiveId] = deque()
         self._is_filled = asyncio.Event()
-        self._timers: dict[ObjectiveId, asyncio.TimerHandle] = {}
+        # Each with its due time: for a delay that is over uvloop returns a handle without `when`.
+        self._timers: dict[ObjectiveId, tuple[float, asyncio.Handle]] = {}
 
     def add(self, objective_id: ObjectiveId) -> None:
         """Have an objective processed, once more if it is being processed now."""
@@ -113,16 +114,16 @@ class WorkQueue:
         loop = asyncio.get_running_loop()
         due = loop.time() + max(0.0, delay_s)
         # One timer per objective, however many of its steps wait.
-        timer = self._timers.pop(objective_id, None)
-        if timer is not None:
-            timer.cancel()
-            due = min(due, timer.when())
+        earlier = self._timers.pop(objective_id, None)
+        if earlier is not None:
+            earlier[1].cancel()
+            due = min(due, earlier[0])
 
         def add_due() -> None:
             del self._timers[objective_id]
             self.add(objective_id)
 
-        self._timers[objective_id] = loop.call_at(due, add_due)
+        self._timers[objective_id] = due, loop.call_at(due, add_due)
 
     async def get(self) -> ObjectiveId:
         """The next objective; the caller must call `done` with it."""
@@ -141,7 +142,7 @@ class WorkQueue:
 
     def close(self) -> None:
         """Cancel the delayed additions."""
-        for timer in self._timers.values():
+        for _, timer in self._timers.values():
             timer.cancel()
         self._timers.clear()
 
