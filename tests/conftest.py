@@ -92,7 +92,7 @@ def anyio_backend() -> str:
 
 
 class GatewayProcess:
-    """`openclaw-a2a up` as a process of its own, with a home of its own.
+    """`openclaw-a2a up` as a process of its own, with a home of its own, and a log for people.
 
     `stop`, `kill` and `start` may follow each other: port and home stay the same.
     """
@@ -125,7 +125,13 @@ class GatewayProcess:
                 stdout=log,
                 stderr=log,
                 cwd=self.home,
-                env={**kept, "HOME": str(self.home), "NO_COLOR": "1", **self._env},
+                env={
+                    **kept,
+                    "HOME": str(self.home),
+                    "NO_COLOR": "1",
+                    "OPENCLAW_A2A_LOG__FORMAT": "pretty",
+                    **self._env,
+                },
             )
         self._wait_until_ready()
 

@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+import urllib.request
 from pathlib import Path
 
 import pytest
@@ -139,10 +140,10 @@ def held(start_gateway, slow_agent, program):
         gateway = start_gateway(
             {
                 "server": {"stopSeconds": 0.1},
-                "log": {"format": log_format},
                 "agents": {"main": slow_agent},
                 "channels": {"a2a": {"accounts": {"default": TASKS}}},
-            }
+            },
+            env={"OPENCLAW_A2A_LOG__FORMAT": log_format},
         )
         sender = subprocess.Popen(
             [*program, "send", "hold", "--url", gateway.url],
@@ -155,7 +156,10 @@ def held(start_gateway, slow_agent, program):
         sender.kill()
         sender.wait()
         sender.stdout.close()
-        return gateway.output().partition("Stop it: Ctrl-C\n")[2].splitlines()
+        lines = gateway.output().splitlines()
+        ready = ("Stop it: Ctrl-C", '{"event":"gateway.ready"')
+        [last] = [number for number, one in enumerate(lines) if one.startswith(ready)]
+        return lines[last + 1 :]
 
     return stop
 
@@ -171,3 +175,35 @@ def test_shutdown_logs_unfinished_runs_as_json(held) -> None:
     stopping, left = (json.loads(one) for one in held("json"))
     assert (stopping["event"], stopping["signal"]) == ("gateway.stopping", "SIGTERM")
     assert (left["event"], left["count"]) == ("gateway.runs_unfinished", 1)
+
+
+def test_gateway_accepts_connections_when_it_says_that_it_is_ready(program, tmp_path: Path) -> None:
+    command = [*program, "up", "--port", str(port := free_port()), "--data", str(tmp_path)]
+    for log_format in ("json", "pretty"):
+        env = {**os.environ, "HOME": str(tmp_path), "OPENCLAW_A2A_LOG__FORMAT": log_format}
+        with subprocess.Popen(command, cwd=tmp_path, env=env, stderr=subprocess.PIPE) as process:
+            try:
+                assert process.stderr is not None
+                assert b"ready" in process.stderr.readline()
+                # Once and at once: nothing is tried again.
+                with urllib.request.urlopen(f"http://127.0.0.1:{port}/readyz", timeout=60) as found:
+                    assert json.load(found)["ready"] is True
+            finally:
+                process.terminate()
+
+
+@pytest.mark.parametrize("log_format", ["json", "pretty"])
+def test_gateway_stops_although_nobody_reads_what_it_prints(
+    program, tmp_path: Path, log_format: str
+) -> None:
+    command = [*program, "up", "--port", "0", "--data", str(tmp_path)]
+    env = {**os.environ, "HOME": str(tmp_path), "OPENCLAW_A2A_LOG__FORMAT": log_format}
+    with subprocess.Popen(command, cwd=tmp_path, env=env, stderr=subprocess.PIPE) as process:
+        assert process.stderr is not None
+        assert b"ready" in process.stderr.readline()
+        process.stderr.close()
+        process.terminate()
+        try:
+            assert process.wait(60) == 0
+        finally:
+            process.kill()

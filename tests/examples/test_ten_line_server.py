@@ -1,5 +1,6 @@
 """The ten-line server answers an official client, and leaves when it is told to."""
 
+import json
 import signal
 import subprocess
 import sys
@@ -22,9 +23,9 @@ def address():
         [sys.executable, str(EXAMPLE), "0"], stderr=subprocess.PIPE, text=True
     ) as process:
         try:
-            first = process.stderr.readline()
-            assert first.startswith("shout is ready at http://127.0.0.1:"), first
-            yield first.split()[-1]
+            ready = json.loads(process.stderr.readline())
+            assert ready["event"] == "gateway.ready"
+            yield ready["url"]
         finally:
             process.send_signal(signal.SIGTERM)
             assert process.wait(60) == 0

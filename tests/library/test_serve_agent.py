@@ -1,5 +1,6 @@
 """`serve_agent` in real processes: outside and inside an event loop, and its errors."""
 
+import json
 import os
 import signal
 import socket
@@ -66,9 +67,10 @@ def script(body, *, variables=None, **options):
 
 def address_of(process):
     for line in process.stderr:
-        if " is ready at " in line:
-            return line.split()[-1]
-    raise AssertionError("it never printed where it listens")
+        event = json.loads(line)
+        if event["event"] == "gateway.ready":
+            return event["url"]
+    raise AssertionError("it never logged where it listens")
 
 
 def ask(url, **headers):
@@ -168,12 +170,10 @@ def test_options_of_the_app_and_of_the_card_are_taken():
 def test_given_card_is_served_unchanged():
     card = {"name": "Given", "url": "https://given.example.com/"}
     with script(PLAIN, port=0, agent_card=card) as process:
-        for line in process.stderr:
-            if " is ready at " in line:
-                break
+        url = address_of(process)
         process.send_signal(signal.SIGTERM)
         assert process.wait(60) == 0
-    assert line.strip() == "Given is ready at https://given.example.com/"
+    assert url == "https://given.example.com/"
 
 
 @pytest.mark.parametrize(

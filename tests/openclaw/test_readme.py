@@ -28,7 +28,8 @@ def test_up_serves_openclaws_agents_as_in_the_readme(
         env={"OPENCLAW_CONFIG_PATH": str(openclaw.config), "PATH": os.defpath}
     )
     lines = our_gateway.output().splitlines(keepends=True)
-    printed = "".join(line for line in lines if not line.startswith("{"))  # those are the log's
+    # Those that begin with a time are the log's.
+    printed = "".join(line for line in lines if not re.match(r"\d{4}-", line))
     printed = printed.replace(f" --url {our_gateway.url}", "").replace(
         COMMAND, ".venv/bin/openclaw-a2a"
     )

@@ -14,7 +14,6 @@ import msgspec
 from openclaw_a2a.agents.adapter import AdapterMetadata, AgentAdapter, EventAgent, closing
 from openclaw_a2a.agents.concurrency import run_shielded
 from openclaw_a2a.engine.transcript.transcript import Transcript
-from openclaw_a2a.log import get_logger
 from openclaw_a2a.model.agent_event import (
     AgentEvent,
     Block,
@@ -30,8 +29,6 @@ from openclaw_a2a.model.ids import Json
 from openclaw_a2a.model.message import Part
 from openclaw_a2a.model.turn import Turn
 from openclaw_a2a.ports import Recovery
-
-log = get_logger(__name__)
 
 _Result = TypeVar("_Result")
 
@@ -197,13 +194,12 @@ async def _run_in_thread(call: Callable[[], _Result]) -> _Result:
 
 @contextlib.contextmanager
 def _reporting_errors() -> Generator[None]:
-    """Raise AgentFailed for whatever the function raises; the log has the traceback."""
+    """Raise AgentFailed for whatever the function raises; the engine logs the cause."""
     try:
         yield
     except GatewayError:
         raise
     except Exception as error:
-        log.warning("function.raised", error=type(error).__name__, exc_info=error)
         message = str(error).strip()[:_MAX_ERROR_CHARACTERS]
         # The message of a LookupError alone is only a value.
         if not message or isinstance(error, LookupError):

@@ -3,6 +3,7 @@
 import shlex
 import shutil
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 from openclaw_a2a.app.gateway import Gateway
@@ -44,8 +45,10 @@ def print_banner(gateway: Gateway, found: OpenClawInstallation | None = None) ->
 
 
 def print_lines(*lines: str) -> None:
-    """Print lines on standard error."""
-    print("\n".join(lines), file=sys.stderr, flush=True)
+    """Print lines on standard error, if they can be written there."""
+    # A closed pipe or a full disk must not keep the gateway from starting or stopping.
+    with suppress(OSError):
+        print("\n".join(lines), file=sys.stderr, flush=True)
 
 
 def _account_lines(

@@ -50,7 +50,13 @@ from openclaw_a2a.server.admin.tasks import TasksAdmin
 from openclaw_a2a.server.application import ServerApplication
 from openclaw_a2a.server.cards import LiveCard, apply_profiles, build_card
 from openclaw_a2a.server.health import Availability, Health
-from openclaw_a2a.settings import Account, AgentStyle, OriginRoutingPolicy, Settings, StoreSettings
+from openclaw_a2a.settings import (
+    Account,
+    AgentStyle,
+    OriginRoutingPolicy,
+    Settings,
+    StoreSettings,
+)
 from openclaw_a2a.store import create_store
 
 log = get_logger(__name__)
@@ -184,6 +190,21 @@ class Gateway:
         """Append a reply that a host sends after a run to the task `thread_id`, in any state."""
         reply = queued_replies.QueuedReply(to, thread_id, payload, account_id, session_key)
         return await queued_replies.deliver_queued_reply(self.engines.values(), reply)
+
+    def log_ready(self, url: str, address: tuple[str, int]) -> None:
+        """Log that the gateway serves at an address, which agents, and which cannot answer."""
+        store = self.settings.store
+        log.info(
+            "gateway.ready",
+            version=VERSION,
+            url=url,
+            host=address[0],
+            port=address[1],
+            accounts={one.account: one.agent for one in self.availability.current()},
+            unavailable=list(self.availability.unavailable_reasons()),
+            store=store.kind.value,
+            path=None if store.path is None else str(store.path),
+        )
 
     @property
     def run_count(self) -> int:

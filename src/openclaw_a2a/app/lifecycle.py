@@ -13,11 +13,11 @@ import uvicorn
 
 from openclaw_a2a.app.banner import print_banner, print_lines
 from openclaw_a2a.app.gateway import Gateway, build_app
-from openclaw_a2a.app.logging import configure_logs, is_for_people
+from openclaw_a2a.app.logging import is_for_people, logging_to_stderr
 from openclaw_a2a.engine.supervisor import Supervisor
 from openclaw_a2a.log import get_logger
 from openclaw_a2a.model.errors import PortTaken
-from openclaw_a2a.settings import LoadedSettings, Settings
+from openclaw_a2a.settings import LoadedSettings, Settings, base_url
 
 log = get_logger(__name__)
 
@@ -47,15 +47,16 @@ _Result = TypeVar("_Result")
 class DrainingServer(uvicorn.Server):
     """Uvicorn that drains the gateway on the first signal and exits on the second.
 
-    `on_ready` is called once it accepts requests and handles signals.
+    Once it accepts requests and handles signals it says so: `print_ready` does it for people.
     """
 
     def __init__(
-        self, config: uvicorn.Config, gateway: Gateway, on_ready: Callable[[], None]
+        self, config: uvicorn.Config, gateway: Gateway, *, url: str, print_ready: Callable[[], None]
     ) -> None:
         super().__init__(config)
         self._gateway = gateway
-        self._on_ready = on_ready
+        self._url = url
+        self._print_ready = print_ready
         self._stop_s = gateway.settings.server.stop_seconds
         self._loop = asyncio.get_running_loop()
         self._is_for_people = is_for_people(gateway.settings.log)
@@ -65,7 +66,12 @@ class DrainingServer(uvicorn.Server):
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Called by uvicorn: begin to accept requests."""
         await super().startup(sockets)
-        self._on_ready()
+        # The log of programs is JSON lines only: they get an event instead of the text.
+        if self._is_for_people:
+            self._print_ready()
+        else:
+            address = self.servers[0].sockets[0].getsockname()[:2]
+            self._gateway.log_ready(self._url, address)
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         """Called by uvicorn in a signal handler: continue on the event loop."""
@@ -123,10 +129,10 @@ def serve(loaded: LoadedSettings) -> int:
 
 def serve_gateway(loaded: LoadedSettings, build: Callable[[Settings], Gateway]) -> int:
     """Serve a gateway until a signal comes; it is built when its port is known."""
-    configure_logs(loaded.settings.log)
-    for warning in loaded.warnings:
-        log.warning("settings.warning", path=warning.path, reason=warning.message)
-    return run_in_new_loop(_serve(loaded, build))
+    with logging_to_stderr(loaded.settings.log):
+        for warning in loaded.warnings:
+            log.warning("settings.warning", path=warning.path, reason=warning.message)
+        return run_in_new_loop(_serve(loaded, build))
 
 
 def run_in_new_loop(work: Coroutine[Any, Any, _Result]) -> _Result:
@@ -147,7 +153,13 @@ async def _serve(loaded: LoadedSettings, build: Callable[[Settings], Gateway]) -
             gc.set_threshold(50_000, 20, 20)
             config = uvicorn.Config(gateway.asgi, **UVICORN_OPTIONS)
             await gateway.availability.wait_settled(_FIRST_STATES_S)
-            server = DrainingServer(config, gateway, lambda: print_banner(gateway, loaded.openclaw))
+            server = DrainingServer(
+                config,
+                gateway,
+                url=settings.server.public_base_url
+                or base_url(settings.server.host, settings.server.port),
+                print_ready=lambda: print_banner(gateway, loaded.openclaw),
+            )
             await server.serve(sockets=[listener])
     return 0
 

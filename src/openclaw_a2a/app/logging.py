@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import Any
 
+import msgspec
 import structlog
 
 from openclaw_a2a.log import PACKAGE, record_fields
@@ -14,27 +15,42 @@ from openclaw_a2a.settings import LogSettings
 
 
 def configure_logs(settings: LogSettings) -> None:
-    """Show the log of this package on stderr. Other loggers of the process stay as they are."""
-    logger = logging.getLogger(PACKAGE)
-    for handler in logger.handlers[:]:
-        if isinstance(handler, _StderrHandler):
-            logger.removeHandler(handler)
-    logger.addHandler(_StderrHandler(is_pretty=is_for_people(settings)))
-    logger.setLevel(settings.level.upper())
-    logger.propagate = False
+    """Show the log of this package on stderr.
+
+    Where the program has not configured logging itself, warnings of other libraries (uvicorn,
+    asyncio, Python's own) are shown in the same form.
+    """
+    root, package = logging.getLogger(), logging.getLogger(PACKAGE)
+    for logger in (root, package):
+        for handler in logger.handlers[:]:
+            if isinstance(handler, _StderrHandler):
+                logger.removeHandler(handler)
+    handler = _StderrHandler(is_pretty=is_for_people(settings))
+    level = logging.getLevelNamesMapping()[settings.level.upper()]
+    if not root.handlers:
+        root.addHandler(handler)
+        # Not below: at the levels for their developers libraries write secrets and contents.
+        root.setLevel(max(level, logging.WARNING))
+        logging.captureWarnings(True)
+    package.addHandler(handler)
+    package.setLevel(level)
+    package.propagate = False
 
 
 @contextmanager
 def logging_to_stderr(settings: LogSettings) -> Generator[None]:
-    """Show the log of this package on stderr meanwhile; afterwards its logger is as before."""
-    logger = logging.getLogger(PACKAGE)
-    before = logger.handlers[:], logger.level, logger.propagate
+    """Show the log on stderr meanwhile, as `configure_logs`; afterwards logging is as before."""
+    loggers = logging.getLogger(), logging.getLogger(PACKAGE)
+    before = [(one, one.handlers[:], one.level, one.propagate) for one in loggers]
     configure_logs(settings)
     try:
         yield
     finally:
-        logger.handlers[:], logger.propagate = before[0], before[2]
-        logger.setLevel(before[1])
+        for logger, handlers, level, propagate in before:
+            if logger is loggers[0] and logger.handlers != handlers:
+                logging.captureWarnings(False)
+            logger.handlers[:], logger.propagate = handlers, propagate
+            logger.setLevel(level)
 
 
 def is_for_people(settings: LogSettings) -> bool:
@@ -51,24 +67,36 @@ class _StderrHandler(logging.Handler):
         self._renderers: list[structlog.typing.Processor] = (
             [structlog.dev.ConsoleRenderer(exception_formatter=plain)]
             if is_pretty
-            else [structlog.processors.format_exc_info, structlog.processors.JSONRenderer()]
+            else [
+                structlog.processors.format_exc_info,
+                structlog.processors.JSONRenderer(serializer=_encode_json),
+            ]
         )
 
     def emit(self, record: logging.LogRecord) -> None:
         try:
-            print(self.format(record), file=sys.stderr, flush=True)
+            # One write for the whole line: lines of several threads must not mix.
+            sys.stderr.write(self.format(record) + "\n")
+            sys.stderr.flush()
         except Exception:
             self.handleError(record)
 
     def format(self, record: logging.LogRecord) -> str:
-        written_at = datetime.fromtimestamp(record.created, UTC)
+        level, written_at = record.levelname.lower(), datetime.fromtimestamp(record.created, UTC)
         event: Any = {
             **record_fields(record),
-            "level": record.levelname.lower(),
+            "level": level,
             "timestamp": written_at.isoformat().replace("+00:00", "Z"),
         }
         if record.exc_info:
             event["exc_info"] = record.exc_info
         for render in self._renderers:
-            event = render(None, record.levelname.lower(), event)
+            event = render(None, level, event)
         return str(event)
+
+
+def _encode_json(event: Any, **_: Any) -> str:
+    try:
+        return msgspec.json.encode(event, enc_hook=repr).decode()
+    except (TypeError, ValueError, OverflowError):  # a key that is no text, a lone surrogate
+        return msgspec.json.encode({key: repr(value) for key, value in event.items()}).decode()

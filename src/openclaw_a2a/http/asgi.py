@@ -1,12 +1,14 @@
 """HTTP over ASGI: requests with a bounded body, responses, deadlines and routes."""
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable, Iterable, MutableMapping
 from typing import Any, Generic, TypeVar
 from urllib.parse import parse_qsl
 
 import msgspec
 
+from openclaw_a2a.log import get_logger
 from openclaw_a2a.model.errors import (
     BodyTooLarge,
     BodyTooSlow,
@@ -17,10 +19,14 @@ from openclaw_a2a.model.errors import (
     Overloaded,
     Unauthenticated,
 )
-from openclaw_a2a.model.ids import JsonObject
+from openclaw_a2a.model.ids import Json, JsonObject
 from openclaw_a2a.protocol.errors import FAULT_MESSAGE, http_status
 
+log = get_logger(__name__)
+
 WRITE_TIMEOUT_S = 30.0
+_LOGGED_CHARS = 300  # of what a request says
+_REFUSED = "request.refused"
 
 
 class Deadline:
@@ -116,6 +122,7 @@ class HttpRequest:
     """One request and the way to respond to it."""
 
     __slots__ = (
+        "caller",
         "has_started",
         "headers",
         "is_body_read",
@@ -125,6 +132,8 @@ class HttpRequest:
         "response_headers",
         "scope",
         "send",
+        "started_at",
+        "status",
     )
 
     def __init__(self, scope: AsgiScope, receive: Receive, send: Send) -> None:
@@ -139,6 +148,11 @@ class HttpRequest:
         """Added to whatever response is sent."""
         self.has_started = False
         """True when status and headers were sent."""
+        self.status = 0
+        """The status that was sent."""
+        self.started_at = time.monotonic()
+        self.caller: str | None = None
+        """The name of the caller, once it is known."""
         self.is_body_read = False
 
     def header(self, name: bytes) -> str | None:
@@ -249,17 +263,36 @@ class HttpRequest:
         """
         # Before the send: if that is cancelled half-way no second response may follow.
         self.has_started = True
+        self.status = status
         if self.response_headers:
             headers = [*headers, *self.response_headers]
         if not self.is_body_read and self.has_body():
             headers = [*headers, _CLOSE]
         await self.send({"type": "http.response.start", "status": status, "headers": headers})
 
+    def log_refusal(self, error: GatewayError, **fields: Json) -> None:
+        """Log that the request is answered with an error; a fault of our own is a warning."""
+        is_fault = isinstance(error, GatewayFault)
+        event, write = ("request.failed", log.warning) if is_fault else (_REFUSED, log.info)
+        reason = error.message[:_LOGGED_CHARS]
+        write(event, code=error.code, reason=reason, **self.log_fields(), **fields)
+
+    def log_fields(self) -> JsonObject:
+        """Who asked for what, and how long ago, for the log."""
+        return {
+            "caller": self.caller,
+            "client": self.client_host(),
+            "method": self.method,
+            "path": self.path[:_LOGGED_CHARS],
+            "milliseconds": round((time.monotonic() - self.started_at) * 1000),
+        }
+
     async def respond_error(self, error: GatewayError, *, show_faults: bool = False) -> None:
         """Send `{"error": {code, message, details}}`, for endpoints that are not A2A.
 
         Faults of the gateway are described to its operator only (`show_faults`).
         """
+        self.log_refusal(error)
         status, body = http_status(error, for_rpc=False), error_body(error, show_faults=show_faults)
         await self.respond(status, body, headers=[NO_STORE, *error_headers(error)])
 

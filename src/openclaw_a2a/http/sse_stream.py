@@ -216,6 +216,7 @@ class SseStreams:
             except GatewayError as error:
                 if not (request.has_started or encoder.streams_early_error(error)):
                     raise
+                request.log_refusal(error)
                 stream = EventStream(None, 0, None, error=error)
             if stream is not None:
                 await self._write_stream(writer, stream, encoder, disconnected)

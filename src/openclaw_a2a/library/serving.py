@@ -104,7 +104,10 @@ class _Service:
             config = uvicorn.Config(application, **options)
             ready = f"{self._served.card.name} is ready at {self._served.card.url}"
             self._server = DrainingServer(
-                config, gateway, lambda: print_lines(ready, "Stop it: Ctrl-C")
+                config,
+                gateway,
+                url=self._served.card.url,
+                print_ready=lambda: print_lines(ready, "Stop it: Ctrl-C"),
             )
             if not self._is_stopped:
                 await self._server.serve(sockets=[self._listener])

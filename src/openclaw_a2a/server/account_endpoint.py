@@ -119,7 +119,7 @@ class AccountEndpoint(msgspec.Struct, frozen=True, kw_only=True):
                         echo = (name, ", ".join(activated).encode("ascii"))
                         request.response_headers.append(echo)
         # The echo above is also how `planning_of` knows that this request activated the extension.
-        principal = self.authenticator.identify(request)
+        principal = request.caller = self.authenticator.identify(request)
         # After authentication: the limit is per caller, and no stranger uses up a peer's share.
         if self.rate_limit is not None:
             self.rate_limit.count(principal)

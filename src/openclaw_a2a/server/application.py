@@ -1,6 +1,7 @@
 """The ASGI application: routes of all accounts, and the response when a handler fails."""
 
 import asyncio
+import logging
 from collections.abc import Iterable
 from functools import partial
 
@@ -16,6 +17,7 @@ from openclaw_a2a.http.asgi import (
     Send,
 )
 from openclaw_a2a.log import get_logger
+from openclaw_a2a.model.errors import AccountNotRunning, Draining, RouteNotFound
 from openclaw_a2a.model.ids import JsonObject
 from openclaw_a2a.server import jsonrpc, rest
 from openclaw_a2a.server.account_endpoint import AccountEndpoint
@@ -60,6 +62,7 @@ class ServerApplication:
             # better off with a 503 than with a broken connection.
             if request is not None and not request.has_started:
                 text = "the gateway is stopping; try again when it is back"
+                request.log_refusal(Draining(text))
                 await _respond_problem(request, 503, STOPPING, text, self._default_account)
         except Exception:  # the edge of the server: nothing but our own faults gets here
             log.exception("http.handler_failed", path=scope.get("path"))
@@ -70,6 +73,10 @@ class ServerApplication:
             text = "this address failed to answer; the log of the gateway says why"
             code = "A2A_INBOUND_ROUTE_ERROR"
             await _respond_problem(request, 500, code, text, self._default_account)
+        finally:
+            # The access log. Its fields are made only where somebody reads them.
+            if request is not None and log.is_enabled(logging.DEBUG):
+                log.debug("http.request", status=request.status, **request.log_fields())
 
     def _add_endpoint(self, endpoint: AccountEndpoint) -> None:
         account = endpoint.account
@@ -85,6 +92,7 @@ class ServerApplication:
         async def refuse(request: HttpRequest) -> None:
             reason = account.not_running_reason or "it is not running"
             text = f"account {account.id} does not answer: {reason}"
+            request.log_refusal(AccountNotRunning(text), account=account.id)
             await _respond_problem(request, 503, "A2A_ACCOUNT_NOT_RUNNING", text, account.id)
 
         self.router.add_route("POST", account.json_rpc_path, refuse)
@@ -94,6 +102,7 @@ class ServerApplication:
 
     async def _not_found(self, request: HttpRequest) -> None:
         text = f"there is no {request.method} {request.path[:200]} here; see GET /agents"
+        request.log_refusal(RouteNotFound(text))
         await _respond_problem(request, 404, "A2A_ROUTE_NOT_FOUND", text, self._default_account)
 
 

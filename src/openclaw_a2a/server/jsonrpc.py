@@ -121,22 +121,27 @@ class JsonRpcCall(AccountCall):
 
 async def serve(http: HttpRequest, *, endpoint: AccountEndpoint) -> None:
     """Respond to one JSON-RPC request."""
-    request_id, version = NO_ID, None
+    request_id, version, method = NO_ID, None, None
     try:
         # Before the body is read: a stranger cannot make the gateway receive and parse megabytes.
         scope = endpoint.admit(http)
         http.require_json()
         body = await http.read_body(endpoint.account.max_body_bytes, endpoint.body_deadline)
         envelope = decode_envelope(body)
-        request_id = envelope.id
+        request_id, method = envelope.id, envelope.method
         call = _find_call(http, endpoint, scope, envelope)
         version = call.version
         await call.serve()
     except EnvelopeError as invalid:
+        http.log_refusal(invalid.error, account=endpoint.account.id)
         await _respond_error(http, invalid.error, request_id=invalid.id, version=version)
     except GatewayError as error:
-        if isinstance(error, GatewayFault):
-            log.warning("jsonrpc.request_failed", code=error.code, reason=error.message)
+        http.log_refusal(
+            error,
+            rpc=method and method[:100],
+            account=endpoint.account.id,
+            agent=endpoint.rules.agent_id,
+        )
         await _respond_error(http, error, request_id=request_id, version=version)
     except Exception:  # the edge of a request: an unexpected error must not reach the peer
         log.exception("jsonrpc.request_crashed", path=http.path)

@@ -78,8 +78,7 @@ async def serve(http: HttpRequest, *, endpoint: AccountEndpoint, prefix: str) ->
         else:
             await call.respond(await route.operation(call, request))
     except GatewayError as error:
-        if isinstance(error, GatewayFault):
-            log.warning("rest.request_failed", code=error.code, reason=error.message)
+        http.log_refusal(error, account=endpoint.account.id, agent=endpoint.rules.agent_id)
         await _respond_error(http, error)
     except Exception:  # the edge of a request: an unexpected error must not reach the peer
         log.exception("rest.request_crashed", path=http.path)

@@ -150,7 +150,7 @@ class GroupWriter(Generic[Command]):
         except BaseException:
             # `_perform` has handled the errors of a group, so this is SystemExit, MemoryError or a
             # fault of this class, and the thread ends.
-            log.critical("store.writer_died", store=self._name, exc_info=True)
+            log.error("store.writer_died", store=self._name, exc_info=True)
             # The group goes back into the queue, to be failed with what is there. The flag is set
             # before the loop is called: `_send_collected` then sees what comes in between.
             self._queue.put(group)

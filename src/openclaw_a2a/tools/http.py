@@ -18,7 +18,6 @@ from openclaw_a2a.log import get_logger
 from openclaw_a2a.model.errors import (
     Draining,
     GatewayError,
-    GatewayFault,
     InvalidParams,
     ParseFailed,
     Problem,
@@ -78,13 +77,12 @@ class ToolGuard(msgspec.Struct, frozen=True):
         async def handle_http(request: HttpRequest) -> None:
             try:
                 caller = self.authenticator.identify(request)
+                request.caller = caller.name
                 body = b""
                 if request.has_body():
                     body = await request.read_body(self.max_body_bytes, self.body_deadline)
                 await handle(ToolRequest(request, caller, body))
             except GatewayError as error:
-                if isinstance(error, GatewayFault):
-                    log.exception("tools.request_failed", path=request.path, reason=error.message)
                 if request.has_started:
                     raise
                 await request.respond_error(error)

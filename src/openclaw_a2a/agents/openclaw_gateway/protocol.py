@@ -133,7 +133,7 @@ def encode_request(request_id: str, method: str, params: JsonObject) -> bytes:
     except (TypeError, ValueError, OverflowError, RecursionError) as error:
         raise AgentFailed(
             f"A message for OpenClaw cannot be encoded as JSON ({error}); send plain text and JSON."
-        ) from error
+        ) from None
 
 
 def request_error(method: str, payload: ErrorPayload) -> AgentFailed | AgentUnavailable:

@@ -98,7 +98,7 @@ def parse_line(line: str) -> AgentEvent:
         raise AgentFailed(
             f"The program wrote a line that cannot be read ({str(error)[:_QUOTED]}):"
             f" {line.strip()[:_QUOTED]}"
-        ) from error
+        ) from None
 
 
 def _reply_event(line: OutputLine) -> Reply:

@@ -9,18 +9,20 @@ Order of one event
 """
 
 import asyncio
+import logging
 from collections.abc import Callable, Sequence
 
 import msgspec
 
 from openclaw_a2a.engine.outbox.wakeups import WakeupRegistry
+from openclaw_a2a.log import get_logger
 from openclaw_a2a.model.errors import (
     AgentFailed,
     GatewayFault,
     IllegalTransition,
     StoreUnavailable,
 )
-from openclaw_a2a.model.ids import ArtifactId, MessageId
+from openclaw_a2a.model.ids import ArtifactId, JsonObject, MessageId
 from openclaw_a2a.model.message import Message, Part
 from openclaw_a2a.model.records import (
     ARTIFACT_UPDATE,
@@ -35,6 +37,7 @@ from openclaw_a2a.model.records import (
 from openclaw_a2a.model.task import (
     ACTIVE,
     ALLOWED,
+    TERMINAL,
     Artifact,
     ArtifactUpdate,
     Event,
@@ -46,6 +49,8 @@ from openclaw_a2a.model.task import (
 )
 from openclaw_a2a.ports import Commit, TaskStore
 
+log = get_logger(__name__)
+
 UNWRITABLE = (TypeError, ValueError, OverflowError, RecursionError)
 """What an encoder raises for a value that JSON cannot hold."""
 
@@ -55,6 +60,8 @@ PAGE_SIZE = 256
 # A running task gets its second snapshot after this many events, and the next ones each time the
 # number of events has doubled. Until then a reader replays all events over the first snapshot.
 _FIRST_SNAPSHOT = 64
+
+_REASON_CHARS = 300  # of the text of a failure, in the log
 
 
 class TaskProjection:
@@ -302,9 +309,17 @@ class Journal:
         self._wakeups.notify(self._head.id)
 
     async def end(
-        self, events: Sequence[Event], *, run: RunRecord | None, resume: bytes | None = None
+        self,
+        events: Sequence[Event],
+        *,
+        run: RunRecord | None,
+        resume: bytes | None = None,
+        code: str = AgentFailed.code,
     ) -> None:
-        """Commit the last events of a run (or of none) and wait until they are durable."""
+        """Commit the last events of a run (or of none) and wait until they are durable.
+
+        Every task ends here, so here it is logged; `code` says why when it failed.
+        """
         self._run = run
         for event in events:
             self._record(event)
@@ -313,6 +328,26 @@ class Journal:
         # crash the end is stored and the run is gone, or the run is there for recovery.
         self._send(self._next_commit(ends_run=True, resume=resume))
         await self.settle()
+        if events and self.state in TERMINAL and log.is_enabled(logging.INFO):
+            self._log_end(events[-1], code)
+
+    def _log_end(self, last: Event, code: str) -> None:
+        head, fields = self._head, JsonObject()
+        if self.state is not TaskState.COMPLETED and isinstance(last, StatusUpdate):
+            parts = () if last.status.message is None else last.status.message.parts
+            fields["reason"] = " ".join([part.text for part in parts if part.text])[:_REASON_CHARS]
+        if self.state is TaskState.FAILED:
+            fields["code"] = code
+        log.info(
+            "task.ended",
+            task_id=head.id,
+            caller=head.scope.principal,
+            account=head.scope.account,
+            agent=None if head.binding is None else head.binding.agent_id,
+            state=self.state.name.lower(),
+            milliseconds=round((self._status_at - head.created_at).total_seconds() * 1000),
+            **fields,
+        )
 
     def open(self, event: Event, message: Message | None = None) -> Commit:
         """The first commit of a submission. The store takes it with the submission itself."""

@@ -14,7 +14,6 @@ Where a run stands, and who may cancel its asyncio task when, is the table in `r
 
 import asyncio
 import json
-import traceback
 from collections.abc import Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING
@@ -100,6 +99,8 @@ class ActiveRun:
         """Why the agent was interrupted, when that makes the run fail: its time, or its text."""
         self._error: GatewayError | None = None
         """What the caller gets instead of the task."""
+        self._failure_code = AgentFailed.code
+        self._submitted_at = engine.loop.time()
         self._event_count = 0
         self._transcript: Transcript | None = None
         self._pause_events: Sequence[Event] = ()
@@ -356,18 +357,26 @@ class ActiveRun:
         except (Conflict, StoreUnavailable):
             raise
         except GatewayError as error:
+            self._failure_code = error.code
+            if isinstance(error, AgentFailed) and error.__cause__ is not None:
+                self._log_exception(error.__cause__)
             return error.message
         except Exception as error:  # one broad catch: whatever an agent raises is its failure
-            task_id, reason = self.record.task_id, str(error) or type(error).__name__
-            frames = traceback.extract_tb(error.__traceback__, limit=-1)
-            at = f"{frames[-1].filename}:{frames[-1].lineno}" if frames else "unknown"
-            log.warning("run.agent_failed", task_id=task_id, reason=reason, at=at)
-            return reason
+            self._log_exception(error)
+            return str(error) or type(error).__name__
         finally:
             # Before END: from there on nothing may cancel, and the table has no FORCE.
             self._timer.cancel()
         self.is_cancel_requested = False  # it completed before the cancellation reached it
         return None
+
+    def _log_exception(self, error: BaseException) -> None:
+        """Log what the code of an agent raised: its author sees it nowhere else."""
+        task_id, agent_id = self.record.task_id, self.record.binding.agent_id
+        reason = type(error).__name__
+        log.warning(
+            "run.agent_raised", task_id=task_id, agent=agent_id, reason=reason, exc_info=error
+        )
 
     def _on_timeout(self, signal: RunSignal) -> None:
         """Interrupt the agent; one that has not stopped within `cancel_s` is forced."""
@@ -529,6 +538,14 @@ class ActiveRun:
         # crash right here.
         await self._engine.store.tasks.finish_run(record.id, fence=record.fence, answer=stored)
         self.created.set(first)
+        if isinstance(first, DirectAnswer):  # an error is logged where the request is refused
+            log.info(
+                "message.answered",
+                caller=record.scope.principal,
+                account=record.scope.account,
+                agent=record.binding.agent_id,
+                milliseconds=round((self._engine.loop.time() - self._submitted_at) * 1000),
+            )
         return True
 
     async def _promote(self, transcript: Transcript) -> ActiveTask:
@@ -577,7 +594,8 @@ class ActiveRun:
             left_open = [artifact_id for artifact_id in unclosed if artifact_id not in closed]
             events = [*transcript.close_unfinished(left_open), *events]
         try:
-            await journal.end(events, run=self.record, resume=resume)
+            code = self._error.code if self._error is not None else self._failure_code
+            await journal.end(events, run=self.record, resume=resume, code=code)
         except AgentFailed as error:  # the agent's last events cannot be written, ours can
             # What of the events was recorded before the error goes along with this commit.
             journal.limits = UNLIMITED
