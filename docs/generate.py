@@ -28,7 +28,6 @@ from openclaw_a2a.agents import CommandOptions
 from openclaw_a2a.agents.openclaw_cli.command import OpenClawCliOptions
 from openclaw_a2a.agents.openclaw_gateway.agent import OpenClawGatewayOptions
 from openclaw_a2a.cli.dispatch import build_commands
-from openclaw_a2a.library.openclaw_adapter import OpenClawAdapterOptions
 from openclaw_a2a.model import agent_event, errors
 from openclaw_a2a.model.errors import AgentError, CallerError, GatewayError, GatewayFault
 from openclaw_a2a.model.ids import JsonObject
@@ -202,7 +201,7 @@ PARTS: dict[str, Callable[[], str]] = {
         *(one.__name__ for one in get_args(agent_event.AgentEvent)), "ToolPhase"
     ),
     "library.programs": lambda: library_part("ProgramAdapter"),
-    "library.openclaw": lambda: library_part("OpenClawAgentAdapter", "OpenClawAdapterOptions"),
+    "library.openclaw": lambda: library_part("OpenClawAgentAdapter"),
     "library.remote": lambda: library_part("RemoteAgents", "RemoteAgentFailed"),
     "library.values": lambda: library_part("Part", "Message", "Task"),
     "errors.caller": lambda: errors_part(CallerError),
@@ -324,9 +323,7 @@ def _number_words(type_: kinds.IntType | kinds.FloatType) -> str:
 
 def _public(name: str) -> Callable[..., object]:
     """What people import under this name."""
-    places = (openclaw_a2a, agents)
-    found = [getattr(one, name) for one in places if name in one.__all__]
-    return found[0] if found else OpenClawAdapterOptions
+    return getattr(openclaw_a2a if name in openclaw_a2a.__all__ else agents, name)
 
 
 def _entry(name: str, thing: Callable[..., object]) -> str:

@@ -15,10 +15,15 @@ if TYPE_CHECKING:
         RequestContext,
         register_adapter,
     )
+    from openclaw_a2a.agents import AgentAdapter as BaseA2AAdapter
+    from openclaw_a2a.agents import CancelledByAdapter as CancelledByAdapterError
+    from openclaw_a2a.library.a2a_adapter import BaseAgentAdapter, build_agent_app
+    from openclaw_a2a.library.a2a_adapter import InputsAdapter as CallableAdapter
     from openclaw_a2a.library.agent_card import build_agent_card
     from openclaw_a2a.library.asgi_app import to_a2a
     from openclaw_a2a.library.inputs import load_a2a_agent, load_adapter
     from openclaw_a2a.library.openclaw_adapter import OpenClawAgentAdapter
+    from openclaw_a2a.library.openclaw_adapter import OpenClawAgentAdapter as OpenClawAdapter
     from openclaw_a2a.library.remote_agents import RemoteAgents
     from openclaw_a2a.library.serving import serve, serve_agent
     from openclaw_a2a.model.agent_event import (
@@ -39,27 +44,36 @@ if TYPE_CHECKING:
         ToolProgress,
         ToolReply,
     )
-    from openclaw_a2a.model.card import AgentCard
+    from openclaw_a2a.model.card import AgentCapabilities, AgentCard, AgentSkill
     from openclaw_a2a.model.message import Message, Part
     from openclaw_a2a.model.task import Task
     from openclaw_a2a.model.turn import Turn
     from openclaw_a2a.ports import Agent, Recovery
     from openclaw_a2a.remote.result.remote_result import RemoteAgentFailed
 
+    __version__: str
+
 __all__ = [
     "AdapterMetadata",
     "Agent",
     "AgentAdapter",
+    "AgentCapabilities",
     "AgentCard",
     "AgentEvent",
+    "AgentSkill",
+    "BaseA2AAdapter",
+    "BaseAgentAdapter",
     "Block",
+    "CallableAdapter",
     "CallableAgent",
     "CancelledByAdapter",
+    "CancelledByAdapterError",
     "Failed",
     "InputRequired",
     "Message",
     "MessageEnd",
     "Note",
+    "OpenClawAdapter",
     "OpenClawAgentAdapter",
     "Part",
     "PartDelta",
@@ -79,6 +93,8 @@ __all__ = [
     "ToolProgress",
     "ToolReply",
     "Turn",
+    "__version__",
+    "build_agent_app",
     "build_agent_card",
     "load_a2a_agent",
     "load_adapter",
@@ -91,6 +107,7 @@ __all__ = [
 _NAMES = {
     "agents": "AdapterMetadata AgentAdapter CallableAgent CancelledByAdapter ProgramAdapter"
     " RequestContext register_adapter",
+    "library.a2a_adapter": "BaseAgentAdapter InputsAdapter build_agent_app",
     "library.agent_card": "build_agent_card",
     "library.asgi_app": "to_a2a",
     "library.inputs": "load_a2a_agent load_adapter",
@@ -99,7 +116,7 @@ _NAMES = {
     "library.serving": "serve serve_agent",
     "model.agent_event": "AgentEvent Block Failed InputRequired MessageEnd Note PartDelta Reply"
     " Report Started Stopped TextDelta TextPreview ToolPhase ToolProgress ToolReply",
-    "model.card": "AgentCard",
+    "model.card": "AgentCapabilities AgentCard AgentSkill",
     "model.message": "Message Part",
     "model.task": "Task",
     "model.turn": "Turn",
@@ -108,10 +125,23 @@ _NAMES = {
 }
 _MODULES = {name: module for module, names in _NAMES.items() for name in names.split()}
 
+# The names of the package a2a-adapter, so that programs written for it change one import.
+_ALIASES = {
+    "BaseA2AAdapter": "AgentAdapter",
+    "CallableAdapter": "InputsAdapter",
+    "CancelledByAdapterError": "CancelledByAdapter",
+    "OpenClawAdapter": "OpenClawAgentAdapter",
+}
+
 
 def __getattr__(name: str) -> Any:
-    if name not in _MODULES:
+    own = _ALIASES.get(name, name)
+    if name == "__version__":
+        from importlib.metadata import version
+
+        return version("openclaw-a2a")
+    if own not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from importlib import import_module
 
-    return getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)
+    return getattr(import_module(f"{__name__}.{_MODULES[own]}"), own)

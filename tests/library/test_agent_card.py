@@ -6,7 +6,15 @@ from a2a.types import AgentCard as SdkCard
 from a2a.types import AgentInterface as SdkInterface
 from a2a.types import AgentSkill as SdkSkill
 
-from openclaw_a2a import AdapterMetadata, AgentAdapter, AgentCard, build_agent_card, to_a2a
+from openclaw_a2a import (
+    AdapterMetadata,
+    AgentAdapter,
+    AgentCapabilities,
+    AgentCard,
+    AgentSkill,
+    build_agent_card,
+    to_a2a,
+)
 
 
 class Silent(AgentAdapter):
@@ -213,6 +221,43 @@ async def test_given_agent_card_struct_is_served_unchanged(serving):
     given = build_agent_card(Silent(), name="Mine")
     async with serving(Silent(), agent_card=given) as client:
         assert (await client.http.get("/.well-known/agent.json")).json()["name"] == "Mine"
+
+
+@pytest.mark.parametrize(("adapter", "streams"), [(Silent, False), (Streaming, True)])
+async def test_card_that_is_written_with_an_address_is_served_there(serving, adapter, streams):
+    given = AgentCard(name="Mine", description="d", url="https://mine.example.com/")
+    async with serving(adapter(), agent_card=given) as client:
+        hybrid = (await client.http.get("/.well-known/agent.json")).json()
+        headers = {"A2A-Version": "1.0"}
+        clean = (await client.http.get("/.well-known/agent-card.json", headers=headers)).json()
+    assert hybrid["url"] == "https://mine.example.com/"
+    assert "url" not in clean
+    assert [one["url"].rstrip("/") for one in clean["supportedInterfaces"]] == [
+        "https://mine.example.com"
+    ] * 3
+    assert clean["capabilities"]["streaming"] is streams
+    assert clean["version"] == "1.0.0"
+    assert clean["skills"] == []
+    assert clean["defaultInputModes"] == ["text/plain"]
+
+
+async def test_card_with_everything_that_0_3_requires_is_served_as_given(serving):
+    given = AgentCard(
+        name="Mine",
+        description="Mine alone.",
+        url="http://localhost:9000",
+        version="2.0.0",
+        capabilities=AgentCapabilities(streaming=False),
+        skills=[AgentSkill("s", "S", "d", ["t"])],
+        default_input_modes=["text"],
+        default_output_modes=["text"],
+    )
+    assert given.url == "http://localhost:9000"
+    async with serving(Streaming(), agent_card=given) as client:
+        card = (await client.http.get("/.well-known/agent.json")).json()
+    assert (card["url"], card["version"]) == ("http://localhost:9000", "2.0.0")
+    assert card["capabilities"]["streaming"] is False
+    assert [skill["id"] for skill in card["skills"]] == ["s"]
 
 
 async def test_missing_fields_of_a_given_card_come_from_the_adapter(serving):

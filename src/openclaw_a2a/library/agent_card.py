@@ -13,6 +13,7 @@ from openclaw_a2a.agents.adapter import (
 )
 from openclaw_a2a.library.inputs import to_json_object
 from openclaw_a2a.model.card import (
+    UNSTATED_CAPABILITIES,
     AgentCapabilities,
     AgentCard,
     AgentInterface,
@@ -93,7 +94,7 @@ def parse_agent_card(card: Json, adapter: AgentAdapter | Agent) -> AgentCard:
     What it leaves out is filled in from the adapter. Raises: ValueError.
     """
     if isinstance(card, AgentCard):
-        return card
+        return _complete(card, build_agent_card(adapter))
     given = to_json_object(card)
     if given is None:
         raise ValueError(
@@ -117,6 +118,16 @@ def parse_agent_card(card: Json, adapter: AgentAdapter | Agent) -> AgentCard:
         return msgspec.convert(members, AgentCard)
     except msgspec.ValidationError as error:
         raise ValueError(f"This is no agent card: {error}.") from error
+
+
+def _complete(card: AgentCard, defaults: AgentCard) -> AgentCard:
+    """The card, with what it leaves out."""
+    missing: JsonObject = {}
+    if not card.supported_interfaces:
+        missing["supported_interfaces"] = interfaces(card.url or DEFAULT_URL)
+    if card.capabilities is UNSTATED_CAPABILITIES:
+        missing["capabilities"] = defaults.capabilities
+    return msgspec.structs.replace(card, **missing)
 
 
 def _media_types(modes: list[str]) -> tuple[str, ...]:

@@ -39,6 +39,8 @@ _LIBRARY: Mapping[str, str] = {
 }
 """What Python code gets by name; in the settings `openclaw` is another class."""
 
+_OF_INPUTS = {"callable": "openclaw_a2a.library.a2a_adapter:InputsAdapter"}
+
 
 def load_adapter(config: Mapping[str, Json]) -> AgentAdapter:
     """The adapter that `config["adapter"]` names, made of the other members.
@@ -57,8 +59,10 @@ def load_adapter(config: Mapping[str, Json]) -> AgentAdapter:
     name = config.get("adapter")
     if not isinstance(name, str) or not name:
         raise ValueError('The configuration needs the name of an adapter: {"adapter": "echo"}.')
+    # In a2a-adapter the argument is `func`, and the function is given a dict.
+    is_of_inputs = name == "callable" and "func" in config
     try:
-        kind = find_adapter(name, built_in=_LIBRARY)
+        kind = find_adapter(name, built_in=_OF_INPUTS if is_of_inputs else _LIBRARY)
     except UnknownAdapter as error:
         raise ValueError(str(error)) from None
     arguments = {key: value for key, value in config.items() if key != "adapter"}

@@ -1,10 +1,11 @@
 """OpenClaw run by its own command, as an adapter of the library with tasks of its own."""
 
+import inspect
 import secrets
 from collections.abc import AsyncIterator, Callable, Generator, Mapping
 from contextlib import aclosing, contextmanager
 from os import PathLike, fspath
-from typing import Annotated, Any, ClassVar, TypedDict, Unpack, cast
+from typing import Annotated, Any, ClassVar, cast
 
 import msgspec
 from msgspec import Meta
@@ -43,65 +44,32 @@ from openclaw_a2a.settings import RetentionSettings
 from openclaw_a2a.store import MemoryStore
 
 _FOREVER_S = 100 * 365 * 86400.0
-_NAMED_ARGUMENTS = ("session_id", "agent_id")
-
-
-class OpenClawAdapterOptions(TypedDict, total=False):
-    """The further arguments of `OpenClawAgentAdapter`.
-
-    `thinking` ("low") is one of off, minimal, low, medium, high and xhigh; `timeout` (300) is in
-    seconds, for the whole command; `env_vars` are added to the process's own. `async_mode` (True):
-    `handle` returns a task at once, kept in `task_store` (a store, or the path of a SQLite file;
-    memory) until `task_ttl_seconds` (3600; None: for ever) after its end, purged every
-    `cleanup_interval_seconds` (300). `gateway_mode` (False): run without `--local`, or `"auto"`:
-    only when a gateway holds the state directory.
-    """
-
-    thinking: str
-    timeout: float
-    openclaw_path: str | PathLike[str]
-    working_directory: str | PathLike[str] | None
-    env_vars: Mapping[str, str] | None
-    async_mode: bool
-    task_store: Store | str | PathLike[str] | None
-    task_ttl_seconds: float | None
-    cleanup_interval_seconds: float
-    gateway_mode: GatewayMode
 
 
 class CheckedOptions(msgspec.Struct, frozen=True):
     """The arguments, checked."""
 
-    thinking: Thinking = "low"
-    timeout: Annotated[float, Meta(gt=0)] = 300.0
-    openclaw_path: Annotated[str, Meta(min_length=1)] = "openclaw"
-    working_directory: str | None = None
-    env_vars: dict[str, str] | None = None
-    async_mode: bool = True
-    task_ttl_seconds: Annotated[float, Meta(ge=0)] | None = 3600.0
-    cleanup_interval_seconds: Annotated[float, Meta(gt=0)] = 300.0
-    gateway_mode: GatewayMode = False
+    thinking: Thinking
+    timeout: Annotated[float, Meta(gt=0)]
+    openclaw_path: Annotated[str, Meta(min_length=1)]
+    working_directory: str | None
+    env_vars: dict[str, str] | None
+    async_mode: bool
+    task_ttl_seconds: Annotated[float, Meta(ge=0)] | None
+    cleanup_interval_seconds: Annotated[float, Meta(gt=0)]
+    gateway_mode: GatewayMode
 
 
-def check_options(given: OpenClawAdapterOptions) -> CheckedOptions:
-    """The arguments with their defaults; `task_store` is checked elsewhere.
-
-    Raises: ValueError for an invalid argument, TypeError for an unknown one.
-    """
-    known = [*OpenClawAdapterOptions.__annotations__, *_NAMED_ARGUMENTS]
-    for name in given:
-        if name not in known:
-            hint = suggest_name(name, known)
-            raise TypeError(f"OpenClawAgentAdapter takes no argument {name!r}; {hint}")
-    thinking = given.get("thinking", "low")
+def check_options(values: JsonObject) -> CheckedOptions:
+    """The arguments, checked; `task_store` is checked elsewhere. Raises: ValueError."""
+    thinking = values["thinking"]
     if thinking not in THINKING_LEVELS:
         raise ValueError(
             f"thinking is {thinking!r}; it must be one of {', '.join(THINKING_LEVELS)}"
         )
-    values: JsonObject = {**given}
     checked: JsonObject = {}
     for field in msgspec.structs.fields(CheckedOptions):
-        value: Json = values.get(field.name, field.default)
+        value: Json = values[field.name]
         if isinstance(value, PathLike):
             value = fspath(cast("PathLike[str]", value))
         elif isinstance(value, Mapping):
@@ -123,7 +91,13 @@ class OpenClawAgentAdapter(AgentAdapter):
     """Runs `openclaw agent --local --json`, once per message.
 
     `session_id` is the conversation of messages without a context; `agent_id` is the OpenClaw
-    agent to ask, when there are several. For everything else see `OpenClawAdapterOptions`.
+    agent to ask, when there are several. `thinking` is one of off, minimal, low, medium, high and
+    xhigh; `timeout` is in seconds, for the whole command; `env_vars` are added to the process's
+    own. With `async_mode`, `handle` returns a task at once, kept in `task_store` (a store, or the
+    path of a SQLite file; left out: memory) until `task_ttl_seconds` (None: for ever) after its
+    end, purged every `cleanup_interval_seconds`. `gateway_mode`: run without `--local`, or
+    `"auto"`: only when a gateway holds the state directory. `name` and `description` stand on the
+    card.
 
     Raises: ValueError for an invalid argument, TypeError for an unknown one.
     """
@@ -132,22 +106,58 @@ class OpenClawAgentAdapter(AgentAdapter):
         self,
         session_id: str | None = None,
         agent_id: str | None = None,
-        **options: Unpack[OpenClawAdapterOptions],
+        thinking: str = "low",
+        timeout: float = 300.0,
+        openclaw_path: str | PathLike[str] = "openclaw",
+        working_directory: str | PathLike[str] | None = None,
+        env_vars: Mapping[str, str] | None = None,
+        async_mode: bool = True,
+        task_store: Store | str | PathLike[str] | None = None,
+        task_ttl_seconds: float | None = 3600.0,
+        cleanup_interval_seconds: float = 300.0,
+        *,
+        gateway_mode: GatewayMode = False,
+        name: str = "",
+        description: str = "",
+        **unknown: Json,
     ) -> None:
-        checked = check_options(options)
+        for argument in unknown:
+            known = list(inspect.signature(OpenClawAgentAdapter).parameters)[:-1]
+            hint = suggest_name(argument, known)
+            raise TypeError(f"{type(self).__name__} takes no argument {argument!r}; {hint}")
+        checked = check_options(
+            {
+                "thinking": thinking,
+                "timeout": timeout,
+                "openclaw_path": openclaw_path,
+                "working_directory": working_directory,
+                "env_vars": env_vars,
+                "async_mode": async_mode,
+                "task_ttl_seconds": task_ttl_seconds,
+                "cleanup_interval_seconds": cleanup_interval_seconds,
+                "gateway_mode": gateway_mode,
+            }
+        )
         self.session_id = session_id or f"a2a-{secrets.token_hex(6)}"
         self.agent_id = agent_id
+        self.thinking = checked.thinking
+        self.timeout = checked.timeout
+        self.openclaw_path = checked.openclaw_path
+        self.working_directory = checked.working_directory
+        self.env_vars = checked.env_vars or {}
         self.async_mode = checked.async_mode
+        self._name = name
+        self._description = description
         self._options = OpenClawCliOptions(
             thinking=checked.thinking,
             timeout=checked.timeout,
             openclaw_path=checked.openclaw_path,
             working_directory=checked.working_directory or "",
-            env=checked.env_vars or {},
+            env=self.env_vars,
             gateway_mode=checked.gateway_mode,
         )
         self._runner = OpenClawRunner(self._options)
-        store = as_store(options.get("task_store")) or MemoryStore()
+        store = as_store(task_store) or MemoryStore()
         ttl_s = checked.task_ttl_seconds
         retention = RetentionSettings(
             ended_seconds=_FOREVER_S if ttl_s is None else ttl_s,
@@ -188,7 +198,10 @@ class OpenClawAgentAdapter(AgentAdapter):
     def get_metadata(self) -> AdapterMetadata:
         """The content of the agent card."""
         name = f"OpenClaw {self.agent_id}" if self.agent_id else "OpenClaw"
-        return AdapterMetadata(name=name, description="An OpenClaw agent on this machine.")
+        return AdapterMetadata(
+            name=self._name or name,
+            description=self._description or "An OpenClaw agent on this machine.",
+        )
 
     def supports_streaming(self) -> bool:
         """False: the command writes its answer at its end."""
@@ -213,10 +226,10 @@ class OpenClawAgentAdapter(AgentAdapter):
         """
         if self._tasks is not None:
             return await self._tasks.start(read_request(params))
-        output = await self.call_framework(self.to_framework(params), params)
-        return self.from_framework(output, params)
+        output = await self.call_framework(await self.to_framework(params), params)
+        return await self.from_framework(output, params)
 
-    def to_framework(self, params: Json) -> JsonObject:
+    async def to_framework(self, params: Json) -> JsonObject:
         """The input of the command: the message's text and the session."""
         message = read_request(params).message
         return {
@@ -232,7 +245,7 @@ class OpenClawAgentAdapter(AgentAdapter):
         session = CliSession(id=framework_input["session_id"])
         return await self._run_command(self._request(framework_input["message"], session))
 
-    def from_framework(self, framework_output: JsonObject, params: Json) -> Message:
+    async def from_framework(self, framework_output: JsonObject, params: Json) -> Message:
         """The answer in the document. Raises: RuntimeError when it reports a failure."""
         answer = _parse(framework_output)
         parts = answer.parts or (Part(text=answer.remark),)

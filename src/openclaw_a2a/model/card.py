@@ -1,5 +1,6 @@
 """The agent card: who an agent is and what it offers, in the 1.0 shape."""
 
+import msgspec
 from msgspec import UNSET, UnsetType
 
 from openclaw_a2a.model.ids import JsonObject
@@ -33,6 +34,10 @@ class AgentCapabilities(JsonStruct, frozen=True, omit_defaults=False):
     extended_agent_card: bool = False
 
 
+UNSTATED_CAPABILITIES = AgentCapabilities(streaming=False)
+"""The capabilities of a card that says nothing of them."""
+
+
 class AgentProvider(JsonStruct, frozen=True):
     """Who runs the agent."""
 
@@ -53,27 +58,33 @@ class AgentSkill(JsonStruct, frozen=True):
 
 
 class AgentCard(JsonStruct, frozen=True):
-    """Who an agent is, where it is reached and what it can do."""
+    """Who an agent is, where it is reached and what it can do.
+
+    `url` is where JSON-RPC is spoken, what 0.3 calls the address of an agent; empty: nowhere. It
+    follows from the interfaces. A card that is written with a `url` and without interfaces gets
+    them when it is served; capabilities that it leaves out are then those of its agent.
+    """
 
     name: str
-    description: str
-    version: str
-    supported_interfaces: tuple[AgentInterface, ...]
-    capabilities: AgentCapabilities
-    default_input_modes: tuple[str, ...]
-    default_output_modes: tuple[str, ...]
-    skills: tuple[AgentSkill, ...]
+    # Factories, because what equals a plain default is left out of the JSON.
+    description: str = msgspec.field(default_factory=lambda: "")
+    version: str = msgspec.field(default_factory=lambda: "1.0.0")
+    supported_interfaces: tuple[AgentInterface, ...] = msgspec.field(default_factory=lambda: ())
+    capabilities: AgentCapabilities = msgspec.field(default_factory=lambda: UNSTATED_CAPABILITIES)
+    default_input_modes: tuple[str, ...] = msgspec.field(default_factory=lambda: ("text/plain",))
+    default_output_modes: tuple[str, ...] = msgspec.field(default_factory=lambda: ("text/plain",))
+    skills: tuple[AgentSkill, ...] = msgspec.field(default_factory=lambda: ())
     provider: AgentProvider | None = None
     documentation_url: str | None = None
     icon_url: str | None = None
     security_schemes: dict[str, JsonObject] | None = None
     security_requirements: tuple[JsonObject, ...] = ()
+    url: str = ""
 
-    @property
-    def url(self) -> str:
-        """Where JSON-RPC is spoken; what 0.3 calls the address of an agent. Empty: nowhere."""
+    def __post_init__(self) -> None:
         spoken = [one for one in self.supported_interfaces if one.protocol_binding == "JSONRPC"]
-        return spoken[0].url if spoken else ""
+        if self.supported_interfaces:
+            msgspec.structs.force_setattr(self, "url", spoken[0].url if spoken else "")
 
 
 class AgentProfile(JsonStruct, frozen=True):

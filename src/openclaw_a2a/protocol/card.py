@@ -22,7 +22,9 @@ _SCHEME_TYPES = {
 
 def card_json(card: AgentCard) -> bytes:
     """The card in 1.0, without any member of 0.3."""
-    return _encode(card)
+    members = cast(JsonObject, msgspec.to_builtins(card))
+    members.pop("url", None)
+    return _encode(members)
 
 
 def hybrid_card_json(card: AgentCard, *, url: str, protocol_version: str = "0.3.0") -> bytes:

@@ -17,6 +17,7 @@ from openclaw_a2a.library.openclaw_adapter import OpenClawAgentAdapter
 from openclaw_a2a.model.errors import InvalidParams
 from openclaw_a2a.model.message import Message, Part, Role
 from openclaw_a2a.model.task import TaskState
+from openclaw_a2a.store import MemoryStore
 from openclaw_a2a.store.sqlite.store import SqliteStore
 
 DONE = (TaskState.COMPLETED, TaskState.FAILED, TaskState.CANCELED)
@@ -75,10 +76,30 @@ async def test_arguments_have_the_documented_defaults():
 
 
 @pytest.mark.parametrize("level", ["off", "minimal", "low", "medium", "high", "xhigh"])
-def test_every_level_of_thinking_is_taken(level):
-    assert (
-        OpenClawAgentAdapter(thinking=level).to_framework(message_params("x"))["thinking"] == level
+async def test_every_level_of_thinking_is_taken(level):
+    adapter = OpenClawAgentAdapter(thinking=level)
+    assert adapter.thinking == level
+    assert (await adapter.to_framework(message_params("x")))["thinking"] == level
+
+
+def test_documented_arguments_are_taken_by_position_and_can_be_read(tmp_path):
+    store = MemoryStore()
+    adapter = OpenClawAgentAdapter(
+        "demo", "main", "high", 20, "claw", tmp_path, {"A": "1"}, True, store, None, 60
     )
+    assert (adapter.session_id, adapter.agent_id) == ("demo", "main")
+    assert (adapter.thinking, adapter.timeout, adapter.openclaw_path) == ("high", 20, "claw")
+    assert (adapter.working_directory, adapter.env_vars) == (str(tmp_path), {"A": "1"})
+    assert adapter.async_mode
+    defaults = OpenClawAgentAdapter()
+    assert (defaults.thinking, defaults.timeout) == ("low", 300)
+    assert (defaults.openclaw_path, defaults.env_vars) == ("openclaw", {})
+
+
+def test_name_and_description_stand_on_the_card():
+    metadata = OpenClawAgentAdapter(name="Claw", description="Digs.").get_metadata()
+    assert (metadata.name, metadata.description) == ("Claw", "Digs.")
+    assert OpenClawAgentAdapter(agent_id="main").get_metadata().name == "OpenClaw main"
 
 
 @pytest.mark.requirement("openclaw.command.thinking")
@@ -120,7 +141,7 @@ async def test_synchronous_answer_is_a_message_in_the_callers_context(openclaw, 
 async def test_three_steps_are_what_handle_does(adapt):
     adapter = adapt(async_mode=False, session_id="mine")
     params = message_params("hello")
-    wanted = adapter.to_framework(params)
+    wanted = await adapter.to_framework(params)
     assert wanted == {
         "message": "hello",
         "session_id": "mine",
@@ -129,7 +150,7 @@ async def test_three_steps_are_what_handle_does(adapt):
     }
     output = await adapter.call_framework(wanted, params)
     assert output["payloads"] == [{"text": "echo: hello", "mediaUrl": None}]
-    assert adapter.from_framework(output, params).text == "echo: hello"
+    assert (await adapter.from_framework(output, params)).text == "echo: hello"
     assert adapter._context_id_to_session_id("My_Ctx_1") == "a2a-my_ctx_1"
     assert adapter._context_id_to_session_id("!!!") == "mine"
 

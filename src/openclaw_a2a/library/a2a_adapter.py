@@ -1,0 +1,132 @@
+"""The names of the package a2a-adapter, for programs that come from there.
+
+Most of them are other names of ours (`openclaw_a2a/__init__.py`); here are those that behave
+differently.
+"""
+
+import inspect
+from abc import abstractmethod
+from collections.abc import AsyncIterator, Callable
+from typing import cast
+
+import msgspec
+
+from openclaw_a2a.agents.adapter import AgentAdapter, RequestContext, standalone_turn
+from openclaw_a2a.agents.function import CallableAdapter
+from openclaw_a2a.library.asgi_app import AdapterApp, to_a2a
+from openclaw_a2a.library.inputs import read_request, to_json_object
+from openclaw_a2a.model.errors import AgentFailed
+from openclaw_a2a.model.ids import Json, JsonObject
+from openclaw_a2a.model.message import Message, Part
+from openclaw_a2a.model.task import Task
+from openclaw_a2a.model.turn import Turn
+from openclaw_a2a.protocol.requests import SendRequest
+
+_ANSWER_KEYS = ("response", "output", "result", "answer", "text", "message")
+
+
+def build_agent_app(agent_card: Json, adapter: AgentAdapter) -> AdapterApp:
+    """`to_a2a`, with the card first."""
+    return to_a2a(adapter, agent_card)
+
+
+class InputsAdapter(CallableAdapter):
+    """`CallableAdapter` of a2a-adapter: a function that is given a dict.
+
+    The dict has `message`, the text, and `context_id`. The function returns a text, a dict with
+    the text under one of the usual keys, or anything else; an async generator streams.
+    """
+
+    def __init__(
+        self,
+        func: Callable[..., Json],
+        streaming: bool = False,
+        name: str = "",
+        description: str = "",
+    ) -> None:
+        self.func = func
+        super().__init__(_with_inputs(func, streams=streaming), name=name, description=description)
+
+
+def _with_inputs(func: Callable[..., Json], *, streams: bool) -> Callable[..., Json]:
+    """A function of the turn, of the same kind: plain, async or an async generator."""
+
+    async def stream(turn: Turn) -> AsyncIterator[str]:
+        async for piece in cast("AsyncIterator[Json]", func(_inputs(turn))):
+            yield str(piece)
+
+    async def answer(turn: Turn) -> str:
+        return _answer_text(await func(_inputs(turn)))
+
+    def call(turn: Turn) -> str:
+        return _answer_text(func(_inputs(turn)))
+
+    plain = answer if inspect.iscoroutinefunction(func) else call
+    chosen = stream if streams or inspect.isasyncgenfunction(func) else plain
+    chosen.__name__ = getattr(func, "__name__", "CallableAdapter")
+    chosen.__doc__ = inspect.getdoc(func)
+    return chosen
+
+
+def _inputs(turn: Turn) -> JsonObject:
+    return {"message": turn.raw_body, "context_id": turn.context_id}
+
+
+def _answer_text(answer: Json) -> str:
+    if not isinstance(answer, dict):
+        return str(answer)
+    members = cast("JsonObject", answer)
+    known = [key for key in _ANSWER_KEYS if key in members]
+    return str(members[known[0]]) if known else msgspec.json.encode(members).decode()
+
+
+class BaseAgentAdapter(AgentAdapter):
+    """The first interface of a2a-adapter: three steps instead of `invoke`.
+
+    `params.message` is the message. `from_framework` returns a Message or a Task, of ours or of
+    an a2a-sdk, or a text.
+    """
+
+    @abstractmethod
+    async def to_framework(self, params: Json) -> Json:
+        """The input of the framework."""
+
+    @abstractmethod
+    async def call_framework(self, framework_input: Json, params: Json) -> Json:
+        """What the framework answers."""
+
+    @abstractmethod
+    async def from_framework(self, framework_output: Json, params: Json) -> Json:
+        """The answer."""
+
+    async def handle(self, params: Json) -> Json:
+        """The three steps, one after the other."""
+        output = await self.call_framework(await self.to_framework(params), params)
+        return await self.from_framework(output, params)
+
+    async def invoke(
+        self, user_input: str, context_id: str | None = None, **kwargs: Json
+    ) -> str | list[Part]:
+        """The answer of `handle`. Raises: AgentFailed (it is no answer)."""
+        context = cast("RequestContext | None", kwargs.get("context"))
+        message = standalone_turn(user_input, context_id, context).message
+        return _answer_parts(await self.handle(SendRequest(message=message)))
+
+
+def _answer_parts(answer: Json) -> str | list[Part]:
+    if isinstance(answer, str):
+        return answer
+    if isinstance(answer, Task):
+        answer = answer.status.message or Part(text="")
+    if isinstance(answer, Part):
+        return [answer]
+    if isinstance(answer, Message):
+        return list(answer.parts)
+    members = to_json_object(answer) or {}
+    message: Json = members.get("status", members).get("message", members)
+    if not isinstance(message, dict) or "parts" not in message:
+        raise AgentFailed(f"from_framework returned a {type(answer).__name__}; return a Message.")
+    sent = cast("JsonObject", message)
+    role = "ROLE_USER" if str(sent.get("role", "")).startswith("ROLE_") else "user"
+    # As a request, because its decoder knows the parts of both versions.
+    return list(read_request({"message": {**sent, "role": role}}).message.parts)
