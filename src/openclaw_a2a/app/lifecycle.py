@@ -3,9 +3,12 @@
 import asyncio
 import errno
 import gc
+import os
 import signal
 import socket
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Generator, Mapping
+from contextlib import ExitStack, contextmanager
+from datetime import UTC, datetime
 from types import FrameType
 from typing import Any, TypeVar
 
@@ -17,7 +20,13 @@ from openclaw_a2a.app.logging import is_for_people, logging_to_stderr
 from openclaw_a2a.engine.supervisor import Supervisor
 from openclaw_a2a.log import get_logger
 from openclaw_a2a.model.errors import PortTaken
-from openclaw_a2a.settings import LoadedSettings, Settings, base_url
+from openclaw_a2a.settings import (
+    LoadedSettings,
+    RunningGateway,
+    Settings,
+    announce_gateway,
+    base_url,
+)
 
 log = get_logger(__name__)
 
@@ -160,8 +169,29 @@ async def _serve(loaded: LoadedSettings, build: Callable[[Settings], Gateway]) -
                 or base_url(settings.server.host, settings.server.port),
                 print_ready=lambda: print_banner(gateway, loaded.openclaw),
             )
-            await server.serve(sockets=[listener])
+            with _announced(settings):
+                await server.serve(sockets=[listener])
     return 0
+
+
+@contextmanager
+def _announced(settings: Settings) -> Generator[None]:
+    """Let commands that use the data folder find this gateway meanwhile, wherever it listens."""
+    server = settings.server
+    address = base_url(server.host, server.port)
+    running = RunningGateway(
+        pid=os.getpid(),
+        address=address,
+        public_address=server.public_base_url or address,
+        port=server.port,
+        started_at=datetime.now(UTC),
+    )
+    with ExitStack() as announcement:
+        try:
+            announcement.enter_context(announce_gateway(settings.data, running))
+        except OSError as error:  # commands then look where the settings say
+            log.warning("gateway.not_announced", folder=str(settings.data), reason=str(error))
+        yield
 
 
 def listen(host: str, port: int) -> socket.socket:

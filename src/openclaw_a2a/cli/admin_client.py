@@ -36,7 +36,11 @@ class GatewayOptions:
     """Which gateway of this machine to call with the admin token."""
 
     url: Annotated[
-        str | None, Parameter(help="Address of the gateway; left out: that of the settings.")
+        str | None,
+        Parameter(
+            help="Address of the gateway; left out: the one that runs with the data folder, or "
+            "that of the settings."
+        ),
     ] = None
     config: ConfigFlag = None
     data: Annotated[Path | None, Parameter(help="The data folder of the gateway.")] = None

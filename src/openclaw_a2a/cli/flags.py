@@ -44,7 +44,8 @@ class Connection:
     url: Annotated[
         str | None,
         Parameter(
-            help="Address of the agent or of its card; left out: the gateway of the settings."
+            help="Address of the agent or of its card; left out: the gateway that runs with the "
+            "data folder, or that of the settings."
         ),
     ] = None
     token: Annotated[str | None, Parameter(help="Bearer token; better: OPENCLAW_A2A_TOKEN.")] = None

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, TypeVar
 import msgspec
 
 from openclaw_a2a.cli.errors import code_of, usage_error
-from openclaw_a2a.cli.flags import Connection
+from openclaw_a2a.cli.flags import Connection, data_override
 from openclaw_a2a.model.errors import AgentFailed
 from openclaw_a2a.model.ids import JsonObject
 from openclaw_a2a.model.message import JsonStruct
 from openclaw_a2a.model.task import Task
-from openclaw_a2a.settings import normalize_base_url, read_command_environment, server_address
+from openclaw_a2a.settings import local_gateway, normalize_base_url, read_command_environment
 
 if TYPE_CHECKING:
     from openclaw_a2a.cli.a2a_client import Client
@@ -43,8 +43,11 @@ def connect(connection: Connection) -> Generator["Client"]:
     from openclaw_a2a.cli.a2a_client import Client
 
     around = read_command_environment()
-    url = parse_address(connection.url or around.url or server_address(connection.config))
-    client = Client(url, connection.token or around.token)
+    url = connection.url or around.url
+    if not url:
+        overrides = data_override(connection.data)
+        url = local_gateway(connection.config, overrides=overrides).public_address
+    client = Client(parse_address(url), connection.token or around.token)
     try:
         yield client
     except AgentFailed as error:

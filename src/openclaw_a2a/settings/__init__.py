@@ -12,7 +12,12 @@ from openclaw_a2a.settings.load import (
     check_settings,
     load_settings,
     local_gateway,
-    server_address,
+    locate_gateway,
+)
+from openclaw_a2a.settings.running_gateway import (
+    RunningGateway,
+    announce_gateway,
+    find_running_gateways,
 )
 from openclaw_a2a.settings.sections import (
     Account,
@@ -54,6 +59,7 @@ __all__ = [
     "PushSettings",
     "ResponseRoutingSettings",
     "RetentionSettings",
+    "RunningGateway",
     "Secret",
     "ServerSettings",
     "Settings",
@@ -61,15 +67,17 @@ __all__ = [
     "StoreSettings",
     "ToolSettings",
     "WebhookSettings",
+    "announce_gateway",
     "base_url",
     "check_settings",
     "describe_settings",
     "effective_settings",
+    "find_running_gateways",
     "is_loopback",
     "load_settings",
     "local_gateway",
+    "locate_gateway",
     "normalize_base_url",
     "read_command_environment",
-    "server_address",
     "settings_schema",
 ]

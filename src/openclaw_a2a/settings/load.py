@@ -36,6 +36,7 @@ from openclaw_a2a.settings.file_schema import (
 )
 from openclaw_a2a.settings.files import base_url, expand_path, normalize_base_url
 from openclaw_a2a.settings.openclaw_discovery import OpenClawInstallation
+from openclaw_a2a.settings.running_gateway import find_running_gateways
 from openclaw_a2a.settings.sections import (
     LeaseSettings,
     Limits,
@@ -148,18 +149,11 @@ def check_settings(
     return CheckedSettings(loaded, tuple(dict.fromkeys(reader.collector.problems)))
 
 
-def server_address(path: Path | None = None, *, environ: Mapping[str, str] | None = None) -> str:
-    """The gateway's URL for clients. Reads only the server section. Raises: SettingsInvalid."""
-    reader = _SettingsReader(path, environ)
-    server = reader.read_server()
-    reader.raise_problems()
-    return server.public_base_url or base_url(server.host, server.port)
-
-
 class GatewayLocation(msgspec.Struct, frozen=True):
-    """The gateway as seen from its own machine: its URL, and its data folder."""
+    """The gateway of a data folder: its URL for this machine, its URL for peers, and the folder."""
 
     address: str
+    public_address: str
     data: Path
 
 
@@ -169,11 +163,25 @@ def local_gateway(
     overrides: Mapping[str, Json] = _NO_OVERRIDES,
     environ: Mapping[str, str] | None = None,
 ) -> GatewayLocation:
-    """The local gateway. Reads only the server section and `data`. Raises: SettingsInvalid."""
+    """The gateway that runs with the data folder, else the one that the settings describe.
+
+    Reads only the server section and `data`. Raises: SettingsInvalid.
+    """
     reader = _SettingsReader(path, environ, overrides)
     server, data = reader.read_server(), reader.read_data_folder()
     reader.raise_problems()
-    return GatewayLocation(base_url(server.host, server.port), data)
+    return locate_gateway(server, data)
+
+
+def locate_gateway(server: ServerSettings, data: Path) -> GatewayLocation:
+    """The gateway that runs with the data folder, else the one that the settings describe."""
+    running = find_running_gateways(data)
+    # A gateway can be started elsewhere than the settings say (`up --port`). Of several that share
+    # the folder the one of these settings is meant, if it runs, else the newest.
+    for one in [one for one in running if one.port == server.port] or running[:1]:
+        return GatewayLocation(one.address, one.public_address, data)
+    address = base_url(server.host, server.port)
+    return GatewayLocation(address, server.public_base_url or address, data)
 
 
 class OutboundSettings(msgspec.Struct, frozen=True):

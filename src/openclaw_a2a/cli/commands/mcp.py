@@ -17,9 +17,9 @@ from openclaw_a2a.cli.selection import parse_address
 from openclaw_a2a.model.errors import AgentUnavailable
 from openclaw_a2a.settings import (
     Settings,
-    base_url,
     is_loopback,
     load_settings,
+    locate_gateway,
     read_command_environment,
 )
 
@@ -85,7 +85,7 @@ async def _through_gateway(
     from openclaw_a2a.tools.gateway_client import open_gateway_tools
 
     named = own.url or read_command_environment().url
-    address = parse_address(named or base_url(settings.server.host, settings.server.port))
+    address = parse_address(named or locate_gateway(settings.server, settings.data).address)
     shown = token or _token(settings, address)
     if shown is None and named:
         raise usage_error(f"{address} wants a tool token", _CREATE_HINT)
