@@ -3,8 +3,10 @@
 import json
 import os
 import socket
+import sqlite3
 import threading
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -62,6 +64,19 @@ def program(tmp_path: Path, answer: str) -> None:
     script = folder / "openclaw"
     script.write_text(f"#!/bin/sh\necho '{answer}'\n", "utf-8")
     script.chmod(0o755)
+
+
+def write_settings(tmp_path: Path, **settings: object) -> None:
+    """Write the settings file of the working folder."""
+    settings.setdefault("server", {"port": ports.free_port()})
+    (tmp_path / "openclaw-a2a.json5").write_text(json.dumps(settings), "utf-8")
+
+
+def one_finding(command, check: str) -> dict[str, str]:
+    """What `doctor` found in this check."""
+    findings = command("doctor", "--json").json["findings"]
+    [found] = [one for one in findings if one["check"] == check]
+    return found
 
 
 def verdicts(findings) -> dict[str, str]:
@@ -265,7 +280,7 @@ def test_every_settings_problem_is_reported(command, doctor, tmp_path: Path) -> 
 
 
 def test_port_in_use_is_broken_unless_our_gateway_uses_it(
-    command, doctor, monkeypatch, shared_gateway: str
+    command, doctor, monkeypatch, shared_gateway: str, shared_home: Path
 ) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         monkeypatch.setenv("OPENCLAW_A2A_SERVER__PORT", str(listener.getsockname()[1]))
@@ -273,9 +288,157 @@ def test_port_in_use_is_broken_unless_our_gateway_uses_it(
         assert code == 1
         assert "server.port" in findings["port"]["fix"]
     monkeypatch.setenv("OPENCLAW_A2A_SERVER__PORT", shared_gateway.rpartition(":")[2])
-    code, findings = doctor()
+    code, findings = doctor("--data", str(shared_home))
     assert code == 0
-    assert "a gateway runs there" in findings["port"]["detail"]
+    assert f"our gateway runs at {shared_gateway} (process " in findings["port"]["detail"]
+    code, findings = doctor()
+    assert (code, findings["port"]["verdict"]) == (1, "broken")
+    assert "a gateway with another data folder runs at" in findings["port"]["detail"]
+
+
+def test_the_store_of_our_gateway_that_runs_names_the_process_and_its_address(
+    doctor, monkeypatch, shared_gateway: str, shared_home: Path
+) -> None:
+    pid = json.loads(next(shared_home.glob("gateway-*.json")).read_text("utf-8"))["pid"]
+    monkeypatch.setenv("OPENCLAW_A2A_SERVER__PORT", shared_gateway.rpartition(":")[2])
+    _, findings = doctor("--data", str(shared_home))
+    assert findings["store"]["verdict"] == "ok"
+    assert f"our gateway (process {pid}, {shared_gateway})" in findings["store"]["detail"]
+
+
+@pytest.mark.parametrize("is_same_folder", [True, False])
+def test_a_store_that_another_gateway_has_locked_is_broken_and_says_whose_it_is(
+    doctor, monkeypatch, shared_gateway: str, shared_home: Path, is_same_folder: bool
+) -> None:
+    pid = json.loads(next(shared_home.glob("gateway-*.json")).read_text("utf-8"))["pid"]
+    if is_same_folder:
+        code, findings = doctor("--data", str(shared_home))
+    else:
+        monkeypatch.setenv("OPENCLAW_A2A_STORE__PATH", str(shared_home / "state.db"))
+        code, findings = doctor()
+    assert (code, findings["store"]["verdict"]) == (1, "broken")
+    holder = f"is locked by process {pid}, the gateway at {shared_gateway}"
+    assert findings["store"]["detail"].endswith(holder)
+    assert "--data" in findings["store"]["fix"]
+
+
+@pytest.mark.parametrize("name", ["OPENCLAW_A2A_SERVER__PORT", "OPENCLAW_A2A_URL"])
+def test_doctor_knows_the_gateway_that_runs_elsewhere_than_by_default(
+    doctor, monkeypatch, shared_gateway: str, shared_home: Path, name: str
+) -> None:
+    if name == "OPENCLAW_A2A_URL":
+        monkeypatch.setenv(name, shared_gateway)
+    else:  # started with `up --port`, and no settings name a port
+        monkeypatch.delenv(name)
+    code, findings = doctor("--data", str(shared_home))
+    assert code == 0
+    assert shared_gateway in findings["port"]["detail"]
+    assert findings["store"]["verdict"] == "ok"
+
+
+def test_a_store_of_a_newer_version_is_broken_with_the_advice_of_up(
+    doctor, command, tmp_path: Path
+) -> None:
+    command("db", "upgrade")
+    with closing(sqlite3.connect(tmp_path / ".openclaw-a2a" / "state.db")) as database:
+        database.execute("INSERT INTO schema_version (version, made_by) VALUES (999, '9.9.9')")
+        database.commit()
+    code, findings = doctor()
+    assert (code, findings["store"]["verdict"]) == (1, "broken")
+    assert "made by openclaw-a2a 9.9.9" in findings["store"]["detail"]
+    assert findings["store"]["fix"] == "Upgrade openclaw-a2a, or use another store path"
+    assert findings["store"]["fix"] in command("up").err
+
+
+@pytest.mark.parametrize(
+    ("options", "place"),
+    [
+        ({"command": ["no-such-program"]}, "command"),
+        ({"command": ["./no-such-script"]}, "command"),
+        ({"command": ["./not-executable"]}, "command"),
+        ({"command": ["./script"], "cwd": "no-such-folder"}, "cwd"),
+    ],
+)
+def test_the_missing_program_of_a_command_agent_is_broken(
+    command, tmp_path: Path, options: dict[str, object], place: str
+) -> None:
+    (tmp_path / "not-executable").write_text("", "utf-8")
+    write_settings(tmp_path, agents={"main": {"adapter": "command", **options}})
+    finding = one_finding(command, "agent main")
+    assert finding["verdict"] == "broken"
+    assert f"agents.main.{place}" in finding["fix"]
+
+
+def test_the_program_of_a_command_agent_is_found_in_its_own_folder_and_path(
+    command, tmp_path: Path
+) -> None:
+    script = tmp_path / "tools" / "script"
+    script.parent.mkdir()
+    script.write_text("#!/bin/sh\n", "utf-8")
+    script.chmod(0o755)
+    folder = str(script.parent)
+    for options in (
+        {"command": ["./script"], "cwd": folder},
+        {"command": ["script"], "env": {"PATH": folder}},
+    ):
+        write_settings(tmp_path, agents={"main": {"adapter": "command", **options}})
+        assert one_finding(command, "agent main")["verdict"] == "ok"
+
+
+def test_a_token_file_that_others_can_read_is_told_by_doctor_and_config_check(
+    command, tmp_path: Path
+) -> None:
+    token = tmp_path / "alice.token"
+    token.write_text("a-token-that-is-long-enough\n", "utf-8")
+    token.chmod(0o644)
+    peers = {"alice": {"tokens": [f"file:{token}"]}}
+    write_settings(tmp_path, channels={"a2a": {"security": {"peers": peers}}})
+    finding = one_finding(command, "settings")
+    assert finding["verdict"] == "note"
+    assert f"chmod 600 {token}" in finding["detail"]
+    assert "others can read" in command("config", "check").err
+    token.chmod(0o600)
+    assert one_finding(command, "settings")["verdict"] == "ok"
+
+
+def test_targets_that_do_not_answer_or_do_not_let_us_in_are_told(
+    command, tmp_path: Path, shared_gateway: str, free_port: int
+) -> None:
+    targets = [
+        {"alias": "there", "baseUrl": shared_gateway},
+        {"alias": "away", "baseUrl": f"http://127.0.0.1:{free_port}"},
+    ]
+    write_settings(tmp_path, outbound={"enabled": True, "targets": targets})
+    assert one_finding(command, "target there")["verdict"] == "ok"
+    away = one_finding(command, "target away")
+    assert away["verdict"] == "note"
+    assert "targets check away" in away["fix"]
+
+
+def test_targets_that_up_refuses_are_broken(command, tmp_path: Path) -> None:
+    write_settings(tmp_path, outbound={"enabled": True, "targets": [{"alias": "there"}]})
+    assert command("config", "check").code == 2
+    finding = one_finding(command, "settings")
+    assert finding["verdict"] == "broken"
+    assert finding["detail"].startswith("outbound: targets[0].baseUrl ")
+
+
+def test_a_public_address_that_does_not_lead_to_the_gateway_is_told(
+    doctor, monkeypatch, shared_gateway: str, shared_home: Path, free_port: int
+) -> None:
+    monkeypatch.setenv("OPENCLAW_A2A_SERVER__PORT", shared_gateway.rpartition(":")[2])
+    for address, verdict in (
+        (f"http://127.0.0.1:{free_port}", "note"),
+        ("http://no-such-name.invalid", "note"),
+        (shared_gateway.replace("127.0.0.1", "localhost"), "ok"),
+    ):
+        monkeypatch.setenv("OPENCLAW_A2A_SERVER__PUBLICBASEURL", address)
+        _, findings = doctor("--data", str(shared_home))
+        assert findings["public address"]["verdict"] == verdict
+        assert (
+            address.removeprefix("http://").partition(":")[0]
+            in (findings["public address"]["detail"])
+        )
 
 
 def test_doctor_opens_the_store_without_changing_it(doctor, command, tmp_path: Path) -> None:

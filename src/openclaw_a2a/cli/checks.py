@@ -1,13 +1,17 @@
 """Looks for what keeps the gateway from working: checks as data, each with what to do about it."""
 
+import asyncio
 import os
 import platform
+import shutil
+import socket
 import sys
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from enum import Enum
 from pathlib import Path
-from typing import Self
+from typing import TYPE_CHECKING, Self
+from urllib.parse import urlsplit
 
 import anyio.to_thread
 import httpx2
@@ -17,6 +21,8 @@ from rich.text import Text
 
 from openclaw_a2a.agents.openclaw_cli.command import OpenClawCliOptions
 from openclaw_a2a.agents.openclaw_gateway.agent import OpenClawGatewayOptions
+from openclaw_a2a.agents.process.child import expand_directory
+from openclaw_a2a.agents.process.command_agent import CommandOptions
 from openclaw_a2a.app.lifecycle import listen
 from openclaw_a2a.cli.openclaw_probe import (
     Probe,
@@ -31,22 +37,36 @@ from openclaw_a2a.cli.render.terminal import (
     strip_control_characters,
     styled_text,
 )
-from openclaw_a2a.model.errors import GatewayError, PortTaken, Problem, StoreLocked
+from openclaw_a2a.model.errors import (
+    GatewayError,
+    PortTaken,
+    SchemaTooNew,
+    StoreLocked,
+)
 from openclaw_a2a.model.ids import AgentId
 from openclaw_a2a.model.message import JsonStruct
 from openclaw_a2a.net.http_client import SyncHttpClient
+from openclaw_a2a.remote.config import read_outbound
+from openclaw_a2a.remote.result.remote_result import RemoteAgentFailed
 from openclaw_a2a.settings import (
     AgentSettings,
     CheckedSettings,
+    RunningGateway,
     ServerSettings,
     StoreKind,
     StoreSettings,
     base_url,
+    find_running_gateways,
+    read_command_environment,
 )
 from openclaw_a2a.settings.agents import OPENCLAW_ADAPTER
 from openclaw_a2a.settings.openclaw_discovery import OpenClawInstallation, find_openclaw
+from openclaw_a2a.settings.sources import process_environment
 from openclaw_a2a.store import create_store
 from openclaw_a2a.tools.openclaw_plugin import PLUGIN_ID, check_plugin_access, plan_installation
+
+if TYPE_CHECKING:
+    from openclaw_a2a.library.remote_agents import RemoteAgents
 
 
 class CheckStatus(Enum):
@@ -85,6 +105,7 @@ class CheckResult(JsonStruct, frozen=True, omit_defaults=False):
 
 _OLDEST_PYTHON = (3, 11)
 _ANSWER_S = 2.0
+_TARGET_S = 10.0
 _MOST_BYTES = 4096
 _COMMAND = "openclaw"
 _INSTALL = "install it with: npm install -g openclaw"
@@ -92,19 +113,21 @@ _UPDATE = "update it with: openclaw update"
 _CORRECT = "correct it, then look again with: openclaw-a2a config check"
 
 
-async def run_checks(
-    examined: CheckedSettings, problems: tuple[Problem, ...], run_agents: bool
-) -> list[CheckResult]:
-    """Every check. `problems` are all those of the settings; with `run_agents` each runs a turn."""
+async def run_checks(examined: CheckedSettings, run_agents: bool) -> list[CheckResult]:
+    """Every check; with `run_agents` each OpenClaw agent runs a turn."""
     settings = examined.loaded.settings
     stores = dict.fromkeys(
         [settings.store, *(one.task_store for one in settings.accounts if one.task_store)]
     )
+    own = find_own_gateway(examined)
     return [
         check_python(),
-        *check_settings_file(examined, problems),
-        *[await check_store(one) for one in stores],
-        await anyio.to_thread.run_sync(check_port, settings.server),
+        *check_settings_file(examined),
+        *[await check_store(one, settings.data, own) for one in stores],
+        await anyio.to_thread.run_sync(check_port, settings.server, own),
+        *await anyio.to_thread.run_sync(check_public_address, examined, own),
+        *check_programs(settings.agents),
+        *await check_targets(examined),
         *await check_openclaw(examined, run_agents=run_agents),
         *await anyio.to_thread.run_sync(check_plugin, examined),
     ]
@@ -118,14 +141,12 @@ def check_python() -> CheckResult:
     return CheckResult.broken("gateway", "python", version, "install Python 3.11 or newer")
 
 
-def check_settings_file(
-    examined: CheckedSettings, problems: tuple[Problem, ...]
-) -> list[CheckResult]:
+def check_settings_file(examined: CheckedSettings) -> list[CheckResult]:
     """Every problem and warning of the settings."""
     loaded = examined.loaded
     found = [
         CheckResult.broken("gateway", "settings", f"{one.path}: {one.message}", _CORRECT)
-        for one in loaded.invalid(problems).problems
+        for one in loaded.invalid(examined.problems).problems
     ]
     found += [
         CheckResult.note("gateway", "settings", f"{one.path}: {one.message}")
@@ -136,8 +157,22 @@ def check_settings_file(
     return found or [CheckResult.ok("gateway", "settings", where)]
 
 
-async def check_store(settings: StoreSettings) -> CheckResult:
-    """The store can be opened and written; nothing in it is changed."""
+def find_own_gateway(examined: CheckedSettings) -> RunningGateway | None:
+    """The gateway of these settings, if it runs; not another one that uses the same data folder."""
+    loaded = examined.loaded
+    running = find_running_gateways(loaded.settings.data)
+    named = read_command_environment().url
+    for one in running:
+        if one.port == loaded.settings.server.port or named in (one.address, one.public_address):
+            return one
+    # Started with `up --port` where the settings name no port.
+    return running[0] if running and "server.port" not in loaded.origins else None
+
+
+async def check_store(
+    settings: StoreSettings, data: Path, own: RunningGateway | None
+) -> CheckResult:
+    """The store can be opened and written, or our gateway has it; nothing in it is changed."""
     path, kind = settings.path, settings.kind.value
     if settings.kind is StoreKind.MEMORY or path is None:
         text = "in memory; nothing survives a stop"
@@ -155,15 +190,31 @@ async def check_store(settings: StoreSettings) -> CheckResult:
     try:
         if await _open_store(settings, path):
             return CheckResult.ok("gateway", "store", shown)
-    except StoreLocked:
-        return CheckResult.ok("gateway", "store", f"{shown}, in use by a gateway that runs")
+    except StoreLocked as error:
+        return _locked_store(shown, str(error.details.get("pid")), [data, path.parent], own)
+    except SchemaTooNew as error:  # its advice is a sentence of its own
+        detail, _, fix = error.message.rpartition(". ")
+        return CheckResult.broken("gateway", "store", f"{kind}: {detail}", fix)
     except GatewayError as error:
-        detail, _ = _split(error.message)
-        fix = "move the file away, or use another with store.path"
+        detail, fix = _split(error.message)
+        fix = fix or "move the file away, or use another with store.path"
         return CheckResult.broken("gateway", "store", f"{kind}: {detail}", fix)
     text = f"{shown} has an older schema; the next start upgrades it"
     fix = "see it first with: openclaw-a2a db upgrade --plan"
     return CheckResult.note("gateway", "store", text, fix)
+
+
+def _locked_store(
+    shown: str, pid: str, folders: list[Path], own: RunningGateway | None
+) -> CheckResult:
+    if own is not None and str(own.pid) == pid:
+        text = f"{shown}, in use by our gateway (process {pid}, {own.address})"
+        return CheckResult.ok("gateway", "store", text)
+    running = [one for folder in folders for one in find_running_gateways(folder)]
+    address = next((one.address for one in running if str(one.pid) == pid), "")
+    holder = f"process {pid}" + (f", the gateway at {address}" if address else "")
+    fix = "stop it, or use another data folder: openclaw-a2a up --data DIR"
+    return CheckResult.broken("gateway", "store", f"{shown} is locked by {holder}", fix)
 
 
 async def _open_store(settings: StoreSettings, path: Path) -> bool:
@@ -186,28 +237,127 @@ async def _open_store(settings: StoreSettings, path: Path) -> bool:
     return True
 
 
-def check_port(server: ServerSettings) -> CheckResult:
+def check_port(server: ServerSettings, own: RunningGateway | None) -> CheckResult:
     """The port is free, or our own gateway has it."""
+    if own is not None:
+        version = _gateway_version(own.address)
+        if version is not None:
+            text = f"our gateway runs at {own.address} (process {own.pid}, version {version})"
+            return CheckResult.ok("gateway", "port", text)
+        text = f"our gateway (process {own.pid}) does not answer at {own.address}"
+        return CheckResult.broken("gateway", "port", text, "look at its log, or restart it")
     place = f"{server.host}:{server.port}"
     if server.port == 0:
         return CheckResult.ok("gateway", "port", "any free port")
     try:
         listen(server.host, server.port).close()
     except PortTaken as error:
-        version = _gateway_version(server)
+        version = _gateway_version(base_url(server.host, server.port))
+        text = error.message.partition(";")[0]
         if version is not None:
-            text = f"{place}, a gateway runs there (version {version})"
-            return CheckResult.ok("gateway", "port", text)
+            text = f"a gateway with another data folder runs at {place} (version {version})"
         fix = "stop what listens there, or set server.port"
-        return CheckResult.broken("gateway", "port", error.message.partition(";")[0], fix)
+        return CheckResult.broken("gateway", "port", text, fix)
     except (OSError, OverflowError) as error:
         return CheckResult.broken("gateway", "port", f"{place}: {error}", "set server.host")
     return CheckResult.ok("gateway", "port", f"{place} is free")
 
 
-def _gateway_version(server: ServerSettings) -> str | None:
+def check_public_address(
+    examined: CheckedSettings, own: RunningGateway | None
+) -> list[CheckResult]:
+    """The addresses on the cards lead to our gateway, as far as that can be seen from here."""
+    server = examined.loaded.settings.server
+    accounts = [one for one in examined.loaded.settings.accounts if one.is_running]
+    local = {base_url(server.host, server.port), own.address if own else None}
+    addresses = dict.fromkeys(one.public_base_url for one in accounts if one.public_base_url)
+    findings: list[CheckResult] = []
+    for address in addresses:
+        host = urlsplit(address).hostname or ""
+        if address in local:
+            continue
+        try:
+            socket.getaddrinfo(host, None)
+        except (OSError, UnicodeError):
+            text = f"{host} of the public address {address} is not known here"
+            fix = "correct server.publicBaseUrl, or the name's DNS entry"
+            findings.append(CheckResult.note("gateway", "public address", text, fix))
+            continue
+        if own is None:
+            text = f"{address}; not tried, because the gateway does not run"
+            findings.append(CheckResult.ok("gateway", "public address", text))
+        elif _gateway_version(address) is None:
+            text = f"our gateway does not answer at its public address {address} from here"
+            fix = "check the proxy in front of it, or correct server.publicBaseUrl"
+            findings.append(CheckResult.note("gateway", "public address", text, fix))
+        else:
+            findings.append(CheckResult.ok("gateway", "public address", address))
+    return findings
+
+
+def check_programs(agents: Mapping[AgentId, AgentSettings]) -> list[CheckResult]:
+    """The programs of `command` agents are there, and may be run."""
+    findings: list[CheckResult] = []
+    for name, agent in agents.items():
+        if agent.adapter != "command":
+            continue
+        try:
+            options = msgspec.convert(agent.options, CommandOptions)
+        except msgspec.ValidationError:
+            continue  # reported with the settings already
+        check, program = f"agent {name}", options.command[0]
+        folder = Path(expand_directory(options.cwd) or ".")
+        # The name is looked up as the start of the program does: in PATH, or from its folder.
+        path = {**process_environment(None), **options.env}.get("PATH")
+        place = str(folder / program) if os.sep in program else program
+        found = shutil.which(place, path=path)
+        if not folder.is_dir():
+            text = f"its working directory {folder} does not exist"
+            fix = f"create it, or correct agents.{name}.cwd"
+            findings.append(CheckResult.broken("agents", check, text, fix))
+        elif found is None:
+            text = f"the program {program} was not found, or may not be run"
+            fix = f"install it, make it executable, or correct agents.{name}.command"
+            findings.append(CheckResult.broken("agents", check, text, fix))
+        else:
+            findings.append(CheckResult.ok("agents", check, found))
+    return findings
+
+
+async def check_targets(examined: CheckedSettings) -> list[CheckResult]:
+    """The cards of the remote targets can be read, and the targets let us in."""
+    settings = examined.loaded.settings
+    is_invalid = any(one.path.startswith("outbound") for one in examined.problems)
+    if is_invalid or not settings.outbound.get("targets"):
+        return []
+    from openclaw_a2a.library.remote_agents import RemoteAgents
+
+    aliases = read_outbound(settings.outbound).config.aliases
+    async with RemoteAgents(settings) as remote:
+        return list(await asyncio.gather(*[_check_target(remote, one) for one in aliases]))
+
+
+async def _check_target(remote: "RemoteAgents", alias: str) -> CheckResult:
+    name = f"target {alias}"
+    fix = f"see: openclaw-a2a targets check {alias}"
+    try:
+        async with asyncio.timeout(_TARGET_S):
+            found = await remote.check(alias)
+    except RemoteAgentFailed as error:
+        return CheckResult.note("targets", name, str(error), fix)
+    except TimeoutError:
+        return CheckResult.note("targets", name, f"no answer within {_TARGET_S:g} s", fix)
+    if found.is_let_in:
+        return CheckResult.ok("targets", name, f"{found.name or 'an agent'} at {found.url}")
+    if found.is_let_in is False:
+        text = f"{found.url} does not let us in: {found.trouble}"
+        return CheckResult.broken("targets", name, text, fix)
+    return CheckResult.note("targets", name, f"{found.url}: {found.trouble}", fix)
+
+
+def _gateway_version(address: str) -> str | None:
     """The version of the gateway that answers there; None when it is none of ours."""
-    url = f"{base_url(server.host, server.port)}/healthz"
+    url = f"{address}/healthz"
     try:
         with SyncHttpClient(timeout=_ANSWER_S, max_response_bytes=_MOST_BYTES) as http:
             body = http.get(url).raise_for_status().content

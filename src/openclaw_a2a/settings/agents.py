@@ -34,7 +34,7 @@ from openclaw_a2a.settings.openclaw_discovery import (
 )
 from openclaw_a2a.settings.sections import AgentSettings
 from openclaw_a2a.settings.sources import Layers, merge_over
-from openclaw_a2a.settings.tokens import absolute_reference
+from openclaw_a2a.settings.tokens import absolute_reference, warn_if_shared
 
 OPENCLAW_ADAPTER = "openclaw-gateway"
 _DEFAULT = "default"
@@ -281,6 +281,7 @@ def _agent(name: str, value: Json, *, folder: Path, collector: ProblemCollector)
     options = {key: value for key, value in values.items() if key not in names_of(AgentKeys)}
     if isinstance(token := options.get("token"), str):
         options["token"] = absolute_reference(token, folder)
+        warn_if_shared(join_path(path, "token"), options["token"], collector)
     return AgentSettings(
         adapter.strip(),
         options,

@@ -20,7 +20,7 @@ from openclaw_a2a.settings.sections import (
     ToolSettings,
     WebhookSettings,
 )
-from openclaw_a2a.settings.tokens import absolute_reference, resolve_token
+from openclaw_a2a.settings.tokens import absolute_reference, resolve_token, warn_if_shared
 
 _GATEWAY_ROUTES = ("/healthz", "/readyz", "/metrics", "/agents")
 
@@ -127,6 +127,7 @@ def complete_routing(
                 resolve_token(reference, environ=environ)
             except SettingsInvalid as error:
                 collector.problem(join_path(place, "token"), error.message, "secret")
+            warn_if_shared(join_path(place, "token"), reference, collector)
     return msgspec.structs.replace(section, webhooks=webhooks)
 
 

@@ -71,6 +71,20 @@ def absolute_reference(reference: str, folder: Path) -> str:
         return reference
 
 
+def warn_if_shared(path: str, reference: str, collector: ProblemCollector) -> None:
+    """Warn of a token in a file that other users of the machine can read."""
+    scheme, _, name = reference.partition(":")
+    if scheme != "file":
+        return
+    try:
+        mode = Path(name).stat().st_mode
+    except OSError:
+        return
+    if mode & 0o077:
+        message = f"names {name}, which others can read; make it yours alone: chmod 600 {name}"
+        collector.warning(path, message, "secret")
+
+
 def gateway_token(config: OpenClawConfig) -> str | None:
     """The token that OpenClaw's own clients would use; None when it cannot be read."""
     environment = config.variables.get(TOKEN_VARIABLE)
@@ -163,6 +177,7 @@ def read_secret(
     except ValueError as error:
         collector.problem(path, str(error), "secret")
         return None
+    warn_if_shared(path, absolute_reference(source, folder), collector)
     if len(token) < _MIN_LENGTH:
         message = f"has under {_MIN_LENGTH} characters; use a longer one"
         collector.warning(path, message, "secret")

@@ -11,6 +11,7 @@ from openclaw_a2a.cli.flags import ConfigFlag, JsonFlag, switch
 from openclaw_a2a.cli.render.terminal import print_data, print_json, print_message, print_table
 from openclaw_a2a.model.errors import Problem, SettingsInvalid
 from openclaw_a2a.settings import (
+    CheckedSettings,
     Settings,
     check_settings,
     describe_settings,
@@ -27,17 +28,9 @@ _ORIGIN = Annotated[bool, switch("Say where each setting comes from.")]
 @app.command
 def check(*, config: ConfigFlag = None, as_json: JsonFlag = False) -> int:
     """Check the settings and tell every problem; nothing is started."""
-    examined = check_settings(config)
-    loaded = examined.loaded
+    examined = complete_check(check_settings(config))
+    loaded, found = examined.loaded, examined.problems
     warnings = loaded.warnings
-    found = (*examined.problems, *agent_problems(loaded.settings, examined.problems))
-    if loaded.settings.outbound:
-        from openclaw_a2a.remote.config import read_outbound
-
-        try:
-            warnings += read_outbound(loaded.settings.outbound).warnings
-        except SettingsInvalid as invalid:
-            found += invalid.problems
     error = loaded.invalid(found)
     if as_json:
         print_json(
@@ -81,7 +74,22 @@ def schema(*, as_json: JsonFlag = True) -> int:
     return DONE
 
 
-def agent_problems(settings: Settings, known: Iterable[Problem] = ()) -> tuple[Problem, ...]:
+def complete_check(examined: CheckedSettings) -> CheckedSettings:
+    """The settings with what only their users know: options of agents, and the remote targets."""
+    loaded, problems = examined.loaded, examined.problems
+    problems += _agent_problems(loaded.settings, problems)
+    if loaded.settings.outbound:
+        from openclaw_a2a.remote.config import read_outbound
+
+        try:
+            warnings = (*loaded.warnings, *read_outbound(loaded.settings.outbound).warnings)
+            loaded = msgspec.structs.replace(loaded, warnings=warnings)
+        except SettingsInvalid as invalid:
+            problems += invalid.problems
+    return CheckedSettings(loaded, problems)
+
+
+def _agent_problems(settings: Settings, known: Iterable[Problem]) -> tuple[Problem, ...]:
     """What is wrong with the options of the agents' adapters, besides what is known already."""
     from openclaw_a2a.agents import build_agent
 

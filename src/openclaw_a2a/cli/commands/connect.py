@@ -9,7 +9,7 @@ import msgspec
 from cyclopts import App
 
 from openclaw_a2a.cli.checks import CheckResult, CheckStatus, check_openclaw, print_checks
-from openclaw_a2a.cli.commands.config import agent_problems
+from openclaw_a2a.cli.commands.config import complete_check
 from openclaw_a2a.cli.errors import DONE, FAILED
 from openclaw_a2a.cli.flags import ConfigFlag, JsonFlag, switch
 from openclaw_a2a.cli.render.terminal import print_data, print_json
@@ -205,10 +205,9 @@ def openclaw(
     own config is changed by its own commands only: when it lacks a token, and when its agents are
     to get the tools that are offered here.
     """
-    examined = check_settings(config)
-    problems = (*examined.problems, *agent_problems(examined.loaded.settings, examined.problems))
-    if problems:
-        raise examined.loaded.invalid(problems)
+    examined = complete_check(check_settings(config))
+    if examined.problems:
+        raise examined.loaded.invalid(examined.problems)
 
     async def go() -> tuple[list[CheckResult], SetupPlan, list[str]]:
         findings = await check_openclaw(examined, run_agents=False)

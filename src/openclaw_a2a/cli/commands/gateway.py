@@ -7,7 +7,7 @@ from typing import Annotated
 
 from cyclopts import App, Parameter
 
-from openclaw_a2a.cli.commands.config import agent_problems
+from openclaw_a2a.cli.commands.config import complete_check
 from openclaw_a2a.cli.errors import DONE, FAILED
 from openclaw_a2a.cli.flags import ConfigFlag, DataFlag, JsonFlag, data_override, switch
 from openclaw_a2a.cli.render.terminal import print_data, print_json, print_message, print_table
@@ -31,14 +31,13 @@ def up(
     """
     given: dict[str, Json] = {"server.host": host, "server.port": port}
     overrides = {key: value for key, value in given.items() if value is not None}
-    loaded = load_settings(config, overrides=overrides | data_override(data))
-    problems = agent_problems(loaded.settings)
-    if problems:
-        raise loaded.invalid(problems)
+    examined = complete_check(check_settings(config, overrides=overrides | data_override(data)))
+    if examined.problems:
+        raise examined.loaded.invalid(examined.problems)
 
     from openclaw_a2a.app import serve
 
-    return serve(loaded)
+    return serve(examined.loaded)
 
 
 def doctor(
@@ -52,17 +51,15 @@ def doctor(
 ) -> int:
     """Check what the gateway needs, and print how to fix problems.
 
-    That is Python, settings, store, port and OpenClaw. Nothing is changed. The exit code is 1 when
-    something is broken.
+    That is Python, settings, store, port, public address, programs of agents, remote targets and
+    OpenClaw. Nothing is changed. The exit code is 1 when something is broken.
     """
     import anyio
 
     from openclaw_a2a.cli.checks import CheckStatus, print_checks, run_checks, summarize_checks
 
-    examined = check_settings(config, overrides=data_override(data))
-    known = examined.problems
-    problems = (*known, *agent_problems(examined.loaded.settings, known))
-    findings = anyio.run(run_checks, examined, problems, ask)
+    examined = complete_check(check_settings(config, overrides=data_override(data)))
+    findings = anyio.run(run_checks, examined, ask)
     is_broken = any(finding.status is CheckStatus.BROKEN for finding in findings)
     if as_json:
         print_json({"ok": not is_broken, "findings": findings})
