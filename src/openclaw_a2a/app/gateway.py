@@ -306,6 +306,10 @@ class Gateway:
             new_id=new_id,
             push=self.push.config_service(engine),
             streaming=card.current().capabilities.streaming,
+            # Whoever embeds a gateway has no settings.
+            body_setting=""
+            if self._embedding is not None
+            else f"channels.a2a.accounts.{account.id}.maxBodyBytes",
             chain_limits=ChainLimits(self._host_id, settings.tools.agent_to_agent.max_depth),
             planning=None if plans is None else plans.service,
             requires_activation=settings.opt.require_activation,

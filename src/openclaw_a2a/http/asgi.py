@@ -202,33 +202,33 @@ class HttpRequest:
         is_sized = self.headers.get(b"content-length", b"0") != b"0"
         return is_sized or b"transfer-encoding" in self.headers
 
-    async def read_body(self, limit: int, deadline: Deadline) -> bytes:
-        """The request body. Past the limit the rest is not read.
+    async def read_body(self, limit: int, deadline: Deadline, *, setting: str = "") -> bytes:
+        """The request body. Past the limit, which `setting` sets, the rest is not read.
 
         Raises: BodyTooLarge, BodyTooSlow, InvalidRequest (the connection was closed before).
         """
         # Refused before the first byte: what is announced as too large is not even received.
         declared = self.headers.get(b"content-length")
         if declared is not None and declared.isdigit() and int(declared) > limit:
-            raise _body_too_large(limit)
+            raise _body_too_large(limit, setting)
         operation = deadline.start()
         try:
             message = await self.receive()
             body: bytes = message.get("body", b"")
             if message.get("more_body", False):
-                body = await self._read_rest(body, limit)
+                body = await self._read_rest(body, limit, setting)
         finally:
             deadline.stop(operation)
         self.is_body_read = True
         if len(body) > limit:
-            raise _body_too_large(limit)
+            raise _body_too_large(limit, setting)
         return body
 
-    async def _read_rest(self, first: bytes, limit: int) -> bytes:
+    async def _read_rest(self, first: bytes, limit: int, setting: str) -> bytes:
         chunks, size, has_more = [first], len(first), True
         while has_more:
             if size > limit:
-                raise _body_too_large(limit)
+                raise _body_too_large(limit, setting)
             message = await self.receive()
             if message["type"] == "http.disconnect":
                 raise InvalidRequest("the connection was closed before the body was complete")
@@ -324,8 +324,11 @@ def error_headers(error: GatewayError) -> list[Header]:
     return []
 
 
-def _body_too_large(limit: int) -> BodyTooLarge:
-    return BodyTooLarge(f"the request body is larger than {limit} bytes", details={"limit": limit})
+def _body_too_large(limit: int, setting: str) -> BodyTooLarge:
+    remedy = f"; the operator of this gateway can raise {setting}" if setting else ""
+    return BodyTooLarge(
+        f"the request body is larger than {limit} bytes{remedy}", details={"limit": limit}
+    )
 
 
 H = TypeVar("H")

@@ -86,6 +86,7 @@ class Authenticator(Protocol):
 class AccountEndpoint(msgspec.Struct, frozen=True, kw_only=True):
     """Everything that handling a request at one account needs.
 
+    `body_setting` is the setting that limits bodies, for the error past it.
     `push` and `planning` are None when the gateway does not offer them; `streaming` is False when
     the card offers no streams. With `requires_activation` the planning methods exist only in
     requests that activate the extension.
@@ -102,6 +103,7 @@ class AccountEndpoint(msgspec.Struct, frozen=True, kw_only=True):
     new_id: Callable[[], str]
     push: PushConfigService | None = None
     streaming: bool = True
+    body_setting: str = ""
     chain_limits: ChainLimits = ChainLimits()
     planning: PlanningService | None = None
     requires_activation: bool = True
@@ -136,6 +138,11 @@ class AccountEndpoint(msgspec.Struct, frozen=True, kw_only=True):
     def planning_methods(self, request: HttpRequest) -> PlanningService | None:
         """What handles planning methods; None when this request cannot use them."""
         return self.planning_of(request) if self.requires_activation else self.planning
+
+    async def read_body(self, request: HttpRequest) -> bytes:
+        """The body of a request. Raises: as `HttpRequest.read_body`."""
+        limit = self.account.max_body_bytes
+        return await request.read_body(limit, self.body_deadline, setting=self.body_setting)
 
     def check_streaming(self) -> None:
         """Refuse a stream that the card does not offer. Raises: UnsupportedOperation."""

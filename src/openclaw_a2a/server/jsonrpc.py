@@ -126,7 +126,7 @@ async def serve(http: HttpRequest, *, endpoint: AccountEndpoint) -> None:
         # Before the body is read: a stranger cannot make the gateway receive and parse megabytes.
         scope = endpoint.admit(http)
         http.require_json()
-        body = await http.read_body(endpoint.account.max_body_bytes, endpoint.body_deadline)
+        body = await endpoint.read_body(http)
         envelope = decode_envelope(body)
         request_id, method = envelope.id, envelope.method
         call = _find_call(http, endpoint, scope, envelope)

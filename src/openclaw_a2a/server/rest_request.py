@@ -30,16 +30,14 @@ class RestRequest(AccountCall):
         Raises: MediaTypeNotSupported, ParseFailed, and as `HttpRequest.read_body`.
         """
         self.http.require_json()
-        endpoint = self.endpoint
-        body = await self.http.read_body(endpoint.account.max_body_bytes, endpoint.body_deadline)
+        body = await self.endpoint.read_body(self.http)
         check_json(body)
         return body
 
     async def skip_body(self) -> None:
         """Read a body that is not used, so that the connection can be used again."""
         if self.http.has_body():
-            endpoint = self.endpoint
-            await self.http.read_body(endpoint.account.max_body_bytes, endpoint.body_deadline)
+            await self.endpoint.read_body(self.http)
 
     async def respond(self, body: bytes) -> None:
         """Send a result."""

@@ -80,7 +80,9 @@ class ToolGuard(msgspec.Struct, frozen=True):
                 request.caller = caller.name
                 body = b""
                 if request.has_body():
-                    body = await request.read_body(self.max_body_bytes, self.body_deadline)
+                    body = await request.read_body(
+                        self.max_body_bytes, self.body_deadline, setting="tools.bodyBytes"
+                    )
                 await handle(ToolRequest(request, caller, body))
             except GatewayError as error:
                 if request.has_started:

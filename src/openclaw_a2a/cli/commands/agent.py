@@ -1,11 +1,13 @@
 """`send` and `card`: a message to an agent and the answer as it comes; the card of an agent."""
 
+import binascii
+import itertools
 import mimetypes
 import sys
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Annotated
 
 import msgspec
@@ -28,12 +30,17 @@ from openclaw_a2a.model.errors import AgentUnavailable
 from openclaw_a2a.model.ids import ContextId, JsonObject, MessageId, TaskId
 from openclaw_a2a.model.message import Message, Part, Role
 from openclaw_a2a.model.records import StreamBody
-from openclaw_a2a.model.task import TaskState
+from openclaw_a2a.model.task import Task, TaskState
 
 if TYPE_CHECKING:
     from openclaw_a2a.cli.a2a_client import Client
 
 _UNHAPPY = frozenset({TaskState.FAILED, TaskState.REJECTED, TaskState.CANCELED})
+_MAX_NAME_CHARACTERS = 60  # of which none has more than four bytes: file systems allow 255
+
+SaveFlag = Annotated[
+    Path | None, Parameter(help="Save the files that the agent sends in this folder.")
+]
 
 
 @Parameter(name="*")
@@ -47,6 +54,7 @@ class SendFlags:
     file: Annotated[
         list[Path] | None, Parameter(negative=(), help="Send this file too; may be repeated.")
     ] = None
+    save: SaveFlag = None
 
 
 DEFAULT_SEND = SendFlags()
@@ -70,6 +78,7 @@ def send(
     if not parts:
         hello = connection.command('send "hello"')
         raise usage_error("there is nothing to send", f"Say something: {hello}")
+    files = SavedFiles(options.save) if options.save else None
     with connect(connection) as client:
         message = Message(
             MessageId(str(uuid.uuid4())),
@@ -80,18 +89,27 @@ def send(
         )
         params: JsonObject = {"message": msgspec.to_builtins(message)}
         if options.no_stream or not client.card.capabilities.streaming:
-            return _send_and_wait(client, params, connection)
-        follow = TaskFollower(client)
-        return show_events(follow, follow.send(params), connection)
+            code = _send_and_wait(client, params, connection, files)
+        else:
+            follow = TaskFollower(client)
+            code = show_events(follow, follow.send(params), connection, files)
+    if files is not None:
+        files.write()
+    return code
 
 
 def show_events(
-    follow: TaskFollower, events: Iterator[FollowedEvent], connection: Connection
+    follow: TaskFollower,
+    events: Iterator[FollowedEvent],
+    connection: Connection,
+    files: "SavedFiles | None" = None,
 ) -> int:
     """Show events as they come, one JSON line each or drawn; the exit code."""
     screen = StreamView(connection)
     try:
         for event in events:
+            if files is not None:
+                files.add(event.body)
             if connection.as_json:
                 print_data(event.raw.decode())
             else:
@@ -150,7 +168,9 @@ def _file_part(path: Path) -> Part:
     return Part.of_bytes(content, media_type=media_type, filename=path.name)
 
 
-def _send_and_wait(client: "Client", params: JsonObject, connection: Connection) -> int:
+def _send_and_wait(
+    client: "Client", params: JsonObject, connection: Connection, files: "SavedFiles | None"
+) -> int:
     try:
         # A gateway that was away is sent the message again under its id, which it answers once.
         answer = Reconnect().call(lambda: client.call("SendMessage", params))
@@ -159,6 +179,8 @@ def _send_and_wait(client: "Client", params: JsonObject, connection: Connection)
     except AgentUnavailable as error:
         raise given_up(error, None, connection) from None
     body = decode_response(answer, StreamBody)
+    if files is not None:
+        files.add(body)
     if connection.as_json:
         print_data(answer.decode())
     else:
@@ -166,6 +188,96 @@ def _send_and_wait(client: "Client", params: JsonObject, connection: Connection)
         screen.draw(body)
         screen.finish()
     return FAILED if body.task and body.task.status.state in _UNHAPPY else DONE
+
+
+class SavedFiles:
+    """Collects the files of an answer, and writes them into a folder; the folder is made at once.
+
+    Names of peers never lead out of the folder, and no file is overwritten.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder.expanduser()
+        self._parts: dict[str, tuple[Part, ...]] = {}
+        try:
+            self._folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            message = f"cannot make the folder {folder}: {error.strerror}"
+            raise usage_error(message, code="folder-unusable") from None
+
+    def add(self, body: StreamBody) -> None:
+        """Take the files of one event."""
+        if body.task is not None:
+            self.add_task(body.task)
+        elif body.artifact_update is not None:
+            artifact = body.artifact_update.artifact
+            before = self._parts.get(artifact.artifact_id, ())
+            kept = before if body.artifact_update.append else ()
+            self.add_parts(artifact.artifact_id, (*kept, *artifact.parts))
+        message = body.message or (body.status_update and body.status_update.status.message)
+        if message:
+            self._add_message(message)
+
+    def add_task(self, task: Task) -> None:
+        """Take the files that the agent has made and sent so far."""
+        for artifact in task.artifacts:
+            self.add_parts(artifact.artifact_id, artifact.parts)
+        for message in (*task.history, task.status.message):
+            if message is not None and message.role is Role.AGENT:
+                self._add_message(message)
+
+    def add_parts(self, key: str, parts: Iterable[Part]) -> None:
+        """Take the files of an artifact or message, in place of what was taken of it before."""
+        self._parts[key] = tuple(part for part in parts if part.is_file)
+
+    def _add_message(self, message: Message) -> None:
+        # The last message often repeats what is an artifact already.
+        known = [part for parts in self._parts.values() for part in parts]
+        self.add_parts(
+            f"message {message.message_id}", (p for p in message.parts if p not in known)
+        )
+
+    def write(self) -> None:
+        """Write the files, and say which; of a file elsewhere, where it is."""
+        parts = [part for parts in self._parts.values() for part in parts]
+        if not parts:
+            print_message("The agent sent no files.", "dim")
+        for part in parts:
+            if part.raw is None:
+                print_message(f"not saved: {part.url} (only its address was sent)")
+                continue
+            try:
+                content = part.content
+                path = self._write_new(_safe_name(part), content)
+            except binascii.Error:
+                print_message(f"not saved: {_safe_name(part)} (its content is damaged)")
+            except OSError as error:
+                message = f"cannot write into {self._folder}: {error.strerror}"
+                raise usage_error(message, code="folder-unusable") from None
+            else:
+                print_message(f"saved {path} ({len(content)} bytes)")
+
+    def _write_new(self, name: str, content: bytes) -> Path:
+        stem, suffix = PurePosixPath(name).stem, PurePosixPath(name).suffix
+        for number in itertools.count(1):
+            path = self._folder / (name if number == 1 else f"{stem}-{number}{suffix}")
+            try:
+                with path.open("xb") as stream:  # never through a link that is there already
+                    stream.write(content)
+            except FileExistsError:
+                continue
+            return path
+        raise AssertionError("numbers do not end")
+
+
+def _safe_name(part: Part) -> str:
+    """The name of a file that a peer sent, without folders, dots before it and control codes."""
+    last = (part.filename or "").replace("\\", "/").rpartition("/")[2]
+    name = "".join(one for one in last if one.isprintable()).strip(" .")
+    if not name:
+        name = f"file{mimetypes.guess_extension(part.media_type or '') or ''}"
+    path = PurePosixPath(name)
+    return path.stem[:_MAX_NAME_CHARACTERS] + path.suffix[: _MAX_NAME_CHARACTERS // 4]
 
 
 def card(address: str | None = None, /, *, connection: Connection = NO_CONNECTION) -> int:

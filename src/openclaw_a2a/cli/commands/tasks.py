@@ -10,7 +10,7 @@ import msgspec
 from cyclopts import App, Parameter
 
 from openclaw_a2a.cli.admin_client import AdminOptions, OperatorTasks
-from openclaw_a2a.cli.commands.agent import show_events
+from openclaw_a2a.cli.commands.agent import SavedFiles, SaveFlag, show_events
 from openclaw_a2a.cli.errors import DONE, confirm, usage_error
 from openclaw_a2a.cli.flags import NO_CONNECTION, Connection, LimitFlag, YesFlag, switch
 from openclaw_a2a.cli.follow import TaskClient, TaskFollower
@@ -206,11 +206,17 @@ def list_(
 
 
 @app.command(name="show")
-def show_task(task: TaskPrefix, /, *, connection: TaskConnection = OWN_TASKS) -> int:
+def show_task(
+    task: TaskPrefix, /, *, save: SaveFlag = None, connection: TaskConnection = OWN_TASKS
+) -> int:
     """Show a task with what was said and made; with --all also whose it is."""
+    files = SavedFiles(save) if save else None
     if connection.all_callers:
         with _TASKS.connect(connection.operator) as admin:
             view = decode_response(admin.get("tasks", _TASKS.find(admin, task)), TaskView)
+        if files is not None and view.task is not msgspec.UNSET:
+            files.add_task(view.task)
+            files.write()
         if connection.as_json:
             print_json(view)
             return DONE
@@ -227,6 +233,9 @@ def show_task(task: TaskPrefix, /, *, connection: TaskConnection = OWN_TASKS) ->
         print_json(shown)
     else:
         _show_task(shown)
+    if files is not None:
+        files.add_task(shown)
+        files.write()
     return DONE
 
 
