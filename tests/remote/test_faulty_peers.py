@@ -1,6 +1,7 @@
 """Peers that are down, slow, broken or hostile give a failure with a hint, in time."""
 
 import asyncio
+import json
 import ssl
 import subprocess
 import time
@@ -268,6 +269,38 @@ async def test_a_card_with_interfaces_on_other_hosts_only_is_refused(elsewhere: 
         assert peer.calls == []
 
 
+@pytest.mark.requirement("remote.trouble.elsewhere")
+async def test_a_card_cannot_send_the_credentials_to_another_port_of_its_host() -> None:
+    auth = {"type": "bearer", "token": "tok-1a2b3c4d"}
+    async with scripted(result(message())) as other, scripted() as peer:
+        peer.card = card_of(other.url)
+        async with open_tool(one_target(peer.url, auth=auth)) as harness:
+            error = await harness.fail_send()
+            assert error["details"]["errorName"] == "CardPointsElsewhere"
+            assert f'"127.0.0.1:{other.port}"' in error["details"]["hint"]
+        for elsewhere in ([f"127.0.0.1:{peer.port}"], ["localhost"], [str(other.port)]):
+            async with open_tool(one_target(peer.url, auth=auth, allowedHosts=elsewhere)) as strict:
+                assert (await strict.fail_send())["details"]["errorName"] == "CardPointsElsewhere"
+        assert other.requests == []
+        for allowed in ([f"127.0.0.1:{other.port}"], ["127.0.0.1"]):
+            async with open_tool(one_target(peer.url, auth=auth, allowedHosts=allowed)) as open_:
+                assert (await open_.send("hi"))["ok"]
+        assert [one.headers["authorization"] for one in other.requests] == [
+            "Bearer tok-1a2b3c4d"
+        ] * 2
+
+
+@pytest.mark.parametrize(
+    "elsewhere",
+    ["http://127.0.0.1:99999/", "http://127.0.0.1:port/", "http://127.0.0.1/", "127.0.0.1:1"],
+)
+async def test_an_address_with_a_strange_port_is_not_used(elsewhere: str) -> None:
+    interface = {"url": elsewhere, "protocolBinding": "JSONRPC", "protocolVersion": "1.0"}
+    card = card_of("x", supportedInterfaces=[interface])
+    async with scripted(card=card) as peer, open_tool(one_target(peer.url)) as harness:
+        assert (await harness.fail_send())["details"]["errorName"] == "CardPointsElsewhere"
+
+
 async def test_an_interface_on_an_allowed_host_is_used() -> None:
     async with scripted(result(message())) as peer:
         peer.card = card_of("http://elsewhere.invalid/")
@@ -362,3 +395,56 @@ async def test_one_failing_target_does_not_fail_the_list() -> None:
                 assert entry["peer_card"]["skills"] == []
             assert "hunter2secret" not in repr(listed)
             assert (await harness.send("hi", target_alias="good"))["ok"]
+
+
+@pytest.mark.requirement("remote.list.isolated", "remote.register.never-raises")
+@pytest.mark.parametrize("depth", [101, 900, 5000, 400_000])
+@pytest.mark.parametrize("place", ["extensions", "unknown", "skills"])
+async def test_a_deeply_nested_card_fails_alone(depth: int, place: str) -> None:
+    nested = "[" * depth + "]" * depth
+    card = json.dumps(card_of("http://x/"))[:-1]
+    if place == "extensions":
+        extensions = f'"capabilities": {{"extensions": [{{"uri": "u", "params": {nested}}}]}}'
+        card = f"{card}, {extensions}}}"
+    else:
+        card = f'{card}, "{place}": {nested}}}'
+    async with scripted(result(message())) as good, scripted(card_answer=respond(card)) as bad:
+        config = one_target(good.url)
+        config["targets"].append(target(bad.url, "deep"))
+        async with open_tool(config) as harness:
+            listed = await harness.execute("list_targets")
+            assert listed["ok"], listed
+            fine, broken = listed["summary"]["targets"]
+            assert fine["target_name"] == "Scripted"
+            assert "last_refresh_error" not in fine
+            assert broken["last_refresh_error"]["code"] == "A2A_SDK_ERROR"
+            assert "deep" in broken["last_refresh_error"]["message"]
+            error = await harness.fail_send(target_alias="deep")
+            assert error["code"] == "A2A_SDK_ERROR"
+
+
+@pytest.mark.requirement("remote.list.isolated", "remote.trouble.large")
+async def test_a_card_larger_than_a_megabyte_fails_alone() -> None:
+    large = respond(card_of("http://x/", description="x" * (1024 * 1024)))
+    async with scripted(result(message())) as good, scripted(card_answer=large) as bad:
+        config = one_target(good.url)
+        config["targets"].append(target(bad.url, "large"))
+        async with open_tool(config, limit=64 * 1024 * 1024) as harness:
+            listed = await harness.execute("list_targets")
+            assert listed["ok"], listed
+            fine, broken = listed["summary"]["targets"]
+            assert "last_refresh_error" not in fine
+            assert "larger" in broken["last_refresh_error"]["message"]
+
+
+@pytest.mark.requirement("remote.register.never-raises")
+@pytest.mark.parametrize("follow", [False, True], ids=["plain", "streamed"])
+@pytest.mark.parametrize("depth", [101, 900, 5000])
+async def test_a_deeply_nested_answer_is_a_failure_of_the_peer(depth: int, follow: bool) -> None:
+    nested = "[" * depth + "]" * depth
+    status = '"status": {"state": "TASK_STATE_COMPLETED"}'
+    task_ = f'{{"id": "t-1", {status}, "metadata": {{"deep": {nested}}}}}'
+    body = f'{{"jsonrpc": "2.0", "result": {{"task": {task_}}}}}'
+    answer = respond(f"data: {body}\n\n", kind=EVENTS) if follow else respond(body)
+    error = await fail_within(answer, **({"follow_updates": True} if follow else {}))
+    assert "deep" in error["message"]

@@ -34,7 +34,8 @@ async def one_loop() -> AsyncIterator[None]:
 
 
 def grpc_target(url: str, **more: object) -> JsonObject:
-    return one_target(url, preferredTransports=["GRPC"], **more)
+    allowed = {"allowedHosts": ["127.0.0.1"], **more}  # gRPC has a port of its own
+    return one_target(url, preferredTransports=["GRPC"], **allowed)
 
 
 def refuses(status: grpc.StatusCode, reason: str):

@@ -41,7 +41,9 @@ def peer(request: pytest.FixtureRequest, peers: Any) -> tuple[str, JsonObject]:
     """The peer's name, and a configuration with it as the only target."""
     name, transport = request.param
     server, _, path = name.partition("/")
-    return name, one_target(peers.url(server) + path, preferredTransports=[transport])
+    # gRPC has a port of its own.
+    allowed = {"allowedHosts": ["127.0.0.1"]} if transport == GRPC else {}
+    return name, one_target(peers.url(server) + path, preferredTransports=[transport], **allowed)
 
 
 @pytest.fixture

@@ -1,13 +1,18 @@
 """Credentials are sent to their target only, and are in no result and no log."""
 
+import itertools
 import json
 import logging
+from pathlib import Path
 
 import pytest
 from tests.captured_logs import capture_logs
 from tests.remote.scripted_peer import (
+    Answer,
     PeerRequest,
     PeerWriter,
+    ScriptedPeer,
+    artifact_update,
     card_of,
     hang_up,
     message,
@@ -15,10 +20,14 @@ from tests.remote.scripted_peer import (
     result,
     rpc_error,
     scripted,
+    status_update,
     stream,
     task,
 )
 from tests.remote.tool_harness import one_target, open_tool
+
+from openclaw_a2a.model.ids import JsonObject
+from openclaw_a2a.store import create_store
 
 TOKEN = "tok-4f9a8b7c6d5e"
 FROM_ENVIRONMENT = "env-1a2b3c4d5e6f"
@@ -118,3 +127,128 @@ async def test_a_redirect_gets_no_credentials() -> None:
             async with open_tool(config) as harness:
                 await harness.fail_send()
         assert other.requests == []
+
+
+PARAMETER = "par-5e4d3c2b1a90"
+PUSH_TOKEN = "push-0f1e2d3c4b5a"
+PUSH_CREDENTIALS = "cred-a1b2c3d4e5f6"
+
+
+def in_chunks(text: str, cuts: list[int], *, last: bool) -> list[JsonObject]:
+    """The text as events of one artifact, cut at these places."""
+    places = [0, *sorted(cuts), len(text)]
+    pieces = [text[start:end] for start, end in itertools.pairwise(places)]
+    events = [artifact_update(piece, append=index > 0) for index, piece in enumerate(pieces)]
+    events[-1]["artifactUpdate"]["lastChunk"] = last
+    return [task("WORKING"), *events]
+
+
+@pytest.mark.requirement("remote.extension.secrets")
+@pytest.mark.parametrize("ending", ["terminal", "last chunk", "closed", "broken", "paused"])
+@pytest.mark.parametrize("cuts", [[12], [9, 18], list(range(1, 40)), [8], [26]], ids=str)
+async def test_a_secret_spread_over_chunks_is_hidden(cuts: list[int], ending: str) -> None:
+    text = f"you are {TOKEN} and not tok-4f9aX, tok"
+    events = in_chunks(text, cuts, last=ending == "last chunk")
+    ends = {"terminal": "COMPLETED", "paused": "INPUT_REQUIRED"}
+    if ending in ends:
+        events.append(status_update(ends[ending]))
+    after = b"data: {]\n\n" if ending == "broken" else b""
+    async with scripted(stream(*events, after=after)) as peer:
+        auth = {"type": "bearer", "token": TOKEN}
+        async with open_tool(one_target(peer.url, auth=auth)) as harness:
+            envelope = await harness.send("hi", follow_updates=True)
+            handles = harness.tool.handles.all
+    shown = "you are [hidden] and not tok-4f9aX, tok"
+    summary = envelope.get("summary") or envelope["error"]["details"]["latest_event_summary"]
+    assert summary["message_text"] == shown
+    updates = [one["raw"] for one in harness.updates if one["raw"]["kind"] == "artifact-update"]
+    told = "".join(part["text"] for one in updates for part in one["artifact"]["parts"])
+    assert shown.startswith(told) and (ending == "broken" or told == shown)
+    kinds = [one["raw"]["kind"] for one in harness.updates]
+    assert ending not in ends or kinds[-1] == "status-update", "nothing comes after the end"
+    for update in harness.updates:
+        joined = update["summary"].get("message_text", "")
+        assert not any(joined.endswith(TOKEN[:size]) for size in range(4, len(TOKEN))), joined
+    assert TOKEN not in json.dumps([harness.envelopes, handles], default=repr)
+
+
+async def test_a_secret_spread_over_parts_of_an_artifact_is_hidden() -> None:
+    parts = [{"text": "you are tok-4f9a"}, {"url": "https://x.example/"}, {"text": "8b7c6d5e, tok"}]
+    artifacts = [{"artifactId": "a", "parts": parts}]
+    async with scripted(result(task("COMPLETED", artifacts=artifacts))) as peer:
+        auth = {"type": "bearer", "token": TOKEN}
+        async with open_tool(one_target(peer.url, auth=auth)) as harness:
+            envelope = await harness.send("hi")
+    texts = [one["text"] for one in envelope["raw"]["artifacts"][0]["parts"] if "text" in one]
+    assert "".join(texts) == "you are [hidden], tok"
+
+
+async def echo_everything(received: PeerRequest, writer: PeerWriter) -> None:
+    """Repeat headers and body, the push notification config among it."""
+    said = json.dumps([received.headers, received.json])
+    if "Stream" in received.json["method"]:
+        await stream(*in_chunks(said, [100, 300, 500], last=False))(received, writer)
+    elif received.json["method"] == "CancelTask":
+        await rpc_error(-32603, said, said)(received, writer)
+    else:
+        await result(task("WORKING", text=said, metadata={"said": [said]}))(received, writer)
+
+
+@pytest.mark.requirement("remote.extension.secrets")
+async def test_parameters_and_push_credentials_of_a_call_are_hidden_everywhere(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    store = create_store("sqlite", path=str(tmp_path / "state.db"))
+    await store.open()
+    push = {
+        "url": "https://hook.example/x",
+        "token": PUSH_TOKEN,
+        "authentication": {"schemes": ["Bearer"], "credentials": PUSH_CREDENTIALS},
+    }
+    given = {"x-key": PARAMETER, "cookie": f"Session {FROM_ENVIRONMENT}"}
+    async with scripted(echo_everything) as peer:
+        peer.card_answer = repeat_in_card(peer)
+        with capture_logs() as logs:
+            async with open_tool(one_target(peer.url), store=store) as harness:
+                more = {"service_parameters": given, "push_notification_config": push}
+                started = await harness.send("hi", **more)
+                assert started["ok"], started
+                await harness.send("hi", follow_updates=True, **more)
+                handle = started["summary"]["continuation"]["task"]["task_handle"]
+                await harness.execute("cancel", task_handle=handle, service_parameters=given)
+                await harness.execute("list_targets")
+                peer.card_answer = respond(f"no {PARAMETER}", status=f"500 {PARAMETER}")
+                harness.advance(301)
+                await harness.execute("list_targets")
+        everything = json.dumps([harness.envelopes, logs], default=repr) + caplog.text
+    await store.close()
+    everything += read_all(tmp_path)
+    for secret in (PARAMETER, FROM_ENVIRONMENT, PUSH_TOKEN, PUSH_CREDENTIALS):
+        assert secret not in everything
+    assert "[hidden]" in everything
+
+
+def repeat_in_card(peer: ScriptedPeer) -> Answer:
+    """A card that repeats the headers with which it was asked for."""
+
+    async def answer(received: PeerRequest, writer: PeerWriter) -> None:
+        said = received.headers.get("x-key", "nothing")
+        skill = {"id": said, "name": said, "tags": [said]}
+        card = card_of(peer.url, name=f"I am {said}", description=said, skills=[skill])
+        await respond(card)(received, writer)
+
+    return answer
+
+
+def read_all(folder: Path) -> str:
+    return "".join(stored.read_bytes().decode("latin-1") for stored in folder.iterdir())
+
+
+async def test_headers_that_are_never_secret_are_not_hidden() -> None:
+    uri = "https://extension.example/v1"
+    answer = result(message(f"{uri} in de-CH"))
+    async with scripted(answer) as peer, open_tool(one_target(peer.url)) as harness:
+        given = {"A2A-Extensions": uri, "Accept-Language": "de-CH"}
+        envelope = await harness.send("hi", service_parameters=given)
+    assert envelope["summary"]["message_text"] == f"{uri} in de-CH"

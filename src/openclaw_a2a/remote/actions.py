@@ -85,8 +85,11 @@ class ActionCall:
         timeout_ms = min(request.get("timeout_ms", defaults.timeout_ms), MAX_TIMEOUT_MS)
         try:
             parameters = merge_service_parameters(defaults.service_parameters, request)
-            self._result.secrets = find_secrets(target.auth, parameters, self._environment)
             self._headers = build_headers(parameters, target.auth, self._environment)
+            push: JsonObject | None = request.get("push_notification_config")
+            self._result.set_secrets(
+                find_secrets(self._headers, parameters, self._environment, push)
+            )
             guard = self._pool.breaker.guard(target.identity.base_url, self._result.secrets)
             async with asyncio.timeout(timeout_ms / 1000), guard:
                 raw = await self._perform()
@@ -193,7 +196,7 @@ class ActionCall:
             return False
         is_over = task["status"]["state"] in TERMINAL_STATES
         if is_over:
-            await self._emit(self._result.add(task))
+            await self._emit(self._result.add_answer(task))
         return is_over
 
     async def _watch(self, task_id: str) -> JsonObject:
@@ -230,7 +233,7 @@ class ActionCall:
             try:
                 clients = await self._pool.clients(self._resolved.target, self._headers)
                 answer = await request(clients[interface])
-                return self._result.add(answer) if is_recorded else answer
+                return self._result.add_answer(answer) if is_recorded else answer
             except RemoteFailure as failure:
                 # Nothing was sent, so the next interface is tried at once.
                 if is_unreachable(failure) and interface < len(clients) - 1:
@@ -257,9 +260,10 @@ class ActionCall:
                     async for event in events:
                         repeated, known = known, None
                         if repeated is None or not _is_same_task(event, repeated):
-                            await self._emit(self._result.add(event))
+                            await self._emit(*self._result.add_event(event))
                         if _is_last(event):
                             break  # although a peer may keep the stream open
+                await self._emit(*self._result.end_stream())
                 break
             except RemoteFailure as failure:
                 if client is clients[-1] or not is_unreachable(failure):
@@ -269,9 +273,10 @@ class ActionCall:
             raise RemoteFailure.peer("EmptyStream", "the stream ended without events", hint)
         return self._raw_events()
 
-    async def _emit(self, event: JsonObject) -> None:
+    async def _emit(self, *events: JsonObject) -> None:
         if self._on_update is not None:
-            await self._on_update(StreamUpdate(self._action, event, self._result))
+            for event in events:
+                await self._on_update(StreamUpdate(self._action, event, self._result))
 
     def _raw_events(self) -> JsonObject:
         events = self._result.received.events

@@ -59,7 +59,7 @@ class TargetConfig(msgspec.Struct, frozen=True, rename="camel"):
     is_default: bool = msgspec.field(name="default", default=False)
     auth: Auth | None = None
     allowed_hosts: tuple[str, ...] = ()
-    """Hosts besides its own that its card may name as interfaces."""
+    """Where its card may lead besides its own address: `host:port`, or `host` for all its ports."""
 
 
 class Defaults(msgspec.Struct, frozen=True, rename="camel"):

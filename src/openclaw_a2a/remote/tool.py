@@ -181,10 +181,12 @@ class RemoteAgentTool:
 
     def _secrets(self, target: Target) -> tuple[str, ...]:
         parameters = self._config.defaults.service_parameters
+        fetched = self._pool.record(target).secrets
         try:
-            return find_secrets(target.auth, parameters, self._environment)
+            headers = build_headers(parameters, target.auth, self._environment)
         except RemoteFailure:
-            return ()
+            return fetched
+        return (*find_secrets(headers, parameters, self._environment), *fetched)
 
     async def _refresh_card(self, target: Target) -> None:
         try:
@@ -198,6 +200,9 @@ class RemoteAgentTool:
             failure = RemoteFailure(ErrorCode.PEER, "request timed out", {"hint": hint})
         except RemoteFailure as error:
             failure = error
+        except Exception as error:  # a card that breaks us must not take the other targets along
+            log.exception("a2a.remote_agent.internal_error", action="list_targets")
+            failure = RemoteFailure.from_bug(error)
         else:
             return
         self._pool.record_failure(target, failure)

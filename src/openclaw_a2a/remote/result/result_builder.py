@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 
 from openclaw_a2a.model.ids import Json, JsonObject
 from openclaw_a2a.remote.config import TOOL_NAME, Policy, drop_none
-from openclaw_a2a.remote.credentials import redact
+from openclaw_a2a.remote.credentials import EventRedactor, redact
 from openclaw_a2a.remote.errors import ErrorCode, RemoteFailure
 from openclaw_a2a.remote.handles import (
     LastKnownState,
@@ -159,7 +159,8 @@ class ResultBuilder:
     def __init__(self, resolved: ResolvedTarget, pool: "ClientPool", handles: TaskHandles) -> None:
         self.resolved = resolved
         self.received = EventAccumulator()
-        self.secrets: tuple[str, ...] = ()
+        self._secrets: tuple[str, ...] = ()
+        self._redactor = EventRedactor(())
         self.created_task: str | None = None
         """The task that this request created in order to follow it."""
         self._pool = pool
@@ -167,9 +168,30 @@ class ResultBuilder:
         self._handle_name = resolved.handle.name if resolved.handle else None
         self._handled: tuple[str | int | None, ...] = ()
 
-    def add(self, event: JsonObject) -> JsonObject:
-        """Add an event of the peer; returns it without our secrets."""
-        event = redact(event, self.secrets)
+    @property
+    def secrets(self) -> tuple[str, ...]:
+        """What must not be shown, of this call and of the one that fetched the card."""
+        return (*self._secrets, *self._pool.record(self.resolved.target).secrets)
+
+    def set_secrets(self, secrets: tuple[str, ...]) -> None:
+        """Set what must not be shown, before anything is received."""
+        self._secrets = secrets
+        self._redactor = EventRedactor(secrets)
+
+    def add_answer(self, answer: JsonObject) -> JsonObject:
+        """Add a message or task of the peer; returns it without our secrets."""
+        [shown] = self.add_event(answer)
+        return shown
+
+    def add_event(self, event: JsonObject) -> list[JsonObject]:
+        """Add an event of a stream; returns what may be shown now, without our secrets."""
+        return [self._add(one) for one in self._redactor.redact(event)]
+
+    def end_stream(self) -> list[JsonObject]:
+        """No event follows; returns what was held back, because it looked like a secret."""
+        return [self._add(one) for one in self._redactor.flush()]
+
+    def _add(self, event: JsonObject) -> JsonObject:
         known = (self.received.task_id, self.received.context_id, self.received.state)
         self.received.add(event)
         task_id = self.received.task_id
@@ -226,6 +248,7 @@ class ResultBuilder:
 
     def explain(self, failure: RemoteFailure, request: JsonObject, policy: Policy) -> RemoteFailure:
         """The failure with everything that helps to continue, without our secrets."""
+        self.end_stream()
         details: JsonObject = {}
         received = self.received
         if self.created_task is not None:

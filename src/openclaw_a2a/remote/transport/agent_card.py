@@ -5,7 +5,7 @@ import importlib.util
 from collections.abc import Iterable
 from enum import Enum
 from ipaddress import ip_address
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, urlsplit
 
 import msgspec
 
@@ -214,8 +214,8 @@ def _install_hint(transports: Iterable[str]) -> str:
 def select_interfaces(card: PeerCard, target: Target) -> tuple[Interface, ...]:
     """The interfaces to use: by our preference, then in the card's order. Raises: RemoteFailure.
 
-    Interfaces on other hosts are left out: the author of a card must not decide where our messages
-    and credentials go, nor which machines of our network are connected to.
+    Interfaces on other hosts or ports are left out: the author of a card must not decide where our
+    messages and credentials go, nor which servers of our network are connected to.
     """
     spoken = _order(card, target.identity.preferred_transports)
     if not spoken:
@@ -232,12 +232,14 @@ def select_interfaces(card: PeerCard, target: Target) -> tuple[Interface, ...]:
     allowed = tuple(one for one in spoken if _is_allowed(one, target))
     if not allowed:
         url = spoken[0].url[:200]
-        _, host = _scheme_and_host(spoken[0].url)
+        host, port = _host_and_port(spoken[0].url, target)
+        place = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
         raise RemoteFailure.peer(
             "CardPointsElsewhere",
-            f"the card of {target.base_url} points to another host, {url}, which is not used",
+            f"the card of {target.base_url} points to another address, {url}, which is not used",
             "use the address the card names as the target's baseUrl, "
-            f'or add "{(host or url)[:200]}" to the target\'s allowedHosts (and keep https)',
+            f'or add "{(place if host else url)[:200]}" to the target\'s allowedHosts '
+            "(and keep https)",
             interfaceUrl=url,
         )
     if not target.base_url.startswith("https:"):
@@ -266,12 +268,15 @@ def _order(card: PeerCard, preferred: tuple[Transport, ...]) -> list[Interface]:
 
 
 def _is_allowed(interface: Interface, target: Target) -> bool:
-    base = urlsplit(target.base_url)
-    scheme, host = _scheme_and_host(interface.url)
-    own = base.hostname or ""
-    is_own = host == own or (_is_local(own) and _is_local(host))
+    base, scheme = urlsplit(target.base_url), _split(interface.url).scheme
+    host, port = _host_and_port(interface.url, target)
+    own_host, own_port = _host_and_port(target.base_url, target)
+    is_own_host = host == own_host or (_is_local(own_host) and _is_local(host))
+    # Who may name any address may name any port.
+    is_own_port = port == own_port or target.is_caller_named
+    is_named = not {host, f"{host}:{port}", f"[{host}]:{port}"}.isdisjoint(target.allowed_hosts)
     is_as_secure = base.scheme != "https" or scheme in ("https", "grpcs", "")
-    return bool(host) and (is_own or host in target.allowed_hosts) and is_as_secure
+    return bool(host) and ((is_own_host and is_own_port) or is_named) and is_as_secure
 
 
 def _is_local(host: str) -> bool:
@@ -283,10 +288,22 @@ def _is_local(host: str) -> bool:
     return address.is_loopback or address.is_unspecified
 
 
-def _scheme_and_host(url: str) -> tuple[str, str]:
-    """The scheme and host of an address, which may have no scheme; the host is empty if invalid."""
+_DEFAULT_PORTS = {"http": 80, "grpc": 80, "https": 443, "grpcs": 443}
+_NOWHERE = urlsplit("")
+
+
+def _split(url: str) -> SplitResult:
+    """The parts of an address, which may have no scheme; all empty when it is not valid."""
     try:
         parts = urlsplit(url if "://" in url else f"//{url}")
-        return parts.scheme.lower(), (parts.hostname or "").lower()
+        _ = parts.port  # raises when it is not a number
     except ValueError:
-        return "", ""
+        return _NOWHERE
+    return parts
+
+
+def _host_and_port(url: str, target: Target) -> tuple[str, int]:
+    """Where an address of the target is; the host is empty when it is not valid."""
+    parts = _split(url)
+    scheme = parts.scheme or urlsplit(target.base_url).scheme
+    return (parts.hostname or "").lower(), parts.port or _DEFAULT_PORTS.get(scheme, 0)

@@ -13,6 +13,7 @@ from openclaw_a2a.engine.supervisor import Supervisor
 from openclaw_a2a.log import get_logger
 from openclaw_a2a.model.ids import JsonObject
 from openclaw_a2a.model.validation import is_object
+from openclaw_a2a.remote.credentials import header_secrets
 from openclaw_a2a.remote.errors import RemoteFailure
 from openclaw_a2a.remote.targets import Target, TargetIdentity
 from openclaw_a2a.remote.transport.agent_card import (
@@ -32,6 +33,9 @@ log = get_logger(__name__)
 CARD_MAX_AGE = timedelta(minutes=5)
 """An older card is fetched again when targets are listed."""
 
+MAX_CARD_BYTES = 1024 * 1024
+"""No card is larger: every target has one in memory, and lists show all of them."""
+
 MAX_TARGETS = 1000
 """So many cards and clients are kept; the oldest go first."""
 
@@ -42,6 +46,8 @@ class CardRecord(msgspec.Struct, frozen=True):
     card: PeerCard = EMPTY_CARD
     refreshed_at: datetime | None = None
     error: JsonObject | None = None
+    secrets: tuple[str, ...] = ()
+    """What was sent for it, and must not be shown where the peer repeats it."""
 
 
 _NO_RECORD = CardRecord()
@@ -97,10 +103,14 @@ class ClientPool:
         if card.interfaces != known.card.interfaces:
             await self.drop_clients(target)
 
-    def record_failure(self, target: Target, failure: RemoteFailure) -> None:
-        """The card could not be fetched; the last one is kept."""
-        known = self.record(target).card
-        self._set_record(target, CardRecord(known, self._now(), failure.as_object()))
+    def record_failure(
+        self, target: Target, failure: RemoteFailure, headers: Mapping[str, str] | None = None
+    ) -> None:
+        """The card could not be fetched with these headers; the last one is kept."""
+        known = self.record(target)
+        secrets = tuple(dict.fromkeys((*known.secrets, *header_secrets(headers or {}))))
+        record = CardRecord(known.card, self._now(), failure.as_object(), secrets)
+        self._set_record(target, record)
 
     async def drop_clients(self, target: Target) -> None:
         """Close the clients of a target, so that the next call reads its card again."""
@@ -128,9 +138,9 @@ class ClientPool:
         try:
             card = parse_peer_card(await fetch_card(http, target.card_url, headers))
         except RemoteFailure as failure:
-            self.record_failure(target, failure)
+            self.record_failure(target, failure, headers)
             raise
-        self._set_record(target, CardRecord(card, self._now()))
+        self._set_record(target, CardRecord(card, self._now(), secrets=header_secrets(headers)))
         return card
 
     def _set_record(self, target: Target, record: CardRecord) -> None:
@@ -144,7 +154,7 @@ class ClientPool:
 async def fetch_card(http: PeerHttp, url: str, headers: Mapping[str, str]) -> JsonObject:
     """The JSON object of a card. Raises: RemoteFailure."""
     try:
-        response, body = await http.request("GET", url, headers)
+        response, body = await http.request("GET", url, headers, limit=MAX_CARD_BYTES)
         if not response.is_success:
             status = response.status_code
             failed = httpx2.Response(status, headers=response.headers, content=body)

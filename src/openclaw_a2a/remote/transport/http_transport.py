@@ -52,9 +52,11 @@ class PeerHttp:
         url: httpx2.URL | str,
         headers: Mapping[str, str],
         body: bytes | None = None,
+        *,
+        limit: int | None = None,
     ) -> tuple[httpx2.Response, bytes]:
-        """Make a request; the response and its whole body."""
-        async with self.open(method, url, headers, body) as response:
+        """Make a request; the response and its whole body, which may have a limit of its own."""
+        async with self.open(method, url, headers, body, limit=limit) as response:
             return response, await response.aread()
 
     @asynccontextmanager
@@ -64,6 +66,8 @@ class PeerHttp:
         url: httpx2.URL | str,
         headers: Mapping[str, str],
         body: bytes | None = None,
+        *,
+        limit: int | None = None,
     ) -> AsyncGenerator[httpx2.Response]:
         """Make a request; the response, to be read within the context."""
         extensions: dict[str, Any] = {"timeout": _TIMEOUTS}
@@ -75,7 +79,7 @@ class PeerHttp:
         response = await self._transport.handle_async_request(request)
         try:
             response.request = request
-            bound_response(response, self._limit)
+            bound_response(response, min(limit or self._limit, self._limit))
             yield response
         finally:
             await response.aclose()
