@@ -257,7 +257,8 @@ async def _fall_back(answer: Answer, *, allowed: bool, **request: bool) -> tuple
     async with scripted(answer) as peer:
         faces = [_face("http://127.0.0.1:1/", "JSONRPC"), _face(f"{peer.url}rest", "HTTP+JSON")]
         peer.card = card_of(peer.url, supportedInterfaces=faces)
-        config = one_target(peer.url, policy={"transportFallback": allowed})
+        policy = {"transportFallback": allowed}
+        config = one_target(peer.url, policy=policy, allowedHosts=["127.0.0.1:1"])
         async with open_tool(config) as harness:
             envelope = await harness.send("hi", **request)
             return envelope["ok"], len(peer.calls)

@@ -295,7 +295,7 @@ async def test_a_created_task_that_ended_before_it_could_be_followed_is_a_succes
 
 @pytest.mark.requirement("remote.watch.no-stream", "remote.go-on.no-stream")
 async def test_a_peer_without_streaming_is_not_subscribed_to() -> None:
-    async with scripted(result(task("WORKING"))) as peer:
+    async with scripted(result(task("INPUT_REQUIRED"))) as peer:
         peer.card = card_of(peer.url, capabilities={"streaming": False})
         async with open_tool(one_target(peer.url)) as harness:
             started = await harness.send("hi", follow_updates=True)

@@ -351,7 +351,7 @@ def certificate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def secure_target(url: str) -> JsonObject:
-    return grpc_target(url, allowedHosts=[NAME, "other.example.com"])
+    return grpc_target(url, allowedHosts=[NAME, "other.example.com", "127.0.0.1"])
 
 
 @pytest.mark.parametrize("scheme", ["grpcs", "https", "GRPCS"])

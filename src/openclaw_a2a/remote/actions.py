@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import aclosing
+from functools import partial
 
 import msgspec
 
@@ -22,7 +23,11 @@ from openclaw_a2a.remote.request_builder import (
     history_length,
     merge_service_parameters,
 )
-from openclaw_a2a.remote.result.remote_result import PAUSED_STATES, TERMINAL_STATES
+from openclaw_a2a.remote.result.remote_result import (
+    LAST_STATES,
+    PAUSED_STATES,
+    TERMINAL_STATES,
+)
 from openclaw_a2a.remote.result.result_builder import (
     OnStreamUpdate,
     ResultBuilder,
@@ -41,6 +46,7 @@ log = get_logger(__name__)
 
 _ATTEMPTS = 3
 _BACKOFF = Backoff(first_s=0.2, factor=5.0, max_s=1.0, jitter=0.0)
+_POLL_BACKOFF = Backoff(first_s=0.2, max_s=2.0, jitter=0.0)
 _TASK_KEYS = ("id", "contextId", "status", "history", "artifacts")
 _Request = Callable[[RemoteClient], Awaitable[JsonObject]]
 _TIMEOUT_HINT = (
@@ -128,8 +134,9 @@ class ActionCall:
         length = history_length(self._request)
         return self._call(lambda client: client.get(task_id, length, headers), is_network_failure)
 
-    def _send(self) -> Awaitable[JsonObject]:
-        message = build_message_request(self._request, self._config.policy, self._resolved)
+    def _send(self, *, returns_at_once: bool = False) -> Awaitable[JsonObject]:
+        request = {**self._request, "blocking": False} if returns_at_once else self._request
+        message = build_message_request(request, self._config.policy, self._resolved)
 
         def send(client: RemoteClient) -> Awaitable[JsonObject]:
             declared = client.card.extensions
@@ -154,8 +161,7 @@ class ActionCall:
         # Reads the card, which says whether the peer streams.
         await self._pool.clients(self._resolved.target, self._headers)
         if self._result.streaming_supported is False:
-            await self._emit(await self._send())
-            return self._raw_events()
+            return await self._send_and_poll()
         message = build_message_request(self._request, self._config.policy, self._resolved)
 
         def stream(client: RemoteClient) -> AsyncGenerator[JsonObject]:
@@ -163,6 +169,40 @@ class ActionCall:
             return client.stream(*add_extensions(self._request, message, self._headers, declared))
 
         return await self._follow(stream)
+
+    async def _send_and_poll(self) -> JsonObject:
+        """Follow the task of a peer that does not stream.
+
+        The peer is asked not to wait for the end of the task: only so its id is known from the
+        beginning, and can be stored, and the task be found again after a restart or a deadline.
+        """
+        await self._emit(answer := await self._send(returns_at_once=True))
+        if answer["kind"] != "task":
+            return self._raw_events()
+        task_id: str = answer["id"]
+        self._result.created_task = task_id
+        last: JsonObject | None = None
+        polls = 0
+        while answer["status"]["state"] not in TERMINAL_STATES | PAUSED_STATES:
+            generation = _generation_of(answer)
+            # A peer that tells generations holds its answer back until there is news.
+            if generation is None or generation == _generation_of(last):
+                polls += 1
+                await asyncio.sleep(_POLL_BACKOFF.delay_s(polls))
+            last, answer = (
+                answer,
+                await self._call(
+                    partial(self._get, task_id, generation), is_network_failure, is_recorded=False
+                ),
+            )
+            if not _is_same_task(answer, last):
+                await self._emit(self._result.add_answer(answer))
+        return self._raw_events()
+
+    def _get(
+        self, task_id: str, after_generation: int | None, client: RemoteClient
+    ) -> Awaitable[JsonObject]:
+        return client.get(task_id, None, self._headers, after_generation=after_generation)
 
     async def _send_and_subscribe(self) -> JsonObject:
         task = await self._send_for_task()
@@ -284,9 +324,17 @@ class ActionCall:
 
 
 def _is_last(event: JsonObject) -> bool:
-    """True when the task has ended, or waits for its caller, who cannot answer while it reads."""
+    """True when the task has ended, or waits for its caller, who cannot answer while it reads.
+
+    A task that requires authentication may go on by itself: the caller authenticates elsewhere.
+    """
     has_status = event["kind"] in ("task", "status-update")
-    return has_status and event["status"]["state"] in TERMINAL_STATES | PAUSED_STATES
+    return has_status and event["status"]["state"] in LAST_STATES
+
+
+def _generation_of(task: JsonObject | None) -> int | None:
+    """How often the task has changed, as peers of A2A 1.1 (a draft) tell; None for others."""
+    return None if task is None else task.get("generation") or None
 
 
 def _is_same_task(event: JsonObject, known: JsonObject) -> bool:

@@ -213,6 +213,9 @@ class RemoteRun:
             request["parts"] = [{"kind": "text", "text": turn.message.text}]
         if step is _Step.SEND:
             request["follow_updates"] = True
+        elif step is _Step.SEND_WITHOUT_STREAM:
+            # A peer that waits for the end would name its task only then: too late for a restart.
+            request["blocking"] = False
         if self._continuation is not None:
             request["continuation"] = self._continuation
         else:

@@ -10,7 +10,7 @@ from typing import cast
 from openclaw_a2a.model.ids import Json, JsonObject
 from openclaw_a2a.model.validation import object_at
 from openclaw_a2a.remote.errors import ErrorCode, RemoteFailure
-from openclaw_a2a.remote.result.remote_result import PAUSED_STATES, TERMINAL_STATES
+from openclaw_a2a.remote.result.remote_result import LAST_STATES
 
 _VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 
@@ -103,10 +103,6 @@ def redact(value: Json, secrets: tuple[str, ...]) -> Json:
     return value
 
 
-_LAST_STATES = TERMINAL_STATES | PAUSED_STATES
-"""A stream is read up to these."""
-
-
 class EventRedactor:
     """Hides secrets in the events of one request, also where a peer spreads one over chunks.
 
@@ -134,7 +130,7 @@ class EventRedactor:
             self._held.clear()
             for artifact in event.get("artifacts", ()):
                 artifact["parts"] = self._redact_parts(artifact["parts"])
-        elif kind == "status-update" and event["status"]["state"] in _LAST_STATES:
+        elif kind == "status-update" and event["status"]["state"] in LAST_STATES:
             return [*self.flush(), event]
         return [event]
 

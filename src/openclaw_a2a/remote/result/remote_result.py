@@ -7,6 +7,8 @@ from openclaw_a2a.model.validation import is_object, object_at
 
 TERMINAL_STATES = frozenset({"completed", "failed", "canceled", "rejected"})
 PAUSED_STATES = frozenset({"input-required", "auth-required"})
+LAST_STATES = TERMINAL_STATES | {"input-required"}
+"""A stream is read up to these."""
 
 
 class RemoteTask(msgspec.Struct, frozen=True):

@@ -56,6 +56,11 @@ class Interface(msgspec.Struct, frozen=True):
         is_current = self.version in ("", "1") or self.version.startswith("1.")
         return Generation.V1_0 if is_current else None
 
+    @property
+    def has_generations(self) -> bool:
+        """True when tasks there count their changes, as in 1.1 (a draft); not over gRPC."""
+        return self.version.startswith("1.1") and not self.speaks(Transport.GRPC)
+
 
 class PeerSkill(msgspec.Struct, frozen=True, omit_defaults=True):
     """A skill of a peer."""

@@ -3,7 +3,7 @@
 from collections.abc import AsyncGenerator, AsyncIterator, Generator, Mapping
 from contextlib import aclosing, contextmanager
 from typing import Protocol
-from urllib.parse import quote
+from urllib.parse import quote, urlencode
 from uuid import uuid4
 
 import httpx2
@@ -43,6 +43,7 @@ class RemoteClient:
         """The interface must be one of a supported transport and version. Raises: RemoteFailure."""
         self.card = card
         generation = interface.generation or Generation.V1_0
+        self._has_generations = interface.has_generations
         self._wire: _Wire
         if interface.speaks(Transport.GRPC):
             # Imported here because most installations have no grpc.
@@ -52,7 +53,8 @@ class RemoteClient:
         else:
             is_rest = interface.speaks(Transport.HTTP_JSON)
             binding = _RestBinding if is_rest else _JsonRpcBinding
-            self._wire = _HttpWire(binding(interface, generation), generation, connector)
+            version = "1.1" if interface.has_generations else generation.value
+            self._wire = _HttpWire(binding(interface, generation), version, connector)
 
     async def send(self, request: JsonObject, headers: Mapping[str, str]) -> JsonObject:
         """Send a message; the Message or Task that the peer answers with."""
@@ -67,10 +69,17 @@ class RemoteClient:
         return self._wire.stream(PeerOperation.SUBSCRIBE, {"id": task_id}, headers)
 
     async def get(
-        self, task_id: str, history_length: int | None, headers: Mapping[str, str]
+        self,
+        task_id: str,
+        history_length: int | None,
+        headers: Mapping[str, str],
+        *,
+        after_generation: int | None = None,
     ) -> JsonObject:
-        """The task as it is now."""
+        """The task as it is now; after this generation of it, when the peer can wait for that."""
         asked: JsonObject = drop_none({"id": task_id, "historyLength": history_length})
+        if after_generation is not None and self._has_generations:
+            asked["currentGeneration"] = after_generation
         return await self._wire.call(PeerOperation.GET, asked, headers)
 
     async def cancel(self, task_id: str, headers: Mapping[str, str]) -> JsonObject:
@@ -129,10 +138,10 @@ class _Binding(Protocol):
 class _HttpWire:
     """Operations over HTTP: JSON in, JSON or server-sent events out."""
 
-    def __init__(self, binding: _Binding, generation: Generation, connector: Connector) -> None:
+    def __init__(self, binding: _Binding, version: str, connector: Connector) -> None:
         self._binding = binding
-        self._is_old = generation is Generation.V0_3
-        self._version = generation.value
+        self._is_old = version == Generation.V0_3.value
+        self._version = version
         self._http: PeerHttp = connector.http
         self._limit = connector.max_response_bytes
 
@@ -315,8 +324,8 @@ class _RestBinding:
             path = path.format(id=_path_segment(params["id"]))
             if operation is PeerOperation.CANCEL and self.wire is WireFormat.V1:
                 body = b"{}"
-            if "historyLength" in params:
-                path += f"?historyLength={params['historyLength']}"
+            query = {key: value for key, value in params.items() if key != "id"}
+            path += f"?{urlencode(query)}" if query else ""
         return HttpCall(method, parse_url(self._root + path), body)
 
     def read_result(self, answer: Json, call: HttpCall) -> Json:

@@ -24,6 +24,9 @@ MAX_DEPTH = 100
 exhausts the stack of whoever walks through it."""
 
 
+_MAX_DIGITS = 18
+
+
 class PeerOperation(Enum):
     """What can be asked of a peer."""
 
@@ -129,6 +132,9 @@ def _task(task: JsonObject, wire: WireFormat) -> JsonObject:
     if task.get("history"):
         # A message without a role must not pass for one of the agent.
         decoded["history"] = [_message(one, wire, role="user") for one in _objects(task, "history")]
+    generation = str(task.get("generation", ""))  # ProtoJSON has such numbers as texts
+    if generation.isdecimal():
+        decoded["generation"] = int(generation[:_MAX_DIGITS])
     return _copy(task, decoded, "contextId", "metadata")
 
 
