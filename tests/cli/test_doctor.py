@@ -464,3 +464,24 @@ def test_doctor_output_is_aligned_and_uncoloured_without_a_terminal(
     details = {len(line) - len(line.lstrip()) for line in lines if line.startswith("      ")}
     assert len(details) == 1
     assert lines[-1] == "1 problem, 1 note."
+
+
+def test_a_public_bind_without_a_public_address_is_told_by_doctor_and_config_check(
+    command, tmp_path: Path
+) -> None:
+    peers = {"alice": {"tokens": ["sha256:" + "0" * 64]}}
+    server = {"host": "0.0.0.0", "port": ports.free_port()}
+    channels = {"a2a": {"security": {"peers": peers}}}
+    write_settings(tmp_path, server=server, channels=channels)
+    finding = one_finding(command, "settings")
+    assert finding["verdict"] == "note"
+    assert finding["detail"].startswith("server.publicBaseUrl: is not set")
+    assert "warning server.publicBaseUrl: is not set" in command("config", "check").err
+    address = {"publicBaseUrl": "http://127.0.0.1:1"}
+    for settings in (
+        {"server": {**server, **address}, "channels": channels},
+        {"server": {**server, "host": "192.0.2.1"}, "channels": channels},
+        {"server": server, "channels": {"a2a": {**channels["a2a"], "accounts": {"a": address}}}},
+    ):
+        write_settings(tmp_path, **settings)
+        assert "publicBaseUrl" not in command("config", "check").err

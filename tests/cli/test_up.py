@@ -207,3 +207,15 @@ def test_gateway_stops_although_nobody_reads_what_it_prints(
             assert process.wait(60) == 0
         finally:
             process.kill()
+
+
+def test_a_public_bind_without_a_public_address_is_warned_of_and_its_card_works(
+    start_gateway,
+) -> None:
+    peers = {"alice": {"tokens": ["env:ALICE"]}}
+    settings = {"server": {"host": "0.0.0.0"}, "channels": {"a2a": {"security": {"peers": peers}}}}
+    gateway = start_gateway(settings, env={"ALICE": "a-long-token-of-alice"})
+    assert "server.publicBaseUrl" in gateway.output()
+    address = gateway.url.replace("localhost", "127.0.0.1")
+    with urllib.request.urlopen(f"{address}/.well-known/agent-card.json", timeout=30) as card:
+        assert json.loads(card.read())["url"] == f"{address}/a2a/jsonrpc"

@@ -201,3 +201,81 @@ async def test_card_of_an_open_gateway_names_no_security(start: Start) -> None:
 async def test_card_moves_with_its_path_and_gets_a_leading_slash(start: Start) -> None:
     http = await start(_agent(), account={"agentCardPath": "cards/robin.json"})
     assert (await http.get("/cards/robin.json")).status == 200
+
+
+PUBLIC_BIND = {"server.host": "0.0.0.0", **peers("alice")}
+
+
+@pytest.mark.parametrize(
+    "host",
+    ["agents.example.com", "agents.example.com:8443", "192.0.2.7:9900", "[2001:db8::7]:9900"],
+)
+async def test_the_card_of_a_public_bind_names_the_host_by_which_it_is_asked_for(
+    start: Start, host: str
+) -> None:
+    http = await start(_agent(), settings=PUBLIC_BIND)
+    for headers in ({}, {"a2a_version": "1.0"}):
+        card = await http.get(CARD, host=host.upper(), **headers)
+        addresses = {one["url"] for one in card.json["supportedInterfaces"]}
+        assert addresses == {f"http://{host}/a2a/jsonrpc", f"http://{host}/a2a/rest"}
+        assert "host" in card.headers["vary"].lower()
+        again = await http.get(CARD, host=host, if_none_match=card.headers["etag"], **headers)
+        assert again.status == 304
+        other = await http.get(CARD, host="other", if_none_match=card.headers["etag"], **headers)
+        assert other.status == 200
+    listed = await http.get("/agents", host=host)
+    assert f'"url":"http://{host}/a2a/jsonrpc"' in listed.body.decode()
+
+
+@pytest.mark.parametrize(
+    "host",
+    [
+        "",
+        "evil.example/path",
+        "user@evil.example",
+        "evil.example#",
+        "evil.example?x",
+        'evil"example',
+        "evil example",
+        "a..b",
+        "-a",
+        "a:0",
+        "a:65536",
+        "a:80:80",
+        "[::1",
+        "a" * 300,
+    ],
+)
+async def test_a_host_that_is_none_is_not_on_the_card(start: Start, host: str) -> None:
+    http = await start(_agent(), settings=PUBLIC_BIND)
+    card = await http.get(CARD, host=host)
+    assert card.json["url"] == "http://localhost:9900/a2a/jsonrpc"
+
+
+async def test_hosts_that_a_client_invents_do_not_add_up(start: Start) -> None:
+    http = await start(_agent(), settings=PUBLIC_BIND)
+    for number in range(100):
+        card = await http.get(CARD, host=f"host-{number}")
+        assert card.json["url"] == f"http://host-{number}/a2a/jsonrpc"
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {**PUBLIC_BIND, "server.publicBaseUrl": "http://set.example"},
+        {**PUBLIC_BIND, "channels.a2a.accounts.default.publicBaseUrl": "http://set.example"},
+        {"server.host": "127.0.0.1", "server.publicBaseUrl": "http://set.example"},
+    ],
+)
+async def test_a_public_address_that_is_set_is_on_the_card_whatever_the_host(
+    start: Start, settings: dict[str, object]
+) -> None:
+    http = await start(_agent(), settings=settings)
+    card = await http.get(CARD, host="other.example")
+    assert card.json["url"] == "http://set.example/a2a/jsonrpc"
+
+
+async def test_the_card_of_a_local_gateway_does_not_follow_the_host(start: Start) -> None:
+    http = await start(_agent())
+    card = await http.get(CARD, host="other.example")
+    assert card.json["url"] == "http://127.0.0.1:9900/a2a/jsonrpc"

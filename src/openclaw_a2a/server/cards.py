@@ -1,5 +1,6 @@
 """Agent cards: built from an account and its agent, served as 1.0 or hybrid, with ETags."""
 
+import re
 from collections.abc import Callable
 
 import msgspec
@@ -20,7 +21,7 @@ from openclaw_a2a.protocol.versions import ProtocolVersion, read_version
 from openclaw_a2a.settings import Account
 
 _CACHE = (b"cache-control", b"public, max-age=60")
-_VARY = (b"vary", b"A2A-Version")
+_VARY = (b"vary", b"A2A-Version, Host")
 BEARER_SCHEMES: dict[str, JsonObject] = {"bearer": {"httpAuthSecurityScheme": {"scheme": "Bearer"}}}
 BEARER_REQUIREMENTS: tuple[JsonObject, ...] = ({"schemes": {"bearer": {"list": []}}},)
 
@@ -113,31 +114,68 @@ class LiveCard:
         self._profile = profile
         self._built_for: AgentProfile | None = None
         self._card: AgentCard | None = None
-        self._encoded: dict[bool, tuple[bytes, bytes]] = {}
+        self._encoded: dict[str, _EncodedCard] = {}
+        """The card by the address that it names."""
 
     def current(self) -> AgentCard:
         """The card for the current profile."""
         profile = self._profile()
         if self._card is None or profile != self._built_for:
             self._built_for, self._card = profile, self._build(profile)
-            self._encoded = _encode(self._card, self._account.protocol_version)
+            self._encoded.clear()
         return self._card
 
-    def v1_json(self) -> bytes:
+    def v1_json(self, request: HttpRequest) -> bytes:
         """The current card in 1.0."""
-        self.current()
-        return self._encoded[True][0]
+        return self._encode(request)[True][0]
 
     async def serve(self, request: HttpRequest) -> None:
         """Respond with the 1.0 card when 1.0 is asked for, else with the hybrid one."""
-        self.current()
-        body, tag = self._encoded[_asks_for_v1(request)]
+        body, tag = self._encode(request)[_asks_for_v1(request)]
         headers = [(b"etag", tag), _CACHE, _VARY]
         if _matches(request.header(b"if-none-match"), tag.decode()):
             await request.start_response(304, headers)
             await request.send({"type": "http.response.body", "body": b""})
         else:
             await request.respond(200, body, headers=headers)
+
+    def _encode(self, request: HttpRequest) -> "_EncodedCard":
+        card, account = self.current(), self._account
+        own = (account.public_base_url or "").rstrip("/")
+        base = (_requested_base(request) if account.follows_host else None) or own
+        if base not in self._encoded:
+            if len(self._encoded) >= _MAX_HOSTS:  # a client that invents hosts fills no memory
+                self._encoded.clear()
+            if base != own:
+                interfaces = tuple(
+                    msgspec.structs.replace(one, url=base + one.url.removeprefix(own))
+                    for one in card.supported_interfaces
+                )
+                card = msgspec.structs.replace(card, supported_interfaces=interfaces)
+            self._encoded[base] = _encode(card, account.protocol_version)
+        return self._encoded[base]
+
+
+_EncodedCard = dict[bool, tuple[bytes, bytes]]
+"""The bytes and the tag of a card, in 1.0 (True) and hybrid."""
+
+_MAX_HOSTS = 16
+# A name or an IPv4 address, or an IPv6 address, and a port: nothing that could mean something else
+# in a URL. It comes from the client, and the card goes back to that client only.
+_HOST = re.compile(
+    r"(?:[A-Za-z0-9](?:[A-Za-z0-9_.-]{0,252}[A-Za-z0-9])?|\[[0-9A-Fa-f:.]{2,45}\])(?::([0-9]{1,5}))?"
+)
+_HTTP_PORT = 80
+_MAX_PORT = 65535
+
+
+def _requested_base(request: HttpRequest) -> str | None:
+    """The address by which a client asks for the card; None without a valid Host header."""
+    host = request.header(b"host") or ""
+    found = _HOST.fullmatch(host)
+    if found is None or ".." in host or not 0 < int(found[1] or _HTTP_PORT) <= _MAX_PORT:
+        return None
+    return f"http://{host.lower()}"
 
 
 def _asks_for_v1(request: HttpRequest) -> bool:
@@ -147,7 +185,7 @@ def _asks_for_v1(request: HttpRequest) -> bool:
         return False  # the hybrid card says which versions there are
 
 
-def _encode(card: AgentCard, v03_version: str) -> dict[bool, tuple[bytes, bytes]]:
+def _encode(card: AgentCard, v03_version: str) -> _EncodedCard:
     clean = card_json(card)
     hybrid = hybrid_card_json(card, url=card.url, protocol_version=v03_version)
     return {True: (clean, etag(clean).encode()), False: (hybrid, etag(hybrid).encode())}

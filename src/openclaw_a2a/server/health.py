@@ -64,7 +64,7 @@ class Availability:
 
     async def list_agents(self, request: HttpRequest) -> None:
         """GET /agents: the public cards, and the availability of the agents."""
-        cards = b",".join(endpoint.card.v1_json() for endpoint in self._endpoints)
+        cards = b",".join(endpoint.card.v1_json(request) for endpoint in self._endpoints)
         states = msgspec.json.encode(self.current())
         await request.respond(200, b'{"agents":[' + cards + b'],"states":' + states + b"}")
 

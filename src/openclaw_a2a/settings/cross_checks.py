@@ -11,11 +11,12 @@ from openclaw_a2a.model.errors import SettingsInvalid
 from openclaw_a2a.model.ids import AgentId
 from openclaw_a2a.model.validation import ProblemCollector, join_path, suggest_name
 from openclaw_a2a.settings.file_schema import PEER_NAME
-from openclaw_a2a.settings.files import is_loopback
+from openclaw_a2a.settings.files import is_any_address, is_loopback
 from openclaw_a2a.settings.sections import (
     Account,
     PlanningSettings,
     ResponseRoutingSettings,
+    ServerSettings,
     Settings,
     ToolSettings,
     WebhookSettings,
@@ -71,6 +72,31 @@ def check_exposure(settings: Settings, collector: ProblemCollector) -> None:
                 "configure channels.a2a.security.peers"
             )
             collector.warning(path, message, "open-address")
+
+
+def follow_hosts(
+    accounts: tuple[Account, ...], server: ServerSettings, collector: ProblemCollector
+) -> tuple[Account, ...]:
+    """The accounts of a gateway that listens on all addresses and is not told its public one.
+
+    Those without an address of their own follow the Host header; a warning says so.
+    """
+    if not is_any_address(server.host):
+        return accounts
+    followed = tuple(
+        msgspec.structs.replace(one, follows_host=True)
+        if one.public_base_url == server.public_base_url
+        else one
+        for one in accounts
+    )
+    if any(one.follows_host and one.enabled for one in followed):
+        message = (
+            f"is not set, and {server.host} is every address of this machine: agent cards name the "
+            "address by which they are asked for (the Host header), over http; set it to the "
+            "address by which peers reach this gateway"
+        )
+        collector.warning("server.publicBaseUrl", message, "no-public-address")
+    return followed
 
 
 def check_stores(settings: Settings, collector: ProblemCollector) -> None:

@@ -16,7 +16,7 @@ _SECRET_NAME = re.compile(
 )
 _REFERENCE = re.compile(r"(env|file|openclaw-config):")
 _USER_IN_URL = re.compile(r"(?<=://)[^/@\s]+@")
-_DERIVED = ("id", "notRunningReason", "restPath", "agentCardAlias", "customized")
+_DERIVED = ("id", "notRunningReason", "restPath", "agentCardAlias", "customized", "followsHost")
 
 
 class SettingOrigin(msgspec.Struct, frozen=True):

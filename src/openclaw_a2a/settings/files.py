@@ -114,9 +114,14 @@ def is_loopback(host: str) -> bool:
         return host.lower() == "localhost"
 
 
+def is_any_address(host: str) -> bool:
+    """True for a host that stands for every address of the machine."""
+    return host in _ANY_ADDRESS
+
+
 def base_url(host: str, port: int) -> str:
     """The URL of a server on this host and port, as seen from this machine."""
-    name = "localhost" if host in _ANY_ADDRESS else host.strip("[]")
+    name = "localhost" if is_any_address(host) else host.strip("[]")
     return f"http://[{name}]:{port}" if ":" in name else f"http://{name}:{port}"
 
 

@@ -24,6 +24,7 @@ from openclaw_a2a.settings.cross_checks import (
     check_stores,
     complete_planning,
     complete_routing,
+    follow_hosts,
     warn_if_no_agent_may_call,
 )
 from openclaw_a2a.settings.file_schema import (
@@ -254,18 +255,21 @@ class _SettingsReader:
         self._check_keys("channels", ChannelsKeys)
         self._check_keys("channels.a2a", ChannelKeys)
         self._check_keys("channels.a2a.security", SecurityKeys)
+        accounts = read_accounts(
+            self.read_object("channels.a2a.accounts"),
+            public_base_url=server.public_base_url,
+            agents=agents,
+            folder=folder,
+            collector=collector,
+        )
+        if "server.publicBaseUrl" not in self.layers.origins:
+            accounts = follow_hosts(accounts, server, collector)
         settings = Settings(
             data=data,
             server=server,
             store=self._store(data),
             agents=agents,
-            accounts=read_accounts(
-                self.read_object("channels.a2a.accounts"),
-                public_base_url=server.public_base_url,
-                agents=agents,
-                folder=folder,
-                collector=collector,
-            ),
+            accounts=accounts,
             peers=read_peers(
                 self.read_object("channels.a2a.security.peers"),
                 environ=self.environ,

@@ -78,7 +78,11 @@ class ServerSettings(Section, frozen=True):
     host: Annotated[Text, about("Address to listen on.")] = "127.0.0.1"
     port: Annotated[int, Meta(ge=0, le=65535, description="0 takes any free port.")] = 9900
     public_base_url: Annotated[
-        str, about("Address that callers use; left out: host and port; empty: none.")
+        str,
+        about(
+            "Address that callers use; left out: host and port, or where the host stands for every "
+            "address the one by which a card is asked for; empty: none."
+        ),
     ] = ""
     stop_seconds: Annotated[Wait, about("How long runs may continue after a stop.")] = 10.0
     heartbeat_seconds: Annotated[Seconds, about("Pause between stream comments.")] = 15.0
@@ -280,7 +284,8 @@ class Account(Section, frozen=True):
     `task_store` is None when the account uses the gateway's store. `agent_card_alias` is a second
     address of the card. `not_running_reason` says why the account is off; None: it runs.
     `customized` names those of label, description and skills that were set: for the others the
-    card uses what the agent says about itself.
+    card uses what the agent says about itself. `follows_host`: no public address is set and none
+    can be known, so the card names the address by which it is asked for.
     """
 
     id: AccountId
@@ -305,6 +310,7 @@ class Account(Section, frozen=True):
     session_store: str | None = None
     not_running_reason: str | None = None
     customized: tuple[str, ...] = ()
+    follows_host: bool = False
 
     @property
     def is_running(self) -> bool:
