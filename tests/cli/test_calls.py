@@ -179,6 +179,8 @@ def test_rejected_call_prints_the_reason_and_exits_with_2(run, arguments, code, 
     as_json = run("call", *arguments, "--json")
     assert (as_json.code, as_json.err) == (2, "")
     assert as_json.json["status"] == ("forbidden" if code == "forbidden" else "error")
+    assert as_json.json["error"]["code"] == code
+    assert done.err.splitlines()[1:] == [*filter(None, [as_json.json["error"]["hint"]])]
 
 
 def test_failed_call_is_reported_with_its_reason(run) -> None:
@@ -187,6 +189,10 @@ def test_failed_call_is_reported_with_its_reason(run) -> None:
     assert "error call-failed: a · fail: " in done.err
     assert "no luck today" in done.err
     assert "calls show" in done.err
+    failed = run("call", "a", "fail", "--wait", "--json")
+    assert (failed.code, failed.json["status"]) == (1, "error")
+    assert failed.json["error"]["code"] == "call-failed"
+    assert "no luck today" in failed.json["error"]["message"]
 
 
 def test_call_timeout_is_reported(run, tmp_path: Path) -> None:

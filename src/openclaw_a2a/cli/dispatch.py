@@ -1,21 +1,23 @@
 """Finds and runs the command that a command line names, and turns failures into exit codes."""
 
 import os
-import sys
+import traceback
 from importlib.metadata import version
 
-from cyclopts import App, CycloptsError
+from cyclopts import App, CoercionError, CycloptsError, MissingArgumentError, UnusedCliTokensError
+from cyclopts.exceptions import RepeatArgumentError
 
-from openclaw_a2a.cli.errors import INTERRUPTED, report_failure, report_usage
+from openclaw_a2a.cli.errors import INTERRUPTED, report_failure, usage_error
 from openclaw_a2a.cli.overview import ALIASES, COMMANDS
-from openclaw_a2a.cli.render.terminal import print_message
-from openclaw_a2a.model.errors import GatewayError
+from openclaw_a2a.cli.render.terminal import print_json, print_message
+from openclaw_a2a.model.errors import GatewayError, GatewayFault
 
 _USAGES = {
     "send": "Usage: openclaw-a2a send [OPTIONS] TEXT...",
     "call": "Usage: openclaw-a2a call [OPTIONS] AGENT SKILL [INPUT]",
     "debate": "Usage: openclaw-a2a debate [OPTIONS] FILE",
 }
+_KINDS: dict[object, str] = {int: "a whole number", float: "a number"}
 
 
 def build_commands() -> App:
@@ -26,6 +28,7 @@ def build_commands() -> App:
         version_flags=["--version"],
         help_format="plaintext",
         result_action="return_value",
+        suppress_keyboard_interrupt=False,
     )
     for name, (place, _) in COMMANDS.items():
         more = {"usage": _USAGES[name]} if name in _USAGES else {}
@@ -34,21 +37,75 @@ def build_commands() -> App:
 
 
 def dispatch(arguments: list[str]) -> int:
-    """Run one command line; its exit code."""
+    """Run one command line; its exit code. Raises: BrokenPipeError (nobody reads on)."""
+    as_json = _wants_json(arguments)
     try:
+        _check_encoding(arguments)
         result = build_commands()(_plain(arguments), exit_on_error=False, print_error=False)
     except CycloptsError as error:
-        return report_usage(str(error), arguments)
+        return report_failure(_usage_problem(error, arguments), as_json=as_json)
     except GatewayError as error:
-        return report_failure(error)
+        return report_failure(error, as_json=as_json)
     except KeyboardInterrupt:
-        print_message("Interrupted.")
+        if as_json:
+            failure = {"code": "interrupted", "message": "interrupted with Ctrl-C", "hint": ""}
+            print_json({"error": failure}, pretty=False)
+        else:
+            print_message("Interrupted.")
         return INTERRUPTED
     except BrokenPipeError:
-        # Whoever read our output has enough; the interpreter must not complain about it at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 1
+        raise
+    except Exception as error:
+        traceback.print_exc()
+        message = f"{type(error).__name__}: {error}"
+        step = "This is a fault of openclaw-a2a. Please report it with the lines above."
+        return report_failure(GatewayFault(message, details={"nextStep": step}), as_json=as_json)
     return result if isinstance(result, int) else 0
+
+
+def _wants_json(arguments: list[str]) -> bool:
+    """Read off the command line itself, because it may be the command line that is wrong."""
+    flags = arguments[: arguments.index("--")] if "--" in arguments else arguments
+    return "--json" in flags
+
+
+def _check_encoding(arguments: list[str]) -> None:
+    """Refuse what could be neither sent nor stored. Raises: InvalidRequest."""
+    for one in arguments:
+        try:
+            one.encode()
+        except UnicodeEncodeError:
+            shown = repr(os.fsencode(one))[1:]
+            step = "Write it in UTF-8; a file goes by another name."
+            raise usage_error(f"the argument {shown} is not UTF-8 text", step) from None
+
+
+def _usage_problem(error: CycloptsError, arguments: list[str]) -> GatewayError:
+    known = [*COMMANDS, *ALIASES.values()]
+    words = [word for word in arguments[:1] if word in known]
+    return usage_error(
+        _describe_usage(error), f"See: {' '.join(['openclaw-a2a', *words, '--help'])}"
+    )
+
+
+def _describe_usage(error: CycloptsError) -> str:
+    """Why a command line is wrong, where the parser's own words are those of its programmers."""
+    command = " ".join(error.command_chain or ())
+    if isinstance(error, UnusedCliTokensError):
+        return f"too many arguments for {command}: {' '.join(error.unused_tokens or ())}"
+    name = error.argument.name if error.argument is not None else ""
+    if isinstance(error, MissingArgumentError):
+        is_option = name.startswith("-")
+        return f"{name} needs a value" if is_option else f"{command} needs {name}"
+    if isinstance(error, RepeatArgumentError):
+        return f"{name} is given more than once"
+    if isinstance(error, CoercionError) and error.token is not None:
+        given = f'not "{error.token.value}"'
+        if error.target_type is bool:
+            return f"{name} is a switch and takes no value, {given}"
+        if error.target_type in _KINDS:
+            return f"{name} must be {_KINDS[error.target_type]}, {given}"
+    return str(error)
 
 
 def _plain(arguments: list[str]) -> list[str]:

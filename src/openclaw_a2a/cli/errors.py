@@ -2,8 +2,7 @@
 
 import sys
 
-from openclaw_a2a.cli.overview import ALIASES, COMMANDS
-from openclaw_a2a.cli.render.terminal import print_message
+from openclaw_a2a.cli.render.terminal import print_json, print_message
 from openclaw_a2a.model.errors import (
     AgentUnavailable,
     CallerError,
@@ -12,6 +11,7 @@ from openclaw_a2a.model.errors import (
     SettingsInvalid,
     StoreLocked,
 )
+from openclaw_a2a.model.ids import JsonObject
 
 DONE = 0
 FAILED = 1
@@ -33,33 +33,34 @@ def code_of(error: GatewayError) -> str:
     return str(error.details.get("code") or error.code)
 
 
-def report_failure(error: GatewayError) -> int:
-    """Print the error on standard error; the exit code."""
-    code = code_of(error)
-    if isinstance(error, SettingsInvalid) and error.problems:
-        count = len(error.problems)
-        print_message(
-            f"error {code}: the settings have {count} problem{'s' if count > 1 else ''}", "red"
-        )
-        for problem in error.problems:
-            print_message(f"  {problem.path}: {problem.message}")
-    else:
-        print_message(f"error {code}: {error.message}", "red")
-    next_step = error.details.get("nextStep") or _NEXT_STEPS.get(code)
-    if next_step:
-        print_message(str(next_step))
+def describe_failure(error: GatewayError) -> JsonObject:
+    """What every command with --json prints as `error`: code, message, hint, and all problems."""
+    code, message = code_of(error), error.message
+    hint = str(error.details.get("nextStep") or _NEXT_STEPS.get(code, ""))
+    problems = error.problems if isinstance(error, SettingsInvalid) else ()
+    if not problems:
+        return {"code": code, "message": message, "hint": hint}
+    message = f"the settings have {len(problems)} problem{'s' if len(problems) > 1 else ''}"
+    listed = [{"path": one.path, "message": one.message} for one in problems]
+    return {"code": code, "message": message, "hint": hint, "problems": listed}
+
+
+def report_failure(error: GatewayError, *, as_json: bool = False) -> int:
+    """Print the error, for people on standard error; the exit code."""
+    failure = describe_failure(error)
+    if as_json:
+        # On one line, also where the command prints JSON lines.
+        print_json({"error": failure}, pretty=False)
+    # With --json only for a person who has handed the output to another program.
+    if not as_json or (sys.stderr.isatty() and not sys.stdout.isatty()):
+        print_message(f"error {failure['code']}: {failure['message']}", "red")
+        for problem in failure.get("problems", ()):
+            print_message(f"  {problem['path']}: {problem['message']}")
+        if failure["hint"]:
+            print_message(failure["hint"])
     if isinstance(error, AgentUnavailable):
         return UNREACHABLE
     return USAGE_ERROR if isinstance(error, SettingsInvalid | CallerError) else FAILED
-
-
-def report_usage(reason: str, arguments: list[str]) -> int:
-    """Print why the command line is wrong; the exit code."""
-    known = [*COMMANDS, *ALIASES.values()]
-    words = [word for word in arguments[:1] if word in known]
-    print_message(f"error usage: {reason}", "red")
-    print_message(f"See: {' '.join(['openclaw-a2a', *words, '--help'])}")
-    return USAGE_ERROR
 
 
 def usage_error(message: str, step: str = "", *, code: str = "usage") -> InvalidRequest:
@@ -70,6 +71,17 @@ def usage_error(message: str, step: str = "", *, code: str = "usage") -> Invalid
 def next_step(code: str, step: str) -> dict[str, str]:
     """The details of an error that says what to do."""
     return {"code": code, "nextStep": step}
+
+
+def read_standard_input() -> str:
+    """All of standard input. Raises: InvalidRequest (it is no text)."""
+    try:
+        text = sys.stdin.read()
+        text.encode()  # in some locales bytes that are no text are read as lone surrogates
+    except UnicodeError:
+        message = "standard input is not UTF-8 text"
+        raise usage_error(message, "Convert it first, or send it as a file.") from None
+    return text
 
 
 def confirm(question: str, unasked: str) -> bool:

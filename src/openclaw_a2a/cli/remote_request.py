@@ -115,6 +115,14 @@ def report_remote_failure(result: RemoteResult, agent: str = "") -> int:
     return remote_exit_code(result)
 
 
+def print_envelope(envelope: JsonObject, *, pretty: bool = True) -> None:
+    """Print the envelope of a request, a failure with its hint."""
+    result = RemoteResult.from_envelope(envelope)
+    if not result.ok:
+        envelope = {**envelope, "error": {**envelope["error"], "hint": _next_step(result)}}
+    print_json(envelope, pretty=pretty)
+
+
 def _next_step(result: RemoteResult) -> str:
     paths = [error.get("instancePath") for error in result.details.get("errors", [])]
     if "/target_alias" in paths or "/target_url" in paths:
@@ -281,10 +289,21 @@ class RemoteRequest:
 
     async def _follow(self, request: JsonObject) -> int:
         """Send it and show everything as it comes; the exit code."""
-        envelope = await self._with_spinner(self._remote.follow(request, self._show))
+        envelope: JsonObject = {}
+        with anyio.CancelScope() as following:
+
+            def show(update: JsonObject) -> None:
+                try:
+                    self._show(update)
+                except BrokenPipeError:  # raised from here it would be a fault of the request
+                    following.cancel()
+
+            envelope = await self._with_spinner(self._remote.follow(request, show))
+        if following.cancelled_caught:
+            raise BrokenPipeError
         self._note(envelope)
         if self._as_json:
-            print_json(envelope, pretty=False)
+            print_envelope(envelope, pretty=False)
         elif envelope["ok"] and "events" not in envelope["raw"]:
             self._screen.draw_event(envelope["raw"])
         return self._end(envelope)
@@ -293,7 +312,7 @@ class RemoteRequest:
         envelope = await self._with_spinner(self._remote.execute(request))
         self._note(envelope)
         if self._as_json:
-            print_json(envelope)
+            print_envelope(envelope)
         return envelope
 
     async def _with_spinner(self, work: Awaitable[JsonObject]) -> JsonObject:

@@ -47,7 +47,11 @@ def connect(connection: Connection) -> Generator["Client"]:
     if not url:
         overrides = data_override(connection.data)
         url = local_gateway(connection.config, overrides=overrides).public_address
-    client = Client(parse_address(url), connection.token or around.token)
+    token = connection.token or around.token
+    if token and not (token.isascii() and token.isprintable()):
+        source = "--token" if connection.token else "OPENCLAW_A2A_TOKEN"
+        raise usage_error(f"{source} has characters that no token has", "Copy the token again.")
+    client = Client(parse_address(url), token)
     try:
         yield client
     except AgentFailed as error:

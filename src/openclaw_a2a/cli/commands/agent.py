@@ -3,7 +3,6 @@
 import binascii
 import itertools
 import mimetypes
-import sys
 import uuid
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
@@ -13,7 +12,14 @@ from typing import TYPE_CHECKING, Annotated
 import msgspec
 from cyclopts import Parameter
 
-from openclaw_a2a.cli.errors import DONE, FAILED, INTERRUPTED, code_of, usage_error
+from openclaw_a2a.cli.errors import (
+    DONE,
+    FAILED,
+    INTERRUPTED,
+    code_of,
+    read_standard_input,
+    usage_error,
+)
 from openclaw_a2a.cli.flags import NO_CONNECTION, Connection, switch
 from openclaw_a2a.cli.follow import (
     CONNECTION_LOST,
@@ -154,7 +160,7 @@ def given_up(
 def join_text(text: tuple[str, ...]) -> str:
     """The text of the command line; a lone `-` reads standard input."""
     if text == ("-",):
-        return sys.stdin.read().rstrip("\n")
+        return read_standard_input().rstrip("\n")
     return " ".join(text)
 
 

@@ -1,7 +1,6 @@
 """`call`, `calls` and `debate`: call agents, list, show and watch calls, let agents debate."""
 
 import re
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
@@ -10,7 +9,17 @@ import msgspec
 from cyclopts import App, Parameter
 
 from openclaw_a2a.cli.admin_client import DEFAULT_ADMIN, AdminClient, AdminOptions
-from openclaw_a2a.cli.errors import DONE, FAILED, INTERRUPTED, USAGE_ERROR, next_step, usage_error
+from openclaw_a2a.cli.errors import (
+    DONE,
+    FAILED,
+    INTERRUPTED,
+    USAGE_ERROR,
+    describe_failure,
+    next_step,
+    read_standard_input,
+    report_failure,
+    usage_error,
+)
 from openclaw_a2a.cli.flags import LimitFlag, switch
 from openclaw_a2a.cli.follow import Reconnect
 from openclaw_a2a.cli.render.calls import (
@@ -95,7 +104,7 @@ def call(
     given
         A JSON object for it; - reads it from standard input.
     """
-    content = sys.stdin.read() if given == "-" else given
+    content = read_standard_input() if given == "-" else given
     step = """Give one such as '{"question": "why?"}', or - to read it."""
     request: JsonObject = {
         "agent": agent,
@@ -119,16 +128,20 @@ def call(
             goes_on = f"The call goes on. Look later: {_look(result, options)}"
         print_message(f"Interrupted. {goes_on}")
         return INTERRUPTED
+    is_refused = "correlationId" not in result
+    failure = (
+        _rejection_error(result)
+        if is_refused
+        else _find_failure(result, callee=f"{agent} · {skill}", look=_look(result, options))
+    )
     if options.as_json:
-        print_json(result)
-        return _exit_code(result)
-    if "correlationId" not in result:
-        raise _rejection_error(result)
-    if result["status"] in _ACCEPTED and not calling.wait:
+        print_json({**result, "error": describe_failure(failure)} if failure else result)
+    elif result["status"] in _ACCEPTED and not calling.wait:
         print_data(f"{result['correlationId']}  {result['status']}")
         print_message(f"Look later: {_look(result, options)}")
-        return DONE
-    return _show_answer(result, callee=f"{agent} · {skill}", look=_look(result, options))
+    else:
+        _show_answer(result, failure)
+    return USAGE_ERROR if is_refused else FAILED if failure else DONE
 
 
 def _look(result: JsonObject, options: AdminOptions) -> str:
@@ -152,29 +165,30 @@ def _wait(admin: AdminClient, accepted: JsonObject, label: str) -> JsonObject:
     return {**query, "taskId": accepted.get("taskId"), **result}
 
 
-def _show_answer(result: JsonObject, *, callee: str, look: str) -> int:
-    """Print the outcome of a call; the exit code."""
+def _find_failure(result: JsonObject, *, callee: str, look: str) -> GatewayError | None:
+    """The error of a call that was accepted and came to nothing; None for any other."""
     status = result["status"]
-    if status == "completed":
+    if status in (*_ACCEPTED, "completed"):
+        return None
+    if status == "timeout":
+        step = f"It may still do so: {look}    (give it longer with --timeout SECONDS)"
+        message = f"{callee} did not answer in time"
+        return AgentFailed(message, details=next_step("call-timeout", step))
+    message = f"{callee}: {result.get('error') or status}"
+    return AgentFailed(message, details=next_step("call-failed", f"See: {look}"))
+
+
+def _show_answer(result: JsonObject, failure: GatewayError | None) -> None:
+    """Print the outcome of a call."""
+    if failure is not None:
+        report_failure(failure)
+    else:
         print_data(format_output(result.get("output")).removesuffix("\n"))
         late = " · late" if result.get("late") else ""
         print_message(f"completed · confidence {result.get('confidence', 0):.2f}{late}", "dim")
-    elif status == "timeout":
-        print_message(f"error call-timeout: {callee} did not answer in time", "red")
-        print_message(f"It may still do so: {look}    (give it longer with --timeout SECONDS)")
-    else:
-        print_message(f"error call-failed: {callee}: {result.get('error') or status}", "red")
-        print_message(f"See: {look}")
     for name, style in (("assumptions", "dim"), ("caveats", "yellow")):
         for text in result.get(name) or ():
             print_message(f"  {name.removesuffix('s')}: {text}", style)
-    return _exit_code(result)
-
-
-def _exit_code(result: JsonObject) -> int:
-    if "correlationId" not in result:
-        return USAGE_ERROR
-    return DONE if result["status"] in (*_ACCEPTED, "completed") else FAILED
 
 
 app = App(
@@ -246,8 +260,13 @@ def debate(file: str, /, *, options: AdminOptions = DEFAULT_ADMIN) -> int:
             print_message(f"Interrupted. The debate goes on: {call_id}")
             return INTERRUPTED
     ids = {name: accepted[name] for name in ("taskId", "correlationId") if name in accepted}
-    failed = {"status": call.status, "error": call.error or "no result in time"}
-    print_json({**(call.result or failed), **ids})
+    document = {**(call.result or {"status": call.status}), **ids}
+    if not call.is_success:
+        reason = document.get("error") or call.error or "no result in time"
+        step = f"See: {_look(accepted, options)}"
+        failure = AgentFailed(str(reason), details=next_step("debate-failed", step))
+        document["error"] = describe_failure(failure)
+    print_json(document)
     return DONE if call.is_success else FAILED
 
 
@@ -255,7 +274,7 @@ def _read_debate(file: str) -> JsonObject:
     """The request in the file. Raises: InvalidRequest."""
     step = "Write the input of debate_call: topic, proposer, critics, resolver and input."
     if file == "-":
-        return _decode_object(sys.stdin.read(), what="standard input", step=step)
+        return _decode_object(read_standard_input(), what="standard input", step=step)
     try:
         content = Path(file).expanduser().read_bytes()
     except (OSError, ValueError) as error:

@@ -6,7 +6,7 @@ from typing import Annotated
 import msgspec
 from cyclopts import App
 
-from openclaw_a2a.cli.errors import DONE, USAGE_ERROR
+from openclaw_a2a.cli.errors import DONE, USAGE_ERROR, describe_failure
 from openclaw_a2a.cli.flags import ConfigFlag, JsonFlag, switch
 from openclaw_a2a.cli.render.terminal import print_data, print_json, print_message, print_table
 from openclaw_a2a.model.errors import Problem, SettingsInvalid
@@ -32,18 +32,17 @@ def check(*, config: ConfigFlag = None, as_json: JsonFlag = False) -> int:
     loaded, found = examined.loaded, examined.problems
     warnings = loaded.warnings
     error = loaded.invalid(found)
+    error.details["nextStep"] = "Correct the settings and check again."
     if as_json:
-        print_json(
-            {
-                "ok": not found,
-                "path": str(loaded.path) if loaded.path else None,
-                "problems": error.problems,
-                "warnings": warnings,
-            }
-        )
+        document = {
+            "ok": not found,
+            "path": str(loaded.path) if loaded.path else None,
+            "problems": error.problems,
+            "warnings": warnings,
+        }
+        print_json({**document, "error": describe_failure(error)} if found else document)
         return USAGE_ERROR if found else DONE
     if found:
-        error.details["nextStep"] = "Correct the settings and check again."
         raise error
     for warning in warnings:
         print_message(f"warning {warning.path}: {warning.message}", "yellow")

@@ -153,7 +153,11 @@ def check(
     as_json: JsonFlag = False,
 ) -> int:
     """Read a target's card and find out whether it lets us in; its agent is asked nothing."""
-    from openclaw_a2a.cli.remote_request import remote_exit_code, report_remote_failure
+    from openclaw_a2a.cli.remote_request import (
+        print_envelope,
+        remote_exit_code,
+        report_remote_failure,
+    )
     from openclaw_a2a.remote.result.remote_result import RemoteAgentFailed
 
     try:
@@ -161,7 +165,7 @@ def check(
     except RemoteAgentFailed as error:
         if not as_json:
             return report_remote_failure(error.result, target)
-        print_json(error.result.envelope)
+        print_envelope(error.result.envelope)
         return remote_exit_code(error.result)
     if as_json:
         print_json({"ok": found.is_let_in is True, **msgspec.to_builtins(found)})

@@ -4,6 +4,7 @@ rich draws, so wide characters align. Without a terminal the output is plain tex
 nothing is wrapped, cut, coloured or redrawn.
 """
 
+import json
 import re
 import sys
 import time
@@ -50,8 +51,12 @@ def print_data(text: str = "", *, end: str = "\n") -> None:
 
 def print_json(value: Json, *, pretty: bool = True) -> None:
     """Print a value as JSON, indented for people or on one line for programs."""
-    body = msgspec.json.encode(value)
-    print((msgspec.json.format(body, indent=2) if pretty else body).decode(), flush=True)
+    try:
+        body = msgspec.json.encode(value)
+        text = (msgspec.json.format(body, indent=2) if pretty else body).decode()
+    except UnicodeEncodeError:  # the path of a file whose name is not UTF-8
+        text = json.dumps(msgspec.to_builtins(value), indent=2 if pretty else None)
+    print(text, flush=True)
 
 
 def print_result(document: Json, line: str, *, as_json: bool) -> None:
