@@ -1,10 +1,15 @@
 """A gateway process that the tests of the command line share, and ways to run commands."""
 
+import fcntl
 import json
 import os
+import pty
+import select
 import signal
+import struct
 import subprocess
 import sys
+import termios
 import time
 import urllib.request
 from collections.abc import Callable, Iterator, Sequence
@@ -127,6 +132,42 @@ def wait_until_ready(address: str, process: subprocess.Popen[bytes], log: Path) 
             return
         time.sleep(0.02)  # another process becomes ready; nothing here can be awaited
     pytest.fail(f"the gateway was not ready:\n{log.read_text(encoding='utf-8')}")
+
+
+class Terminal:
+    """A program on a terminal of this size, and everything it has written there."""
+
+    def __init__(self, words: Sequence[str], home: Path, *, columns: int, rows: int) -> None:
+        self._outside, inside = pty.openpty()
+        fcntl.ioctl(inside, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
+        environment = {**os.environ, "HOME": str(home), "TERM": "xterm-256color"}
+        for name in ("COLUMNS", "LINES", "NO_COLOR"):
+            environment.pop(name, None)
+        self.process = subprocess.Popen(
+            words, stdin=inside, stdout=inside, stderr=inside, cwd=home, env=environment
+        )
+        os.close(inside)
+        self.seen = ""
+
+    def read_until(self, is_so: Callable[[str], bool]) -> str:
+        """Read on until what was written is so, or the program has ended."""
+        deadline = time.monotonic() + 60
+        while not is_so(self.seen):
+            ready, _, _ = select.select([self._outside], [], [], deadline - time.monotonic())
+            assert ready, self.seen
+            try:
+                chunk = os.read(self._outside, 65536)
+            except OSError:  # the other end is closed
+                break
+            self.seen += chunk.decode("utf-8", "replace")
+        return self.seen
+
+    def finish(self) -> str:
+        """Read to the end; the program must have ended by itself."""
+        self.read_until(lambda _: False)
+        os.close(self._outside)
+        self.process.wait(60)
+        return self.seen
 
 
 @pytest.fixture

@@ -1,6 +1,7 @@
 """`objectives`: seen, carried out, paused, given up and moved from the command line."""
 
 import json
+import re
 import signal
 import subprocess
 import sys
@@ -12,7 +13,8 @@ from typing import Any
 
 import httpx2
 import pytest
-from tests.cli.conftest import COMMAND, Finished, free_port, served
+from rich.cells import cell_len
+from tests.cli.conftest import COMMAND, Finished, Terminal, free_port, served
 
 AGENT = Path(__file__).with_name("planning_agent.py")
 TIMEOUT_S = 60.0
@@ -331,6 +333,71 @@ def test_interrupting_a_watch_leaves_the_objective_running(run, planning, tmp_pa
     assert "The objective goes on." in err
     (tmp_path / "now").touch()
     assert run("watch", objective_id).code == 0
+
+
+# ------------------------------------------------------------------ on a terminal
+
+
+@pytest.fixture(scope="session")
+def roomy(start_planning: Callable[..., Gateway]) -> Gateway:
+    """A gateway whose objectives have long names; lists of the other one stay narrow."""
+    return start_planning("on")
+
+
+STYLES = re.compile(r"\x1b\[[0-9;]*m")
+
+
+@pytest.mark.parametrize("columns", [60, 80, 120])
+def test_list_on_a_terminal_fits_and_says_what_waits(roomy, tmp_path: Path, columns: int) -> None:
+    objective_id = roomy.make("Long names that nobody reads " * 4, Flight=["ask about seats"])
+    roomy.tool("objective_update", {"id": objective_id, "action": "run"})
+    until(
+        lambda: roomy.tool("objective_status", {"id": objective_id})["objective"],
+        lambda shown: shown["status"] == "blocked",
+    )
+    words = [*COMMAND, "objectives", "list", "--limit", "3", *roomy.where]
+    shown = Terminal(words, tmp_path, columns=columns, rows=24).finish()
+    heading, *rows = STYLES.sub("", shown).replace("\r", "").splitlines()
+    assert {"OBJECTIVE", "STATUS", "NAME", "NOTE"} <= set(heading.split())
+    [row] = [line for line in rows if line.startswith(objective_id[:12])]
+    assert row.split()[1] == "blocked"
+    assert row[heading.index("NOTE") :].startswith("waits for an ans")
+    assert all(cell_len(line) <= columns for line in (heading, *rows))
+
+
+def test_watch_in_a_low_terminal_scrolls_nothing_and_draws_what_changes(
+    roomy, tmp_path: Path
+) -> None:
+    steps = {f"Plan {number}": [f"until {tmp_path / 'now'}", "Last"] for number in range(6)}
+    objective_id = roomy.make("Tall", **steps)
+    words = [*COMMAND, "objectives", "run", objective_id, "--follow", *roomy.where]
+    terminal = Terminal(words, tmp_path, columns=80, rows=10)
+    drawn = terminal.read_until(lambda seen: len(re.findall("[⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏] Plan 0", seen)) > 9)
+    (tmp_path / "now").touch()
+    before, entered, screen = drawn.partition("\x1b[?1049h")
+    assert (before, entered) == ("", "\x1b[?1049h")
+    assert "\n" not in screen  # every line is drawn at its place
+    assert screen.count("progress ") == 1  # which has not changed
+    assert "more lines" in screen
+    whole, left, after = terminal.finish().rpartition("\x1b[?1049l")
+    assert left
+    assert "\n" not in whole.partition("\x1b[?1049h")[2]
+    assert "100 %" in after  # the last page stays on the terminal, all of it
+    assert STYLES.sub("", after).count("✓ Last") == 6
+    assert terminal.process.returncode == 0
+
+
+@pytest.mark.parametrize("more", [(), ("--json",)])
+def test_direction_controls_of_a_name_do_not_reach_the_terminal(
+    roomy, tmp_path: Path, more: tuple[str, ...]
+) -> None:
+    hostile = "abc \u202egnp.exe\u202c \u2066x\u2069 \u200f\u061c \x9b31m \x1b]0;title\x07 end"
+    objective_id = roomy.make(hostile, **{hostile: [hostile]})
+    words = [*COMMAND, "objectives", "show", objective_id, *more, *roomy.where]
+    shown = Terminal(words, tmp_path, columns=80, rows=24).finish()
+    assert "gnp.exe" in shown
+    assert not set(shown) & set("\u202e\u202c\u2066\u2069\u200f\u061c\x9b\x07")
+    assert "\x1b]" not in shown
 
 
 # ------------------------------------------------------------------ export and import

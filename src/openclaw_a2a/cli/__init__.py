@@ -25,7 +25,7 @@ def run(arguments: list[str]) -> int:
     if arguments in ([], ["-h"], ["--help"], ["help"]):
         from openclaw_a2a.cli.overview import overview
 
-        print(overview())
+        print(overview(os.get_terminal_size().columns if sys.stdout.isatty() else None))
         return 0
     from openclaw_a2a.cli.dispatch import dispatch
 

@@ -31,6 +31,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
 
 ALIASES = {"tasks": "task", "objectives": "objective"}
 
+_SUMMARY = 13  # where the second column begins
 _PAGE = """\
 Usage: openclaw-a2a COMMAND [OPTIONS]
 
@@ -53,7 +54,17 @@ OPENCLAW_A2A_URL and OPENCLAW_A2A_TOKEN (the gateway to talk to), NO_COLOR, and 
 setting, for example OPENCLAW_A2A_SERVER__PORT=9901."""
 
 
-def overview() -> str:
-    """The page."""
-    lines = (f"  {name:<11}{summary}" for name, (_, summary) in COMMANDS.items())
-    return _PAGE.format(commands="\n".join(lines))
+def overview(width: int | None = None) -> str:
+    """The page; lines are broken between words where they are longer than `width`."""
+    lines = (f"  {name:<{_SUMMARY - 2}}{summary}" for name, (_, summary) in COMMANDS.items())
+    page = _PAGE.format(commands="\n".join(lines))
+    if width is None or width > max(map(len, page.splitlines())):
+        return page
+
+    from textwrap import wrap
+
+    pieces: list[str] = []
+    for line in page.splitlines():
+        below = " " * _SUMMARY if line.startswith("  ") else ""
+        pieces += wrap(line, width, subsequent_indent=below) or [""]
+    return "\n".join(pieces)

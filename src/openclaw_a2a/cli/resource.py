@@ -21,13 +21,12 @@ from openclaw_a2a.cli.render.terminal import (
     Change,
     ItemTable,
     LiveView,
-    build_table,
     describe_empty,
-    is_narrow,
     print_json,
     print_message,
     print_page,
     styled_text,
+    terminal_width,
 )
 from openclaw_a2a.cli.selection import decode_response
 from openclaw_a2a.model.errors import AgentFailed, NotAllowed
@@ -254,12 +253,11 @@ class WatchedResource(Resource[_Watched]):
             while True:
                 items, document = reconnect.call(lambda: self.fetch_list(admin, query), view.close)
                 now = datetime.now(UTC)
-                rows = self.table.rows(items, now, is_short=is_narrow())
                 colours = ["", *(self.table.colours.get(one.status, "") for one in items)]
                 # Lines are printed below each other, so the newest comes last.
                 oldest_first = [*zip(items, document[self.path], strict=True)][::-1]
                 view.show(
-                    [build_table(rows, row_styles=colours)],
+                    [self.table.build(items, now, width=terminal_width(), row_styles=colours)],
                     documents=[(item.id, sent) for item, sent in oldest_first],
                     changes=[one for item, _ in oldest_first for one in self.changes(item, now)],
                 )

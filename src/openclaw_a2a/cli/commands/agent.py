@@ -29,7 +29,7 @@ from openclaw_a2a.cli.follow import (
     TaskFollower,
 )
 from openclaw_a2a.cli.render.stream import StreamView
-from openclaw_a2a.cli.render.terminal import print_data, print_message
+from openclaw_a2a.cli.render.terminal import pad, print_data, print_message
 from openclaw_a2a.cli.selection import connect, decode_response, find_task
 from openclaw_a2a.model.card import AgentCard
 from openclaw_a2a.model.errors import AgentUnavailable
@@ -323,4 +323,4 @@ def _show_card(card: AgentCard) -> None:
         )
     print_data("\nskills")
     for skill in card.skills:
-        print_data(f"  {skill.id:<16} {skill.description}")
+        print_data(f"  {pad(skill.id, 16)} {skill.description}")

@@ -37,7 +37,8 @@ _FRAMES_PER_S = 5
 def _live_page(objective: ObjectiveRow, now: datetime) -> "list[RenderableType]":
     """An objective in motion, folded where the terminal is too low for all of its steps."""
     moving = _SPINNER[int(now.timestamp() * _FRAMES_PER_S) % len(_SPINNER)]
-    max_lines = console_for(sys.stdout).height - 3
+    # Whole in the end: that page stays on the terminal.
+    max_lines = None if objective.is_over else console_for(sys.stdout).height - 3
     return objective_page(objective, now, moving=moving, max_lines=max_lines)
 
 

@@ -100,6 +100,8 @@ _DELIVERIES = Resource[DeliveryView](
             "REASON": lambda one, _: one.reason or "-",
         },
         colours={"dead": "red", "waiting": "yellow"},
+        optional=("TASK", "TRIES"),
+        min_cells={"ID": 12, "TO": 16, "REASON": 24},
     ),
     not_found="delivery-",
     list_hint="See what is in trouble: openclaw-a2a deliveries list",

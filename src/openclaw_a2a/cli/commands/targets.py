@@ -42,6 +42,8 @@ _TABLE: "ItemTable[RemoteTarget]" = ItemTable(
         "SKILLS": lambda one, _: ", ".join(one.skills) or "-",
     },
     colours={"yes": "green", "no": "red"},
+    optional=("STREAMS", "SKILLS", "NAME"),
+    min_cells={"NAME": 12, "ADDRESS": 28, "SKILLS": 12},
 )
 _TO_AGENTS = "To give it to agents, as the tool remote_agent, set outbound.enabled to true."
 

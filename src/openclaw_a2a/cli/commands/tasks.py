@@ -135,6 +135,7 @@ _TABLE = ItemTable[Task](
     },
     colours=_COLOURS,
     short_id=8,
+    optional=("SINCE",),
 )
 _TASKS = Resource[TaskView](
     path="tasks",
@@ -151,6 +152,8 @@ _TASKS = Resource[TaskView](
         },
         colours=_COLOURS,
         short_id=8,
+        optional=("SINCE",),
+        min_cells={"CALLER": 12, "AGENT": 12, "ACCOUNT": 12},
     ),
     not_found="task-not-found",
     list_hint="See the tasks there are: openclaw-a2a tasks list --all",

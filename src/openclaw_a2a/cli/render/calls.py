@@ -142,6 +142,8 @@ CALL_TABLE = ItemTable[CallView](
     },
     colours={"completed": "green", "error": "red", "timeout": "yellow", "discarded": "dim"},
     short_id=8,
+    optional=("SINCE", "STATE", "FROM"),
+    min_cells={"FROM": 12, "AGENT": 12, "SKILL": 12, "NOTE": 24},
 )
 _SIGNS = {"completed": "✓", "error": "✗", "timeout": "!", "discarded": "∅", "pending": "…"}
 _SHORT_ID = 8

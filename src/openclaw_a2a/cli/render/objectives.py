@@ -15,9 +15,11 @@ from openclaw_a2a.cli.render.terminal import (
     ItemTable,
     format_age,
     format_duration,
+    one_cell,
     one_line,
     pad,
     styled_text,
+    terminal_width,
     truncate,
 )
 from openclaw_a2a.model.ids import JsonObject
@@ -37,6 +39,7 @@ _WANTS = {_ASKS: "an answer", "auth-required": "a sign-in"}
 _REASON = "opt/v1/blockedReason"
 _PAUSED = "paused"
 _MAX_NAME = 40
+_MIN_NAME = 16
 _NOT_BEGUN = frozenset({"submitted", "planning"})
 
 
@@ -133,7 +136,9 @@ class ObjectiveRow(_Row, frozen=True):
 
 def shorten(name: str) -> str:
     """A name on one line, cut where it is too long."""
-    return truncate(one_line(name), _MAX_NAME)
+    width = terminal_width()
+    cells = _MAX_NAME if width is None else min(_MAX_NAME, max(_MIN_NAME, width // 3))
+    return truncate(one_cell(name), cells)
 
 
 def step_notes(objective: ObjectiveRow, plan: PlanRow, task: StepRow, now: datetime) -> str:
@@ -252,6 +257,8 @@ OBJECTIVE_TABLE = ItemTable[ObjectiveRow](
     },
     colours={status: colour for status, (_, colour) in _SIGNS_AND_COLOURS.items()},
     short_id=12,
+    optional=("OWNER", "PROGRESS", "CHANGED", "DONE"),
+    min_cells={"NAME": 16, "NOTE": 30},
 )
 
 

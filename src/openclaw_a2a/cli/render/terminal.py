@@ -20,7 +20,6 @@ from openclaw_a2a.settings import read_command_environment
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
-    from rich.live import Live
     from rich.status import Status
     from rich.table import Table
     from rich.text import Text
@@ -32,13 +31,27 @@ Change = tuple[str, Json, str]
 _UNLIMITED = 10_000
 _WIDE_TERMINAL = 120
 _LABEL_CELLS = 40
-_CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+# Without a cursor and without wrapping: a character that is wider than we think must not scroll.
+_ENTER_SCREEN = "\x1b[?1049h\x1b[?25l\x1b[?7l"
+_LEAVE_SCREEN = "\x1b[?7h\x1b[?25h\x1b[?1049l"
+_CLEAR_SCREEN = "\x1b[2J"
+_CLEAR_LINE = "\x1b[0m\x1b[K"
+_GAP = 2  # cells between columns
+_MIN_LAST = 24  # cells of a list's last column, which says most
+_MIN_CELLS = 6
+# Controls of the terminal, and those of the direction of text, which can make one text look like
+# another.
+_CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")
+# Emoji styles and skin tones: terminals do not agree on how wide they make a character.
+_UNEVEN = re.compile("[\ufe0e\ufe0f\U0001f3fb-\U0001f3ff]")
 
 
 def print_message(text: str, style: str = "") -> None:
     """Print a message for people, on standard error."""
     if sys.stderr.isatty():
-        console_for(sys.stderr).print(styled_text(text, style), soft_wrap=True)
+        console = console_for(sys.stderr)
+        wrapped = "\n".join(wrap_line(line, console.width) for line in text.split("\n"))
+        console.print(styled_text(wrapped, style), soft_wrap=True)
     else:
         print(strip_control_characters(text), file=sys.stderr, flush=True)
 
@@ -56,7 +69,7 @@ def print_json(value: Json, *, pretty: bool = True) -> None:
         text = (msgspec.json.format(body, indent=2) if pretty else body).decode()
     except UnicodeEncodeError:  # the path of a file whose name is not UTF-8
         text = json.dumps(msgspec.to_builtins(value), indent=2 if pretty else None)
-    print(text, flush=True)
+    print_data(text)
 
 
 def print_result(document: Json, line: str, *, as_json: bool) -> None:
@@ -68,8 +81,17 @@ def print_result(document: Json, line: str, *, as_json: bool) -> None:
 
 
 def print_table(rows: Sequence[Sequence[str]]) -> None:
-    """Print rows in columns."""
-    print_page([build_table(rows)])
+    """Print rows in columns; on a terminal the last one wraps, or stands below the others."""
+    from rich.cells import cell_len
+
+    width = terminal_width()
+    others = [[*map(cell_len, column)] for column in zip(*(row[:-1] for row in rows), strict=True)]
+    if width is None or sum(max(column) + _GAP for column in others) + _MIN_LAST <= width:
+        print_page([build_table(rows, is_last_wrapped=True)])
+        return
+    for *first, last in rows:
+        print_data("  ".join(one_line(cell) for cell in first))
+        print_page([build_table([("", one_line(last))], is_last_wrapped=True)])
 
 
 def print_page(page: Iterable["RenderableType"]) -> None:
@@ -89,18 +111,25 @@ def build_table(
     *,
     styles: Mapping[str, str] | None = None,
     row_styles: Sequence[str] = (),
+    widths: Sequence[int] | None = None,
+    is_last_wrapped: bool = False,
 ) -> "Table":
-    """A table without borders. On a terminal, columns that do not fit are cut.
+    """A table without borders. `widths` are the cells of each column; what is wider is cut.
 
     `styles` maps the text of a cell to its style.
     """
     from rich.table import Table
 
-    table = Table(box=None, show_header=False, padding=(0, 2, 0, 0), pad_edge=False)
-    for _ in rows[0]:
-        table.add_column(no_wrap=True, overflow="ellipsis")
+    table = Table(box=None, show_header=False, padding=(0, _GAP, 0, 0), pad_edge=False)
+    for place, _ in enumerate(rows[0], 1):
+        is_wrapped = is_last_wrapped and place == len(rows[0])
+        table.add_column(
+            no_wrap=not is_wrapped,
+            overflow="fold" if is_wrapped else "ellipsis",
+            width=None if widths is None else widths[place - 1],
+        )
     for number, row in enumerate(rows):
-        cells = [styled_text(one_line(cell), (styles or {}).get(cell, "")) for cell in row]
+        cells = [styled_text(one_cell(text), (styles or {}).get(text, "")) for text in row]
         table.add_row(*cells, style=row_styles[number] if row_styles else "")
     return table
 
@@ -109,13 +138,17 @@ def build_table(
 class ItemTable(Generic[_Item]):
     """How items of one kind are listed: a function for each column, a colour for each status.
 
-    Ids stand in the first column and have `short_id` characters on a narrow terminal. `details`
-    gives lines that are printed below an item; then nothing is cut to the terminal's width.
+    Ids stand in the first column and have `short_id` characters on a narrow terminal. The last
+    column says most: room for it is made on a terminal first by leaving out `optional` columns,
+    one after the other, then by cutting columns to their `min_cells`. `details` gives lines that
+    are printed below an item; then nothing is cut to the terminal's width.
     """
 
     columns: Mapping[str, Callable[[_Item, datetime], str]]
     colours: Mapping[str, str] = field(default_factory=dict[str, str])
     short_id: int | None = None
+    optional: Sequence[str] = ()
+    min_cells: Mapping[str, int] = field(default_factory=dict[str, int])
     details: Callable[[_Item], Iterable[str]] | None = None
 
     def rows(self, items: Iterable[_Item], now: datetime, *, is_short: bool) -> list[list[str]]:
@@ -125,18 +158,57 @@ class ItemTable(Generic[_Item]):
             rows = [[first[: self.short_id], *others] for first, *others in rows]
         return [list(self.columns), *rows]
 
+    def build(
+        self,
+        items: Sequence[_Item],
+        now: datetime,
+        *,
+        width: int | None,
+        row_styles: Sequence[str] = (),
+    ) -> "Table":
+        """The table of the items, in at most `width` cells; None: as wide as it gets."""
+        is_short = width is not None and width < _WIDE_TERMINAL
+        rows, widths = self.rows(items, now, is_short=is_short), None
+        if width is not None:
+            rows, widths = self._fit(rows, width)
+        return build_table(rows, styles=self.colours, row_styles=row_styles, widths=widths)
+
+    def _fit(self, rows: list[list[str]], width: int) -> tuple[list[list[str]], list[int]]:
+        """The columns that there is room for, and how wide each is."""
+        from rich.cells import cell_len
+
+        names = [*self.columns]
+        full = [
+            max(cell_len(one_cell(text)) for text in column) for column in zip(*rows, strict=True)
+        ]
+        wanted = dict(zip(names, full, strict=True))
+        least = {names[-1]: _MIN_LAST, **self.min_cells}
+        least = {name: min(cells, least.get(name, cells)) for name, cells in wanted.items()}
+        kept = [*names]
+        for name in self.optional:
+            if sum(least[one] + _GAP for one in kept) - _GAP > width:
+                kept.remove(name)
+        cells = {name: wanted[name] for name in kept}
+        # First down to what is still useful, then down to what still is a column.
+        for floor in (least, dict.fromkeys(kept, _MIN_CELLS)):
+            while (sum(cells.values()) + _GAP * (len(kept) - 1)) > width:
+                widest = max(kept, key=lambda one: cells[one] - floor[one])
+                if cells[widest] <= floor[widest]:
+                    break
+                cells[widest] -= 1
+        places = [names.index(name) for name in kept]
+        return [[row[place] for place in places] for row in rows], [cells[one] for one in kept]
+
     def print(self, items: Sequence[_Item], *, empty: str, total: int = 0) -> None:
         """Print the items and how many more there are, or the message `empty`."""
         if not items:
             print_message(empty)
             return
-        table = build_table(
-            self.rows(items, datetime.now(UTC), is_short=is_narrow()), styles=self.colours
-        )
+        now = datetime.now(UTC)
         if self.details is None:
-            print_page([table])
+            print_page([self.build(items, now, width=terminal_width())])
         else:
-            heading, *lines = plain_lines(table)
+            heading, *lines = plain_lines(self.build(items, now, width=None))
             print_data(heading)
             for line, item in zip(lines, items, strict=True):
                 print_data("\n".join((line, *self.details(item))))
@@ -192,6 +264,27 @@ def one_line(text: str) -> str:
     return " ".join(text.split())
 
 
+def one_cell(text: str) -> str:
+    """The text on one line, as wide in every terminal."""
+    return _UNEVEN.sub("", one_line(strip_control_characters(text)))
+
+
+def wrap_line(line: str, width: int) -> str:
+    """Break a line at its blanks. A command is broken so that it can be copied and still runs."""
+    from rich.cells import cell_len
+
+    lines, is_command = [""], False
+    for gap, word in re.findall(r"( *)([^ ]+)", line):
+        is_command = (is_command and len(gap) == 1) or word == "openclaw-a2a"
+        mark = " \\" if is_command and word != "openclaw-a2a" else ""
+        if not lines[-1] or cell_len(f"{lines[-1]}{gap}{word}") <= width - len(" \\"):
+            lines[-1] += f"{gap}{word}"
+        else:
+            lines[-1] += mark
+            lines.append(f"  {word}" if mark else word)
+    return "\n".join(lines)
+
+
 def indent(text: str) -> str:
     """The text with every line two blanks to the right."""
     return "\n".join(f"  {line}" for line in text.splitlines())
@@ -213,9 +306,9 @@ def pad(text: str, cells: int) -> str:
     return text + " " * max(0, cells - cell_len(text))
 
 
-def is_narrow() -> bool:
-    """True on a terminal that is too narrow for whole ids in tables."""
-    return sys.stdout.isatty() and console_for(sys.stdout).width < _WIDE_TERMINAL
+def terminal_width() -> int | None:
+    """The width of the terminal; None without one, where lines may have any length."""
+    return console_for(sys.stdout).width if sys.stdout.isatty() else None
 
 
 def format_age(moment: datetime | None, now: datetime) -> str:
@@ -272,19 +365,24 @@ class WaitIndicator:
 class LiveView:
     """Shows the current state again and again, until it is closed.
 
-    On a terminal each page replaces the one before; elsewhere only what is new is printed.
+    On a terminal each page replaces the one before, on the alternate screen, so that nothing
+    scrolls; the last page is printed in the end. Elsewhere only what is new is printed.
     """
 
     def __init__(self, *, as_json: bool) -> None:
         self._as_json = as_json
-        self._live: Live | None = None
+        self._page: Sequence[RenderableType] = ()
+        self._drawn: list[str] | None = None  # the lines on the screen; None: it is not ours
+        self._size = (0, 0)
         self._known: dict[str, Json] = {}
 
     def close(self) -> None:
-        """Leave the page on the terminal; the next one is drawn below."""
-        if self._live is not None:
-            self._live.stop()
-        self._live = None
+        """Give the screen back, and print the page as it was last; the next one is drawn anew."""
+        if self._drawn is None:
+            return
+        self._drawn = None
+        sys.stdout.write(_LEAVE_SCREEN)
+        print_page(self._page)
 
     def show(
         self,
@@ -298,7 +396,7 @@ class LiveView:
             for item_id, document in documents:
                 if self._is_new(item_id, document):
                     print_json(document, pretty=False)
-        elif sys.stdout.isatty():
+        elif sys.stdout.isatty() and not console_for(sys.stdout).is_dumb_terminal:
             self._draw(page)
         else:
             for item_id, state, line in changes:
@@ -306,16 +404,29 @@ class LiveView:
                     print_data(line)
 
     def _draw(self, page: Sequence["RenderableType"]) -> None:
-        """Replace the page; lines that do not fit the terminal are left out at the end."""
-        from rich.console import Group
-        from rich.live import Live
-
-        if self._live is None:
-            self._live = Live(
-                console=console_for(sys.stdout), auto_refresh=False, vertical_overflow="ellipsis"
-            )
-            self._live.start()
-        self._live.update(Group(*page), refresh=True)
+        """Draw the lines that have changed; those that do not fit are left out at the end."""
+        console = console_for(sys.stdout)
+        width, height = console.size
+        with console.capture() as captured:
+            for one in page:
+                console.print(one)
+        lines = captured.get().rstrip("\n").split("\n")
+        if len(lines) > height:
+            left_out = f"… {len(lines) - height + 1} more lines"
+            lines = [*lines[: height - 1], left_out]
+        lines += [""] * (height - len(lines))
+        if self._drawn is None:
+            sys.stdout.write(_ENTER_SCREEN)
+        if self._drawn is None or self._size != (width, height):
+            sys.stdout.write(_CLEAR_SCREEN)
+            self._drawn = [""] * height
+        for number, line in enumerate(lines):
+            if line != self._drawn[number]:
+                # At its place, because a line break could scroll. Cleared first: afterwards the
+                # cursor may stand on the last character of the line.
+                sys.stdout.write(f"\x1b[{number + 1};1H{_CLEAR_LINE}{line}")
+        sys.stdout.flush()
+        self._page, self._drawn, self._size = page, lines, (width, height)
 
     def _is_new(self, item_id: str, state: Json) -> bool:
         is_new = self._known.get(item_id) != state
