@@ -160,7 +160,7 @@ async def test_page_token_that_is_not_ours_is_refused(start: Start, token: str) 
 
 
 @pytest.mark.requirement("wire.list.filters")
-@pytest.mark.parametrize("status", ["completed", "TASK_STATE_DONE", 3])
+@pytest.mark.parametrize("status", ["completed", "TASK_STATE_DONE", 9])
 async def test_unknown_status_is_refused(start: Start, status: Json) -> None:
     v1 = V1Client(await start(_agent()))
     failed = await v1.error("ListTasks", {"status": status})

@@ -402,7 +402,7 @@ def test_a_missing_0_3_message_id_is_made_when_there_is_a_maker(given):
     ]
 
 
-@pytest.mark.parametrize("role", [None, "ROLE_UNSPECIFIED", "ROLE_AGENT", "user", 1])
+@pytest.mark.parametrize("role", [None, "ROLE_UNSPECIFIED", "ROLE_AGENT", "user", 2])
 def test_a_1_0_message_must_be_from_a_user(role):
     assert "message.role" in problems(v1.decode_send, {"message": message_v1(role=role)})
 
@@ -552,4 +552,4 @@ def test_a_url_has_a_bounded_length():
 def test_a_problem_that_the_schema_misses_has_the_decoders_message():
     found = problems(v1.decode_list, b'{"statusTimestampAfter":"0000-01-01T00:00:00Z"}')
     assert list(found) == ["statusTimestampAfter"]
-    assert list(problems(v1.decode_get, b'{"id":"t","historyLength":1.0}')) == ["historyLength"]
+    assert list(problems(v03.decode_get, b'{"id":"t","historyLength":1.0}')) == ["historyLength"]

@@ -27,6 +27,7 @@ SHAPES = (
             "member-selects": "Stream events are told apart by their member, without kind.",
             "no-final": "The end of a stream is its end; no final member is sent.",
             "return-immediately": "returnImmediately true answers once the task exists.",
+            "proto-json-read": "Every ProtoJSON spelling of a request is read like the usual one.",
             "proto-json": "Every answer parses strictly as the protocol's own type.",
             "parts": "Text, inline file, linked file and data parts are read and written.",
             "one-content": "A part with none or several contents is refused.",

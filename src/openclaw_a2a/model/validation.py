@@ -298,7 +298,7 @@ def _members(
 
 def _read(kind: Json, path: str, *, value: Json, collector: ProblemCollector) -> Json:
     """The converted value; UNSET, with a problem, when it does not fit."""
-    wanted = _plain_type(kind)
+    wanted = plain_type(kind)
     if is_struct(wanted) and not _is_null(kind, value):
         found = read_struct(wanted, path, value=value, collector=collector)
         return msgspec.UNSET if found is None else found
@@ -316,13 +316,13 @@ def _read(kind: Json, path: str, *, value: Json, collector: ProblemCollector) ->
         return msgspec.UNSET
 
 
-def _plain_type(kind: Json) -> Json:
+def plain_type(kind: Json) -> Json:
     """The type without its annotations and without `| None`."""
     if hasattr(kind, "__metadata__"):
-        return _plain_type(kind.__origin__)
+        return plain_type(kind.__origin__)
     options = [one for one in get_args(kind) if one is not NoneType]
     is_optional = len(options) < len(get_args(kind))
-    return _plain_type(options[0]) if is_optional and len(options) == 1 else kind
+    return plain_type(options[0]) if is_optional and len(options) == 1 else kind
 
 
 def _is_struct_dict(kind: Json) -> bool:

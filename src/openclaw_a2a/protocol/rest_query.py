@@ -24,8 +24,12 @@ def decode_get_query(params: Mapping[str, str], *, task_id: str) -> GetRequest:
 
 def decode_list_query(params: Mapping[str, str]) -> ListRequest:
     """The query of GET /tasks. Raises: InvalidParams."""
-    members = _typed(params, integers=("pageSize", "historyLength"), booleans=("includeArtifacts",))
-    for name in ("status", "statusTimestampAfter"):
+    members = _typed(
+        params,
+        integers=("pageSize", "historyLength"),
+        booleans=("includeArtifacts", "include_artifacts"),
+    )
+    for name in ("status", "statusTimestampAfter", "status_timestamp_after"):
         if not members.get(name):
             members.pop(name, None)
     return decode_list(_encode(members))

@@ -1,7 +1,6 @@
 """A2A 1.0. Stored bytes are 1.0 already, so most of them are sent as they are."""
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import cast
 
 import msgspec
 from msgspec import UNSET, UnsetType
@@ -150,29 +149,22 @@ def _push_config(push: schema.PushParams, url_path: str) -> NewPushConfig:
 
 def _normalize_parts(parts: tuple[Part, ...]) -> tuple[Part, ...] | None:
     """The parts in their normal form; None when a part breaks a rule."""
-    is_normal = True
+    normal: list[Part] = []
     for part in parts:
-        count = (part.text is not None) + (part.raw is not None) + (part.url is not None)
-        if part.data is not UNSET:
-            count += part.data is not None or not count
-            is_normal = is_normal and part.data is not None
+        text, raw, url, data = part.text, part.raw, part.url, part.data
+        count = (text is not None) + (raw is not None) + (url is not None)
+        if data is not UNSET:
+            count += data is not None or not count
+            # No null beside other content.
+            if data is None and (text is not None or raw is not None or url is not None):
+                data = UNSET
         if count != 1:
             return None
-        is_normal = is_normal and part.raw is None
-    if is_normal:
-        return parts
-    normal = tuple(_normalize_part(part) for part in parts)
-    return None if None in normal else cast(tuple[Part, ...], normal)
-
-
-def _normalize_part(part: Part) -> Part | None:
-    """File content as standard base64, and no null beside other content."""
-    raw = part.raw
-    if raw is not None and (raw := standard_base64(raw)) is None:
-        return None
-    has_other = part.text is not None or raw is not None or part.url is not None
-    data = UNSET if part.data is None and has_other else part.data
-    return msgspec.structs.replace(part, raw=raw, data=data)
+        if raw is not None and (raw := standard_base64(raw)) is None:
+            return None
+        # Not the part itself: it is of the decoder's own subtype.
+        normal.append(Part(text, raw, url, data, part.filename, part.media_type, part.metadata))
+    return tuple(normal)
 
 
 def _part_problems(params: JsonObject) -> Iterator[Problem]:
@@ -188,14 +180,14 @@ def _part_problems(params: JsonObject) -> Iterator[Problem]:
 
 
 _no_configuration = schema.Configuration()
-_send = ParamsDecoder(schema.SendParams, _part_problems)
-_unnamed_send = ParamsDecoder(schema.UnnamedSendParams, _part_problems)
-_get = ParamsDecoder(schema.GetParams)
-_list = ParamsDecoder(schema.ListParams)
-_task = ParamsDecoder(schema.TaskParams)
-_push = ParamsDecoder(schema.PushParams)
-_push_item = ParamsDecoder(schema.PushItemParams)
-_push_list = ParamsDecoder(schema.PushListParams)
+_send = ParamsDecoder(schema.SendParams, _part_problems, enums=schema.ENUMS)
+_unnamed_send = ParamsDecoder(schema.UnnamedSendParams, _part_problems, enums=schema.ENUMS)
+_get = ParamsDecoder(schema.GetParams, enums=schema.ENUMS)
+_list = ParamsDecoder(schema.ListParams, enums=schema.ENUMS)
+_task = ParamsDecoder(schema.TaskParams, enums=schema.ENUMS)
+_push = ParamsDecoder(schema.PushParams, enums=schema.ENUMS)
+_push_item = ParamsDecoder(schema.PushItemParams, enums=schema.ENUMS)
+_push_list = ParamsDecoder(schema.PushListParams, enums=schema.ENUMS)
 
 _encode = msgspec.json.Encoder().encode
 

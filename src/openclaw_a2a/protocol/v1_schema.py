@@ -27,6 +27,22 @@ from openclaw_a2a.protocol.validation import (
     WebAddress,
 )
 
+ENUMS = (
+    ("ROLE_UNSPECIFIED", "ROLE_USER", "ROLE_AGENT"),
+    (
+        "TASK_STATE_UNSPECIFIED",
+        "TASK_STATE_SUBMITTED",
+        "TASK_STATE_WORKING",
+        "TASK_STATE_COMPLETED",
+        "TASK_STATE_FAILED",
+        "TASK_STATE_CANCELED",
+        "TASK_STATE_INPUT_REQUIRED",
+        "TASK_STATE_REJECTED",
+        "TASK_STATE_AUTH_REQUIRED",
+    ),
+)
+"""The names of the enumerations, by their numbers in the proto file."""
+
 _PageSize = Annotated[int, Meta(ge=1, le=MAX_PAGE_SIZE)] | None
 
 

@@ -10,15 +10,25 @@ import json
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
+from enum import Enum, EnumType
 from itertools import accumulate
-from typing import Annotated, Generic, TypeVar, cast
+from typing import Annotated, Generic, TypeVar, Union, cast, get_args, get_origin
 
 import msgspec
 from msgspec import Meta
 
 from openclaw_a2a.model.errors import InvalidParams, ParseFailed, Problem
 from openclaw_a2a.model.ids import ContextId, Json, JsonObject, MessageId, TaskId
-from openclaw_a2a.model.validation import SchemaValidator, invalid_params, is_object
+from openclaw_a2a.model.validation import (
+    SchemaValidator,
+    invalid_params,
+    is_list,
+    is_object,
+    is_struct,
+    join_path,
+    plain_type,
+    values_of,
+)
 
 MAX_ID_LENGTH = 256
 """How long ids from peers may be."""
@@ -100,6 +110,7 @@ MAX_DEPTH = 100
 MAX_DIGITS = 308
 """Integers up to this many digits fit a double, which most readers use."""
 
+_INTEGER = re.compile(r"-?[0-9]{1,18}")
 _decode = msgspec.json.Decoder().decode
 _encode = msgspec.json.Encoder().encode
 _string = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"')
@@ -186,11 +197,26 @@ def _too_deep() -> ParseFailed:
 
 
 class ParamsDecoder(Generic[T]):
-    """Decodes parameters of one type."""
+    """Decodes parameters of one type.
 
-    def __init__(self, params_type: type[T], rules: Rules | None = None) -> None:
+    With `enums` they may have any spelling of ProtoJSON: members by their proto names, numbers as
+    strings, values of enumerations by number (`enums` lists their names by number), null for
+    what is absent. The usual spelling is decoded at once; any other one fails there, because the
+    decoder's type has no value for a proto name, and is then respelled.
+    """
+
+    def __init__(
+        self,
+        params_type: type[T],
+        rules: Rules | None = None,
+        *,
+        enums: Iterable[tuple[str, ...]] = (),
+    ) -> None:
         self._rules = rules
-        self._decoder = msgspec.json.Decoder(params_type)
+        self._type = params_type
+        self._enums = tuple(enums)
+        decoded = refuse_proto_names(params_type) if self._enums else params_type
+        self._decoder: msgspec.json.Decoder[T] = msgspec.json.Decoder(decoded)
         self._validator = SchemaValidator(params_type, pattern_messages=PATTERN_MESSAGES)
 
     def decode(self, params: bytes) -> T:
@@ -204,6 +230,12 @@ class ParamsDecoder(Generic[T]):
             return self._decoder.decode(params)
         except (ValueError, RecursionError) as failure:
             reason = str(failure)
+        if self._enums:
+            tree = self._respell(parse_json(params), self._type, "")
+            try:
+                return msgspec.convert(tree, self._type)
+            except ValueError as failure:
+                reason = str(failure)
         raise self.error(params, reason)
 
     def error(self, params: bytes, reason: str = "something is not valid") -> InvalidParams:
@@ -213,6 +245,8 @@ class ParamsDecoder(Generic[T]):
             ParseFailed: they are not JSON.
         """
         tree = parse_json(params)
+        if self._enums:
+            tree = self._respell(tree, self._type, "")
         return invalid_params(self.problems(tree) or [_problem_from_msgspec(reason)])
 
     def problems(self, tree: Json) -> list[Problem]:
@@ -221,6 +255,98 @@ class ParamsDecoder(Generic[T]):
         if self._rules is not None and is_object(tree):
             found.extend(self._rules(tree))
         return found
+
+    def _respell(self, value: Json, kind: Json, path: str) -> Json:
+        """The value in the usual spelling; what does not fit its type stays as it is.
+
+        Raises: InvalidParams (a member under both of its names).
+        """
+        wanted = plain_type(kind)
+        if is_struct(wanted) and is_object(value):
+            return self._respell_members(value, wanted, path)
+        if get_origin(wanted) is tuple and is_list(value):
+            item = get_args(wanted)[0]
+            return [self._respell(one, item, f"{path}[{index}]") for index, one in enumerate(value)]
+        number = _whole_number(value)
+        if number is None or wanted is int:
+            return value if number is None else number
+        for names in self._enums:
+            if _is_enum_of(wanted, names) and 0 <= number < len(names):
+                return names[number]
+        return value
+
+    def _respell_members(
+        self, members: JsonObject, kind: type[msgspec.Struct], path: str
+    ) -> JsonObject:
+        respelled: JsonObject = {}
+        for field in msgspec.structs.fields(kind):
+            name, place = field.encode_name, join_path(path, field.encode_name)
+            spellings = [one for one in dict.fromkeys((name, field.name)) if one in members]
+            if len(spellings) > 1:
+                both = f"is there twice, as {name} and as {field.name}; send it once"
+                raise invalid_params([Problem(place, both, "twice")])
+            # A null is an absent member, unless any value is allowed.
+            if spellings and (members[spellings[0]] is not None or _takes_any(field.type)):
+                respelled[name] = self._respell(members[spellings[0]], field.type, place)
+        return respelled
+
+
+_NOTHING = Annotated[str, Meta(min_length=1, max_length=0)]
+"""A type without values."""
+
+
+def refuse_proto_names(kind: type[T]) -> type[T]:
+    """A subtype that decodes as the struct does, and fails where a member has its proto name.
+
+    So a decoder that ignores unknown members notices the other name of a known one at no cost.
+    """
+    fields: list[tuple[str, Json, Json]] = []
+    for field in msgspec.structs.fields(cast(Json, kind)):
+        replaced = _replace_structs(field.type)
+        if replaced is not field.type:
+            default = {} if field.required else {"default": field.default}
+            fields.append((field.name, replaced, msgspec.field(**default)))
+        if field.encode_name != field.name:
+            alias = msgspec.field(name=field.name, default=msgspec.UNSET)
+            fields.append((f"{field.name}_by_proto_name", _NOTHING | msgspec.UnsetType, alias))
+    if not fields:
+        return kind
+    subtype = msgspec.defstruct(
+        kind.__name__, fields, bases=(cast(Json, kind),), frozen=True, kw_only=True
+    )
+    return cast("type[T]", subtype)
+
+
+def _replace_structs(kind: Json) -> Json:
+    """The type with the structs in it replaced."""
+    if is_struct(kind):
+        return refuse_proto_names(kind)
+    if hasattr(kind, "__metadata__"):
+        replaced = _replace_structs(kind.__origin__)
+        return kind if replaced is kind.__origin__ else Annotated[replaced, *kind.__metadata__]
+    arguments = get_args(kind)
+    replaced = tuple(_replace_structs(one) for one in arguments)
+    if all(new is old for new, old in zip(replaced, arguments, strict=True)):
+        return kind
+    return tuple[replaced] if get_origin(kind) is tuple else Union[replaced]  # noqa: UP007 - its arguments are computed
+
+
+def _whole_number(value: Json) -> int | None:
+    if isinstance(value, str):
+        return int(value) if _INTEGER.fullmatch(value) else None
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    return int(value) if is_number and value == int(value) else None
+
+
+def _is_enum_of(kind: Json, names: tuple[str, ...]) -> bool:
+    """True for an enumeration, or literals, with only these names."""
+    is_enum = isinstance(kind, EnumType)
+    values = values_of(cast("type[Enum]", kind)) if is_enum else list(get_args(kind))
+    return bool(values) and set(values).issubset(names)
+
+
+def _takes_any(kind: Json) -> bool:
+    return kind is Json or Json in get_args(kind)
 
 
 def _problem_from_msgspec(reason: str) -> Problem:
