@@ -161,7 +161,7 @@ def errors_part(root: type[GatewayError]) -> str:
         meaning = _ERRORS.get(kind.code) or (kind.__doc__ or "").partition("\n")[0]
         lines.append(
             f"| `{kind.code}` | {meaning} | {names.v1}{rpc_http} | {names.v03}{rpc_http} "
-            f"| {names.http} {names.grpc} | `{names.reason}` |"
+            f"| {names.http} {names.grpc} | `{names.reason(kind.code)}` |"
         )
     return "\n".join(lines) + "\n"
 

@@ -103,7 +103,7 @@ async def test_tasks_are_filtered_by_the_time_of_their_status(start: Start) -> N
 
 
 @pytest.mark.requirement("wire.list.page-size")
-@pytest.mark.parametrize("page_size", [0, -1, 101, 200, "5", 1.5])
+@pytest.mark.parametrize("page_size", [0, -1, 101, 200, "x", 1.5])
 async def test_page_size_out_of_range_is_refused(start: Start, page_size: Json) -> None:
     v1 = V1Client(await start(_agent()))
     failed = await v1.error("ListTasks", {"pageSize": page_size})

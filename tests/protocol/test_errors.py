@@ -36,7 +36,8 @@ def test_every_error_has_a_row_and_can_be_encoded_in_every_version(kind):
     status, body = rest_error(error)
     sent = json.loads(body)["error"]
     assert sent["code"] == status == http_status(error, for_rpc=False)
-    assert sent["details"][0]["reason"] == codes_of(error).reason
+    assert sent["details"][0]["reason"] == codes_of(error).reason(kind.code)
+    assert sent["details"][0]["metadata"]["code"] == kind.code
     assert http_status(error, for_rpc=True) in (200, 401, 403, 408, 413, 415, 429, 503)
 
 
@@ -76,14 +77,14 @@ def test_each_version_has_its_own_code(kind, v1, v03):
 def test_the_protocol_s_own_errors_are_named_as_the_official_sdk_names_them():
     from a2a.utils.errors import A2A_ERROR_MAPPING, JSON_RPC_ERROR_CODE_MAP
 
-    ours = {names.reason: names for names in ERROR_TABLE.values() if names.domain == A2A_DOMAIN}
+    ours = {names.reason("") for names in ERROR_TABLE.values() if names.domain == A2A_DOMAIN}
     for kind, official in A2A_ERROR_MAPPING.items():
         if official.reason == "INVALID_AGENT_RESPONSE":
             continue
         exact = [
             names
             for names in ERROR_TABLE.values()
-            if names.reason == official.reason and names.v1 == JSON_RPC_ERROR_CODE_MAP[kind]
+            if names.reason("") == official.reason and names.v1 == JSON_RPC_ERROR_CODE_MAP[kind]
         ]
         assert official.reason in ours
         assert (official.http_code, official.grpc_status) in {(n.http, n.grpc) for n in exact}

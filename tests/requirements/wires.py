@@ -119,6 +119,7 @@ ERRORS = rules(
     "A2A 1.0, errors",
     wire_error={
         "codes": "Each named error has its JSON-RPC code and HTTP status.",
+        "classes": "Official clients raise the class of the protocol, the same over each binding.",
         "error-info": "1.0 errors carry an ErrorInfo with the error's name and the A2A domain.",
         "violations": "Validation errors list every field violation.",
         "content-type": "A body that is not JSON by its type is refused before it is parsed.",

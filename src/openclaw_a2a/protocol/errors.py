@@ -24,100 +24,113 @@ _BAD_REQUEST = "type.googleapis.com/google.rpc.BadRequest"
 _encode = msgspec.json.Encoder().encode
 
 
+_REASONS = {
+    -32001: "TASK_NOT_FOUND",
+    -32002: "TASK_NOT_CANCELABLE",
+    -32003: "PUSH_NOTIFICATION_NOT_SUPPORTED",
+    -32004: "UNSUPPORTED_OPERATION",
+    -32005: "CONTENT_TYPE_NOT_SUPPORTED",
+    -32007: "EXTENDED_AGENT_CARD_NOT_CONFIGURED",
+    -32008: "EXTENSION_SUPPORT_REQUIRED",
+    -32009: "VERSION_NOT_SUPPORTED",
+    -32600: "INVALID_REQUEST",
+    -32601: "METHOD_NOT_FOUND",
+    -32602: "INVALID_PARAMS",
+    -32603: "INTERNAL_ERROR",
+    -32700: "INVALID_REQUEST",
+}
+"""The reasons of the protocol, by its codes.
+
+Clients choose the class they raise by the code on JSON-RPC and by the reason on HTTP+JSON, so the
+code alone decides both. What exactly happened is `metadata.code`, the same over each binding.
+"""
+
+
 class ErrorCodes(msgspec.Struct, frozen=True):
     """The codes of one error.
 
     `v1` and `v03` are JSON-RPC codes. `http` is the HTTP+JSON status and `grpc` its name,
     `rpc_http` the HTTP status of a JSON-RPC response: 200, unless proxies and clients must act on
-    it. Programs should look at `reason`. `legacy` is the code in an older draft; it is sent in
-    the details.
+    it. `legacy` is the code in an older draft; it is sent in the details.
     """
 
     v1: int
     v03: int
     http: int
     grpc: str
-    reason: str
-    domain: str = A2A_DOMAIN
     rpc_http: int = 200
     legacy: int | None = None
 
+    def reason(self, code: str) -> str:
+        """The reason of an error with this code of ours: the protocol's, where it has one."""
+        return _REASONS.get(self.v1) or code.upper().replace("-", "_")
+
+    @property
+    def domain(self) -> str:
+        """Who defines the reason."""
+        return A2A_DOMAIN if self.v1 in _REASONS else OUR_DOMAIN
+
 
 _Row = ErrorCodes
-_OURS = OUR_DOMAIN
 _BAD, _EARLY = "INVALID_ARGUMENT", "FAILED_PRECONDITION"
 _FULL, _GONE = "RESOURCE_EXHAUSTED", "UNAVAILABLE"
 
 ERROR_TABLE: dict[type[GatewayError], ErrorCodes] = {
-    named.GatewayError: _Row(-32603, -32603, 500, "INTERNAL", "INTERNAL_ERROR"),
-    named.CallerError: _Row(-32600, -32600, 400, _BAD, "INVALID_REQUEST"),
-    named.ParseFailed: _Row(-32700, -32700, 400, _BAD, "PARSE_ERROR"),
-    named.InvalidRequest: _Row(-32600, -32600, 400, _BAD, "INVALID_REQUEST"),
-    named.MethodNotFound: _Row(-32601, -32601, 404, "NOT_FOUND", "METHOD_NOT_FOUND"),
-    named.InvalidParams: _Row(-32602, -32602, 400, _BAD, "INVALID_PARAMS"),
-    named.PartNotAccepted: _Row(-32005, -32602, 400, _BAD, "CONTENT_TYPE_NOT_SUPPORTED"),
-    named.MessageIdConflict: _Row(
-        -32602, -32602, 409, "ALREADY_EXISTS", "MESSAGE_ID_CONFLICT", _OURS
-    ),
-    named.ContextMismatch: _Row(-32602, -32600, 400, _BAD, "CONTEXT_MISMATCH", _OURS),
-    named.TaskNotFound: _Row(-32001, -32001, 404, "NOT_FOUND", "TASK_NOT_FOUND"),
-    named.TaskTerminal: _Row(-32004, -32600, 400, _EARLY, "UNSUPPORTED_OPERATION"),
-    named.TaskNotWaiting: _Row(-32004, -32004, 400, _EARLY, "UNSUPPORTED_OPERATION"),
-    named.TaskNotCancelable: _Row(-32002, -32002, 400, _EARLY, "TASK_NOT_CANCELABLE"),
-    named.TaskNotLive: _Row(-32002, -32004, 400, _EARLY, "TASK_NOT_CANCELABLE"),
-    named.TaskUnbound: _Row(-32004, -32004, 400, _EARLY, "UNSUPPORTED_OPERATION"),
-    named.UnsupportedOperation: _Row(-32004, -32004, 400, _EARLY, "UNSUPPORTED_OPERATION"),
-    named.PushNotSupported: _Row(-32003, -32003, 400, _EARLY, "PUSH_NOTIFICATION_NOT_SUPPORTED"),
-    named.PushConfigNotFound: _Row(
-        -32001, -32001, 404, "NOT_FOUND", "PUSH_CONFIG_NOT_FOUND", _OURS
-    ),
-    named.ApprovalNotFound: _Row(-32602, -32602, 404, "NOT_FOUND", "APPROVAL_NOT_FOUND", _OURS),
-    named.ApprovalOver: _Row(-32602, -32602, 409, _EARLY, "APPROVAL_OVER", _OURS),
-    named.DeliveryNotFound: _Row(-32602, -32602, 404, "NOT_FOUND", "DELIVERY_NOT_FOUND", _OURS),
-    named.CallNotFound: _Row(-32602, -32602, 404, "NOT_FOUND", "CALL_NOT_FOUND", _OURS),
-    named.PlanItemNotFound: _Row(
-        -32050, -32050, 404, "NOT_FOUND", "PLAN_ITEM_NOT_FOUND", _OURS, legacy=-32000
-    ),
-    named.StatusChangeNotAllowed: _Row(
-        -32051, -32051, 409, _EARLY, "STATUS_CHANGE_NOT_ALLOWED", _OURS, legacy=-32001
-    ),
-    named.ChangedMeanwhile: _Row(-32054, -32054, 409, "ABORTED", "CHANGED_MEANWHILE", _OURS),
-    named.PlanLimitExceeded: _Row(-32052, -32052, 400, _EARLY, "PLAN_LIMIT_EXCEEDED", _OURS),
-    named.DependencyNotValid: _Row(-32053, -32053, 400, _BAD, "DEPENDENCY_NOT_VALID", _OURS),
-    named.OutputNotAccepted: _Row(-32005, -32005, 400, _BAD, "CONTENT_TYPE_NOT_SUPPORTED"),
-    named.ExtendedCardNotConfigured: _Row(
-        -32007, -32004, 400, _EARLY, "EXTENDED_AGENT_CARD_NOT_CONFIGURED"
-    ),
-    named.ExtensionRequired: _Row(-32008, -32603, 400, _EARLY, "EXTENSION_SUPPORT_REQUIRED"),
-    named.VersionNotSupported: _Row(-32009, -32009, 400, _EARLY, "VERSION_NOT_SUPPORTED"),
-    named.MediaTypeNotSupported: _Row(
-        -32005, -32005, 415, _BAD, "CONTENT_TYPE_NOT_SUPPORTED", rpc_http=415
-    ),
-    named.BodyTooLarge: _Row(-32600, -32600, 413, _BAD, "BODY_TOO_LARGE", _OURS, 413),
-    named.BodyTooSlow: _Row(-32600, -32600, 408, "DEADLINE_EXCEEDED", "BODY_TOO_SLOW", _OURS, 408),
-    named.Unauthenticated: _Row(
-        -32000, -32000, 401, "UNAUTHENTICATED", "UNAUTHENTICATED", _OURS, 401
-    ),
-    named.NotAllowed: _Row(-32000, -32000, 403, "PERMISSION_DENIED", "NOT_ALLOWED", _OURS, 403),
-    named.Overloaded: _Row(-32000, -32000, 429, _FULL, "OVERLOADED", _OURS, 429),
-    named.Draining: _Row(-32000, -32000, 503, _GONE, "DRAINING", _OURS, 503),
-    named.RouteNotFound: _Row(-32601, -32601, 404, "NOT_FOUND", "ROUTE_NOT_FOUND", _OURS),
-    named.AccountNotRunning: _Row(-32000, -32000, 503, _GONE, "ACCOUNT_NOT_RUNNING", _OURS, 503),
-    named.AgentError: _Row(-32603, -32603, 500, "INTERNAL", "AGENT_FAILED", _OURS),
-    named.AgentUnavailable: _Row(-32603, -32603, 503, _GONE, "AGENT_UNAVAILABLE", _OURS),
-    named.AgentFailed: _Row(-32603, -32603, 500, "INTERNAL", "AGENT_FAILED", _OURS),
-    named.GatewayFault: _Row(-32603, -32603, 500, "INTERNAL", "INTERNAL_ERROR"),
-    named.StoreUnavailable: _Row(-32603, -32603, 503, _GONE, "STORE_UNAVAILABLE", _OURS),
-    named.Conflict: _Row(-32603, -32603, 500, "INTERNAL", "CONFLICT", _OURS),
-    named.LeaseLost: _Row(-32603, -32603, 500, "INTERNAL", "LEASE_LOST", _OURS),
-    named.IllegalTransition: _Row(-32603, -32603, 500, "INTERNAL", "ILLEGAL_TRANSITION", _OURS),
-    named.AlreadyExists: _Row(-32603, -32603, 500, "INTERNAL", "ALREADY_EXISTS", _OURS),
-    named.TaskDeleted: _Row(-32603, -32603, 500, "INTERNAL", "TASK_DELETED", _OURS),
-    named.CorruptRecord: _Row(-32603, -32603, 500, "INTERNAL", "CORRUPT_RECORD", _OURS),
-    named.SchemaTooNew: _Row(-32603, -32603, 500, "INTERNAL", "SCHEMA_TOO_NEW", _OURS),
-    named.StoreLocked: _Row(-32603, -32603, 500, "INTERNAL", "STORE_LOCKED", _OURS),
-    named.PortTaken: _Row(-32603, -32603, 500, "INTERNAL", "PORT_TAKEN", _OURS),
-    named.SettingsInvalid: _Row(-32603, -32603, 500, "INTERNAL", "SETTINGS_INVALID", _OURS),
+    named.GatewayError: _Row(-32603, -32603, 500, "INTERNAL"),
+    named.CallerError: _Row(-32600, -32600, 400, _BAD),
+    named.ParseFailed: _Row(-32700, -32700, 400, _BAD),
+    named.InvalidRequest: _Row(-32600, -32600, 400, _BAD),
+    named.MethodNotFound: _Row(-32601, -32601, 404, "NOT_FOUND"),
+    named.InvalidParams: _Row(-32602, -32602, 400, _BAD),
+    named.PartNotAccepted: _Row(-32005, -32602, 400, _BAD),
+    named.MessageIdConflict: _Row(-32602, -32602, 409, "ALREADY_EXISTS"),
+    named.ContextMismatch: _Row(-32602, -32600, 400, _BAD),
+    named.TaskNotFound: _Row(-32001, -32001, 404, "NOT_FOUND"),
+    named.TaskTerminal: _Row(-32004, -32600, 400, _EARLY),
+    named.TaskNotWaiting: _Row(-32004, -32004, 400, _EARLY),
+    named.TaskNotCancelable: _Row(-32002, -32002, 400, _EARLY),
+    named.TaskNotLive: _Row(-32002, -32004, 400, _EARLY),
+    named.TaskUnbound: _Row(-32004, -32004, 400, _EARLY),
+    named.UnsupportedOperation: _Row(-32004, -32004, 400, _EARLY),
+    named.PushNotSupported: _Row(-32003, -32003, 400, _EARLY),
+    named.PushConfigNotFound: _Row(-32001, -32001, 404, "NOT_FOUND"),
+    named.ApprovalNotFound: _Row(-32602, -32602, 404, "NOT_FOUND"),
+    named.ApprovalOver: _Row(-32602, -32602, 409, _EARLY),
+    named.DeliveryNotFound: _Row(-32602, -32602, 404, "NOT_FOUND"),
+    named.CallNotFound: _Row(-32602, -32602, 404, "NOT_FOUND"),
+    named.PlanItemNotFound: _Row(-32050, -32050, 404, "NOT_FOUND", legacy=-32000),
+    named.StatusChangeNotAllowed: _Row(-32051, -32051, 409, _EARLY, legacy=-32001),
+    named.ChangedMeanwhile: _Row(-32054, -32054, 409, "ABORTED"),
+    named.PlanLimitExceeded: _Row(-32052, -32052, 400, _EARLY),
+    named.DependencyNotValid: _Row(-32053, -32053, 400, _BAD),
+    named.OutputNotAccepted: _Row(-32005, -32005, 400, _BAD),
+    named.ExtendedCardNotConfigured: _Row(-32007, -32004, 400, _EARLY),
+    named.ExtensionRequired: _Row(-32008, -32603, 400, _EARLY),
+    named.VersionNotSupported: _Row(-32009, -32009, 400, _EARLY),
+    named.MediaTypeNotSupported: _Row(-32005, -32005, 415, _BAD, rpc_http=415),
+    named.BodyTooLarge: _Row(-32600, -32600, 413, _BAD, 413),
+    named.BodyTooSlow: _Row(-32600, -32600, 408, "DEADLINE_EXCEEDED", 408),
+    named.Unauthenticated: _Row(-32000, -32000, 401, "UNAUTHENTICATED", 401),
+    named.NotAllowed: _Row(-32000, -32000, 403, "PERMISSION_DENIED", 403),
+    named.Overloaded: _Row(-32000, -32000, 429, _FULL, 429),
+    named.Draining: _Row(-32000, -32000, 503, _GONE, 503),
+    named.RouteNotFound: _Row(-32601, -32601, 404, "NOT_FOUND"),
+    named.AccountNotRunning: _Row(-32000, -32000, 503, _GONE, 503),
+    named.AgentError: _Row(-32603, -32603, 500, "INTERNAL"),
+    named.AgentUnavailable: _Row(-32603, -32603, 503, _GONE),
+    named.AgentFailed: _Row(-32603, -32603, 500, "INTERNAL"),
+    named.GatewayFault: _Row(-32603, -32603, 500, "INTERNAL"),
+    named.StoreUnavailable: _Row(-32603, -32603, 503, _GONE),
+    named.Conflict: _Row(-32603, -32603, 500, "INTERNAL"),
+    named.LeaseLost: _Row(-32603, -32603, 500, "INTERNAL"),
+    named.IllegalTransition: _Row(-32603, -32603, 500, "INTERNAL"),
+    named.AlreadyExists: _Row(-32603, -32603, 500, "INTERNAL"),
+    named.TaskDeleted: _Row(-32603, -32603, 500, "INTERNAL"),
+    named.CorruptRecord: _Row(-32603, -32603, 500, "INTERNAL"),
+    named.SchemaTooNew: _Row(-32603, -32603, 500, "INTERNAL"),
+    named.StoreLocked: _Row(-32603, -32603, 500, "INTERNAL"),
+    named.PortTaken: _Row(-32603, -32603, 500, "INTERNAL"),
+    named.SettingsInvalid: _Row(-32603, -32603, 500, "INTERNAL"),
 }
 
 
@@ -169,7 +182,7 @@ def _details(error: GatewayError, names: ErrorCodes) -> list[JsonObject]:
     details: list[JsonObject] = [
         {
             "@type": _ERROR_INFO,
-            "reason": names.reason,
+            "reason": names.reason(error.code),
             "domain": names.domain,
             "metadata": {"code": error.code} | {k: _as_text(v) for k, v in metadata.items()},
         }

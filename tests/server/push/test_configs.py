@@ -94,7 +94,9 @@ async def test_a_configuration_is_created_read_listed_and_deleted_over_http_json
         assert (gone.status, gone.json) == (200, {})
     missing = await http.get(f"{path}/mine/1")
     assert missing.status == 404
-    assert missing.json["error"]["details"][0]["reason"] == "PUSH_CONFIG_NOT_FOUND"
+    info = missing.json["error"]["details"][0]
+    assert (info["reason"], info["domain"]) == ("TASK_NOT_FOUND", "a2a-protocol.org")
+    assert info["metadata"]["code"] == "push-config-not-found"
     assert (await http.request(Request("PUT", path, {}, (b"",)))).status == 404
 
 
@@ -161,7 +163,8 @@ async def test_deleting_twice_is_no_error_and_reading_a_missing_one_is(
     assert await v1.call(DELETE, {"taskId": task_id, "id": "none"}) is None
     failed = await v1.error(GET, {"taskId": task_id, "id": "none"})
     assert failed.code == -32001
-    assert failed.error["data"][0]["reason"] == "PUSH_CONFIG_NOT_FOUND"
+    assert failed.error["data"][0]["reason"] == "TASK_NOT_FOUND"
+    assert failed.error["data"][0]["metadata"]["code"] == "push-config-not-found"
     gone = {"id": task_id, "pushNotificationConfigId": "none"}
     assert await v03.call(f"{OLD}/delete", gone) is None
     assert (await v03.error(f"{OLD}/get", gone)).code == -32001
