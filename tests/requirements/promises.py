@@ -98,6 +98,7 @@ PROMISES = (
             "durable": "What was not delivered before a crash is delivered after it.",
             "back-off": "A failed delivery is tried again later and later, with jitter.",
             "retry-after": "A receiver that says when to come again is not called before.",
+            "permanent": "A notification that is refused for good is skipped and recorded.",
             "dead-letter": "After the last try a delivery is kept with its reason, to be redone.",
             "order": "A webhook gets the events of a task in their order.",
             "few": "A long stream makes few notifications; each artifact comes once, whole.",

@@ -18,11 +18,13 @@ class DeliveryState(Enum):
     """The stored state of a delivery.
 
     IDLE        no attempt has failed; events after the cursor are sent at once
+    SKIPPED     as IDLE; but something was refused for good and skipped, as `reason` says
     WAITING     an attempt failed; the next one is at `next_at`
     DEAD        given up for `reason`; only a redelivery by hand continues it
     """
 
     IDLE = "idle"
+    SKIPPED = "skipped"
     WAITING = "waiting"
     DEAD = "dead"
 

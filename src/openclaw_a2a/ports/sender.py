@@ -14,6 +14,7 @@ class Delivered(msgspec.Struct, frozen=True, gc=False):
     `cursor` is the new position. `is_sent`: something reached the receiver, so the cursor must be
     saved. `has_more`: the next thing can be sent at once. `is_over`: nothing more will come.
     `next_check_at`: there is something to send by then, even if the task does not change.
+    `skipped` is why what was sent was refused for good: it counts as sent, and is recorded.
     """
 
     cursor: int
@@ -21,6 +22,7 @@ class Delivered(msgspec.Struct, frozen=True, gc=False):
     has_more: bool = False
     is_over: bool = False
     next_check_at: datetime | None = None
+    skipped: str | None = None
 
 
 class DeliveryFailed(msgspec.Struct, frozen=True, gc=False):
@@ -28,12 +30,14 @@ class DeliveryFailed(msgspec.Struct, frozen=True, gc=False):
 
     `retry_after_s` is the wait that the receiver asked for. `is_final`: do not try again.
     `is_refused`: the receiver works and rejected this delivery, so that others may succeed.
+    `is_permanent`: it will never accept this content, and may accept what follows.
     """
 
     reason: str
     retry_after_s: float | None = None
     is_final: bool = False
     is_refused: bool = False
+    is_permanent: bool = False
 
 
 class Sender(Protocol):

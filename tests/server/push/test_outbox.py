@@ -185,6 +185,50 @@ async def test_after_the_last_attempt_a_delivery_is_dead_with_its_reason_and_can
         await outbox.redeliver(DeliveryId("none"))
 
 
+@pytest.mark.requirement("promise.push.permanent")
+@pytest.mark.parametrize("kind", ["memory", "sqlite", "json-file"])
+@pytest.mark.parametrize("refusal", [400, 401, 404, 413, 422])
+async def test_a_notification_that_is_refused_for_good_is_skipped_and_the_next_is_sent(
+    serve: Serve, receiver: WebhookReceiver, refusal: int, kind: str
+) -> None:
+    receiver.responses += [status(refusal)]
+    gateway = await serve(ScriptedAgent(Reply.of_text("hi")), kind=kind)
+    await V1Client(AsgiClient(gateway.asgi)).send(configuration=hook(receiver))
+    posts = await receiver.wait_for_post(COMPLETED)
+    await wait_at_rest(gateway)
+    bodies = [post.body for post in posts]
+    assert len(set(bodies)) == len(bodies), "nothing is sent again"
+    [skipped] = await store_of(gateway).deliveries.list_deliveries(
+        DeliveryState.SKIPPED, after=DeliveryId(""), limit=9
+    )
+    assert skipped.reason == f"event 1 was skipped: it answered {refusal}"
+    assert await dead(gateway) == []
+
+
+@pytest.mark.requirement("promise.push.permanent")
+async def test_a_webhook_that_refuses_every_notification_delays_no_end(
+    serve: Serve, receiver: WebhookReceiver
+) -> None:
+    receiver.always = status(400)
+    gateway = await serve(ScriptedAgent(Reply.of_text("hi")))
+    await V1Client(AsgiClient(gateway.asgi)).send(configuration=hook(receiver))
+    posts = await receiver.wait_for_post(COMPLETED)
+    await wait_at_rest(gateway)
+    assert len({post.body for post in receiver.posts}) == len(receiver.posts) == len(posts)
+
+
+@pytest.mark.requirement("promise.push.permanent")
+@pytest.mark.parametrize("trouble", [408, 425, 429, 500, 503])
+async def test_a_notification_that_may_be_accepted_later_is_sent_again(
+    serve: Serve, receiver: WebhookReceiver, trouble: int
+) -> None:
+    receiver.responses += [status(trouble)]
+    gateway = await serve(ScriptedAgent(Reply.of_text("hi")))
+    await V1Client(AsgiClient(gateway.asgi)).send(configuration=hook(receiver))
+    first, second, *_ = await receiver.wait_for_post(COMPLETED)
+    assert first.body == second.body
+
+
 @pytest.mark.requirement("promise.push.dead-letter")
 async def test_a_webhook_that_answers_410_is_tried_once(
     serve: Serve, receiver: WebhookReceiver

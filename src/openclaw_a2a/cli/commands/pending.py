@@ -99,7 +99,7 @@ _DELIVERIES = Resource[DeliveryView](
             "NEXT TRY": _next_try,
             "REASON": lambda one, _: one.reason or "-",
         },
-        colours={"dead": "red", "waiting": "yellow"},
+        colours={"dead": "red", "skipped": "red", "waiting": "yellow"},
         optional=("TASK", "TRIES"),
         min_cells={"ID": 12, "TO": 16, "REASON": 24},
     ),
@@ -137,7 +137,7 @@ def _decide(prefix: str, options: AdminOptions, *, is_allowed: bool) -> int:
 
 @deliveries.command(name="list")
 def list_deliveries(*, options: AdminOptions = DEFAULT_ADMIN) -> int:
-    """List deliveries that wait for another try, and those that were given up."""
+    """List deliveries that wait for another try, that had something refused, or were given up."""
     return _DELIVERIES.list(options)
 
 
@@ -146,8 +146,10 @@ def redeliver(delivery: DeliveryPrefix, /, *, options: AdminOptions = DEFAULT_AD
     """Try a delivery again now; it goes on where it stood."""
     delivery_id, answer = _DELIVERIES.post(options, delivery, "redeliver")
     shown = decode_response(answer, DeliveryView)
-    is_idle = shown.state is DeliveryState.IDLE
-    outcome = "has arrived already" if is_idle else f"is tried again, to {shown.to}"
+    outcome = {
+        DeliveryState.IDLE: "has arrived already",
+        DeliveryState.SKIPPED: "has nothing left to send; what was refused is not sent again",
+    }.get(shown.state, f"is tried again, to {shown.to}")
     document = msgspec.json.decode(answer)
     print_result(document, f"{delivery_id}  {outcome}", as_json=options.as_json)
     return DONE

@@ -38,6 +38,7 @@ from openclaw_a2a.ports import Delivered, DeliveryFailed
 
 log = get_logger(__name__)
 
+_NOTHING_FAILED = frozenset({DeliveryState.IDLE, DeliveryState.SKIPPED})
 _PAGE_SIZE = 512
 _TASKS_PER_ROUND = 32
 _TIMERS_PER_ROUND = 256  # between rounds the rest of the gateway gets its turn
@@ -159,7 +160,7 @@ class Outbox:
         delivery = await self._store.read_delivery(delivery_id)
         if delivery is None:
             raise _not_found(delivery_id)
-        if delivery.state is DeliveryState.IDLE:
+        if delivery.state in _NOTHING_FAILED:
             return delivery
         now = self._engine.clock.now()
         fresh = msgspec.structs.replace(
@@ -217,7 +218,7 @@ class Outbox:
             self._engine.wakeups.subscribe(delivery.task_id, every_event=wants_all)
         if channel.is_cacheable and tracked.attempt is None:
             tracked.cached = delivery
-        if delivery.state is DeliveryState.IDLE:
+        if delivery.state in _NOTHING_FAILED:
             self._apply(tracked, Signal.WAKE)
         else:
             self._apply(tracked, Signal.DEFER, due_at=delivery.next_at)
@@ -357,14 +358,25 @@ class Outbox:
     ) -> tuple[Signal, datetime | None]:
         if result.is_sent or delivery.state is DeliveryState.WAITING:
             now = self._engine.clock.now()
+            skipped = result.skipped
+            if skipped is not None:
+                log.warning(
+                    "outbox.notification_skipped",
+                    delivery_id=delivery.id,
+                    task_id=delivery.task_id,
+                    receiver=tracked.receiver,
+                    reason=skipped,
+                )
+            elif delivery.state is DeliveryState.SKIPPED:
+                skipped = delivery.reason  # what follows does not make up for it
             saved = msgspec.structs.replace(
                 delivery,
                 cursor=result.cursor,
-                state=DeliveryState.IDLE,
+                state=DeliveryState.IDLE if skipped is None else DeliveryState.SKIPPED,
                 attempts=0,
                 next_at=now,
                 updated_at=now,
-                reason=None,
+                reason=skipped,
             )
             if not await self._save(tracked, saved):
                 return Signal.DONE, None

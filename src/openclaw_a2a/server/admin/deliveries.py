@@ -23,6 +23,7 @@ MAX_LISTED = 1000
 """How many deliveries in each state are listed."""
 
 _SHORT_ID = 8
+_ORDER = (DeliveryState.WAITING, DeliveryState.SKIPPED, DeliveryState.DEAD)
 FindCall = Callable[[CallId], Call | None]
 _decoder = msgspec.json.Decoder(PushConfig)
 
@@ -42,7 +43,9 @@ class DeliveryView(JsonStruct, frozen=True, omit_defaults=False):
 
 
 class DeliveryList(JsonStruct, frozen=True, omit_defaults=False):
-    """The failing deliveries; those that wait for a retry first, the soonest before the others."""
+    """The failing deliveries: those that wait for a retry, the soonest first; those of which
+    something was refused and skipped; those given up.
+    """
 
     deliveries: tuple[DeliveryView, ...]
     is_cut: bool = False
@@ -72,10 +75,10 @@ class DeliveriesAdmin:
         found = [
             await store.list_deliveries(state, after=DeliveryId(""), limit=MAX_LISTED)
             for store, _ in self._outboxes()
-            for state in (DeliveryState.WAITING, DeliveryState.DEAD)
+            for state in _ORDER
         ]
         views = [self._view(one) for one in chain.from_iterable(found)]
-        views.sort(key=lambda one: (one.state is DeliveryState.DEAD, one.next_at or one.updated_at))
+        views.sort(key=lambda one: (_ORDER.index(one.state), one.next_at or one.updated_at))
         return DeliveryList(tuple(views), any(len(page) == MAX_LISTED for page in found))
 
     async def redeliver(self, request: AdminRequest) -> DeliveryView:

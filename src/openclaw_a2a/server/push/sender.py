@@ -121,6 +121,8 @@ if TYPE_CHECKING:
 _MAX_READ_BYTES = 16 * 1024
 _READ_TIMEOUT_S = 1.0
 _GONE = 410
+# Of the 4xx those that say that the same request may succeed later.
+_TEMPORARY = (408, 425, 429)
 _decoder = msgspec.json.Decoder(PushConfig)
 
 
@@ -193,8 +195,13 @@ class WebhookSender:
         if response.is_redirect or 300 <= status < 400:
             reason += "; redirects are not followed"
         wait_s = retry_after_s(response.headers.get("retry-after"), self._now())
-        # 410 is the one status that promises that no retry will succeed.
-        return DeliveryFailed(reason, wait_s, is_final=status == _GONE)
+        return DeliveryFailed(
+            reason,
+            wait_s,
+            # The webhook itself is gone: it is sent nothing more.
+            is_final=status == _GONE,
+            is_permanent=400 <= status < 500 and status not in _TEMPORARY,
+        )
 
 
 class PushSender:
@@ -216,7 +223,11 @@ class PushSender:
         if not isinstance(payload, PushPayload):
             return payload
         failure = await self._webhooks.post(config.url, payload.body, _headers(config))
-        return failure or payload.delivered
+        if failure is None or failure.is_final or not failure.is_permanent:
+            return failure or payload.delivered
+        # To send it again is of no use, and it must not hold up what follows, least of all the end.
+        reason = f"event {payload.delivered.cursor} was skipped: {failure.reason}"
+        return msgspec.structs.replace(payload.delivered, skipped=reason)
 
 
 def retry_after_s(header: str | None, now: datetime) -> float | None:

@@ -55,7 +55,12 @@ CODE_OF: dict[TaskState | None, int | None] = {
     None: None,
     **{state: code for code, state in STATE_OF.items()},
 }
-DELIVERY_CODE_OF = {DeliveryState.IDLE: 0, DeliveryState.WAITING: 1, DeliveryState.DEAD: 2}
+DELIVERY_CODE_OF = {
+    DeliveryState.IDLE: 0,
+    DeliveryState.WAITING: 1,
+    DeliveryState.DEAD: 2,
+    DeliveryState.SKIPPED: 3,
+}
 """The numbers are stored: never change one."""
 _DELIVERY_STATE_OF = {code: state for state, code in DELIVERY_CODE_OF.items()}
 TERMINAL_CODES = frozenset(code for code, state in STATE_OF.items() if state in TERMINAL)
