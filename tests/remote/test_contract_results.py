@@ -320,3 +320,27 @@ def test_any_card_is_normalised(card: JsonObject) -> None:
     faces = [tuple(one.values()) for one in shown["additional_interfaces"]]
     assert len(set(faces)) == len(faces)
     assert all(skill["description"] for skill in shown["skills"])
+
+
+@pytest.mark.requirement("remote.list.clean")
+@pytest.mark.parametrize(
+    "others",
+    [
+        [("JSONRPC", "http://x/a"), ("HTTP+JSON", "http://x/b")],
+        [("HTTP+JSON", "http://x/b"), ("JSONRPC", "http://x/a")],
+        [("JSONRPC", "http://x/a")],
+        [],
+    ],
+)
+def test_a_card_of_0_3_keeps_all_its_additional_interfaces(others: list[tuple[str, str]]) -> None:
+    listed = [{"transport": kind, "url": url} for kind, url in others]
+    card: JsonObject = {
+        "url": "http://x/a",
+        "preferredTransport": "JSONRPC",
+        "additionalInterfaces": [*listed, *listed, {"transport": " ", "url": "http://x/c"}],
+    }
+    shown = parse_peer_card(card)
+    assert shown.summary()["additional_interfaces"] == listed
+    assert shown.raw()["additionalInterfaces"] == listed
+    assert shown.summary()["preferred_transport"] == "JSONRPC"
+    assert len(shown.interfaces) == len({("JSONRPC", "http://x/a"), *others})

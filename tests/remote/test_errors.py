@@ -319,12 +319,29 @@ async def test_a_peer_without_streaming_is_not_subscribed_to() -> None:
 
 @pytest.mark.requirement("remote.watch.unsupported")
 async def test_an_unsupported_subscribe_is_a_watch_failure() -> None:
-    answer = by_method(SubscribeToTask=rpc_error(-32004, "no streams here"))
+    answer = by_method(
+        SubscribeToTask=rpc_error(-32004, "no streams here"),
+        GetTask=result(task("WORKING")["task"]),
+    )
     async with scripted(answer) as peer, open_tool(one_target(peer.url)) as harness:
         error = await harness.fail("watch", task_id="t-1")
         assert "action=status" in error["message"]
         assert error["details"]["suggested_action"] == "status"
         assert error["details"]["streaming_supported"] is True
+
+
+@pytest.mark.parametrize("code", [-32004, -32602])
+async def test_a_watched_task_that_has_ended_is_one_event(code: int) -> None:
+    answer = by_method(
+        SubscribeToTask=rpc_error(code, "the task is over"),
+        GetTask=result(task("COMPLETED", text="tea")["task"]),
+    )
+    async with scripted(answer) as peer, open_tool(one_target(peer.url)) as harness:
+        outcome = await harness.execute("watch", task_id="t-1")
+    assert outcome["ok"], outcome
+    assert outcome["summary"]["message_text"] == "tea"
+    assert [event["kind"] for event in outcome["raw"]["events"]] == ["task"]
+    assert [update["raw"]["status"]["state"] for update in harness.updates] == ["completed"]
 
 
 @pytest.mark.requirement("remote.watch.empty")

@@ -40,6 +40,8 @@ def test_invalid_targets_keep_the_gateway_from_starting(tmp_path: Path, section,
     (problem,) = caught.value.problems
     assert problem.path == "outbound"
     assert says in problem.message
+    for text in (problem.message, caught.value.message):
+        assert "Invalid openclaw-a2a-outbound config:" in text
 
 
 @pytest.mark.requirement("remote.schema.one-copy")

@@ -331,3 +331,21 @@ def test_any_request_is_accepted_or_fails_with_errors(request_: object) -> None:
     except RemoteFailure as failure:
         assert failure.code is ErrorCode.VALIDATION
         assert failure.details["errors"]
+
+
+@pytest.mark.parametrize(
+    ("member", "value", "params"),
+    [
+        ("timeout_ms", 0, {"comparison": ">=", "limit": 1}),
+        ("history_length", -1, {"comparison": ">=", "limit": 0}),
+        ("history_length", 2**31, {"comparison": "<=", "limit": 2**31 - 1}),
+    ],
+)
+def test_an_error_about_a_number_says_how_it_was_compared(
+    member: str, value: int, params: dict[str, Any]
+) -> None:
+    with pytest.raises(RemoteFailure) as raised:
+        validator(OPS).check({"action": "status", "task_id": "t", member: value})
+    [error] = raised.value.details["errors"]
+    assert error["params"] == params
+    assert f"{params['comparison']} {params['limit']}" in error["message"]

@@ -175,3 +175,35 @@ def test_any_order_of_events_is_accumulated(events: list[JsonObject]) -> None:
                 text = event["artifact"]["parts"][0]["text"]
                 streamed = [*streamed, text] if event["append"] and streamed else [text]
         assert [part["text"] for part in one["parts"]] == streamed
+
+
+def parts_of(*texts: str) -> JsonObject:
+    return {"artifactId": "a", "parts": [{"kind": "text", "text": one} for one in texts]}
+
+
+@pytest.mark.parametrize(
+    ("events", "text"),
+    [
+        ([task("completed", artifacts=[parts_of("one", "two")])], "one\n\ntwo"),
+        ([update(parts_of("one", "two"))], "one\n\ntwo"),
+        ([update(parts_of("on")), update(parts_of("e"), append=True)], "one"),
+        ([update(parts_of("o")), update(parts_of("ne", "two"), append=True)], "one\n\ntwo"),
+        # What was streamed in chunks is often stored in chunks.
+        ([task("completed", artifacts=[parts_of("on", "e tw", "o ", "three")])], "one two three"),
+        (
+            [
+                update(parts_of("on")),
+                update(parts_of("e"), append=True),
+                task("completed", artifacts=[parts_of("on", "e")]),
+            ],
+            "one",
+        ),
+        ([update(parts_of("one")), update(parts_of("two", "three"))], "two\n\nthree"),
+        ([update(parts_of("one", "", "two"))], "one\n\ntwo"),
+    ],
+    ids=["task", "event", "chunks", "both", "stored chunks", "repeated", "replaced", "empty"],
+)
+def test_separate_parts_are_paragraphs_and_chunks_are_not(
+    events: list[JsonObject], text: str
+) -> None:
+    assert after(*events).message_text == text

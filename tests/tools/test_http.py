@@ -3,6 +3,7 @@
 import asyncio
 import json
 import re
+from functools import partial
 
 import httpx2
 import pytest
@@ -12,8 +13,9 @@ from openclaw_a2a.auth.admin_token import read_admin_token
 from openclaw_a2a.auth.tool_tokens import TokenKind, ToolAuthenticator, ToolCaller, ToolTokens
 from openclaw_a2a.engine.supervisor import Supervisor
 from openclaw_a2a.http.asgi import HttpRequest, body_deadline
+from openclaw_a2a.model.ids import Json, JsonObject
 from openclaw_a2a.tools.http import ToolEndpoints, ToolRequest
-from openclaw_a2a.tools.registry import Tool, ToolRegistry
+from openclaw_a2a.tools.registry import OnUpdate, Tool, ToolRegistry, run_with_progress
 
 HELLO = {"action": "send", "parts": [{"kind": "text", "text": "hello"}]}
 NEVER = {"action": "send", "target_alias": "silent", "parts": HELLO["parts"]}
@@ -288,3 +290,26 @@ async def test_a_tool_learns_whether_its_result_was_written(
         await active.wait_ended()
     assert seen == expected
     assert await supervisor.stop() == []
+
+
+async def test_a_slow_client_misses_the_oldest_updates_and_is_told_how_many() -> None:
+    many, kept = 1000, 256
+    may_show = asyncio.Event()
+    shown: list[JsonObject] = []
+
+    async def run(_arguments: Json, _caller: ToolCaller, report: OnUpdate) -> JsonObject:
+        for number in range(many):
+            report(partial(dict, number=number))
+        may_show.set()
+        return {"ok": True}
+
+    async def show(update: JsonObject) -> None:
+        await may_show.wait()
+        shown.append(update)
+
+    caller = ToolCaller("somebody")
+    result = await run_with_progress(Tool("t", "T", "", {}, run), {}, caller, show)
+    assert result == {"ok": True}
+    numbers = [one["number"] for one in shown]
+    assert numbers == list(range(many - kept, many)), "the newest are shown, in their order"
+    assert [one.get("dropped_updates") for one in shown] == [many - kept] + [None] * (kept - 1)

@@ -267,11 +267,12 @@ def read_outbound(section: JsonObject) -> ParsedOutbound:
         config = parse_config(section)
     except InvalidTargets as error:
         problems = tuple(
-            Problem(SECTION, f"{one.path} {one.message}".strip(), "targets")
+            Problem(
+                SECTION, f"{ERROR_PREFIX} {one.path} {one.message}".replace("  ", " "), "targets"
+            )
             for one in error.problems
         )
-        reason = "; ".join(one.message for one in problems)
-        raise SettingsInvalid(f"{SECTION}: {reason}", problems=problems) from None
+        raise SettingsInvalid(f"{SECTION}: {error}", problems=problems) from None
     return ParsedOutbound(config, tuple(_find_warnings(section)))
 
 

@@ -74,7 +74,9 @@ class RemoteEventTranslator:
         artifact_id: str = artifact["artifactId"]
         sent = self._sent.setdefault(artifact_id, _SentArtifact())
         parts: list[JsonObject] = artifact["parts"]
-        text, others = text_of(artifact), [one for one in parts if one["kind"] != "text"]
+        texts = [one["text"] for one in parts if one["kind"] == "text"]
+        # As chunks: an artifact that grows is compared with what was sent of it.
+        text, others = "".join(texts), [one for one in parts if one["kind"] != "text"]
         metadata: JsonObject = artifact.get("metadata") or {}
         source: Json = metadata.get("source")
         if not is_append:
@@ -92,7 +94,7 @@ class RemoteEventTranslator:
             return []
         if tool_events := self._tool_events(parts, source):
             return tool_events
-        if is_new and others:
+        if is_new and (others or (len(texts) > 1 and not is_append)):
             return self._reply(artifact_id, parts)
         events = self._switch_to(artifact_id)
         self._open = artifact_id

@@ -1,6 +1,7 @@
 """The tools that the gateway offers, and running one for a client that may be slow."""
 
 import asyncio
+from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator
 from typing import Any
 
@@ -93,25 +94,18 @@ async def run_with_progress(
 ) -> JsonObject:
     """The tool's result, after its updates were shown.
 
-    A client that is slow misses updates, and never holds up the tool. Raises: what `show` raises.
+    A client that is slow misses updates, the oldest first, and never holds up the tool; the next
+    update says how many. Raises: what `show` raises.
     """
     unshown: JsonObject | None = None
-    updates: asyncio.Queue[BuildUpdate | None] = asyncio.Queue(_MAX_WAITING)
-
-    def report(build: BuildUpdate) -> None:
-        if not updates.full():
-            updates.put_nowait(build)
+    updates = _WaitingUpdates()
 
     try:
         async with asyncio.TaskGroup() as group:
             # When showing fails, the group cancels the tool: its client is gone.
             group.create_task(_show_all(updates, show, heartbeat))
-            result = unshown = await tool.run(arguments, caller, report)
-            # None ends `_show_all`. When a slow client has left the queue full, the oldest update
-            # is dropped to make room for it.
-            if updates.full():
-                updates.get_nowait()
-            updates.put_nowait(None)
+            result = unshown = await tool.run(arguments, caller, updates.put)
+            updates.close()
         unshown = None
     except ExceptionGroup as errors:
         raise errors.exceptions[0] from None
@@ -123,18 +117,51 @@ async def run_with_progress(
     return result
 
 
+class _WaitingUpdates:
+    """The newest updates that were not shown yet; the oldest are dropped, and counted."""
+
+    def __init__(self) -> None:
+        self._waiting: deque[BuildUpdate] = deque()
+        self._dropped = 0
+        self._is_closed = False
+        self._changed = asyncio.Event()
+
+    def put(self, build: BuildUpdate) -> None:
+        if len(self._waiting) == _MAX_WAITING:
+            self._waiting.popleft()
+            self._dropped += 1
+        self._waiting.append(build)
+        self._changed.set()
+
+    def close(self) -> None:
+        """Nothing follows."""
+        self._is_closed = True
+        self._changed.set()
+
+    async def next(self) -> JsonObject | None:
+        """The oldest update, with how many were dropped before it; None at the end."""
+        while not self._waiting:
+            if self._is_closed:
+                return None
+            self._changed.clear()
+            await self._changed.wait()
+        update = self._waiting.popleft()()
+        dropped, self._dropped = self._dropped, 0
+        return {**update, "dropped_updates": dropped} if dropped else update
+
+
 async def _show_all(
-    updates: "asyncio.Queue[BuildUpdate | None]", show: ShowUpdate, heartbeat: Heartbeat | None
+    updates: _WaitingUpdates, show: ShowUpdate, heartbeat: Heartbeat | None
 ) -> None:
     # One task sends updates and heartbeats, so that they never interleave on the connection.
     while True:
         try:
             async with asyncio.timeout(None if heartbeat is None else heartbeat.interval_s):
-                build = await updates.get()
+                update = await updates.next()
         except TimeoutError:
             if heartbeat is not None:
                 await heartbeat.send()
             continue
-        if build is None:
+        if update is None:
             return
-        await show(build())
+        await show(update)

@@ -5,7 +5,7 @@ is, states are lower-case words.
 """
 
 import copy
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Set
 from contextlib import suppress
 from itertools import chain
 from pathlib import PurePosixPath
@@ -47,6 +47,8 @@ class EventAccumulator:
         self._artifacts: list[JsonObject] = []
         # The newest artifact with an id: peers may give several artifacts the same id, or none.
         self._index: dict[str, int] = {}
+        # By artifact, the parts that continue the text of the part before: appended chunks do.
+        self._continued: dict[int, set[int]] = {}
         self._status_message: JsonObject | None = None
         self._history: list[JsonObject] = []
 
@@ -68,8 +70,14 @@ class EventAccumulator:
         self._set_status(event.get("status") or {})
         if kind == "task":
             self._history = list(event.get("history") or ())
-            self._artifacts = copy.deepcopy(list(event.get("artifacts") or ()))
+            before, self._artifacts = self._artifacts, copy.deepcopy(event.get("artifacts") or [])
             self._index = {one["artifactId"]: index for index, one in enumerate(self._artifacts)}
+            # Chunks stay chunks where the task repeats what was streamed.
+            self._continued = {
+                index: parts
+                for index, parts in self._continued.items()
+                if self._artifacts[index : index + 1] == before[index : index + 1]
+            }
 
     @property
     def is_terminal(self) -> bool:
@@ -108,7 +116,11 @@ class EventAccumulator:
         """The whole text; None when there is none. Costs O(answer)."""
         if not self._is_task:
             return text_of(self._last_message) if self._last_message else None
-        body = _BLANK_LINE.join(filter(None, map(text_of, self._artifacts)))
+        texts = (
+            text_of(one, self._continued.get(index, frozenset()))
+            for index, one in enumerate(self._artifacts)
+        )
+        body = _BLANK_LINE.join(filter(None, texts))
         status = text_of(self._status_message)
         if body and status and self.state in _STATUS_FIRST:
             return f"{status}{_BLANK_LINE}{body}"
@@ -124,10 +136,13 @@ class EventAccumulator:
             self._artifacts.append(artifact)
         elif event.get("append") is True:
             known = self._artifacts[index]
-            known.setdefault("parts", []).extend(artifact.get("parts", ()))
+            parts: list[JsonObject] = known.setdefault("parts", [])
+            self._continued.setdefault(index, set()).add(len(parts))
+            parts.extend(artifact.get("parts", ()))
             known.update({key: artifact[key] for key in _REPLACED_BY_APPEND if key in artifact})
         else:
             self._artifacts[index] = artifact
+            self._continued.pop(index, None)
 
     def _set_status(self, status: JsonObject) -> None:
         state = status.get("state")
@@ -137,16 +152,25 @@ class EventAccumulator:
         self._status_message = None if is_from_user else message
 
 
-def text_of(holder: JsonObject | None) -> str:
-    """The text parts of a message or an artifact.
+def text_of(holder: JsonObject | None, continued: Set[int] = frozenset()) -> str:
+    """The text parts of a message or an artifact, with a blank line between.
 
-    Parts of an artifact are chunks of one text; parts of a message are paragraphs.
+    Chunks of one text are joined as they are: the parts in `continued`, which go on with the part
+    before, and parts of an artifact with blanks at their ends. Many peers store what they streamed
+    as one part for each chunk, and nothing else tells such parts from paragraphs.
     """
     if holder is None:
         return ""
-    texts = [part["text"] for part in holder.get("parts") or () if part.get("kind") == "text"]
-    separator = "" if "artifactId" in holder else _BLANK_LINE
-    return separator.join(texts)
+    runs: list[list[str]] = []
+    for index, part in enumerate(holder.get("parts") or ()):
+        if part.get("kind") == "text":
+            if not runs or index not in continued:
+                runs.append([])
+            runs[-1].append(part["text"])
+    texts = [text for text in map("".join, runs) if text]
+    edges = [text[-1] for text in texts[:-1]] + [text[0] for text in texts[1:]]
+    is_chunked = "artifactId" in holder and any(edge.isspace() for edge in edges)
+    return ("" if is_chunked else _BLANK_LINE).join(texts)
 
 
 class ResultBuilder:

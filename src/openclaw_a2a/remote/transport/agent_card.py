@@ -81,6 +81,8 @@ class PeerCard(msgspec.Struct, frozen=True):
     description: str | None = None
     interfaces: tuple[Interface, ...] = ()
     """In the order of the card, which is its order of preference."""
+    other_interfaces: tuple[Interface, ...] = ()
+    """Those that the card names besides the preferred one; cards of 0.3 may name that again."""
     capabilities: dict[str, Json] = msgspec.field(default_factory=dict)
     input_modes: tuple[str, ...] = ()
     output_modes: tuple[str, ...] = ()
@@ -93,7 +95,7 @@ class PeerCard(msgspec.Struct, frozen=True):
 
     def summary(self) -> JsonObject:
         """The `peer_card` of a catalog entry."""
-        others = dict.fromkeys((one.transport, one.url) for one in self.interfaces[1:])
+        others = dict.fromkeys((one.transport, one.url) for one in self.other_interfaces)
         shown: JsonObject = {
             "additional_interfaces": [{"transport": kind, "url": url} for kind, url in others],
             "capabilities": copy.deepcopy(self.capabilities),
@@ -129,10 +131,12 @@ def parse_peer_card(value: JsonObject) -> PeerCard:
     extensions = [one for one in object_list(declared.get("extensions")) if one]
     if extensions:
         capabilities["extensions"] = copy.deepcopy(extensions)
+    interfaces, others = _interfaces(value)
     return PeerCard(
         name=clean_text(value.get("name")),
         description=clean_text(value.get("description")),
-        interfaces=_interfaces(value),
+        interfaces=interfaces,
+        other_interfaces=others,
         capabilities=capabilities,
         input_modes=clean_texts(value.get("defaultInputModes")),
         output_modes=clean_texts(value.get("defaultOutputModes")),
@@ -142,19 +146,25 @@ def parse_peer_card(value: JsonObject) -> PeerCard:
     )
 
 
-def _interfaces(card: JsonObject) -> tuple[Interface, ...]:
-    """1.0 has one list; 0.3 has the preferred one at the top level and a list of others."""
+def _interfaces(card: JsonObject) -> tuple[tuple[Interface, ...], tuple[Interface, ...]]:
+    """All interfaces, and those besides the preferred one.
+
+    1.0 has one list; 0.3 has the preferred one at the top level and a list of others.
+    """
     entries = object_list(card.get("supportedInterfaces"))
-    found = [_interface(one, one.get("protocolBinding")) for one in entries]
-    if not any(found):
+    found = list(filter(None, (_interface(one, one.get("protocolBinding")) for one in entries)))
+    others = found[1:]
+    if not found:
         version = clean_text(card.get("protocolVersion")) or "0.3.0"
         transport = card.get("preferredTransport") or Transport.JSONRPC.value
         top: JsonObject = {"url": card.get("url"), "transport": transport}
-        old = [top, *object_list(card.get("additionalInterfaces"))]
-        found = [
-            _interface({**one, "protocolVersion": version}, one.get("transport")) for one in old
-        ]
-    return tuple(dict.fromkeys(filter(None, found)))
+        preferred, *old = (
+            _interface({**one, "protocolVersion": version}, one.get("transport"))
+            for one in (top, *object_list(card.get("additionalInterfaces")))
+        )
+        others = list(filter(None, old))
+        found = [preferred, *others] if preferred else others
+    return tuple(dict.fromkeys(found)), tuple(others)
 
 
 def _interface(value: JsonObject, named_transport: Json) -> Interface | None:
