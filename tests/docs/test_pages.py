@@ -100,6 +100,7 @@ def test_settings_in_the_text_exist(page: Path) -> None:
 def test_settings_files_on_pages_are_right(block: Block, tmp_path: Path) -> None:
     for name in ("alice.token", "alice.new.token"):
         (tmp_path / name).write_text(f"the long secret of {name}", encoding="utf-8")
+        (tmp_path / name).chmod(0o600)
     file = tmp_path / "openclaw-a2a.json5"
     file.write_text(block.text, encoding="utf-8")
     secrets = {"ALICE_TOKEN": "a-long-token-of-alice", "BOB_TOKEN": "a-long-token-of-bob"}
