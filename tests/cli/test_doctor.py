@@ -86,7 +86,7 @@ def verdicts(findings) -> dict[str, str]:
 def test_machine_without_openclaw_has_a_note_and_nothing_broken(doctor, tmp_path) -> None:
     code, findings = doctor()
     assert code == 0
-    in_order = dict.fromkeys(("python", "settings", "store", "port"), "ok")
+    in_order = dict.fromkeys(("python", "settings", "store", "disk", "port"), "ok")
     assert verdicts(findings) == {**in_order, "config": "note"}
     assert "connect openclaw" in findings["config"]["fix"]
     assert not (tmp_path / ".openclaw-a2a").exists()

@@ -65,7 +65,7 @@ class _StderrHandler(logging.Handler):
         super().__init__()
         plain = structlog.dev.plain_traceback
         self._renderers: list[structlog.typing.Processor] = (
-            [structlog.dev.ConsoleRenderer(exception_formatter=plain)]
+            [structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty(), exception_formatter=plain)]
             if is_pretty
             else [
                 structlog.processors.format_exc_info,

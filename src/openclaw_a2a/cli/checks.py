@@ -6,6 +6,7 @@ import platform
 import shutil
 import socket
 import sys
+import tempfile
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from enum import Enum
@@ -42,6 +43,7 @@ from openclaw_a2a.model.errors import (
     PortTaken,
     SchemaTooNew,
     StoreLocked,
+    StoreUnavailable,
 )
 from openclaw_a2a.model.ids import AgentId
 from openclaw_a2a.model.message import JsonStruct
@@ -63,6 +65,7 @@ from openclaw_a2a.settings.agents import OPENCLAW_ADAPTER
 from openclaw_a2a.settings.openclaw_discovery import OpenClawInstallation, find_openclaw
 from openclaw_a2a.settings.sources import process_environment
 from openclaw_a2a.store import create_store
+from openclaw_a2a.store.rules import PROBE_BYTES, check_free_space
 from openclaw_a2a.tools.openclaw_plugin import PLUGIN_ID, check_plugin_access, plan_installation
 
 if TYPE_CHECKING:
@@ -110,6 +113,7 @@ _MOST_BYTES = 4096
 _COMMAND = "openclaw"
 _INSTALL = "install it with: npm install -g openclaw"
 _UPDATE = "update it with: openclaw update"
+_LITTLE_SPACE = 100 * 1024 * 1024
 _CORRECT = "correct it, then look again with: openclaw-a2a config check"
 
 
@@ -124,6 +128,7 @@ async def run_checks(examined: CheckedSettings, run_agents: bool) -> list[CheckR
         check_python(),
         *check_settings_file(examined),
         *[await check_store(one, settings.data, own) for one in stores],
+        *[await anyio.to_thread.run_sync(check_disk, one) for one in stores if one.path],
         await anyio.to_thread.run_sync(check_port, settings.server, own),
         *await anyio.to_thread.run_sync(check_public_address, examined, own),
         *check_programs(settings.agents),
@@ -215,6 +220,34 @@ def _locked_store(
     holder = f"process {pid}" + (f", the gateway at {address}" if address else "")
     fix = "stop it, or use another data folder: openclaw-a2a up --data DIR"
     return CheckResult.broken("gateway", "store", f"{shown} is locked by {holder}", fix)
+
+
+def check_disk(settings: StoreSettings) -> CheckResult:
+    """The disk of a store has room, and takes a write of the size of a message."""
+    path = settings.path or Path()
+    # A json-file store is a folder; the one that is there takes what the first start makes.
+    places = (path, *path.parents) if settings.kind is StoreKind.JSON_FILE else path.parents
+    folder = next(one for one in places if one.is_dir())
+    try:
+        with tempfile.TemporaryFile(dir=folder) as file:
+            file.write(b" " * PROBE_BYTES)
+            file.flush()
+            os.fsync(file.fileno())
+        disk = os.statvfs(folder)
+        check_free_space(folder)
+    except OSError as error:
+        text = f"{folder} takes no writes: {error.strerror}"
+        fix = "free some space, or set store.path to another disk"
+        return CheckResult.broken("gateway", "disk", text, fix)
+    except StoreUnavailable as error:
+        detail, fix = _split(error.message)
+        return CheckResult.broken("gateway", "disk", detail, fix)
+    free = disk.f_bavail * disk.f_frsize
+    shown = f"{free / 1024**3:.1f} GiB free for {folder}"
+    if free < _LITTLE_SPACE:
+        shown = f"only {free // 1024**2} MiB free for {folder}"
+        return CheckResult.note("gateway", "disk", shown, "free some space before it is full")
+    return CheckResult.ok("gateway", "disk", shown)
 
 
 async def _open_store(settings: StoreSettings, path: Path) -> bool:

@@ -7,6 +7,7 @@ import msgspec
 from openclaw_a2a.engine.engine import Engine
 from openclaw_a2a.engine.recovery import fail_run
 from openclaw_a2a.log import get_logger
+from openclaw_a2a.model.errors import StoreUnavailable
 from openclaw_a2a.ports import Retention
 
 log = get_logger(__name__)
@@ -34,6 +35,8 @@ async def renew_leases(engine: Engine) -> None:
             # Leases first: failing abandoned runs may take long when the store is slow.
             await engine.store.tasks.renew_leases(engine.owner, lease_until=engine.lease_end())
             await _fail_abandoned(engine)
+        except StoreUnavailable as error:
+            log.warning("maintenance.leases_not_renewed", reason=error.message)
         except Exception:  # the loop must go on, or the leases run out
             log.exception("maintenance.leases_not_renewed")
 
@@ -55,6 +58,8 @@ async def purge_expired(engine: Engine, schedule: MaintenanceSchedule) -> None:
     while True:
         try:
             await purge_once(engine, schedule)
+        except StoreUnavailable as error:
+            log.warning("maintenance.purge_failed", reason=error.message)
         except Exception:  # the loop must go on
             log.exception("maintenance.purge_failed")
         # After the first sweep, not before it: a gateway that is restarted often would never purge.

@@ -20,7 +20,7 @@ from openclaw_a2a.model.errors import (
     Unauthenticated,
 )
 from openclaw_a2a.model.ids import Json, JsonObject
-from openclaw_a2a.protocol.errors import FAULT_MESSAGE, http_status
+from openclaw_a2a.protocol.errors import http_status, public_message
 
 log = get_logger(__name__)
 
@@ -306,7 +306,7 @@ def error_body(error: GatewayError, *, show_faults: bool) -> bytes:
     is_hidden = isinstance(error, GatewayFault) and not show_faults
     members: JsonObject = {
         "code": error.code,
-        "message": FAULT_MESSAGE if is_hidden else error.message,
+        "message": public_message(error) if is_hidden else error.message,
     }
     if error.details and not is_hidden:
         members["details"] = error.details

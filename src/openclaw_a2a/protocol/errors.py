@@ -5,7 +5,13 @@ from typing import cast
 import msgspec
 
 from openclaw_a2a.model import errors as named
-from openclaw_a2a.model.errors import GatewayError, GatewayFault, InvalidParams, VersionNotSupported
+from openclaw_a2a.model.errors import (
+    GatewayError,
+    GatewayFault,
+    InvalidParams,
+    StoreUnavailable,
+    VersionNotSupported,
+)
 from openclaw_a2a.model.ids import Json, JsonObject
 from openclaw_a2a.protocol.versions import ProtocolVersion
 
@@ -16,7 +22,13 @@ OUR_DOMAIN = "openclaw-a2a"
 """The domain of errors that only this gateway defines."""
 
 FAULT_MESSAGE = "The gateway failed on its side. Try again; if it stays, tell whoever runs it."
-"""The message of every fault of the gateway: peers are told no details."""
+"""The message of a fault of the gateway: peers are told no details."""
+
+STORE_MESSAGE = (
+    "The gateway cannot store anything at the moment, so it stopped this work or did not begin it. "
+    "Try again in a minute; if it stays, tell whoever runs it."
+)
+"""The message while the store takes no writes, for example because its disk is full."""
 
 _ERROR_INFO = "type.googleapis.com/google.rpc.ErrorInfo"
 _BAD_REQUEST = "type.googleapis.com/google.rpc.BadRequest"
@@ -147,9 +159,9 @@ def rpc_error(error: GatewayError, version: ProtocolVersion) -> bytes:
     names = codes_of(error)
     body: JsonObject
     if version is ProtocolVersion.V1 or isinstance(error, VersionNotSupported):
-        body = {"code": names.v1, "message": _message(error), "data": _details(error, names)}
+        body = {"code": names.v1, "message": public_message(error), "data": _details(error, names)}
     else:
-        body = {"code": names.v03, "message": _message(error)}
+        body = {"code": names.v03, "message": public_message(error)}
         if data := _plain_details(error, names):
             body["data"] = data
     return _encode(body)
@@ -161,7 +173,7 @@ def rest_error(error: GatewayError) -> tuple[int, bytes]:
     status: JsonObject = {
         "code": names.http,
         "status": names.grpc,
-        "message": _message(error),
+        "message": public_message(error),
         "details": _details(error, names),
     }
     return names.http, _encode({"error": status})
@@ -173,7 +185,10 @@ def http_status(error: GatewayError, *, for_rpc: bool) -> int:
     return names.rpc_http if for_rpc else names.http
 
 
-def _message(error: GatewayError) -> str:
+def public_message(error: GatewayError) -> str:
+    """What a peer is told."""
+    if isinstance(error, StoreUnavailable):
+        return STORE_MESSAGE
     return FAULT_MESSAGE if isinstance(error, GatewayFault) else error.message
 
 

@@ -1,6 +1,8 @@
 """The rules that every kind of store shares: checks of writes, what a purge deletes, errors."""
 
+import os
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 from openclaw_a2a.model.errors import (
@@ -15,6 +17,13 @@ from openclaw_a2a.model.errors import (
 from openclaw_a2a.model.ids import MessageId, RunId, TaskId
 from openclaw_a2a.model.records import RunRecord
 from openclaw_a2a.ports import Commit, MessageKey, Record, Retention, TaskKey
+
+MIN_FREE_BYTES = 1024 * 1024
+"""With less free space on its disk a store is not ready: the next write may not fit."""
+
+PROBE_BYTES = 64 * 1024
+"""How much is written to see whether a store that failed takes writes again: what an ordinary
+message needs. Less could fit into space that the files have already."""
 
 
 class _Fenced(Protocol):
@@ -116,6 +125,21 @@ def record_exists(record: Record) -> AlreadyExists:
 def store_closed(name: str) -> StoreUnavailable:
     """The write came after the store was closed, or before it was opened."""
     return StoreUnavailable(f"the store {name} is not open; the gateway is starting or stopping")
+
+
+def check_free_space(folder: Path) -> None:
+    """Raises StoreUnavailable when the disk of a store is as good as full."""
+    try:
+        disk = os.statvfs(folder)
+    except OSError as error:
+        raise StoreUnavailable(
+            f"the store folder {folder} cannot be read: {error.strerror}; check its disk"
+        ) from None
+    free = disk.f_bavail * disk.f_frsize
+    if free < MIN_FREE_BYTES:
+        raise StoreUnavailable(
+            f"the disk of the store {folder} is full ({free // 1024} KiB free); free some space"
+        )
 
 
 def write_failed(name: str, reason: BaseException | str) -> StoreUnavailable:

@@ -13,7 +13,7 @@ import msgspec
 from openclaw_a2a.engine.tasks.journal import Journal
 from openclaw_a2a.engine.tasks.run_state import RunState
 from openclaw_a2a.engine.transcript.transcript import NO_ARTIFACTS, ArtifactCounters
-from openclaw_a2a.model.errors import GatewayError, OutputNotAccepted
+from openclaw_a2a.model.errors import GatewayError, OutputNotAccepted, StoreUnavailable
 from openclaw_a2a.model.ids import Json, MessageId
 from openclaw_a2a.model.message import Message
 from openclaw_a2a.model.records import RunRecord, StreamBody, encode_json
@@ -245,5 +245,6 @@ class ActiveTask:
         if not self.runs:
             self.journal.on_committed = None  # it refers to the run: a cycle of garbage per task
             # Readers first: a stream ends with the last event, not with a heartbeat later.
-            self.journal.feed.close()
+            error = result.error if isinstance(result, Rejected) else None
+            self.journal.feed.close(error if isinstance(error, StoreUnavailable) else None)
             self.finished.set(result)

@@ -158,12 +158,14 @@ UNLIMITED = JournalLimits()
 class EventFeed:
     """The recent committed events of one active task, and the readers that wait for the next."""
 
-    __slots__ = ("_waiters", "_window", "is_closed", "sequence")
+    __slots__ = ("_waiters", "_window", "failure", "is_closed", "sequence")
 
     def __init__(self, sequence: int) -> None:
         self.sequence = sequence
         """The last committed sequence number."""
         self.is_closed = False
+        self.failure: StoreUnavailable | None = None
+        """Why the events that follow could not be stored."""
         self._window: list[Entry] = []
         self._waiters: set[asyncio.Future[None]] = set()
 
@@ -178,9 +180,10 @@ class EventFeed:
         if self._waiters:
             self._wake()
 
-    def close(self) -> None:
-        """No more events will come through this feed."""
+    def close(self, failure: StoreUnavailable | None = None) -> None:
+        """No more events will come through this feed; `failure` says why there is no last one."""
         self.is_closed = True
+        self.failure = failure
         if self._waiters:
             self._wake()
 

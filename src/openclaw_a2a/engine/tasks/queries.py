@@ -11,7 +11,7 @@ import msgspec
 
 from openclaw_a2a.engine.engine import Engine
 from openclaw_a2a.engine.tasks.journal import PAGE_SIZE, EventFeed, TaskProjection
-from openclaw_a2a.model.errors import InvalidParams, Problem, TaskNotFound
+from openclaw_a2a.model.errors import InvalidParams, Problem, StoreUnavailable, TaskNotFound
 from openclaw_a2a.model.ids import TaskId
 from openclaw_a2a.model.records import Entry, StoredTask, TaskHead, encode_json
 from openclaw_a2a.model.task import PAUSED, TERMINAL
@@ -66,6 +66,8 @@ class Subscription:
             )
         if entries:
             self.cursor = entries[-1].sequence
+        elif feed is not None and feed.failure is not None:
+            raise feed.failure  # not silence: a reader would come back again and again
         # The end of what there is: a reader that is behind passes over the pauses that were
         # answered since.
         is_last = (feed is None or self.cursor >= feed.sequence) and len(entries) < PAGE_SIZE
@@ -119,6 +121,7 @@ class LastingSubscription(Subscription):
 
     async def next_events(self, wait_s: float) -> list[Entry]:
         """The next events; empty when none came in time or the subscription is over."""
+        _check_not_abandoned(self._engine, self._task_id)
         self._find_feed()
         if self._feed is not None:
             return await super().next_events(wait_s)
@@ -192,9 +195,10 @@ async def subscribe(
 
     It ends with the task or its next pause; with `until_terminal` only with the task.
 
-    Raises: TaskNotFound, InvalidParams (a cursor the task never had).
+    Raises: TaskNotFound, InvalidParams (a cursor the task never had), StoreUnavailable.
     """
     stored = await get_task(engine, scope, task_id)
+    _check_not_abandoned(engine, task_id)
     sequence = stored.head.sequence
     # A cursor beyond the end is of another task, or of a database that was restored from a backup.
     if cursor is not None and not 0 <= cursor <= sequence:
@@ -218,6 +222,15 @@ def subscribe_from(engine: Engine, task_id: TaskId, cursor: int) -> Subscription
     # subscription is over by then.
     feed = _active_feed(engine, task_id)
     return Subscription(engine.store.tasks, task_id, cursor=cursor, feed=feed)
+
+
+def _check_not_abandoned(engine: Engine, task_id: TaskId) -> None:
+    """Raises StoreUnavailable when the task waits for the store to take its end."""
+    if any(record.task_id == task_id for record in engine.abandoned):
+        raise StoreUnavailable(
+            f"the work on task {task_id} was stopped because the store took no writes; "
+            "the task will be failed as soon as it does"
+        )
 
 
 def _active_feed(engine: Engine, task_id: TaskId) -> EventFeed | None:

@@ -37,7 +37,7 @@ from openclaw_a2a.store.json_file.writer import (
 from openclaw_a2a.store.locks import WriterLock
 from openclaw_a2a.store.memory.state import MemoryState, StateCommand
 from openclaw_a2a.store.memory.store import StateDeliveryStore, StateRecordStore, StateTaskStore
-from openclaw_a2a.store.rules import store_closed
+from openclaw_a2a.store.rules import check_free_space, store_closed
 
 LOCK_WAIT_S = 10.0
 """How long to wait for another process to release the directory."""
@@ -117,6 +117,7 @@ class JsonFileStore(Store):
 
     async def check(self) -> None:
         self.writer.check()
+        check_free_space(self._path)
         if self._files.failure is not None:
             await self.writer.write(DiskChange(self._epoch))
         if self._files.failure is not None:

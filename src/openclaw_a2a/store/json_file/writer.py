@@ -37,7 +37,7 @@ from openclaw_a2a.store.memory.state import (
     StateCommand,
     TaskRow,
 )
-from openclaw_a2a.store.rules import write_failed
+from openclaw_a2a.store.rules import PROBE_BYTES, write_failed
 
 log = get_logger(__name__)
 
@@ -173,7 +173,7 @@ class RecordWriter:
             raise OSError(f"another process took the lock {self._lock.path}")
         content = b"".join([_encode_command(change.command) + b"\n" for change in changes])
         if not content and self.failure is not None:
-            content = b"\n"  # an empty line: shows whether writing works again
+            content = b" " * PROBE_BYTES + b"\n"  # shows whether writing works again
         if content:
             self._folder.append_to_log(content)
 
@@ -279,6 +279,8 @@ def _replay_log(folder: RecordFolder, state: MemoryState) -> set[TaskId]:
         reason = "it has no end"
         log.warning("store.log_line_ignored", file=LOG_NAME, line=len(lines) + 1, reason=reason)
     for number, line in enumerate(lines, start=1):
+        if not line.strip():
+            continue  # a probe, see `_append`
         try:
             command = _command_decoder.decode(line)
         except msgspec.DecodeError as error:

@@ -18,14 +18,18 @@ from openclaw_a2a.model.errors import GatewayError, StoreUnavailable
 from openclaw_a2a.store.commands import AnyCommand
 from openclaw_a2a.store.group_writer import GroupWriter, Write, WriteOutcome
 from openclaw_a2a.store.locks import FileLock
-from openclaw_a2a.store.rules import store_closed, write_failed
+from openclaw_a2a.store.rules import PROBE_BYTES, check_free_space, store_closed, write_failed
 from openclaw_a2a.store.sqlite.migrate import upgrade
 from openclaw_a2a.store.sqlite.transaction import BloomFilter, WriteCache, WriteTransaction
 
 log = get_logger(__name__)
 
 _SELECT_MESSAGE_KEYS = "SELECT principal, account, message_id FROM message"
-_PROBE = "UPDATE schema_version SET checked = checked + 1"
+_PROBE = tuple(
+    f"UPDATE schema_version SET made_by = {text} WHERE version = 1"  # noqa: S608 - all of it is ours
+    for text in (f"rtrim(made_by) || printf('%{PROBE_BYTES}s', '')", "rtrim(made_by)")
+)
+"""Writes that change nothing that matters, to see whether the disk has room for a message."""
 
 Values = Sequence[object] | Mapping[str, object]
 Row = tuple[Any, ...]
@@ -51,7 +55,7 @@ class SqliteDatabase:
         self._reading: sqlite3.Connection | None = None
         self._writing: sqlite3.Connection | None = None  # used by the writer thread alone
         self._cache: WriteCache | None = None  # likewise
-        self._failure: str | None = None  # of the last group; the next success clears it
+        self._failure: str | None = None  # of the last group that failed; `check` clears it
 
     async def open(self) -> None:
         """Create the file if there is none, upgrade its schema, start to write.
@@ -69,11 +73,16 @@ class SqliteDatabase:
 
     async def check(self) -> None:
         self.writer.check()
+        check_free_space(self.path.parent)
         # `_failure` is set by the writer thread. A value that is a moment old costs one probe, no
         # more.
         if self._failure is not None:
-            # Changes nothing that matters, to see whether writing works again.
-            await self.writer.write(lambda transaction: transaction.connection.execute(_PROBE))
+            # In two transactions: pages that are freed before the commit would not be written.
+            for statement in _PROBE:
+                await self.writer.write(
+                    lambda transaction, text=statement: transaction.connection.execute(text)
+                )
+            self._failure = None
 
     # ---------------------------------------------------------------- reads
 
@@ -124,7 +133,6 @@ class SqliteDatabase:
                 # the others do not fail with it.
                 return [outcome for write in group for outcome in self.write_group([write])]
             return [(write, None, write_failed(str(self.path), error)) for write in group]
-        self._failure = None
         self.transaction_count += 1
         return outcomes
 

@@ -1,0 +1,167 @@
+"""The disk of the store is full: everybody who waits is told, and work goes on with space."""
+
+import json
+import os
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytestmark = pytest.mark.slow
+
+Json = Any
+DEADLINE_S = 60.0
+DISK_BYTES = 24 * 1024 * 1024
+PROGRAM = str(Path(sys.executable).with_name("openclaw-a2a"))
+# Says that it began, waits for a file, and then says more than fits into what files have in use.
+AGENT = """
+import pathlib, sys, time
+print("begun", flush=True)
+while not pathlib.Path(sys.argv[1]).exists():
+    time.sleep(0.02)
+print("x" * 300_000)
+"""
+
+
+class SmallDisk:
+    """A file system of its own with little space."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._filling = path / "filling"
+
+    def fill(self) -> None:
+        """Leave no space."""
+        for size in (64 * 1024, 1):
+            with self._filling.open("ab", buffering=0) as file:
+                try:
+                    while True:
+                        file.write(b"x" * size)
+                except OSError:
+                    pass
+
+    def free(self) -> None:
+        """Give the space back."""
+        self._filling.unlink()
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Iterator[SmallDisk]:
+    path = tmp_path / "disk"
+    path.mkdir()
+    options = ["-t", "tmpfs", "-o", f"size={DISK_BYTES}", "tmpfs", str(path)]
+    if os.geteuid() or subprocess.run(["mount", *options], capture_output=True).returncode:
+        pytest.skip("a file system of a test's own can be mounted only by root")
+    yield SmallDisk(path)
+    subprocess.run(["umount", str(path)], check=True)
+
+
+def request(url: str, body: Json = None) -> tuple[int, Json]:
+    headers = {"content-type": "application/json", "a2a-version": "1.0"}
+    data = None if body is None else json.dumps(body).encode()
+    try:
+        with urllib.request.urlopen(
+            urllib.request.Request(url, data, headers), timeout=DEADLINE_S
+        ) as response:
+            return response.status, json.load(response)
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.code, json.load(error)
+
+
+def rpc(url: str, method: str, params: Json) -> Json:
+    call = {"jsonrpc": "2.0", "id": 1, "method": method, "params": params}
+    return request(f"{url}/a2a/jsonrpc", call)[1]
+
+
+def send(url: str, message_id: str) -> Json:
+    said = {"messageId": message_id, "role": "ROLE_USER", "parts": [{"text": "go on"}]}
+    return rpc(url, "SendMessage", {"message": said})
+
+
+def wait_until(is_so: Callable[[], Json], what: str) -> Json:
+    deadline = time.monotonic() + DEADLINE_S
+    while not (found := is_so()):
+        assert time.monotonic() < deadline, f"{what} did not happen"
+        time.sleep(0.05)  # another process has to do it; nothing here can be awaited
+    return found
+
+
+def reason_of(answer: Json) -> str:
+    return answer["error"]["data"][0]["reason"]
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "json-file"])
+def test_full_disk_is_reported_to_everybody_who_waits_and_work_goes_on_with_space(
+    disk: SmallDisk, start_gateway: Any, tmp_path: Path, kind: str
+) -> None:
+    gate = tmp_path / "gate"
+    agent = {"adapter": "command", "command": [sys.executable, "-c", AGENT, str(gate)]}
+    path = disk.path / ("state.db" if kind == "sqlite" else "tasks")
+    gateway = start_gateway(
+        {
+            "store": {"kind": kind, "path": str(path)},
+            "agents": {"main": {**agent, "input": "stdin", "output": "text"}},
+            "lease": {"seconds": 6},
+            "channels": {"a2a": {"accounts": {"default": {"agentStyle": "task-generating"}}}},
+        }
+    )
+    url = gateway.url
+
+    def working() -> list[Json]:
+        found = rpc(url, "ListTasks", {"includeArtifacts": True})["result"]["tasks"]
+        return [one for one in found if "begun" in json.dumps(one.get("artifacts", []))]
+
+    with ThreadPoolExecutor() as threads:
+        blocking = threads.submit(send, url, "blocking")
+        command = subprocess.Popen(
+            [PROGRAM, "send", "--url", url, "go on"],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        try:
+            tasks = wait_until(lambda: len(working()) == 2 and working(), "the start of two runs")
+            disk.fill()
+            gate.touch()
+            assert reason_of(blocking.result(DEADLINE_S)) == "STORE_UNAVAILABLE"
+            said, _ = command.communicate(timeout=DEADLINE_S)
+        finally:
+            gate.touch()
+            command.kill()
+    assert command.returncode == 1
+    assert "store-unavailable" in said
+
+    status, ready = request(f"{url}/readyz")
+    assert status == 503
+    assert "is full" in ready["reasons"][0]
+    checked = subprocess.run(
+        [PROGRAM, "doctor", "--json", "--config", str(gateway.config)],
+        capture_output=True,
+        env={**os.environ, "HOME": str(gateway.home)},
+    )
+    findings = {one["check"]: one for one in json.loads(checked.stdout)["findings"]}
+    assert (checked.returncode, findings["disk"]["verdict"]) == (1, "broken")
+    for task in tasks:
+        subscribed = rpc(url, "SubscribeToTask", {"id": task["id"]})
+        assert reason_of(subscribed) == "STORE_UNAVAILABLE"
+
+    disk.free()
+    wait_until(lambda: request(f"{url}/readyz")[0] == 200, "readiness")
+    done = send(url, "with space")["result"]["task"]
+    assert done["status"]["state"] == "TASK_STATE_COMPLETED"
+    for task in tasks:
+        wait_until(
+            lambda task=task: (
+                rpc(url, "GetTask", {"id": task["id"]})["result"]["status"]["state"]
+                == "TASK_STATE_FAILED"
+            ),
+            "the end of a task that could not be stored",
+        )
