@@ -174,6 +174,17 @@ def test_objective_is_run_and_watched_until_completed(run, planning) -> None:
     assert "✓ Review" in shown
 
 
+def test_run_with_follow_ends_when_all_that_is_left_waits_for_a_failed_plan(run, planning) -> None:
+    objective_id = planning.make("house", ground=["fail"])
+    [plan] = planning.tool("objective_status", {"id": objective_id})["objective"]["plans"]
+    waits = {"objectiveId": objective_id, "name": "walls", "tasks": [{"name": "build"}]}
+    planning.tool("plan_create", {**waits, "dependencies": [plan["id"]]})
+    done = run("run", objective_id, "--follow")
+    assert done.code == 1
+    shown = run("show", objective_id)
+    assert "'ground' failed at the step 'fail'" in " ".join(shown.out.split())
+
+
 def test_run_with_follow_and_json_prints_one_line_per_change(run, planning, tmp_path: Path) -> None:
     objective_id = planning.make("Slow", Work=[f"until {tmp_path / 'now'}", "Last"])
     begun = run("run", objective_id)

@@ -210,11 +210,18 @@ def check_end(case: Case, crew: Crew, ended: Json) -> None:
     plans = {plan["status"] for plan in ended["plans"]}
     if plans == {"completed"}:
         assert ended["status"] == "completed"
-    elif "blocked" in plans:
+    elif any(
+        plan["status"] == "blocked" and task["status"] == "input-required"
+        for plan in ended["plans"]
+        for task in plan["tasks"]
+    ):
         assert ended["status"] == "blocked"
-        assert "oldestWaiting" in ended["progress"] or "failed" in plans
+        assert "waits for an answer" in ended["reason"]
     else:
-        assert (ended["status"], plans - {"completed"}) == ("failed", {"failed"})
+        # All that is left waits for what failed.
+        assert ended["status"] == "failed"
+        assert plans - {"completed", "blocked"} == {"failed"}
+        assert "failed" in ended["reason"]
 
 
 async def play(case: Case, folder: Path) -> None:

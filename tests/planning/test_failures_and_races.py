@@ -425,12 +425,61 @@ async def test_an_agent_that_fails_each_time_is_asked_so_often_and_no_more(
     )
     asked = harness.workers["main"].asked
     assert [asked.count(name) for name in "abc"] == [2, 1, 0]
-    assert (ended["plans"][0]["status"], ended["status"]) == ("failed", "blocked")
+    assert (ended["plans"][0]["status"], ended["status"]) == ("failed", "failed")
 
     harness.workers["main"].work = harness.workers["main"].done
     await harness.call("plans/update", id=first["id"], status="pending")
     done = await harness.ends(objective_id)
     assert {task["status"] for plan in done["plans"] for task in plan["tasks"]} == {"completed"}
+
+
+async def test_an_objective_that_waits_for_a_failed_plan_ends_failed_with_the_reason(
+    harness: PlanningHarness,
+) -> None:
+    is_broken = True
+
+    async def work(turn: Any) -> str:
+        if is_broken and first_line(turn) == "dig":
+            raise RuntimeError("no spade")
+        return "done"
+
+    harness.workers["main"].work = work
+    objective_id = await harness.objective()
+    first = await harness.plan(objective_id, [{"name": "dig"}], name="Ground")
+    await harness.plan(objective_id, [{"name": "build"}], name="House", dependencies=[first["id"]])
+    await harness.call("objectives/run", id=objective_id)
+    failed = await harness.ends(objective_id, "failed")
+    assert failed["reason"].startswith("The plan 'Ground' failed at the step 'dig'.")
+    assert "The plan 'House' waits for it." in failed["reason"]
+    is_broken = False
+    await harness.call("objectives/run", id=objective_id)
+    ended = await harness.ends(objective_id)
+    assert "reason" not in ended
+
+
+async def test_an_objective_says_that_a_plan_has_no_steps(harness: PlanningHarness) -> None:
+    objective_id = await harness.objective()
+    await harness.plan(objective_id, [{"name": "dig"}])
+    empty = await harness.plan(objective_id, [], name="Later")
+    await harness.call("objectives/run", id=objective_id)
+    stuck = await harness.ends(objective_id, "blocked")
+    assert stuck["reason"] == "The plan 'Later' has no steps; add steps to it, or skip it."
+    await harness.call("plans/addTasks", id=empty["id"], tasks=[{"name": "more"}])
+    ended = await harness.ends(objective_id)
+    assert ended["progress"]["done"] == 2
+
+
+async def test_steps_of_a_failed_plan_announce_no_retry(harness: PlanningHarness) -> None:
+    async def work(turn: Any) -> str:
+        raise RuntimeError("no")
+
+    harness.workers["main"].work = work
+    objective_id = await harness.objective()
+    retried = {"name": "a", "metadata": {"retries": 5, "backoffSeconds": 3600}}
+    await harness.plan(objective_id, [retried, {"name": "b"}])
+    await harness.call("objectives/run", id=objective_id)
+    failed = await harness.ends(objective_id, "failed")
+    assert "retrying" not in failed["progress"]
 
 
 async def test_a_failed_message_step_in_a_plan_that_is_not_run_is_not_retried(

@@ -284,6 +284,83 @@ def test_an_objective_fails_with_a_failed_plan_when_nothing_is_open(
     assert checked.statuses["Party"] == "failed"
 
 
+def test_an_objective_fails_when_all_that_is_open_waits_for_a_failed_plan(
+    checked: CheckedObjective,
+) -> None:
+    first = plan(checked, "P", "A")
+    plan(checked, "Q", "B", needs="P")
+    plan(checked, "R", "C", needs="Q")
+    checked.start("A")
+    checked.report("A", "failed")
+    assert [checked.statuses[one] for one in ("P", "Q", "R")] == ["failed", "blocked", "blocked"]
+    assert checked.statuses["Party"] == "failed"
+    checked.call("plans/update", id=first, status="pending")
+    assert checked.statuses["Party"] == "planning"
+    for step in ("A", "B", "C"):
+        checked.finish(step)
+    assert checked.statuses["Party"] == "completed"
+
+
+def test_an_objective_fails_when_the_open_tasks_wait_for_a_failed_one_of_another_plan(
+    checked: CheckedObjective,
+) -> None:
+    plan(checked, "P", "A")
+    needed = checked.task("A")["id"]
+    tasks = [{"name": "B", "dependencies": [needed]}, {"name": "C", "dependencies": ["task-0"]}]
+    checked.call("plans/create", objectiveId="obj-n1", name="Q", tasks=tasks)
+    checked.start("A")
+    checked.report("A", "failed")
+    assert (checked.statuses["Q"], checked.statuses["Party"]) == ("blocked", "failed")
+
+
+def test_an_objective_with_a_failed_plan_is_blocked_while_a_question_can_be_answered(
+    checked: CheckedObjective,
+) -> None:
+    plan(checked, "P", "A")
+    plan(checked, "Q", "B", needs="P")
+    plan(checked, "R", "C")
+    checked.start("A")
+    checked.start("C")
+    checked.report("C", "input-required")
+    checked.report("A", "failed")
+    assert checked.statuses["Party"] == "blocked"
+    checked.report("C", "completed")
+    assert checked.statuses["Party"] == "failed"
+
+
+def test_an_objective_is_blocked_when_only_a_plan_without_tasks_is_left(
+    checked: CheckedObjective,
+) -> None:
+    plan(checked, "P", "A")
+    empty = plan(checked, "Q")
+    checked.finish("A")
+    assert (checked.statuses["Q"], checked.statuses["Party"]) == ("pending", "blocked")
+    checked.call("plans/addTasks", id=empty, tasks=[{"name": "B"}])
+    assert checked.statuses["Party"] == "working"
+    checked.finish("B")
+    assert checked.statuses["Party"] == "completed"
+
+
+def test_an_objective_is_completed_when_the_plan_without_tasks_is_skipped(
+    checked: CheckedObjective,
+) -> None:
+    plan(checked, "P", "A")
+    empty = plan(checked, "Q")
+    checked.finish("A")
+    checked.call("plans/update", id=empty, status="skipped")
+    assert checked.statuses["Party"] == "completed"
+
+
+def test_a_plan_without_tasks_does_not_hide_that_another_one_failed(
+    checked: CheckedObjective,
+) -> None:
+    plan(checked, "P", "A")
+    plan(checked, "Q")
+    checked.start("A")
+    checked.report("A", "failed")
+    assert checked.statuses["Party"] == "failed"
+
+
 def test_a_failed_plan_that_is_restarted_retries_its_failed_tasks(
     checked: CheckedObjective,
 ) -> None:

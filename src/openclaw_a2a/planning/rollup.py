@@ -157,11 +157,30 @@ def _objective_target(state: ObjectiveState) -> ObjectiveStatus:
         return status
     if plans == {PlanStatus.COMPLETED}:
         return ObjectiveStatus.COMPLETED
-    if PlanStatus.PENDING in plans:
+    # What waits for a failed plan or task is not open: only a person can set it going again.
+    lost = state.lost_plans()
+    hopeful = [one for one in state.plans.values() if one.id not in lost]
+    pending = [one for one in hopeful if one.status is PlanStatus.PENDING]
+    if any(state.task_ids[one.id] for one in pending):
         # A plan can start, so the objective is neither blocked nor failed.
         released = {
             ObjectiveStatus.BLOCKED: ObjectiveStatus.WORKING,
             ObjectiveStatus.FAILED: ObjectiveStatus.PLANNING,
         }
         return released.get(status, status)
-    return ObjectiveStatus.BLOCKED if PlanStatus.BLOCKED in plans else ObjectiveStatus.FAILED
+    if any(one.status is PlanStatus.BLOCKED for one in hopeful):
+        # While plans are being made, one may wait for another that gets its tasks later.
+        is_planned = pending and status in (ObjectiveStatus.SUBMITTED, ObjectiveStatus.PLANNING)
+        return status if is_planned else ObjectiveStatus.BLOCKED
+    if pending:
+        return _target_without_tasks(status, plans)
+    return ObjectiveStatus.FAILED
+
+
+def _target_without_tasks(status: ObjectiveStatus, plans: set[PlanStatus]) -> ObjectiveStatus:
+    """The status of an objective when everything is over but plans that have no tasks."""
+    if status in (ObjectiveStatus.SUBMITTED, ObjectiveStatus.PLANNING):
+        return status  # they get their tasks later
+    if PlanStatus.FAILED in plans:
+        return ObjectiveStatus.FAILED
+    return ObjectiveStatus.BLOCKED if PlanStatus.COMPLETED in plans else status

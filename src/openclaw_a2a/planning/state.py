@@ -23,6 +23,7 @@ from openclaw_a2a.planning.model import (
     Plan,
     PlanId,
     PlanLimits,
+    PlanStatus,
     PlanTask,
     PlanTaskId,
     PlanTaskStatus,
@@ -31,7 +32,7 @@ from openclaw_a2a.planning.model import (
     to_timestamp,
 )
 from openclaw_a2a.planning.operations import Operation, decode_line
-from openclaw_a2a.planning.transitions import PLAN_DONE
+from openclaw_a2a.planning.transitions import PLAN_DONE, PLAN_OPEN, TASK_FAILED
 
 _Key = TypeVar("_Key", bound=str)
 _Item = TypeVar("_Item")
@@ -118,6 +119,46 @@ class ObjectiveState(msgspec.Struct):
             if task.status is PlanTaskStatus.PENDING and completed.issuperset(task.dependencies)
         ]
         return sorted(ready, key=attrgetter("task_index"))
+
+    def lost_plans(self) -> frozenset[PlanId]:
+        """The open plans of which nothing can ever start: all of it waits for what has failed.
+
+        A question, a hold, or a plan without tasks is not lost: a person can go on from there.
+        """
+        # What can never complete: what failed, then all that depends on it. Items mostly depend on
+        # earlier ones, so a round or two are enough; a round that adds nothing is the last.
+        dead: set[str] = {one.id for one in self.plans.values() if one.status is PlanStatus.FAILED}
+        dead |= {one.id for one in self.tasks.values() if one.status in TASK_FAILED}
+        known = self.plans.keys() | self.tasks.keys()
+
+        def waits_in_vain(*needed: str) -> bool:
+            # A log of another program may name what does not exist.
+            return any(one in dead or one not in known for one in needed)
+
+        size = -1
+        while size < len(dead):
+            size = len(dead)
+            for task in self.tasks.values():
+                plan = self.plans[task.plan_id]
+                if task.status is PlanTaskStatus.PENDING and (
+                    plan.status not in PLAN_OPEN
+                    or waits_in_vain(*plan.dependencies, *task.dependencies)
+                ):
+                    dead.add(task.id)
+            for plan in self.plans.values():
+                needed = (*plan.dependencies, *self.task_ids[plan.id])
+                if plan.status in PLAN_OPEN and waits_in_vain(*needed):
+                    dead.add(plan.id)
+
+        def is_lost(plan: Plan) -> bool:
+            # A plan of which one task is dead goes on with the others.
+            tasks = [self.tasks[one] for one in self.task_ids[plan.id]]
+            is_open = [one.id for one in tasks if one.status is not PlanTaskStatus.COMPLETED]
+            return plan.status in PLAN_OPEN and plan.id in dead and dead.issuperset(is_open)
+
+        return frozenset(
+            plan.id for plan in self.plans.values() if plan.id not in self.held and is_lost(plan)
+        )
 
     def is_running(self, item_id: str) -> bool:
         """True when a plan, or the objective itself, is executed; a paused objective pauses all."""

@@ -153,14 +153,13 @@ class PendingRetry(JsonStruct, frozen=True):
 def pending_retries(state: ObjectiveState, policy: ExecutionPolicy) -> list[PendingRetry]:
     """The steps that will be retried, the next one first."""
     found: list[PendingRetry] = []
-    for plan_id in filter(state.is_running, state.plans):
-        for task in state.unblocked_tasks(plan_id):
-            attempts = state.attempts.get(task.id, 0)
-            start = earliest_start(state, task, policy) if attempts else None
-            if start is not None:
-                found.append(
-                    PendingRetry(task.id, plan_id, task.name, attempts, to_timestamp(start))
-                )
+    for task in ready_tasks(state):
+        attempts = state.attempts.get(task.id, 0)
+        start = earliest_start(state, task, policy) if attempts else None
+        if start is not None and state.is_running(task.plan_id):
+            found.append(
+                PendingRetry(task.id, task.plan_id, task.name, attempts, to_timestamp(start))
+            )
     return sorted(found, key=lambda retry: retry.next_at)
 
 

@@ -20,13 +20,21 @@ from openclaw_a2a.planning.model import (
     Timestamp,
 )
 from openclaw_a2a.planning.operations import Operation, encode_line
+from openclaw_a2a.planning.planner import REASON_KEY
 from openclaw_a2a.planning.state import ObjectiveState
 from openclaw_a2a.planning.steps import ExecutionPolicy, pending_retries
-from openclaw_a2a.planning.transitions import TASK_ACTIVE, TASK_FAILED, TASK_WAITING
+from openclaw_a2a.planning.transitions import (
+    OBJECTIVE_CLOSED,
+    PLAN_OPEN,
+    TASK_ACTIVE,
+    TASK_FAILED,
+    TASK_WAITING,
+)
 from openclaw_a2a.ports import TaskStore
 
 _WITH_TEXT = frozenset(status.value for status in TASK_WAITING | TASK_FAILED)
 _MAX_TEXT = 1000
+_MAX_NAME = 60
 
 
 class StepProgress(JsonStruct, frozen=True):
@@ -77,8 +85,59 @@ def _step(state: ObjectiveState, task: PlanTask) -> StepProgress:
     return StepProgress(task.id, task.plan_id, task.name, task.status, since, task.a2a_task_id)
 
 
+def status_reason(state: ObjectiveState) -> str | None:
+    """Why an objective failed or does not go on, and what a person can do about it."""
+    objective, plans = state.objective, state.plans.values()
+    status = objective.status
+    if status in OBJECTIVE_CLOSED:
+        return None
+    if status is ObjectiveStatus.FAILED:
+        return _failure_reason(state)
+    if status is ObjectiveStatus.BLOCKED and isinstance(
+        given := objective.metadata.get(REASON_KEY), str
+    ):
+        return given
+    waiting = [task.name for task in state.tasks.values() if task.status in TASK_WAITING]
+    if status is ObjectiveStatus.BLOCKED and waiting:
+        return f"{_names('The step', waiting)} waits for an answer; answer it."
+    if status is ObjectiveStatus.BLOCKED and state.is_held:
+        return "It was set to blocked; run it, or set it to working."
+    held = [one.name for one in plans if one.id in state.held and one.status is PlanStatus.BLOCKED]
+    if status is ObjectiveStatus.BLOCKED and held:
+        return f"{_names('The plan', held)} was set to blocked; run it."
+    is_stuck = status is ObjectiveStatus.BLOCKED or state.is_running(state.id)
+    empty = [one.name for one in plans if one.status in PLAN_OPEN and not state.task_ids[one.id]]
+    if is_stuck and empty and not any(one.status is PlanStatus.WORKING for one in plans):
+        return f"{_names('The plan', empty)} has no steps; add steps to it, or skip it."
+    return None
+
+
+def _failure_reason(state: ObjectiveState) -> str:
+    failed = [plan for plan in state.plans.values() if plan.status is PlanStatus.FAILED]
+    if not failed:
+        return "It was set to failed; run it again, or add another plan."
+    plan, lost = failed[0], [state.plans[plan_id].name for plan_id in state.lost_plans()]
+    steps = [task.name for task in state.tasks_of(plan.id) if task.status in TASK_FAILED]
+    at = f" at {_names('the step', steps)}" if steps else ""
+    others = f", as did {len(failed) - 1} other plans" if len(failed) > 1 else ""
+    waits = f" {_names('The plan', lost)} waits for it." if lost else ""
+    return (
+        f"The plan {_shown(plan.name)} failed{at}{others}.{waits} "
+        "Run the objective again to retry what failed, or add another plan."
+    )
+
+
+def _names(kind: str, names: list[str]) -> str:
+    others = f" (and {len(names) - 1} more)" if len(names) > 1 else ""
+    return f"{kind} {_shown(names[0])}{others}"
+
+
+def _shown(name: str) -> str:
+    return repr(name if len(name) <= _MAX_NAME else f"{name[: _MAX_NAME - 1]}…")
+
+
 class ObjectiveView:
-    """Renders objectives: their members, plus `progress` and `execution`."""
+    """Renders objectives: their members, plus `progress`, `execution` and `reason`."""
 
     def __init__(self, policy: ExecutionPolicy) -> None:
         self._policy = policy
@@ -90,6 +149,8 @@ class ObjectiveView:
         objective = state.to_objective(with_plans=with_plans, with_tasks=with_tasks)
         shown: JsonObject = to_builtins(objective)
         shown["progress"] = self._progress(state)
+        if (reason := status_reason(state)) is not None:
+            shown["reason"] = reason
         for item in (shown, *shown.get("plans", ())):
             _add_execution(item, state)
         return shown
@@ -115,7 +176,9 @@ class ObjectiveView:
         # It names the principal of the caller, which is no member of an objective.
         line["data"].pop("owner", None)
         status = state.objective.status.value
-        return {"change": line, "status": status, "progress": self._progress(state)}
+        shown: JsonObject = {"change": line, "status": status, "progress": self._progress(state)}
+        reason = status_reason(state)
+        return shown if reason is None else {**shown, "reason": reason}
 
     def _progress(self, state: ObjectiveState) -> JsonObject:
         shown: JsonObject = to_builtins(progress(state))

@@ -180,10 +180,10 @@ def test_wide_characters_keep_the_columns_aligned() -> None:
         ({"status": "working", "execution": "paused"}, "somebody to resume it"),
         ({"status": "completed", "execution": "paused"}, ""),
         (
-            {"status": "blocked", "metadata": {"opt/v1/blockedReason": "no JSON in the answer"}},
+            {"status": "blocked", "reason": "no JSON in the answer"},
             "no JSON in the answer",
         ),
-        ({"status": "working", "metadata": {"opt/v1/blockedReason": "old"}}, ""),
+        ({"status": "failed", "reason": "it is shown as the reason"}, ""),
         (
             {"progress": {"oldestWaiting": step("Pay", "auth-required", 60)}},
             "a sign-in to Pay, for 1 min",
@@ -207,7 +207,7 @@ def test_empty_objective_is_drawn() -> None:
     assert text(objective_page(bare, NOON)) == [
         "objective  obj-1",
         "status     submitted · changed - ago",
-        "progress   ░░░░░░░░░░░░░░░░░░░░░░░░ 0 % · 0 of 0 steps",
+        "progress   ░░░░░░░░░░░░░░░░░░░░░░░░ 0 % · no steps",
         "waits for  a plan",
     ]
 

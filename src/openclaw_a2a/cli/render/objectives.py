@@ -36,7 +36,6 @@ _WAITING = frozenset({PENDING, BLOCKED})
 _DONE = frozenset({COMPLETED, "skipped"})
 _ASKS = "input-required"
 _WANTS = {_ASKS: "an answer", "auth-required": "a sign-in"}
-_REASON = "opt/v1/blockedReason"
 _PAUSED = "paused"
 _MAX_NAME = 40
 _MIN_NAME = 16
@@ -98,6 +97,7 @@ class ObjectiveRow(_Row, frozen=True):
     progress: ProgressRow = ProgressRow()
     principal: str = ""
     account: str = ""
+    reason: str = ""
 
     @property
     def is_over(self) -> bool:
@@ -171,9 +171,6 @@ def describe_waiting(objective: ObjectiveRow, now: datetime) -> str:
     waiting = progress.oldest_waiting
     if objective.is_paused:
         return "somebody to resume it"
-    reason = one_line(str(objective.metadata.get(_REASON, "")))
-    if reason and objective.status == BLOCKED:
-        return reason
     if waiting is not None:
         wanted = _WANTS.get(waiting.status, "somebody")
         said = [task.said for _, task in objective.steps() if task.id == waiting.task_id]
@@ -185,6 +182,8 @@ def describe_waiting(objective: ObjectiveRow, now: datetime) -> str:
         return f"another try of {shorten(retry.name)}, {_in(retry.next_at, now)}"
     if objective.status in _NOT_BEGUN and not objective.execution:
         return "somebody to run it" if progress.total else "a plan"
+    if objective.reason and not objective.is_over:
+        return one_line(objective.reason)
     return ""
 
 
@@ -272,12 +271,14 @@ def objective_head(objective: ObjectiveRow, now: datetime) -> Iterator[Text]:
     line = f"status     {status} · changed {format_age(objective.updated_at, now)} ago"
     yield styled_text(line, OBJECTIVE_TABLE.colours.get(objective.status, ""))
     done = bar(progress.done, progress.total, _LONG_BAR)
-    count = f"{progress.done} of {progress.total} steps"
+    count = f"{progress.done} of {progress.total} steps" if progress.total else "no steps"
     yield styled_text(f"progress   {done} {progress.percent} % · {count}")
     if works := describe_working(objective, now):
         yield styled_text(f"works on   {works}")
     if waits := describe_waiting(objective, now):
         yield styled_text(f"waits for  {waits}", "yellow")
+    if objective.is_over and objective.reason:
+        yield styled_text(f"reason     {one_line(objective.reason)}", "red")
 
 
 def objective_tree(
