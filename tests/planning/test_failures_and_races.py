@@ -81,6 +81,20 @@ async def test_ids_of_nothing_are_not_found(
     assert method.partition("s/")[0] in error["message"]
 
 
+async def test_an_answer_without_the_context_of_its_objective_says_that_it_is_missing(
+    harness: PlanningHarness,
+) -> None:
+    objective_id = await harness.objective()
+    step = (await harness.plan(objective_id, [{"name": "a"}]))["tasks"][0]["id"]
+    answer = message("yes", messageId="m", metadata={"opt/v1/taskId": step})
+    error = await harness.fail("SendMessage", message=answer)
+    assert error["code"] == -32602
+    assert error["message"].startswith("message.contextId is missing")
+    lost = await harness.fail("SendMessage", message={**answer, "contextId": "obj-nobody"})
+    assert lost["code"] == NOT_FOUND
+    assert "There is no objective obj-nobody." in lost["message"]
+
+
 @pytest.mark.requirement("opt.bad.unknown")
 async def test_plans_and_tasks_for_nothing_are_not_found(harness: PlanningHarness) -> None:
     lost = await harness.fail("plans/create", objectiveId="obj-nobody", name="x")
@@ -597,6 +611,82 @@ async def test_an_objective_with_running_steps_is_deleted_only_with_cancel(
     assert harness.workers["main"].asked == ["long"]
     await harness.reopen()
     assert (await harness.call("objectives/list"))["totalSize"] == 0
+
+
+@pytest.mark.parametrize("turns", [0, 1, 2, 3, 5, 8, 13, 21, 34, 55])
+async def test_cancel_answers_when_every_step_has_stopped(
+    harness: PlanningHarness, turns: int
+) -> None:
+    active = 0
+
+    async def work(_turn: Any) -> str:
+        nonlocal active
+        active += 1
+        try:
+            await asyncio.Event().wait()
+        finally:
+            await asyncio.sleep(0)  # it takes a moment to stop
+            active -= 1
+        return "never"
+
+    harness.workers["main"].work = work
+    objective_id = await harness.objective()
+    await harness.plan(objective_id, [{"name": f"step {one}"} for one in range(6)])
+    await harness.call("objectives/run", id=objective_id)
+    for _ in range(turns):
+        await asyncio.sleep(0)  # any moment in the start of the steps
+    canceled = await harness.call("objectives/update", id=objective_id, status="canceled")
+    assert active == 0
+    statuses = {one["status"] for one in canceled["objective"]["plans"][0]["tasks"]}
+    assert statuses == {"canceled"}
+    assert "TASK_STATE_WORKING" not in await states_in(harness, objective_id)
+    assert canceled["objective"] == await harness.get(objective_id)
+    assert (canceled["objective"]["progress"]["total"]) == 6
+
+
+async def test_a_step_that_does_not_stop_is_named_by_the_canceled_objective(
+    harness: PlanningHarness,
+) -> None:
+    may_stop = asyncio.Event()
+
+    async def work(_turn: Any) -> str:
+        while not may_stop.is_set():
+            try:
+                await may_stop.wait()
+            except asyncio.CancelledError:
+                continue
+        return "done"
+
+    harness.workers["main"].work = work
+    objective_id = await harness.objective()
+    await harness.plan(objective_id, [{"name": "stubborn"}])
+    await harness.call("objectives/run", id=objective_id)
+    await is_working(harness, objective_id, "stubborn")
+    answer = await harness.call("objectives/update", id=objective_id, status="canceled")
+    may_stop.set()
+    assert task_of(answer["objective"], "stubborn")["status"] == "working"
+    assert answer["objective"]["reason"] == "The step 'stubborn' has not stopped yet."
+    ended = await harness.until(
+        objective_id, lambda one: task_of(one, "stubborn")["status"] != "working"
+    )
+    assert "reason" not in ended
+
+
+@pytest.mark.parametrize("kind", ["objectives", "plans"])
+async def test_nothing_is_completed_by_hand_while_its_steps_run(
+    harness: PlanningHarness, kind: str
+) -> None:
+    gate = gated(harness)
+    objective_id = await harness.objective()
+    plan = await harness.plan(objective_id, [{"name": "long"}])
+    await harness.call("objectives/run", id=objective_id)
+    await is_working(harness, objective_id, "long")
+    item_id = objective_id if kind == "objectives" else plan["id"]
+    error = await harness.fail(f"{kind}/update", id=item_id, status="completed")
+    assert error["code"] == NOT_ALLOWED
+    assert "a task of it is running" in error["message"]
+    gate.go.set()
+    await harness.ends(objective_id)
 
 
 @pytest.mark.parametrize("retries", [0, 3])

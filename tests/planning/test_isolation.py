@@ -234,6 +234,30 @@ async def test_messages_cannot_join_objectives_of_others(
     assert await seen_by_alice(harness, hers) == before
 
 
+@pytest.mark.requirement("opt.bad.walls")
+async def test_an_objective_whose_log_names_no_owner_belongs_to_local(
+    harness: PlanningHarness, hers: tuple[str, str, str]
+) -> None:
+    token = (harness.folder / "operator.token").read_text(encoding="ascii").strip()
+    client = AsgiClient(harness.client.app, {"authorization": f"Bearer {token}"})
+    lines = (await client.get(f"/operator/objectives/{hers[0]}/export")).body.splitlines()
+    first = json.loads(lines[0])
+    first["data"].pop("owner")
+    await call(harness, "alice", "objectives/delete", {"id": hers[0]})
+    content = b"\n".join([json.dumps(first).encode(), *lines[1:]])
+    headers = {"content-length": str(len(content))}
+    request = Request("POST", "/operator/objectives/import", headers, (content,))
+    imported = await client.request(request)
+    assert (imported.status, imported.json["principal"]) == (200, "local")
+    for name in ("alice", "bob"):
+        shown = await call(harness, name, "objectives/get", {"id": hers[0]})
+        assert shown["error"]["code"] == -32050
+        listed = await call(harness, name, "objectives/list", {})
+        assert listed["result"]["totalSize"] == 0
+        changed = await call(harness, name, "plans/update", {"id": hers[1], "name": "mine"})
+        assert changed["error"]["code"] == -32050
+
+
 async def test_the_operator_sees_all_objectives_with_their_owners(
     harness: PlanningHarness, hers: tuple[str, str, str]
 ) -> None:

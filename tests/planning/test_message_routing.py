@@ -236,9 +236,9 @@ WRONG: list[tuple[Json, int]] = [
     ({"objective": {"name": "x"}, "plan": {"name": "p", "tasks": [{}]}}, BAD_PARAMS),
     ({"objective": {"name": "x"}, "plan": {"dependencies": ["plan-0"]}}, BAD_DEPENDENCY),
     ({"preferObjective": True, "plan": 7}, BAD_PARAMS),
-    ({"preferObjective": True, "taskId": "task-nobody"}, NOT_FOUND),
-    ({"objective": {"name": "x"}, "taskId": "task-nobody"}, NOT_FOUND),
-    ({"taskId": "task-nobody"}, NOT_FOUND),
+    ({"preferObjective": True, "taskId": "task-nobody"}, BAD_PARAMS),
+    ({"objective": {"name": "x"}, "taskId": "task-nobody"}, BAD_PARAMS),
+    ({"taskId": "task-nobody"}, BAD_PARAMS),
 ]
 
 

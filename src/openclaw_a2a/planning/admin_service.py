@@ -18,6 +18,7 @@ from openclaw_a2a.model.errors import (
 )
 from openclaw_a2a.model.ids import JsonObject, MessageId, TaskId
 from openclaw_a2a.model.message import Message, Part, Role
+from openclaw_a2a.model.task import TaskState, is_terminal
 from openclaw_a2a.planning.commands import set_objective_execution, update_objective
 from openclaw_a2a.planning.executor import StepExecutor
 from openclaw_a2a.planning.model import (
@@ -32,9 +33,8 @@ from openclaw_a2a.planning.model import (
 from openclaw_a2a.planning.operations import PlanTaskUpdated, decode_line, encode_line
 from openclaw_a2a.planning.params import EXECUTION_MODES, UpdateObjective
 from openclaw_a2a.planning.repository import ObjectiveRepository
-from openclaw_a2a.planning.rollup import roll_up, running_tasks
+from openclaw_a2a.planning.rollup import report_task, roll_up, running_tasks
 from openclaw_a2a.planning.state import Change, ObjectiveState, not_found, replay
-from openclaw_a2a.planning.steps import effective_owner
 from openclaw_a2a.planning.task_sync import StepLink
 from openclaw_a2a.planning.transitions import (
     OBJECTIVE_CLOSED,
@@ -86,12 +86,12 @@ class AdminService:
         key = ObjectiveId(objective_id)
         if action == "cancel":
             update = UpdateObjective(key, status=ObjectiveStatus.CANCELED)
-            change = await self._repository.change(key, update_objective, update)
-            await self._executor.cancel_running_tasks(change.state)
+            await self._repository.change(key, update_objective, update)
+            state = await self._executor.stop_steps(key)
         else:
             mode = EXECUTION_MODES[action]
-            await self._repository.change(key, set_objective_execution, mode)
-        return self._view.objective_with_owner(await self._repository.get(key))
+            state = (await self._repository.change(key, set_objective_execution, mode)).state
+        return self._view.objective_with_owner(state)
 
     async def answer(self, objective_id: str, text: str, step: str | None = None) -> JsonObject:
         """Answer a step that waits for input; `step` may be left out when only one does.
@@ -109,7 +109,7 @@ class AdminService:
         request = SubmitRequest(
             scope=stored.head.scope, message=message, is_blocking=False, is_answer=True
         )
-        rules = self._executor.account_rules(effective_owner(state).account)
+        rules = self._executor.account_rules(state.owner.account)
         run = await submit(self._engine, request, rules)
         await wait_created(self._engine, run)
         # The operator sees the step as it is after the answer, not when the outbox gets to it.
@@ -127,7 +127,8 @@ class AdminService:
     async def import_log(self, jsonl: bytes) -> JsonObject:
         """Add an objective from its exported log. Raises: InvalidParams.
 
-        Steps whose A2A tasks are running, but not in this gateway, become pending again.
+        Steps whose A2A tasks are running according to the log, but have ended or are not in this
+        gateway, become pending again; a completed one is completed.
         """
         lines: list[bytes] = []  # the readable ones, numbered from 1
         for line in jsonl.split(b"\n"):
@@ -158,12 +159,17 @@ class AdminService:
         state = change.state
         running = () if state.objective.status in OBJECTIVE_CLOSED else running_tasks(state)
         for task_id in running:
-            if await self._engine.store.tasks.read_task(None, task_id) is None:
-                for step in state.linked_to(task_id):
-                    # In two operations: there is no transition from an active status to pending.
-                    change.record(PlanTaskUpdated(step.id, status=PlanTaskStatus.CANCELED))
-                    change.record(PlanTaskUpdated(step.id, status=PlanTaskStatus.PENDING))
-                    roll_up(change)
+            stored = await self._engine.store.tasks.read_task(state.owner, task_id)
+            if stored is not None and not is_terminal(stored.head.state):
+                continue
+            if stored is not None and stored.head.state is TaskState.COMPLETED:
+                report_task(change, task_id, stored.head.state)
+                continue
+            for step in state.linked_to(task_id):
+                # In two operations: there is no transition from an active status to pending.
+                change.record(PlanTaskUpdated(step.id, status=PlanTaskStatus.CANCELED))
+                change.record(PlanTaskUpdated(step.id, status=PlanTaskStatus.PENDING))
+                roll_up(change)
 
     # ------------------------------------------------------------- retention
 

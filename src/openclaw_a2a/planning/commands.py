@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator, Sequence
 
 from openclaw_a2a.model.errors import DependencyNotValid, PlanLimitExceeded
+from openclaw_a2a.model.ids import TaskId
 from openclaw_a2a.model.turn import Scope
 from openclaw_a2a.planning import operations as ops
 from openclaw_a2a.planning import params as requests
@@ -41,6 +42,7 @@ from openclaw_a2a.planning.transitions import (
     PLAN_TRANSITIONS,
     TASK_FAILED,
     TASK_TRANSITIONS,
+    Item,
     check_not_modified,
     check_objective_open,
     check_transition,
@@ -81,13 +83,17 @@ def update_objective(change: Change, params: requests.UpdateObjective) -> None:
     blocked, whatever its plans do. `working` releases it, and the plans that were blocked with it.
 
     Raises: ChangedMeanwhile (the objective was changed since the caller read it),
-    StatusChangeNotAllowed (the transition is not in the table).
+    StatusChangeNotAllowed (the transition is not in the table, or it would be completed while
+    tasks of it are running).
     """
     state, old, item = change.state, change.state.objective, ("objective", change.state.id)
     check_not_modified(item, old.updated_at, params.if_updated_at)
     status = None if params.status is old.status else params.status
     if status is not None:
         check_transition(OBJECTIVE_TRANSITIONS, item, old.status, status)
+    if status is ObjectiveStatus.COMPLETED:
+        hint = "wait until they have ended, or cancel it"
+        _check_idle(item, (old.status.value, status.value), running_tasks(state), hint)
     # Read before the operation below is recorded, which releases the hold.
     releases_plans = status is ObjectiveStatus.WORKING and state.is_held
     change.record(
@@ -139,12 +145,16 @@ def check_delete(state: ObjectiveState, params: requests.DeleteObjective) -> Non
 
     Raises: StatusChangeNotAllowed (tasks of it are running, and `cancel` is not set).
     """
-    running = running_tasks(state)
-    if running and not params.cancel:
-        status = state.objective.status.value
+    if not params.cancel:
+        change = (state.objective.status.value, "deleted")
+        hint = "wait, or delete with cancel: true"
+        _check_idle(("objective", state.id), change, running_tasks(state), hint)
+
+
+def _check_idle(item: Item, change: tuple[str, str], running: Sequence[TaskId], hint: str) -> None:
+    if running:
         count = f"{len(running)} of its tasks are" if len(running) > 1 else "a task of it is"
-        why = f"{count} running; wait, or delete with cancel: true"
-        error = transition_error(("objective", state.id), (status, "deleted"), why)
+        error = transition_error(item, change, f"{count} running; {hint}")
         error.details["running"] = list(running)
         raise error
 
@@ -276,7 +286,8 @@ def update_plan(change: Change, params: requests.UpdatePlan) -> None:
     Raises:
         PlanItemNotFound: there is no such plan, or it has no such task.
         ChangedMeanwhile: the plan was changed since the caller read it.
-        StatusChangeNotAllowed: not in the table, the plan waits, or the objective is closed.
+        StatusChangeNotAllowed: not in the table, the plan waits, the objective is closed, or it
+            would be completed while tasks of it are running.
         DependencyNotValid: a dependency is unknown, or there is a cycle.
     """
     state, plan, item = change.state, change.state.plan(params.id), ("plan", params.id)
@@ -293,6 +304,11 @@ def update_plan(change: Change, params: requests.UpdatePlan) -> None:
     status = None if params.status is plan.status else params.status
     if status is not None:
         _check_plan_transition(state, plan, status)
+    if status is PlanStatus.COMPLETED:
+        # After the edits of tasks: the same request may say that they are completed, too.
+        hint = "wait until they have ended, or cancel them"
+        running = running_tasks(state, plan.id)
+        _check_idle(item, (plan.status.value, status.value), running, hint)
     if plan.status is PlanStatus.FAILED and status in _STARTS:
         explicit = {edit.id for edit in edits if edit.status is not None}
         for task in state.tasks_of(plan.id):

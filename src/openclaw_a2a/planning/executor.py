@@ -9,6 +9,7 @@ any number of times, and after a crash it continues from the state in the operat
 """
 
 import asyncio
+import weakref
 from collections import deque
 from collections.abc import AsyncGenerator, Callable
 from contextlib import suppress
@@ -38,7 +39,6 @@ from openclaw_a2a.planning.steps import (
     attempt_message_id,
     dependency_steps,
     earliest_start,
-    effective_owner,
     pending_retries,
     ready_tasks,
     select_agent,
@@ -192,6 +192,10 @@ class StepExecutor:
         self._default_agent = default_agent
         self._queue = WorkQueue()
         self._slots = asyncio.Semaphore(_MAX_PARALLEL)
+        # Weak: a lock lives as long as something holds it or waits for it.
+        self._locks: weakref.WeakValueDictionary[ObjectiveId, asyncio.Lock] = (
+            weakref.WeakValueDictionary()
+        )
         self.task_sync = TaskSync(engine, repository, policy, wake=self._queue.add)
         self._planner = Planner(engine, repository, self.task_sync)
         # Called after the append, so the worker that this wakes finds the change in memory.
@@ -203,7 +207,7 @@ class StepExecutor:
             self._queue.add(state.id)
             if state.objective.status is ObjectiveStatus.CANCELED:
                 # The last process may have died between the cancellation and its effect.
-                self._engine.supervisor.spawn("planning.cancel", self.cancel_running_tasks(state))
+                self._engine.supervisor.spawn("planning.cancel", self.stop_steps(state.id))
         self._engine.supervisor.run_loop("planning.executor", self._dispatch())
 
     def stop(self) -> None:
@@ -221,7 +225,8 @@ class StepExecutor:
 
     async def _process(self, objective_id: ObjectiveId) -> None:
         try:
-            await self._advance(objective_id)
+            async with self._lock(objective_id):
+                await self._advance(objective_id)
         except PlanItemNotFound:
             pass  # it was deleted meanwhile
         except Exception:  # one objective must not stop the others
@@ -270,10 +275,10 @@ class StepExecutor:
 
     async def _start_step(self, state: ObjectiveState, task: PlanTask) -> bool:
         """Start an attempt at a step; False when the gateway cannot take it now."""
-        owner = effective_owner(state)
+        owner = state.owner
         account = self.account_rules(owner.account)
         agent_id = select_agent(state, task, account.agent_id)
-        if not self._policy.is_agent_allowed(state.owner, agent_id, account.agent_id):
+        if not self._policy.is_agent_allowed(owner, agent_id, account.agent_id):
             # A task that fails, not an error here: its owner reads why.
             agent_id = DENIED_AGENT
         # The number of the attempt is in the delivery, too: a report that arrives before the link
@@ -317,17 +322,36 @@ class StepExecutor:
 
     # ------------------------------------------------------------- tasks of an objective
 
-    async def cancel_running_tasks(self, state: ObjectiveState) -> None:
-        """Cancel every running A2A task of an objective.
+    async def stop_steps(self, objective_id: ObjectiveId) -> ObjectiveState:
+        """Cancel every running A2A task of an objective that starts no more; the state afterwards.
 
-        Errors are ignored: the outbox reports the state of a task that could not be canceled.
+        Returns when all have stopped. A task that does not stop in its time is still active in the
+        state, and the outbox reports its end.
         """
 
         async def cancel(task_id: TaskId) -> None:
             with suppress(GatewayError):
-                await cancel_task(self._engine, effective_owner(state), task_id)
+                await cancel_task(self._engine, state.owner, task_id)
 
+        # A step that is being started is not linked yet. When the executor is done with it, it is
+        # linked, or its sync has found the objective closed and canceled it.
+        async with self._lock(objective_id):
+            state = await self._repository.get(objective_id)
         await asyncio.gather(*map(cancel, await self.find_running_tasks(state)))
+        # Whoever canceled the objective sees the steps as they are now, not as the outbox will
+        # report them.
+        for task_id in running_tasks(state):
+            for step in state.linked_to(task_id):
+                link = StepLink(state.id, step.id, state.attempts.get(step.id, 1), is_own=False)
+                await self.task_sync.sync(link, task_id)
+        return await self._repository.get(objective_id)
+
+    def _lock(self, objective_id: ObjectiveId) -> asyncio.Lock:
+        """Held while steps of an objective are being started."""
+        lock = self._locks.get(objective_id)
+        if lock is None:
+            lock = self._locks[objective_id] = asyncio.Lock()
+        return lock
 
     async def find_running_tasks(self, state: ObjectiveState) -> list[TaskId]:
         """The A2A tasks of an objective that have not ended according to the store."""
@@ -350,8 +374,7 @@ class StepExecutor:
         found: dict[str, TaskId] = {}
         for retry in pending_retries(state, self._policy):
             message_id = attempt_message_id(state.tasks[retry.task_id], retry.attempts)
-            scope = effective_owner(state)
-            attempt = await self._engine.store.tasks.find_duplicate(scope, message_id)
+            attempt = await self._engine.store.tasks.find_duplicate(state.owner, message_id)
             if attempt is not None:
                 found[retry.task_id] = attempt.task_id
         return found

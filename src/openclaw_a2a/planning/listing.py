@@ -9,6 +9,7 @@ import msgspec
 
 from openclaw_a2a.model.turn import Scope
 from openclaw_a2a.planning.model import (
+    LOCAL_OWNER,
     Objective,
     ObjectiveId,
     ObjectiveStatus,
@@ -38,6 +39,11 @@ class ObjectiveSummary(msgspec.Struct, frozen=True):
         return cls(state.objective, state.owner, tuple(state.plans), state.seq)
 
     @property
+    def effective_owner(self) -> Scope:
+        """The owner; earlier versions stored none for a log that names none."""
+        return self.owner or LOCAL_OWNER
+
+    @property
     def position(self) -> ListPosition:
         """Where the objective stands in lists."""
         return self.objective.created_at, self.objective.id
@@ -63,7 +69,7 @@ class ObjectiveIndex:
 
     def __init__(self) -> None:
         self._summaries: dict[ObjectiveId, ObjectiveSummary] = {}
-        self._positions: dict[Scope | None, dict[ObjectiveStatus, list[ListPosition]]] = {}
+        self._positions: dict[Scope, dict[ObjectiveStatus, list[ListPosition]]] = {}
         self._plans: dict[PlanId, ObjectiveId] = {}
 
     def __contains__(self, objective_id: ObjectiveId) -> bool:
@@ -77,11 +83,12 @@ class ObjectiveIndex:
         self._plans |= dict.fromkeys(summary.plan_ids, objective.id)
         if old is not None:
             was = old.objective
-            is_same_place = was.created_at == objective.created_at and old.owner == summary.owner
+            is_same_owner = old.effective_owner == summary.effective_owner
+            is_same_place = was.created_at == objective.created_at and is_same_owner
             if is_same_place and was.status is objective.status:
                 return
             self._remove_position(old)
-        by_status = self._positions.setdefault(summary.owner, {})
+        by_status = self._positions.setdefault(summary.effective_owner, {})
         insort(by_status.setdefault(objective.status, []), summary.position)
 
     def remove(self, objective_id: ObjectiveId) -> None:
@@ -116,7 +123,7 @@ class ObjectiveIndex:
     ) -> ObjectivePage:
         """The objectives that `scope` may see (None: all), newest first, after a position."""
         lists: list[list[ListPosition]] = []
-        for owner in self._positions if scope is None else (None, scope):
+        for owner in self._positions if scope is None else (scope,):
             by_status = self._positions.get(owner, {})
             lists += by_status.values() if status is None else [by_status.get(status, [])]
         newest = merge(*(_descending(one, after) for one in lists), reverse=True)
@@ -144,13 +151,13 @@ class ObjectiveIndex:
         return found
 
     def _remove_position(self, old: ObjectiveSummary) -> None:
-        by_status = self._positions[old.owner]
+        by_status = self._positions[old.effective_owner]
         keys = by_status[old.objective.status]
         del keys[bisect_left(keys, old.position)]
         if not keys:
             del by_status[old.objective.status]
         if not by_status:
-            del self._positions[old.owner]
+            del self._positions[old.effective_owner]
 
 
 def _descending(keys: list[ListPosition], after: ListPosition | None) -> Iterator[ListPosition]:

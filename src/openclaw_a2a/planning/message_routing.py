@@ -246,16 +246,22 @@ class MessageRouter:
         self, message: Message, named: str, scope: Scope, state: ObjectiveState | None
     ) -> RoutedMessage:
         """To the A2A task of a step, or to one that is about the objective itself."""
-        task_id = None if state is None else state.find_a2a_task(named)
-        if state is not None and task_id is None:
+        if state is None:
+            if message.context_id is None:
+                reason = f"is missing: {ANSWERED_TASK} needs the id of the objective in it"
+                problem = Problem("message.contextId", reason, "required")
+                raise InvalidParams(f"message.contextId {reason}", problems=(problem,))
+            raise not_found("objective", message.context_id)
+        task_id = state.find_a2a_task(named)
+        if task_id is None:
             if named in state.tasks:
                 reason = f"names {named}, which has not started; it asks nothing"
                 raise _invalid(ANSWERED_TASK, reason)
             stored = await self._tasks.read_task(scope, TaskId(named))
             if stored is not None and stored.head.context_id == state.id:
                 task_id = TaskId(named)
-        if state is None or task_id is None:
-            raise not_found("task", named)
+        if task_id is None:
+            raise not_found("task", named, within=f" in objective {state.id}")
         context_id = ContextId(state.id)
         answer = msgspec.structs.replace(message, context_id=context_id, task_id=task_id)
         return RoutedMessage(answer, is_answer=True)
@@ -278,7 +284,7 @@ def _add_step(
 
 
 def _owned_by(scope: Scope, state: ObjectiveState | None) -> ObjectiveState | None:
-    return state if state is not None and state.owner in (None, scope) else None
+    return state if state is not None and state.owner == scope else None
 
 
 def _creation_params(given: JsonObject, kind: type[Params], message: Message) -> JsonObject:

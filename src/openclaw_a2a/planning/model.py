@@ -7,8 +7,9 @@ from enum import Enum
 from functools import lru_cache
 from typing import NewType, cast
 
-from openclaw_a2a.model.ids import JsonObject, TaskId
+from openclaw_a2a.model.ids import LOCAL_PEER, AccountId, JsonObject, TaskId
 from openclaw_a2a.model.message import JsonStruct, format_timestamp
+from openclaw_a2a.model.turn import Scope
 
 ObjectiveId = NewType("ObjectiveId", str)
 PlanId = NewType("PlanId", str)
@@ -22,6 +23,8 @@ TASK_PREFIX = "task-"
 RUNNING = "running"
 PAUSED = "paused"
 MESSAGE_KEY = "opt/v1/messageId"
+LOCAL_OWNER = Scope(LOCAL_PEER, AccountId("default"))
+"""Owns objectives whose log names no owner, such as one that another program wrote."""
 """In the metadata of a plan task: the message that created it, and that starts it."""
 
 # No capitals and no underscores: file names and session keys are made from ids, and must differ

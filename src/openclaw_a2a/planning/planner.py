@@ -26,7 +26,7 @@ from openclaw_a2a.planning.model import ObjectiveStatus, PlanId
 from openclaw_a2a.planning.params import CreatePlan, UpdateObjective, parse_as
 from openclaw_a2a.planning.repository import ObjectiveRepository
 from openclaw_a2a.planning.state import Change, ObjectiveState
-from openclaw_a2a.planning.steps import OBJECTIVE_KEY, effective_owner, objective_session
+from openclaw_a2a.planning.steps import OBJECTIVE_KEY, objective_session
 from openclaw_a2a.planning.task_sync import StepLink, TaskSync
 from openclaw_a2a.planning.transitions import OBJECTIVE_ENDED
 
@@ -68,7 +68,7 @@ class Planner:
         """Do the next thing: ask, read the answer, or give up. False: call again later."""
         if state.is_held or state.objective.status in OBJECTIVE_ENDED:
             return True
-        scope, tasks = effective_owner(state), self._engine.store.tasks
+        scope, tasks = state.owner, self._engine.store.tasks
         problem = ""
         for message_id in _message_ids(state):
             # The idempotency record is the planner's memory: it says which question was asked, and
@@ -99,12 +99,12 @@ class Planner:
         """The tasks that were started to make the plans of an objective without plans."""
         if state.plans or state.id not in state.execution:
             return []
-        scope, tasks = effective_owner(state), self._engine.store.tasks
+        scope, tasks = state.owner, self._engine.store.tasks
         found = [await tasks.find_duplicate(scope, one) for one in _message_ids(state)]
         return [known.task_id for known in found if known is not None]
 
     async def _ask(self, state: ObjectiveState, message: Message, agent_id: AgentId) -> bool:
-        scope, session = effective_owner(state), objective_session(agent_id, state.id)
+        scope, session = state.owner, objective_session(agent_id, state.id)
         request = SubmitRequest(
             scope=scope,
             message=message,

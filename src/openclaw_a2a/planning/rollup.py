@@ -11,6 +11,7 @@ from openclaw_a2a.planning import operations as ops
 from openclaw_a2a.planning.model import (
     ObjectiveStatus,
     Plan,
+    PlanId,
     PlanStatus,
     PlanTaskId,
     PlanTaskStatus,
@@ -109,12 +110,14 @@ def cancel_open(change: Change) -> None:
             change.record(ops.PlanUpdated(plan.id, status=ended))
 
 
-def running_tasks(state: ObjectiveState) -> tuple[TaskId, ...]:
-    """The A2A tasks of the objective that have not ended."""
+def running_tasks(state: ObjectiveState, plan_id: PlanId | None = None) -> tuple[TaskId, ...]:
+    """The A2A tasks of the objective, or of one plan, that have not ended."""
     return tuple(
         task.a2a_task_id
         for task in state.tasks.values()
-        if task.a2a_task_id is not None and task.status in TASK_ACTIVE | TASK_WAITING
+        if task.a2a_task_id is not None
+        and task.status in TASK_ACTIVE | TASK_WAITING
+        and plan_id in (None, task.plan_id)
     )
 
 

@@ -181,8 +181,7 @@ class PlanningService:
             return result
         # After the status, so that a step that is being started finds the objective closed and is
         # canceled by its sync. After a crash in between, `StepExecutor.start` does this.
-        await self._executor.cancel_running_tasks(await self._repository.get(params.id))
-        return {"objective": self._view.objective(await self._repository.get(params.id))}
+        return {"objective": self._view.objective(await self._executor.stop_steps(params.id))}
 
     async def _replan(self, params: requests.Replan, scope: Scope) -> JsonObject:
         return await self._change(params.id, scope, commands.replan)
@@ -194,8 +193,7 @@ class PlanningService:
             # on leaves a paused objective that can be deleted again.
             with suppress(StatusChangeNotAllowed):  # nothing starts in a closed objective anyway
                 await self._repository.change(params.id, commands.set_objective_execution, PAUSED)
-            for _ in range(2):  # a step that was being started is found the second time
-                await self._executor.cancel_running_tasks(await self._get_owned(params.id, scope))
+            await self._executor.stop_steps(params.id)
         # `check_idle` looks at the tasks once more, under the lock: one that refused to stop keeps
         # the objective.
         await self._repository.delete(params.id, self._executor.check_idle)
@@ -265,12 +263,12 @@ class PlanningService:
 
     async def _get_owned(self, objective_id: ObjectiveId, scope: Scope) -> ObjectiveState:
         state = await self._repository.find(objective_id)
-        if state is None or state.owner not in (None, scope):
+        if state is None or state.owner != scope:
             raise not_found("objective", objective_id)
         return state
 
     async def _get_owned_plan(self, plan_id: PlanId, scope: Scope) -> ObjectiveState:
         state = await self._repository.find_by_plan(plan_id)
-        if state is None or state.owner not in (None, scope):
+        if state is None or state.owner != scope:
             raise not_found("plan", plan_id)
         return state

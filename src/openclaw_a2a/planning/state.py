@@ -16,6 +16,7 @@ from openclaw_a2a.model.ids import TaskId
 from openclaw_a2a.model.turn import Scope
 from openclaw_a2a.planning import operations as ops
 from openclaw_a2a.planning.model import (
+    LOCAL_OWNER,
     PAUSED,
     RUNNING,
     Objective,
@@ -49,7 +50,7 @@ class ObjectiveState(msgspec.Struct):
     """
 
     objective: Objective
-    owner: Scope | None
+    owner: Scope
     seq: int
     at: Timestamp
     is_archived: bool = False
@@ -231,7 +232,7 @@ def apply(
 def initial_state(data: ops.ObjectiveCreated, operation: Operation) -> ObjectiveState:
     """The state after the operation that creates the objective."""
     members, at = asdict(data), operation.at
-    owner = members.pop("owner")
+    owner = members.pop("owner") or LOCAL_OWNER
     objective = Objective(**members, created_at=at, updated_at=at)
     return ObjectiveState(objective, owner, seq=operation.seq, at=at)
 

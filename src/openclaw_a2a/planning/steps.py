@@ -6,8 +6,6 @@ import msgspec
 
 from openclaw_a2a.model.backoff import Backoff
 from openclaw_a2a.model.ids import (
-    LOCAL_PEER,
-    AccountId,
     AgentId,
     ContextId,
     Json,
@@ -67,20 +65,15 @@ class ExecutionPolicy(msgspec.Struct, frozen=True):
     """Remote callers. Objectives of everybody else belong to this gateway's own users."""
     peers_may_ask: tuple[str, ...] = ()
 
-    def is_agent_allowed(self, owner: Scope | None, agent_id: AgentId, default: AgentId) -> bool:
+    def is_agent_allowed(self, owner: Scope, agent_id: AgentId, default: AgentId) -> bool:
         """True when the owner of an objective may have steps executed by an agent.
 
         A peer may always use the default agent of its account.
         """
         if agent_id.startswith(_INTERNAL_PREFIX):
             return False
-        is_peer = owner is not None and owner.principal in self.peers
+        is_peer = owner.principal in self.peers
         return not is_peer or agent_id == default or matches_any(self.peers_may_ask, agent_id)
-
-
-def effective_owner(state: ObjectiveState) -> Scope:
-    """The caller on whose behalf steps run; for an objective without an owner, the gateway."""
-    return state.owner or Scope(LOCAL_PEER, AccountId("default"))
 
 
 def select_agent(state: ObjectiveState, task: PlanTask, default: AgentId) -> AgentId:

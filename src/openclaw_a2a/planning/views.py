@@ -49,7 +49,10 @@ class StepProgress(JsonStruct, frozen=True):
 
 
 class Progress(JsonStruct, frozen=True):
-    """Counts over the tasks of all plans that are not skipped."""
+    """Counts over the tasks of all plans that are not skipped.
+
+    A canceled objective skips its open plans; there they count, and show how far it came.
+    """
 
     done: int
     total: int
@@ -60,10 +63,11 @@ class Progress(JsonStruct, frozen=True):
 
 def progress(state: ObjectiveState) -> Progress:
     """The progress of an objective."""
+    is_canceled = state.objective.status is ObjectiveStatus.CANCELED
     counted = [
         task
         for task in state.tasks.values()
-        if state.plans[task.plan_id].status is not PlanStatus.SKIPPED
+        if is_canceled or state.plans[task.plan_id].status is not PlanStatus.SKIPPED
     ]
     done, total = sum(one.status is PlanTaskStatus.COMPLETED for one in counted), len(counted)
     # Rounded down: 100 percent means all.
@@ -90,7 +94,8 @@ def status_reason(state: ObjectiveState) -> str | None:
     objective, plans = state.objective, state.plans.values()
     status = objective.status
     if status in OBJECTIVE_CLOSED:
-        return None
+        active = [one.name for one in state.tasks.values() if one.status in TASK_ACTIVE]
+        return f"{_names('The step', active)} has not stopped yet." if active else None
     if status is ObjectiveStatus.FAILED:
         return _failure_reason(state)
     if status is ObjectiveStatus.BLOCKED and isinstance(
@@ -158,9 +163,7 @@ class ObjectiveView:
     def objective_with_owner(self, state: ObjectiveState, *, with_plans: bool = True) -> JsonObject:
         """An objective for the operator, with `principal` and `account` of its owner."""
         shown, owner = self.objective(state, with_plans=with_plans), state.owner
-        if owner is not None:
-            shown |= {"principal": owner.principal, "account": owner.account}
-        return shown
+        return {**shown, "principal": owner.principal, "account": owner.account}
 
     def plan(
         self, state: ObjectiveState, plan_id: PlanId, *, with_tasks: bool = True

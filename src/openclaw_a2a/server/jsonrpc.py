@@ -154,7 +154,7 @@ def _find_call(
 ) -> JsonRpcCall | PlanningRpcCall:
     """Raises: MethodNotFound, VersionNotSupported."""
     method = _METHODS.get(envelope.method)
-    if method is None and endpoint.planning is not None:
+    if method is None:
         planning_call = find_rpc_call(http, endpoint, scope, envelope)
         if planning_call is not None:
             return planning_call

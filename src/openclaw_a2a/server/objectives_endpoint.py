@@ -24,6 +24,10 @@ from openclaw_a2a.protocol.versions import ProtocolVersion, read_version
 from openclaw_a2a.server.account_endpoint import AccountEndpoint
 from openclaw_a2a.server.rest_request import RestRequest
 
+_SWITCHED_OFF = (
+    "objectives are switched off in this gateway; whoever runs it sets opt.enabled to true"
+)
+
 
 async def _stream(
     call: "PlanningRpcCall | RestRequest", planning: PlanningService, params: JsonObject
@@ -51,11 +55,13 @@ def find_rpc_call(
 ) -> "PlanningRpcCall | None":
     """The call, when its method is a planning method.
 
-    Raises: VersionNotSupported, MethodNotFound (the extension is not activated).
+    Raises: VersionNotSupported, MethodNotFound (planning is off, or not activated).
     """
-    planning = endpoint.planning
-    if planning is None or envelope.method not in {*planning.METHODS, SUBSCRIBE}:
+    if envelope.method not in PlanningService.METHODS and envelope.method != SUBSCRIBE:
         return None
+    planning = endpoint.planning
+    if planning is None:
+        raise MethodNotFound(f"{envelope.method}: {_SWITCHED_OFF}")
     if endpoint.planning_methods(http) is None:
         raise MethodNotFound(
             f"{envelope.method} needs the extension: send the header "
@@ -142,6 +148,8 @@ async def serve_rest(request: RestRequest, segments: list[str]) -> None:
 
     Raises: RouteNotFound, InvalidParams, Overloaded, and what the planning service raises.
     """
+    if request.endpoint.planning is None:
+        raise RouteNotFound(_SWITCHED_OFF)
     planning = request.endpoint.planning_methods(request.http)
     path = "/".join(segments)
     route = _ROUTES.find(request.http.method, path)
@@ -153,7 +161,13 @@ async def serve_rest(request: RestRequest, segments: list[str]) -> None:
     method, ids = route
     params = await _read_params(request, method, has_id=bool(ids))
     for item_id in ids:
-        params["objectiveId" if method == "plans/create" else "id"] = item_id
+        name = "objectiveId" if method == "plans/create" else "id"
+        if params.setdefault(name, item_id) != item_id:
+            reason = f"must be {item_id[:100]}, as in the address, or left out"
+            problem = Problem(name, reason)
+            raise InvalidParams(
+                f"The parameters of {method} are not valid: {name} {reason}.", problems=(problem,)
+            )
     if method == SUBSCRIBE:
         await _stream(request, planning, params)
         return

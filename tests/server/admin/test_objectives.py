@@ -217,6 +217,31 @@ async def test_an_objective_is_exported_and_imported_as_its_log(admin: Admin) ->
     assert await admin.harness.get(objective_id) == before
 
 
+async def test_a_step_that_waited_when_it_was_exported_can_be_answered_after_an_import(
+    admin: Admin,
+) -> None:
+    objective_id = (await waiting(admin))["id"]
+    exported = await admin.get(f"/{objective_id}/export")
+    assert (await admin.post(f"/{objective_id}/cancel")).status == 200
+    await admin.harness.call("objectives/delete", id=objective_id)
+    assert (await admin.post("/import", exported.body)).status == 200
+    await admin.harness.until(objective_id, lambda one: "oldestWaiting" in one["progress"])
+    answer = await admin.post_json(f"/{objective_id}/answer", {"text": "A"})
+    assert answer.status == 200, answer.body
+    await admin.harness.ends(objective_id)
+
+
+async def test_a_step_that_completed_since_the_export_is_completed_after_an_import(
+    admin: Admin,
+) -> None:
+    objective_id = (await waiting(admin))["id"]
+    exported = await admin.get(f"/{objective_id}/export")
+    await admin.post_json(f"/{objective_id}/answer", {"text": "A"})
+    await admin.harness.ends(objective_id)
+    await admin.harness.call("objectives/delete", id=objective_id)
+    assert (await admin.post("/import", exported.body)).json["status"] == "completed"
+
+
 async def test_an_import_without_operations_is_rejected(admin: Admin) -> None:
     for content in (b"", b" \n\n", b"\xff\xfe"):
         answer = await admin.post("/import", content)

@@ -86,6 +86,20 @@ async def test_where_nothing_is_planned_the_header_is_not_answered(build: Build)
     assert (await ask(server.activated, "GET /objectives/obj-1")).status == 404
 
 
+@pytest.mark.parametrize("method", ["objectives/get", "plans/create", "objectives/subscribe"])
+async def test_where_objectives_are_switched_off_the_errors_say_so(
+    build: Build, method: str
+) -> None:
+    server = await build(is_planning=False)
+    for client in (server.client, server.activated):
+        error = (await post(client, method, {"id": "obj-1"})).json["error"]
+        assert error["code"] == -32601
+        assert "switched off" in error["message"]
+        rest = await ask(client, "GET /objectives/obj-1")
+        assert rest.status == 404
+        assert "switched off" in rest.json["error"]["message"]
+
+
 @pytest.mark.requirement("opt.activation.echo")
 async def test_errors_and_streams_and_plain_calls_say_what_is_activated(
     server: ObjectivesServer,

@@ -34,7 +34,7 @@ ROUTES: list[tuple[str, Json, str, Json]] = [
     ("GET /objectives?pagesize=5", None, "objectives/list", {"pagesize": "5"}),
     ("GET /objectives/obj-1", None, "objectives/get", {"id": "obj-1"}),
     (
-        "GET /objectives/obj-1?includePlans=false&includeTasks=true&id=obj-2",
+        "GET /objectives/obj-1?includePlans=false&includeTasks=true&id=obj-1",
         None,
         "objectives/get",
         {"id": "obj-1", "includePlans": False, "includeTasks": True},
@@ -47,7 +47,7 @@ ROUTES: list[tuple[str, Json, str, Json]] = [
     ),
     ("GET /objectives/obj:1", None, "objectives/get", {"id": "obj:1"}),
     ("PATCH /objectives/obj-1", BODY, "objectives/update", {**BODY, "id": "obj-1"}),
-    ("PATCH /objectives/obj-1", {"id": "obj-2"}, "objectives/update", {"id": "obj-1"}),
+    ("PATCH /objectives/obj-1", {"id": "obj-1"}, "objectives/update", {"id": "obj-1"}),
     ("DELETE /objectives/obj-1", None, "objectives/delete", {"id": "obj-1"}),
     (
         "DELETE /objectives/obj-1?cancel=true",
@@ -98,6 +98,26 @@ async def test_every_address_stands_for_a_method(
     assert answer.json == server.planning.result
     [asked] = server.planning.asked
     assert (asked.method, asked.params) == (method, params)
+
+
+@pytest.mark.parametrize(
+    ("line", "body", "name"),
+    [
+        ("PATCH /objectives/obj-1", {"id": "obj-2"}, "id"),
+        ("PATCH /plans/obj-1", {"id": None, "name": "x"}, "id"),
+        ("POST /objectives/obj-1:run", {"id": 7}, "id"),
+        ("POST /objectives/obj-1/plans", {"objectiveId": "obj-2", "name": "x"}, "objectiveId"),
+        ("GET /objectives/obj-1?id=obj-2", None, "id"),
+    ],
+)
+async def test_params_that_contradict_the_address_are_rejected(
+    server: ObjectivesServer, line: str, body: Json, name: str
+) -> None:
+    sent = None if body is None else msgspec.json.encode(body)
+    answer = await ask(server.activated, line, sent)
+    assert answer.status == 400
+    assert f"{name} must be obj-1, as in the address" in answer.json["error"]["message"]
+    assert server.planning.asked == []
 
 
 @pytest.mark.requirement("opt.rest.errors")

@@ -90,5 +90,7 @@ class ObjectivesAdmin:
     def _open(self) -> AdminService:
         service = self._service()
         if service is None:
-            raise UnsupportedOperation("objectives are off; set opt.enabled to true")
+            raise UnsupportedOperation(
+                "objectives are off; set opt.enabled to true, and start the gateway again"
+            )
         return service
