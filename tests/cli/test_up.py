@@ -109,6 +109,27 @@ def test_start_hint_has_a_token_placeholder_when_peers_are_set(start_gateway) ->
     assert line(gateway, "Try it:  ").startswith("Try it:  OPENCLAW_A2A_TOKEN=<token> ")
 
 
+@pytest.mark.parametrize(
+    ("more", "reach"),
+    [
+        ({}, "no client reaches them: name each in an account"),
+        ({"opt": {"enabled": True}}, "reached by calls and plans only"),
+        (
+            {"tools": {"agentToAgent": {"enabled": True, "allow": ["*"]}}},
+            "reached by calls and plans only",
+        ),
+    ],
+)
+def test_start_banner_lists_agents_without_an_account(start_gateway, more, reach) -> None:
+    echo = {"adapter": "echo"}
+    gateway = start_gateway({"agents": {"main": echo, "judge": echo, "sceptic": echo}, **more})
+    assert line(gateway, "  no account") == f"  no account   judge, sceptic ({reach})"
+
+
+def test_start_banner_has_no_such_line_when_every_agent_has_an_account(start_gateway) -> None:
+    assert "no account" not in start_gateway().output()
+
+
 def test_start_banner_lists_the_default_account_first_and_local_addresses(start_gateway) -> None:
     accounts = {"aardvark": TASKS, "default": TASKS}
     peers = {"alice": {"tokens": ["sha256:" + "0" * 64]}}

@@ -30,6 +30,11 @@ def blocks(language: str, page: str | None = None) -> list[Block]:
     return [one for one in _all_blocks() if one.language == language and _is_on(one, page)]
 
 
+def all_blocks(page: str) -> list[Block]:
+    """The blocks of one page in their order."""
+    return [one for one in _all_blocks() if _is_on(one, page)]
+
+
 def text_of(language: str, page: str, holding: str) -> str:
     """The one block of a page that holds this text."""
     [block] = [one for one in blocks(language, page) if holding in one.text]

@@ -19,7 +19,6 @@ PAGE = "docs/howto/let-agents-call-each-other.md"
 COMMAND = str(Path(sys.executable).with_name("openclaw-a2a"))
 NAME = re.compile(r"oca_tool_[\w-]+|[0-9a-f]{8}-[0-9a-f-]{27}|\b[0-9a-f]{8}\b")
 CLOCK = re.compile(r"\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d(\.\d+Z)?|\+\d+\.\d\d s|\b\d+ (s|min)\b")
-COLLEAGUES = ("planner", "sceptic", "judge")
 DEADLINE_S = 60.0
 
 
@@ -92,10 +91,10 @@ def test_commands_of_the_page_print_what_it_shows(start_gateway: Any) -> None:
     config: Any = pyjson5.decode(text_of("json5", PAGE, "librarian"))
     program = [sys.executable, "colleague.py"]
     config["agents"]["librarian"]["command"] = program
-    for name in COLLEAGUES:
-        config["agents"][name] = {"adapter": "command", "command": program, "input": "stdin"}
-    account = {"defaultAgentId": "librarian", "agentStyle": "task-generating"}
-    config["channels"] = {"a2a": {"accounts": {"default": account}}}
+    debates: Any = pyjson5.decode(text_of("json5", PAGE, "sceptic"))
+    for name, agent in debates["agents"].items():
+        config["agents"][name] = {**agent, "command": program}
+    config["channels"] = debates["channels"]
     gateway = start_gateway(config)
     (gateway.home / "colleague.py").write_text(text_of("python", PAGE, "ANSWERS"), "utf-8")
     settings = {**config, "server": {"port": gateway.port}}

@@ -17,7 +17,7 @@ from openclaw_a2a.settings import load_settings, settings_schema
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 SETTING = re.compile(r"`((?:server|store|limits|push|retention|lease|log|openclaw)\.(?!json)\w+)`")
 REPOSITORY_PATH = re.compile(r"`((?:tests|bench|docs|src|requirements)/[\w./-]+)`")
-SHELL_ONLY = {"cd", "chmod", "curl", "export", "journalctl", "mkdir", "openssl", "pkill", "python"}
+SHELL_ONLY = {"cd", "chmod", "curl", "export", "journalctl", "mkdir", "openssl", "python"}
 SHELL_ONLY |= {"systemctl"}
 
 
@@ -157,6 +157,11 @@ def test_other_commands_on_pages_are_those_of_the_shell_or_of_dev() -> None:
             assert rest[1] in known, place
         else:
             assert first in SHELL_ONLY | {"openclaw-a2a"}, f"{place}: {first}"
+
+
+def test_no_page_ends_processes_by_name() -> None:
+    named = [name_of(page) for page in PAGES if re.search("pkill|killall", page.read_text("utf-8"))]
+    assert named == []
 
 
 def test_dev_commands_in_the_text_exist() -> None:

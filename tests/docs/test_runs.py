@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -17,7 +18,9 @@ from typing import Any
 import httpx2
 import pyjson5
 import pytest
-from tests.docs.pages import blocks, commands, text_of
+from mcp import Client
+from mcp.client.stdio import StdioServerParameters, stdio_client
+from tests.docs.pages import ROOT, Block, all_blocks, blocks, commands, text_of
 from tests.ports import free_port
 
 from openclaw_a2a.agents import CallableAgent, build_agent
@@ -160,6 +163,127 @@ def test_readme_calls_with_the_official_sdk(start_gateway: Any, tmp_path: Path) 
     )
     assert called.stderr == ""
     assert called.stdout.splitlines()[-1] == "status_update echo: hello"
+
+
+class Visitor:
+    """Somebody who types what the README says, from its beginning to its end, in one folder."""
+
+    def __init__(self, home: Path) -> None:
+        self._home = home
+        self._port = free_port()
+        self._server: subprocess.Popen[bytes] | None = None
+        self.printed: dict[str, str] = {}
+
+    def follow(self, block: Block) -> None:
+        """Save a file, or type commands."""
+        text = block.text.replace("9900", str(self._port))
+        if block.language == "json5":
+            self._save("openclaw-a2a.json5", text)
+        elif block.language == "python":
+            self._save("shouter.py" if "serve(" in text else "client.py", text)
+        elif block.language == "console":
+            joined = text.replace("\\\n", " ")
+            for typed in re.findall(r"^\$ (.+)$", joined, flags=re.MULTILINE):
+                self._type(shlex.split(typed, comments=True))
+
+    def stop(self) -> None:
+        """Ctrl-C in the first terminal."""
+        if self._server is not None:
+            self._server.send_signal(signal.SIGINT)
+            self._server.wait(DEADLINE_S)
+            self._server = None
+
+    def _save(self, name: str, text: str) -> None:
+        (self._home / name).write_text(text, encoding="utf-8")
+
+    def _type(self, words: list[str]) -> None:
+        first = words[0].rpartition("/")[2]
+        if words[1:2] == ["up"]:
+            self._start([COMMAND, "up"])
+        elif words[-1] == "shouter.py":
+            self._start([sys.executable, "shouter.py"])
+        elif first == "python":
+            self._run([sys.executable, *words[1:]], words[-1])
+        elif words[1:2] != ["connect"]:  # which needs an OpenClaw
+            assert first == "openclaw-a2a", words
+            self._run([COMMAND, *words[1:]], " ".join(words[1:]))
+
+    def _start(self, command: list[str]) -> None:
+        self.stop()  # as the page says before each of them
+        with (self._home / "server.log").open("wb") as log:
+            self._server = server = subprocess.Popen(
+                command, cwd=self._home, env=self._variables(), stdout=log, stderr=log
+            )
+        url = f"http://127.0.0.1:{self._port}"
+        wait_until(lambda: server.poll() is not None or is_ready(url), "serving")
+        assert server.poll() is None, (self._home / "server.log").read_text(encoding="utf-8")
+
+    def _run(self, command: list[str], name: str) -> None:
+        done = subprocess.run(
+            command,
+            cwd=self._home,
+            env=self._variables(),
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=DEADLINE_S,
+            check=False,
+        )
+        assert done.returncode == 0, f"{name}:\n{done.stdout}{done.stderr}"
+        self.printed[name] = done.stdout
+
+    def _variables(self) -> dict[str, str]:
+        return environment(
+            self._home,
+            OPENCLAW_A2A_SERVER__PORT=str(self._port),
+            OPENCLAW_A2A_OPENCLAW__ENABLED="false",
+        )
+
+
+@pytest.mark.slow
+def test_readme_examples_work_one_after_the_other(tmp_path: Path) -> None:
+    visitor = Visitor(tmp_path)
+    try:
+        for block in all_blocks("README.md"):
+            visitor.follow(block)
+    finally:
+        visitor.stop()
+    assert visitor.printed["send hello"].endswith("olleh\n")
+    assert visitor.printed["client.py"].splitlines()[-1] == "status_update olleh"
+    assert "neerg dliub" in visitor.printed["remote send is the build green"]
+    assert "list_skills" in visitor.printed["call reverser list_skills --wait"]
+
+
+@pytest.mark.slow
+async def test_readme_snippet_for_mcp_works_from_a_checkout(tmp_path: Path) -> None:
+    """From any folder: programs that speak MCP start it in a folder of their own."""
+    snippet = json.loads(text_of("json", "README.md", "mcpServers"))
+    (server,) = snippet["mcpServers"].values()
+    checkout = tmp_path / "checkout"
+    (checkout / ".venv" / "bin").mkdir(parents=True)
+    (checkout / ".venv" / "bin" / "openclaw-a2a").symlink_to(COMMAND)
+    settings = pyjson5.decode(text_of("json5", "README.md", "reverser"))
+    settings["outbound"]["targets"] = [{"alias": "ops", "baseUrl": "http://127.0.0.1:9"}]
+    settings["server"] = {"port": free_port()}
+    file = checkout / "openclaw-a2a.json5"
+    file.write_text(json.dumps(settings), encoding="utf-8")
+    command, *arguments = [
+        word.replace("/path/to/checkout", str(checkout))
+        for word in (server["command"], *server["args"])
+    ]
+    parameters = StdioServerParameters(
+        command=command, args=arguments, cwd=tmp_path, env=environment(tmp_path)
+    )
+    with (tmp_path / "mcp.log").open("w") as log:
+        async with Client(stdio_client(parameters, errlog=log)) as client:
+            tools = (await client.list_tools()).tools
+    assert "remote_agent" in {tool.name for tool in tools}
+
+
+def test_readme_tells_how_to_install() -> None:
+    page = (ROOT / "README.md").read_text(encoding="utf-8")
+    for command in ("uvx openclaw-a2a", "pipx install openclaw-a2a", "pip install openclaw-a2a"):
+        assert command in page
 
 
 # ------------------------------------------------------------------------------- the tutorial

@@ -33,6 +33,7 @@ def print_banner(gateway: Gateway, found: OpenClawInstallation | None = None) ->
     available = {one.account: one for one in gateway.availability.current()}
     for account in accounts:
         lines += _account_lines(account, gateway, available.get(account.id))
+    lines += _other_agent_lines(gateway)
     lines += [f"  {'openclaw':<12} {text}" for text in _openclaw_texts(gateway, found)]
     where = settings.store.path or "nothing survives a stop"
     lines += [f"  {'store':<12} {settings.store.kind.value} ({where})", ""]
@@ -65,6 +66,19 @@ def _account_lines(
         f"  {availability.name:<12} agent {agent_id} ({kind}){state}",
         f"  {'':<12} card  {account_url(account, account.agent_card_path)}",
     ]
+
+
+def _other_agent_lines(gateway: Gateway) -> list[str]:
+    """The agents of the settings that no account serves."""
+    settings = gateway.settings
+    served = {account.default_agent_id for account in settings.accounts if account.is_running}
+    others = [name for name in settings.agents if name not in served | {*gateway.supplied_agents}]
+    if not others:
+        return []
+    has_callers = settings.tools.agent_to_agent.enabled or settings.opt.enabled
+    unreached = "no client reaches them: name each in an account"
+    reach = "reached by calls and plans only" if has_callers else unreached
+    return [f"  {'no account':<12} {', '.join(others)} ({reach})"]
 
 
 def _openclaw_texts(gateway: Gateway, found: OpenClawInstallation | None) -> list[str]:
