@@ -2,7 +2,7 @@
 
 import pytest
 from tests.conformance.conftest import Start
-from tests.conformance.protocol_clients import V03Client, V1Client, v03_message
+from tests.conformance.protocol_clients import Json, V03Client, V1Client, v03_message
 from tests.conformance.scripted_agent import ScriptedAgent
 from tests.conformance.stream_outline import text_of
 
@@ -63,6 +63,23 @@ async def test_direct_answer_that_cannot_be_sent_is_an_error(start: Start) -> No
     assert failed.error["data"]["acceptedOutputModes"] == ["image/png"]
     assert "text/plain" in failed.error["data"]["availableOutputModes"]
     assert (await V1Client(http).list())["totalSize"] == 0
+
+
+@pytest.mark.requirement("runtime.output.available")
+@pytest.mark.parametrize("account", [{}, TASKS])
+async def test_available_output_modes_are_those_of_the_content(start: Start, account: Json) -> None:
+    picture = Part.of_url("https://files.example/a.png", media_type="image/png")
+    table = Part.of_data({"rows": 1})
+    for parts, modes in (
+        ((Part.of_text("hi"),), ["text/plain"]),
+        ((picture,), ["image/png"]),
+        ((table, Part.of_text("  "), picture, picture), ["application/json", "image/png"]),
+        ((Part.of_bytes(b"x", media_type=""),), ["application/octet-stream"]),
+    ):
+        http = await start(ScriptedAgent(Reply(parts)), account=account)
+        params = v03_message(configuration={"acceptedOutputModes": ["audio/wav"]})
+        failed = await V03Client(http).error("message/send", params)
+        assert (failed.code, failed.error["data"]["availableOutputModes"]) == (-32005, modes)
 
 
 @pytest.mark.requirement("runtime.output.task-refused", "inbound.rpc.output-modes")

@@ -1,16 +1,21 @@
 """Direct answer or task: what promotes a run, and in which order events are sent."""
 
+from datetime import UTC, datetime, timedelta
+
 import pytest
 from tests.conformance.conftest import Start
+from tests.conformance.manual_clock import ManualClock
 from tests.conformance.protocol_clients import V03Client, V1Client, v03_message, v1_message
 from tests.conformance.scripted_agent import ScriptedAgent, Step
 from tests.conformance.stream_outline import events, outline, split, status_text, text_of
 
 from openclaw_a2a.model.agent_event import (
+    AgentEvent,
     Block,
     Failed,
     InputRequired,
     MessageEnd,
+    Note,
     Reply,
     Started,
     TextDelta,
@@ -20,6 +25,7 @@ from openclaw_a2a.model.agent_event import (
     ToolReply,
 )
 from openclaw_a2a.model.message import Part
+from openclaw_a2a.model.turn import Turn
 
 TASKS = {"agentStyle": "task-generating"}
 HELLO = Reply.of_text("hello")
@@ -169,3 +175,33 @@ async def test_continuation_is_a_task_and_shows_what_was_before(start: Start) ->
         "artifact assistant-output-0002.",
         "status completed",
     ]
+
+
+class BackwardsClock(ManualClock):
+    """A clock that is set back a little whenever somebody looks at it."""
+
+    def now(self) -> datetime:
+        self._ahead -= timedelta(seconds=1)
+        return datetime.now(UTC) + self._ahead
+
+
+@pytest.mark.requirement("promise.order.timestamps")
+@pytest.mark.parametrize("style", ["hybrid", "task-generating"])
+@pytest.mark.parametrize("clock", [ManualClock(), BackwardsClock()])
+async def test_timestamps_of_a_task_never_decrease(
+    start: Start, style: str, clock: ManualClock
+) -> None:
+    def script(turn: Turn) -> list[AgentEvent]:
+        if turn.raw_body == "answer":
+            return [Note("on it"), Reply.of_text("done")]
+        return [TextDelta("a"), Note("thinking"), Note("still"), InputRequired("Which?")]
+
+    agent = ScriptedAgent(script=script)
+    v1 = V1Client(await start(agent, account={"agentStyle": style}, clock=clock))
+    frames = await v1.events("SendStreamingMessage", v1_message())
+    task_id = events(frames)[0]["id"]
+    frames += await v1.events("SendStreamingMessage", v1_message("answer", taskId=task_id))
+    statuses = [event["status"] for event in events(frames) if "status" in event]
+    stamps = [status["timestamp"] for status in statuses]
+    assert stamps == sorted(stamps)
+    assert (await v1.get(task_id))["status"] == statuses[-1]

@@ -13,6 +13,7 @@ PROMISES = (
         "ours: G2",
         promise_order={
             "one-order": "Every reader sees the same events with rising sequence numbers.",
+            "timestamps": "The status timestamps of one task never decrease.",
             "one-terminal": "A task has exactly one terminal event.",
         },
     ),

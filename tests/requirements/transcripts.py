@@ -69,6 +69,7 @@ TRANSCRIPT = rules(
         "text": "Text is sent only when text/plain is accepted.",
         "media": "Media by URL are file parts when their type or a wildcard for it is accepted.",
         "direct-refused": "A direct answer that cannot be sent at all gives -32005.",
+        "available": "The error names the modes of the content that there was.",
         "task-refused": "A task whose answer cannot be sent fails and the call gives -32005.",
     },
 )

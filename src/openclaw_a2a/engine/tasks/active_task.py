@@ -197,7 +197,7 @@ class ActiveTask:
         # What a stream of this message shows first: the task as it was, with the message and the
         # new status. The events from this sequence on follow.
         task = self.journal.projection.task()
-        status = TaskStatus(TaskState.SUBMITTED, timestamp=now)
+        status = TaskStatus(TaskState.SUBMITTED, timestamp=max(now, self.journal.head.status_at))
         history = (*task.history, message)
         self._created = msgspec.structs.replace(task, status=status, history=history)
         self._created_sequence = self.journal.sequence

@@ -420,8 +420,9 @@ class Journal:
         self.projection.add_message(message)
         self._message = message
 
-    def _record(self, event: Event, *, counts: bool = True) -> None:
+    def _record(self, given: Event, *, counts: bool = True) -> None:
         """Number and encode one event; `counts` towards the size of the run."""
+        event = self._not_before(given) if isinstance(given, StatusUpdate) else given
         is_status = isinstance(event, StatusUpdate)
         try:
             body = (STATUS_UPDATE if is_status else ARTIFACT_UPDATE) + encode_json(event) + b"}"
@@ -449,6 +450,18 @@ class Journal:
         self.sequence += 1
         self._collected.append(Entry(self.sequence, body, state))
         self.in_flight += 1
+
+    def _not_before(self, event: StatusUpdate) -> StatusUpdate:
+        """The event, stamped no earlier than the status before it.
+
+        A transcript stamps events when it makes them, and a run that becomes a task publishes those
+        it held back after newer ones; and a clock may be set back.
+        """
+        status = event.status
+        if status.timestamp is None or status.timestamp >= self._status_at:
+            return event
+        status = msgspec.structs.replace(status, timestamp=self._status_at)
+        return msgspec.structs.replace(event, status=status)
 
     def _check_size(self, size: int, *, counts: bool) -> None:
         limits = self.limits

@@ -14,7 +14,7 @@ Where a run stands, and who may cancel its asyncio task when, is the table in `r
 
 import asyncio
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
@@ -519,7 +519,7 @@ class ActiveRun:
         record = self.record
         first: FirstResult
         if transcript.failure is None and transcript.is_unrepresentable:
-            self._error = _output_not_accepted(record, self._rules)
+            self._error = _output_not_accepted(record, self._rules, transcript.content_modes)
             transcript.failure = self._error.message
             if transcript.is_promoted:
                 return False
@@ -608,12 +608,14 @@ class ActiveRun:
         active.leave(self, TaskFinished(journal.snapshot, self._error))
 
 
-def _output_not_accepted(record: RunRecord, rules: "AccountRules") -> OutputNotAccepted:
+def _output_not_accepted(
+    record: RunRecord, rules: "AccountRules", available: Iterable[str]
+) -> OutputNotAccepted:
     """The error for an answer of which nothing is in an output mode the caller accepts."""
     modes = list(record.options.accepted_output_modes or rules.output_modes)
     return OutputNotAccepted(
         f"The answer holds nothing in an accepted output mode ({', '.join(modes)}).",
-        details={"acceptedOutputModes": modes, "availableOutputModes": list(rules.output_modes)},
+        details={"acceptedOutputModes": modes, "availableOutputModes": list(available)},
     )
 
 

@@ -10,11 +10,12 @@ from typing import Any, ClassVar
 from openclaw_a2a.engine.transcript.transcript import (
     BLANK_LINE,
     OUTPUT_PREFIX,
+    TEXT_MODE,
     ArtifactCounters,
     EventContext,
     OutputModes,
     Transcript,
-    has_content,
+    modes_of,
     replace_lone_surrogates,
     tool_approval_prompt,
 )
@@ -68,7 +69,7 @@ class SingleArtifactTranscript(Transcript):
     @property
     def is_unrepresentable(self) -> bool:
         """True when there was content and none of it is in an accepted output mode."""
-        return self._had_content and not self._has_chunks
+        return bool(self.content_modes) and not self._has_chunks
 
     def answer(self) -> None:
         """A run is never a direct answer here."""
@@ -91,7 +92,8 @@ class SingleArtifactTranscript(Transcript):
         events = self._promote()
         if not event.text:
             return events
-        self._had_content = self._had_content or bool(event.text.strip())
+        if event.text.strip():
+            self.content_modes[TEXT_MODE] = None
         if not self._modes.accepts_text:
             return events
         text = replace_lone_surrogates(event.text)
@@ -110,7 +112,7 @@ class SingleArtifactTranscript(Transcript):
 
     def _on_reply(self, event: Reply) -> list[Event]:
         """The whole message: what of it was not streamed yet."""
-        self._had_content = self._had_content or has_content(event.parts)
+        self.content_modes.update(modes_of(event.parts))
         parts = self._modes.filter(event.parts)
         events = self._promote()
         if self._pieces:
@@ -141,7 +143,7 @@ class SingleArtifactTranscript(Transcript):
         return self._add_parts(event.parts)
 
     def _add_parts(self, given: tuple[Part, ...]) -> list[Event]:
-        self._had_content = self._had_content or has_content(given)
+        self.content_modes.update(modes_of(given))
         parts = self._modes.filter(given)
         self._texts += [part.text for part in parts if part.text]
         return self._promote() + (self._chunk(parts) if parts else [])

@@ -47,6 +47,9 @@ OUTPUT_PREFIX = "assistant-output-"
 """The id prefix of artifacts that hold assistant messages."""
 
 
+TEXT_MODE = "text/plain"
+
+
 class OutputModes:
     """The media types that a caller accepts."""
 
@@ -188,6 +191,19 @@ def has_content(parts: Sequence[Part]) -> bool:
     return False
 
 
+def modes_of(parts: Sequence[Part]) -> dict[str, None]:
+    """The media types of the parts that are not blank text, in order."""
+    modes: dict[str, None] = {}
+    for part in parts:
+        if part.is_file:
+            modes[part.media_type or "application/octet-stream"] = None
+        elif part.text is None:
+            modes["application/json"] = None
+        elif part.text.strip():
+            modes[TEXT_MODE] = None
+    return modes
+
+
 def replace_lone_surrogates(text: str) -> str:
     """The text without lone surrogates, which no UTF-8 wire can carry."""
     if text.isascii():
@@ -274,7 +290,8 @@ class Transcript:
         self._tool_results = counters.tool_results
         self._artifact_events = 0
         self._metadata: JsonObject | None = None
-        self._had_content = False
+        self.content_modes: dict[str, None] = {}
+        """The media types of all content so far, accepted or not, in order."""
 
     # ---------------------------------------------------------------- the interface of a run
 
@@ -318,7 +335,7 @@ class Transcript:
     @property
     def is_unrepresentable(self) -> bool:
         """True when there was content and none of it is in an accepted message mode."""
-        if not self._had_content:
+        if not self.content_modes:
             return False
         current = self._current
         if current is not None and current.has_content:
@@ -382,8 +399,8 @@ class Transcript:
 
     def _on_delta(self, event: TextDelta) -> list[Event]:
         message, text = self._current or self._open(), event.text
-        if not self._had_content and text.strip():
-            self._had_content = True
+        if TEXT_MODE not in self.content_modes and text.strip():
+            self.content_modes[TEXT_MODE] = None
         if self._modes.accepts_text:
             message.add_delta(text if text.isascii() else replace_lone_surrogates(text))
         # The usual case by far, so it makes no further call.
@@ -398,7 +415,8 @@ class Transcript:
 
     def _on_block(self, event: Block) -> list[Event]:
         message = self._current or self._open()
-        self._had_content = self._had_content or bool(event.text.strip())
+        if event.text.strip():
+            self.content_modes[TEXT_MODE] = None
         if self._modes.accepts_text:
             message.add_block(replace_lone_surrogates(event.text))
         return self._promote_second(message) + self.flush()
@@ -406,7 +424,7 @@ class Transcript:
     def _on_reply(self, event: Reply) -> list[Event]:
         message = self._current or self._open()
         sendable = self._modes.filter(event.parts)
-        self._had_content = self._had_content or has_content(event.parts)
+        self.content_modes.update(modes_of(event.parts))
         message.set_final(sendable)
         return self._promote_second(message) + self.close()
 
