@@ -3,6 +3,7 @@
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Iterable, MutableMapping
+from contextlib import suppress
 from typing import Any, Generic, TypeVar
 from urllib.parse import parse_qsl
 
@@ -25,6 +26,10 @@ from openclaw_a2a.protocol.errors import http_status, public_message
 log = get_logger(__name__)
 
 WRITE_TIMEOUT_S = 30.0
+
+DRAIN_BYTES = 16 * 1024 * 1024
+DRAIN_TIMEOUT_S = 2.0
+"""How much of a refused body is received after the response, and for how long."""
 _LOGGED_CHARS = 300  # of what a request says
 _REFUSED = "request.refused"
 
@@ -253,7 +258,28 @@ class HttpRequest:
         """Send a whole response."""
         own = [(b"content-type", media_type), (b"content-length", b"%d" % len(body)), *headers]
         await self.start_response(status, own)
-        await self.send({"type": "http.response.body", "body": body})
+        if self.is_body_read or not self.has_body():
+            await self.send({"type": "http.response.body", "body": body})
+            return
+        # The response first: a client that reads while it sends has it at once.
+        await self.send({"type": "http.response.body", "body": body, "more_body": True})
+        await self._drain_body()
+        await self.send({"type": "http.response.body", "body": b""})
+
+    async def _drain_body(self) -> None:
+        """Receive and drop what the client still sends, bounded in time and in size.
+
+        A connection that is closed with bytes unread is reset, and a client that sends its whole
+        body before it reads would see that instead of the response.
+        """
+        size = 0
+        with suppress(TimeoutError):
+            async with asyncio.timeout(DRAIN_TIMEOUT_S):
+                while size < DRAIN_BYTES:
+                    message = await self.receive()
+                    size += len(message.get("body", b""))
+                    if not message.get("more_body", False):
+                        return
 
     async def start_response(self, status: int, headers: list[Header]) -> None:
         """Send status and headers; a body has to follow.
