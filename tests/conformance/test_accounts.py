@@ -117,24 +117,48 @@ async def test_json_rpc_moves_with_its_path_and_gets_a_leading_slash(start: Star
 @pytest.mark.requirement("inbound.account.route-unknown")
 @pytest.mark.parametrize(
     ("method", "path"),
-    [
-        ("GET", "/nothing/here"),
-        ("GET", RPC),
-        ("PUT", RPC),
-        ("POST", CARD),
-        ("DELETE", CARD),
-        ("POST", "/"),
-    ],
+    [("GET", "/nothing/here"), ("POST", "/nothing/here/"), ("POST", "/"), ("PUT", "/")],
 )
-async def test_other_paths_and_methods_are_404_with_details(
-    start: Start, method: str, path: str
-) -> None:
+async def test_other_paths_are_404_with_details(start: Start, method: str, path: str) -> None:
     http = await start(_agent())
     response = await http.request(Request(method, path))
     assert response.status == 404
     error = response.json["error"]
     assert error["code"] == "A2A_ROUTE_NOT_FOUND"
     assert error["details"] == {"channel": "a2a", "accountId": "default"}
+
+
+@pytest.mark.requirement("inbound.account.method-unknown")
+@pytest.mark.parametrize(
+    ("method", "path", "allowed"),
+    [
+        ("GET", RPC, "POST"),
+        ("PUT", RPC, "POST"),
+        ("GET", f"{RPC}/", "POST"),
+        ("POST", CARD, "GET, HEAD"),
+        ("DELETE", CARD, "GET, HEAD"),
+        ("POST", "/agents", "GET"),
+        ("POST", "/healthz", "GET"),
+    ],
+)
+async def test_other_methods_of_a_path_are_405_with_those_it_has(
+    start: Start, method: str, path: str, allowed: str
+) -> None:
+    http = await start(_agent())
+    response = await http.request(Request(method, path))
+    assert (response.status, response.headers["allow"]) == (405, allowed)
+    error = response.json["error"]
+    assert error["code"] == "A2A_METHOD_NOT_ALLOWED"
+    assert error["details"] == {"channel": "a2a", "accountId": "default"}
+
+
+@pytest.mark.requirement("inbound.account.rpc-path")
+@pytest.mark.parametrize("path", ["", "talk/here", "talk/here/"])
+async def test_json_rpc_answers_with_a_slash_too(start: Start, path: str) -> None:
+    http = await start(_agent(), account={"jsonRpcPath": path})
+    bare = f"/{path}".rstrip("/") if path else RPC
+    for spelled in (bare, f"{bare}/"):
+        assert "message" in await V1Client(http, path=spelled).send()
 
 
 @pytest.mark.requirement("inbound.account.route-failure")

@@ -2,6 +2,8 @@
 
 import json
 
+import anyio
+import anyio.lowlevel
 import pytest
 from tests.conformance.conftest import Start
 from tests.conformance.protocol_clients import Json, V03Client, encode_call, v03_message
@@ -114,3 +116,50 @@ async def test_absent_params_are_refused(start: Start) -> None:
     http = await start(_agent())
     response = await http.post(RPC, b'{"jsonrpc":"2.0","id":1,"method":"message/send"}')
     assert response.json["error"]["code"] == -32602
+
+
+@pytest.mark.requirement("inbound.rpc.notification")
+@pytest.mark.parametrize("method", ["message/send", "message/stream"])
+async def test_a_request_without_an_id_is_carried_out_and_gets_no_body(
+    start: Start, method: str
+) -> None:
+    agent = _agent()
+    http = await start(agent, account={"agentStyle": "task-generating"})
+    call = {"jsonrpc": "2.0", "method": method, "params": v03_message("quietly")}
+    response = await http.post(RPC, json.dumps(call).encode())
+    assert (response.status, response.body) == (204, b"")
+    assert "content-type" not in response.headers
+    assert "content-length" not in response.headers
+    with anyio.fail_after(30):
+        while not agent.turns:
+            await anyio.lowlevel.checkpoint()
+    assert agent.turns[0].raw_body == "quietly"
+
+
+@pytest.mark.requirement("inbound.rpc.notification")
+@pytest.mark.parametrize(
+    ("method", "params"),
+    [
+        ("tasks/get", {"id": "none"}),
+        ("GetTask", {"id": "none"}),
+        ("message/send", {}),
+        ("tasks/resubscribe", {"id": "none"}),
+        ("SubscribeToTask", {"id": "none"}),
+        ("nothing/here", {}),
+    ],
+)
+async def test_an_error_of_a_request_without_an_id_gets_no_body(
+    start: Start, method: str, params: Json
+) -> None:
+    call = {"jsonrpc": "2.0", "method": method, "params": params}
+    response = await (await start(_agent())).post(RPC, json.dumps(call).encode())
+    assert (response.status, response.body) == (204, b"")
+
+
+@pytest.mark.requirement("inbound.rpc.notification")
+async def test_an_id_that_is_null_is_answered(start: Start) -> None:
+    response = await (await start(_agent())).post(
+        RPC, encode_call("tasks/get", {"id": "none"}, call_id=None)
+    )
+    assert (response.json["id"], response.json["error"]["code"]) == (None, -32001)
+    assert "not found" in response.json["error"]["message"]

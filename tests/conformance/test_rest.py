@@ -278,6 +278,25 @@ async def test_extended_card_is_unsupported(start: Start) -> None:
     assert response.json["error"]["details"][0]["reason"] == "UNSUPPORTED_OPERATION"
 
 
+@pytest.mark.requirement("wire.rest.unknown-method")
+@pytest.mark.parametrize(
+    ("method", "path", "allowed"),
+    [
+        ("GET", "/message:send", "POST"),
+        ("POST", "/tasks", "GET"),
+        ("PUT", "/tasks/t", "DELETE, GET"),
+        ("PATCH", "/tasks/t/pushNotificationConfigs", "GET, POST"),
+    ],
+)
+async def test_other_methods_of_a_path_are_405(
+    start: Start, method: str, path: str, allowed: str
+) -> None:
+    response = await (await start(_agent())).request(Request(method, f"{REST}{path}"))
+    assert (response.status, response.headers["allow"]) == (405, allowed)
+    info = response.json["error"]["details"][0]
+    assert (info["reason"], info["metadata"]["code"]) == ("METHOD_NOT_FOUND", "method-not-allowed")
+
+
 @pytest.mark.requirement("wire.rest.unknown-path")
 @pytest.mark.parametrize("path", ["", "/", "/nothing", "/tasks/t:sing", "/message:sing"])
 async def test_unknown_path_is_404(start: Start, path: str) -> None:

@@ -286,3 +286,21 @@ async def test_get_gives_the_task_as_of_its_last_event(start: Start) -> None:
         await run.finish(Reply.of_text("done"))
         await frames.rest()
     assert (await v1.get(task_id))["status"]["state"] == "TASK_STATE_COMPLETED"
+
+
+@pytest.mark.requirement("promise.idempotent.off")
+@pytest.mark.parametrize("kind", ["memory", "sqlite", "json-file"])
+@pytest.mark.parametrize("style", ["task-generating", "hybrid"])
+async def test_without_known_message_ids_every_message_is_new(
+    start: Start, kind: str, style: str
+) -> None:
+    agent = ScriptedAgent(Reply.of_text("hi"))
+    settings = {"retention.messageSeconds": 0, "store.kind": kind}
+    http = await start(agent, account={"agentStyle": style}, settings=settings)
+    v1, params = V1Client(http), v1_message()
+    first, second = [await v1.call("SendMessage", params) for _ in range(2)]
+    other = v1_message("another body", messageId=params["message"]["messageId"])
+    third = await v1.call("SendMessage", other)
+    assert len(agent.turns) == 3
+    for one, two in ((first, second), (second, third)):
+        assert one.get("task", {}).get("id", 1) != two.get("task", {}).get("id", 2)

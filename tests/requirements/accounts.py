@@ -80,7 +80,8 @@ ACCOUNTS = (
                 "channel and account id."
             ),
             "route-failure": "An unexpected failure answers 500 A2A_INBOUND_ROUTE_ERROR.",
-            "route-unknown": "Any other path or HTTP method answers 404 A2A_ROUTE_NOT_FOUND.",
+            "route-unknown": "Any other path answers 404 A2A_ROUTE_NOT_FOUND.",
+            "method-unknown": "Another method of a known path answers 405 with those it has.",
         },
     ),
     *rules(

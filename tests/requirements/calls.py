@@ -10,6 +10,7 @@ RPC = (
             "parse-error": "A body that is not JSON gives -32700 with id null.",
             "not-a-request": "No jsonrpc 2.0 or no method gives -32600.",
             "batch": "A batch gives -32600.",
+            "notification": "A request without an id is carried out and gets no body.",
             "id-echo": "The id comes back when it is a string, an integer or null, else null.",
             "body-too-large": "A body over the account's limit gives HTTP 413 with a JSON error.",
             "unknown-method": "An unknown method gives -32601 with the method in the message.",

@@ -38,6 +38,7 @@ PROMISES = (
         "ours: G5",
         promise_idempotent={
             "task": "The same message twice gives the same task and one run.",
+            "off": "With retention.messageSeconds 0 no message is a duplicate.",
             "direct": "The same message twice gives the same direct answer and one run.",
             "at-once": "This also holds when both arrive at once.",
             "conflict": "Another body under the same message id is an error that says so.",

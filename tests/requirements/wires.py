@@ -78,6 +78,7 @@ SHAPES = (
             "push-not-offered": "The push paths give the named error while push is not offered.",
             "extended-card": "GET /extendedAgentCard gives the named error.",
             "unknown-path": "A path that does not exist is 404.",
+            "unknown-method": "Another method of a known path is 405 with those it has.",
         },
     ),
     *rules(

@@ -54,6 +54,7 @@ from openclaw_a2a.settings import (
     Account,
     AgentStyle,
     OriginRoutingPolicy,
+    RetentionSettings,
     Settings,
     StoreSettings,
 )
@@ -260,6 +261,7 @@ class Gateway:
                 queued_replies=limits.queued_replies,
                 event_bytes=limits.event_bytes,
                 run_bytes=limits.artifact_bytes,
+                deduplicates=self.settings.retention.message_seconds > 0,
             ),
             new_id=new_id,
         )
@@ -345,7 +347,8 @@ class Gateway:
             sweep_s=keep.sweep_seconds,
             ended_s=keep.ended_seconds,
             keep_ended=keep.keep_ended,
-            message_s=keep.message_seconds,
+            # Without deduplication only messages of the gateway itself have records.
+            message_s=keep.message_seconds or RetentionSettings().message_seconds,
         )
         engine.supervisor.run_loop("leases", renew_leases(engine))
         engine.supervisor.run_loop("retention", purge_expired(engine, schedule))

@@ -17,6 +17,7 @@ from openclaw_a2a.model.errors import (
     GatewayFault,
     InvalidRequest,
     MediaTypeNotSupported,
+    MethodNotAllowed,
     Overloaded,
     Unauthenticated,
 )
@@ -131,6 +132,7 @@ class HttpRequest:
         "has_started",
         "headers",
         "is_body_read",
+        "is_silent",
         "method",
         "path",
         "receive",
@@ -159,6 +161,8 @@ class HttpRequest:
         self.caller: str | None = None
         """The name of the caller, once it is known."""
         self.is_body_read = False
+        self.is_silent = False
+        """True when the response has no body, whatever it says."""
 
     def header(self, name: bytes) -> str | None:
         """A header's value, by its lower-case name."""
@@ -256,6 +260,10 @@ class HttpRequest:
         headers: Iterable[Header] = (),
     ) -> None:
         """Send a whole response."""
+        if self.is_silent:
+            await self.start_response(204 if status == 200 else status, list(headers))
+            await self.send({"type": "http.response.body", "body": b""})
+            return
         own = [(b"content-type", media_type), (b"content-length", b"%d" % len(body)), *headers]
         await self.start_response(status, own)
         if self.is_body_read or not self.has_body():
@@ -344,6 +352,9 @@ def error_headers(error: GatewayError) -> list[Header]:
     if isinstance(error, Unauthenticated):
         # RFC 9110, 15.5.2: a 401 must say how to authenticate.
         return [_CHALLENGE]
+    if isinstance(error, MethodNotAllowed):
+        # RFC 9110, 15.5.6: a 405 must say which methods there are.
+        return [(b"allow", ", ".join(error.allowed).encode("ascii"))]
     if isinstance(error, Overloaded):
         # Whole seconds, and never 0, which would invite everybody back at once.
         return [(b"retry-after", b"%d" % max(1, round(error.retry_after_s)))]
@@ -389,6 +400,12 @@ class Router(Generic[H]):
             candidates.sort(key=lambda one: len("".join(one[0])), reverse=True)
         else:
             self._exact[method, pattern] = handler
+
+    def methods(self, path: str) -> list[str]:
+        """The methods that a path has routes for; empty when the path is not known."""
+        known = {method for method, _ in (*self._exact, *self._patterns)}
+        known.update(method for _, method, _ in self._prefixes)
+        return sorted(method for method in known if self.find(method, path) is not None)
 
     def find(self, method: str, path: str) -> tuple[H, tuple[str, ...]] | None:
         """The handler of a request and the values of its placeholders; None without a route."""

@@ -9,7 +9,7 @@ GatewayError
       ChangedMeanwhile PlanLimitExceeded DependencyNotValid OutputNotAccepted
       ExtendedCardNotConfigured ExtensionRequired VersionNotSupported MediaTypeNotSupported
       BodyTooLarge BodyTooSlow Unauthenticated NotAllowed Overloaded Draining RouteNotFound
-      AccountNotRunning
+      MethodNotAllowed AccountNotRunning
   AgentError      the agent failed or refused
       AgentUnavailable AgentFailed
   GatewayFault    ours: peers are told no details
@@ -17,6 +17,7 @@ GatewayError
       CorruptRecord SchemaTooNew StoreLocked PortTaken SettingsInvalid
 """
 
+from collections.abc import Iterable
 from typing import ClassVar
 
 from openclaw_a2a.model.ids import JsonObject
@@ -205,6 +206,14 @@ class Draining(Overloaded, code="draining"):
 
 class RouteNotFound(CallerError, code="route-not-found"):
     """No such address."""
+
+
+class MethodNotAllowed(CallerError, code="method-not-allowed"):
+    """The address has other HTTP methods, which `allowed` lists."""
+
+    def __init__(self, message: str, *, allowed: Iterable[str] = ()) -> None:
+        self.allowed = list(allowed)
+        super().__init__(message, details={"allowed": self.allowed})
 
 
 class AccountNotRunning(CallerError, code="account-not-running"):

@@ -102,7 +102,7 @@ class AdminService:
         waiting, task_id = _find_waiting(state, step)
         stored = await self._engine.store.tasks.read_task(None, task_id)
         if stored is None:
-            raise TaskNotFound(f"there is no task {task_id}")
+            raise TaskNotFound(f"task not found: there is no task {task_id}")
         message = Message(
             MessageId(self._engine.new_id()), Role.USER, (Part(text=text),), task_id=task_id
         )

@@ -58,6 +58,8 @@ class Submission(msgspec.Struct, frozen=True, gc=False):
     It must be new: if its kind and id are taken, the submission is refused and nothing changes.
     A duplicate submission leaves records alone.
     """
+    is_deduplicated: bool = True
+    """False: no idempotency record is looked for or stored; the message is new in any case."""
 
 
 class Accepted(msgspec.Struct, frozen=True, gc=False):

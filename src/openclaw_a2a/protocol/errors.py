@@ -127,6 +127,7 @@ ERROR_TABLE: dict[type[GatewayError], ErrorCodes] = {
     named.Overloaded: _Row(-32000, -32000, 429, _FULL, 429),
     named.Draining: _Row(-32000, -32000, 503, _GONE, 503),
     named.RouteNotFound: _Row(-32601, -32601, 404, "NOT_FOUND"),
+    named.MethodNotAllowed: _Row(-32601, -32601, 405, "UNIMPLEMENTED"),
     named.AccountNotRunning: _Row(-32000, -32000, 503, _GONE, 503),
     named.AgentError: _Row(-32603, -32603, 500, "INTERNAL"),
     named.AgentUnavailable: _Row(-32603, -32603, 503, _GONE),

@@ -13,11 +13,15 @@ NO_ID = b"null"
 
 
 class Envelope(msgspec.Struct, frozen=True):
-    """A request: the method, and the id and params as undecoded JSON."""
+    """A request: the method, and the id and params as undecoded JSON.
+
+    A notification has no id, and its sender wants no response.
+    """
 
     id: bytes
     method: str
     params: bytes
+    is_notification: bool = False
 
 
 class EnvelopeError(Exception):
@@ -66,7 +70,7 @@ def decode_envelope(body: bytes) -> Envelope:
     if not isinstance(method, str) or not method:
         reason = "The member method must be a non-empty string. Name the method to call."
         raise EnvelopeError(InvalidRequest(reason), request_id)
-    return Envelope(request_id, method, bytes(slices.params))
+    return Envelope(request_id, method, bytes(slices.params), "id" not in value)
 
 
 def encode_result(id: bytes, result: bytes) -> bytes:

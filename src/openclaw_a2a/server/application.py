@@ -15,9 +15,10 @@ from openclaw_a2a.http.asgi import (
     Receive,
     Router,
     Send,
+    error_headers,
 )
 from openclaw_a2a.log import get_logger
-from openclaw_a2a.model.errors import AccountNotRunning, Draining, RouteNotFound
+from openclaw_a2a.model.errors import AccountNotRunning, Draining, MethodNotAllowed, RouteNotFound
 from openclaw_a2a.model.ids import JsonObject
 from openclaw_a2a.server import jsonrpc, rest
 from openclaw_a2a.server.account_endpoint import AccountEndpoint
@@ -81,7 +82,8 @@ class ServerApplication:
     def _add_endpoint(self, endpoint: AccountEndpoint) -> None:
         account = endpoint.account
         add = self.router.add_route
-        add("POST", account.json_rpc_path, partial(jsonrpc.serve, endpoint=endpoint))
+        for path in _rpc_paths(account):
+            add("POST", path, partial(jsonrpc.serve, endpoint=endpoint))
         for path in _card_paths(account):
             add("GET", path, endpoint.card.serve)
             add("HEAD", path, endpoint.card.serve)
@@ -95,15 +97,30 @@ class ServerApplication:
             request.log_refusal(AccountNotRunning(text), account=account.id)
             await _respond_problem(request, 503, "A2A_ACCOUNT_NOT_RUNNING", text, account.id)
 
-        self.router.add_route("POST", account.json_rpc_path, refuse)
+        for path in _rpc_paths(account):
+            self.router.add_route("POST", path, refuse)
         for path in _card_paths(account):
             self.router.add_route("GET", path, refuse)
         self.router.add_route(ANY_METHOD, account.rest_path.rstrip("/") + "/{*}", refuse)
 
     async def _not_found(self, request: HttpRequest) -> None:
+        if allowed := self.router.methods(request.path):
+            text = f"{request.path[:200]} has no {request.method}; use {', '.join(allowed)}"
+            error = MethodNotAllowed(text, allowed=allowed)
+            request.log_refusal(error)
+            request.response_headers.extend(error_headers(error))
+            code = "A2A_METHOD_NOT_ALLOWED"
+            await _respond_problem(request, 405, code, text, self._default_account)
+            return
         text = f"there is no {request.method} {request.path[:200]} here; see GET /agents"
         request.log_refusal(RouteNotFound(text))
         await _respond_problem(request, 404, "A2A_ROUTE_NOT_FOUND", text, self._default_account)
+
+
+def _rpc_paths(account: Account) -> list[str]:
+    """The JSON-RPC path without and with a slash at its end: clients join addresses either way."""
+    bare = account.json_rpc_path.rstrip("/")
+    return [bare, f"{bare}/"] if bare else ["/"]
 
 
 def _card_paths(account: Account) -> list[str]:

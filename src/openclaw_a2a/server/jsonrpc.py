@@ -70,6 +70,13 @@ class JsonRpcCall(AccountCall):
         # hold.
         if operation in _STREAMING:
             self.endpoint.check_streaming()
+            if self.http.is_silent:
+                # Accepted, and its stream not opened: nobody wants to see it.
+                stream = await self.open_stream()
+                if not isinstance(stream, EventStream):
+                    stream.close()
+                await self.http.respond(200, b"")
+                return
             await self.endpoint.streams.serve(self.http, self.open_stream, self)
             return
         if operation in _PUSH:
@@ -129,6 +136,7 @@ async def serve(http: HttpRequest, *, endpoint: AccountEndpoint) -> None:
         body = await endpoint.read_body(http)
         envelope = decode_envelope(body)
         request_id, method = envelope.id, envelope.method
+        http.is_silent = envelope.is_notification
         call = _find_call(http, endpoint, scope, envelope)
         version = call.version
         await call.serve()

@@ -89,7 +89,7 @@ class PlanningRpcCall(msgspec.Struct, frozen=True):
         """Serve the call. Raises: InvalidParams, Overloaded, what the planning service raises."""
         method = self.envelope.method
         params = require_object(method, msgspec.json.decode(self.envelope.params))
-        if method == SUBSCRIBE:
+        if method == SUBSCRIBE and not self.http.is_silent:
             await _stream(self, self.planning, params)
             return
         result = await self.planning.call(method, params, self.scope)

@@ -152,7 +152,9 @@ class RetentionSettings(Section, frozen=True):
     keep_ended: Annotated[int, Meta(ge=0, le=_MOST, description="Most ended tasks kept.")] = (
         1_000_000
     )
-    message_seconds: Annotated[Seconds, about("How long message ids are known.")] = 86_400
+    message_seconds: Annotated[
+        Wait, about("How long message ids are known; 0: not at all, every message is new.")
+    ] = 86_400
     objective_seconds: Annotated[
         Seconds, about("Age since their last change at which ended objectives are deleted.")
     ] = 7_776_000

@@ -111,7 +111,7 @@ def choose_purgeable(
 
 def no_task(task_id: TaskId) -> TaskNotFound:
     """A delivery for a task that is not stored."""
-    return TaskNotFound(f"there is no task {task_id}")
+    return TaskNotFound(f"task not found: there is no task {task_id}")
 
 
 def record_exists(record: Record) -> AlreadyExists:

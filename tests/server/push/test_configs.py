@@ -97,7 +97,8 @@ async def test_a_configuration_is_created_read_listed_and_deleted_over_http_json
     info = missing.json["error"]["details"][0]
     assert (info["reason"], info["domain"]) == ("TASK_NOT_FOUND", "a2a-protocol.org")
     assert info["metadata"]["code"] == "push-config-not-found"
-    assert (await http.request(Request("PUT", path, {}, (b"",)))).status == 404
+    wrong = await http.request(Request("PUT", path, {}, (b"",)))
+    assert (wrong.status, wrong.headers["allow"]) == (405, "GET, POST")
 
 
 @pytest.mark.requirement("wire.push.shapes")

@@ -172,7 +172,7 @@ async def get_task(engine: Engine, scope: Scope | None, task_id: TaskId) -> Stor
     """The task as it is committed now, if it is in scope (None: any). Raises: TaskNotFound."""
     stored = await engine.store.tasks.read_task(scope, task_id)
     if stored is None:
-        raise TaskNotFound(f"there is no task {task_id}")
+        raise TaskNotFound(f"task not found: there is no task {task_id}")
     return stored
 
 

@@ -124,7 +124,7 @@ async def submit(
         if pending is not None:
             return pending
         if stored is None:
-            raise TaskNotFound(f"there is no task {message.task_id}")
+            raise TaskNotFound(f"task not found: there is no task {message.task_id}")
         return continue_task(engine, request, rules, stored, resume=resume, body_hash=body_hash)
 
 
@@ -146,12 +146,20 @@ async def _read_duplicate(
         raise Draining("the gateway is stopping; try again when it is back", retry_after_s=5)
     check_parts(request.message, rules)
     message_id = request.message.message_id
+    if not _is_deduplicated(engine, request):
+        return None
     known = await engine.store.tasks.find_duplicate(request.scope, message_id, body_hash=body_hash)
     return None if known is None else DuplicateRun(known, request.scope, message_id)
 
 
+def _is_deduplicated(engine: Engine, request: SubmitRequest) -> bool:
+    return engine.limits.deduplicates or request.internal_origin is not None
+
+
 def _find_pending(engine: Engine, request: SubmitRequest, body_hash: bytes) -> ActiveRun | None:
     """The run of the same message, when the store has not answered its submission yet."""
+    if not _is_deduplicated(engine, request):
+        return None
     # The store compares the hash of a stored message; of one on its way it is compared here.
     run = engine.pending_submissions.get((request.scope, request.message.message_id))
     submission = None if run is None else run.submission
@@ -190,7 +198,10 @@ def _start_task(
         commit = run.active_task.open()
     # A subscriber that comes with the task gets everything from its first event on.
     delivery = None if request.make_delivery is None else request.make_delivery(task_id, 0)
-    return engine.start_run(run, Submission(run.record, body_hash, now, commit, delivery, record))
+    is_deduplicated = _is_deduplicated(engine, request)
+    return engine.start_run(
+        run, Submission(run.record, body_hash, now, commit, delivery, record, is_deduplicated)
+    )
 
 
 def create_binding(
@@ -263,7 +274,11 @@ def continue_task(
     engine.session_tasks.add_newest(run.record.session_key, head.id)
     # A subscriber that comes later first gets the task as it is (cursor -1).
     delivery = None if request.make_delivery is None else request.make_delivery(head.id, -1)
-    return engine.start_run(run, Submission(run.record, body_hash, now, commit, delivery))
+    is_deduplicated = _is_deduplicated(engine, request)
+    return engine.start_run(
+        run,
+        Submission(run.record, body_hash, now, commit, delivery, is_deduplicated=is_deduplicated),
+    )
 
 
 def _already_answered(task_id: TaskId) -> TaskNotWaiting:

@@ -173,7 +173,7 @@ class PushConfigService(msgspec.Struct, frozen=True, kw_only=True):
     async def _check_task(self, scope: Scope, task_id: TaskId) -> None:
         # A2A 3.3.2: a task of another caller looks like one that does not exist.
         if await self.store.tasks.read_task(scope, task_id) is None:
-            raise TaskNotFound(f"there is no task {task_id}")
+            raise TaskNotFound(f"task not found: there is no task {task_id}")
 
     def _too_many(self, task_id: TaskId) -> InvalidParams:
         return InvalidParams(

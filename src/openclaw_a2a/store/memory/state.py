@@ -172,7 +172,8 @@ class MemoryState:
     def submit(self, command: commands.Submit) -> Accepted | Duplicate:
         submission = command.submission
         run, change, record = submission.run, submission.commit, submission.record
-        if (row := self.messages.get(rules.message_key(run))) is not None:
+        row = self.messages.get(rules.message_key(run)) if submission.is_deduplicated else None
+        if row is not None:
             rules.check_same_body(row.body_hash, submission.body_hash, run.message.message_id)
             return row.duplicate
         if change is not None:
@@ -386,9 +387,10 @@ class MemoryState:
         """Store the run with the next ticket, and everything that comes with it but the commit."""
         run = submission.run
         self.put_run(msgspec.structs.replace(run, ticket=self._last_ticket + 1))
-        duplicate = Duplicate(run.id, run.task_id, None)
-        row = MessageRow(submission.body_hash, submission.created_at, duplicate)
-        self.put_message(rules.message_key(run), row)
+        if submission.is_deduplicated:
+            duplicate = Duplicate(run.id, run.task_id, None)
+            row = MessageRow(submission.body_hash, submission.created_at, duplicate)
+            self.put_message(rules.message_key(run), row)
         if (task := self.tasks.get(run.task_id)) is not None:
             task.resume = None  # the new run has it
         if submission.delivery is not None:

@@ -307,7 +307,9 @@ class WriteTransaction:
         submission = command.submission
         run, change, record = submission.run, submission.commit, submission.record
         key = rules.message_key(run)
-        if self._known_messages.may_contain(key):
+        if not submission.is_deduplicated:
+            pass
+        elif self._known_messages.may_contain(key):
             if (duplicate := self._find_duplicate(key, submission)) is not None:
                 return duplicate
         else:
@@ -324,7 +326,8 @@ class WriteTransaction:
         self.cache.last_ticket = ticket = self.cache.last_ticket + 1
         self.cache.runs[run.id] = CachedRun(ticket, run.fence, key)
         self._new_runs[run.id] = msgspec.structs.replace(run, ticket=ticket)
-        self._messages[key] = submission, None
+        if submission.is_deduplicated:
+            self._messages[key] = submission, None
         # The new run holds the resume token (`run.resume`), so the task must not give it to another
         # one. Written directly: `flush` writes the task's row only for a submission with a change.
         if task is not None and task.resume is not None:
