@@ -47,7 +47,7 @@ async def test_of_answers_at_once_one_is_accepted_and_the_others_are_refused(
     async def answer(number: int) -> RpcFailed | None:
         client = client_type(AsgiClient(http.app))
         try:
-            await client.send(f"answer {number}", taskId=task["id"], messageId=f"m-{number}")
+            await client.send(f"answer {number}", taskId=task["id"], messageId=f"answer-{number}")
         except RpcFailed as failed:
             return failed
         return None

@@ -672,6 +672,22 @@ async def test_a_step_that_does_not_stop_is_named_by_the_canceled_objective(
     assert "reason" not in ended
 
 
+async def test_a_plan_that_is_skipped_leaves_no_question_open(harness: PlanningHarness) -> None:
+    async def work(turn: Any) -> Any:
+        return asks("which one?") if first_line(turn) == "choose" else "done"
+
+    harness.workers["main"].work = work
+    objective_id = await harness.objective()
+    plan = await harness.plan(objective_id, [{"name": "choose"}])
+    await harness.plan(objective_id, [{"name": "other"}])
+    await harness.call("objectives/run", id=objective_id)
+    await harness.ends(objective_id, "blocked")
+    skipped = (await harness.call("plans/update", id=plan["id"], status="skipped"))["plan"]
+    assert (skipped["status"], skipped["tasks"][0]["status"]) == ("skipped", "canceled")
+    assert "TASK_STATE_INPUT_REQUIRED" not in await states_in(harness, objective_id)
+    assert (await harness.get(objective_id))["status"] == "completed"
+
+
 @pytest.mark.parametrize("kind", ["objectives", "plans"])
 async def test_nothing_is_completed_by_hand_while_its_steps_run(
     harness: PlanningHarness, kind: str

@@ -29,7 +29,13 @@ from openclaw_a2a.model.errors import AgentFailed, GatewayError, PlanItemNotFoun
 from openclaw_a2a.model.ids import AccountId, AgentId, TaskId
 from openclaw_a2a.model.task import is_terminal
 from openclaw_a2a.model.turn import Turn
-from openclaw_a2a.planning.model import ObjectiveId, ObjectiveStatus, PlanTask, PlanTaskId
+from openclaw_a2a.planning.model import (
+    ObjectiveId,
+    ObjectiveStatus,
+    PlanId,
+    PlanTask,
+    PlanTaskId,
+)
 from openclaw_a2a.planning.planner import Planner
 from openclaw_a2a.planning.repository import ObjectiveRepository
 from openclaw_a2a.planning.rollup import running_tasks
@@ -322,8 +328,12 @@ class StepExecutor:
 
     # ------------------------------------------------------------- tasks of an objective
 
-    async def stop_steps(self, objective_id: ObjectiveId) -> ObjectiveState:
-        """Cancel every running A2A task of an objective that starts no more; the state afterwards.
+    async def stop_steps(
+        self, objective_id: ObjectiveId, plan_id: PlanId | None = None
+    ) -> ObjectiveState:
+        """Cancel every running A2A task of an objective, or of a plan; the state afterwards.
+
+        Nothing may start there any more: it was canceled, paused or skipped.
 
         Returns when all have stopped. A task that does not stop in its time is still active in the
         state, and the outbox reports its end.
@@ -337,10 +347,12 @@ class StepExecutor:
         # linked, or its sync has found the objective closed and canceled it.
         async with self._lock(objective_id):
             state = await self._repository.get(objective_id)
-        await asyncio.gather(*map(cancel, await self.find_running_tasks(state)))
+        running = running_tasks(state, plan_id)
+        to_stop = running if plan_id else await self.find_running_tasks(state)
+        await asyncio.gather(*map(cancel, to_stop))
         # Whoever canceled the objective sees the steps as they are now, not as the outbox will
         # report them.
-        for task_id in running_tasks(state):
+        for task_id in running:
             for step in state.linked_to(task_id):
                 link = StepLink(state.id, step.id, state.attempts.get(step.id, 1), is_own=False)
                 await self.task_sync.sync(link, task_id)

@@ -26,6 +26,7 @@ from openclaw_a2a.planning.model import (
     ObjectiveId,
     ObjectiveStatus,
     PlanId,
+    PlanStatus,
 )
 from openclaw_a2a.planning.repository import ObjectiveRepository, OperationSubscription
 from openclaw_a2a.planning.state import Change, ObjectiveState, not_found
@@ -235,7 +236,12 @@ class PlanningService:
                 await self._add_delivery(make_delivery(link)(task_id, -1))
             except TaskNotFound:  # the task was deleted meanwhile
                 raise not_found("A2A task", task_id) from None
-        return await self._change_plan(params.id, scope, commands.update_plan, params)
+        result = await self._change_plan(params.id, scope, commands.update_plan, params)
+        if params.status is not PlanStatus.SKIPPED:
+            return result
+        # Nobody answers a question of a skipped plan.
+        stopped = await self._executor.stop_steps(state.id, params.id)
+        return {"plan": self._view.plan(stopped, params.id)}
 
     # ---------------------------------------------------------------- both
 
