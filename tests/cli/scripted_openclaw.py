@@ -23,6 +23,8 @@ class ScriptedOpenClaw:
         self.protocol = 4
         self.agents = ["main", "helper"]
         self.turn = "ok"
+        self.starting = 0
+        """How many connections it refuses because it is starting."""
         self.methods: list[str] = []
 
     def attend(self, socket: ServerConnection) -> None:
@@ -37,7 +39,12 @@ class ScriptedOpenClaw:
     def _answer(self, socket: ServerConnection, request: Json) -> None:
         method, params = request["method"], request["params"]
         self.methods.append(method)
-        if method == "connect":
+        if method == "connect" and self.starting > 0:
+            self.starting -= 1
+            wrong = {"code": "UNAVAILABLE", "message": "gateway starting", "retryable": True}
+            answer = {"type": "res", "id": request["id"], "ok": False, "error": wrong}
+            socket.send(json.dumps(answer))
+        elif method == "connect":
             is_right = params.get("auth", {}).get("token") == self.token
             details = {"code": "AUTH_TOKEN_MISMATCH"}
             wrong = {"code": "INVALID_REQUEST", "message": "unauthorized", "details": details}

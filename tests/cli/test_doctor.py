@@ -128,6 +128,15 @@ def test_unreachable_gateway_is_broken_and_dependent_checks_are_skipped(
     assert findings["agent main"]["verdict"] == "skipped"
 
 
+def test_an_openclaw_that_is_starting_is_waited_for(doctor, openclaw, gateway) -> None:
+    openclaw(gateway.port)
+    gateway.starting = 3
+    code, findings = doctor()
+    assert code == 0
+    assert findings["gateway"]["verdict"] == findings["token"]["verdict"] == "ok"
+    assert gateway.methods.count("connect") == 4
+
+
 def test_wrong_token_is_distinguished_from_an_unreachable_gateway(
     doctor, openclaw, gateway
 ) -> None:

@@ -201,3 +201,25 @@ def test_targets_help_loads_no_a2a_client(program) -> None:
         done = subprocess.run([program[0], "-c", code], capture_output=True, text=True, check=True)
         for name in ("a2a", "httpx", "google", "jsonschema_rs"):
             assert f"'{name}'" not in done.stderr
+
+
+def test_which_settings_file_is_used_and_which_is_hidden_is_said(command, tmp_path: Path) -> None:
+    hidden = tmp_path / ".config" / "openclaw-a2a" / "openclaw-a2a.json5"
+    hidden.parent.mkdir(parents=True)
+    hidden.write_text("{}", "utf-8")
+    assert "Not read" not in command("targets", "list").err
+    used = tmp_path / "openclaw-a2a.json5"
+    used.write_text("{}", "utf-8")
+    note = f"Used: {used}. Not read: {hidden}"
+    for words in (
+        ("add", "there", "http://127.0.0.1:1"),
+        ("list",),
+        ("remove", "there", "--yes"),
+    ):
+        assert note in command("targets", *words).err
+    for words in (("config", "check"), ("connect", "openclaw")):
+        shown = command(*words)
+        assert f"{hidden}: is not read, because {used} is used here" in shown.err
+    findings = command("doctor", "--json").json["findings"]
+    assert [one["verdict"] for one in findings if str(hidden) in one["detail"]] == ["note"]
+    assert "not read" not in command("config", "check", "--config", str(hidden)).err

@@ -45,7 +45,7 @@ from openclaw_a2a.model.errors import (
     StoreLocked,
     StoreUnavailable,
 )
-from openclaw_a2a.model.ids import AgentId
+from openclaw_a2a.model.ids import AgentId, JsonObject
 from openclaw_a2a.model.message import JsonStruct
 from openclaw_a2a.net.http_client import SyncHttpClient
 from openclaw_a2a.remote.config import read_outbound
@@ -134,7 +134,7 @@ async def run_checks(examined: CheckedSettings, run_agents: bool) -> list[CheckR
         *check_programs(settings.agents),
         *await check_targets(examined),
         *await check_openclaw(examined, run_agents=run_agents),
-        *await anyio.to_thread.run_sync(check_plugin, examined),
+        *await anyio.to_thread.run_sync(check_plugin, examined, own),
     ]
 
 
@@ -419,12 +419,15 @@ async def check_openclaw(examined: CheckedSettings, *, run_agents: bool) -> list
     return findings
 
 
-def check_plugin(examined: CheckedSettings) -> list[CheckResult]:
+def check_plugin(examined: CheckedSettings, own: RunningGateway | None) -> list[CheckResult]:
     """OpenClaw's agents have our tools: the plugin is there, reaches us, and is let in."""
     settings, found = examined.loaded.settings, examined.loaded.openclaw or find_openclaw()
     if found is None or found.config_path is None or not found.is_readable:
         return []
     wiring = plan_installation(settings, found.config_path)
+    ours = [own.address if own else wiring.options["url"], wiring.options["url"]]
+    if wiring.is_linked and (elsewhere := _elsewhere(wiring.found.options, ours)):
+        return [elsewhere]
     if wiring.is_linked:
         answer = check_plugin_access(wiring.found.options)
         if answer.problem:
@@ -437,6 +440,22 @@ def check_plugin(examined: CheckedSettings) -> list[CheckResult]:
     text = "OpenClaw's agents do not have our tools"
     fix = "to give them: openclaw-a2a connect openclaw"
     return [CheckResult.note("openclaw", "plugin", text, fix)]
+
+
+def _elsewhere(options: JsonObject, ours: list[str]) -> CheckResult | None:
+    """The plugin calls a gateway, and it is not ours: neither the one that runs, nor the next."""
+    url = str(options.get("url", "")).rstrip("/")
+    running, settings = ours
+    if url == running:
+        return None
+    if url == settings:
+        text = f"{PLUGIN_ID} calls {url}, and our gateway runs at {running}"
+        fix = f"start the gateway without --port, or set server.port to {urlsplit(running).port}"
+        fix = f"{fix} and run: openclaw-a2a connect openclaw"
+    else:
+        text = f"{PLUGIN_ID} calls {url or 'no address'}, and our gateway is at {running}"
+        fix = "to point it here: openclaw-a2a connect openclaw"
+    return CheckResult.broken("openclaw", "plugin", text, fix)
 
 
 def _config(
@@ -503,6 +522,9 @@ def _gateways(agents: Mapping[AgentId, AgentSettings]) -> dict[tuple[str, str], 
 
 
 def _gateway(url: str, seen: Probe) -> list[CheckResult]:
+    if seen.is_starting:
+        starting = CheckResult.note("openclaw", "gateway", f"{url} is starting", "look again")
+        return [starting, _skipped("token", "the gateway is starting")]
     if not seen.is_reached:
         reached = CheckResult.broken("openclaw", "gateway", *_split(seen.trouble))
         return [reached, _skipped("token", "the gateway was not reached")]

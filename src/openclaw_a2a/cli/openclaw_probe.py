@@ -36,6 +36,8 @@ from openclaw_a2a.settings.sources import process_environment
 from openclaw_a2a.settings.tokens import resolve_token
 
 _CONNECT_S = 6.0
+_START_S = 20.0
+_START_POLL_S = 0.3
 _LIST_S = 10.0
 _TURN_S = 120.0
 _PROGRAM_S = 30.0
@@ -59,11 +61,12 @@ class Probe(msgspec.Struct, frozen=True):
     """What a gateway let us see. `trouble` says why there is no more, and what to do.
 
     `is_reached` is true when something that speaks as a gateway answered, `is_in` when it let us
-    in; `agents` is None when it would not list them.
+    in; `is_starting` when it was not ready in time; `agents` is None when it would not list them.
     """
 
     is_reached: bool = False
     is_in: bool = False
+    is_starting: bool = False
     version: str = ""
     agents: tuple[GatewayAgent, ...] | None = None
     trouble: str = ""
@@ -124,14 +127,23 @@ async def probe_gateway(url: str, token: str, *, turn_agents: tuple[str, ...] = 
         text = resolve_token(token) if token else ""
     except SettingsInvalid as error:
         lacking = error.message
-    try:
-        with anyio.fail_after(_CONNECT_S):
-            socket, hello = await open_connection(GatewayAddress(url, text))
-    except TimeoutError:
-        return Probe(trouble=f"OpenClaw at {url} took too long to answer; look at its log.")
-    except ConnectFailed as failure:
-        trouble = (failure.is_final and lacking) or failure.message
-        return Probe(is_reached=failure.is_final, trouble=trouble)
+    deadline = anyio.current_time() + _START_S
+    while True:
+        try:
+            with anyio.fail_after(_CONNECT_S):
+                socket, hello = await open_connection(GatewayAddress(url, text))
+            break
+        except TimeoutError:
+            return Probe(trouble=f"OpenClaw at {url} took too long to answer; look at its log.")
+        except ConnectFailed as failure:
+            # A gateway that is starting says so: that is no fault, and over in seconds.
+            if failure.is_starting and anyio.current_time() < deadline:
+                await anyio.sleep(_START_POLL_S)
+                continue
+            if failure.is_starting:
+                return Probe(is_starting=True, trouble=failure.message)
+            trouble = (failure.is_final and lacking) or failure.message
+            return Probe(is_reached=failure.is_final, trouble=trouble)
     try:
         return await _look(socket, hello, turn_agents)
     finally:

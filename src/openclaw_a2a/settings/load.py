@@ -189,7 +189,8 @@ class OutboundSettings(msgspec.Struct, frozen=True):
     """The merged `outbound` section.
 
     `origin` is the source of `outbound.targets` (`file NAME` or `environment NAME`), or empty.
-    `variables` is the environment that targets refer to.
+    `variables` is the environment that targets refer to. `hidden` is a settings file that is not
+    read, because `path` in the working folder comes first.
     """
 
     values: JsonObject
@@ -197,6 +198,7 @@ class OutboundSettings(msgspec.Struct, frozen=True):
     path: Path | None
     data: Path
     variables: Mapping[str, str]
+    hidden: Path | None = None
 
 
 def read_outbound_section(
@@ -208,7 +210,7 @@ def read_outbound_section(
     reader.raise_problems()
     layers = reader.layers
     origin = layers.origins.get("outbound.targets", "")
-    return OutboundSettings(values, origin, layers.path, data, reader.environ)
+    return OutboundSettings(values, origin, layers.path, data, reader.environ, layers.hidden)
 
 
 def _strings(value: Json) -> Iterator[str]:

@@ -183,7 +183,8 @@ class PluginConfig(msgspec.Struct, frozen=True):
 
     `is_disabled` is what an entry of its own says, `is_denied` what is said about all plugins.
     `allowed` and `added` are the lists of tools that agents get (`tools.allow`) or get beside
-    the usual ones (`tools.alsoAllow`).
+    the usual ones (`tools.alsoAllow`). `is_reload_off`: OpenClaw takes up changes of its config at
+    its next start only.
     """
 
     paths: tuple[str, ...]
@@ -193,6 +194,7 @@ class PluginConfig(msgspec.Struct, frozen=True):
     options: JsonObject
     allowed: tuple[str, ...]
     added: tuple[str, ...]
+    is_reload_off: bool = False
 
     def loads_from(self, folder: Path) -> bool:
         """True when plugins are loaded from the folder."""
@@ -220,6 +222,7 @@ def read_plugin_config(
         options=object_at(entry, "config"),
         allowed=_texts(file, file.section("tools").get("allow")),
         added=_texts(file, file.section("tools").get("alsoAllow")),
+        is_reload_off=file.section("gateway", "reload").get("mode") == "off",
     )
 
 

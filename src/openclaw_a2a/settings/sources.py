@@ -28,6 +28,9 @@ UNKNOWN_VARIABLE = "unknown-variable"
 """The keyword of warnings about variables with our prefix that are not settings."""
 
 FILE_NAME = "openclaw-a2a.json5"
+HIDDEN_FILE = "hidden-file"
+"""Keyword of the warning about a settings file that is not read."""
+
 _MAX_BYTES = 4 * 1024 * 1024
 # Read by commands, and CACHE by the development script: no settings, and no mistakes.
 _FOR_COMMANDS = frozenset({"URL", "TOKEN", "CONFIG", "CACHE"})
@@ -171,6 +174,8 @@ class Layers(msgspec.Struct, frozen=True):
     values: JsonObject
     origins: dict[str, str]
     path: Path | None
+    hidden: Path | None = None
+    """A settings file that is not read, because the working folder has one too."""
 
     @property
     def folder(self) -> Path:
@@ -186,8 +191,18 @@ def read_layers(
     collector: ProblemCollector,
 ) -> Layers:
     """All sources, merged: flags over environment over file."""
-    usual = (one for one in (Path.cwd() / FILE_NAME, user_file()) if one.is_file())
-    found = _configured_path(path, environ) or next(usual, None)
+    usual = [one for one in (Path.cwd() / FILE_NAME, user_file()) if one.is_file()]
+    named = _configured_path(path, environ)
+    found = named or next(iter(usual), None)
+    hidden = usual[1] if named is None and len(usual) > 1 else None
+    if hidden is not None and found is not None and hidden.samefile(found):
+        hidden = None
+    if hidden is not None:
+        message = (
+            f"is not read, because {found} is used here; name it with --config, or move the "
+            "settings into one file"
+        )
+        collector.warning(str(hidden), message, HIDDEN_FILE)
     values: JsonObject = {}
     origins: dict[str, str] = {}
     if found is not None:
@@ -201,7 +216,7 @@ def read_layers(
         merge_over(values, nested, origins=origins, origin=lambda _, source=source: source)
     for dotted, value in overrides.items():
         merge_over(values, nest(dotted.split("."), value), origins=origins, origin=lambda _: "flag")
-    return Layers(values, origins, found)
+    return Layers(values, origins, found, hidden)
 
 
 def _configured_path(path: Path | None, environ: Mapping[str, str]) -> Path | None:

@@ -118,9 +118,7 @@ class ToolEndpoints:
 
     async def list_tools(self, request: ToolRequest) -> None:
         """List the tools."""
-        tools = [tool.describe() for tool in self._registry]
-        body = msgspec.json.encode({"tools": tools})
-        await request.http.respond(200, body, headers=[NO_STORE])
+        await request.http.respond(200, self._registry.encode(), headers=[NO_STORE])
 
     async def call(self, request: ToolRequest) -> None:
         """Run the tool that the path names, with the body as its arguments.

@@ -27,6 +27,8 @@ _COMMAND_TIMEOUT_S = 300.0
 _RESPONSE_TIMEOUT_S = 5.0
 _MAX_BYTES = 4 * 1024 * 1024
 _HOLDER = "openclaw-plugin"
+_PLUGIN_FOLDER = "openclaw-plugin"
+_TABLE_FILE = "tools.json"
 
 
 _MANIFEST: JsonObject = msgspec.json.decode((PLUGIN_FOLDER / "openclaw.plugin.json").read_bytes())
@@ -103,6 +105,10 @@ class PluginInstallation(msgspec.Struct, frozen=True):
         if self.patch:
             patch = msgspec.json.encode(self.patch)
             await _run(("config", "patch", "--stdin"), patch, variables)
+        # A gateway that runs already wrote no table for a plugin that was not there.
+        offered = await anyio.to_thread.run_sync(check_plugin_access, self.options)
+        if offered.content:
+            write_tool_table(self.data, offered.content)
 
 
 _LINK = ("plugins", "install", "--link", str(PLUGIN_FOLDER), "--force", "--accept-capabilities")
@@ -110,12 +116,12 @@ _LINK = ("plugins", "install", "--link", str(PLUGIN_FOLDER), "--force", "--accep
 
 def plan_installation(settings: Settings, config: Path) -> PluginInstallation:
     """The steps for the OpenClaw with this config; nothing is changed."""
-    folder = settings.data / "openclaw-plugin"
+    folder = settings.data / _PLUGIN_FOLDER
     token_file = folder / "token"
     options: JsonObject = {
         "url": base_url(settings.server.host, settings.server.port),
         "tokenFile": str(token_file),
-        "tableFile": str(folder / "tools.json"),
+        "tableFile": str(folder / _TABLE_FILE),
     }
     try:
         text = token_file.read_bytes().strip()
@@ -129,6 +135,17 @@ def plan_installation(settings: Settings, config: Path) -> PluginInstallation:
         found=read_plugin_config(PLUGIN_ID, config),
         has_token=token is not None and token.kind is TokenKind.HOST,
     )
+
+
+def write_tool_table(data: Path, content: bytes) -> None:
+    """Tell the plugin of this data folder, if there is one, which tools the gateway offers now.
+
+    The plugin reads the file at the start of each run: without it the first run after a change has
+    the tools from before. Raises: OSError.
+    """
+    folder = data / _PLUGIN_FOLDER
+    if folder.is_dir():
+        write_private_file(folder / _TABLE_FILE, content)
 
 
 def _make_token(data: Path, place: Path) -> None:
@@ -174,6 +191,8 @@ class PluginAccess(msgspec.Struct, frozen=True):
     tools: tuple[str, ...] = ()
     problem: str = ""
     is_reached: bool = False
+    content: bytes = b""
+    """The list of tools as the gateway sent it."""
 
 
 def check_plugin_access(options: JsonObject) -> PluginAccess:
@@ -197,7 +216,8 @@ def check_plugin_access(options: JsonObject) -> PluginAccess:
         listed = msgspec.json.decode(response.content, type=_ToolList).tools
     except (OSError, ValueError, httpx2.HTTPError, httpx2.InvalidURL, msgspec.MsgspecError):
         return PluginAccess(problem=f"no gateway answers at {url}; start it with: openclaw-a2a up")
-    return PluginAccess(tuple(one["name"] for one in listed), is_reached=True)
+    names = tuple(one["name"] for one in listed)
+    return PluginAccess(names, is_reached=True, content=response.content)
 
 
 _RECONNECT = "make a new one with: openclaw-a2a connect openclaw"

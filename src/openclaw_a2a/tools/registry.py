@@ -72,6 +72,10 @@ class ToolRegistry:
         """The names of the offered tools, in the order of registration."""
         return tuple(tool.name for tool in self._offered)
 
+    def encode(self) -> bytes:
+        """The JSON that describes the offered tools, as `GET /tools` has it."""
+        return msgspec.json.encode({"tools": [tool.describe() for tool in self._offered]})
+
 
 _MAX_WAITING = 256
 ShowUpdate = Callable[[JsonObject], Awaitable[None]]

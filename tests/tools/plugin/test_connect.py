@@ -160,9 +160,73 @@ def test_doctor_tells_of_a_token_that_is_not_accepted(plugged: Machine) -> None:
 
 def test_doctor_tells_of_a_gateway_that_does_not_run(machine: Machine) -> None:
     machine.run("connect", "openclaw")
-    url = f"http://127.0.0.1:{closed_port()}"
+    port = closed_port()
+    url = f"http://127.0.0.1:{port}"
+    machine.settings(outbound=OUTBOUND, server={"port": port})
     machine.is_installed(config={"url": url, "tokenFile": str(machine.home / TOKEN_FILE)})
     found = machine.finding()
     assert found is not None
     assert found["verdict"] == "note"
     assert "openclaw-a2a up" in found["fix"]
+
+
+def test_doctor_tells_of_a_plugin_that_points_elsewhere(plugged: Machine) -> None:
+    options = {"url": "http://127.0.0.1:1", "tokenFile": str(plugged.home / TOKEN_FILE)}
+    plugged.is_installed(config=options)
+    found = plugged.finding()
+    assert found is not None
+    assert found["verdict"] == "broken"
+    assert f"{PLUGIN_ID} calls http://127.0.0.1:1, and our gateway is at " in found["detail"]
+    assert "connect openclaw" in found["fix"]
+
+
+def test_doctor_tells_that_the_plugin_calls_another_port_than_up_was_given(
+    machine: Machine, start_gateway: Callable[..., Json]
+) -> None:
+    machine.run("connect", "openclaw")
+    start_gateway({"data": str(machine.home / DATA), "agents": {"a": {"adapter": "echo"}}})
+    address = "http://127.0.0.1:9900"  # that of the settings, which name no port
+    machine.is_installed(config={"url": address, "tokenFile": str(machine.home / TOKEN_FILE)})
+    found = machine.finding()
+    assert found is not None
+    assert found["verdict"] == "broken"
+    assert f"calls {address}, and our gateway runs at http://127.0.0.1:" in found["detail"]
+    assert "server.port" in found["fix"]
+
+
+def test_a_gateway_that_starts_writes_the_tools_for_the_plugin(plugged: Machine) -> None:
+    written = json.loads((plugged.home / DATA / "openclaw-plugin" / "tools.json").read_bytes())
+    assert [one["name"] for one in written["tools"]] == ["remote_agent"]
+
+
+def test_connect_gives_the_tools_of_a_gateway_that_runs_and_says_to_restart_it(
+    machine: Machine, start_gateway: Callable[..., Json]
+) -> None:
+    data = machine.home / DATA
+    ours = start_gateway(
+        {"data": str(data), "agents": {"a": {"adapter": "echo"}}, "outbound": OUTBOUND}
+    )
+    assert not (data / "openclaw-plugin").exists()
+    machine.settings(outbound=OUTBOUND, server={"port": ours.port})
+    _, shown = machine.run("connect", "openclaw")
+    written = json.loads((data / "openclaw-plugin" / "tools.json").read_bytes())
+    assert [one["name"] for one in written["tools"]] == ["remote_agent"]
+    assert f"Restart the gateway that runs at {ours.url} (process " in shown
+
+
+def test_connect_says_which_tools_are_on_and_where_to_switch_on_more(machine: Machine) -> None:
+    _, shown = machine.run("connect", "openclaw")
+    assert "Installing the plugin" in shown
+    assert "Tools of OpenClaw's agents: remote_agent." in shown
+    assert "openclaw-a2a.json5: agent_call, " in shown
+    assert "agent_poll (tools.agentToAgent.enabled); " in shown
+    assert "objective_status (opt.enabled and opt.tools)." in shown
+    assert "restart it: openclaw gateway restart" not in shown
+    assert "start the gateway: openclaw-a2a up" in shown
+
+
+def test_connect_says_when_openclaw_must_be_restarted(machine: Machine) -> None:
+    auth = {"mode": "token", "token": "t"}
+    machine.openclaw(gateway={"port": closed_port(), "auth": auth, "reload": {"mode": "off"}})
+    _, shown = machine.run("connect", "openclaw")
+    assert "restart it: openclaw gateway restart" in shown

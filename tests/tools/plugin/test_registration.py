@@ -96,6 +96,22 @@ async def test_a_kept_list_that_is_broken_is_not_used(host, tmp_path: Path) -> N
         assert "has not answered yet" in (await host.tool())["description"]
 
 
+async def test_a_list_that_the_gateway_wrote_since_is_used_by_the_next_run(
+    host, tmp_path: Path
+) -> None:
+    kept = tmp_path / "tools.json"
+    kept.write_text('{"tools": []}', "utf-8")
+    await host.register(url="http://127.0.0.1:9", tableFile=str(kept))
+    assert await host.tool() is None
+    # As `up` writes it, when a tool or a target was added: nothing is restarted or asked.
+    for alias in ("first", "second"):
+        listed = {**LISTED, "description": f"targets: {alias}"}
+        draft = tmp_path / "draft"
+        draft.write_text(json.dumps({"tools": [listed]}), "utf-8")
+        draft.replace(kept)
+        assert (await host.tool())["description"] == f"targets: {alias}"
+
+
 @pytest.mark.requirement("remote.register.enabled")
 async def test_a_tool_that_the_gateway_does_not_offer_is_not_there(host, door, tmp_path) -> None:
     kept = tmp_path / "tools.json"

@@ -61,13 +61,15 @@ _PING_INTERVAL_S, _PING_TIMEOUT_S = 20.0, 60.0
 class ConnectFailed(Exception):
     """There is no connection; `is_final` when a retry alone cannot help.
 
-    Turned into AgentUnavailable where a caller needs the connection.
+    `is_starting`: a gateway answered that is not ready yet. Turned into AgentUnavailable where a
+    caller needs the connection.
     """
 
-    def __init__(self, message: str, *, is_final: bool = False) -> None:
+    def __init__(self, message: str, *, is_final: bool = False, is_starting: bool = False) -> None:
         super().__init__(message)
         self.message = message
         self.is_final = is_final
+        self.is_starting = is_starting
 
 
 class GatewaySite(JsonStruct, frozen=True):
@@ -301,6 +303,12 @@ def protocol_mismatch(address: GatewayAddress, found: int | None) -> ConnectFail
 def connect_error(address: GatewayAddress, payload: ErrorPayload) -> ConnectFailed:
     """The error for a refused `connect`, with what to do about it."""
     code = payload.detail_code or payload.code
+    if payload.is_temporary:
+        reason = f" ({payload.message})" if payload.message else ""
+        return ConnectFailed(
+            f"OpenClaw at {address.url} is not ready yet{reason}; it is tried again by itself.",
+            is_starting=True,
+        )
     if code == "PROTOCOL_MISMATCH":
         found = decode_object(payload.details).get("expectedProtocol")
         return protocol_mismatch(address, found if isinstance(found, int) else None)
@@ -319,4 +327,4 @@ def connect_error(address: GatewayAddress, payload: ErrorPayload) -> ConnectFail
     else:
         reason = payload.message or code or "no reason"
         problem = f"refused the connection: {reason}; run openclaw gateway status on its machine."
-    return ConnectFailed(f"OpenClaw at {address.url} {problem}", is_final=not payload.is_temporary)
+    return ConnectFailed(f"OpenClaw at {address.url} {problem}", is_final=True)

@@ -33,6 +33,7 @@ from openclaw_a2a.settings.sources import process_environment
 from openclaw_a2a.tools.call_tools import CallerChains, call_tools
 from openclaw_a2a.tools.http import RESULTS_PATH, TOOLS_PATH, ToolEndpoints, ToolGuard
 from openclaw_a2a.tools.mcp.http import MCP_PATH, McpEndpoint
+from openclaw_a2a.tools.openclaw_plugin import write_tool_table
 from openclaw_a2a.tools.planning_tools import planning_tools
 from openclaw_a2a.tools.registry import OnUpdate, Tool, ToolRegistry
 
@@ -211,6 +212,10 @@ class ToolsWiring:
             supervisor=self._supervisor.child("tool-calls"),
         )
         if settings.http:
+            try:
+                write_tool_table(self._settings.data, tools.registry.encode())
+            except OSError as error:  # the plugin then asks the gateway, for its next run
+                log.warning("tools.plugin_table_not_written", reason=str(error))
             router.add_route("GET", TOOLS_PATH, guard.protect(endpoints.list_tools))
             router.add_route(ANY_METHOD, f"{TOOLS_PATH}/{{*}}", guard.protect(endpoints.call))
         router.add_route(ANY_METHOD, RESULTS_PATH + "{*}", guard.protect(endpoints.read_result))

@@ -1,6 +1,7 @@
 """`connect openclaw`: plan and take the steps that serve the agents of the local OpenClaw."""
 
 import secrets
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Self
 
@@ -12,16 +13,24 @@ from openclaw_a2a.cli.checks import CheckResult, CheckStatus, check_openclaw, pr
 from openclaw_a2a.cli.commands.config import complete_check
 from openclaw_a2a.cli.errors import DONE, FAILED
 from openclaw_a2a.cli.flags import ConfigFlag, JsonFlag, switch
-from openclaw_a2a.cli.render.terminal import print_data, print_json
+from openclaw_a2a.cli.render.terminal import print_data, print_json, print_message
 from openclaw_a2a.model.errors import AgentFailed
 from openclaw_a2a.model.message import JsonStruct
-from openclaw_a2a.settings import CheckedSettings, Settings, check_settings
+from openclaw_a2a.remote.config import TOOL_NAME
+from openclaw_a2a.settings import (
+    CheckedSettings,
+    Settings,
+    check_settings,
+    find_running_gateways,
+)
 from openclaw_a2a.settings.openclaw_discovery import OpenClawInstallation, find_openclaw
 from openclaw_a2a.settings.settings_file import FileChange, plan_openclaw_section
+from openclaw_a2a.settings.sources import HIDDEN_FILE
 from openclaw_a2a.settings.tokens import GENERATE_TOKEN_COMMAND
 from openclaw_a2a.tools.openclaw_plugin import (
     PLUGIN_FOLDER,
     PLUGIN_ID,
+    PLUGIN_TOOLS,
     PluginInstallation,
     plan_installation,
 )
@@ -152,8 +161,10 @@ def _plugin_step(settings: Settings, wiring: PluginInstallation) -> SetupStep:
     return SetupStep.to_do("plugin", what, *wiring.commands(), is_ours=True)
 
 
-async def run_setup(plan: SetupPlan) -> list[str]:
+async def run_setup(plan: SetupPlan, show_progress: Callable[[str], None]) -> list[str]:
     """Take the steps that are ours; what was done, a sentence each.
+
+    `show_progress` gets what is begun: OpenClaw's commands take up to a minute.
 
     Raises: AgentFailed (OpenClaw's command did not work), SettingsInvalid (the file).
     """
@@ -162,11 +173,15 @@ async def run_setup(plan: SetupPlan) -> list[str]:
         if step.is_done or not step.is_ours:
             continue
         if step.name == "token":
+            show_progress("Making a token with OpenClaw's own command ...")
             await _make_token()
             done.append("OpenClaw's gateway has a token now; restart it: openclaw gateway restart")
         elif step.name == "plugin" and plan.wiring is not None:
+            show_progress("Installing the plugin with OpenClaw's own commands, up to a minute ...")
             await plan.wiring.install()
             done.append(f"OpenClaw's agents have our tools now, by the plugin {PLUGIN_ID}.")
+            if plan.wiring.found.is_reload_off:
+                done.append("OpenClaw must take it up; restart it: openclaw gateway restart")
         elif plan.addition is not None:
             plan.addition.write()
             done.append(f"The section openclaw is in {plan.addition.path} now.")
@@ -209,12 +224,17 @@ def openclaw(
     if examined.problems:
         raise examined.loaded.invalid(examined.problems)
 
+    def show_progress(text: str) -> None:
+        if not as_json:
+            print_message(text, "dim")
+
     async def go() -> tuple[list[CheckResult], SetupPlan, list[str]]:
+        show_progress("Looking at OpenClaw ...")
         findings = await check_openclaw(examined, run_agents=False)
         plan = plan_setup(
             examined, findings, path=config.expanduser().absolute() if config else None
         )
-        done = [] if dry_run else await run_setup(plan)
+        done = [] if dry_run else await run_setup(plan, show_progress)
         return findings, plan, done
 
     findings, plan, done = anyio.run(go)
@@ -230,12 +250,43 @@ def openclaw(
     ]
     print_checks([*([] if plan.is_blocked else findings), *open_steps])
     print_data()
-    for sentence in done:
+    for sentence in (*done, *([] if plan.is_blocked else _tool_lines(examined, plan))):
         print_data(sentence)
-    if not left:
-        print_data("Start the gateway: openclaw-a2a up")
-    elif dry_run and any(step.is_ours for step in left):
+    for warning in examined.loaded.warnings:
+        if warning.keyword == HIDDEN_FILE:
+            print_message(f"warning {warning.path}: {warning.message}", "yellow")
+    if dry_run and any(step.is_ours for step in left):
         print_data("Nothing was changed. To do it: openclaw-a2a connect openclaw")
     else:
-        print_data("Then start the gateway: openclaw-a2a up")
+        print_data(_start_line(examined, is_changed=bool(done), is_next=not left))
     return FAILED if plan.is_blocked else DONE
+
+
+def _tool_lines(examined: CheckedSettings, plan: SetupPlan) -> list[str]:
+    """Which tools OpenClaw's agents have, and where to switch on the others."""
+    settings = examined.loaded.settings
+    planning = tuple(one for one in PLUGIN_TOOLS if one.startswith(("objective_", "plan_")))
+    calls = tuple(one for one in PLUGIN_TOOLS if one not in (TOOL_NAME, *planning))
+    groups = (
+        ((TOOL_NAME,), settings.outbound.get("enabled") is True, "outbound.enabled"),
+        (calls, settings.tools.agent_to_agent.enabled, "tools.agentToAgent.enabled"),
+        (planning, settings.opt.enabled and settings.opt.tools, "opt.enabled and opt.tools"),
+    )
+    path = plan.addition.path if plan.addition is not None else examined.loaded.path
+    on = [name for names, is_on, _ in groups if is_on for name in names]
+    off = [f"{', '.join(names)} ({switch})" for names, is_on, switch in groups if not is_on]
+    lines = [f"Tools of OpenClaw's agents: {', '.join(on) or 'none'}."]
+    if off:
+        lines.append(f"Off, to be switched on in {path}: {'; '.join(off)}.")
+    return lines
+
+
+def _start_line(examined: CheckedSettings, *, is_changed: bool, is_next: bool) -> str:
+    running = find_running_gateways(examined.loaded.settings.data)
+    if not running:
+        start = "Start the gateway" if is_next else "Then start the gateway"
+        return f"{start}: openclaw-a2a up"
+    where = f"{running[0].address} (process {running[0].pid})"
+    if is_changed:
+        return f"Restart the gateway that runs at {where}: stop it, then openclaw-a2a up"
+    return f"The gateway runs at {where}; restart it when you change the settings."

@@ -1,7 +1,7 @@
 // Gives OpenClaw's agents the tools of an openclaw-a2a gateway. What a tool is called comes from
 // the manifest, what it takes and does from the gateway: a tool that is added there needs one
 // name more in openclaw.plugin.json, and nothing here.
-import { readFileSync, renameSync, writeFileSync } from "node:fs";
+import { readFileSync, renameSync, statSync, writeFileSync } from "node:fs";
 import * as http from "node:http";
 import * as https from "node:https";
 
@@ -73,26 +73,23 @@ function tableOf(config, tell) {
   return tables.get(key);
 }
 
-/** What the gateway offers, as it was last told; a file keeps it over restarts. */
+/** What the gateway offers. It writes the file when it starts, so that a run sees what is new. */
 class Table {
   #config;
   #tell;
   #tools = null;
   #text = "";
+  #written = "";
   #asked = -Infinity;
 
   constructor(config, tell) {
     this.#config = config;
     this.#tell = tell;
-    try {
-      this.#take(readFileSync(config.tableFile, "utf8"));
-    } catch {
-      // there is none, or none that can be used: the gateway tells
-    }
   }
 
   /** The tool; a general description while the gateway was never heard; null if not offered. */
   find(name) {
+    this.#read();
     if (this.#tools === null) return unheard(name, urlOf(this.#config));
     return this.#tools.find((tool) => tool.name === name) ?? null;
   }
@@ -115,6 +112,19 @@ class Table {
     const names = this.#tools.map((tool) => tool.name);
     const event = names.length ? "a2a.plugin.offered" : "a2a.plugin.disabled";
     this.#tell(event, { tools: names, url: urlOf(this.#config) });
+  }
+
+  /** Take the file if it was written since, by the gateway or by another OpenClaw process. */
+  #read() {
+    try {
+      const { mtimeMs, ino, size } = statSync(this.#config.tableFile);
+      const written = `${mtimeMs} ${ino} ${size}`;
+      if (written === this.#written) return;
+      this.#written = written;
+      this.#take(readFileSync(this.#config.tableFile, "utf8"));
+    } catch {
+      // there is none, or none that can be used: the gateway tells
+    }
   }
 
   #take(text) {
