@@ -31,6 +31,8 @@ from wire import Target
 Json = Any
 CHUNKS = 50
 ROUNDS = 5
+CONNECTIONS = 8
+"""Calls at a time, in the last row: one at a time the gateway pays for a wake-up at every step."""
 
 
 # ------------------------------------------------------------------ the peer
@@ -282,6 +284,11 @@ async def compare(peer: str, bed: Gateway, transport: str, count: int, *, stream
             "to_a2a_sdk": round(median / sdk, 2),
             "cpu_ms": ms(cpu[name] / len(latencies)),
         }
+    together = [await gateway(bed, transport, streams=streams) for _ in range(CONNECTIONS)]
+    before = cpu_s(bed.pid)
+    await asyncio.gather(*(measure(call, count // CONNECTIONS) for call in together))
+    spent = (cpu_s(bed.pid) - before) / (count // CONNECTIONS * CONNECTIONS)
+    figures[f"gateway x{CONNECTIONS}"] = {"cpu_ms": ms(spent)}
     return figures
 
 

@@ -143,8 +143,7 @@ def parse_json(body: bytes) -> Json:
         raise _too_deep() from None
     except ValueError as failure:
         raise ParseFailed(f"The body is not JSON: {failure}. Send one UTF-8 JSON value.") from None
-    if body.count(b"{") + body.count(b"[") > MAX_DEPTH:
-        _check_depth(body)
+    check_depth(body)
     if _may_have_duplicates(body, value):
         json.loads(body, object_pairs_hook=_unique_members, parse_int=_double_sized)
     return value
@@ -164,8 +163,14 @@ def _may_have_duplicates(body: bytes, value: Json) -> bool:
     )
 
 
-def _check_depth(body: bytes) -> None:
-    """Count the nesting of brackets outside of strings, in linear time."""
+def check_depth(body: bytes) -> None:
+    """Count the nesting of brackets outside of strings in JSON, in linear time.
+
+    Raises:
+        ParseFailed: it is nested too deep.
+    """
+    if body.count(b"{") + body.count(b"[") <= MAX_DEPTH:
+        return
     outside = _string.sub(b"", body) if b"\\" in body else b"".join(body.split(b'"')[::2])
     steps = outside.translate(None, _not_brackets).translate(_steps)
     if max(accumulate(memoryview(steps).cast("b"))) > MAX_DEPTH:

@@ -132,10 +132,13 @@ class TaskHandles:
         self._new_id = new_id
         self._store = store or HandleStore()
         self._live: OrderedDict[str, TaskHandle] = OrderedDict()
+        self._expires_from: datetime | None = None
+        """None of the live handles expires before this."""
 
     def load(self, handles: list[TaskHandle]) -> None:
         """Add stored handles, least recently used first; handles that are here already win."""
         self._live = OrderedDict({**{handle.name: handle for handle in handles}, **self._live})
+        self._expires_from = None
         self._trim(self._now())
 
     @property
@@ -194,8 +197,12 @@ class TaskHandles:
 
     def _trim(self, now: datetime) -> None:
         """Remove what has expired, then the least recently used above the limit."""
-        for name in [name for name, one in self._live.items() if one.expires_at <= now]:
-            self._remove(name)
+        # Only when one may have expired: there are many handles, and this is done for every event.
+        if self._expires_from is None or self._expires_from <= now:
+            for name in [name for name, one in self._live.items() if one.expires_at <= now]:
+                self._remove(name)
+            live = self._live.values()
+            self._expires_from = min((one.expires_at for one in live), default=None)
         while len(self._live) > self._limits.max_entries:
             self._remove(next(iter(self._live)))
 

@@ -9,6 +9,7 @@ import msgspec
 
 from openclaw_a2a.model.ids import Json, JsonObject
 from openclaw_a2a.model.validation import is_list, is_object
+from openclaw_a2a.protocol.validation import MAX_DEPTH, standard_base64
 from openclaw_a2a.remote.config import (
     Auth,
     ContinuationTargets,
@@ -21,7 +22,6 @@ from openclaw_a2a.remote.errors import ErrorCode, RemoteFailure
 from openclaw_a2a.remote.handles import TaskHandle, TaskHandles
 from openclaw_a2a.remote.targets import Target, TargetDirectory, TargetIdentity
 from openclaw_a2a.remote.transport.agent_card import check_supported
-from openclaw_a2a.remote.transport.codec import MAX_DEPTH, is_deeper, normalize_base64
 
 
 class ResolvedTarget(msgspec.Struct, frozen=True):
@@ -211,19 +211,22 @@ def history_length(request: JsonObject) -> int | None:
     return None if length is None else int(length)
 
 
+def file_bytes(part: JsonObject) -> str | None:
+    """The bytes of a file part as standard base64; None when they are not base64."""
+    return standard_base64("".join(part["bytes"].split()))
+
+
 def check_sendable(value: Json) -> None:
     """Raises RemoteFailure for free-form JSON that a peer could not read as it is meant."""
-    if value is None:
-        return
-    if is_deeper(value, MAX_DEPTH):
-        raise invalid_request(f"data is nested more than {MAX_DEPTH} levels deep")
-    waiting = [value]
+    waiting: list[tuple[int, Json]] = [(0, value)]
     while waiting:
-        one = waiting.pop()
+        depth, one = waiting.pop()
+        if depth > MAX_DEPTH:
+            raise invalid_request(f"data nests deeper than {MAX_DEPTH} levels")
         if is_object(one):
-            waiting += one.values()
+            waiting += [(depth + 1, member) for member in one.values()]
         elif is_list(one):
-            waiting += one
+            waiting += [(depth + 1, item) for item in one]
         elif isinstance(one, int | float):
             try:
                 is_number = math.isfinite(one)
@@ -308,7 +311,7 @@ def _part(part: JsonObject) -> JsonObject:
         if "uri" in part:
             built["url"] = part["uri"]
         else:
-            built["raw"] = normalize_base64(part["bytes"])
+            built["raw"] = file_bytes(part)
         built["filename"] = part.get("name")
         built["mediaType"] = part.get("mime_type")
     return drop_none(built)

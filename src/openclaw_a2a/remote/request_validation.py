@@ -21,8 +21,8 @@ from openclaw_a2a.remote.config import (
     closed_schema,
 )
 from openclaw_a2a.remote.errors import ErrorCode, RemoteFailure
+from openclaw_a2a.remote.request_builder import file_bytes
 from openclaw_a2a.remote.targets import TargetDirectory
-from openclaw_a2a.remote.transport.codec import normalize_base64
 
 _VALIDATION_FAILED = "remote_agent input validation failed"
 
@@ -140,7 +140,7 @@ def _send_errors(request: JsonObject, *, has_target: bool) -> Iterator[JsonObjec
     if "parts" not in request:
         yield _rule_error("required", "action=send needs parts", missingProperty="parts")
     for index, part in enumerate(request.get("parts", ())):
-        if part["kind"] == "file" and "uri" not in part and not _is_base64(part["bytes"]):
+        if part["kind"] == "file" and "uri" not in part and file_bytes(part) is None:
             # Anything else would arrive as other bytes.
             yield _rule_error("format", "must be base64", f"/parts/{index}/bytes", format="base64")
     if request.get("follow_updates") is True and "blocking" in request:
@@ -155,14 +155,6 @@ def _send_errors(request: JsonObject, *, has_target: bool) -> Iterator[JsonObjec
             "needs task_handle, target_alias or target_url, because there is no default target"
         )
         yield _rule_error("anyOf", message)
-
-
-def _is_base64(text: str) -> bool:
-    try:
-        normalize_base64(text)
-    except ValueError:
-        return False
-    return True
 
 
 def _task_errors(request: JsonObject, *, has_target: bool) -> Iterator[JsonObject]:

@@ -4,7 +4,6 @@ Everything here is in the discriminated JSON form of `transport/client`: `kind` 
 is, states are lower-case words.
 """
 
-import copy
 from collections.abc import Awaitable, Callable, Iterable, Set
 from contextlib import suppress
 from itertools import chain
@@ -70,7 +69,7 @@ class EventAccumulator:
         self._set_status(event.get("status") or {})
         if kind == "task":
             self._history = list(event.get("history") or ())
-            before, self._artifacts = self._artifacts, copy.deepcopy(event.get("artifacts") or [])
+            before, self._artifacts = self._artifacts, _copies(event.get("artifacts") or ())
             self._index = {one["artifactId"]: index for index, one in enumerate(self._artifacts)}
             # Chunks stay chunks where the task repeats what was streamed.
             self._continued = {
@@ -93,11 +92,8 @@ class EventAccumulator:
 
     @property
     def artifacts(self) -> list[JsonObject]:
-        """Copies of the artifacts as they are now; their parts never change and are shared."""
-        return [
-            {**one, "parts": list(one["parts"])} if "parts" in one else dict(one)
-            for one in self._artifacts
-        ]
+        """Copies of the artifacts as they are now."""
+        return _copies(self._artifacts)
 
     def first_text(self, chars: int) -> str | None:
         """The first characters of the text, without building all of it."""
@@ -128,7 +124,7 @@ class EventAccumulator:
         return body or status or next(filter(None, said), "") or text_of(self._last_message)
 
     def _add_artifact(self, event: JsonObject) -> None:
-        artifact: JsonObject = copy.deepcopy(event.get("artifact", {}))
+        [artifact] = _copies([event.get("artifact", {})])
         artifact_id: str = artifact.get("artifactId", "")
         index = self._index.get(artifact_id)
         if index is None:
@@ -150,6 +146,13 @@ class EventAccumulator:
         message = status.get("message")
         is_from_user = message is not None and message.get("role") == "user"
         self._status_message = None if is_from_user else message
+
+
+def _copies(artifacts: Iterable[JsonObject]) -> list[JsonObject]:
+    """Copies of artifacts; their parts never change and are shared."""
+    return [
+        {**one, "parts": list(one["parts"])} if "parts" in one else dict(one) for one in artifacts
+    ]
 
 
 def text_of(holder: JsonObject | None, continued: Set[int] = frozenset()) -> str:

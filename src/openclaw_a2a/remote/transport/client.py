@@ -164,7 +164,7 @@ class _HttpWire:
             sent = self._headers(call, headers, "text/event-stream")
             async with aclosing(self._events(call, sent)) as answers:
                 async for answer in answers:
-                    result = self._binding.read_result(decode_json(answer), call)
+                    result = self._binding.read_result(decode_json(answer.encode()), call)
                     yield decode_peer_answer(result, self._binding.wire)
 
     async def close(self) -> None:
@@ -200,7 +200,7 @@ class _HttpWire:
 
     def _stream_error(self, data: str) -> PeerError:
         try:
-            error = self._binding.read_error(decode_json(data), 0)
+            error = self._binding.read_error(decode_json(data.encode()), 0)
         except AnswerUnreadable:
             error = None
         return error or PeerError(

@@ -7,22 +7,17 @@ caller cannot do without is required, but what is there has the right type.
 """
 
 import base64
-import re
 from enum import Enum, auto
-from typing import cast
 
 import msgspec
 
+from openclaw_a2a.model.errors import ParseFailed
 from openclaw_a2a.model.ids import Json, JsonObject
 from openclaw_a2a.model.validation import is_list, is_object
+from openclaw_a2a.protocol.validation import MAX_DEPTH, check_depth, standard_base64
 from openclaw_a2a.remote.config import drop_none
 from openclaw_a2a.remote.errors import RemoteFailure
 from openclaw_a2a.remote.result.remote_result import TERMINAL_STATES
-
-MAX_DEPTH = 100
-"""How deep the JSON of a peer may be nested: more than any card or answer needs, and less than what
-exhausts the stack of whoever walks through it."""
-
 
 _MAX_DIGITS = 18
 
@@ -49,40 +44,15 @@ class AnswerUnreadable(Exception):
     """The peer sent something that is not an answer of A2A."""
 
 
-def decode_json(body: bytes | str) -> Json:
+def decode_json(body: bytes) -> Json:
     """The JSON of a peer. Raises: AnswerUnreadable."""
     try:
-        value: Json = msgspec.json.decode(body)
+        check_depth(body)
+        return msgspec.json.decode(body)
+    except ParseFailed:
+        raise AnswerUnreadable(f"the answer nests deeper than {MAX_DEPTH} levels") from None
     except ValueError as error:
         raise AnswerUnreadable(f"the answer is not JSON: {error}") from error
-    except RecursionError:
-        raise AnswerUnreadable(_TOO_DEEP) from None
-    brackets = (b"[", b"{") if isinstance(body, bytes) else ("[", "{")
-    # Counting brackets is quick, and nearly always says enough.
-    is_suspicious = sum(body.count(one) for one in brackets) > MAX_DEPTH  # type: ignore[arg-type] # of one type
-    if is_suspicious and is_deeper(value, MAX_DEPTH):
-        raise AnswerUnreadable(_TOO_DEEP)
-    return value
-
-
-_TOO_DEEP = f"the answer is nested more than {MAX_DEPTH} levels deep"
-
-
-def is_deeper(value: Json, limit: int) -> bool:
-    """True when lists and objects are nested deeper than this."""
-    level: list[Json] = [value]
-    for _ in range(limit):
-        level = [
-            inner
-            for one in level
-            if isinstance(one, dict | list)
-            for inner in cast(
-                "list[Json]", one if isinstance(one, list) else cast("JsonObject", one).values()
-            )
-        ]
-        if not level:
-            return False
-    return any(isinstance(one, dict | list) for one in level)
 
 
 # -------------------------------------------------------------------- answers
@@ -271,28 +241,11 @@ def _decode_twice(text: str) -> str:
 
 
 def _base64(text: str) -> str:
-    try:
-        return normalize_base64(text)
-    except ValueError:
-        raise _unreadable("the bytes of a file are not base64") from None
+    standard = standard_base64(text)
+    if standard is None:
+        raise _unreadable("the bytes of a file are not base64")
+    return standard
 
-
-_BASE64 = re.compile(r"[A-Za-z0-9+/]*={0,2}")
-
-
-def normalize_base64(text: str) -> str:
-    """Base64 in its common form: others use the alphabet for addresses, blanks, and no `=`.
-
-    Raises: ValueError.
-    """
-    if len(text) % 4 == 0 and _BASE64.fullmatch(text):
-        return text
-    bare = "".join(text.split()).rstrip("=").translate(_URL_SAFE)
-    content = base64.b64decode(bare + "=" * (-len(bare) % 4), validate=True)
-    return base64.b64encode(content).decode("ascii")
-
-
-_URL_SAFE = str.maketrans("-_", "+/")
 
 _DECODERS = {
     "task": _task,

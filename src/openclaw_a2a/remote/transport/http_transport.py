@@ -2,10 +2,10 @@
 
 import logging
 import ssl
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterable, Mapping
 from contextlib import asynccontextmanager
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import httpx2
 import msgspec
@@ -56,8 +56,13 @@ class PeerHttp:
         limit: int | None = None,
     ) -> tuple[httpx2.Response, bytes]:
         """Make a request; the response and its whole body, which may have a limit of its own."""
-        async with self.open(method, url, headers, body, limit=limit) as response:
-            return response, await response.aread()
+        response = await self._send(method, url, headers, body, limit)
+        try:
+            # Not through the response, which would look for encodings that were refused already.
+            stream = cast("AsyncIterable[bytes]", response.stream)
+            return response, b"".join([chunk async for chunk in stream])
+        finally:
+            await response.aclose()
 
     @asynccontextmanager
     async def open(
@@ -66,10 +71,22 @@ class PeerHttp:
         url: httpx2.URL | str,
         headers: Mapping[str, str],
         body: bytes | None = None,
-        *,
-        limit: int | None = None,
     ) -> AsyncGenerator[httpx2.Response]:
         """Make a request; the response, to be read within the context."""
+        response = await self._send(method, url, headers, body)
+        try:
+            yield response
+        finally:
+            await response.aclose()
+
+    async def _send(
+        self,
+        method: str,
+        url: httpx2.URL | str,
+        headers: Mapping[str, str],
+        body: bytes | None,
+        limit: int | None = None,
+    ) -> httpx2.Response:
         extensions: dict[str, Any] = {"timeout": _TIMEOUTS}
         if _connection_log.isEnabledFor(logging.DEBUG):
             extensions["trace"] = _hide_answer
@@ -80,9 +97,10 @@ class PeerHttp:
         try:
             response.request = request
             bound_response(response, min(limit or self._limit, self._limit))
-            yield response
-        finally:
+        except httpx2.ReadError:
             await response.aclose()
+            raise
+        return response
 
     async def close(self) -> None:
         """Close the connections."""
