@@ -140,6 +140,35 @@ async def test_a_peer_without_the_right_cannot_allow_a_command_and_one_with_it_c
     assert made.exists()
 
 
+@pytest.mark.parametrize("is_restarted", [False, True])
+@pytest.mark.parametrize("decision", ["allow", "deny"])
+async def test_a_peer_that_may_not_approve_sees_neither_the_folder_nor_the_approval_id(
+    our_gateway: Json,
+    open_client: OpenClient,
+    openclaw: OpenClaw,
+    marker: str,
+    decision: str,
+    is_restarted: bool,
+) -> None:
+    client = await open_client(our_gateway)
+    asked = f"tool:exec {json.dumps({'command': f'touch {marker}.made'})}"
+    task = await client.start(asked, contextId=marker)
+    await _until_asked(client, task["id"], f"touch {marker}.made")
+    [approval] = _approvals(our_gateway, "list", "--json")["approvals"]
+    assert approval["cwd"] == str(openclaw.workspace("main"))
+    if is_restarted:
+        our_gateway.kill()
+        our_gateway.start()
+        client = await open_client(our_gateway)
+    _approvals(our_gateway, decision, approval["id"], "--json")
+    ended = await client.wait_state(task["id"])
+    past = client.stream("SubscribeToTask", {"id": task["id"]}, last_event_id=0)
+    for shown in (ended, *[event async for _, event in past]):
+        assert str(openclaw.folder) not in json.dumps(shown)
+        assert approval["id"] not in json.dumps(shown)
+    assert (openclaw.workspace("main") / f"{marker}.made").exists() is (decision == "allow")
+
+
 async def _until_asked(client: A2AClient, task_id: str, words: str) -> Json:
     """The task once its status tells of the command."""
     return await client.wait_status(task_id, lambda task: words in status_text(task))

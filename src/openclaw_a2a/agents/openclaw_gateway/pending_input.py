@@ -1,17 +1,28 @@
 """What a run waits for: questions to the peer, and commands that need approval."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Final, Literal
+from typing import Final, Literal, cast
+
+import msgspec
 
 from openclaw_a2a.agents.openclaw_gateway.connection import GatewayConnection
 from openclaw_a2a.agents.openclaw_gateway.protocol import Wire, error_code
-from openclaw_a2a.model.agent_event import Approval
+from openclaw_a2a.model.agent_event import (
+    AgentEvent,
+    Approval,
+    Failed,
+    Reply,
+    TextDelta,
+    ToolProgress,
+)
 from openclaw_a2a.model.errors import AgentFailed, ApprovalNotFound, ApprovalOver
-from openclaw_a2a.model.ids import JsonObject, SessionKey, TaskId
+from openclaw_a2a.model.ids import Json, JsonObject, SessionKey, TaskId
 
 _TIMEOUT_S: Final = 30.0
+_HIDDEN: Final = "..."
+_APPROVAL_ID: Final = re.compile(r"(\bgateway id=)[0-9a-f-]{8,}")
 _LEADING_NUMBER: Final = re.compile(r"\s*(?:\(?\d{1,2}[.):]|[-*])\s+")
 
 
@@ -229,12 +240,58 @@ def approval_question(approval: ApprovalRequest) -> str:
 
 
 def operator_note(approval: ApprovalRequest) -> str:
-    """The status text of a task while the operator has to decide."""
-    place = f" in {approval.request.cwd}" if approval.request.cwd else ""
+    """The status text of a task while the operator has to decide.
+
+    The peer reads it, so it has neither the operator's folder nor the id of the approval.
+    """
     return (
-        f"Waits for the operator to allow: {approval.request.command}{place};"
-        f" openclaw-a2a approvals allow {approval.id}"
+        f"Waits for the operator to allow: {approval.request.command};"
+        " the operator sees it with: openclaw-a2a approvals list"
     )
+
+
+def hide_operator_details(
+    event: AgentEvent, *, folder: str, approval_ids: Collection[str]
+) -> AgentEvent:
+    """The event for a peer that may not approve.
+
+    Ids of approvals are hidden everywhere, the agent's folder in what tools report. What the agent
+    itself says about folders is left to it.
+    """
+    secrets = [*approval_ids, *([folder] if len(folder) > 1 else [])]
+    if isinstance(event, ToolProgress):
+        return msgspec.structs.replace(event, payload=_hide_in(event.payload, secrets))
+    if isinstance(event, TextDelta):
+        return TextDelta(_hide(event.text, approval_ids))
+    if isinstance(event, Failed):
+        return Failed(_hide(event.reason, secrets))
+    if isinstance(event, Reply):
+        parts = (
+            part
+            if part.text is None
+            else msgspec.structs.replace(part, text=_hide(part.text, approval_ids))
+            for part in event.parts
+        )
+        return Reply(tuple(parts))
+    return event
+
+
+def _hide(text: str, secrets: Iterable[str]) -> str:
+    for secret in secrets:
+        text = text.replace(secret, _HIDDEN)
+    # A denied command names its approval, also one that was decided before this process started.
+    return _APPROVAL_ID.sub(rf"\g<1>{_HIDDEN}", text)
+
+
+def _hide_in(value: Json, secrets: Sequence[str]) -> Json:
+    if isinstance(value, str):
+        return _hide(value, secrets)
+    if isinstance(value, dict):
+        members = cast("JsonObject", value).items()
+        return {key: _hide_in(one, secrets) for key, one in members if key != "cwd"}
+    if isinstance(value, list):
+        return [_hide_in(one, secrets) for one in cast("list[Json]", value)]
+    return value
 
 
 def to_approval(pending: ApprovalRequest, tasks: Mapping[str, TaskId]) -> Approval:

@@ -186,7 +186,9 @@ class RunFollower:
         # a restart of OpenClaw in between cannot be ruled out.
         self._boot_id: str | None = None
         """The gateway process in which the run was started; None when that is unknown."""
-        self.noted: set[str] = set()  # notices and approvals that the caller was told about
+        self._noted: set[str] = set()  # notices that the caller was told about
+        self.operator_approvals: set[str] = set()
+        """The approvals that the operator decides; the caller was told that it waits for them."""
 
     @property
     def is_active(self) -> bool:
@@ -438,19 +440,32 @@ class RunFollower:
             approval = decode_as(ApprovalRequest, item.payload)
             return () if approval is None else await self._handle_approval(approval)
         decision = decode_as(ApprovalResolved, item.payload)
-        if decision is None or decision.id not in self.noted or decision.resolved_by is None:
+        is_known = decision is not None and decision.id in self.operator_approvals
+        if decision is None or not is_known or decision.resolved_by is None:
             return ()
         how = "allowed" if decision.decision.startswith("allow") else "denied"
         return (Note(f"The command was {how} by the operator."),)
 
     async def _handle_approval(self, approval: ApprovalRequest) -> Sequence[AgentEvent]:
         # It arrives as an event and again from `_pending_input` after each reconnect.
-        if approval.id in self.noted:
+        if approval.id in self.operator_approvals:
             return ()
         if self._request.may_approve:
             return await self._pause("approval", approval.id, approval_question(approval))
-        self.noted.add(approval.id)
-        return (Note(operator_note(approval)),)
+        return (self.await_operator(approval),)
+
+    def await_operator(self, approval: ApprovalRequest) -> Note:
+        """The run waits for the operator: the note for the caller, which may not approve."""
+        self.operator_approvals.add(approval.id)
+        wanted = approval.request
+        log.info(
+            "openclaw.approval_requested",
+            approval=approval.id,
+            task=self._request.task_id,
+            command=wanted.command,
+            cwd=wanted.cwd,
+        )
+        return Note(operator_note(approval))
 
     async def _pause(
         self, kind: Literal["question", "approval"], request_id: str, prompt: str
@@ -509,9 +524,9 @@ class RunFollower:
         return (Failed(reason or "OpenClaw ended the run and gave no reason."),)
 
     def _note_once(self, text: str) -> Sequence[AgentEvent]:
-        if text in self.noted:
+        if text in self._noted:
             return ()
-        self.noted.add(text)
+        self._noted.add(text)
         return (Note(text),)
 
     # ---------------------------------------------------------------- stopping
