@@ -19,6 +19,7 @@ from tests.agents.openclaw_gateway.scripted_gateway import (
 )
 
 from openclaw_a2a.agents.openclaw_gateway import OpenClawGatewayAgent
+from openclaw_a2a.agents.openclaw_gateway.protocol import STOPPED
 from openclaw_a2a.agents.openclaw_gateway.run_follower import NOT_RECOVERED
 from openclaw_a2a.agents.openclaw_gateway.runs import Timeouts
 from openclaw_a2a.model.agent_event import (
@@ -59,6 +60,64 @@ def gives_out(gateway: ScriptedGateway, entry: Json) -> None:
     async def give(request: GatewayRequest) -> None:
         assert request.params == {"sessionKey": KEY, "messageId": "m1"}
         await request.answer({"ok": True, "message": entry})
+
+
+# -------------------------------------------------------------------- lost messages
+
+
+def pending(**states: str) -> Json:
+    """A history in which the messages of these runs were accepted and never began."""
+    items = [
+        {"runId": RUN + key.removeprefix("first").replace("_", "-"), "state": state}
+        for key, state in states.items()
+    ]
+    return {"messages": [], "pendingInputs": {"items": items}}
+
+
+@pytest.mark.parametrize(
+    ("history", "run_id"),
+    [
+        (pending(first="interrupted"), f"{RUN}-2"),
+        (pending(first="interrupted", _2="interrupted"), f"{RUN}-3"),
+        ({"messages": []}, RUN),
+    ],
+)
+async def test_a_message_that_openclaw_lost_is_sent_under_the_next_id(
+    gateway: ScriptedGateway, agent: OpenClawGatewayAgent, history: Json, run_id: str
+) -> None:
+    @gateway.on("agent")
+    async def answer(request: GatewayRequest) -> None:
+        await request.answer({"status": "accepted", "runId": request.params["idempotencyKey"]})
+        await request.end("here")
+
+    gateway.answers["chat.history"] = history
+    gateway.answers["agent.wait"] = {"status": "timeout"}
+    events = await run_turn(agent, make_turn_for(attempt=2))
+    [sent] = gateway.methods("agent")
+    assert sent.params["idempotencyKey"] == run_id
+    assert Reply.of_text("here") in events
+
+
+async def test_a_message_that_was_sent_again_before_our_restart_is_not_sent_once_more(
+    gateway: ScriptedGateway, agent: OpenClawGatewayAgent
+) -> None:
+    again = f"{RUN}-2"
+    said = [user_entry(again), assistant_entry(again, text_block("here"))]
+    gateway.answers["chat.history"] = {**pending(first="interrupted"), "messages": said}
+    gateway.answers["agent.wait"] = {"status": "timeout"}
+    events = await run_turn(agent, make_turn_for(attempt=2))
+    assert gateway.methods("agent") == []
+    assert Reply.of_text("here") in events
+
+
+async def test_a_queued_message_that_was_aborted_in_openclaw_is_not_sent_again(
+    gateway: ScriptedGateway, agent: OpenClawGatewayAgent
+) -> None:
+    gateway.answers["chat.history"] = pending(first="cancelled")
+    gateway.answers["agent.wait"] = {"status": "timeout"}
+    events = await run_turn(agent, make_turn_for(attempt=2))
+    assert gateway.methods("agent") == []
+    assert events == [Failed(STOPPED)]
 
 
 # -------------------------------------------------------------------- answers

@@ -144,7 +144,7 @@ class OpenClawGatewayAgent(EventAgent):
         self._is_detached = False
         self._is_on_http = False  # true when only HTTP was reachable at the last turn
         self._agents = OpenClawAgents()
-        self._tasks: dict[str, TaskId] = {}  # our tasks by the runs that are followed
+        self._turns: set[GatewayTurn] = set()
 
     @classmethod
     def from_options(
@@ -196,7 +196,7 @@ class OpenClawGatewayAgent(EventAgent):
             current = GatewayTurn(
                 connection, subscription, turn, request=request, timeouts=self._timeouts
             )
-            self._tasks[current.run_id] = turn.task_id
+            self._turns.add(current)
             try:
                 for event in await current.begin():
                     yield event
@@ -204,7 +204,7 @@ class OpenClawGatewayAgent(EventAgent):
                     for event in await current.next():
                         yield event
             finally:
-                self._tasks.pop(current.run_id, None)
+                self._turns.discard(current)
                 # The run has ended already when the turn is over; then `stop` returns at once.
                 if not self._is_detached:
                     # Shielded: a cancelled task must not be committed before its run has ended.
@@ -324,8 +324,9 @@ class OpenClawGatewayAgent(EventAgent):
         agent_id = await self._find_agent_id(connection)
         pending = await list_pending_approvals(connection)
         paused = {pause.run_id: task_id for task_id, pause in connection.runs.list_pauses()}
+        followed = {one.follower.run_id: one.task_id for one in self._turns}
         # A followed run is newer than a pause under the same id.
-        tasks = {**paused, **self._tasks}
+        tasks = {**paused, **followed}
         own = [one for one in pending if (one.request.agent_id or agent_id) == agent_id]
         return tuple(to_approval(one, tasks) for one in own)
 

@@ -4,7 +4,7 @@ After a lost connection or a restart of either side `find_run` asks `agent.wait`
 history second. It sends nothing again; its result only says when sending again is safe.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from enum import Enum, auto
 from typing import Final
 
@@ -13,7 +13,13 @@ from msgspec import Raw
 
 from openclaw_a2a.agents.openclaw_gateway.connection import GatewayConnection
 from openclaw_a2a.agents.openclaw_gateway.media import split_media
-from openclaw_a2a.agents.openclaw_gateway.protocol import RunOutcome, ToolStep, Wire, decode_as
+from openclaw_a2a.agents.openclaw_gateway.protocol import (
+    STOPPED,
+    RunOutcome,
+    ToolStep,
+    Wire,
+    decode_as,
+)
 from openclaw_a2a.agents.openclaw_gateway.runs import may_be_recovery
 from openclaw_a2a.model.errors import AgentFailed
 from openclaw_a2a.model.ids import Json, JsonObject
@@ -204,6 +210,23 @@ class SessionHistory:
         dropped = {one.run_id for one in self._pending if one.state != "queued"}
         return run_id in dropped and not self.is_live(run_id)
 
+    def is_canceled(self, run_ids: Sequence[str]) -> bool:
+        """True when the queued message of a run with one of these ids was aborted."""
+        return any(one.run_id in run_ids and one.state == "cancelled" for one in self._pending)
+
+    def find_attempt(self, run_ids: Sequence[str]) -> tuple[str, bool]:
+        """The id under which a message is in the session (True), or is to be sent (False).
+
+        `run_ids` are the ids of a message in order: OpenClaw refuses the id of a message that it
+        lost, so that each loss takes the next one.
+        """
+        # The last accepted one counts: earlier ids belong to attempts that were lost.
+        for run_id in reversed(run_ids):
+            if self.is_accepted(run_id) or self.is_live(run_id):
+                return run_id, True
+        usable = (run_id for run_id in run_ids if not self.is_dropped(run_id))
+        return next(usable, run_ids[-1]), False
+
     @property
     def has_unnamed_run(self) -> bool:
         """True when a run is active and the gateway does not say which."""
@@ -320,11 +343,16 @@ class RunStatus(Enum):
     """Accepted but not shown as active: OpenClaw was restarted and has not resumed it yet, or the
     run is between two of its steps."""
     NOT_ACCEPTED = auto()
-    """OpenClaw never accepted its message: sending it cannot execute anything twice."""
+    """OpenClaw never accepted its message, or lost it before the run began: sending it, under the
+    id that was found, cannot execute anything twice."""
 
 
 class FoundRun(msgspec.Struct, frozen=True):
-    """The status of a run, and what is known of it; `run_id` is the resumed run's, if any."""
+    """The status of a run, and what is known of it.
+
+    `run_id` is the resumed run's, if it was resumed, else the id under which the message of the run
+    is in the session, or has to be sent.
+    """
 
     status: RunStatus
     history: SessionHistory
@@ -333,30 +361,42 @@ class FoundRun(msgspec.Struct, frozen=True):
     run_id: str = ""
 
 
-async def find_run(connection: GatewayConnection, session_key: str, run_id: str) -> FoundRun:
-    """The run's status now. Raises: AgentUnavailable, AgentFailed."""
+async def find_run(
+    connection: GatewayConnection, session_key: str, run_ids: Sequence[str]
+) -> FoundRun:
+    """The status now of a run that has these ids, in order. Raises: AgentUnavailable, AgentFailed.
+
+    It is looked for under the first id, and under another one where the history shows it.
+    """
+    run_id = run_ids[0]
     # It does not wait: an ended run answers at once, any other with `timeout`.
     params: JsonObject = {"runId": run_id, "timeoutMs": 1}
     outcome = await connection.read(RunOutcome, "agent.wait", params, timeout_s=_WAIT_TIMEOUT_S)
     # After the outcome: a run that ends in between is seen as ended, never as not accepted.
     history = await read_history(connection, session_key, full_run=run_id)
+    latest, is_accepted = history.find_attempt(run_ids)
+    if is_accepted and latest != run_id:
+        return await find_run(connection, session_key, (latest,))
     if outcome.status == "ok":
-        return FoundRun(RunStatus.ENDED, history, outcome)
+        return FoundRun(RunStatus.ENDED, history, outcome, run_id=run_id)
     reason = history.failure_reason(run_id)
     if outcome.status == "error":
         is_told = outcome.is_stopped or bool(outcome.error)
         said = outcome.failure_reason
-        return FoundRun(RunStatus.FAILED, history, outcome, (said if is_told else reason) or said)
+        why = (said if is_told else reason) or said
+        return FoundRun(RunStatus.FAILED, history, outcome, why, run_id)
     # Still running, or forgotten: OpenClaw forgets runs after ten minutes and with a restart.
     if history.is_live(run_id):
-        return FoundRun(RunStatus.LIVE, history)
+        return FoundRun(RunStatus.LIVE, history, run_id=run_id)
     if reason is not None:
-        return FoundRun(RunStatus.FAILED, history, reason=reason)
+        return FoundRun(RunStatus.FAILED, history, reason=reason, run_id=run_id)
     if history.has_answer(run_id):
-        return FoundRun(RunStatus.ENDED, history)
-    # After every sign of life: only what left no trace anywhere may be sent again.
-    if not history.is_accepted(run_id):
-        return FoundRun(RunStatus.NOT_ACCEPTED, history)
+        return FoundRun(RunStatus.ENDED, history, run_id=run_id)
+    if history.is_canceled(run_ids):
+        return FoundRun(RunStatus.FAILED, history, reason=STOPPED, run_id=run_id)
+    # After every sign of life: only what left no trace anywhere, or was lost, may be sent again.
+    if not is_accepted:
+        return FoundRun(RunStatus.NOT_ACCEPTED, history, run_id=latest)
     other = history.find_recovery(run_id)
     status = RunStatus.HIDDEN if other is None else RunStatus.RESUMED
-    return FoundRun(status, history, run_id=other or "")
+    return FoundRun(status, history, run_id=other or run_id)

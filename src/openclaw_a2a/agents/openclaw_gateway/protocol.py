@@ -249,6 +249,9 @@ class RunResult(Wire, frozen=True):
     meta: RunMeta = RunMeta()
 
 
+STOPPED: Final = "The run was stopped inside OpenClaw; send the message again to have it done."
+
+
 class _TerminalReply(Wire, frozen=True):
     text: str = ""
 
@@ -274,7 +277,7 @@ class RunOutcome(Wire, frozen=True):
     def failure_reason(self) -> str:
         """Why the run did not succeed."""
         if self.is_stopped:
-            return "The run was stopped inside OpenClaw; send the message again to have it done."
+            return STOPPED
         if self.timeout_phase or self.status == "timeout":
             said = " ".join(one.text for one in self.result.payloads if one.text)
             return said or "OpenClaw gave the run up because it took too long; ask for less."

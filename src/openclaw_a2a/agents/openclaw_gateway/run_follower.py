@@ -11,7 +11,9 @@ Invariant:
   because a response arrives only on the connection of its request.
 - `_reconnect_deadline` is set exactly in DETACHED.
 - `_recovery_deadline` is set in RECOVERING, is kept in DETACHED, and is None in all other states.
-- The message is sent again only after a lookup said NOT_ACCEPTED, so no run is executed twice.
+- The message is sent again only after a lookup said NOT_ACCEPTED, so no run is executed twice. One
+  that OpenClaw had accepted and lost with a restart gets the next id of `RunRequest.run_ids`,
+  because OpenClaw refuses its first one.
 
 Everything about a run arrives in one queue (its subscription): events of the session, the two
 responses to `agent` or the one to `agent.wait`, and changes of the connection. A crash of this
@@ -169,7 +171,9 @@ class RunFollower:
     ) -> None:
         self.state = RunState.NEW
         self.run_id = request.run_id
-        """The run's id; another one once a restarted OpenClaw has resumed it."""
+        """The run's id; another one once a restarted OpenClaw has resumed or lost it."""
+        self._sent_id = request.run_id
+        """The id under which the message is in OpenClaw; `run_id` differs for a resumed run."""
         self._connection = connection
         self._subscription = subscription
         self._request = request
@@ -302,13 +306,25 @@ class RunFollower:
     async def _look_up(self) -> Sequence[AgentEvent]:
         """Find out what became of the run, and continue from there."""
         try:
-            session_key = self._request.session.session_key
-            found = await find_run(self._connection, session_key, self.run_id)
+            found = await self._find()
             # Inside the `try`: this sends requests, too, which can lose the connection.
             return await self._continue_from(found)
         except AgentUnavailable:  # the connection broke again, or the gateway is too busy
             self._detach(lookup_in_s=_LOOKUP_RETRY_S)
             return ()
+
+    async def _find(self) -> FoundRun:
+        """What became of the run; follow the id under which it was found, or is to be sent."""
+        session_key = self._request.session.session_key
+        if self.run_id != self._sent_id:  # resumed: there is only that one
+            return await find_run(self._connection, session_key, (self.run_id,))
+        run_ids = self._request.run_ids
+        known = run_ids.index(self._sent_id)
+        found = await find_run(self._connection, session_key, run_ids[known:])
+        if found.status is not RunStatus.RESUMED and found.run_id != self.run_id:
+            log.info("openclaw.run_id_changed", run=self.run_id, to=found.run_id)
+            self.run_id = self._sent_id = found.run_id
+        return found
 
     async def _continue_from(self, found: FoundRun) -> Sequence[AgentEvent]:
         history = found.history
@@ -328,7 +344,7 @@ class RunFollower:
             return await self._adopt(found.run_id)
         # An adopted run has an id of OpenClaw's own. If that one is unknown, its work may be done
         # in part, so the message is not sent: another recovery is awaited.
-        is_adopted = self.run_id != self._request.run_id
+        is_adopted = self.run_id != self._sent_id
         if found.status is not RunStatus.NOT_ACCEPTED or is_adopted:
             return await self._await_recovery(history)
         # NOT_ACCEPTED, and the run was never adopted: sending the message cannot repeat any work.
@@ -337,7 +353,9 @@ class RunFollower:
         if self._request.params is None:
             self.apply(RunSignal.NOT_FOUND)
         else:
-            await self._send(self._request.params)
+            # A message that is sent to this gateway process can be lost by the next one only.
+            self._boot_id = self._current_boot
+            await self._send({**self._request.params, "idempotencyKey": self.run_id})
         return ()
 
     @property
@@ -394,7 +412,7 @@ class RunFollower:
         After a restart OpenClaw resumes the run under another run id. Without a restart the run is
         between two of its steps, and its next event arrives soon.
         """
-        other = history.find_recovery(self._request.run_id)
+        other = history.find_recovery(self._sent_id)
         if other not in (None, self.run_id) and self._may_be_restarted:
             return await self._adopt(other)
         now, deadline = anyio.current_time(), self._recovery_deadline
@@ -567,7 +585,7 @@ class RunFollower:
                 return
         # A run that was aborted while it was queued leaves no event and no history: NOT_ACCEPTED is
         # then the proof that it will not start.
-        found = await find_run(self._connection, session_key, self.run_id)
+        found = await self._find()
         # NOT_ACCEPTED is not final while the `agent` request is unanswered: it may be accepted
         # after this lookup. Then its response confirms the end, or the next abort finds the run.
         is_in_transit = self._run_request is not None

@@ -35,6 +35,10 @@ class Timeouts(msgspec.Struct, frozen=True):
     abort_retry_s: float = 5.0  # between two `chat.abort` requests
 
 
+MAX_RUN_IDS: Final = 20
+"""So many losses of a message are looked for; after that its last id is used again and again."""
+
+
 class SessionRef(msgspec.Struct, frozen=True):
     """A session of OpenClaw: its agent, its key, and the agent's workspace folder."""
 
@@ -56,6 +60,13 @@ class RunRequest(msgspec.Struct, frozen=True):
     params: JsonObject | None = None
     may_approve: bool = False
     open_calls: tuple[str, ...] | None = None
+
+    @property
+    def run_ids(self) -> tuple[str, ...]:
+        """The ids of the run: a message that OpenClaw lost is sent again under the next one."""
+        if self.params is None:
+            return (self.run_id,)
+        return (self.run_id, *(f"{self.run_id}-{n}" for n in range(2, MAX_RUN_IDS + 1)))
 
 
 def openclaw_session_key(session_key: SessionKey, agent_id: str) -> str:

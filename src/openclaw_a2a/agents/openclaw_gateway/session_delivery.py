@@ -27,6 +27,7 @@ from openclaw_a2a.agents.openclaw_gateway.protocol import (
 )
 from openclaw_a2a.agents.openclaw_gateway.runs import (
     DELIVERY_PREFIX,
+    MAX_RUN_IDS,
     Timeouts,
     escape_command,
     session_agent_id,
@@ -43,8 +44,6 @@ _ACCEPT_TIMEOUT_S: Final = 30.0
 # Beyond the time that OpenClaw itself waits in `agent.wait`.
 _RESPONSE_GRACE_S: Final = 30.0
 _RETRY_S: Final = 0.2
-# So many losses are looked for in the history; after that the last id is used again and again.
-_MAX_RUN_IDS: Final = 20
 _INTERNAL_CHANNELS: Final = frozenset({"", "webchat", "internal", "none"})
 """Channels whose users see the session itself, so that replies need not be sent to them."""
 _ANNOUNCE: Final[JsonObject] = {"deliver": True, "bestEffortDeliver": True}
@@ -221,13 +220,7 @@ def _run_id(message: SessionMessage, losses: int) -> str:
 
 def _find_attempt(message: SessionMessage, history: SessionHistory) -> tuple[str, bool]:
     """The run id under which the message is in its session (True), or is to be sent (False)."""
-    run_ids = [_run_id(message, losses) for losses in range(_MAX_RUN_IDS)]
-    # The last accepted one counts: earlier ids belong to deliveries that were lost.
-    for run_id in reversed(run_ids):
-        if history.is_accepted(run_id) or history.is_live(run_id):
-            return run_id, True
-    usable = (run_id for run_id in run_ids if not history.is_dropped(run_id))
-    return next(usable, run_ids[-1]), False
+    return history.find_attempt([_run_id(message, losses) for losses in range(MAX_RUN_IDS)])
 
 
 # -------------------------------------------------------------------- the turn of a message

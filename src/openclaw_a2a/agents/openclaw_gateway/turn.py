@@ -27,6 +27,7 @@ from openclaw_a2a.agents.openclaw_gateway.run_follower import (
 from openclaw_a2a.agents.openclaw_gateway.runs import Pause, RunRequest, Timeouts
 from openclaw_a2a.model.agent_event import AgentEvent, Failed, InputRequired, Note
 from openclaw_a2a.model.errors import AgentFailed, AgentUnavailable, ApprovalNotFound, ApprovalOver
+from openclaw_a2a.model.ids import TaskId
 from openclaw_a2a.model.turn import Turn
 
 _T = TypeVar("_T")
@@ -65,9 +66,9 @@ class GatewayTurn:
         """True when the answer may have been executed although its response was lost."""
 
     @property
-    def run_id(self) -> str:
-        """The run that the turn follows first."""
-        return self._request.run_id if self._pause is None else self._pause.run_id
+    def task_id(self) -> TaskId:
+        """The task of the turn."""
+        return self._turn.task_id
 
     @property
     def is_over(self) -> bool:
@@ -173,7 +174,7 @@ class GatewayTurn:
             return ()
         request = self._request
         # The first attempt may have died before or after it sent the message: look there.
-        found = await find_run(self._connection, request.session.session_key, request.run_id)
+        found = await find_run(self._connection, request.session.session_key, request.run_ids)
         if found.status is RunStatus.NOT_ACCEPTED:
             return self._failure_if_unknown()
         self.follower = self._follow(request)
