@@ -119,6 +119,40 @@ async def test_reattachable_run_continues_with_its_own_id(
     assert await harness.state(run.turn.task_id) is TaskState.COMPLETED
 
 
+@pytest.mark.parametrize("recovery", [Recovery.REATTACH, Recovery.REPEAT])
+@pytest.mark.parametrize("is_whole", [False, True])
+async def test_attempt_after_a_crash_adds_only_what_its_readers_have_not_seen(
+    open_harness: OpenHarness, recovery: Recovery, is_whole: bool
+) -> None:
+    agent = ControlledAgent(recovery)
+    harness = await open_harness(agent)
+    await harness.send("hello")
+    run = await agent.next_run()
+    run.tell(TextDelta("First."))
+    run.tell(MessageEnd())
+    run.tell(TextDelta("half a"))
+    before = await harness.reach(
+        run.turn.task_id, lambda seen: "half a" in map(event_text, [one.event for one in seen])
+    )
+    assert await harness.restart() == 1
+    again = await agent.next_run()
+    follower = await harness.follow(run.turn.task_id, cursor=before[-1].sequence)
+    if is_whole:
+        again.end(Reply.of_text("First."), Reply.of_text("half a loaf"))
+    else:
+        again.end(TextDelta("Fir"), TextDelta("st."), MessageEnd(), TextDelta("half a loaf"))
+    after = [entry.event for entry in await read_all(follower)]
+    shown = [event for event in after if event_lines([event])[0].startswith("artifact")]
+    assert set(event_lines(shown)) <= {
+        "artifact +assistant-output-0002",
+        "artifact +assistant-output-0002.",
+    }
+    assert "".join(map(event_text, shown)) == " loaf"
+    task = await harness.task(run.turn.task_id)
+    assert list(artifact_texts(task).values()) == ["First.", "half a loaf"]
+    check_journal(await harness.entries(task.id), task)
+
+
 async def test_run_is_repeated_up_to_the_limit_of_attempts(
     open_harness: OpenHarness, repeatable: ControlledAgent
 ) -> None:

@@ -16,9 +16,14 @@ import msgspec
 
 from openclaw_a2a.engine.engine import Engine
 from openclaw_a2a.engine.tasks.journal import PAGE_SIZE, UNLIMITED
-from openclaw_a2a.engine.transcript.transcript import ArtifactCounters
+from openclaw_a2a.engine.transcript.transcript import (
+    OUTPUT_PREFIX,
+    ArtifactCounters,
+    published_output,
+)
 from openclaw_a2a.log import get_logger
 from openclaw_a2a.model.errors import AgentUnavailable, GatewayError, StoreUnavailable
+from openclaw_a2a.model.ids import ArtifactId, Json
 from openclaw_a2a.model.message import Part
 from openclaw_a2a.model.records import Entry, RunRecord
 from openclaw_a2a.model.task import TERMINAL, ArtifactUpdate, Event, TaskState
@@ -124,9 +129,10 @@ async def _recover_run(engine: Engine, record: RunRecord, *, has_next: bool) -> 
         await engine.store.tasks.start_run(record.id, fence=record.fence, attempt=record.attempt)
     active = engine.activate(stored) if stored is not None else None
     if active is not None and record.attempt > 1:
-        # The agent starts over, so its new artifacts replace those of the interrupted attempt: the
-        # artifact numbers start where they were before that attempt, and the artifacts that it left
-        # open are closed by the new one. No snapshot says which are open, so all events are read.
+        # The agent starts over, so the artifact numbers start where they were before the
+        # interrupted attempt. Of what that one published only the rest follows, or a text that
+        # differs; artifacts that it left open are closed. No snapshot says which are open, so all
+        # events are read.
         projection = active.journal.projection
         # A run whose message is not in the history yet has no artifacts that it could replace.
         if record.message.message_id in projection.message_ids:
@@ -134,6 +140,15 @@ async def _recover_run(engine: Engine, record: RunRecord, *, has_next: bool) -> 
             active.restart_counters = _counters_before_run(entries)
             left_open = [event.artifact.artifact_id for event in _closing_events(entries)]
             projection.open_artifacts = dict.fromkeys(left_open)
+            begin = _begin_of_run(entries)
+            steps = [_tool_step(entry.event) for entry in entries if entry.sequence > begin]
+            # A run that is repeated calls its tools anew; one that is joined has called them.
+            is_joined = engine.agents[record.binding.agent_id].recovery is Recovery.REATTACH
+            active.published = published_output(
+                projection.artifacts(OUTPUT_PREFIX)[active.restart_counters.outputs :],
+                left_open,
+                [step for step in steps if step is not None] if is_joined else (),
+            )
     engine.restart_run(record, active)
 
 
@@ -215,10 +230,25 @@ def _closing_events(entries: list[Entry]) -> list[ArtifactUpdate]:
     ]
 
 
-def _counters_before_run(entries: list[Entry]) -> ArtifactCounters:
-    """The artifacts before the interrupted run: each run begins with `submitted`."""
+def _begin_of_run(entries: list[Entry]) -> int:
+    """The event with which the interrupted run began: each begins with `submitted`."""
     begins = [entry.sequence for entry in entries if entry.state is TaskState.SUBMITTED]
-    start = begins[-1] if begins else 0
+    return begins[-1] if begins else 0
+
+
+def _tool_step(event: Event) -> tuple[ArtifactId, str] | None:
+    """The tool call and its phase, if the event is about one."""
+    if not isinstance(event, ArtifactUpdate):
+        return None
+    metadata = event.artifact.metadata or {}
+    phase: Json = metadata.get("phase")
+    is_step = metadata.get("source") == "tool" and phase in {"start", "result"}
+    return (event.artifact.artifact_id, str(phase)) if is_step else None
+
+
+def _counters_before_run(entries: list[Entry]) -> ArtifactCounters:
+    """The artifacts before the interrupted run."""
+    start = _begin_of_run(entries)
     earlier = [entry.event for entry in entries if entry.sequence < start and entry.state is None]
     ids = {event.artifact.artifact_id for event in earlier if isinstance(event, ArtifactUpdate)}
     return ArtifactCounters.count(ids)

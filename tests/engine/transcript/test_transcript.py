@@ -1,12 +1,15 @@
 """How what an agent tells becomes events: the rules of the transcript, one by one."""
 
 from datetime import UTC, datetime
-from itertools import count
+from itertools import count, pairwise
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from inline_snapshot import snapshot
-from tests.engine.event_lines import check_closed_once, event_lines, event_text
+from tests.engine.event_lines import check_closed_once, event_lines, event_text, text_of
 
+from openclaw_a2a.engine.tasks.journal import TaskProjection
 from openclaw_a2a.engine.transcript.transcript import (
     APPROVAL_NEEDED,
     CANCELED,
@@ -14,7 +17,9 @@ from openclaw_a2a.engine.transcript.transcript import (
     ArtifactCounters,
     EventContext,
     OutputModes,
+    PublishedOutput,
     Transcript,
+    published_output,
 )
 from openclaw_a2a.model.agent_event import (
     AgentEvent,
@@ -34,7 +39,14 @@ from openclaw_a2a.model.agent_event import (
 )
 from openclaw_a2a.model.ids import ContextId, Json, TaskId
 from openclaw_a2a.model.message import Part
-from openclaw_a2a.model.task import ArtifactUpdate, Event, StatusUpdate
+from openclaw_a2a.model.task import (
+    ArtifactUpdate,
+    Event,
+    StatusUpdate,
+    Task,
+    TaskState,
+    TaskStatus,
+)
 
 ALL_MODES = ("*/*",)
 LOOKUP = ToolProgress(ToolPhase.START, "lookup", "call 1")
@@ -522,3 +534,91 @@ def test_lone_surrogates_are_replaced() -> None:
 
 def test_surrogate_pair_becomes_one_character() -> None:
     assert event_text(played(TextDelta("\ud83d\ude00"))[0]) == "\U0001f600"
+
+
+# ---------------------------------------------------------------- after an interrupted attempt
+
+
+def pieces(text: str, cuts: list[int]) -> list[str]:
+    """The text in pieces, cut at these places."""
+    places = sorted({0, len(text), *(cut % (len(text) + 1) for cut in cuts)})
+    return [text[start:end] for start, end in pairwise(places)]
+
+
+def steps_of(messages: list[str], cuts: list[int], *, is_whole: bool) -> list[AgentEvent]:
+    """A run that says these messages, with a tool call after each; streamed, or each at once."""
+    steps: list[AgentEvent] = []
+    for number, text in enumerate(messages):
+        if is_whole:
+            steps.append(Reply.of_text(text))
+        else:
+            steps += [*map(TextDelta, pieces(text, cuts)), MessageEnd()]
+        steps += [ToolProgress(phase, "look", f"c{number}") for phase in ToolPhase]
+    return steps
+
+
+words = st.text(st.sampled_from("ab "), min_size=1, max_size=12).filter(str.strip)
+cuts = st.lists(st.integers(0, 50), max_size=4)
+
+
+@given(st.lists(words, min_size=1, max_size=3), cuts, cuts, st.integers(0, 60), st.booleans())
+def test_an_attempt_that_repeats_an_interrupted_one_publishes_only_what_is_missing(
+    messages: list[str], first: list[int], second: list[int], killed: int, is_whole: bool
+) -> None:
+    steps = steps_of(messages, first, is_whole=False)
+    before = events_of(transcript(), *steps[: killed % (len(steps) + 1)])
+    script = transcript()
+    script.published = published_by(before)
+    after = [*events_of(script, *steps_of(messages, second, is_whole=is_whole)), *script.complete()]
+    seen: dict[str, str] = {}
+    for event in artifacts(before):
+        if event.artifact.artifact_id.startswith("assistant"):
+            seen[event.artifact.artifact_id] = seen.get(event.artifact.artifact_id, "") + text_of(
+                event.artifact
+            )
+    for event in artifacts(after):
+        artifact_id = event.artifact.artifact_id
+        if artifact_id.startswith("assistant"):
+            assert event.append is (artifact_id in seen)  # nothing seen is replaced
+            seen[artifact_id] = seen.get(artifact_id, "") + text_of(event.artifact)
+    assert list(seen.values()) == messages
+    check_closed_once([*before, *after])
+    phases = [
+        (event.artifact.artifact_id, (event.artifact.metadata or {})["phase"])
+        for event in artifacts([*before, *after])
+        if event.artifact.artifact_id.startswith("tool-progress-")
+        and (event.artifact.metadata or {})["phase"] != "update"
+    ]
+    assert len(phases) == len(set(phases)) == 2 * len(messages)
+
+
+@given(words, words, cuts, cuts, st.booleans())
+def test_a_text_that_differs_from_the_interrupted_attempt_replaces_it(
+    old: str, new: str, first: list[int], second: list[int], is_closed: bool
+) -> None:
+    said = [*map(TextDelta, pieces(old, first)), *([MessageEnd()] if is_closed else [])]
+    before = events_of(transcript(), *said)
+    script = transcript()
+    script.published = published_by(before)
+    steps = [*map(TextDelta, pieces(new, second)), MessageEnd()]
+    after = [*events_of(script, *steps), *script.complete()]
+    shown = ""
+    for event in artifacts([*before, *after]):
+        shown = (shown if event.append else "") + text_of(event.artifact)
+    assert shown == new
+    is_replaced = any(not event.append for event in artifacts(after))
+    assert is_replaced is (new != old if is_closed else not new.startswith(old))
+
+
+def published_by(events: list[Event]) -> PublishedOutput:
+    """What these events published, as recovery finds it."""
+    projection = TaskProjection(Task(TaskId("t"), ContextId("c"), TaskStatus(TaskState.WORKING)))
+    for event in events:
+        projection.apply(event)
+    steps = [
+        (event.artifact.artifact_id, str((event.artifact.metadata or {})["phase"]))
+        for event in artifacts(events)
+        if event.artifact.artifact_id.startswith("tool-progress-")
+        and (event.artifact.metadata or {})["phase"] != "update"
+    ]
+    return published_output(projection.artifacts(), projection.open_artifacts, steps)

@@ -341,7 +341,7 @@ class RunFollower:
         if found.status is RunStatus.LIVE:
             return await self._follow(history, RunSignal.FOUND_LIVE)
         if found.status is RunStatus.RESUMED and self._may_be_restarted:
-            return await self._adopt(found.run_id)
+            return await self._adopt(found.run_id, history)
         # An adopted run has an id of OpenClaw's own. If that one is unknown, its work may be done
         # in part, so the message is not sent: another recovery is awaited.
         is_adopted = self.run_id != self._sent_id
@@ -395,11 +395,17 @@ class RunFollower:
             self._detach(lookup_in_s=_LOOKUP_RETRY_S)
             return events
 
-    async def _adopt(self, run_id: str) -> Sequence[AgentEvent]:
-        """OpenClaw resumed the run under another run id: follow that one."""
+    async def _adopt(
+        self, run_id: str, history: SessionHistory | None = None
+    ) -> Sequence[AgentEvent]:
+        """OpenClaw resumed the run under another run id: follow that one.
+
+        The history has what the run said before; without it, that was emitted before.
+        """
         # Registered first: the background watcher must not report this run's replies as foreign.
         self._connection.runs.adopt(run_id)
-        ended = await self._translator.end_message()
+        said = [] if history is None else await self._translator.catch_up(history, self.run_id)
+        ended = [*said, *await self._translator.end_message()]
         self.run_id = run_id
         self.apply(RunSignal.ADOPTED)
         # A fresh one: the resumed run counts its messages and tool calls from the start.
@@ -414,7 +420,7 @@ class RunFollower:
         """
         other = history.find_recovery(self._sent_id)
         if other not in (None, self.run_id) and self._may_be_restarted:
-            return await self._adopt(other)
+            return await self._adopt(other, history)
         now, deadline = anyio.current_time(), self._recovery_deadline
         # An unnamed active run may be this one or its recovery: keep waiting.
         if deadline is None or history.has_unnamed_run:

@@ -12,7 +12,11 @@ import msgspec
 
 from openclaw_a2a.engine.tasks.journal import Journal
 from openclaw_a2a.engine.tasks.run_state import RunState
-from openclaw_a2a.engine.transcript.transcript import NO_ARTIFACTS, ArtifactCounters
+from openclaw_a2a.engine.transcript.transcript import (
+    NO_ARTIFACTS,
+    NOTHING_PUBLISHED,
+    ArtifactCounters,
+)
 from openclaw_a2a.model.errors import GatewayError, OutputNotAccepted, StoreUnavailable
 from openclaw_a2a.model.ids import Json, MessageId
 from openclaw_a2a.model.message import Message
@@ -165,6 +169,8 @@ class ActiveTask:
         self._created_sequence = journal.sequence
         self.restart_counters: ArtifactCounters | None = None
         """After a crash: the artifacts the task had before the interrupted run."""
+        self.published = NOTHING_PUBLISHED
+        """After a crash: what the interrupted run had published."""
 
     @property
     def is_running(self) -> bool:

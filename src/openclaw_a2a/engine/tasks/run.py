@@ -304,12 +304,15 @@ class ActiveRun:
         record, engine, active = self.record, self._engine, self.active_task
         # An agent may say how it is shown; one that is not configured any more says nothing.
         own_type: type[Transcript] | None = getattr(self.agent, "transcript_type", None)
-        return (self._rules.transcript_type or own_type or Transcript)(
+        transcript = (self._rules.transcript_type or own_type or Transcript)(
             EventContext(record.task_id, record.context_id, engine.clock.now, engine.new_id),
             modes=output_modes(record.options.accepted_output_modes or self._rules.output_modes),
             is_task=active is not None,
             counters=NO_ARTIFACTS if active is None else active.artifact_counters(record),
         )
+        if active is not None and record.attempt > 1:
+            transcript.published = active.published
+        return transcript
 
     # ---------------------------------------------------------------- the agent at work
 

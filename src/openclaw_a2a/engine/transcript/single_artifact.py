@@ -9,13 +9,13 @@ from typing import Any, ClassVar
 
 from openclaw_a2a.engine.transcript.transcript import (
     BLANK_LINE,
-    OUTPUT_PREFIX,
     TEXT_MODE,
     ArtifactCounters,
     EventContext,
     OutputModes,
     Transcript,
     modes_of,
+    output_id,
     replace_lone_surrogates,
     tool_approval_prompt,
 )
@@ -30,7 +30,6 @@ from openclaw_a2a.model.agent_event import (
     ToolProgress,
     ToolReply,
 )
-from openclaw_a2a.model.ids import ArtifactId
 from openclaw_a2a.model.message import Part
 from openclaw_a2a.model.task import Artifact, ArtifactUpdate, Event
 
@@ -55,7 +54,7 @@ class SingleArtifactTranscript(Transcript):
         counters: ArtifactCounters,
     ) -> None:
         super().__init__(context, modes=modes, is_task=is_task, counters=counters)
-        self._artifact_id = ArtifactId(f"{OUTPUT_PREFIX}{counters.outputs + 1:04}")
+        self._artifact_id = output_id(counters.outputs + 1)
         self._held: tuple[Part, ...] = ()
         """The newest chunk: it may be the last."""
         self._is_begun = False

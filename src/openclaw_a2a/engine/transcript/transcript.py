@@ -7,7 +7,7 @@ staged; on promotion it is published in order. No I/O: the clock and the ids are
 
 import functools
 import re
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, ClassVar, cast
 
@@ -50,6 +50,11 @@ OUTPUT_PREFIX = "assistant-output-"
 TEXT_MODE = "text/plain"
 
 
+def output_id(number: int) -> ArtifactId:
+    """The id of the artifact that holds this assistant message of the task, from 1."""
+    return ArtifactId(f"{OUTPUT_PREFIX}{number:04}")
+
+
 class OutputModes:
     """The media types that a caller accepts."""
 
@@ -89,25 +94,53 @@ def output_modes(accepted: tuple[str, ...]) -> OutputModes:
     return OutputModes(accepted)
 
 
+class PublishedMessage(msgspec.Struct, frozen=True):
+    """What an interrupted attempt published of an assistant message."""
+
+    text: str
+    others: tuple[Part, ...] = ()
+    """The parts that are no text."""
+    is_closed: bool = False
+
+
+class PublishedOutput(msgspec.Struct, frozen=True):
+    """What an interrupted attempt of a run published; the next one publishes only what is missing.
+
+    `tool_steps` are the artifacts of tool calls with their phases.
+    """
+
+    messages: Mapping[ArtifactId, PublishedMessage] = {}
+    tool_steps: frozenset[tuple[ArtifactId, str]] = frozenset()
+
+
 class AssistantMessage:
     """One message of the agent: what was streamed, its final form, and what is published already.
 
-    The final reply replaces the streamed text, and that replaces the blocks.
+    The final reply replaces the streamed text, and that replaces the blocks. While the text repeats
+    what an interrupted attempt `published`, nothing is pending; text that differs replaces it.
     """
 
-    def __init__(self, number: int) -> None:
-        self.artifact_id = ArtifactId(f"{OUTPUT_PREFIX}{number:04}")
+    def __init__(self, number: int, published: PublishedMessage | None = None) -> None:
+        self.artifact_id = output_id(number)
         self.name = f"{OUTPUT_PREFIX}{number}"
-        self.is_shown = False
+        self.is_shown = published is not None
         self.has_content = False
         """True when the message is not blank."""
         self.pending_size = 0
         self._pending: list[str] = []
         self._streamed: list[str] = []
         self._blocks: list[str] = []
-        self._shown: list[str] = []
+        self._shown: list[str] = [] if published is None else [published.text]
         self._final: tuple[Part, ...] | None = None
         self._closed: tuple[Part, ...] | None = None
+        self._published = published
+        self._repeated = 0
+        """How many characters of the published text this attempt has repeated."""
+
+    @property
+    def is_replaying(self) -> bool:
+        """True while this attempt has said nothing that an interrupted one had not published."""
+        return self._published is not None
 
     @property
     def streamed_text(self) -> str:
@@ -123,9 +156,9 @@ class AssistantMessage:
         if self._blocks and not self._streamed:
             # Not shown any more, so the next event is not an `append` and replaces the blocks.
             self.is_shown, self._shown, self._pending, self.pending_size = False, [], [], 0
+            self._published = None
         self._streamed.append(text)
-        self._pending.append(text)
-        self.pending_size += len(text)
+        self._add_pending(text)
         self.has_content = self.has_content or not text.isspace()
 
     def add_block(self, text: str) -> None:
@@ -136,8 +169,27 @@ class AssistantMessage:
         self._blocks.append(text)
         self.has_content = self.has_content or not text.isspace()
         if not self._streamed:
-            self._pending.append(separator + text)
-            self.pending_size += len(separator) + len(text)
+            self._add_pending(separator + text)
+
+    def _add_pending(self, text: str) -> None:
+        if self._published is not None:
+            text = self._skip_published(self._published, text)
+        if text:
+            self._pending.append(text)
+            self.pending_size += len(text)
+
+    def _skip_published(self, published: PublishedMessage, text: str) -> str:
+        """What of the text has to be shown."""
+        if published.text.startswith(text, self._repeated):
+            self._repeated += len(text)
+            return ""
+        repeated, self._published = self._repeated, None
+        rest = published.text[repeated:]
+        if text.startswith(rest) and not published.is_closed:
+            return text[len(rest) :]
+        # The attempts differ. Not shown any more, so the next event replaces what was published.
+        self.is_shown, self._shown = False, []
+        return published.text[:repeated] + text
 
     def set_final(self, parts: tuple[Part, ...]) -> None:
         """The whole message; it replaces whatever was streamed."""
@@ -152,15 +204,21 @@ class AssistantMessage:
         self.is_shown = True
         return (Part(text=text),)
 
-    def take_closing(self) -> tuple[tuple[Part, ...], bool]:
+    def take_closing(self) -> tuple[tuple[Part, ...], bool] | None:
         """The parts of the event that closes the artifact, and whether it appends.
 
         It appends what is missing when the final text starts with what was shown (an empty text
-        when nothing is missing: a parts list must not be empty), and replaces it otherwise.
+        when nothing is missing: a parts list must not be empty), and replaces it otherwise. None
+        when an interrupted attempt has published it all.
         """
         parts = self._closed = self.final_parts()
         was_shown, shown = self.is_shown, "".join(self._shown)
+        published, self._published = self._published, None
         self.is_shown, self._pending, self.pending_size = True, [], 0
+        if published is not None and published.is_closed:
+            # Closed before: there is nothing to append any more, only to replace.
+            is_same = published == _as_published(parts, is_closed=True)
+            return None if is_same else (parts or (Part(text=""),), False)
         if not was_shown:
             return parts or (Part(text=""),), False
         # Only text can be continued: `append` adds parts and cannot change those that were sent.
@@ -181,6 +239,29 @@ class AssistantMessage:
         if not text.strip():
             text = BLANK_LINE.join(self._blocks) if any(map(str.strip, self._blocks)) else text
         return (Part(text=text),) if text else self._final or ()
+
+
+def _as_published(parts: Sequence[Part], *, is_closed: bool) -> PublishedMessage:
+    text = "".join([part.text for part in parts if part.text is not None])
+    others = tuple([part for part in parts if part.text is None])
+    return PublishedMessage(text, others, is_closed)
+
+
+def published_output(
+    artifacts: Iterable[Artifact],
+    open_ids: Collection[str],
+    tool_steps: Iterable[tuple[ArtifactId, str]] = (),
+) -> PublishedOutput:
+    """What the artifacts of an interrupted attempt are, and which are not closed."""
+    messages = {
+        one.artifact_id: _as_published(one.parts, is_closed=one.artifact_id not in open_ids)
+        for one in artifacts
+        if one.artifact_id.startswith(OUTPUT_PREFIX)
+    }
+    return PublishedOutput(messages, frozenset(tool_steps))
+
+
+NOTHING_PUBLISHED = PublishedOutput()
 
 
 def has_content(parts: Sequence[Part]) -> bool:
@@ -292,6 +373,8 @@ class Transcript:
         self._metadata: JsonObject | None = None
         self.content_modes: dict[str, None] = {}
         """The media types of all content so far, accepted or not, in order."""
+        self.published = NOTHING_PUBLISHED
+        """What an interrupted attempt of this run has published."""
 
     # ---------------------------------------------------------------- the interface of a run
 
@@ -456,7 +539,9 @@ class Transcript:
         if not event.tool_name or not event.call_id:
             return []
         events = self._promote() + self.flush()
-        events.append(self._tool_artifact(event))
+        artifact_id = _tool_artifact_id(event.call_id)
+        if (artifact_id, event.phase.value) not in self.published.tool_steps:
+            events.append(self._tool_artifact(event, artifact_id))
         prompt = tool_approval_prompt(event)
         if prompt is not None:
             events += self._pause(prompt, None)
@@ -491,7 +576,8 @@ class Transcript:
     def _open(self) -> AssistantMessage:
         # A message that stays empty is dropped by `close`, and the next one gets its number.
         number = self._counters.outputs + len(self._closed) + 1
-        self._current = AssistantMessage(number)
+        published = self.published.messages.get(output_id(number))
+        self._current = AssistantMessage(number, published)
         return self._current
 
     def _promote_second(self, message: AssistantMessage) -> list[Event]:
@@ -507,7 +593,9 @@ class Transcript:
     def close(self) -> list[Event]:
         """The event that closes the current assistant message, if one is open."""
         current, self._current = self._current, None
-        if current is None or not (current.has_content or current.is_shown):
+        if current is None:
+            return []
+        if not (current.has_content or (current.is_shown and not current.is_replaying)):
             return []
         self._closed.append(current)
         return self._close(current) if self.is_promoted else []
@@ -531,7 +619,10 @@ class Transcript:
         return self._message_artifact(message, message.take_pending(), append=not is_first)
 
     def _close(self, message: AssistantMessage) -> list[Event]:
-        parts, append = message.take_closing()
+        closing = message.take_closing()
+        if closing is None:
+            return []
+        parts, append = closing
         return [self._message_artifact(message, parts, append=append, last_chunk=True)]
 
     def _message_artifact(
@@ -550,7 +641,7 @@ class Transcript:
         context = self._context
         return ArtifactUpdate(context.task_id, context.context_id, artifact, append, last_chunk)
 
-    def _tool_artifact(self, event: ToolProgress) -> ArtifactUpdate:
+    def _tool_artifact(self, event: ToolProgress, artifact_id: ArtifactId) -> ArtifactUpdate:
         self._artifact_events += 1
         verb = "Failed" if event.is_error else _TOOL_VERBS[event.phase]
         safe: Json = json_safe(event.payload)
@@ -558,7 +649,7 @@ class Transcript:
         name = replace_lone_surrogates(event.tool_name)
         call_id = replace_lone_surrogates(event.call_id)
         artifact = Artifact(
-            ArtifactId("tool-progress-" + re.sub(r"[^A-Za-z0-9_-]", "_", call_id)),
+            artifact_id,
             (Part(text=f"{verb}: {name}"), Part(data=shown)),
             name=f"{name} progress",
             metadata={
@@ -604,6 +695,11 @@ class Transcript:
         Stopped: _on_stopped,
         Report: _on_report,
     }
+
+
+def _tool_artifact_id(call_id: str) -> ArtifactId:
+    safe = re.sub(r"[^A-Za-z0-9_-]", "_", replace_lone_surrogates(call_id))
+    return ArtifactId(f"tool-progress-{safe}")
 
 
 def tool_approval_prompt(event: ToolProgress) -> str | None:
