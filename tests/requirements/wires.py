@@ -60,6 +60,7 @@ SHAPES = (
             "data-wrapped": "A data value that is no object is wrapped for 0.3.",
             "models": "Every answer is accepted by the official 0.3 models.",
             "push-wish": "A push wish inside a send gives -32003 while push is not offered.",
+            "strict": "With strict03 an account answers 0.3 as the protocol says.",
             "error-shape": "Errors are plain code, message and free data.",
         },
     ),

@@ -72,6 +72,8 @@ class ErrorCodes(msgspec.Struct, frozen=True):
     grpc: str
     rpc_http: int = 200
     legacy: int | None = None
+    strict03: int | None = None
+    """The code of the protocol, where `v03` is that of the channel's contract."""
 
     def reason(self, code: str) -> str:
         """The reason of an error with this code of ours: the protocol's, where it has one."""
@@ -94,7 +96,7 @@ ERROR_TABLE: dict[type[GatewayError], ErrorCodes] = {
     named.InvalidRequest: _Row(-32600, -32600, 400, _BAD),
     named.MethodNotFound: _Row(-32601, -32601, 404, "NOT_FOUND"),
     named.InvalidParams: _Row(-32602, -32602, 400, _BAD),
-    named.PartNotAccepted: _Row(-32005, -32602, 400, _BAD),
+    named.PartNotAccepted: _Row(-32005, -32602, 400, _BAD, strict03=-32005),
     named.MessageIdConflict: _Row(-32602, -32602, 409, "ALREADY_EXISTS"),
     named.ContextMismatch: _Row(-32602, -32600, 400, _BAD),
     named.TaskNotFound: _Row(-32001, -32001, 404, "NOT_FOUND"),
@@ -152,8 +154,8 @@ def codes_of(error: GatewayError) -> ErrorCodes:
     return next(ERROR_TABLE[kind] for kind in type(error).__mro__ if kind in ERROR_TABLE)
 
 
-def rpc_error(error: GatewayError, version: ProtocolVersion) -> bytes:
-    """The error object of a JSON-RPC response.
+def rpc_error(error: GatewayError, version: ProtocolVersion, *, strict03: bool = False) -> bytes:
+    """The error object of a JSON-RPC response; `strict03`: with the protocol's codes in 0.3.
 
     An unsupported version is always reported in the 1.0 format.
     """
@@ -162,7 +164,8 @@ def rpc_error(error: GatewayError, version: ProtocolVersion) -> bytes:
     if version is ProtocolVersion.V1 or isinstance(error, VersionNotSupported):
         body = {"code": names.v1, "message": public_message(error), "data": _details(error, names)}
     else:
-        body = {"code": names.v03, "message": public_message(error)}
+        code = names.strict03 if strict03 and names.strict03 is not None else names.v03
+        body = {"code": code, "message": public_message(error)}
         if data := _plain_details(error, names):
             body["data"] = data
     return _encode(body)

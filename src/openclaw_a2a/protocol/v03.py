@@ -6,6 +6,7 @@ Stored bytes are 1.0, so everything that is sent is transcoded.
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC
+from functools import partial
 from typing import TypeVar, cast
 
 import msgspec
@@ -24,9 +25,10 @@ from openclaw_a2a.model.task import (
     Task,
     TaskState,
     TaskStatus,
+    is_paused,
     is_terminal,
 )
-from openclaw_a2a.model.validation import is_object
+from openclaw_a2a.model.validation import invalid_params, is_object
 from openclaw_a2a.protocol import v03_schema as schema
 from openclaw_a2a.protocol.requests import (
     GetRequest,
@@ -58,10 +60,16 @@ _task_decoder = msgspec.json.Decoder(schema.TaskV03)
 _event_decoder = msgspec.json.Decoder(schema.EventV03)
 
 
-def decode_send(params: bytes, *, make_message_id: Callable[[], str] | None = None) -> SendRequest:
+def decode_send(
+    params: bytes,
+    *,
+    make_message_id: Callable[[], str] | None = None,
+    is_strict: bool = False,
+) -> SendRequest:
     """The parameters of message/send and message/stream.
 
-    A missing message id is made by `make_message_id`; without it, it is a problem.
+    A missing message id is made by `make_message_id`; without it, it is a problem. `is_strict`:
+    there must be parts, each with its kind.
 
     Raises:
         InvalidParams: with every problem.
@@ -69,6 +77,8 @@ def decode_send(params: bytes, *, make_message_id: Callable[[], str] | None = No
     """
     decoder = _send_without_id if make_message_id else _send
     given = decoder.decode(params)
+    if is_strict and (problems := list(_strict_problems(given.message))):
+        raise invalid_params(problems)
     message_id = given.message.message_id
     if message_id is None or not message_id.strip():
         if make_message_id is None:
@@ -256,6 +266,15 @@ def _artifact_from_v03(artifact: ArtifactV03) -> Artifact:
     )
 
 
+def _strict_problems(message: schema.MessageParams) -> Iterator[Problem]:
+    """What the protocol requires and the channel's contract does not."""
+    if not message.parts:
+        yield Problem("message.parts", "must not be empty", "minItems")
+    for index, part in enumerate(message.parts):
+        if part.kind is None:
+            yield Problem(f"message.parts[{index}].kind", "is required", "required")
+
+
 def _message_problems(params: JsonObject) -> Iterator[Problem]:
     message: Json = params.get("message")
     if is_object(message):
@@ -354,15 +373,17 @@ def encode_sent_message(message: bytes) -> bytes:
     return transcode(b'{"message":' + message + b"}")
 
 
-def transcode(body: bytes) -> bytes:
+def transcode(body: bytes, *, is_strict: bool = False) -> bytes:
     """A stored stream body as the 0.3 event, message or task that it holds.
+
+    `is_strict`: a pause, which ends a stream, is final, as the protocol says.
 
     Raises:
         msgspec.ValidationError: the bytes hold none of them.
     """
     stored = _stored_body.decode(body)
     if event := stored.status_update or stored.artifact_update:
-        return encode_event(event)
+        return _encode(_event_to_v03(event, is_strict=is_strict))
     if stored.task is not None:
         return encode_task(stored.task)
     if stored.message is not None:
@@ -403,6 +424,9 @@ def cached_by_identity(
 
 encode_stream_body = cached_by_identity(transcode, max_bytes=CACHE_BYTES)
 """A stored stream body as an event, transcoded once for all subscribers."""
+
+encode_strict_body = cached_by_identity(partial(transcode, is_strict=True), max_bytes=CACHE_BYTES)
+"""The same for accounts with `strict03`."""
 
 
 def _part_to_v03(part: Part) -> PartV03:
@@ -459,14 +483,17 @@ def _task_to_v03(task: Task) -> schema.TaskV03:
     )
 
 
-def _event_to_v03(event: StatusUpdate | ArtifactUpdate) -> schema.EventV03:
+def _event_to_v03(
+    event: StatusUpdate | ArtifactUpdate, *, is_strict: bool = False
+) -> schema.EventV03:
     """The event in 0.3, which requires every boolean to be written."""
     if isinstance(event, StatusUpdate):
+        state = event.status.state
         return schema.StatusUpdateV03(
             event.task_id,
             event.context_id,
             _status_to_v03(event.status),
-            is_terminal(event.status.state),
+            is_terminal(state) or (is_strict and is_paused(state)),
             event.metadata,
         )
     return schema.ArtifactUpdateV03(

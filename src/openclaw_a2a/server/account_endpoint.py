@@ -195,6 +195,11 @@ class AccountCall:
         self.codec = codec
         self.planning = endpoint.planning_of(http) if http.response_headers else None
 
+    @property
+    def is_strict(self) -> bool:
+        """True when 0.3 is answered as the protocol says, not as the channel's contract does."""
+        return self.endpoint.account.strict03 and self.codec.VERSION is ProtocolVersion.V03
+
     def check_tenant(self, tenant: str | None) -> None:
         """Refuse a tenant: no interface on our cards names one. Raises: InvalidParams."""
         if tenant:
@@ -377,7 +382,8 @@ async def cancel(call: AccountCall, request: TaskRequest) -> bytes:
     except TaskNotCancelable:
         # On 0.3 the cancellation of a finished task returns it unchanged.
         stored = await queries.get_task(engine, call.scope, request.id)
-        if call.codec.VERSION is not ProtocolVersion.V03 or not is_terminal(stored.head.state):
+        is_contract = call.codec.VERSION is ProtocolVersion.V03 and not call.is_strict
+        if not is_contract or not is_terminal(stored.head.state):
             raise
         task = queries.task_json(stored)
     return call.codec.encode_task_result(task, None)

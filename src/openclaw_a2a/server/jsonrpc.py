@@ -89,11 +89,13 @@ class JsonRpcCall(AccountCall):
         method, params = self.method, self.envelope.params
         if method.decode is None:
             return None
+        options: dict[str, Any] = {}
         if method.makes_message_ids and self.planning is not None:
             # Messages to objectives may come without an id.
-            request = method.decode(params, make_message_id=self.endpoint.new_id)
-        else:
-            request = method.decode(params)
+            options["make_message_id"] = self.endpoint.new_id
+        if method.makes_message_ids and self.is_strict:
+            options["is_strict"] = True
+        request = method.decode(params, **options)
         if request.tenant:
             self.check_tenant(request.tenant)
         return request
@@ -112,13 +114,14 @@ class JsonRpcCall(AccountCall):
 
     def frame(self, sequence: int, body: bytes) -> bytes:
         """A stored body as one frame."""
-        result = self.codec.encode_stream_body(body)
+        encode = v03.encode_strict_body if self.is_strict else self.codec.encode_stream_body
+        result = encode(body)
         return encode_frame(encode_result(self.envelope.id, result), sequence=sequence)
 
     def error_frame(self, error: GatewayError) -> bytes:
         """The frame that ends a stream with an error."""
-        body = encode_error(self.envelope.id, errors.rpc_error(error, self.version))
-        return encode_frame(body, event=b"error")
+        encoded = errors.rpc_error(error, self.version, strict03=self.is_strict)
+        return encode_frame(encode_error(self.envelope.id, encoded), event=b"error")
 
     def streams_early_error(self, error: GatewayError) -> bool:
         """On 0.3 an error before the first event is a frame too, on 1.0 it is a plain response."""
@@ -142,7 +145,7 @@ async def serve(http: HttpRequest, *, endpoint: AccountEndpoint) -> None:
         await call.serve()
     except EnvelopeError as invalid:
         http.log_refusal(invalid.error, account=endpoint.account.id)
-        await _respond_error(http, invalid.error, request_id=invalid.id, version=version)
+        await _respond_error(http, endpoint, invalid.error, invalid.id, version)
     except GatewayError as error:
         http.log_refusal(
             error,
@@ -150,11 +153,11 @@ async def serve(http: HttpRequest, *, endpoint: AccountEndpoint) -> None:
             account=endpoint.account.id,
             agent=endpoint.rules.agent_id,
         )
-        await _respond_error(http, error, request_id=request_id, version=version)
+        await _respond_error(http, endpoint, error, request_id, version)
     except Exception:  # the edge of a request: an unexpected error must not reach the peer
         log.exception("jsonrpc.request_crashed", path=http.path)
         fault = GatewayFault("internal error")
-        await _respond_error(http, fault, request_id=request_id, version=version)
+        await _respond_error(http, endpoint, fault, request_id, version)
 
 
 def _find_call(
@@ -175,14 +178,19 @@ def _find_call(
 
 
 async def _respond_error(
-    http: HttpRequest, error: GatewayError, *, request_id: bytes, version: ProtocolVersion | None
+    http: HttpRequest,
+    endpoint: AccountEndpoint,
+    error: GatewayError,
+    request_id: bytes,
+    version: ProtocolVersion | None,
 ) -> None:
     if version is None:  # the method is not known yet: the header tells how to report the error
         try:
             version = read_version(http.protocol_version()) or ProtocolVersion.V03
         except GatewayError:
             version = ProtocolVersion.V1
-    body = encode_error(request_id, errors.rpc_error(error, version))
+    encoded = errors.rpc_error(error, version, strict03=endpoint.account.strict03)
+    body = encode_error(request_id, encoded)
     status = errors.http_status(error, for_rpc=True)
     await http.respond(status, body, headers=error_headers(error))
 

@@ -197,6 +197,7 @@ class AccountReader:
             task_store=self._task_store(folder),
             session_store=keys.session_store or None,
             not_running_reason=reason,
+            strict03=keys.strict03,
             customized=tuple(key for key, is_own in customized.items() if is_own),
         )
 

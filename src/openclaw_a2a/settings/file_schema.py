@@ -110,6 +110,9 @@ class AccountKeys(Section, frozen=True):
     push_notifications: Annotated[bool, about("Callers may register webhooks for their tasks.")] = (
         True
     )
+    strict03: Annotated[
+        bool, about("Answer 0.3 as the protocol says, where the channel's contract differs.")
+    ] = False
     agent_style: AgentStyle = AgentStyle.HYBRID
     origin_routing_policy: OriginRoutingPolicy = OriginRoutingPolicy.SUPPRESS_GENERIC_FOLLOWUP
     task_store: Annotated[

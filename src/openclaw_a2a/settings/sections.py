@@ -311,6 +311,7 @@ class Account(Section, frozen=True):
     agent_card_alias: str | None = None
     session_store: str | None = None
     not_running_reason: str | None = None
+    strict03: bool = False
     customized: tuple[str, ...] = ()
     follows_host: bool = False
 
