@@ -94,8 +94,8 @@ def wait_until(is_so: Callable[[], Json], what: str) -> Json:
     return found
 
 
-def reason_of(answer: Json) -> str:
-    return answer["error"]["data"][0]["reason"]
+def code_of(answer: Json) -> str:
+    return answer["error"]["data"][0]["metadata"]["code"]
 
 
 @pytest.mark.parametrize("kind", ["sqlite", "json-file"])
@@ -131,7 +131,7 @@ def test_full_disk_is_reported_to_everybody_who_waits_and_work_goes_on_with_spac
             tasks = wait_until(lambda: len(working()) == 2 and working(), "the start of two runs")
             disk.fill()
             gate.touch()
-            assert reason_of(blocking.result(DEADLINE_S)) == "STORE_UNAVAILABLE"
+            assert code_of(blocking.result(DEADLINE_S)) == "store-unavailable"
             said, _ = command.communicate(timeout=DEADLINE_S)
         finally:
             gate.touch()
@@ -151,7 +151,7 @@ def test_full_disk_is_reported_to_everybody_who_waits_and_work_goes_on_with_spac
     assert (checked.returncode, findings["disk"]["verdict"]) == (1, "broken")
     for task in tasks:
         subscribed = rpc(url, "SubscribeToTask", {"id": task["id"]})
-        assert reason_of(subscribed) == "STORE_UNAVAILABLE"
+        assert code_of(subscribed) == "store-unavailable"
 
     disk.free()
     wait_until(lambda: request(f"{url}/readyz")[0] == 200, "readiness")
