@@ -2,7 +2,7 @@
 
 Every logger is below the logger `openclaw_a2a`, and nothing here touches global configuration: a
 program that imports the package decides what is shown. Only the gateway's own process adds a
-handler (`app/logging.py`), which renders events with structlog.
+handler (`app/logging.py`).
 """
 
 import logging

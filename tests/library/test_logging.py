@@ -121,3 +121,29 @@ def test_field_may_have_any_name(caplog, field):
     caplog.set_level(logging.INFO)
     get_logger("openclaw_a2a.tests").info("test.field", **{field: "x"})
     assert f"{field}='x'" in caplog.text
+
+
+@pytest.mark.parametrize("value", ["\udcff", object(), {1: "x"}, 2**70, b"\xff", {"a": "\udcff"}])
+def test_every_value_becomes_a_line_of_json(capsys, value):
+    configure_logs(LogSettings(level="info", format="json"))
+    get_logger("openclaw_a2a.tests").info("test.value", value=value, count=3)
+    [line] = capsys.readouterr().err.splitlines()
+    assert "test.value" in json.loads(line)["event"]
+
+
+def test_log_of_libraries_is_shown_in_the_same_form_where_nobody_configured_logging():
+    code = """
+import logging, sys, warnings
+from openclaw_a2a.app.logging import logging_to_stderr
+from openclaw_a2a.settings import LogSettings
+
+with logging_to_stderr(LogSettings(format="json")):
+    logging.getLogger("uvicorn.error").error("it broke: %s", "why")
+    logging.getLogger("asyncio").info("not shown")
+    warnings.warn("a warning", stacklevel=1)
+"""
+    assert changes_of(code) == {}
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, timeout=60)
+    first, second = (json.loads(line) for line in done.stderr.splitlines())
+    assert (first["event"], first["logger"]) == ("it broke: why", "uvicorn.error")
+    assert (second["logger"], second["level"]) == ("py.warnings", "warning")

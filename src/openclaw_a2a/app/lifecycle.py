@@ -152,14 +152,19 @@ def run_in_new_loop(work: Coroutine[Any, Any, _Result]) -> _Result:
 
 
 async def _serve(loaded: LoadedSettings, build: Callable[[Settings], Gateway]) -> int:
-    with listen(loaded.settings.server.host, loaded.settings.server.port) as listener:
+    host, port = loaded.settings.server.host, loaded.settings.server.port
+    with listen(host, port) as listener, ExitStack() as afterwards:
         settings = loaded.with_port(listener.getsockname()[1])
+        # A large store is loaded at start: nothing of it is garbage, so nothing is looked for.
+        gc.disable()
+        afterwards.callback(gc.enable)  # also when the gateway could not be opened
         async with build(settings) as gateway:
             # Freeze what was created at start, and collect garbage cycles less often: a message
             # creates hundreds of small objects and no cycles, so collections find nothing.
             gc.collect()
             gc.freeze()
             gc.set_threshold(50_000, 20, 20)
+            gc.enable()
             config = uvicorn.Config(gateway.asgi, **UVICORN_OPTIONS)
             await gateway.availability.wait_settled(_FIRST_STATES_S)
             server = DrainingServer(

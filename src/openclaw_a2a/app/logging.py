@@ -2,13 +2,13 @@
 
 import logging
 import sys
-from collections.abc import Generator
+import traceback
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
-import structlog
 
 from openclaw_a2a.log import PACKAGE, record_fields
 from openclaw_a2a.settings import LogSettings
@@ -63,15 +63,14 @@ class _StderrHandler(logging.Handler):
 
     def __init__(self, *, is_pretty: bool) -> None:
         super().__init__()
-        plain = structlog.dev.plain_traceback
-        self._renderers: list[structlog.typing.Processor] = (
-            [structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty(), exception_formatter=plain)]
-            if is_pretty
-            else [
-                structlog.processors.format_exc_info,
-                structlog.processors.JSONRenderer(serializer=_encode_json),
-            ]
-        )
+        self._render: Callable[[Any, str, dict[str, Any]], str] = _render_json
+        if is_pretty:
+            # Only here: it imports much that a gateway without a terminal does not need.
+            from structlog.dev import ConsoleRenderer, plain_traceback
+
+            self._render = ConsoleRenderer(
+                colors=sys.stderr.isatty(), exception_formatter=plain_traceback
+            )
 
     def emit(self, record: logging.LogRecord) -> None:
         try:
@@ -83,19 +82,20 @@ class _StderrHandler(logging.Handler):
 
     def format(self, record: logging.LogRecord) -> str:
         level, written_at = record.levelname.lower(), datetime.fromtimestamp(record.created, UTC)
-        event: Any = {
+        event = {
             **record_fields(record),
             "level": level,
             "timestamp": written_at.isoformat().replace("+00:00", "Z"),
         }
         if record.exc_info:
             event["exc_info"] = record.exc_info
-        for render in self._renderers:
-            event = render(None, level, event)
-        return str(event)
+        return self._render(None, level, event)
 
 
-def _encode_json(event: Any, **_: Any) -> str:
+def _render_json(_logger: Any, _level: str, event: dict[str, Any]) -> str:
+    exc_info = event.pop("exc_info", None)
+    if exc_info:
+        event["exception"] = "".join(traceback.format_exception(*exc_info)).rstrip("\n")
     try:
         return msgspec.json.encode(event, enc_hook=repr).decode()
     except (TypeError, ValueError, OverflowError):  # a key that is no text, a lone surrogate

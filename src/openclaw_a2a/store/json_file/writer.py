@@ -7,7 +7,6 @@ durable write. After a crash, `load_folder` replays the log over the files.
 """
 
 from collections.abc import Callable, Sequence
-from datetime import UTC, datetime
 from itertools import groupby
 from typing import Any, NamedTuple, cast
 
@@ -254,19 +253,22 @@ def load_folder(folder: RecordFolder, writer: RecordWriter) -> MemoryState:
 
 
 def _load_records(folder: RecordFolder, state: MemoryState) -> None:
-    # Sorted, so that a folder loads the same way each time, whatever order the directory has.
-    for file in sorted(folder.path.glob("[!.]*.json")):
+    rows: list[TaskRow] = []
+    for name in folder.names():
         try:
-            modified_at = datetime.fromtimestamp(file.stat().st_mtime, UTC)
-            row = parse_record(file.read_bytes(), modified_at)
-            if record_file_name(row.head.id) != file.name:
+            row = parse_record(*folder.read(name))
+            if record_file_name(row.head.id) != name:
                 raise BadRecord(f"the file is not named for its task {row.head.id!r}")
         except (BadRecord, OSError) as error:
+            file = folder.path / name
             log.warning("store.record_damaged", file=str(file), reason=str(error))
-            if (task_id := task_id_of(file.name)) is not None:
+            if (task_id := task_id_of(name)) is not None:
                 state.damaged[task_id] = f"{file}: {error}"
         else:
-            state.put_task(row)
+            rows.append(row)
+    # In the order of the index, which then only grows at its end; and the same order each time.
+    for row in sorted(rows, key=lambda row: (row.head.status_at, row.head.id)):
+        state.put_task(row)
 
 
 def _replay_log(folder: RecordFolder, state: MemoryState) -> set[TaskId]:

@@ -111,6 +111,13 @@ class TaskIndex:
         if is_terminal(head.state):
             insort(self.finished, key)
 
+    def copy(self) -> "TaskIndex":
+        """An independent index with the same tasks."""
+        copy = TaskIndex()
+        copy._groups = {group: keys.copy() for group, keys in self._groups.items()}
+        copy.finished = self.finished.copy()
+        return copy
+
     def remove(self, head: TaskHead) -> None:
         """Remove a task, with the head it was added with."""
         key: StatusKey = (head.status_at, head.id)
@@ -308,10 +315,13 @@ class MemoryState:
     def copy(self) -> "MemoryState":
         """An independent state with the same content."""
         copy = MemoryState()
-        for task in self.tasks.values():
-            copy.put_task(task.copy())
-        for command in self.as_commands():
-            copy.apply(command)
+        copy.tasks = {task_id: task.copy() for task_id, task in self.tasks.items()}
+        copy.index = self.index.copy()
+        # Their values are never changed, only replaced.
+        copy.runs, copy.messages = self.runs.copy(), self.messages.copy()
+        copy.deliveries, copy.records = self.deliveries.copy(), self.records.copy()
+        copy._message_times = self._message_times.copy()
+        copy._task_deliveries = {key: ids.copy() for key, ids in self._task_deliveries.items()}
         # Shared: it is filled while loading and does not change afterwards.
         copy.damaged = self.damaged
         # Not the highest of the live runs: the tickets of ended runs are not reused.

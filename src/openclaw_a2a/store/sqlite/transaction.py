@@ -207,9 +207,13 @@ class BloomFilter:
 
     def __init__(self, keys: Iterable[MessageKey] = ()) -> None:
         # Keys are never removed: the key of a purged message costs a query in vain, not an error.
-        self._bits = bytearray(1 << (_FILTER_BITS - 3))
+        self._bits = bits = bytearray(1 << (_FILTER_BITS - 3))
+        # As `add` does it, without a call for each: a start waits for this.
         for key in keys:
-            self.add(key)
+            code = hash(key)
+            first, second = code & _FILTER_MASK, code >> _FILTER_BITS & _FILTER_MASK
+            bits[first >> 3] |= 1 << (first & 7)
+            bits[second >> 3] |= 1 << (second & 7)
 
     def add(self, key: MessageKey) -> None:
         """Add a key."""
