@@ -32,6 +32,7 @@ def _user_texts(task: Json) -> list[str]:
     return [one["parts"][0]["text"] for one in user]
 
 
+@pytest.mark.requirement("promise.idempotent.one-answer")
 @pytest.mark.parametrize("kind", ["memory", "sqlite", "json-file"])
 @pytest.mark.parametrize("client_type", [V1Client, V03Client])
 async def test_of_answers_at_once_one_is_accepted_and_the_others_are_refused(
@@ -69,6 +70,7 @@ async def test_of_answers_at_once_one_is_accepted_and_the_others_are_refused(
     assert len(agent.turns) == 2
 
 
+@pytest.mark.requirement("promise.idempotent.one-answer")
 @pytest.mark.parametrize("kind", ["memory", "sqlite", "json-file"])
 async def test_message_is_refused_while_an_answer_is_worked_on_and_taken_at_the_next_question(
     start: Start, kind: str
@@ -94,6 +96,7 @@ async def test_message_is_refused_while_an_answer_is_worked_on_and_taken_at_the_
     assert _user_texts(ended) == ["book it", "the first", "today"]
 
 
+@pytest.mark.requirement("promise.idempotent.one-answer")
 @pytest.mark.parametrize("kind", ["sqlite", "json-file"])
 async def test_second_answer_is_refused_after_a_restart_in_the_middle_of_the_first(
     serve: Serve, kind: str

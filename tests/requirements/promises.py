@@ -38,6 +38,7 @@ PROMISES = (
         "ours: G5",
         promise_idempotent={
             "task": "The same message twice gives the same task and one run.",
+            "one-answer": "Of several messages that answer one pause, one is accepted.",
             "off": "With retention.messageSeconds 0 no message is a duplicate.",
             "direct": "The same message twice gives the same direct answer and one run.",
             "at-once": "This also holds when both arrive at once.",
