@@ -206,6 +206,7 @@ async def test_card_moves_with_its_path_and_gets_a_leading_slash(start: Start) -
 PUBLIC_BIND = {"server.host": "0.0.0.0", **peers("alice")}
 
 
+@pytest.mark.requirement("inbound.card.follows-host")
 @pytest.mark.parametrize(
     "host",
     ["agents.example.com", "agents.example.com:8443", "192.0.2.7:9900", "[2001:db8::7]:9900"],
@@ -227,6 +228,7 @@ async def test_the_card_of_a_public_bind_names_the_host_by_which_it_is_asked_for
     assert f'"url":"http://{host}/a2a/jsonrpc"' in listed.body.decode()
 
 
+@pytest.mark.requirement("inbound.card.follows-host")
 @pytest.mark.parametrize(
     "host",
     [
@@ -252,6 +254,7 @@ async def test_a_host_that_is_none_is_not_on_the_card(start: Start, host: str) -
     assert card.json["url"] == "http://localhost:9900/a2a/jsonrpc"
 
 
+@pytest.mark.requirement("inbound.card.follows-host")
 async def test_hosts_that_a_client_invents_do_not_add_up(start: Start) -> None:
     http = await start(_agent(), settings=PUBLIC_BIND)
     for number in range(100):
@@ -259,6 +262,7 @@ async def test_hosts_that_a_client_invents_do_not_add_up(start: Start) -> None:
         assert card.json["url"] == f"http://host-{number}/a2a/jsonrpc"
 
 
+@pytest.mark.requirement("inbound.card.follows-host")
 @pytest.mark.parametrize(
     "settings",
     [
@@ -275,6 +279,7 @@ async def test_a_public_address_that_is_set_is_on_the_card_whatever_the_host(
     assert card.json["url"] == "http://set.example/a2a/jsonrpc"
 
 
+@pytest.mark.requirement("inbound.card.follows-host")
 async def test_the_card_of_a_local_gateway_does_not_follow_the_host(start: Start) -> None:
     http = await start(_agent())
     card = await http.get(CARD, host="other.example")

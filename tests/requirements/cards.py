@@ -32,6 +32,10 @@ CARDS = (
             "vary": "The card's answer says that it varies by A2A-Version.",
             "push-not-offered": "While push is not offered the card says so in both generations.",
             "public": "The card is readable without credentials.",
+            "follows-host": (
+                "A gateway on every address without a public one names the valid Host by which "
+                "the card is asked for; an address that is set, or a local one, is not replaced."
+            ),
         },
     ),
     *rules(
