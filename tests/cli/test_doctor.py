@@ -331,6 +331,14 @@ def test_a_store_that_another_gateway_has_locked_is_broken_and_says_whose_it_is(
     assert "--data" in findings["store"]["fix"]
 
 
+def test_up_says_which_gateway_has_the_store(
+    command, shared_gateway: str, shared_home: Path, free_port: int
+) -> None:
+    started = command("up", "--data", str(shared_home), "--port", str(free_port))
+    assert started.code == 1
+    assert f"It is the gateway at {shared_gateway}: stop it" in started.err
+
+
 @pytest.mark.parametrize("name", ["OPENCLAW_A2A_SERVER__PORT", "OPENCLAW_A2A_URL"])
 def test_doctor_knows_the_gateway_that_runs_elsewhere_than_by_default(
     doctor, monkeypatch, shared_gateway: str, shared_home: Path, name: str

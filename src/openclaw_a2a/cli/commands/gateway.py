@@ -11,8 +11,14 @@ from openclaw_a2a.cli.commands.config import complete_check
 from openclaw_a2a.cli.errors import DONE, FAILED
 from openclaw_a2a.cli.flags import ConfigFlag, DataFlag, JsonFlag, data_override, switch
 from openclaw_a2a.cli.render.terminal import print_data, print_json, print_message, print_table
+from openclaw_a2a.model.errors import StoreLocked
 from openclaw_a2a.model.ids import Json
-from openclaw_a2a.settings import StoreKind, check_settings, load_settings
+from openclaw_a2a.settings import (
+    StoreKind,
+    check_settings,
+    find_running_gateways,
+    load_settings,
+)
 
 _ASK = "Have each OpenClaw agent answer a short turn, which costs what a turn costs."
 
@@ -37,7 +43,15 @@ def up(
 
     from openclaw_a2a.app import serve
 
-    return serve(examined.loaded)
+    try:
+        return serve(examined.loaded)
+    except StoreLocked as error:
+        for one in find_running_gateways(examined.loaded.settings.data):
+            if str(one.pid) == error.details.get("pid"):
+                error.details["nextStep"] = (
+                    f"It is the gateway at {one.address}: stop it, or use another --data DIR."
+                )
+        raise
 
 
 def doctor(
