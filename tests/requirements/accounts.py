@@ -3,7 +3,7 @@
 from tests.requirements.requirement import rules
 
 _SECTION = "inbound contract, section 2"
-_DOORS = "ours: doors"
+_ENDPOINTS = "ours: endpoints"
 
 ACCOUNTS = (
     *rules(
@@ -91,7 +91,7 @@ ACCOUNTS = (
         },
     ),
     *rules(
-        _DOORS,
+        _ENDPOINTS,
         inbound_account={
             "paths": (
                 "The default account lives at the root; others have their default paths below "

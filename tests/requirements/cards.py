@@ -25,7 +25,7 @@ CARDS = (
         },
     ),
     *rules(
-        "ours: doors",
+        "ours: endpoints",
         inbound_card={
             "hybrid-by-default": "Without a wish for 1.0 the card serves both generations.",
             "clean-when-asked": "Asked with A2A-Version 1.0 the card has 1.0 members only.",

@@ -162,7 +162,7 @@ OBJECTIVES = (
         },
     ),
     *rules(
-        "objectives: the doors",
+        "objectives: endpoints",
         opt_rest={
             "routes": "Every method has an address over HTTP+JSON.",
             "errors": "Refusals have their HTTP statuses there.",

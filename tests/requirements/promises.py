@@ -68,7 +68,7 @@ PROMISES = (
             "not-found": "Somebody else's task looks exactly like one that does not exist.",
             "sessions": "One context id of two callers is two sessions.",
             "lists": "Lists and reference tasks never show somebody else's tasks.",
-            "accounts": "A task of one account is not found at another account's door.",
+            "accounts": "A task of one account is not found at another account.",
         },
     ),
     *rules(
@@ -133,14 +133,14 @@ PROMISES = (
         },
     ),
     *rules(
-        "ours: doors",
+        "ours: endpoints",
         door={
             "healthz": "/healthz says that the process lives.",
             "readyz": "/readyz says whether requests would succeed.",
             "disconnect": "A client that goes away does not cancel the task it waited for.",
             "drain": "A stopping gateway refuses new work and leaves the rest recoverable.",
             "bind": "A bind other than loopback without authentication is refused at start.",
-            "loopback-host": "A loopback door refuses foreign Host and Origin headers.",
+            "loopback-host": "A gateway on loopback refuses foreign Host and Origin headers.",
         },
         clients={
             "official": "Official clients of both generations do every call.",

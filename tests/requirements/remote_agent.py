@@ -297,7 +297,7 @@ _BEYOND = rules(
         "handle": "With a durable store a handle is good after a restart, and errors say so.",
         "watch": "A watch goes on after a restart of ours.",
         "at-once": "A task is written down as soon as the peer has named it.",
-        "resume": "A paused task is answered after a restart, through the tool's own doors.",
+        "resume": "A paused task is answered after a restart, through the tool itself.",
     },
     remote_large={
         "cut": "A large result is cut, says where the rest is, and nothing of it is lost.",

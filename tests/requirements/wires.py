@@ -3,7 +3,7 @@
 from tests.requirements.requirement import Deferral, deferred, rules
 
 VERSIONS = rules(
-    "A2A 1.0 and ours: doors",
+    "A2A 1.0 and ours: endpoints",
     wire_version={
         "method-decides": "The method name decides the generation, on one path.",
         "absent": "A request of either generation without version header is taken.",
@@ -83,7 +83,7 @@ SHAPES = (
         },
     ),
     *rules(
-        "ours: doors",
+        "ours: endpoints",
         wire_rest={
             "delete": "DELETE /tasks/{id} forgets an ended task and refuses an open one.",
         },
