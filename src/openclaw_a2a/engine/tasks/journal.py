@@ -61,6 +61,9 @@ PAGE_SIZE = 256
 # number of events has doubled. Until then a reader replays all events over the first snapshot.
 _FIRST_SNAPSHOT = 64
 
+# A snapshot over this size is not stored when a task with few events comes to rest.
+_LARGE_SNAPSHOT = 256 * 1024
+
 _REASON_CHARS = 300  # of the text of a failure, in the log
 
 
@@ -491,6 +494,10 @@ class Journal:
         if is_due or (rests and entries):
             self._next_snapshot = max(_FIRST_SNAPSHOT, self.sequence * 2)
             snapshot = self.snapshot = encode_json(self.projection.task())
+            # A large one would store everything once more: few events over the one before are read
+            # as fast. A task has one after its first commit in any case.
+            if not is_due and len(snapshot) > _LARGE_SNAPSHOT and self.sequence < _FIRST_SNAPSHOT:
+                snapshot = None
         # The fence: when another engine has claimed the run, the store refuses what we write.
         run_id, fence = (run.id, run.fence) if run is not None else (None, 0)
         return Commit(self.head, after, entries, snapshot, run_id, fence, ends_run, resume)
