@@ -3,6 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Iterable
+from contextlib import suppress
 from functools import partial
 
 import msgspec
@@ -64,7 +65,10 @@ class ServerApplication:
             if request is not None and not request.has_started:
                 text = "the gateway is stopping; try again when it is back"
                 request.log_refusal(Draining(text))
-                await _respond_problem(request, 503, STOPPING, text, self._default_account)
+                # The rest of its body is awaited for a moment after the response, and the end of
+                # the event loop cancels that, too.
+                with suppress(asyncio.CancelledError):
+                    await _respond_problem(request, 503, STOPPING, text, self._default_account)
         except Exception:  # the edge of the server: nothing but our own faults gets here
             log.exception("http.handler_failed", path=scope.get("path"))
             request = request or HttpRequest({**scope, "headers": ()}, receive, send)
