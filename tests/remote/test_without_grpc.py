@@ -10,7 +10,11 @@ import pytest
 from openclaw_a2a.model.ids import JsonObject
 
 ROOT = Path(__file__).parents[2]
-WITHOUT = "import runpy, sys; sys.modules['grpc'] = None; "
+# What only the extra installs.
+WITHOUT = (
+    "import runpy, sys; "
+    "sys.modules.update(dict.fromkeys(['grpc', 'a2a', 'google.protobuf', 'httpx'])); "
+)
 MODULE = "tests.remote.without_grpc"
 SCRIPT = f"{WITHOUT} runpy.run_module('{MODULE}', run_name='__main__', alter_sys=True)"
 GATEWAY = f"{WITHOUT} from openclaw_a2a.cli import main; main()"

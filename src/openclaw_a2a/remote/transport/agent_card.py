@@ -199,7 +199,7 @@ def object_list(value: Json) -> list[JsonObject]:
 
 # -------------------------------------------------------------------- which interfaces are used
 
-_HAS_GRPC = importlib.util.find_spec("grpc") is not None
+_HAS_GRPC = all(importlib.util.find_spec(name) is not None for name in ("grpc", "a2a"))
 SUPPORTED_TRANSPORTS = (
     Transport.JSONRPC,
     Transport.HTTP_JSON,
