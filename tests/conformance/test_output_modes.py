@@ -75,6 +75,7 @@ async def test_available_output_modes_are_those_of_the_content(start: Start, acc
         ((picture,), ["image/png"]),
         ((table, Part.of_text("  "), picture, picture), ["application/json", "image/png"]),
         ((Part.of_bytes(b"x", media_type=""),), ["application/octet-stream"]),
+        ((Part.of_bytes(b"x", media_type="a/\ud800"),), ["a/\ufffd"]),
     ):
         http = await start(ScriptedAgent(Reply(parts)), account=account)
         params = v03_message(configuration={"acceptedOutputModes": ["audio/wav"]})

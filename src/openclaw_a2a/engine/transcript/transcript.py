@@ -277,7 +277,7 @@ def modes_of(parts: Sequence[Part]) -> dict[str, None]:
     modes: dict[str, None] = {}
     for part in parts:
         if part.is_file:
-            modes[part.media_type or "application/octet-stream"] = None
+            modes[replace_lone_surrogates(part.media_type or "application/octet-stream")] = None
         elif part.text is None:
             modes["application/json"] = None
         elif part.text.strip():
