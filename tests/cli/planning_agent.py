@@ -1,8 +1,10 @@
 """An agent in a process of its own, `python planning_agent.py PORT FOLDER [on]`, for steps.
 
-The first line of what it is asked says what it does: `ask`, `fail`, `until FILE`, or anything.
+The first line of what it is asked says what it does: `ask`, `fail` (until there is a file of that
+name), `until FILE`, or anything. Asked for plans it makes one, unless the objective is hopeless.
 """
 
+import json
 import sys
 from collections.abc import AsyncIterator
 
@@ -11,13 +13,17 @@ import anyio
 from openclaw_a2a import Turn, serve
 from openclaw_a2a.model.agent_event import InputRequired
 
+PLANS = {"plans": [{"name": "Look", "tasks": [{"name": "One"}, {"name": "Two"}]}]}
 LOOKS = 3000
 """How often a file is looked for before the agent goes on without it."""
 
 
 async def answer(text: str, turn: Turn) -> AsyncIterator[str | InputRequired]:
     word, _, rest = text.splitlines()[0].partition(" ")
-    if word == "fail":
+    if text.startswith("Make plans"):
+        yield "no plans today" if "hopeless" in text else json.dumps(PLANS)
+        return
+    if word == "fail" and not (rest and await anyio.Path(rest).exists()):
         raise RuntimeError("no luck today")
     if word == "ask" and turn.resume is None:
         yield InputRequired("Window or aisle?", resume={})
@@ -38,5 +44,6 @@ if __name__ == "__main__":
         "opt.enabled": sys.argv[3:] == ["on"],
         "opt.tools": sys.argv[3:] == ["on"],
         "opt.backoffSeconds": 0,
+        "opt.planner": "main",
     }
     sys.exit(serve(answer, name="Planner", port=int(sys.argv[1]), settings=settings))

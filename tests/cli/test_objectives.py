@@ -130,7 +130,12 @@ def test_show_objective_accepts_an_id_prefix_and_prints_a_tree(run, planning) ->
     for wanted in (objective_id, objective_id[:-2], objective_id.removeprefix("obj-")):
         done = run("show", wanted)
         assert done.code == 0
-        assert done.out.splitlines()[-6:] == [
+        lines = done.out.splitlines()[-6:]
+        ids = [re.search("  ([0-9a-f]{8})(?: |$)", line) for line in lines]
+        assert [
+            line.replace(f"  {found[1]}", "").rstrip() if found else line
+            for line, found in zip(lines, ids, strict=True)
+        ] == [
             "",
             "○ Venue            ░░░░░░░░░░ 0/2  pending",
             "├── ○ List venues",
@@ -139,6 +144,8 @@ def test_show_objective_accepts_an_id_prefix_and_prints_a_tree(run, planning) ->
             "└── ○ Cook",
         ]
     shown = run("show", objective_id, "--json").json
+    whole = [one["id"] for plan in shown["plans"] for one in (plan, *plan["tasks"])]
+    assert [found[1] for found in ids if found] == [one.split("-")[1][:8] for one in whole]
     assert shown["id"] == objective_id
     assert [len(plan["tasks"]) for plan in shown["plans"]] == [2, 1]
 
@@ -228,7 +235,7 @@ def test_waiting_step_is_shown_with_its_question(run, planning) -> None:
     run("run", objective_id)
     shown = until(lambda: run("show", objective_id).out, lambda out: "Window or aisle?" in out)
     assert "waits for  an answer to ask about seats, for " in shown
-    assert "? ask about seats  waits for an answer · " in shown
+    assert re.search("[?] ask about seats  [0-9a-f]{8}  waits for an answer · ", shown)
     listed = run("list", "--json").json["objectives"]
     [found] = [one for one in listed if one["id"] == objective_id]
     assert found["progress"]["oldestWaiting"]["status"] == "input-required"
@@ -343,6 +350,139 @@ def test_interrupting_a_watch_leaves_the_objective_running(run, planning, tmp_pa
     assert process.returncode == 130
     assert "The objective goes on." in err
     (tmp_path / "now").touch()
+    assert run("watch", objective_id).code == 0
+
+
+# ------------------------------------------------------------------ make, plan, retry, delete
+
+PARTY = {
+    "plans": [
+        {
+            "name": "Venue",
+            "tasks": [{"name": "List"}, {"name": "Book", "dependencies": ["task-0"]}],
+        },
+        {"name": "Food", "dependencies": [0], "tasks": [{"name": "Cook"}]},
+    ]
+}
+
+
+@pytest.mark.requirement("opt.command.act")
+def test_objective_is_created_planned_from_a_file_and_run(run, planning, tmp_path: Path) -> None:
+    made = run("create", "Party", "--description", "Twenty guests in June.")
+    assert made.code == 0
+    objective_id = made.out.split()[0]
+    assert f"objectives plan {objective_id} FILE" in made.err
+    (tmp_path / "party.json").write_text(json.dumps(PARTY), "utf-8")
+    planned = run("plan", objective_id, "party.json")
+    assert planned.code == 0
+    assert "○ Venue" in planned.out
+    assert "after Venue" in planned.out
+    assert f"objectives run {objective_id}" in planned.err
+    shown = run("show", objective_id, "--json").json
+    assert (shown["principal"], shown["description"]) == ("operator", "Twenty guests in June.")
+    assert "execution" not in shown
+    assert run("run", objective_id, "--follow").code == 0
+
+
+def test_planner_makes_the_plans_of_a_goal_and_nothing_is_executed(run, planning) -> None:
+    done = run("plan", "--goal", "Find news", "--json")
+    assert done.code == 0
+    assert [plan["name"] for plan in done.json["plans"]] == ["Look"]
+    assert done.json["execution"] == "planning"
+    objective_id = done.json["id"]
+    shown = run("show", objective_id)
+    assert "waits for  somebody to run it" in shown.out
+    assert "0 of 2 steps" in shown.out
+    assert run("run", objective_id, "--follow").code == 0
+
+
+def test_planner_that_gives_up_is_reported(run, planning) -> None:
+    objective_id = run("create", "hopeless").out.split()[0]
+    done = run("plan", objective_id)
+    assert (done.code, done.out) == (1, "")
+    assert done.err.startswith("error planner-failed: ")
+    assert "objectives plan" in done.err
+    again = run("plan", objective_id, "--json")
+    assert (again.code, again.json["error"]["code"]) == (1, "planner-failed")
+
+
+def test_plans_that_are_not_usable_are_refused_whole(run, planning, tmp_path: Path) -> None:
+    objective_id = run("create", "Party").out.split()[0]
+    for content, code, status in (
+        ("[]", "usage", 2),
+        ("mine", "usage", 2),
+        ('{"plans": []}', "invalid-params", 1),
+        ('{"plans": [{"name": "A"}, {"name": " "}]}', "invalid-params", 1),
+        ('{"plans": [{"name": "A", "dependencies": [0]}]}', "invalid-params", 1),
+        (
+            '{"plans": [{"name": "A", "tasks": [{"name": "x", "dependencies": ["task-7"]}]}]}',
+            "dependency-not-valid",
+            1,
+        ),
+    ):
+        (tmp_path / "odd.json").write_text(content, "utf-8")
+        done = run("plan", objective_id, "odd.json", "--json")
+        assert (done.code, done.json["error"]["code"]) == (status, code)
+    assert run("show", objective_id, "--json").json["plans"] == []
+    assert run("plan", objective_id, "nowhere.json").code == 2
+    assert run("plan").code == 2
+    assert run("plan", objective_id, "--goal", "x").code == 2
+
+
+def test_one_failed_step_is_tried_again_by_its_name(run, planning, tmp_path: Path) -> None:
+    objective_id = planning.make("Bad", Work=[f"fail {tmp_path / 'now'}", "Last"], Other=["fail z"])
+    assert run("run", objective_id, "--follow").code == 1
+    (tmp_path / "now").touch()
+    assert run("retry", objective_id, "Last").code == 1  # it has not failed
+    assert run("retry", objective_id, "nobody").code == 1
+    assert run("retry", objective_id, "fail").code == 1  # two of them
+    done = run("retry", objective_id, f"FAIL {tmp_path}")
+    assert done.code == 0
+    assert "objectives watch" in done.err
+    shown = until(
+        lambda: run("show", objective_id, "--json").json,
+        lambda one: one["plans"][0]["status"] == "completed",
+    )
+    assert [plan["status"] for plan in shown["plans"]] == ["completed", "failed"]
+    assert run("retry", objective_id, "Other", "--json").code == 0
+    assert run("watch", objective_id).code == 1
+
+
+def test_replan_stops_an_objective_for_other_plans(run, planning, tmp_path: Path) -> None:
+    objective_id = planning.make("Held", Work=[f"until {tmp_path / 'now'}", "Last"])
+    run("run", objective_id)
+    until(lambda: run("show", objective_id).out, lambda out: "  working · " in out)
+    assert run("replan", objective_id, "--json").json["status"] == "planning"
+    (tmp_path / "party.json").write_text(json.dumps(PARTY), "utf-8")
+    assert run("plan", objective_id, "party.json").code == 0
+    (tmp_path / "now").touch()
+    assert run("run", objective_id, "--follow").code == 0
+    assert run("show", objective_id, "--json").json["progress"]["done"] == 5
+
+
+def test_operator_deletes_an_objective(run, planning, tmp_path: Path) -> None:
+    objective_id = planning.make("Gone", Work=[f"until {tmp_path / 'never'}"])
+    run("run", objective_id)
+    until(lambda: run("show", objective_id).out, lambda out: "  working · " in out)
+    unasked = run("delete", objective_id)
+    assert (unasked.code, "--yes" in unasked.err) == (2, True)
+    busy = run("delete", objective_id, "--yes")
+    assert busy.code == 1
+    assert "running" in busy.err
+    done = run("delete", objective_id, "--yes", "--cancel")
+    assert (done.code, done.out) == (0, f"{objective_id}  deleted\n")
+    assert run("show", objective_id).code == 1
+    other = planning.make("Gone too")
+    assert run("delete", other, "--yes", "--json").json == {"id": other, "deleted": True}
+
+
+def test_waiting_step_is_answered_by_the_beginning_of_its_name(run, planning) -> None:
+    objective_id = planning.make("Trip", Flight=["ask about seats"], Hotel=["ask first"])
+    run("run", objective_id)
+    until(lambda: run("show", objective_id).out, lambda out: out.count("Window or aisle?") >= 2)
+    assert run("answer", objective_id, "Aisle", "--step", "ask").code == 1
+    assert run("answer", objective_id, "Aisle", "--step", "ask AB").code == 0
+    assert run("answer", objective_id, "Aisle").code == 0
     assert run("watch", objective_id).code == 0
 
 

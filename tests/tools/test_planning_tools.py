@@ -18,7 +18,10 @@ from openclaw_a2a.tools.registry import ToolRegistry, ignore_update
 
 Json = Any
 HOME = AccountId("home")
-NAMES = ("objective_create", "objective_update", "plan_create", "plan_update", "objective_status")
+NAMES = (
+    *("objective_create", "objective_update", "plan_create", "plan_update", "objective_status"),
+    *("step_read", "step_answer"),
+)
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(),
     lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
@@ -54,7 +57,7 @@ async def use(planning: Planning, name: str, arguments: Json) -> Json:
     return await tool.run(arguments, ToolCaller("script"), ignore_update)
 
 
-def test_the_five_tools_have_their_names_and_a_schema_that_is_one() -> None:
+def test_the_tools_have_their_names_and_a_schema_that_is_one() -> None:
     tools = table(Planning())
     assert tools.names == NAMES
     for tool in tools:
@@ -91,6 +94,9 @@ def test_the_five_tools_have_their_names_and_a_schema_that_is_one() -> None:
         ("objective_status", {"id": "o", "includeTasks": False}, "objectives/get", None),
         ("objective_status", {}, "objectives/list", None),
         ("objective_status", {"status": "working"}, "objectives/list", None),
+        ("step_read", {"objectiveId": "o", "step": "List venues"}, "steps/get", None),
+        ("step_answer", {"objectiveId": "o", "text": "aisle"}, "steps/answer", None),
+        ("step_answer", {"objectiveId": "o", "text": "x", "step": "s"}, "steps/answer", None),
     ],
 )
 async def test_each_tool_asks_planning_by_the_right_method(

@@ -9,7 +9,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "calls": ("calls:app", "List, show and watch calls between agents."),
     "objectives": (
         "objectives:app",
-        "List, show, watch, run, answer, export and import objectives.",
+        "List, show, create, plan, run, watch, answer and delete objectives.",
     ),
     "approvals": ("pending:approvals", "List, allow and deny commands that agents want to run."),
     "deliveries": ("pending:deliveries", "List failed deliveries and retry them."),

@@ -1,12 +1,12 @@
 """Objectives for the operator: those of all callers, and actions on behalf of their owners."""
 
+from collections.abc import Sequence
 from contextlib import suppress
 from datetime import timedelta
 
 import msgspec
 
 from openclaw_a2a.engine.engine import Engine
-from openclaw_a2a.engine.tasks.submit import SubmitRequest, submit, wait_created
 from openclaw_a2a.log import get_logger
 from openclaw_a2a.model.errors import (
     GatewayError,
@@ -14,32 +14,45 @@ from openclaw_a2a.model.errors import (
     PlanItemNotFound,
     Problem,
     StatusChangeNotAllowed,
-    TaskNotFound,
 )
-from openclaw_a2a.model.ids import JsonObject, MessageId, TaskId
-from openclaw_a2a.model.message import Message, Part, Role
+from openclaw_a2a.model.ids import Json, JsonObject
 from openclaw_a2a.model.task import TaskState, is_terminal
-from openclaw_a2a.planning.commands import set_objective_execution, update_objective
+from openclaw_a2a.model.turn import Scope
+from openclaw_a2a.planning.commands import (
+    create_objective,
+    replan,
+    retry_plan,
+    retry_step,
+    set_objective_execution,
+    update_objective,
+)
 from openclaw_a2a.planning.executor import StepExecutor
 from openclaw_a2a.planning.model import (
     OBJECTIVE_PREFIX,
+    PLANNING,
     ObjectiveId,
     ObjectiveStatus,
-    PlanTask,
+    Plan,
     PlanTaskStatus,
     is_valid_id,
     to_timestamp,
 )
 from openclaw_a2a.planning.operations import PlanTaskUpdated, decode_line, encode_line
-from openclaw_a2a.planning.params import EXECUTION_MODES, UpdateObjective
+from openclaw_a2a.planning.params import (
+    EXECUTION_MODES,
+    CreateObjective,
+    DeleteObjective,
+    UpdateObjective,
+    parse_as,
+)
+from openclaw_a2a.planning.planner import add_plans
 from openclaw_a2a.planning.repository import ObjectiveRepository
 from openclaw_a2a.planning.rollup import report_task, roll_up, running_tasks
 from openclaw_a2a.planning.state import Change, ObjectiveState, not_found, replay
-from openclaw_a2a.planning.task_sync import StepLink
+from openclaw_a2a.planning.steps import find_waiting_step
 from openclaw_a2a.planning.transitions import (
     OBJECTIVE_CLOSED,
     OBJECTIVE_ENDED,
-    TASK_WAITING,
     transition_error,
 )
 from openclaw_a2a.planning.views import ObjectiveView, add_step_texts
@@ -56,7 +69,11 @@ class AdminService:
         repository: ObjectiveRepository,
         executor: StepExecutor,
         view: ObjectiveView,
+        *,
+        owner: Scope,
     ) -> None:
+        """`owner` owns what the operator creates."""
+        self._owner = owner
         self._engine = engine
         self._repository = repository
         self._executor = executor
@@ -79,7 +96,7 @@ class AdminService:
         return await add_step_texts(self._engine.store.tasks, shown, failed_attempts)
 
     async def act(self, objective_id: str, action: str) -> JsonObject:
-        """Run, pause, resume or cancel an objective.
+        """Run, pause, resume, replan or cancel an objective.
 
         Raises: PlanItemNotFound, StatusChangeNotAllowed.
         """
@@ -88,10 +105,61 @@ class AdminService:
             update = UpdateObjective(key, status=ObjectiveStatus.CANCELED)
             await self._repository.change(key, update_objective, update)
             state = await self._executor.stop_steps(key)
+        elif action == "replan":
+            state = (await self._repository.change(key, replan)).state
         else:
             mode = EXECUTION_MODES[action]
             state = (await self._repository.change(key, set_objective_execution, mode)).state
         return self._view.objective_with_owner(state)
+
+    async def create(self, params: Json) -> JsonObject:
+        """Create an objective of the operator's own. Raises: InvalidParams."""
+        given = parse_as(CreateObjective, params, method="objectives/create")
+        change = create_objective(given, self._repository.creation_context(), owner=self._owner)
+        return self._view.objective_with_owner(await self._repository.create(change))
+
+    async def add_plans(self, objective_id: str, plans: Sequence[JsonObject]) -> JsonObject:
+        """Add plans, which depend on each other by their numbers.
+
+        Raises: PlanItemNotFound, InvalidParams, DependencyNotValid, PlanLimitExceeded,
+        StatusChangeNotAllowed.
+        """
+        change = await self._repository.change(ObjectiveId(objective_id), add_plans, plans)
+        return self._view.objective_with_owner(change.state)
+
+    async def make_plans(self, objective_id: str) -> JsonObject:
+        """Have the planner make the plans of an objective without any; nothing is executed.
+
+        Raises: PlanItemNotFound, InvalidParams (no planner), StatusChangeNotAllowed.
+        """
+        if not self._executor.has_planner:
+            reason = "no agent makes plans; set opt.planner, or send plans"
+            raise InvalidParams(f"plans: {reason}", problems=(Problem("plans", reason),))
+        change = await self._repository.change(
+            ObjectiveId(objective_id), set_objective_execution, PLANNING
+        )
+        return self._view.objective_with_owner(change.state)
+
+    async def delete(self, objective_id: str, *, cancel: bool) -> JsonObject:
+        """Delete an objective; `cancel` stops what runs.
+
+        Raises: PlanItemNotFound, StatusChangeNotAllowed (a task of it is running).
+        """
+        await self._executor.delete_objective(DeleteObjective(ObjectiveId(objective_id), cancel))
+        return {"id": objective_id, "deleted": True}
+
+    async def retry(self, objective_id: str, named: str) -> JsonObject:
+        """Try one failed plan or step again, by id, name, or the beginning of either.
+
+        Raises: PlanItemNotFound, InvalidParams (several are meant), StatusChangeNotAllowed.
+        """
+        state = await self._repository.get(ObjectiveId(objective_id))
+        item = state.find_item(named)
+        if isinstance(item, Plan):
+            change = await self._repository.change(state.id, retry_plan, item.id)
+        else:
+            change = await self._repository.change(state.id, retry_step, item.id)
+        return self._view.objective_with_owner(change.state)
 
     async def answer(self, objective_id: str, text: str, step: str | None = None) -> JsonObject:
         """Answer a step that waits for input; `step` may be left out when only one does.
@@ -99,24 +167,8 @@ class AdminService:
         Raises: PlanItemNotFound, InvalidParams (none waits, or several), GatewayError.
         """
         state = await self._repository.get(ObjectiveId(objective_id))
-        waiting, task_id = _find_waiting(state, step)
-        stored = await self._engine.store.tasks.read_task(None, task_id)
-        if stored is None:
-            raise TaskNotFound(f"task not found: there is no task {task_id}")
-        message = Message(
-            MessageId(self._engine.new_id()), Role.USER, (Part(text=text),), task_id=task_id
-        )
-        request = SubmitRequest(
-            scope=stored.head.scope, message=message, is_blocking=False, is_answer=True
-        )
-        rules = self._executor.account_rules(state.owner.account)
-        run = await submit(self._engine, request, rules)
-        await wait_created(self._engine, run)
-        # The operator sees the step as it is after the answer, not when the outbox gets to it.
-        attempt = state.attempts.get(waiting.id, 1)
-        # Not own, so that `sync` never cancels the task that was just answered.
-        link = StepLink(state.id, waiting.id, attempt, is_own=False)
-        await self._executor.task_sync.sync(link, task_id)
+        waiting = find_waiting_step(state, step)
+        await self._executor.answer_step(state, waiting, text)
         return self._view.objective_with_owner(await self._repository.get(state.id))
 
     async def export(self, objective_id: str) -> bytes:
@@ -199,28 +251,3 @@ class AdminService:
         for objective_id in index.unchanged_since(before, OBJECTIVE_ENDED):
             with suppress(PlanItemNotFound, StatusChangeNotAllowed):
                 await self._repository.delete(objective_id, check)
-
-
-def _find_waiting(state: ObjectiveState, step: str | None) -> tuple[PlanTask, TaskId]:
-    """The step to answer, and its A2A task. Raises: PlanItemNotFound, InvalidParams."""
-    waiting = {
-        task.a2a_task_id: task
-        for task in state.tasks.values()
-        if task.a2a_task_id is not None and task.status in TASK_WAITING
-    }
-    if step is None:
-        wanted = next(iter(waiting)) if len(waiting) == 1 else None
-    else:
-        wanted = state.find_a2a_task(step)
-    if wanted is not None and wanted in waiting:
-        return waiting[wanted], wanted
-    if step is not None and step not in state.tasks:
-        raise not_found("task", step)
-    listed = ", ".join(f"{task.id} ({task.name[:40]})" for task in [*waiting.values()][:5])
-    if not waiting:
-        reason = f"no step of {state.id} waits for an answer"
-    elif step is None:
-        reason = f"{len(waiting)} steps wait for an answer, name one of them: {listed}"
-    else:
-        reason = f"{step[:80]} does not wait for an answer; these do: {listed}"
-    raise InvalidParams(f"step: {reason}", problems=(Problem("step", reason),))

@@ -14,6 +14,7 @@ from openclaw_a2a.planning import params as requests
 from openclaw_a2a.planning.model import (
     MESSAGE_KEY,
     OBJECTIVE_PREFIX,
+    PAUSED,
     PLAN_PREFIX,
     RUNNING,
     TASK_PREFIX,
@@ -49,6 +50,7 @@ from openclaw_a2a.planning.transitions import (
     transition_error,
 )
 
+_NOT_FAILED = "only what failed is tried again"
 _ENTRY = re.compile(r"task-([0-9]{1,9})")
 _HELD = frozenset({PlanStatus.BLOCKED, PlanStatus.FAILED})
 _STARTS = frozenset({PlanStatus.PENDING, PlanStatus.WORKING})
@@ -451,6 +453,52 @@ def set_objective_execution(change: Change, mode: str) -> None:
         if must_release:
             _set_status(change, ObjectiveStatus.WORKING)
     change.record(ops.ObjectiveUpdated(state.id, run=mode))
+
+
+def retry_plan(change: Change, plan_id: PlanId) -> None:
+    """Try the failed tasks of a plan again, and have the objective executed.
+
+    Raises: PlanItemNotFound, StatusChangeNotAllowed (it has not failed, or the objective is over).
+    """
+    state, plan = change.state, change.state.plan(plan_id)
+    if not _is_stopped(state, plan):
+        raise transition_error(("plan", plan_id), (plan.status.value, "pending"), _NOT_FAILED)
+    _execute_again(change, requests.UpdatePlan(plan_id, status=PlanStatus.PENDING))
+
+
+def retry_step(change: Change, task_id: PlanTaskId) -> None:
+    """Try one failed task again, and have the objective executed.
+
+    Raises: PlanItemNotFound, StatusChangeNotAllowed (it has not failed, other tasks of its plan
+    failed too, or the objective is over).
+    """
+    state, task = change.state, change.state.task(task_id)
+    plan, why = state.plan(task.plan_id), ""
+    others = [one for one in state.tasks_of(plan.id) if one.status in TASK_FAILED and one != task]
+    if task.status not in TASK_FAILED:
+        why = _NOT_FAILED
+    elif others:  # which would fail the plan again at once
+        count = "another task" if len(others) == 1 else f"{len(others)} other tasks"
+        why = f"{count} of its plan failed too; try the plan {plan.id} again"
+    if why:
+        raise transition_error(("task", task_id), (task.status.value, "pending"), why)
+    edit = requests.TaskEdit(task_id, status=PlanTaskStatus.PENDING)
+    status = PlanStatus.PENDING if _is_stopped(state, plan) else None
+    _execute_again(change, requests.UpdatePlan(plan.id, status=status, tasks=(edit,)))
+
+
+def _execute_again(change: Change, update: requests.UpdatePlan) -> None:
+    """Update a plan, and execute it with its objective, also one that failed or was paused."""
+    state, has_failed = change.state, change.state.objective.status is ObjectiveStatus.FAILED
+    must_release = state.is_held or has_failed
+    if has_failed:
+        _set_status(change, ObjectiveStatus.PLANNING)
+    update_plan(change, update)
+    if must_release:
+        _set_status(change, ObjectiveStatus.WORKING)
+    if state.execution.get(update.id) == PAUSED:
+        change.record(ops.PlanUpdated(update.id, run=RUNNING))
+    change.record(ops.ObjectiveUpdated(state.id, run=RUNNING))
 
 
 def set_plan_execution(change: Change, plan_id: PlanId, mode: str) -> None:

@@ -25,17 +25,28 @@ from openclaw_a2a.engine.tasks.submit import InternalOrigin, SubmitRequest, subm
 from openclaw_a2a.engine.transcript.task_text import last_agent_text
 from openclaw_a2a.log import get_logger
 from openclaw_a2a.model.agent_event import AgentEvent, Note
-from openclaw_a2a.model.errors import AgentFailed, GatewayError, PlanItemNotFound
-from openclaw_a2a.model.ids import AccountId, AgentId, TaskId
+from openclaw_a2a.model.errors import (
+    AgentFailed,
+    GatewayError,
+    PlanItemNotFound,
+    StatusChangeNotAllowed,
+    TaskNotFound,
+)
+from openclaw_a2a.model.ids import AccountId, AgentId, MessageId, TaskId
+from openclaw_a2a.model.message import Message, Part, Role
 from openclaw_a2a.model.task import is_terminal
 from openclaw_a2a.model.turn import Turn
+from openclaw_a2a.planning.commands import check_delete, set_objective_execution
 from openclaw_a2a.planning.model import (
+    PAUSED,
+    PLANNING,
     ObjectiveId,
     ObjectiveStatus,
     PlanId,
     PlanTask,
     PlanTaskId,
 )
+from openclaw_a2a.planning.params import DeleteObjective
 from openclaw_a2a.planning.planner import Planner
 from openclaw_a2a.planning.repository import ObjectiveRepository
 from openclaw_a2a.planning.rollup import running_tasks
@@ -207,6 +218,11 @@ class StepExecutor:
         # Called after the append, so the worker that this wakes finds the change in memory.
         repository.add_listener(lambda change: self._queue.add(change.state.objective.id))
 
+    @property
+    def has_planner(self) -> bool:
+        """True when an agent makes the plans of objectives that have none."""
+        return self._policy.planner is not None
+
     def start(self) -> None:
         """Continue what the last process was executing."""
         for state in self._repository.list_open():
@@ -250,7 +266,8 @@ class StepExecutor:
         if state is None or not state.execution:
             return
         # The planner's answer is the end of a task: the outbox wakes this objective then.
-        if not state.plans and state.is_running(state.id) and self._policy.planner is not None:
+        is_planned = state.is_running(state.id) or state.execution.get(state.id) == PLANNING
+        if not state.plans and is_planned and self._policy.planner is not None:
             if not await self._planner.advance(state, self._policy.planner):
                 self._queue.add_later(objective_id, _RETRY_S)
             return
@@ -328,6 +345,27 @@ class StepExecutor:
 
     # ------------------------------------------------------------- tasks of an objective
 
+    async def answer_step(self, state: ObjectiveState, waiting: PlanTask, text: str) -> None:
+        """Answer a step that waits for input. Raises: TaskNotFound, GatewayError."""
+        task_id = waiting.a2a_task_id
+        tasks = self._engine.store.tasks
+        stored = None if task_id is None else await tasks.read_task(None, task_id)
+        if task_id is None or stored is None:
+            raise TaskNotFound(f"task not found: there is no task {task_id}")
+        message = Message(
+            MessageId(self._engine.new_id()), Role.USER, (Part(text=text),), task_id=task_id
+        )
+        request = SubmitRequest(
+            scope=stored.head.scope, message=message, is_blocking=False, is_answer=True
+        )
+        rules = self.account_rules(state.owner.account)
+        await wait_created(self._engine, await submit(self._engine, request, rules))
+        # The caller sees the step as it is after the answer, not when the outbox gets to it.
+        attempt = state.attempts.get(waiting.id, 1)
+        # Not own, so that `sync` never cancels the task that was just answered.
+        link = StepLink(state.id, waiting.id, attempt, is_own=False)
+        await self.task_sync.sync(link, task_id)
+
     async def stop_steps(
         self, objective_id: ObjectiveId, plan_id: PlanId | None = None
     ) -> ObjectiveState:
@@ -364,6 +402,19 @@ class StepExecutor:
         if lock is None:
             lock = self._locks[objective_id] = asyncio.Lock()
         return lock
+
+    async def delete_objective(self, params: DeleteObjective) -> None:
+        """Delete an objective. Raises: PlanItemNotFound, StatusChangeNotAllowed (a task runs)."""
+        check_delete(await self._repository.get(params.id), params)
+        if params.cancel:
+            # Paused first: the executor starts nothing behind the cancellation. A crash from here
+            # on leaves a paused objective that can be deleted again.
+            with suppress(StatusChangeNotAllowed):  # nothing starts in a closed objective anyway
+                await self._repository.change(params.id, set_objective_execution, PAUSED)
+            await self.stop_steps(params.id)
+        # `check_idle` looks at the tasks once more, under the lock: one that refused to stop keeps
+        # the objective.
+        await self._repository.delete(params.id, self.check_idle)
 
     async def find_running_tasks(self, state: ObjectiveState) -> list[TaskId]:
         """The A2A tasks of an objective that have not ended according to the store."""

@@ -22,6 +22,8 @@ PLAN_PREFIX = "plan-"
 TASK_PREFIX = "task-"
 RUNNING = "running"
 PAUSED = "paused"
+PLANNING = "planning"
+"""The execution mode in which the planner makes the plans, and nothing is executed."""
 MESSAGE_KEY = "opt/v1/messageId"
 LOCAL_OWNER = Scope(LOCAL_PEER, AccountId("default"))
 """Owns objectives whose log names no owner, such as one that another program wrote."""

@@ -145,6 +145,21 @@ class AddTasks(Params, frozen=True):
     if_updated_at: _ReadAt | None = None
 
 
+class GetStep(Params, frozen=True):
+    """steps/get: a step by its id, its name, or the beginning of either."""
+
+    objective_id: Annotated[ObjectiveId, _ID]
+    step: Annotated[str, Meta(min_length=1, max_length=1000)]
+
+
+class AnswerStep(Params, frozen=True):
+    """steps/answer; `step` may be left out where only one waits."""
+
+    objective_id: Annotated[ObjectiveId, _ID]
+    text: Annotated[str, Meta(pattern=_NOT_BLANK)]
+    step: Annotated[str, Meta(min_length=1, max_length=1000)] | None = None
+
+
 EXECUTION_MODES = {"run": RUNNING, "pause": PAUSED, "resume": RUNNING}
 """The methods for execution, and the mode that each sets."""
 
@@ -159,6 +174,8 @@ METHODS: dict[str, type[Params]] = {
     "plans/get": GetPlan,
     "plans/update": UpdatePlan,
     "plans/addTasks": AddTasks,
+    "steps/get": GetStep,
+    "steps/answer": AnswerStep,
     **{f"objectives/{action}": Replan for action in EXECUTION_MODES},
     **{f"plans/{action}": GetPlan for action in EXECUTION_MODES},
 }

@@ -81,7 +81,7 @@ class Planner:
                 return True  # its end wakes the executor, through the outbox
             try:
                 plans = parse_plans(_answer_text(stored))
-                await self._repository.change(state.id, add_plans, plans)
+                await self._repository.change(state.id, _add_first_plans, plans)
             except UnusablePlans as error:
                 problem = str(error)
             except StatusChangeNotAllowed:
@@ -129,14 +129,17 @@ class Planner:
         return True
 
 
-def add_plans(change: Change, plans: Sequence[JsonObject]) -> None:
-    """Add plans to an objective without any; a plan depends on others by their numbers.
+def _add_first_plans(change: Change, plans: Sequence[JsonObject]) -> None:
+    if not change.state.plans:  # else they were added already
+        add_plans(change, plans)
 
-    Raises: InvalidParams, DependencyNotValid, PlanLimitExceeded.
+
+def add_plans(change: Change, plans: Sequence[JsonObject]) -> None:
+    """Add plans to an objective; a plan depends on others of them by their numbers.
+
+    Raises: InvalidParams, DependencyNotValid, PlanLimitExceeded, StatusChangeNotAllowed.
     """
     state = change.state
-    if state.plans:
-        return  # added already
     plan_ids: list[PlanId] = []
     for plan in plans:
         needed = _plan_ids(plan.get("dependencies") or [], plan_ids)

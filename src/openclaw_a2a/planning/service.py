@@ -1,7 +1,6 @@
 """The methods for objectives and plans: checks ownership, runs a command, renders the result."""
 
 from collections.abc import Awaitable, Callable
-from contextlib import suppress
 from typing import Any, TypeVarTuple
 
 import msgspec
@@ -11,7 +10,6 @@ from openclaw_a2a.model.delivery import Delivery
 from openclaw_a2a.model.errors import (
     InvalidParams,
     Problem,
-    StatusChangeNotAllowed,
     TaskNotFound,
 )
 from openclaw_a2a.model.ids import Json, JsonObject
@@ -22,7 +20,6 @@ from openclaw_a2a.planning.executor import StepExecutor
 from openclaw_a2a.planning.listing import parse_page_token
 from openclaw_a2a.planning.message_routing import MessageRouter
 from openclaw_a2a.planning.model import (
-    PAUSED,
     ObjectiveId,
     ObjectiveStatus,
     PlanId,
@@ -30,8 +27,9 @@ from openclaw_a2a.planning.model import (
 )
 from openclaw_a2a.planning.repository import ObjectiveRepository, OperationSubscription
 from openclaw_a2a.planning.state import Change, ObjectiveState, not_found
+from openclaw_a2a.planning.steps import find_waiting_step
 from openclaw_a2a.planning.task_sync import StepLink
-from openclaw_a2a.planning.views import ObjectiveView
+from openclaw_a2a.planning.views import ObjectiveView, read_step
 
 SUBSCRIBE = "objectives/subscribe"
 """The one method that answers with a stream."""
@@ -83,7 +81,9 @@ def _event(sequence: int, body: JsonObject) -> ObjectiveEvent:
 class PlanningService:
     """Objectives and plans for callers. What belongs to another caller is not found."""
 
-    METHODS = frozenset(requests.METHODS)
+    METHODS = frozenset(name for name in requests.METHODS if not name.startswith("steps/"))
+    """What A2A clients may call. They read and answer steps by their A2A tasks; `steps/` is for
+    the tools of agents, which have no other way."""
 
     def __init__(
         self,
@@ -112,6 +112,8 @@ class PlanningService:
             "plans/get": self._get_plan,
             "plans/update": self._update_plan,
             "plans/addTasks": self._add_tasks,
+            "steps/get": self._get_step,
+            "steps/answer": self._answer_step,
         }
 
     async def call(self, method: str, params: Json, scope: Scope) -> JsonObject:
@@ -188,16 +190,8 @@ class PlanningService:
         return await self._change(params.id, scope, commands.replan)
 
     async def _delete(self, params: requests.DeleteObjective, scope: Scope) -> JsonObject:
-        commands.check_delete(await self._get_owned(params.id, scope), params)
-        if params.cancel:
-            # Paused first: the executor starts nothing behind the cancellation. A crash from here
-            # on leaves a paused objective that can be deleted again.
-            with suppress(StatusChangeNotAllowed):  # nothing starts in a closed objective anyway
-                await self._repository.change(params.id, commands.set_objective_execution, PAUSED)
-            await self._executor.stop_steps(params.id)
-        # `check_idle` looks at the tasks once more, under the lock: one that refused to stop keeps
-        # the objective.
-        await self._repository.delete(params.id, self._executor.check_idle)
+        await self._get_owned(params.id, scope)
+        await self._executor.delete_objective(params)
         return {"deleted": True}
 
     # ---------------------------------------------------------------- plans
@@ -242,6 +236,21 @@ class PlanningService:
         # Nobody answers a question of a skipped plan.
         stopped = await self._executor.stop_steps(state.id, params.id)
         return {"plan": self._view.plan(stopped, params.id)}
+
+    # ---------------------------------------------------------------- steps
+
+    async def _get_step(self, params: requests.GetStep, scope: Scope) -> JsonObject:
+        state = await self._get_owned(params.objective_id, scope)
+        step = state.find_step(params.step)
+        failed = await self._executor.find_failed_attempts(state)
+        return await read_step(self._engine.store.tasks, step, failed.get(step.id))
+
+    async def _answer_step(self, params: requests.AnswerStep, scope: Scope) -> JsonObject:
+        state = await self._get_owned(params.objective_id, scope)
+        step = find_waiting_step(state, params.step)
+        await self._executor.answer_step(state, step, params.text)
+        newest = await self._get_owned(params.objective_id, scope)
+        return {"step": msgspec.to_builtins(newest.task(step.id))}
 
     # ---------------------------------------------------------------- both
 

@@ -3,7 +3,7 @@
 A `Change` collects the operations of a command, which take effect together or not at all.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime
 from operator import attrgetter
 from typing import Any, TypeVar
@@ -11,14 +11,16 @@ from typing import Any, TypeVar
 import msgspec
 from msgspec.structs import asdict, replace
 
-from openclaw_a2a.model.errors import CorruptRecord, PlanItemNotFound
+from openclaw_a2a.model.errors import CorruptRecord, InvalidParams, PlanItemNotFound, Problem
 from openclaw_a2a.model.ids import TaskId
 from openclaw_a2a.model.turn import Scope
 from openclaw_a2a.planning import operations as ops
 from openclaw_a2a.planning.model import (
     LOCAL_OWNER,
     PAUSED,
+    PLAN_PREFIX,
     RUNNING,
+    TASK_PREFIX,
     Objective,
     ObjectiveId,
     Plan,
@@ -37,6 +39,7 @@ from openclaw_a2a.planning.transitions import PLAN_DONE, PLAN_OPEN, TASK_FAILED
 
 _Key = TypeVar("_Key", bound=str)
 _Item = TypeVar("_Item")
+_Named = TypeVar("_Named", Plan, PlanTask, Plan | PlanTask)
 
 
 class ObjectiveState(msgspec.Struct):
@@ -99,6 +102,20 @@ class ObjectiveState(msgspec.Struct):
             if task_id in (task.id, task.a2a_task_id):
                 return task.a2a_task_id
         return None
+
+    def find_step(self, text: str) -> PlanTask:
+        """The step that a person means. Raises: PlanItemNotFound, InvalidParams (several)."""
+        found = match_items([*self.tasks.values()], text)
+        if not found:
+            raise not_found("task", text)
+        return _single(found, text)
+
+    def find_item(self, text: str) -> Plan | PlanTask:
+        """The plan or step that a person means. Raises: PlanItemNotFound, InvalidParams."""
+        found = match_items([*self.plans.values(), *self.tasks.values()], text)
+        if not found:
+            raise not_found("plan or task", text)
+        return _single(found, text)
 
     def unfinished_dependencies(self, plan: Plan) -> list[PlanId]:
         """The plans that must be completed or skipped before this one may start."""
@@ -185,6 +202,34 @@ class ObjectiveState(msgspec.Struct):
         """A copy that shares no dict with this one."""
         members = asdict(self).items()
         return replace(self, **{name: {**one} for name, one in members if isinstance(one, dict)})
+
+
+def match_items(items: Sequence[_Named], text: str) -> list[_Named]:
+    """The plans and steps that a text may mean: by id, by name, or by the beginning of either.
+
+    An exact match leaves out the others; ids may be given without `plan-` and `task-`.
+    """
+    wanted = text.strip().casefold()
+    if not wanted:
+        return []
+
+    def names(one: _Named) -> Iterator[str]:
+        yield one.id.casefold()
+        yield one.id.removeprefix(PLAN_PREFIX).removeprefix(TASK_PREFIX).casefold()
+        yield one.name.strip().casefold()
+        if isinstance(one, PlanTask) and one.a2a_task_id is not None:
+            yield one.a2a_task_id.casefold()
+
+    exact = [one for one in items if wanted in names(one)]
+    return exact or [one for one in items if any(each.startswith(wanted) for each in names(one))]
+
+
+def _single(found: Sequence[_Named], text: str) -> _Named:
+    if len(found) == 1:
+        return found[0]
+    listed = ", ".join(f"{one.id} ({one.name[:40]})" for one in found[:5])
+    reason = f"{len(found)} of them are meant by {text[:80]}; name one by its id: {listed}"
+    raise InvalidParams(f"step: {reason}", problems=(Problem("step", reason),))
 
 
 def not_found(kind: str, item_id: str, *, within: str = "") -> PlanItemNotFound:

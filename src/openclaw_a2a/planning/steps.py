@@ -5,6 +5,7 @@ from datetime import datetime, timedelta
 import msgspec
 
 from openclaw_a2a.model.backoff import Backoff
+from openclaw_a2a.model.errors import InvalidParams, Problem
 from openclaw_a2a.model.ids import (
     AgentId,
     ContextId,
@@ -27,8 +28,8 @@ from openclaw_a2a.planning.model import (
     to_datetime,
     to_timestamp,
 )
-from openclaw_a2a.planning.state import ObjectiveState
-from openclaw_a2a.planning.transitions import OBJECTIVE_ENDED, PLAN_OPEN
+from openclaw_a2a.planning.state import ObjectiveState, match_items
+from openclaw_a2a.planning.transitions import OBJECTIVE_ENDED, PLAN_OPEN, TASK_WAITING
 
 EXTENSION_URI = "https://github.com/zeroasterisk/a2a-opt/v1"
 """The URI under which agent cards declare the extension for objectives, plans and tasks."""
@@ -102,6 +103,30 @@ def ready_tasks(state: ObjectiveState) -> list[PlanTask]:
         and not (plan.dependencies and state.unfinished_dependencies(plan))
         for task in state.unblocked_tasks(plan.id)
     ]
+
+
+def find_waiting_step(state: ObjectiveState, step: str | None) -> PlanTask:
+    """The step to answer: the one that is named, or the only one that waits.
+
+    Raises: PlanItemNotFound (there is no such step), InvalidParams (it does not wait; none or
+    several do).
+    """
+    waiting = [
+        one for one in state.tasks.values() if one.a2a_task_id and one.status in TASK_WAITING
+    ]
+    found = waiting if step is None else match_items(waiting, step)
+    if len(found) == 1:
+        return found[0]
+    if step is not None and not found:
+        state.find_step(step)  # an unknown one is not found
+    listed = ", ".join(f"{task.id} ({task.name[:40]})" for task in (found or waiting)[:5])
+    if not waiting:
+        reason = f"no step of {state.id} waits for an answer"
+    elif found:
+        reason = f"{len(found)} steps wait for an answer, name one of them: {listed}"
+    else:
+        reason = f"{str(step)[:80]} does not wait for an answer; these do: {listed}"
+    raise InvalidParams(f"step: {reason}", problems=(Problem("step", reason),))
 
 
 def max_retries(task: PlanTask, policy: ExecutionPolicy) -> int:

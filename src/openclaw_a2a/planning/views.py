@@ -7,7 +7,7 @@ import msgspec
 from msgspec import to_builtins
 
 from openclaw_a2a.engine.tasks.journal import TaskProjection
-from openclaw_a2a.engine.transcript.task_text import status_text
+from openclaw_a2a.engine.transcript.task_text import last_agent_text, status_text
 from openclaw_a2a.model.ids import JsonObject, TaskId
 from openclaw_a2a.model.message import JsonStruct
 from openclaw_a2a.planning.model import (
@@ -35,6 +35,7 @@ from openclaw_a2a.ports import TaskStore
 _WITH_TEXT = frozenset(status.value for status in TASK_WAITING | TASK_FAILED)
 _MAX_TEXT = 1000
 _MAX_NAME = 60
+_MAX_RESULT = 20_000
 
 
 class StepProgress(JsonStruct, frozen=True):
@@ -205,6 +206,39 @@ async def add_step_texts(
             if stored is not None:
                 text = status_text(TaskProjection.from_stored(stored).task())
                 step |= {"said": text[:_MAX_TEXT]} if text else {}
+    return shown
+
+
+async def read_step(
+    tasks: TaskStore, step: PlanTask, failed_attempt: TaskId | None = None
+) -> JsonObject:
+    """A step with what its agent said: `question`, `result`, or `reason` of a failure.
+
+    `failed_attempt` is the last A2A task of a step that is pending again, to be retried.
+    """
+    shown: JsonObject = {"step": to_builtins(step)}
+    task_id = failed_attempt or step.a2a_task_id
+    stored = None if task_id is None else await tasks.read_task(None, task_id)
+    if stored is None:
+        return shown
+    task = TaskProjection.from_stored(stored).task()
+    if step.status in TASK_WAITING:
+        member, text = "question", status_text(task)
+    elif failed_attempt is not None or step.status in TASK_FAILED:
+        member, text = "reason", status_text(task)
+    else:
+        member, text = "result", last_agent_text(task)
+    if text:
+        shown[member] = text[:_MAX_RESULT]
+        if len(text) > _MAX_RESULT:
+            shown["truncated"] = True
+    parts = [part for artifact in task.artifacts for part in artifact.parts]
+    files = [part for part in parts if part.raw is not None or part.url is not None]
+    if files:
+        shown["files"] = [
+            {"name": one.filename or "", "mediaType": one.media_type or "", "url": one.url or ""}
+            for one in files
+        ]
     return shown
 
 

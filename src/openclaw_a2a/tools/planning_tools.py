@@ -129,6 +129,14 @@ _UPDATE_PLAN = _object(
         "Alone with id. run: have the steps done; pause, resume: begin no more steps, go on.",
     ),
 )
+_STEP = _text("Its id, its name, or the beginning of either.")
+_READ_STEP = _object(("objectiveId", "step"), objectiveId=_ID, step=_STEP)
+_ANSWER_STEP = _object(
+    ("objectiveId", "text"),
+    objectiveId=_ID,
+    text=_text("The answer, as its agent will read it."),
+    step={**_STEP, "description": "Which step; may be left out where only one waits."},
+)
 _STATUS = _object(
     (),
     id=_text("Left out: a list of your objectives."),
@@ -146,7 +154,7 @@ def planning_tools(
     *,
     account: AccountId,
 ) -> list[Tool]:
-    """The five tools. `resolve_caller` says which agent or token calls."""
+    """The seven tools. `resolve_caller` says which agent or token calls."""
 
     def build(name: str, description: str, schema: JsonObject, to_request: ToRequest) -> Tool:
         async def run(arguments: Json, caller: ToolCaller, _on_update: OnUpdate) -> JsonObject:
@@ -224,5 +232,17 @@ _TOOLS: tuple[tuple[str, str, JsonObject, ToRequest], ...] = (
         "See how far an objective is and what it waits for, or list your objectives.",
         _STATUS,
         _status_request,
+    ),
+    (
+        "step_read",
+        "Read what a step of an objective asks, what came of it, or why it failed.",
+        _READ_STEP,
+        lambda arguments: ("steps/get", arguments),
+    ),
+    (
+        "step_answer",
+        "Answer a step of an objective that waits for input; it goes on with that.",
+        _ANSWER_STEP,
+        lambda arguments: ("steps/answer", arguments),
     ),
 )

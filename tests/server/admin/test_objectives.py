@@ -187,7 +187,7 @@ async def test_an_impossible_action_is_rejected_with_the_reason(admin: Admin) ->
     await admin.harness.call("objectives/update", id=objective_id, status="completed")
     answer = await admin.post(f"/{objective_id}/run")
     assert (answer.status, answer.json["error"]["code"]) == (409, "status-change-not-allowed")
-    assert (await admin.post(f"/{objective_id}/delete")).status == 404
+    assert (await admin.post(f"/{objective_id}/explode")).status == 404
     assert (await admin.get(f"/{objective_id}/run")).status == 404
 
 

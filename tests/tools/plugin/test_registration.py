@@ -35,6 +35,7 @@ async def test_every_tool_is_optional_and_has_its_exact_name(host) -> None:
         "remote_agent",
         *("agent_call", "agent_call_batch", "debate_call", "agent_poll"),
         *("objective_create", "objective_update", "plan_create", "plan_update", "objective_status"),
+        *("step_read", "step_answer"),
     ]
     for mode in ("full", "tool-discovery"):
         host.lines.clear()

@@ -188,7 +188,7 @@ def test_the_documented_plans_work_one_after_the_other(
         assert answer["status"] == "ok", answer
         return answer
 
-    create, plan, run, look, change = blocks("objectives", "json")
+    create, plan, run, look, read, change = blocks("objectives", "json")
     known["<objective.id>"] = call("objective_create", create)["objective"]["id"]
     made = call("plan_create", plan)["plan"]
     known |= {"<plan.id>": made["id"], "<task.id>": made["tasks"][0]["id"]}
@@ -196,13 +196,16 @@ def test_the_documented_plans_work_one_after_the_other(
     assert changed["tasks"][0]["description"] == "Two are enough."
     call("objective_update", run)
     wait_until(lambda: call("objective_status", look)["objective"]["status"] == "completed")
+    assert "List venues" in call("step_read", read)["result"]
     assert call("objective_status", "{}")["totalSize"] == 1
 
 
 def test_the_skill_documents_every_tool_for_plans() -> None:
     manifest = json.loads((PLUGIN_FOLDER / "openclaw.plugin.json").read_text("utf-8"))
-    tools = {name for name in manifest["contracts"]["tools"] if re.match("objective_|plan_", name)}
-    assert len(tools) == 5
+    tools = {
+        name for name in manifest["contracts"]["tools"] if re.match("objective_|plan_|step_", name)
+    }
+    assert len(tools) == 7
     text = SKILLS["objectives"].read_text("utf-8")
     assert [name for name in tools if f"`{name}`" not in text] == []
 

@@ -2,10 +2,12 @@
 
 from openclaw_a2a.agents import AgentRegistry
 from openclaw_a2a.app.wiring.push import PushWiring
+from openclaw_a2a.auth.tool_tokens import OPERATOR_NAME
 from openclaw_a2a.engine.engine import Engine, new_id
 from openclaw_a2a.engine.outbox.delivery_tracking import DeliveryChannel, DeliveryPolicy
 from openclaw_a2a.model.backoff import Backoff
-from openclaw_a2a.model.ids import AgentId
+from openclaw_a2a.model.ids import AgentId, PeerName
+from openclaw_a2a.model.turn import Scope
 from openclaw_a2a.planning.admin_service import AdminService
 from openclaw_a2a.planning.executor import DENIED_AGENT, DeniedAgent, StepExecutor
 from openclaw_a2a.planning.model import PlanLimits
@@ -60,7 +62,8 @@ class PlanningWiring:
         channel = DeliveryChannel(self._executor.task_sync, _DELIVERY_POLICY)
         outbox = push.add_channel(engine, DELIVERY_KIND, channel)
         view = ObjectiveView(policy)
-        self.admin = AdminService(engine, self._repository, self._executor, view)
+        operator = Scope(PeerName(OPERATOR_NAME), settings.default_account.id)
+        self.admin = AdminService(engine, self._repository, self._executor, view, owner=operator)
         self.service = PlanningService(
             engine,
             self._repository,

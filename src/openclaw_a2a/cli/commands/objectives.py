@@ -1,37 +1,48 @@
-"""`objectives`: list, show, watch, run and answer objectives; export and import them."""
+"""`objectives`: make, plan, run, watch and answer objectives; delete, export and import them."""
 
 import sys
-from datetime import datetime
+from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import msgspec
 from cyclopts import App, Parameter
 
-from openclaw_a2a.cli.admin_client import DEFAULT_ADMIN, AdminOptions
-from openclaw_a2a.cli.errors import DONE, usage_error
-from openclaw_a2a.cli.flags import LimitFlag, switch
+from openclaw_a2a.cli.admin_client import DEFAULT_ADMIN, AdminClient, AdminOptions
+from openclaw_a2a.cli.errors import DONE, confirm, next_step, usage_error
+from openclaw_a2a.cli.flags import LimitFlag, YesFlag, switch
+from openclaw_a2a.cli.follow import Reconnect
 from openclaw_a2a.cli.render.objectives import (
+    BLOCKED,
     OBJECTIVE_TABLE,
     ObjectiveRow,
+    describe_waiting,
     objective_changes,
     objective_page,
 )
 from openclaw_a2a.cli.render.terminal import (
+    WaitIndicator,
     console_for,
     one_line,
     print_data,
+    print_json,
     print_message,
+    print_page,
     print_result,
 )
 from openclaw_a2a.cli.resource import WatchedResource
 from openclaw_a2a.cli.selection import decode_response
+from openclaw_a2a.model.errors import AgentFailed
+from openclaw_a2a.model.ids import JsonObject
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
 _SPINNER = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
 _FRAMES_PER_S = 5
+_MAX_NAME = 80
+_POLL_S = 0.3
 
 
 def _live_page(objective: ObjectiveRow, now: datetime) -> "list[RenderableType]":
@@ -52,7 +63,7 @@ _OBJECTIVES = WatchedResource[ObjectiveRow](
     noun="objective",
     item_type=ObjectiveRow,
     table=OBJECTIVE_TABLE,
-    show_page=objective_page,
+    show_page=partial(objective_page, with_ids=True),
     live_page=_live_page,
     changes=objective_changes,
     hint=_answer_hint,
@@ -71,8 +82,8 @@ _OBJECTIVES = WatchedResource[ObjectiveRow](
 
 app = App(
     name="objectives",
-    help="List, show, watch, run, answer, export and import objectives. Ids may be cut to their "
-    "unique beginning, with or without obj-.",
+    help="List, show, create, plan, run, watch, answer and delete objectives. Ids may be cut to "
+    "their unique beginning, with or without obj-; plans and steps also go by their names.",
 )
 
 Objective = Annotated[str, Parameter(help="The objective's id, or its beginning.")]
@@ -114,6 +125,148 @@ def watch(
 
 
 @app.command
+def create(
+    name: Annotated[str, Parameter(help="The goal in a few words.")],
+    /,
+    *,
+    description: Annotated[str | None, Parameter(help="What is wanted, in full.")] = None,
+    options: AdminOptions = DEFAULT_ADMIN,
+) -> int:
+    """Create an objective, without plans as yet."""
+    with _OBJECTIVES.connect(options) as admin:
+        answer = admin.post("objectives", body=_creation(name, description))
+    made = _show_result(answer, options)
+    if not options.as_json:
+        step = options.command(f"objectives plan {made.id} FILE")
+        print_message(f"Give it plans: {step}", "dim")
+    return DONE
+
+
+@app.command
+def plan(
+    objective: Annotated[
+        str | None, Parameter(help="The objective's id, or its beginning; or else --goal.")
+    ] = None,
+    file: Annotated[
+        str | None,
+        Parameter(help="A JSON file with plans; - is standard input; left out: the planner's."),
+    ] = None,
+    /,
+    *,
+    goal: Annotated[
+        str | None, Parameter(help="Create an objective for this goal, planned by the planner.")
+    ] = None,
+    options: AdminOptions = DEFAULT_ADMIN,
+) -> int:
+    """Add plans to an objective, from a file or made by the planner (opt.planner).
+
+    A file has `{"plans": [{"name", "description", "dependencies", "tasks": [{"name",
+    "description", "dependencies", "metadata"}]}]}`. Plans depend on each other by their numbers
+    from 0, tasks by task-0, task-1. Nothing is executed until `objectives run`.
+    """
+    if (objective is None) == (goal is None):
+        raise usage_error("name an objective, or give --goal TEXT, and not both")
+    plans = None if file is None else _read_plans(file)
+    with _OBJECTIVES.connect(options) as admin:
+        if goal is not None:
+            made = admin.post("objectives", body=_creation(goal[:_MAX_NAME], goal))
+            objective_id = decode_response(made, ObjectiveRow).id
+        else:
+            objective_id = _OBJECTIVES.find(admin, objective or "")
+        answer = admin.post("objectives", objective_id, "plans", body=plans or {})
+        if plans is None:
+            answer = _wait_for_plans(admin, objective_id)
+    if options.as_json:
+        print_json(msgspec.json.decode(answer))
+        return DONE
+    planned = decode_response(answer, ObjectiveRow)
+    print_page(objective_page(planned, datetime.now(UTC), with_ids=True))
+    print_message(f"Run it: {options.command(f'objectives run {objective_id}')}", "dim")
+    return DONE
+
+
+def _creation(name: str, description: str | None) -> dict[str, str]:
+    is_more = description is not None and description != name
+    return {"name": name, "description": description} if is_more and description else {"name": name}
+
+
+def _read_plans(file: str) -> bytes:
+    """What a file has. Raises: InvalidRequest."""
+    step = 'Write {"plans": [{"name": "...", "tasks": [{"name": "..."}]}]}.'
+    try:
+        content = sys.stdin.buffer.read() if file == "-" else Path(file).expanduser().read_bytes()
+    except OSError as error:
+        raise usage_error(f"{file} cannot be read: {error.strerror}", step) from None
+    try:
+        msgspec.json.decode(content, type=JsonObject)
+    except (msgspec.MsgspecError, RecursionError) as error:
+        raise usage_error(f"{file} is no JSON object: {error}", step) from None
+    return content
+
+
+def _wait_for_plans(admin: AdminClient, objective_id: str) -> bytes:
+    """Wait for the planner; the objective with its plans. Raises: AgentFailed (it gave up)."""
+    waiting, reconnect = WaitIndicator("the planner", "planning"), Reconnect()
+    try:
+        while True:
+            answer = reconnect.call(lambda: admin.get("objectives", objective_id), waiting.clear)
+            shown = decode_response(answer, ObjectiveRow)
+            if shown.plans:
+                return answer
+            if shown.is_over or shown.status == BLOCKED:
+                reason = describe_waiting(shown, datetime.now(UTC)) or shown.status
+                step = (
+                    f"Give it plans of your own: openclaw-a2a objectives plan {objective_id} FILE"
+                )
+                raise AgentFailed(reason, details=next_step("planner-failed", step))
+            waiting.wait(_POLL_S, "planning")
+    finally:
+        waiting.clear()
+
+
+@app.command
+def replan(objective: Objective, /, *, options: AdminOptions = DEFAULT_ADMIN) -> int:
+    """Stop an objective, so that it can be given other plans; `run` goes on."""
+    return _act(objective, "replan", options)
+
+
+@app.command
+def retry(
+    objective: Objective,
+    item: Annotated[
+        str, Parameter(help="The plan or step that failed: its id, its name, or the beginning.")
+    ],
+    /,
+    *,
+    options: AdminOptions = DEFAULT_ADMIN,
+) -> int:
+    """Try one failed plan or step again; `run` tries all of them."""
+    return _act(objective, "retry", options, {"item": item})
+
+
+@app.command
+def delete(
+    objective: Objective,
+    /,
+    *,
+    cancel: Annotated[bool, switch("Stop what runs first.")] = False,
+    yes: YesFlag = False,
+    options: AdminOptions = DEFAULT_ADMIN,
+) -> int:
+    """Delete an objective with its plans; the tasks of its steps are kept as long as others."""
+    with _OBJECTIVES.connect(options) as admin:
+        objective_id = _OBJECTIVES.find(admin, objective)
+        unasked = f"deleting {objective_id} cannot be undone and nobody can be asked"
+        if not yes and not confirm(f"Delete {objective_id} for ever? [y/N] ", unasked):
+            print_message("Nothing was deleted.")
+            return DONE
+        answer = admin.post("objectives", objective_id, "delete", body={"cancel": cancel})
+    document = msgspec.json.decode(answer)
+    print_result(document, f"{objective_id}  deleted", as_json=options.as_json)
+    return DONE
+
+
+@app.command
 def run(
     objective: Objective,
     /,
@@ -136,7 +289,10 @@ def answer(
     text: Annotated[str, Parameter(help="The answer.")],
     /,
     *,
-    step: Annotated[str | None, Parameter(help="Which step, where several wait.")] = None,
+    step: Annotated[
+        str | None,
+        Parameter(help="Which step, where several wait: its id, its name, or the beginning."),
+    ] = None,
     options: AdminOptions = DEFAULT_ADMIN,
 ) -> int:
     """Answer a step of an objective that waits for an answer."""
@@ -214,7 +370,8 @@ def _act(
 ) -> int:
     objective_id, answer = _OBJECTIVES.post(options, prefix, action, body=body)
     shown = _show_result(answer, options)
-    is_going_on = action == "answer" or (action in {"run", "resume"} and not shown.is_over)
+    goes_on = {"run", "resume", "retry"}
+    is_going_on = action == "answer" or (action in goes_on and not shown.is_over)
     if is_going_on and not options.as_json:
         print_message(f"Watch it: {options.command(f'objectives watch {objective_id}')}", "dim")
     return DONE

@@ -37,8 +37,10 @@ _DONE = frozenset({COMPLETED, "skipped"})
 _ASKS = "input-required"
 _WANTS = {_ASKS: "an answer", "auth-required": "a sign-in"}
 _PAUSED = "paused"
+_PLANNING = "planning"
 _MAX_NAME = 40
 _MIN_NAME = 16
+_SHORT_ID = 8
 _NOT_BEGUN = frozenset({"submitted", "planning"})
 
 
@@ -180,8 +182,9 @@ def describe_waiting(objective: ObjectiveRow, now: datetime) -> str:
     if progress.retrying and not (progress.current or objective.is_over):
         retry = progress.retrying[0]
         return f"another try of {shorten(retry.name)}, {_in(retry.next_at, now)}"
-    if objective.status in _NOT_BEGUN and not objective.execution:
-        return "somebody to run it" if progress.total else "a plan"
+    is_planned = objective.execution == _PLANNING
+    if objective.status in _NOT_BEGUN and (is_planned or not objective.execution):
+        return "somebody to run it" if progress.total else "the planner" if is_planned else "a plan"
     if objective.reason and not objective.is_over:
         return one_line(objective.reason)
     return ""
@@ -282,7 +285,12 @@ def objective_head(objective: ObjectiveRow, now: datetime) -> Iterator[Text]:
 
 
 def objective_tree(
-    objective: ObjectiveRow, now: datetime, *, moving: str = STILL, is_folded: bool = False
+    objective: ObjectiveRow,
+    now: datetime,
+    *,
+    moving: str = STILL,
+    is_folded: bool = False,
+    with_ids: bool = False,
 ) -> Tree:
     """The plans and their steps; `moving` marks what is in progress.
 
@@ -303,18 +311,24 @@ def objective_tree(
         missing = _missing(plan.dependencies, objective.plans, _DONE)
         waits = f" · after {', '.join(missing)}" if missing and plan.status in _WAITING else ""
         note = " · paused" if plan.execution == _PAUSED else waits
-        name = pad(shorten(plan.name), width)
+        name = pad(shorten(plan.name), width) + (_short_id(plan) if with_ids else "")
         branch = tree.add(draw(plan, f"{name}  {progress}  {plan.status}{note}"))
         for task in plan.tasks:
             if not is_folded or task.status in ACTIVE or task.status in _WANTS:
                 notes = step_notes(objective, plan, task, now)
                 name = pad(shorten(task.name), width - _GUIDE)
+                name += _short_id(task) if with_ids else ""
                 branch.add(draw(task, f"{name}  {notes}"))
     return tree
 
 
 def objective_page(
-    objective: ObjectiveRow, now: datetime, *, moving: str = STILL, max_lines: int | None = None
+    objective: ObjectiveRow,
+    now: datetime,
+    *,
+    moving: str = STILL,
+    max_lines: int | None = None,
+    with_ids: bool = False,
 ) -> list[RenderableType]:
     """One objective; its tree is folded where it would have more than `max_lines` lines."""
     head: list[RenderableType] = [*objective_head(objective, now)]
@@ -322,7 +336,14 @@ def objective_page(
         return head
     height = len(head) + 1 + len(objective.plans) + sum(1 for _ in objective.steps())
     is_folded = max_lines is not None and height > max_lines
-    return [*head, Text(), objective_tree(objective, now, moving=moving, is_folded=is_folded)]
+    tree = objective_tree(objective, now, moving=moving, is_folded=is_folded, with_ids=with_ids)
+    return [*head, Text(), tree]
+
+
+def _short_id(row: PlanRow | StepRow) -> str:
+    """The beginning of an id, by which a plan or step can be named."""
+    bare = row.id.removeprefix("plan-").removeprefix("task-")
+    return f"  {pad(bare[:_SHORT_ID], _SHORT_ID)}"
 
 
 def objective_changes(objective: ObjectiveRow, _: datetime) -> Iterator[Change]:

@@ -1,6 +1,9 @@
-"""Admin routes for objectives: list, show, act, answer, export and import."""
+"""Admin routes for objectives: list, show, create, plan, act, answer, delete, export, import."""
 
 from collections.abc import Callable
+from typing import Annotated
+
+import msgspec
 
 from openclaw_a2a.model.errors import UnsupportedOperation
 from openclaw_a2a.model.ids import Json, JsonObject
@@ -17,7 +20,12 @@ from openclaw_a2a.server.admin.endpoint import (
 )
 
 MAX_IMPORT_BYTES = 64 * 1024 * 1024
-ACTIONS = ("run", "pause", "resume", "cancel")
+MAX_PLANS_BYTES = 4 * 1024 * 1024
+ACTIONS = ("run", "pause", "resume", "replan", "cancel")
+
+
+class _Plans(msgspec.Struct, frozen=True):
+    plans: Annotated[list[JsonObject], msgspec.Meta(min_length=1)]
 
 
 class ObjectivesAdmin:
@@ -35,7 +43,13 @@ class ObjectivesAdmin:
         )
         endpoint.add_route("GET", f"{root}/{{}}", self.show)
         endpoint.add_route("GET", f"{root}/{{}}/export", self.export)
+        endpoint.add_route("POST", root, self.create)
+        endpoint.add_route(
+            "POST", f"{root}/{{}}/plans", self.plan, max_content_bytes=MAX_PLANS_BYTES
+        )
         endpoint.add_route("POST", f"{root}/{{}}/answer", self.answer)
+        endpoint.add_route("POST", f"{root}/{{}}/retry", self.retry)
+        endpoint.add_route("POST", f"{root}/{{}}/delete", self.delete)
         for action in ACTIONS:
             endpoint.add_route("POST", f"{root}/{{}}/{action}", self._act(action))
 
@@ -54,6 +68,50 @@ class ObjectivesAdmin:
         [objective_id] = request.segments
         return await self._open().get(objective_id)
 
+    async def create(self, request: AdminRequest) -> JsonObject:
+        """Create an objective: `name`, `description` and `metadata`.
+
+        Raises: InvalidParams, UnsupportedOperation.
+        """
+        return await self._open().create(request.body)
+
+    async def plan(self, request: AdminRequest) -> JsonObject:
+        """Add `plans`; an empty body has the planner make them.
+
+        Raises: PlanItemNotFound, InvalidParams, DependencyNotValid, PlanLimitExceeded,
+        StatusChangeNotAllowed, UnsupportedOperation.
+        """
+        service, [objective_id] = self._open(), request.segments
+        if request.content.strip() in (b"", b"{}"):
+            return await service.make_plans(objective_id)
+        try:
+            given = msgspec.json.decode(request.content, type=_Plans)
+        except (msgspec.MsgspecError, RecursionError) as error:
+            raise invalid_param("plans", f"must be a list of plans ({error})") from None
+        return await service.add_plans(objective_id, given.plans)
+
+    async def retry(self, request: AdminRequest) -> JsonObject:
+        """Try one failed plan or step again: `item`, by id, name or the beginning of either.
+
+        Raises: PlanItemNotFound, InvalidParams, StatusChangeNotAllowed, UnsupportedOperation.
+        """
+        [objective_id] = request.segments
+        item: Json = request.body.get("item")
+        if not isinstance(item, str) or not item.strip():
+            raise invalid_param("item", "must be the id or name of a plan or step")
+        return await self._open().retry(objective_id, item)
+
+    async def delete(self, request: AdminRequest) -> JsonObject:
+        """Delete an objective; with `cancel` its running tasks are stopped first.
+
+        Raises: PlanItemNotFound, StatusChangeNotAllowed, InvalidParams, UnsupportedOperation.
+        """
+        [objective_id] = request.segments
+        cancel: Json = request.body.get("cancel", False)
+        if not isinstance(cancel, bool):
+            raise invalid_param("cancel", "must be true or false")
+        return await self._open().delete(objective_id, cancel=cancel)
+
     async def answer(self, request: AdminRequest) -> JsonObject:
         """Answer a step that waits: `text`, and `step` where several wait.
 
@@ -65,7 +123,7 @@ class ObjectivesAdmin:
         if not isinstance(text, str) or not text.strip():
             raise invalid_param("text", "must be a string that is not only blanks")
         if step is not None and not isinstance(step, str):
-            raise invalid_param("step", "must be the id of a step, or left out")
+            raise invalid_param("step", "must be the id or name of a step, or left out")
         return await self._open().answer(objective_id, text, step)
 
     async def export(self, request: AdminRequest) -> RawResponse:

@@ -208,7 +208,7 @@ const AFTER_PLANNING = "look with objective_status what was done, before you do 
 
 /** What to do about a call of which nobody knows whether it arrived. */
 function afterBreak(name) {
-  if (/^(objective|plan)_/.test(name)) return AFTER_PLANNING;
+  if (/^(objective|plan|step)_/.test(name)) return AFTER_PLANNING;
   return name === ENVELOPED ? AFTER_SENDING : AFTER_CALLING;
 }
 
