@@ -85,6 +85,7 @@ class ActiveRequest:
         self.violations: list[str] = []
         """What the application did against the rules of ASGI."""
         self.chunks_read = 0
+        self.chunks_before_answer = 0
         self.status = 0
         self.headers: dict[str, str] = {}
 
@@ -136,6 +137,7 @@ class ActiveRequest:
         if message["type"] == "http.response.start":
             self._note(self._started.is_set(), "the answer was started twice")
             self.status = message["status"]
+            self.chunks_before_answer = self.chunks_read
             self.headers = {k.decode("latin-1"): v.decode("latin-1") for k, v in message["headers"]}
             self._started.set()
             return
