@@ -1,5 +1,6 @@
 """Commands that need no gateway: config, db, and up when it cannot start."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -153,3 +154,12 @@ def test_invalid_targets_are_a_settings_problem(command, tmp_path) -> None:
     shown = command("config", "check")
     assert (shown.code, shown.out) == (2, "")
     assert "outbound: targets[0].baseUrl" in shown.err
+
+
+def test_unknown_adapter_is_reported_with_the_nearest_name(command, tmp_path: Path) -> None:
+    agents = {"a": {"adapter": "openclaw-gatway"}, "b": {"adapter": "zzz"}}
+    (tmp_path / "openclaw-a2a.json5").write_text(json.dumps({"agents": agents}), "utf-8")
+    problems = command("config", "check", "--json").json["problems"]
+    near, far = [one["message"] for one in problems if one["path"].endswith(".adapter")]
+    assert "did you mean openclaw-gateway?" in near
+    assert "echo" in far

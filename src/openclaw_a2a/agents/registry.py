@@ -16,7 +16,7 @@ from openclaw_a2a.agents.adapter import AgentAdapter
 from openclaw_a2a.log import get_logger
 from openclaw_a2a.model.errors import AgentUnavailable, GatewayError, Problem, SettingsInvalid
 from openclaw_a2a.model.ids import AgentId, Json, JsonObject
-from openclaw_a2a.model.validation import ProblemCollector, SchemaValidator, join_path
+from openclaw_a2a.model.validation import ProblemCollector, SchemaValidator, join_path, suggest_name
 from openclaw_a2a.ports import Agent
 
 log = get_logger(__name__)
@@ -200,8 +200,10 @@ def find_adapter(name: str, *, built_in: Mapping[str, str] = BUILT_IN) -> type:
             raise ImportError(
                 f"{error}; install it with: pip install '{package}{extras}'", name=error.name
             ) from error
-    known = ", ".join(adapter_names())
-    raise UnknownAdapter(f"there is no adapter {name}; known: {known}")
+    known = adapter_names()
+    nearest = suggest_name(name, [*known])
+    listed = "" if nearest.startswith("known") else f" (known: {', '.join(known)})"
+    raise UnknownAdapter(f"there is no adapter {name}; {nearest}{listed}")
 
 
 def build_agent(
