@@ -252,3 +252,107 @@ async def test_headers_that_are_never_secret_are_not_hidden() -> None:
         given = {"A2A-Extensions": uri, "Accept-Language": "de-CH"}
         envelope = await harness.send("hi", service_parameters=given)
     assert envelope["summary"]["message_text"] == f"{uri} in de-CH"
+
+
+HEAD, REST = "you are tok-4f9a", "8b7c6d5e, tok"
+SHOWN = "you are [hidden], tok"
+
+
+def last_chunk(text: str, *, append: bool) -> JsonObject:
+    event = artifact_update(text, append=append)
+    event["artifactUpdate"]["lastChunk"] = True
+    return event
+
+
+@pytest.mark.requirement("remote.extension.secrets")
+@pytest.mark.parametrize("request_task", [False, True], ids=["stream", "subscription"])
+@pytest.mark.parametrize(
+    "events",
+    [
+        [task("WORKING", text=HEAD), artifact_update(REST, append=True)],
+        [task("AUTH_REQUIRED", text=HEAD), artifact_update(REST, append=True)],
+        [task("WORKING"), last_chunk(HEAD, append=False), last_chunk(REST, append=True)],
+        [task("WORKING", text="old tok-"), artifact_update(HEAD), last_chunk(REST, append=True)],
+    ],
+    ids=["after a snapshot", "after a pause", "after a last chunk", "after a replacement"],
+)
+async def test_a_secret_is_hidden_in_every_order_of_chunks(
+    events: list[JsonObject], request_task: bool
+) -> None:
+    async def answer(received: PeerRequest, writer: PeerWriter) -> None:
+        is_send = received.json["method"] == "SendMessage"
+        await (result(events[0]) if is_send else stream(*events))(received, writer)
+
+    async with scripted(answer) as peer:
+        auth = {"type": "bearer", "token": TOKEN}
+        async with open_tool(one_target(peer.url, auth=auth)) as harness:
+            more = {"task_requirement": "required"} if request_task else {}
+            envelope = await harness.send("hi", follow_updates=True, **more)
+            handles = harness.tool.handles.all
+    assert envelope["summary"]["message_text"] == SHOWN
+    texts = [part["text"] for part in envelope["summary"]["artifacts"][0]["parts"]]
+    assert "".join(texts) == SHOWN
+    everything = json.dumps([harness.envelopes, handles], default=repr)
+    assert "4f9a" not in everything and "8b7c" not in everything
+
+
+async def test_what_was_held_back_goes_with_the_chunk_that_replaces_it() -> None:
+    events = [
+        task("WORKING"),
+        artifact_update("hello tok"),
+        artifact_update("bye!"),
+        status_update("COMPLETED"),
+    ]
+    async with scripted(stream(*events)) as peer:
+        auth = {"type": "bearer", "token": TOKEN}
+        async with open_tool(one_target(peer.url, auth=auth)) as harness:
+            envelope = await harness.send("hi", follow_updates=True)
+    assert envelope["summary"]["message_text"] == "bye!"
+
+
+@pytest.mark.parametrize("follow", [False, True], ids=["answer", "stream"])
+@pytest.mark.parametrize(
+    "word",
+    [
+        "artifacts",
+        "completed",
+        "status",
+        "message",
+        "artifactId",
+        "context-1",
+        "task-1",
+        "target_url",
+    ],
+)
+async def test_a_header_with_a_word_of_the_protocol_does_not_break_it(
+    word: str, follow: bool
+) -> None:
+    done = task("COMPLETED", text="it is done", id="task-1", contextId="context-1")
+    answer = stream(done) if follow else result(done)
+    async with scripted(answer) as peer:
+        config = one_target(peer.url)
+        config["defaults"]["serviceParameters"] = {"x-parameter": word}
+        async with open_tool(config) as harness:
+            envelope = await harness.send("hi", follow_updates=follow)
+            listed = await harness.execute("list_targets")
+    assert envelope["ok"], envelope
+    summary = envelope["summary"]
+    assert summary["message_text"] == "it is done"
+    assert summary["continuation"]["task"]["task_id"] == "task-1"
+    assert summary["continuation"]["task"]["status"] == "completed"
+    assert summary["continuation"]["conversation"]["context_id"] == "context-1"
+    assert "[hidden]" not in json.dumps(envelope)
+    [shown] = listed["summary"]["targets"]
+    assert shown["target_url"] == peer.url
+    assert "peer_card" in shown
+
+
+async def test_a_header_with_a_word_of_the_protocol_does_not_end_the_help_of_a_failure() -> None:
+    async with scripted(rpc_error(-32603, "status is secret")) as peer:
+        peer.card = card_of(peer.url, capabilities={"streaming": False})
+        async with open_tool(one_target(peer.url)) as harness:
+            given = {"x-parameter": "status"}
+            error = await harness.fail("watch", task_id="t-1", service_parameters=given)
+            refused = await harness.fail("status", task_id="t-1", service_parameters=given)
+    assert error["details"]["suggested_action"] == "status"
+    assert refused["message"] == "[hidden] is secret"

@@ -81,6 +81,8 @@ class ActionCall:
         self._resolved: ResolvedTarget = context.resolver.resolve(request)
         self._result = ResultBuilder(self._resolved, context.pool, context.handles)
         self._headers: dict[str, str] = {}
+        self._answer: JsonObject = {}
+        """The last recorded answer as it came, to be compared with the next, never to be shown."""
 
     async def run(self) -> JsonObject:
         """Carry the request out within its deadline; the envelope of its result.
@@ -94,7 +96,8 @@ class ActionCall:
             self._headers = build_headers(parameters, target.auth, self._environment)
             push: JsonObject | None = request.get("push_notification_config")
             self._result.set_secrets(
-                find_secrets(self._headers, parameters, self._environment, push)
+                find_secrets(self._headers, parameters, self._environment, push),
+                is_followed=self._action == "watch" or request.get("follow_updates") is True,
             )
             guard = self._pool.breaker.guard(target.identity.base_url, self._result.secrets)
             async with asyncio.timeout(timeout_ms / 1000), guard:
@@ -176,9 +179,10 @@ class ActionCall:
         The peer is asked not to wait for the end of the task: only so its id is known from the
         beginning, and can be stored, and the task be found again after a restart or a deadline.
         """
-        await self._emit(answer := await self._send(returns_at_once=True))
+        await self._emit(await self._send(returns_at_once=True))
+        answer = self._answer
         if answer["kind"] != "task":
-            return self._raw_events()
+            return await self._end()
         task_id: str = answer["id"]
         self._result.created_task = task_id
         last: JsonObject | None = None
@@ -197,7 +201,7 @@ class ActionCall:
             )
             if not _is_same_task(answer, last):
                 await self._emit(self._result.add_answer(answer))
-        return self._raw_events()
+        return await self._end()
 
     def _get(
         self, task_id: str, after_generation: int | None, client: RemoteClient
@@ -208,7 +212,7 @@ class ActionCall:
         task = await self._send_for_task()
         await self._emit(task)
         if self._result.received.is_terminal:
-            return self._raw_events()
+            return await self._end()
         task_id: str = task["id"]
         # From here on a failure names the task: it may go on without us.
         self._result.created_task = task_id
@@ -216,13 +220,13 @@ class ActionCall:
             raise self._result.watch_unsupported(task_id)
         try:
             return await self._follow(
-                lambda client: client.subscribe(task_id, self._headers), known=task
+                lambda client: client.subscribe(task_id, self._headers), known=self._answer
             )
         except RemoteFailure:
             # A task that ended before it could be subscribed to is a result, not a failure.
             # One event is the answer to `send`: the subscription failed before its first event.
             if len(self._result.received.events) == 1 and await self._has_ended(task_id):
-                return self._raw_events()
+                return await self._end()
             raise
 
     async def _has_ended(self, task_id: str) -> bool:
@@ -252,7 +256,7 @@ class ActionCall:
             # Peers of 1.0 refuse to subscribe anybody to a task that has ended.
             is_refused = "rpcCode" in failure.details and not self._result.received.events
             if is_refused and await self._has_ended(task_id):
-                return self._raw_events()
+                return await self._end()
             if failure.details.get("rpcCode") == UNSUPPORTED_OPERATION:
                 raise self._result.watch_unsupported(task_id) from failure
             raise
@@ -277,7 +281,10 @@ class ActionCall:
             try:
                 clients = await self._pool.clients(self._resolved.target, self._headers)
                 answer = await request(clients[interface])
-                return self._result.add_answer(answer) if is_recorded else answer
+                if not is_recorded:
+                    return answer
+                self._answer = answer
+                return self._result.add_answer(answer)
             except RemoteFailure as failure:
                 # Nothing was sent, so the next interface is tried at once.
                 if is_unreachable(failure) and interface < len(clients) - 1:
@@ -307,7 +314,6 @@ class ActionCall:
                             await self._emit(*self._result.add_event(event))
                         if _is_last(event):
                             break  # although a peer may keep the stream open
-                await self._emit(*self._result.end_stream())
                 break
             except RemoteFailure as failure:
                 if client is clients[-1] or not is_unreachable(failure):
@@ -315,14 +321,16 @@ class ActionCall:
         if len(self._result.received.events) < min_events:
             hint = "the work may go on; ask with action=status when the task is known"
             raise RemoteFailure.peer("EmptyStream", "the stream ended without events", hint)
-        return self._raw_events()
+        return await self._end()
 
     async def _emit(self, *events: JsonObject) -> None:
         if self._on_update is not None:
             for event in events:
                 await self._on_update(StreamUpdate(self._action, event, self._result))
 
-    def _raw_events(self) -> JsonObject:
+    async def _end(self) -> JsonObject:
+        """No event follows: pass on what was held back; returns the `raw` of all events."""
+        await self._emit(*self._result.end_stream())
         events = self._result.received.events
         return {"events": events, "finalEvent": events[-1]}
 

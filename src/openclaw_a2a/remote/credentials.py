@@ -9,8 +9,9 @@ from typing import cast
 
 from openclaw_a2a.model.ids import Json, JsonObject
 from openclaw_a2a.model.validation import object_at
+from openclaw_a2a.remote.config import drop_none
 from openclaw_a2a.remote.errors import ErrorCode, RemoteFailure
-from openclaw_a2a.remote.result.remote_result import LAST_STATES
+from openclaw_a2a.remote.result.remote_result import LAST_STATES, PAUSED_STATES
 
 _VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 
@@ -87,19 +88,55 @@ def _secrets(found: Iterable[str]) -> tuple[str, ...]:
     return tuple(sorted(kept, key=len, reverse=True))
 
 
+_STRUCTURE = frozenset(
+    {
+        *("kind", "state", "role", "timestamp", "mimeType"),
+        *("taskId", "contextId", "messageId", "artifactId", "referenceTaskIds"),
+        *("errorName", "grpcStatus", "reason", "suggested_action", "supported", "retry_at"),
+        *("task_id", "context_id", "message_id", "task_handle", "response_kind"),
+        *("target_alias", "target_url"),
+    }
+)
+"""Members of events and errors with ids and words of the protocol, which callers go by.
+
+A header may well have such a value: that of `X-Wait-For: completed` is in the state of every task.
+"""
+_FREE_JSON = frozenset({"data", "metadata", "params"})
+
+
 def redact(value: Json, secrets: tuple[str, ...]) -> Json:
-    """The value with every secret in its texts replaced."""
+    """A text, event, card or error with every secret in its texts replaced.
+
+    Its structure stays: the names of members, the ids, and the words of the protocol.
+    """
     if not secrets:
         return value
+    if isinstance(value, dict):
+        members = cast("JsonObject", value)
+        return {
+            key: member
+            if key in _STRUCTURE
+            else _redact_free(member, secrets)
+            if key in _FREE_JSON
+            else redact(member, secrets)
+            for key, member in members.items()
+        }
+    if isinstance(value, list):
+        return [redact(item, secrets) for item in cast("list[Json]", value)]
+    return _redact_free(value, secrets)
+
+
+def _redact_free(value: Json, secrets: tuple[str, ...]) -> Json:
+    """JSON of any form with every secret replaced, also in the names of its members."""
     if isinstance(value, str):
         for secret in secrets:
             value = value.replace(secret, REDACTED)
         return value
     if isinstance(value, dict):
-        members = cast("JsonObject", value)
-        return {redact(key, secrets): redact(member, secrets) for key, member in members.items()}
+        members = cast("JsonObject", value).items()
+        return {_redact_free(key, secrets): _redact_free(one, secrets) for key, one in members}
     if isinstance(value, list):
-        return [redact(item, secrets) for item in cast("list[Json]", value)]
+        return [_redact_free(item, secrets) for item in cast("list[Json]", value)]
     return value
 
 
@@ -108,11 +145,13 @@ class EventRedactor:
 
     Invariant: no joined text of an artifact, up to any event that was returned, has a secret or the
     beginning of one at its end. What could be the beginning of a secret is held back until the next
-    chunk, or the end of the stream, shows what it is.
+    chunk, or the end of the stream, shows what it is. That a chunk is called the last one does not
+    count: a peer may send more. Of a task that goes on, the next answer shows it.
     """
 
-    def __init__(self, secrets: tuple[str, ...]) -> None:
+    def __init__(self, secrets: tuple[str, ...], *, is_stream: bool = True) -> None:
         self._secrets = secrets
+        self._last_states = LAST_STATES if is_stream else LAST_STATES | PAUSED_STATES
         self._held: dict[str, str] = {}
         self._ids: JsonObject = {}
         """The ids of the task and context of what is held."""
@@ -121,18 +160,30 @@ class EventRedactor:
         """The event without secrets; before the last one, what was held back."""
         if not self._secrets:
             return [event]
-        event = redact(event, self._secrets)
-        kind = event["kind"]
+        kind, shown = event["kind"], redact(event, self._secrets)
+        is_last = (
+            kind in ("task", "status-update") and event["status"]["state"] in self._last_states
+        )
         if kind == "artifact-update":
             self._ids = {key: event[key] for key in ("taskId", "contextId") if key in event}
-            return [self._redact_chunk(event)]
-        if kind == "task":  # it has the whole artifacts
+            artifact: JsonObject = shown["artifact"]
+            before = self._held.pop(artifact["artifactId"], "")
+            is_append = event.get("append") is True  # otherwise it replaces what was held, too
+            artifact["parts"] = self._redact_parts(artifact["parts"], before if is_append else "")
+            self._hold_end(artifact)
+        elif kind == "task":  # it has the whole artifacts
             self._held.clear()
-            for artifact in event.get("artifacts", ()):
+            shown["id"] = event["id"]
+            self._ids = drop_none({"taskId": event["id"], "contextId": event.get("contextId")})
+            for artifact in shown.get("artifacts", ()):
                 artifact["parts"] = self._redact_parts(artifact["parts"])
-        elif kind == "status-update" and event["status"]["state"] in LAST_STATES:
-            return [*self.flush(), event]
-        return [event]
+            # Of several artifacts with one id, chunks are appended to the last.
+            newest = {one["artifactId"]: one for one in shown.get("artifacts", ())}
+            for artifact in () if is_last else newest.values():
+                self._hold_end(artifact)
+        elif is_last:
+            return [*self.flush(), shown]
+        return [shown]
 
     def flush(self) -> list[JsonObject]:
         """What was held back, as events; nothing follows it."""
@@ -148,17 +199,13 @@ class EventRedactor:
             for name, text in held.items()
         ]
 
-    def _redact_chunk(self, event: JsonObject) -> JsonObject:
-        artifact: JsonObject = event["artifact"]
-        name: str = artifact["artifactId"]
-        before = self._held.pop(name, "") if event.get("append") is True else ""
-        parts = self._redact_parts(artifact["parts"], before)
-        if event.get("lastChunk") is not True:
-            last = next((one for one in reversed(parts) if one["kind"] == "text"), None)
-            if last is not None and (size := self._suspicious_chars(last["text"])):
-                self._held[name] = last["text"][-size:]
-                last["text"] = last["text"][:-size]
-        return {**event, "artifact": {**artifact, "parts": parts}}
+    def _hold_end(self, artifact: JsonObject) -> None:
+        """Hold back what could be the beginning of a secret at the end of the artifact's text."""
+        texts = [one for one in artifact["parts"] if one["kind"] == "text"]
+        size = self._suspicious_chars(texts[-1]["text"]) if texts else 0
+        if size:
+            self._held[artifact["artifactId"]] = texts[-1]["text"][-size:]
+            texts[-1]["text"] = texts[-1]["text"][:-size]
 
     def _redact_parts(self, parts: list[JsonObject], before: str = "") -> list[JsonObject]:
         """Parts of an artifact, whose texts are read as one; `before` comes before the first."""

@@ -170,14 +170,13 @@ class RemoteAgentTool:
     async def _list_targets(self) -> JsonObject:
         targets = self._targets.configured
         await asyncio.gather(*[self._refresh_card(target) for target in targets])
+        secrets = tuple(secret for target in targets for secret in self._secrets(target))
         entries = [
-            self._entries(target, config)
+            self._entries(target, config, secrets)
             for target, config in zip(targets, self._config.targets, strict=True)
         ]
         summary: JsonObject = {"targets": [shown for shown, _ in entries]}
-        envelope = success_envelope("list_targets", summary, [raw for _, raw in entries])
-        secrets = tuple(secret for target in targets for secret in self._secrets(target))
-        return redact(envelope, secrets)
+        return success_envelope("list_targets", summary, [raw for _, raw in entries])
 
     def _secrets(self, target: Target) -> tuple[str, ...]:
         parameters = self._config.defaults.service_parameters
@@ -210,11 +209,14 @@ class RemoteAgentTool:
         event = "a2a.remote_agent.target_card.refresh_error"
         log.warning(event, target=target.base_url, reason=reason)
 
-    def _entries(self, target: Target, config: TargetConfig) -> tuple[JsonObject, JsonObject]:
-        """The entry of a target in the summary and in `raw`."""
+    def _entries(
+        self, target: Target, config: TargetConfig, secrets: tuple[str, ...]
+    ) -> tuple[JsonObject, JsonObject]:
+        """The entry of a target in the summary and in `raw`; what the peer says without secrets."""
         record = self._pool.record(target)
-        card = record.card
-        description = config.description or card.description
+        card, error = record.card, redact(copy.deepcopy(record.error), secrets)
+        name = redact(card.name, secrets)
+        description = config.description or redact(card.description, secrets)
         at = None if record.refreshed_at is None else format_timestamp(record.refreshed_at)
         both: JsonObject = {
             "default": config.is_default,
@@ -225,25 +227,25 @@ class RemoteAgentTool:
             **both,
             "target_alias": target.alias,
             "target_url": target.base_url,
-            "target_name": card.name,
+            "target_name": name,
             "description": description,
             "streaming_supported": card.streaming_supported,
-            "peer_card": card.summary(),
+            "peer_card": redact(card.summary(), secrets),
             "last_refreshed_at": at,
-            "last_refresh_error": copy.deepcopy(record.error),
+            "last_refresh_error": error,
         }
         shown: JsonObject = {
             **target.as_object(),
-            "displayName": card.name,
+            "displayName": name,
             "description": description,
             "streamingSupported": card.streaming_supported,
         }
-        refresh = {"lastRefreshedAt": at, "lastRefreshError": copy.deepcopy(record.error)}
+        refresh = {"lastRefreshedAt": at, "lastRefreshError": copy.deepcopy(error)}
         raw: JsonObject = {
             **both,
             "target": drop_none(shown),
             "configuredDescription": config.description,
-            "card": drop_none({**card.raw(), **refresh}),
+            "card": drop_none({**redact(card.raw(), secrets), **refresh}),
         }
         return drop_none(entry), drop_none(raw)
 

@@ -200,10 +200,13 @@ class ResultBuilder:
         """What must not be shown, of this call and of the one that fetched the card."""
         return (*self._secrets, *self._pool.record(self.resolved.target).secrets)
 
-    def set_secrets(self, secrets: tuple[str, ...]) -> None:
-        """Set what must not be shown, before anything is received."""
+    def set_secrets(self, secrets: tuple[str, ...], *, is_followed: bool) -> None:
+        """Set what must not be shown, before anything is received.
+
+        `is_followed` says that more may come after an answer.
+        """
         self._secrets = secrets
-        self._redactor = EventRedactor(secrets)
+        self._redactor = EventRedactor(secrets, is_stream=is_followed)
 
     def add_answer(self, answer: JsonObject) -> JsonObject:
         """Add a message or task of the peer; returns it without our secrets."""
@@ -235,6 +238,12 @@ class ResultBuilder:
             return self.resolved.handle.last_known.streaming_supported
         return known
 
+    @property
+    def text(self) -> str:
+        """The whole text received by now, without our secrets. Costs O(answer)."""
+        # Redacted again: joined parts and events may have what none of them has.
+        return redact(self.received.message_text or "", self.secrets)
+
     def summary(self) -> JsonObject:
         """The summary of everything received so far. Costs O(answer)."""
         target, received = self.resolved.target, self.received
@@ -245,7 +254,7 @@ class ResultBuilder:
             "target_url": target.identity.base_url,
             "streaming_supported": streaming,
             "response_kind": received.response_kind,
-            "message_text": received.message_text or None,
+            "message_text": self.text or None,
             "artifacts": received.artifacts or None,
             "continuation": self._continuation(streaming),
         }
@@ -291,12 +300,10 @@ class ResultBuilder:
             record = self._pool.record(self.resolved.target)
             card = record.card.summary() if record.refreshed_at else None
             modes = request.get("accepted_output_modes", policy.accepted_output_modes)
-            details["capability_diagnostics"] = diagnose_modes(request["parts"], modes, card)
-        details |= failure.details
-        secrets = self.secrets
-        return RemoteFailure(
-            failure.code, redact(failure.message, secrets), redact(details, secrets)
-        )
+            diagnostics = diagnose_modes(request["parts"], modes, card)
+            details["capability_diagnostics"] = redact(diagnostics, self.secrets)
+        details |= redact(failure.details, self.secrets)
+        return RemoteFailure(failure.code, redact(failure.message, self.secrets), details)
 
     def watch_unsupported(self, task_id: str) -> RemoteFailure:
         """The failure for a peer that does not stream."""
@@ -326,7 +333,8 @@ class ResultBuilder:
             context_id=self.received.context_id or self.resolved.context_id,
             last_known=LastKnownState(
                 state=self.received.state or known.state,
-                text=self.received.first_text(_HANDLE_TEXT_CHARS) or known.text,
+                text=redact(self.received.first_text(_HANDLE_TEXT_CHARS), self.secrets)
+                or known.text,
                 streaming_supported=self.streaming_supported,
             ),
             name=self._handle_name,
@@ -434,7 +442,7 @@ class StreamUpdate:
 
     def text(self) -> str:
         """The whole text received by now."""
-        return self._result.received.message_text or ""
+        return self._result.text
 
     def envelope(self) -> JsonObject:
         """The update as callers of the tool get it, with everything received by now."""
