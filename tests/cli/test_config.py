@@ -134,7 +134,8 @@ def test_locked_store_is_reported_with_an_alternative(start_gateway, command) ->
     assert shown.code == 1
     assert shown.err.startswith(f"error store-locked: process {gateway.pid} uses {data}/state.db")
     assert "OPENCLAW_A2A_DATA" in shown.err
-    assert shown.err.endswith("or start this one with --data DIR.\n")
+    assert f"It is the gateway at {gateway.url}" in shown.err
+    assert "stop it, or use another --data DIR." in shown.err
 
 
 @pytest.mark.parametrize("as_json", [True, False])
@@ -153,7 +154,7 @@ def test_invalid_targets_are_a_settings_problem(command, tmp_path) -> None:
     (tmp_path / "openclaw-a2a.json5").write_text(text, encoding="utf-8")
     shown = command("config", "check")
     assert (shown.code, shown.out) == (2, "")
-    assert "outbound: targets[0].baseUrl" in shown.err
+    assert "targets[0].baseUrl must be" in shown.err
 
 
 def test_unknown_adapter_is_reported_with_the_nearest_name(command, tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ import base64
 import random
 from pathlib import Path
 
+import pytest
 from tests.conformance.asgi_client import AsgiClient
 from tests.conformance.conftest import Serve
 from tests.conformance.protocol_clients import V1Client, v1_message
@@ -16,6 +17,7 @@ DURABLE = {"store.kind": "sqlite"}
 MESSAGES = 4
 
 
+@pytest.mark.requirement("store.task.few-events")
 async def test_a_large_message_and_its_answer_are_not_stored_again_when_the_task_ends(
     serve: Serve, tmp_path: Path
 ) -> None:

@@ -483,7 +483,7 @@ class RunFollower:
         self.operator_approvals.add(approval.id)
         wanted = approval.request
         log.info(
-            "openclaw.approval_requested",
+            "approvals.requested",
             approval=approval.id,
             task=self._request.task_id,
             command=wanted.command,
