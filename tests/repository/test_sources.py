@@ -5,6 +5,7 @@ import io
 import re
 import tokenize
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
@@ -45,6 +46,24 @@ def test_first_line_of_a_module_is_one_sentence() -> None:
     }
     unfinished = {name: line for name, line in first_lines.items() if line[-1] not in ".:?"}
     assert unfinished == {}
+
+
+def test_every_docstring_of_a_name_follows_that_name() -> None:
+    strays = [
+        f"{name_of(path)}:{second.lineno}"
+        for path in MODULES
+        for node in ast.walk(parse(path))
+        for first, second in pairwise(
+            node.body if isinstance(node, ast.Module | ast.ClassDef) else ()
+        )
+        if is_text(first) and is_text(second)
+    ]
+    assert strays == []
+
+
+def is_text(node: ast.stmt) -> bool:
+    is_constant = isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
+    return is_constant and isinstance(node.value.value, str)
 
 
 def test_only_settings_reads_the_environment() -> None:

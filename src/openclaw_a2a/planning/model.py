@@ -25,9 +25,9 @@ PAUSED = "paused"
 PLANNING = "planning"
 """The execution mode in which the planner makes the plans, and nothing is executed."""
 MESSAGE_KEY = "opt/v1/messageId"
+"""In the metadata of a plan task: the message that created it, and that starts it."""
 LOCAL_OWNER = Scope(LOCAL_PEER, AccountId("default"))
 """Owns objectives whose log names no owner, such as one that another program wrote."""
-"""In the metadata of a plan task: the message that created it, and that starts it."""
 
 # No capitals and no underscores: file names and session keys are made from ids, and must differ
 # wherever ids do.
