@@ -705,6 +705,52 @@ async def test_nothing_is_completed_by_hand_while_its_steps_run(
     await harness.ends(objective_id)
 
 
+@pytest.mark.parametrize("state", ["working", "input-required"])
+async def test_a_step_is_not_completed_by_hand_while_its_task_runs(
+    harness: PlanningHarness, state: str
+) -> None:
+    gated(harness)
+
+    async def ask(_turn: Any) -> Any:
+        return asks("which one?")
+
+    if state == "input-required":
+        harness.workers["main"].work = ask
+    objective_id = await harness.objective()
+    plan = await harness.plan(objective_id, [{"name": "long"}])
+    await harness.call("objectives/run", id=objective_id)
+    shown = await harness.until(objective_id, lambda one: task_of(one, "long")["status"] == state)
+    step = task_of(shown, "long")
+    edit = {"id": step["id"], "status": "completed"}
+    for more in ({}, {"status": "completed"}):
+        error = await harness.fail("plans/update", id=plan["id"], tasks=[edit], **more)
+        assert error["code"] == NOT_ALLOWED
+        assert f"its task {step['a2aTaskId']} is running" in error["message"]
+    assert await harness.get(objective_id) == shown
+    await harness.call("CancelTask", id=step["a2aTaskId"])
+    await harness.ends(objective_id, "failed")
+
+
+async def test_a_running_task_is_not_linked_as_completed(harness: PlanningHarness) -> None:
+    gate = gated(harness)
+    configuration = {"returnImmediately": True}
+    asked = message("go", messageId="m-1")
+    sent = await harness.call("SendMessage", message=asked, configuration=configuration)
+    objective_id = await harness.objective()
+    plan = await harness.plan(objective_id, [{"name": "by hand"}])
+    link = {"id": plan["tasks"][0]["id"], "a2aTaskId": sent["task"]["id"], "status": "completed"}
+    error = await harness.fail("plans/update", id=plan["id"], tasks=[link])
+    assert error["code"] == NOT_ALLOWED
+    assert f"its task {sent['task']['id']} is running" in error["message"]
+    assert (await harness.get(objective_id))["plans"][0] == plan
+    gate.go.set()
+    await harness.until_task(
+        sent["task"]["id"], lambda one: one["status"]["state"] == "TASK_STATE_COMPLETED"
+    )
+    await harness.call("plans/update", id=plan["id"], tasks=[link])
+    await harness.ends(objective_id)
+
+
 @pytest.mark.parametrize("retries", [0, 3])
 async def test_deleting_starts_no_step_while_it_cancels_running_ones(
     harness: PlanningHarness, retries: int

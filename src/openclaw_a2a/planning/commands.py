@@ -6,7 +6,7 @@ A command that raises leaves its `Change` half-made; the caller drops it.
 import re
 from collections.abc import Iterator, Sequence
 
-from openclaw_a2a.model.errors import DependencyNotValid, PlanLimitExceeded
+from openclaw_a2a.model.errors import DependencyNotValid, PlanLimitExceeded, StatusChangeNotAllowed
 from openclaw_a2a.model.ids import TaskId
 from openclaw_a2a.model.turn import Scope
 from openclaw_a2a.planning import operations as ops
@@ -23,6 +23,7 @@ from openclaw_a2a.planning.model import (
     Plan,
     PlanId,
     PlanStatus,
+    PlanTask,
     PlanTaskId,
     PlanTaskStatus,
     to_timestamp,
@@ -289,7 +290,7 @@ def update_plan(change: Change, params: requests.UpdatePlan) -> None:
         PlanItemNotFound: there is no such plan, or it has no such task.
         ChangedMeanwhile: the plan was changed since the caller read it.
         StatusChangeNotAllowed: not in the table, the plan waits, the objective is closed, or it
-            would be completed while tasks of it are running.
+            or a task of it would be completed while A2A tasks work on it.
         DependencyNotValid: a dependency is unknown, or there is a cycle.
     """
     state, plan, item = change.state, change.state.plan(params.id), ("plan", params.id)
@@ -307,7 +308,6 @@ def update_plan(change: Change, params: requests.UpdatePlan) -> None:
     if status is not None:
         _check_plan_transition(state, plan, status)
     if status is PlanStatus.COMPLETED:
-        # After the edits of tasks: the same request may say that they are completed, too.
         hint = "wait until they have ended, or cancel them"
         running = running_tasks(state, plan.id)
         _check_idle(item, (plan.status.value, status.value), running, hint)
@@ -397,6 +397,10 @@ def _edit_task(change: Change, edit: requests.TaskEdit, entries: Sequence[PlanTa
     if status is not task.status:
         check_objective_open(state.objective, item, (task.status.value, status.value))
         check_transition(TASK_TRANSITIONS, item, task.status, status)
+    if status is PlanTaskStatus.COMPLETED:
+        for running in running_tasks(state):
+            if running == task.a2a_task_id:
+                raise still_running(task, running)
     needed, metadata = edit.dependencies, edit.metadata
     if metadata is not None:
         # The member that only the gateway writes stays as it was.
@@ -415,6 +419,13 @@ def _edit_task(change: Change, edit: requests.TaskEdit, entries: Sequence[PlanTa
     )
     if edit.a2a_task_id is not None and is_new_link:
         change.record(ops.PlanTaskLinked(edit.id, edit.a2a_task_id, status=status))
+
+
+def still_running(task: PlanTask, a2a_task_id: TaskId) -> StatusChangeNotAllowed:
+    """The error for a task that would be completed while an A2A task works on it."""
+    change = (task.status.value, PlanTaskStatus.COMPLETED.value)
+    why = f"its task {a2a_task_id} is running; wait until it has ended, or cancel it"
+    return transition_error(("task", task.id), change, why)
 
 
 def _check_plan_transition(state: ObjectiveState, plan: Plan, new: PlanStatus) -> None:

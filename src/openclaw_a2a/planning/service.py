@@ -13,6 +13,7 @@ from openclaw_a2a.model.errors import (
     TaskNotFound,
 )
 from openclaw_a2a.model.ids import Json, JsonObject
+from openclaw_a2a.model.task import is_terminal
 from openclaw_a2a.model.turn import Scope
 from openclaw_a2a.planning import commands
 from openclaw_a2a.planning import params as requests
@@ -24,6 +25,7 @@ from openclaw_a2a.planning.model import (
     ObjectiveStatus,
     PlanId,
     PlanStatus,
+    PlanTaskStatus,
 )
 from openclaw_a2a.planning.repository import ObjectiveRepository, OperationSubscription
 from openclaw_a2a.planning.state import Change, ObjectiveState, not_found
@@ -212,10 +214,14 @@ class PlanningService:
         state = await self._get_owned_plan(params.id, scope)
         # Once without effect: deliveries must not be stored for an update that is not valid.
         commands.update_plan(Change(state, self._repository.command_context), params)
-        links = {one.id: one.a2a_task_id for one in params.tasks or () if one.a2a_task_id}
-        for task_id in links.values():
-            if await self._engine.store.tasks.read_task(scope, task_id) is None:
-                raise not_found("A2A task", task_id)
+        edits = [one for one in params.tasks or () if one.a2a_task_id]
+        links = {one.id: one.a2a_task_id for one in edits if one.a2a_task_id}
+        for edit in edits:
+            stored = await self._engine.store.tasks.read_task(scope, links[edit.id])
+            if stored is None:
+                raise not_found("A2A task", links[edit.id])
+            if edit.status is PlanTaskStatus.COMPLETED and not is_terminal(stored.head.state):
+                raise commands.still_running(state.task(edit.id), links[edit.id])
         if links and params.if_updated_at is not None:
             # The outbox may report the linked tasks before the update below, which changes the
             # plan: so ifUpdatedAt is checked by a change of its own before that.
