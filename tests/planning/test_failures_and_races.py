@@ -471,6 +471,68 @@ async def test_an_objective_that_waits_for_a_failed_plan_ends_failed_with_the_re
     assert "reason" not in ended
 
 
+async def test_an_objective_that_waits_for_a_skipped_step_says_which_and_what_to_do(
+    harness: PlanningHarness,
+) -> None:
+    objective_id = await harness.objective()
+    first = await harness.plan(objective_id, [{"name": "dig"}], name="Ground")
+    build = {"name": "build", "dependencies": [first["tasks"][0]["id"]]}
+    second = await harness.plan(objective_id, [build], name="House")
+    await harness.plan(objective_id, [{"name": "move"}], name="Home", dependencies=[second["id"]])
+    await harness.call("plans/update", id=first["id"], status="skipped")
+    failed = await harness.ends(objective_id, "failed")
+    assert failed["reason"] == (
+        "The plan 'House' waits for the step 'dig' of the plan 'Ground', which is skipped. "
+        "Change the dependencies of its step 'build', or skip the plan 'House'."
+    )
+    await harness.call("objectives/run", id=objective_id)
+    assert (await harness.ends(objective_id, "failed"))["reason"] == failed["reason"]
+    edit = {"id": second["tasks"][0]["id"], "dependencies": []}
+    await harness.call("plans/update", id=second["id"], tasks=[edit])
+    ended = await harness.ends(objective_id)
+    assert harness.workers["main"].asked == ["build", "move"]
+    assert "reason" not in ended
+
+
+async def test_an_objective_all_of_whose_plans_are_skipped_asks_for_another(
+    harness: PlanningHarness,
+) -> None:
+    objective_id = await harness.objective()
+    first = await harness.plan(objective_id, [{"name": "dig"}], name="Ground")
+    build = {"name": "build", "dependencies": [first["tasks"][0]["id"]]}
+    second = await harness.plan(objective_id, [build], name="House")
+    for plan in (first, second):
+        await harness.call("plans/update", id=plan["id"], status="skipped")
+    failed = await harness.get(objective_id)
+    assert (failed["status"], failed["reason"]) == (
+        "failed",
+        "All its plans are skipped; add another plan.",
+    )
+
+
+async def test_what_waits_for_a_skipped_step_is_not_said_to_wait_for_a_failed_plan(
+    harness: PlanningHarness,
+) -> None:
+    async def work(_turn: Any) -> str:
+        raise RuntimeError("no spade")
+
+    harness.workers["main"].work = work
+    objective_id = await harness.objective()
+    first = await harness.plan(objective_id, [{"name": "dig"}], name="Ground")
+    build = {"name": "build", "dependencies": [first["tasks"][0]["id"]]}
+    await harness.plan(objective_id, [build], name="House")
+    await harness.plan(objective_id, [{"name": "plant"}], name="Garden")
+    await harness.call("plans/update", id=first["id"], status="skipped")
+    await harness.call("objectives/run", id=objective_id)
+    failed = await harness.ends(objective_id, "failed")
+    assert failed["reason"] == (
+        "The plan 'Garden' failed at the step 'plant'. "
+        "Run the objective again to retry what failed, or add another plan. "
+        "The plan 'House' waits for the step 'dig' of the plan 'Ground', which is skipped. "
+        "Change the dependencies of its step 'build', or skip the plan 'House'."
+    )
+
+
 async def test_an_objective_says_that_a_plan_has_no_steps(harness: PlanningHarness) -> None:
     objective_id = await harness.objective()
     await harness.plan(objective_id, [{"name": "dig"}])

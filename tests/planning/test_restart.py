@@ -528,3 +528,33 @@ async def test_an_id_that_could_not_be_made_here_is_not_taken_in(
     answer = await operator(files, "POST /import", json.dumps({**line, "data": data}).encode())
     assert (answer.status, answer.json["error"]["code"]) == (400, "invalid-params")
     assert (await files.call("objectives/list"))["totalSize"] == 0
+
+
+@pytest.mark.parametrize(
+    ("of_plan", "of_step", "reason"),
+    [
+        ([], ["task-gone"], "the step 'task-gone', which does not exist. Change the dependencies"),
+        (["plan-gone"], [], "the plan 'plan-gone', which does not exist; skip the plan 'House'."),
+    ],
+)
+async def test_an_imported_plan_that_waits_for_nothing_known_says_so(
+    harness: PlanningHarness, of_plan: list[str], of_step: list[str], reason: str
+) -> None:
+    plan = {"id": "plan-1", "objectiveId": "obj-1", "name": "House", "dependencies": of_plan}
+    step = {"id": "task-1", "planId": "plan-1", "name": "build", "dependencies": of_step}
+    entries = [
+        ("objective.create", {"id": "obj-1", "name": "goal"}),
+        ("plan.create", {**plan, "status": "blocked"}),
+        ("task.create", {**step, "objectiveId": "obj-1", "taskIndex": 0}),
+    ]
+    lines = [
+        {"v": 1, "seq": seq, "ts": "2026-01-05T10:00:00.000Z", "op": op, "data": data}
+        for seq, (op, data) in enumerate(entries, start=1)
+    ]
+    body = "".join(json.dumps(line) + "\n" for line in lines).encode()
+    taken = await operator(harness, "POST /import", body)
+    assert taken.status == 200, taken.body
+    await operator(harness, "POST /obj-1/run")
+    shown = (await operator(harness, "GET /obj-1")).json
+    assert shown["status"] == "failed", shown
+    assert shown["reason"].startswith(f"The plan 'House' waits for {reason}")

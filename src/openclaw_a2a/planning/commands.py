@@ -464,6 +464,8 @@ def set_objective_execution(change: Change, mode: str) -> None:
         if must_release:
             _set_status(change, ObjectiveStatus.WORKING)
     change.record(ops.ObjectiveUpdated(state.id, run=mode))
+    # An imported log may be one that no roll-up has seen: its caller must learn what is stuck.
+    roll_up(change)
 
 
 def retry_plan(change: Change, plan_id: PlanId) -> None:

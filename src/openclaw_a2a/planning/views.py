@@ -12,6 +12,7 @@ from openclaw_a2a.model.ids import JsonObject, TaskId
 from openclaw_a2a.model.message import JsonStruct
 from openclaw_a2a.planning.model import (
     ObjectiveStatus,
+    Plan,
     PlanId,
     PlanStatus,
     PlanTask,
@@ -25,6 +26,7 @@ from openclaw_a2a.planning.state import ObjectiveState
 from openclaw_a2a.planning.steps import ExecutionPolicy, pending_retries
 from openclaw_a2a.planning.transitions import (
     OBJECTIVE_CLOSED,
+    PLAN_DONE,
     PLAN_OPEN,
     TASK_ACTIVE,
     TASK_FAILED,
@@ -120,17 +122,45 @@ def status_reason(state: ObjectiveState) -> str | None:
 
 def _failure_reason(state: ObjectiveState) -> str:
     failed = [plan for plan in state.plans.values() if plan.status is PlanStatus.FAILED]
+    lost_ids = state.lost_plans()
+    lost = [plan for plan in state.plans.values() if plan.id in lost_ids]
+    stuck = [reason for plan in lost if (reason := _stuck_reason(state, plan)) is not None]
+    if not failed and not state.is_held:
+        return stuck[0] if stuck else "All its plans are skipped; add another plan."
     if not failed:
         return "It was set to failed; run it again, or add another plan."
-    plan, lost = failed[0], [state.plans[plan_id].name for plan_id in state.lost_plans()]
-    steps = [task.name for task in state.tasks_of(plan.id) if task.status in TASK_FAILED]
+    steps = [task.name for task in state.tasks_of(failed[0].id) if task.status in TASK_FAILED]
     at = f" at {_names('the step', steps)}" if steps else ""
     others = f", as did {len(failed) - 1} other plans" if len(failed) > 1 else ""
-    waits = f" {_names('The plan', lost)} waits for it." if lost else ""
-    return (
-        f"The plan {_shown(plan.name)} failed{at}{others}.{waits} "
-        "Run the objective again to retry what failed, or add another plan."
+    waiting = [plan.name for plan in lost if _stuck_reason(state, plan) is None]
+    waits = f" {_names('The plan', waiting)} waits for it." if waiting else ""
+    return " ".join(
+        (
+            f"The plan {_shown(failed[0].name)} failed{at}{others}.{waits}",
+            "Run the objective again to retry what failed, or add another plan.",
+            *stuck[:1],
+        )
     )
+
+
+def _stuck_reason(state: ObjectiveState, plan: Plan) -> str | None:
+    """Why a plan cannot start even when everything that failed is retried."""
+    waits, skip = f"The plan {_shown(plan.name)} waits for", f"skip the plan {_shown(plan.name)}"
+    # A log of another program may name what does not exist.
+    for needed_plan in plan.dependencies:
+        if needed_plan not in state.plans:
+            return f"{waits} the plan {_shown(needed_plan)}, which does not exist; {skip}."
+    for task in state.tasks_of(plan.id):
+        change = f"Change the dependencies of its step {_shown(task.name)}, or {skip}."
+        for needed_id in task.dependencies:
+            needed = state.tasks.get(needed_id)
+            if needed is None:
+                return f"{waits} the step {_shown(needed_id)}, which does not exist. {change}"
+            other = state.plans[needed.plan_id]
+            if needed.status is not PlanTaskStatus.COMPLETED and other.status in PLAN_DONE:
+                step = f"the step {_shown(needed.name)} of the plan {_shown(other.name)}"
+                return f"{waits} {step}, which is {other.status.value}. {change}"
+    return None
 
 
 def _names(kind: str, names: list[str]) -> str:
