@@ -267,6 +267,43 @@ async def test_a_cancellation_is_completed_when_the_gateway_dies_between_any_two
     assert writes > 2
 
 
+@pytest.mark.requirement("opt.bad.kill")
+@pytest.mark.slow
+@pytest.mark.parametrize("is_last", [True, False])
+async def test_a_skipped_plan_leaves_no_question_open_when_the_gateway_dies_between_any_two_writes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_last: bool
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    writes, goes_on = 0, True
+    while goes_on:
+        mortal = Mortal(tmp_path)
+        harness = mortal.harness
+        harness.workers["main"].work = Counting().work
+        await mortal.live(None, {"opt.retries": 1})
+        objective_id = await harness.objective()
+        plan = await harness.plan(objective_id, [{"name": "a?"}])
+        await harness.plan(objective_id, [{"name": "b" if is_last else "b?"}])
+        await harness.call("objectives/run", id=objective_id)
+        await harness.ends(objective_id, "blocked")
+        await mortal.die()
+        await mortal.live(writes, {"opt.retries": 1})
+        await harness.ask("plans/update", {"id": plan["id"], "status": "skipped"})
+        goes_on = mortal.dead.is_set()
+        await mortal.die()
+        await mortal.live(None, {"opt.retries": 1})
+        if (await harness.get(objective_id))["plans"][0]["status"] != "skipped":
+            await harness.call("plans/update", id=plan["id"], status="skipped")
+        ended = await harness.until(
+            objective_id, lambda one: task_of(one, "a?")["status"] == "canceled"
+        )
+        task = await harness.call("GetTask", id=task_of(ended, "a?")["a2aTaskId"])
+        assert task["status"]["state"] == "TASK_STATE_CANCELED"
+        await harness.ends(objective_id, "completed" if is_last else "blocked")
+        await mortal.die()
+        writes += 1
+    assert writes > 2
+
+
 # -------------------------------------------------------------------- stopped and started
 
 

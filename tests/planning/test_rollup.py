@@ -492,7 +492,9 @@ def test_work_in_a_new_plan_takes_a_replanned_objective_on(checked: CheckedObjec
     checked.report("C", "completed")
     assert checked.statuses["Party"] == "blocked"
     checked.call("plans/update", id=checked.plan("P")["id"], status="skipped")
-    assert checked.statuses["Party"] == "completed"
+    assert (checked.statuses["Party"], checked.running) == ("blocked", ["a2a-A"])
+    checked.report("A", "canceled", will_retry=True)
+    assert (checked.statuses["Party"], checked.statuses["A"]) == ("completed", "canceled")
 
 
 def test_a_plan_that_was_blocked_by_hand_stays_blocked(checked: CheckedObjective) -> None:

@@ -43,6 +43,7 @@ from openclaw_a2a.planning.model import (
     ObjectiveId,
     ObjectiveStatus,
     PlanId,
+    PlanStatus,
     PlanTask,
     PlanTaskId,
 )
@@ -227,9 +228,15 @@ class StepExecutor:
         """Continue what the last process was executing."""
         for state in self._repository.list_open():
             self._queue.add(state.id)
+            # The last process may have died between a cancellation, or a skip, and its effect.
             if state.objective.status is ObjectiveStatus.CANCELED:
-                # The last process may have died between the cancellation and its effect.
                 self._engine.supervisor.spawn("planning.cancel", self.stop_steps(state.id))
+                continue
+            for plan in state.plans.values():
+                if plan.status is PlanStatus.SKIPPED and running_tasks(state, plan.id):
+                    self._engine.supervisor.spawn(
+                        "planning.cancel", self.stop_steps(state.id, plan.id)
+                    )
         self._engine.supervisor.run_loop("planning.executor", self._dispatch())
 
     def stop(self) -> None:

@@ -37,11 +37,12 @@ def report_task(
 ) -> None:
     """Apply the state of an A2A task to the plan tasks that it works on.
 
-    `will_retry`: a plan task that failed becomes pending again at once, and its plan does not fail.
+    `will_retry`: a plan task that failed becomes pending again at once, and its plan does not fail;
+    unless the plan is done.
     Tasks that are not linked here, and reports older than what is known, change nothing.
     """
     status = PlanTaskStatus.__members__.get(task_state.name)  # None for `unspecified`
-    will_retry = will_retry and change.state.objective.status not in OBJECTIVE_CLOSED
+    is_closed = change.state.objective.status in OBJECTIVE_CLOSED
     # After a crash in the middle of an append, the rest of the roll-up is still to be done.
     needs_rollup = not change.operations
     for task in () if status is None else change.state.linked_to(a2a_task_id):
@@ -50,7 +51,8 @@ def report_task(
         if is_new and task.status not in TASK_FAILED:
             needs_rollup = True
             change.record(ops.PlanTaskUpdated(task.id, status=status))
-            if will_retry and status in TASK_FAILED:
+            is_done = is_closed or change.state.plans[task.plan_id].status in PLAN_DONE
+            if will_retry and not is_done and status in TASK_FAILED:
                 change.record(ops.PlanTaskUpdated(task.id, status=PlanTaskStatus.PENDING))
     if needs_rollup:
         roll_up(change)
@@ -159,7 +161,9 @@ def _objective_target(state: ObjectiveState) -> ObjectiveStatus:
     if is_held:
         return status
     if plans == {PlanStatus.COMPLETED}:
-        return ObjectiveStatus.COMPLETED
+        # Not before the tasks of skipped plans have ended: after a crash only the tasks of open
+        # objectives are stopped.
+        return status if running_tasks(state) else ObjectiveStatus.COMPLETED
     # What waits for a failed plan or task is not open: only a person can set it going again.
     lost = state.lost_plans()
     hopeful = [one for one in state.plans.values() if one.id not in lost]

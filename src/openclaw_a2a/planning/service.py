@@ -239,7 +239,8 @@ class PlanningService:
         result = await self._change_plan(params.id, scope, commands.update_plan, params)
         if params.status is not PlanStatus.SKIPPED:
             return result
-        # Nobody answers a question of a skipped plan.
+        # Nobody wants the result of a skipped plan, or answers a question of it. After a crash in
+        # between, `StepExecutor.start` does this.
         stopped = await self._executor.stop_steps(state.id, params.id)
         return {"plan": self._view.plan(stopped, params.id)}
 
