@@ -1,5 +1,6 @@
 """Programs written for the package a2a-adapter run after a change of their import lines."""
 
+import functools
 import subprocess
 import sys
 import textwrap
@@ -168,6 +169,87 @@ async def test_function_of_inputs_is_given_a_dict_and_may_answer_with_one(answer
         assert part.text == text
     assert given == [{"message": "hi", "context_id": "c-1"}] * 2
     assert build_agent_card(CallableAdapter(plain)).name == "plain"
+
+
+class AsyncCalled:
+    """An object that is called like an async function."""
+
+    async def __call__(self, inputs):
+        return {"answer": inputs["message"].upper()}
+
+
+class AsyncStreamed:
+    """An object that is called like an async generator."""
+
+    async def __call__(self, inputs):
+        for piece in inputs["message"]:
+            yield piece.upper()
+
+
+async def asked(inputs):
+    return inputs["message"].upper()
+
+
+async def async_pieces(inputs):
+    for piece in inputs["message"]:
+        yield piece.upper()
+
+
+def plain_pieces(inputs):
+    yield from inputs["message"].upper()
+
+
+@pytest.mark.parametrize(
+    "func", [asked, AsyncCalled(), lambda inputs: asked(inputs), functools.partial(asked)]
+)
+async def test_function_that_gives_an_awaitable_is_awaited(func):
+    adapter = CallableAdapter(func)
+    assert not adapter.supports_streaming()
+    (part,) = await adapter.invoke("hi")
+    assert part.text == "HI"
+
+
+@pytest.mark.parametrize(
+    ("func", "streaming"),
+    [
+        (async_pieces, False),
+        (plain_pieces, False),
+        (AsyncStreamed(), False),
+        (async_pieces, True),
+        (plain_pieces, True),
+        (lambda inputs: async_pieces(inputs), True),
+        (lambda inputs: plain_pieces(inputs), True),
+        (lambda inputs: map(str.upper, inputs["message"]), True),
+    ],
+)
+async def test_function_streams_with_either_kind_of_generator(func, streaming):
+    adapter = CallableAdapter(func, streaming=streaming)
+    assert adapter.supports_streaming()
+    assert [piece async for piece in adapter.stream("hi")] == ["H", "I"]
+
+
+@pytest.mark.parametrize("kind", ["async", "plain"])
+async def test_generator_of_inputs_is_closed_with_its_stream(kind):
+    closed = []
+
+    def plain(inputs):
+        try:
+            yield from "ab"
+        finally:
+            closed.append("plain")
+
+    async def streamed(inputs):
+        try:
+            for piece in "ab":
+                yield piece
+        finally:
+            closed.append("async")
+
+    kept = {"plain": plain, "async": streamed}[kind]({})
+    stream = CallableAdapter(lambda inputs: kept, streaming=True).stream("hi")
+    assert await anext(stream) == "a"
+    await stream.aclose()
+    assert closed == [kind]
 
 
 class Steps(BaseAgentAdapter):

@@ -102,8 +102,7 @@ class CallableAgent(EventAgent):
 
     def supports_streaming(self) -> bool:
         """True when the function is a generator."""
-        generators = (inspect.isasyncgenfunction, inspect.isgeneratorfunction)
-        return _is_any(self._function, generators)
+        return is_generator(self._function)
 
     def get_metadata(self) -> AdapterMetadata:
         """The name and the first line of the docstring of the function."""
@@ -205,6 +204,11 @@ def _reporting_errors() -> Generator[None]:
         if not message or isinstance(error, LookupError):
             message = f"{type(error).__name__}: {message}".removesuffix(": ")
         raise AgentFailed(message) from error
+
+
+def is_generator(function: Callable[..., Json]) -> bool:
+    """True for a function, or an object that is called like one, that yields: plain or async."""
+    return _is_any(function, (inspect.isasyncgenfunction, inspect.isgeneratorfunction))
 
 
 def _is_any(function: Callable[..., Json], tests: Iterable[Callable[[Json], bool]]) -> bool:

@@ -6,13 +6,13 @@ differently.
 
 import inspect
 from abc import abstractmethod
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Generator, Iterator
 from typing import cast
 
 import msgspec
 
-from openclaw_a2a.agents.adapter import AgentAdapter, RequestContext, standalone_turn
-from openclaw_a2a.agents.function import CallableAdapter
+from openclaw_a2a.agents.adapter import AgentAdapter, RequestContext, closing, standalone_turn
+from openclaw_a2a.agents.function import CallableAdapter, is_generator
 from openclaw_a2a.library.asgi_app import AdapterApp, to_a2a
 from openclaw_a2a.library.inputs import read_request, to_json_object
 from openclaw_a2a.model.errors import AgentFailed
@@ -34,7 +34,8 @@ class InputsAdapter(CallableAdapter):
     """`CallableAdapter` of a2a-adapter: a function that is given a dict.
 
     The dict has `message`, the text, and `context_id`. The function returns a text, a dict with
-    the text under one of the usual keys, or anything else; an async generator streams.
+    the text under one of the usual keys, anything else, or an awaitable of these; a generator of
+    either kind streams. `streaming` says that it returns one, where that cannot be seen.
     """
 
     def __init__(
@@ -45,27 +46,52 @@ class InputsAdapter(CallableAdapter):
         description: str = "",
     ) -> None:
         self.func = func
-        super().__init__(_with_inputs(func, streams=streaming), name=name, description=description)
+        self._streams = streaming or is_generator(func)
+        super().__init__(_with_inputs(func), name=name, description=description)
+
+    def supports_streaming(self) -> bool:
+        """True when the function streams."""
+        return self._streams
 
 
-def _with_inputs(func: Callable[..., Json], *, streams: bool) -> Callable[..., Json]:
-    """A function of the turn, of the same kind: plain, async or an async generator."""
+def _with_inputs(func: Callable[..., Json]) -> Callable[[Turn], Json]:
+    """A function of the turn, whose results are texts."""
 
-    async def stream(turn: Turn) -> AsyncIterator[str]:
-        async for piece in cast("AsyncIterator[Json]", func(_inputs(turn))):
-            yield str(piece)
+    def call(turn: Turn) -> Json:
+        return _to_text(func(_inputs(turn)))
 
-    async def answer(turn: Turn) -> str:
-        return _answer_text(await func(_inputs(turn)))
+    call.__name__ = getattr(func, "__name__", "CallableAdapter")
+    call.__doc__ = inspect.getdoc(func)
+    return call
 
-    def call(turn: Turn) -> str:
-        return _answer_text(func(_inputs(turn)))
 
-    plain = answer if inspect.iscoroutinefunction(func) else call
-    chosen = stream if streams or inspect.isasyncgenfunction(func) else plain
-    chosen.__name__ = getattr(func, "__name__", "CallableAdapter")
-    chosen.__doc__ = inspect.getdoc(func)
-    return chosen
+def _to_text(result: Json) -> Json:
+    """The text of a result; of an awaitable or an iterator, one of the same kind that gives texts.
+
+    What kind it is shows only now: a plain function may return a coroutine or a generator.
+    """
+
+    async def awaited() -> Json:
+        return _to_text(await result)
+
+    async def stream() -> AsyncIterator[str]:
+        async with closing(cast("AsyncIterator[Json]", result)) as pieces:
+            async for piece in pieces:
+                yield str(piece)
+
+    def generate() -> Iterator[str]:
+        try:
+            for piece in cast("Iterator[Json]", result):
+                yield str(piece)
+        finally:
+            if isinstance(result, Generator):
+                result.close()
+
+    if inspect.isawaitable(result):
+        return awaited()
+    if isinstance(result, AsyncIterator):
+        return stream()
+    return generate() if isinstance(result, Iterator) else _answer_text(result)
 
 
 def _inputs(turn: Turn) -> JsonObject:
