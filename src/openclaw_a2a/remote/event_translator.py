@@ -11,7 +11,7 @@ from openclaw_a2a.model.agent_event import (
 )
 from openclaw_a2a.model.ids import Json, JsonObject
 from openclaw_a2a.model.message import Part
-from openclaw_a2a.remote.result.remote_result import PAUSED_STATES, TERMINAL_STATES
+from openclaw_a2a.remote.result.remote_result import LAST_STATES, PAUSED_STATES, TERMINAL_STATES
 from openclaw_a2a.remote.result.result_builder import text_of
 
 _TOOL = "tool"
@@ -54,12 +54,15 @@ class RemoteEventTranslator:
         if kind == "message":
             return self._reply("", event["parts"])
         if kind == "artifact-update":
-            return self._artifact(event["artifact"], is_append=event.get("append") is True)
+            is_append = event.get("append") is True
+            is_whole = not is_append and event.get("lastChunk") is True
+            return self._artifact(event["artifact"], is_append=is_append, is_whole=is_whole)
         if kind == "status-update":
             return self._status(event["status"])
         events = self._status(event["status"])
+        is_over = event["status"]["state"] in LAST_STATES
         for artifact in event.get("artifacts", ()):
-            events += self._artifact(artifact, is_append=False)
+            events += self._artifact(artifact, is_append=False, is_whole=is_over)
         return events
 
     def _status(self, status: JsonObject) -> list[AgentEvent]:
@@ -70,7 +73,9 @@ class RemoteEventTranslator:
         is_working = status["state"] not in TERMINAL_STATES | PAUSED_STATES
         return [Note(text)] if is_new and is_working else []
 
-    def _artifact(self, artifact: JsonObject, *, is_append: bool) -> list[AgentEvent]:
+    def _artifact(
+        self, artifact: JsonObject, *, is_append: bool, is_whole: bool
+    ) -> list[AgentEvent]:
         artifact_id: str = artifact["artifactId"]
         sent = self._sent.setdefault(artifact_id, _SentArtifact())
         parts: list[JsonObject] = artifact["parts"]
@@ -94,7 +99,8 @@ class RemoteEventTranslator:
             return []
         if tool_events := self._tool_events(parts, source):
             return tool_events
-        if is_new and (others or (len(texts) > 1 and not is_append)):
+        # Several texts are paragraphs, if nothing follows; a reply would end the message here.
+        if is_new and (others or (len(texts) > 1 and is_whole)):
             return self._reply(artifact_id, parts)
         events = self._switch_to(artifact_id)
         self._open = artifact_id
