@@ -549,6 +549,56 @@ async def test_an_answer_that_arrived_unheard_is_followed_when_the_peer_refuses_
     assert spoken(events) == "done"
 
 
+@pytest.mark.parametrize("is_restarted", [False, True])
+async def test_an_answer_that_the_peer_cannot_take_yet_is_sent_again(
+    store: Store, is_restarted: bool
+) -> None:
+    def answer(method: str, before: int) -> Json:
+        if method == "GetTask":
+            return task("INPUT_REQUIRED", words="Really?")
+        if before == 0 and not is_restarted:
+            return None
+        if before < 3:
+            return {"code": -32603, "message": "still loading"}
+        return [{"task": task("COMPLETED", "done")}]
+
+    with scripted(Scripted(streams=True, answer=answer)) as peer:
+        async with target(peer.url, store) as agent:
+            resume = {"continuation": continuation_of(peer)}
+            turn = turn_of("yes", resume=resume, attempt=2 if is_restarted else 1)
+            events = [event async for event in agent.run(turn)]
+    assert spoken(events) == "done"
+    assert not any(isinstance(event, InputRequired) for event in events)
+    assert {one["messageId"] for one in answers_to(peer)} == {turn.run_id}
+
+
+async def test_an_answer_that_the_peer_refuses_while_it_waits_fails_the_run(store: Store) -> None:
+    def answer(method: str, before: int) -> Json:
+        if method == "GetTask":
+            return task("INPUT_REQUIRED", words="Really?")
+        return None if before == 0 else {"code": -32602, "message": "no such choice"}
+
+    with scripted(Scripted(streams=True, answer=answer)) as peer:
+        async with target(peer.url, store) as agent:
+            turn = turn_of("yes", resume={"continuation": continuation_of(peer)}, run_id="run-1")
+            with pytest.raises(AgentFailed, match="no such choice"):
+                await collect(agent, turn)
+    assert await store.records.read_record(CHECKPOINT_KIND, "run-1") is None, "it was not heard"
+
+
+async def test_a_later_question_is_asked_when_a_refused_answer_had_arrived(store: Store) -> None:
+    def answer(method: str, before: int) -> Json:
+        if method == "GetTask":
+            return task("WORKING") if before == 0 else task("INPUT_REQUIRED", words="And now?")
+        return None if method == "SubscribeToTask" or before == 0 else TAKEN
+
+    with scripted(Scripted(streams=True, answer=answer)) as peer:
+        async with target(peer.url, store) as agent:
+            turn = turn_of("yes", resume={"continuation": continuation_of(peer)})
+            events = [event async for event in agent.run(turn)]
+    assert [one.prompt for one in events if isinstance(one, InputRequired)] == ["And now?"]
+
+
 def continuation_of(peer: Scripted) -> JsonObject:
     """How the run before this one left the task of the peer."""
     place = {"target_alias": "ops", "target_url": peer.url, "preferred_transports": ["JSONRPC"]}
@@ -772,6 +822,28 @@ def test_chunks_of_an_artifact_are_one_message_and_another_artifact_the_next() -
     assert translator.translate(artifact("a", text("x"))) == [TextDelta("x")]
     assert translator.translate(artifact("a", text("y"), append=True)) == [TextDelta("y")]
     assert translator.translate(artifact("b", text("z"))) == [MessageEnd(), TextDelta("z")]
+
+
+async def test_a_text_in_several_parts_that_goes_on_is_one_message(store: Store) -> None:
+    half = task("WORKING")
+    half["artifacts"] = [{"artifactId": "a", "parts": [{"text": "Hello "}, {"text": "wor"}]}]
+    artifact = {"artifactId": "a", "parts": [{"text": "ld"}]}
+    rest = {"taskId": "t-1", "contextId": "c-1", "artifact": artifact, "append": True}
+    ended = {"taskId": "t-1", "contextId": "c-1", "status": {"state": "TASK_STATE_COMPLETED"}}
+    stream = [{"task": half}, {"artifactUpdate": rest}, {"statusUpdate": ended}]
+    with scripted(Scripted(streams=True, answer=lambda *_: stream)) as peer:
+        async with target(peer.url, store) as agent:
+            engine_harness = EngineHarness(store, agent)
+            done = await (await engine_harness.send("x"))
+    texts = ["".join(part.text or "" for part in one.parts) for one in done.artifacts]
+    assert texts == ["Hello world"]
+
+
+def test_the_texts_of_a_task_that_is_over_stay_paragraphs() -> None:
+    event = {"kind": "task", "id": "t", "status": {"state": "completed"}}
+    event["artifacts"] = [{"artifactId": "a", "parts": [text("One."), text("Two.")]}]
+    parts = (Part.of_text("One."), Part.of_text("Two."))
+    assert RemoteEventTranslator().translate(event) == [Reply(parts)]
 
 
 def test_a_repeated_artifact_is_passed_on_once() -> None:

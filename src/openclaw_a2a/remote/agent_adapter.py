@@ -11,7 +11,8 @@ every task whose events anybody has seen.
 
 A message that answers a question of the remote task is sent, under the same message id, until the
 peer was heard (`_is_heard`); only then is there a checkpoint. Asking for the state of the task
-instead would find the question still open, and the accepted answer would be lost.
+instead would find the question still open, and the accepted answer would be lost. When the peer
+refuses it after one whose response was lost, the state of the task says whether that one arrived.
 """
 
 import asyncio
@@ -53,6 +54,8 @@ _CHECKPOINT_TTL = timedelta(days=7)
 _MAX_BUFFERED = 64
 _PEER_ERROR = "A2A_SDK_ERROR"
 _TASK_NOT_FOUND = -32001
+_INTERNAL_ERROR = -32603
+_TRY_LATER = frozenset({408, 425})
 _STATUS_S = 30.0
 _CANCEL_REQUEST_S = 10.0
 _CANCEL_POLL_S = 0.2
@@ -112,6 +115,8 @@ class RemoteRun:
         self._is_heard = False
         """True when the peer has said anything since the message was sent."""
         self._unheard_sends = 0
+        self._refused: tuple[_Step, RemoteResult] | None = None
+        """How the peer refused an answer of which an earlier sending may have arrived."""
         self._job: asyncio.Task[None] | None = None
         # Guards the four below. Notified when there are events, room, a task, or an end.
         self._changed = asyncio.Condition()
@@ -190,8 +195,13 @@ class RemoteRun:
             step: _Step | None = _Step.STATUS if self._is_checkpointed else _Step.SEND
             while step is not None:
                 result = RemoteResult.from_envelope(await self._request(step))
+                is_waiting = result.task is not None and result.task.is_waiting
+                if self._refused is not None and result.ok and is_waiting:
+                    # None has arrived: this answers nothing, and makes no checkpoint.
+                    step = await self._after_refusal(*self._refused)
+                    continue
                 if result.ok and not self._is_settled:
-                    self._is_heard, self._lost_at = True, None
+                    self._is_heard, self._lost_at, self._refused = True, None, None
                     if "events" not in result.raw:  # events of a stream came one by one
                         await self._receive(result.raw, result.continuation)
                 if self._is_settled:
@@ -322,7 +332,9 @@ class RemoteRun:
         if step is _Step.SEND and is_streaming_refused(result.details):
             return _Step.SEND_WITHOUT_STREAM
         if is_unheard_answer and is_refused and (self._unheard_sends or self._turn.attempt > 1):
-            return _Step.STATUS  # perhaps an earlier one arrived, and its response was lost
+            # Perhaps an earlier one arrived, and its response was lost.
+            self._refused = (step, result)
+            return _Step.STATUS
         if is_unheard_answer and self._is_network_failure(result) and not self._is_stopping:
             return await self._send_again(step)
         cannot_watch = is_refused or result.details.get("suggested_action") == "status"
@@ -331,18 +343,32 @@ class RemoteRun:
             return await self._back_off()
         if self._has_task and self._may_recover(result):
             return await self._back_off()
+        await self._fail(result)
+        return None
+
+    async def _after_refusal(self, step: _Step, result: RemoteResult) -> _Step | None:
+        """After the peer refused an answer, and the question is still open."""
+        self._refused = None
+        if self._is_stopping:
+            return await self._back_off()
+        if _is_temporary(result):
+            return await self._send_again(step)
+        await self._fail(result)
+        return None
+
+    async def _fail(self, result: RemoteResult) -> None:
         reasons = "; ".join(result.problems) or str(result.details.get("hint", ""))
         reason = f"{result.message} ({reasons})" if reasons else result.message
         text = f"The remote agent {self._context.alias} did not do it: {reason}"
-        await self._settle(failure=AgentFailed(text) if is_refused else AgentUnavailable(text))
-        return None
+        kind = AgentFailed if is_peer_answer(result) else AgentUnavailable
+        await self._settle(failure=kind(text))
 
     async def _send_again(self, step: _Step) -> _Step:
         """Wait, and send the answer to a question again; the time of the run bounds it."""
         self._unheard_sends += 1
         if self._unheard_sends == 1:
             alias = self._context.alias
-            note = Note(f"The remote agent {alias} cannot be reached; the answer is sent again.")
+            note = Note(f"The remote agent {alias} did not take the answer; it is sent again.")
             async with self._changed:
                 self._buffer.append(note)
                 self._changed.notify_all()
@@ -426,6 +452,12 @@ def is_peer_answer(result: RemoteResult) -> bool:
     """True when a request failed because the peer refused it, not on the way there."""
     status = result.details.get("httpStatus", 0)
     return "rpcCode" in result.details or (400 <= status < 500 and status != 429)
+
+
+def _is_temporary(result: RemoteResult) -> bool:
+    """True when the peer may accept later what it has refused."""
+    details = result.details
+    return details.get("rpcCode") == _INTERNAL_ERROR or details.get("httpStatus") in _TRY_LATER
 
 
 def read_resume_token(resume: Json) -> JsonObject | None:
