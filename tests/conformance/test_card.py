@@ -229,6 +229,15 @@ async def test_the_card_of_a_public_bind_names_the_host_by_which_it_is_asked_for
 
 
 @pytest.mark.requirement("inbound.card.follows-host")
+async def test_the_card_behind_a_proxy_with_tls_names_https(start: Start) -> None:
+    http = await start(_agent(), settings=PUBLIC_BIND)
+    for says, scheme in (("https", "https"), ("HTTPS, http", "https"), ("gopher", "http")):
+        card = await http.get(CARD, host="agents.example.com", x_forwarded_proto=says)
+        assert card.json["url"] == f"{scheme}://agents.example.com/a2a/jsonrpc"
+        assert "x-forwarded-proto" in card.headers["vary"].lower()
+
+
+@pytest.mark.requirement("inbound.card.follows-host")
 @pytest.mark.parametrize(
     "host",
     [

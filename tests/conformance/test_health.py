@@ -5,7 +5,7 @@ import asyncio
 import anyio
 import pytest
 from tests.captured_logs import capture_logs
-from tests.conformance.asgi_client import AsgiClient
+from tests.conformance.asgi_client import AsgiClient, Request
 from tests.conformance.conftest import Serve, Start, peers
 from tests.conformance.protocol_clients import V1Client, encode_call, v1_message
 from tests.conformance.scripted_agent import ScriptedAgent
@@ -53,6 +53,18 @@ async def test_a_gateway_with_a_dead_background_loop_is_alive_and_not_ready(serv
         assert "leases" in ready.json["reasons"][0]
         assert b"the reason is for the log" not in ready.body
         assert (await http.get("/healthz")).status == 200
+
+
+@pytest.mark.requirement("door.readyz")
+async def test_only_this_machine_reads_where_a_broken_store_is(serve: Serve) -> None:
+    async with serve(_agent(), settings={"store.kind": "sqlite"}) as gateway:
+        (engine,) = gateway.engines.values()
+        await engine.store.close()
+        for client, is_told in (("127.0.0.1", True), ("192.0.2.7", False), (None, False)):
+            ready = await AsgiClient(gateway.asgi).request(Request("GET", "/readyz", client=client))
+            assert ready.status == 503
+            [reason] = ready.json["reasons"]
+            assert ("state.db" in reason) is is_told, reason
 
 
 class _HourlyFailure(SystemClock):

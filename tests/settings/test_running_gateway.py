@@ -1,7 +1,10 @@
 """Which gateways run with a data folder."""
 
+import threading
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+
+import msgspec
 
 from openclaw_a2a.settings import (
     RunningGateway,
@@ -49,3 +52,22 @@ def test_of_several_the_gateway_of_the_settings_is_meant(tmp_path: Path) -> None
         assert found(1) == "http://127.0.0.1:1"
         assert found(3) == "http://127.0.0.1:2"
     assert found(3) == "http://127.0.0.1:3"
+
+
+def test_a_reader_is_not_taken_for_a_gateway(tmp_path: Path) -> None:
+    """Two commands look at once at what a killed gateway left."""
+    path = tmp_path / "gateway-9900.json"
+    path.write_bytes(msgspec.json.encode(running(9900)))
+    readings: list[list[RunningGateway]] = []
+    together = threading.Barrier(2)
+
+    def read_often() -> None:
+        together.wait(60)
+        readings.extend(find_running_gateways(tmp_path) for _ in range(2000))
+
+    readers = [threading.Thread(target=read_often) for _ in range(2)]
+    for reader in readers:
+        reader.start()
+    for reader in readers:
+        reader.join(60)
+    assert not any(readings)

@@ -21,7 +21,7 @@ from openclaw_a2a.protocol.versions import ProtocolVersion, read_version
 from openclaw_a2a.settings import Account
 
 _CACHE = (b"cache-control", b"public, max-age=60")
-_VARY = (b"vary", b"A2A-Version, Host")
+_VARY = (b"vary", b"A2A-Version, Host, X-Forwarded-Proto")
 BEARER_SCHEMES: dict[str, JsonObject] = {"bearer": {"httpAuthSecurityScheme": {"scheme": "Bearer"}}}
 BEARER_REQUIREMENTS: tuple[JsonObject, ...] = ({"schemes": {"bearer": {"list": []}}},)
 
@@ -175,7 +175,9 @@ def _requested_base(request: HttpRequest) -> str | None:
     found = _HOST.fullmatch(host)
     if found is None or ".." in host or not 0 < int(found[1] or _HTTP_PORT) <= _MAX_PORT:
         return None
-    return f"http://{host.lower()}"
+    # A proxy that ends TLS says so. Whoever invents the header misleads only itself.
+    forwarded = (request.header(b"x-forwarded-proto") or "").partition(",")[0].strip().lower()
+    return f"{'https' if forwarded == 'https' else 'http'}://{host.lower()}"
 
 
 def _asks_for_v1(request: HttpRequest) -> bool:

@@ -5,6 +5,7 @@ from collections.abc import Iterable
 import anyio
 import msgspec
 
+from openclaw_a2a.auth.peers import is_loopback_client, is_proxied
 from openclaw_a2a.engine.engine import Engine
 from openclaw_a2a.engine.supervisor import Supervisor
 from openclaw_a2a.http.asgi import HttpRequest
@@ -15,6 +16,7 @@ from openclaw_a2a.ports import Agent, SupportsAvailability
 from openclaw_a2a.server.account_endpoint import AccountEndpoint
 
 _POLL_S = 0.01
+_STORE_FAILS = "the store takes no writes; the log of the gateway says why"
 
 
 class AgentAvailability(JsonStruct, frozen=True):
@@ -113,7 +115,9 @@ class Health:
             try:
                 await engine.store.check()
             except GatewayError as error:
-                reasons.append(error.message)
+                # The message names a path, and this page is readable without a token.
+                is_local = is_loopback_client(request) and not is_proxied(request)
+                reasons.append(error.message if is_local else _STORE_FAILS)
         for supervisor in self._supervisors:
             # The error itself stays in the log: this page is readable without a token.
             reasons += [

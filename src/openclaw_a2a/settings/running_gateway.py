@@ -35,7 +35,7 @@ def announce_gateway(folder: Path, gateway: RunningGateway) -> Generator[None]:
     descriptor = os.open(draft, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     try:
         # Locked before it has its name: whoever finds the file finds it locked.
-        _try_lock(descriptor)
+        _try_lock(descriptor, shared=False)
         os.write(descriptor, msgspec.json.encode(gateway))
         draft.replace(path)
         for other in folder.glob(_FILES):
@@ -60,20 +60,21 @@ def read_running_gateway(path: Path) -> RunningGateway | None:
     """The gateway that a file describes; None when it does not run, or the file is none of ours."""
     try:
         with path.open("rb") as file:
-            if _try_lock(file.fileno()):
-                return None  # nobody holds it; closing the file releases it again
+            # Shared with other readers, which must not take each other for the gateway.
+            if _try_lock(file.fileno(), shared=True):
+                return None  # no gateway holds it; closing the file releases it again
             return msgspec.json.decode(file.read(_MAX_BYTES), type=RunningGateway)
     except (OSError, msgspec.MsgspecError):
         return None
 
 
-def _try_lock(descriptor: int) -> bool:
+def _try_lock(descriptor: int, *, shared: bool) -> bool:
     try:
         import fcntl
     except ImportError:  # without file locks nothing is found, and the settings decide
         return True
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(descriptor, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
     except BlockingIOError:
         return False
     return True
