@@ -1,14 +1,22 @@
 """Answers of peers are decoded into one form, or are a failure."""
 
+from collections.abc import Iterator
+
+import msgspec
 import pytest
 from a2a.types import a2a_pb2 as pb
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.remote.scripted_peer import Answer, card_of, respond, result, scripted
+from tests.remote.tool_harness import one_target, open_tool
 
-from openclaw_a2a.model.ids import JsonObject
+from openclaw_a2a.model.ids import Json, JsonObject
+from openclaw_a2a.remote.credentials import EventRedactor
 from openclaw_a2a.remote.errors import RemoteFailure
+from openclaw_a2a.remote.event_translator import RemoteEventTranslator
 from openclaw_a2a.remote.result.result_builder import EventAccumulator
-from openclaw_a2a.remote.transport.codec import decode_peer_answer
+from openclaw_a2a.remote.transport.codec import AnswerUnreadable, WireFormat, decode_peer_answer
+from openclaw_a2a.remote.transport.peer_errors import read_rest_error, read_rpc_error, to_failure
 
 
 def read(outcome: JsonObject) -> JsonObject:
@@ -180,3 +188,123 @@ def test_any_events_give_a_summary(events: list[JsonObject]) -> None:
     assert received.message_text is None or isinstance(received.message_text, str)
     assert isinstance(received.artifacts, list)
     assert received.state != "unknown"
+
+
+# -------------------------------------------------------------------- wrong types everywhere
+
+_WORDS: JsonObject = {
+    "kind": "message",
+    "messageId": "m",
+    "role": "agent",
+    "contextId": "c",
+    "taskId": "t",
+    "referenceTaskIds": ["t"],
+    "extensions": ["e"],
+    "metadata": {"k": 1},
+    "parts": [
+        {"kind": "text", "text": "hi", "metadata": {"k": 1}},
+        {"kind": "file", "file": {"bytes": "aGk=", "name": "f", "mimeType": "text/plain"}},
+        {"kind": "file", "file": {"fileWithBytes": "aGk="}},
+        {"raw": "aGk=", "filename": "f.txt", "mediaType": "text/plain"},
+        {"url": "https://x.example/y"},
+        {"kind": "data", "data": {"data": 1, "value": 2}, "metadata": {"data_part_compat": True}},
+    ],
+}
+_ARTIFACT: JsonObject = {
+    "artifactId": "a",
+    "name": "n",
+    "description": "d",
+    "parts": _WORDS["parts"],
+    "metadata": {"source": "tool"},
+    "extensions": ["e"],
+}
+_STATUS: JsonObject = {"state": "working", "message": _WORDS, "timestamp": "2026-01-01T00:00:00Z"}
+_TASK: JsonObject = {
+    "kind": "task",
+    "id": "t",
+    "contextId": "c",
+    "status": _STATUS,
+    "artifacts": [_ARTIFACT],
+    "history": [_WORDS],
+    "generation": 1,
+    "metadata": {},
+}
+_EVENT: JsonObject = {"taskId": "t", "contextId": "c", "metadata": {}}
+_UPDATE: JsonObject = {**_EVENT, "kind": "status-update", "status": _STATUS, "final": True}
+_CHUNK: JsonObject = {**_EVENT, "kind": "artifact-update", "artifact": _ARTIFACT, "append": True}
+ANSWERS = [
+    *(_WORDS, _TASK, _UPDATE, {**_CHUNK, "lastChunk": True}),
+    *({"message": _WORDS}, {"task": _TASK}, {"statusUpdate": _UPDATE}, {"artifactUpdate": _CHUNK}),
+]
+WRONG: list[Json] = [None, True, 7, -1, 1.5, "", "x", [], [1], [[]], [{}], {}, {"a": []}]
+
+
+def with_wrong_types(value: Json) -> Iterator[Json]:
+    """The value with each of its members, in turn, replaced by each wrong value."""
+    yield from WRONG
+    members = enumerate(value) if isinstance(value, list) else value.items()
+    for key, member in members if isinstance(value, (list, dict)) else ():
+        inner = with_wrong_types(member) if isinstance(member, (list, dict)) else WRONG
+        for wrong in inner:
+            changed = value.copy()
+            changed[key] = wrong
+            yield changed
+
+
+@pytest.mark.parametrize("wire", list(WireFormat))
+@pytest.mark.parametrize("answer", ANSWERS, ids=range(len(ANSWERS)))
+def test_a_wrong_type_anywhere_in_an_answer_is_at_most_a_failure(
+    answer: JsonObject, wire: WireFormat
+) -> None:
+    for wrong in with_wrong_types(answer):
+        try:
+            decoded = decode_peer_answer(wrong, wire)
+        except RemoteFailure:
+            continue
+        received, translator = EventAccumulator(), RemoteEventTranslator()
+        for event in EventRedactor(("secret-1", "working")).redact(decoded):
+            received.add(event)
+            translator.translate(event)
+        assert isinstance(received.message_text, str | None)
+
+
+ERRORS: list[JsonObject] = [
+    {"code": -32001, "message": "no", "data": [{"reason": "TASK_NOT_FOUND", "metadata": {}}]},
+    {"type": "TaskNotFoundError", "message": "no", "status": 404},
+    {"error": {"code": 5, "message": "no", "details": [{"reason": "TASK_NOT_FOUND"}]}},
+]
+
+
+@pytest.mark.parametrize("status", [0, 400, 404])
+@pytest.mark.parametrize("error", ERRORS, ids=range(len(ERRORS)))
+def test_a_wrong_type_anywhere_in_an_error_is_at_most_a_failure(
+    error: JsonObject, status: int
+) -> None:
+    for wrong in with_wrong_types(error):
+        for read_error in (read_rpc_error, lambda answer: read_rest_error(answer, status)):
+            try:
+                found = read_error(wrong)
+            except AnswerUnreadable:
+                continue
+            if found is not None:
+                msgspec.json.encode(to_failure(found).as_object())
+
+
+@pytest.mark.parametrize(
+    ("binding", "answer"),
+    [
+        ("JSONRPC", result({"kind": []})),
+        ("HTTP+JSON", respond({"kind": {}})),
+        ("HTTP+JSON", respond({"type": []}, status="400 No")),
+        ("HTTP+JSON", respond({"error": {"type": {}}}, status="500 No")),
+    ],
+)
+@pytest.mark.parametrize("version", ["0.3", "1.0"])
+async def test_an_answer_of_wrong_types_is_no_fault_of_ours(
+    version: str, binding: str, answer: Answer
+) -> None:
+    async with scripted(answer) as peer:
+        peer.card = card_of(peer.url, version=version, binding=binding)
+        async with open_tool(one_target(peer.url)) as harness:
+            error = await harness.fail_send()
+    assert error["code"] == "A2A_SDK_ERROR"

@@ -83,8 +83,9 @@ _WRAPPED = {
 
 def _kind_of(value: JsonObject) -> str | None:
     """The kind of an object that stands alone; old peers leave `kind` out."""
-    if value.get("kind") in _DECODERS:
-        return value["kind"]
+    kind: Json = value.get("kind")
+    if isinstance(kind, str) and kind in _DECODERS:
+        return kind
     if _get(value, "messageId"):
         return "message"
     if _get(value, "taskId") and ("status" in value or "artifact" in value):
