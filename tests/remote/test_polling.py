@@ -1,5 +1,7 @@
 """Peers that do not stream: their task is named at once, and then asked for."""
 
+import itertools
+
 import pytest
 from tests.remote.scripted_peer import (
     Answer,
@@ -137,3 +139,18 @@ async def test_a_peer_of_1_0_is_never_asked_for_a_generation() -> None:
         async with open_tool(one_target(peer.url)) as harness:
             assert (await harness.send("hi", follow_updates=True))["ok"]
     assert peer.calls[1].json["params"] == {"id": "t-1"}
+
+
+async def test_a_peer_of_1_1_with_news_each_time_is_not_asked_without_pause() -> None:
+    generation = itertools.count(1)
+
+    async def answer(received: PeerRequest, writer: PeerWriter) -> None:
+        body = task("WORKING", generation=next(generation))
+        is_send = received.json["method"] == "SendMessage"
+        await result(body if is_send else body["task"])(received, writer)
+
+    async with scripted(answer) as peer:
+        peer.card = card_of(peer.url, version="1.1", capabilities=SILENT)
+        async with open_tool(one_target(peer.url)) as harness:
+            await harness.fail_send(follow_updates=True, timeout_ms=1000)
+    assert len(peer.calls) <= 7, "one send, and at most five requests in a second"

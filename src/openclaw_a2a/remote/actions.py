@@ -47,6 +47,7 @@ log = get_logger(__name__)
 _ATTEMPTS = 3
 _BACKOFF = Backoff(first_s=0.2, factor=5.0, max_s=1.0, jitter=0.0)
 _POLL_BACKOFF = Backoff(first_s=0.2, max_s=2.0, jitter=0.0)
+_MIN_POLL_S = 0.2
 _TASK_KEYS = ("id", "contextId", "status", "history", "artifacts")
 _Request = Callable[[RemoteClient], Awaitable[JsonObject]]
 _TIMEOUT_HINT = (
@@ -187,12 +188,17 @@ class ActionCall:
         self._result.created_task = task_id
         last: JsonObject | None = None
         polls = 0
+        loop = asyncio.get_running_loop()
+        asked_at = loop.time() - _MIN_POLL_S  # the first question may come at once
         while answer["status"]["state"] not in TERMINAL_STATES | PAUSED_STATES:
             generation = _generation_of(answer)
             # A peer that tells generations holds its answer back until there is news.
             if generation is None or generation == _generation_of(last):
                 polls += 1
                 await asyncio.sleep(_POLL_BACKOFF.delay_s(polls))
+            else:  # it may have news all the time
+                await asyncio.sleep(asked_at + _MIN_POLL_S - loop.time())
+            asked_at = loop.time()
             last, answer = (
                 answer,
                 await self._call(
