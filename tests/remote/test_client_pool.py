@@ -1,7 +1,7 @@
 """Cards and clients: when they are fetched, how they are shared, which interface is chosen."""
 
 import asyncio
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 import httpx2
 import pytest
@@ -24,6 +24,7 @@ from tests.remote.scripted_peer import (
 )
 from tests.remote.tool_harness import one_target, open_tool, target
 
+from openclaw_a2a.model.ids import JsonObject
 from openclaw_a2a.remote.errors import RemoteFailure
 from openclaw_a2a.remote.result.result_builder import StreamUpdate
 from openclaw_a2a.remote.transport.circuit_breaker import FAILURES_TO_OPEN, CircuitBreaker
@@ -450,3 +451,40 @@ async def test_a_full_pool_of_our_own_does_not_open_the_circuit_of_the_peer() ->
                 raise failure from httpx2.PoolTimeout("no connection left")
         assert raised.value.details["errorName"] == "PoolTimeout"
         assert "nothing was sent" in raised.value.details["hint"]
+
+
+async def test_a_full_pool_of_our_own_says_nothing_about_the_peer() -> None:
+    now = [datetime(2026, 1, 1, tzinfo=UTC)]
+    breaker = CircuitBreaker(lambda: now[0])
+
+    async def fail(error: httpx2.TransportError) -> JsonObject:
+        with pytest.raises(RemoteFailure) as raised:
+            async with breaker.guard("http://peer/"):
+                raise to_failure(error) from error
+        return raised.value.details
+
+    full, broken = httpx2.PoolTimeout("no connection left"), httpx2.ConnectError("refused")
+    for _ in range(FAILURES_TO_OPEN - 1):
+        await fail(broken)
+        await fail(full)
+    await fail(broken)
+    assert (await fail(broken))["errorName"] == "CircuitOpen", "the failures before still count"
+    now[0] += timedelta(seconds=6)
+    assert (await fail(full))["errorName"] == "PoolTimeout", "the one trial"
+    assert (await fail(broken))["errorName"] == "ConnectError", "the next one may try"
+    assert (await fail(broken))["errorName"] == "CircuitOpen"
+
+
+async def test_no_name_of_a_background_task_has_a_credential() -> None:
+    names: list[str] = []
+
+    async def answer(received: PeerRequest, writer: PeerWriter) -> None:
+        names.extend(task.get_name() for task in asyncio.all_tasks())
+        await respond(card_of(peer.url))(received, writer)
+
+    async with scripted(result(message()), card_answer=answer) as peer:
+        auth = {"type": "bearer", "token": "tok-4f9a8b7c6d5e"}
+        async with open_tool(one_target(peer.url, auth=auth)) as harness:
+            assert (await harness.send("hi"))["ok"]
+    assert any(peer.url in name for name in names), "the request is named by its address"
+    assert not any("tok-4f9a8b7c6d5e" in name for name in names)

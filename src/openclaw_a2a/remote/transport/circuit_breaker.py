@@ -14,7 +14,7 @@ import msgspec
 from openclaw_a2a.model.backoff import Backoff
 from openclaw_a2a.remote.credentials import redact
 from openclaw_a2a.remote.errors import RemoteFailure
-from openclaw_a2a.remote.transport.peer_errors import is_network_failure
+from openclaw_a2a.remote.transport.peer_errors import is_network_failure, is_unsent
 
 FAILURES_TO_OPEN = 5
 _BACKOFF = Backoff(first_s=5.0, max_s=120.0, jitter=0.0)
@@ -62,18 +62,23 @@ class CircuitBreaker:
         try:
             yield
         except RemoteFailure as failure:
-            if is_network_failure(failure):
+            if is_unsent(failure):
+                self._end_trial(url)
+            elif is_network_failure(failure):
                 self._record_failure(url, redact(failure.message, secrets))
             else:
                 self._circuits.pop(url, None)
             raise
         except BaseException:
-            # A trial that ended without an answer: the next request may try.
-            circuit = self._circuits.get(url)
-            if circuit is not None and circuit.state is _State.HALF_OPEN:
-                self._circuits[url] = msgspec.structs.replace(circuit, state=_State.OPEN)
+            self._end_trial(url)
             raise
         self._circuits.pop(url, None)
+
+    def _end_trial(self, url: str) -> None:
+        """A request ended without an answer, but not because of the peer: the next may try."""
+        circuit = self._circuits.get(url)
+        if circuit is not None and circuit.state is _State.HALF_OPEN:
+            self._circuits[url] = msgspec.structs.replace(circuit, state=_State.OPEN)
 
     def _record_failure(self, url: str, reason: str) -> None:
         # HALF_OPEN counts on from the failures before: each failed trial doubles the pause.

@@ -130,7 +130,8 @@ class ClientPool:
     async def _fetch_card(self, target: Target, headers: Mapping[str, str]) -> PeerCard:
         """Fetch a card; calls that want it with the same headers share one request."""
         key = (target.card_url, target.is_caller_named, frozenset(headers.items()))
-        return await self._fetching.run(key, lambda: self._load_card(target, headers))
+        name = f"card of {target.base_url}"  # not the key: it has credentials
+        return await self._fetching.run(key, lambda: self._load_card(target, headers), name=name)
 
     async def _load_card(self, target: Target, headers: Mapping[str, str]) -> PeerCard:
         log.debug("a2a.remote_agent.client_pool.resolve_card", target=target.base_url)
@@ -198,11 +199,20 @@ class SingleFlight(Generic[_Result]):
         self._flights: dict[Hashable, _Flight[_Result]] = {}
         self._supervisor = Supervisor("single-flight")
 
-    async def run(self, key: Hashable, work: Callable[[], Coroutine[Any, Any, _Result]]) -> _Result:
-        """The result of the work with this key, which is started unless it runs already."""
+    async def run(
+        self,
+        key: Hashable,
+        work: Callable[[], Coroutine[Any, Any, _Result]],
+        *,
+        name: str = "flight",
+    ) -> _Result:
+        """The result of the work with this key, which is started unless it runs already.
+
+        `name` names the task that does it, in logs too.
+        """
         flight = self._flights.get(key)
         if flight is None:
-            flight = _Flight(self._supervisor.start(f"flight {key}", work()))
+            flight = _Flight(self._supervisor.start(name, work()))
             self._flights[key] = flight
         flight.waiters += 1
         try:

@@ -78,14 +78,12 @@ _CAUSE_HINTS: tuple[tuple[tuple[type[Exception], ...], str], ...] = (
     ((httpx2.TransportError,), _BROKEN_HINT),
 )
 """The first row that fits: the later kinds contain the earlier ones."""
-_NOT_NETWORK = (
-    ResponseTooLarge,
-    ResponseEncoded,
+_UNSENT = (
     httpx2.LocalProtocolError,
     httpx2.UnsupportedProtocol,
-    httpx2.DecodingError,
     httpx2.PoolTimeout,  # our own limit
 )
+_NOT_NETWORK = (*_UNSENT, ResponseTooLarge, ResponseEncoded, httpx2.DecodingError)
 
 
 class PeerError(Exception):
@@ -128,8 +126,8 @@ def read_rest_error(answer: Json, status: int) -> PeerError | None:
             data = detail.get("metadata") or None
             break
     text = message if isinstance(message, str) else ""
-    if name in _CODES:
-        return PeerError(text or str(name), code=_CODES[name], name=str(name), data=data)
+    if isinstance(name, str) and name in _CODES:
+        return PeerError(text or name, code=_CODES[name], name=name, data=data)
     if status == _NOT_FOUND:  # the operation has no path there
         return PeerError(text or "there is nothing at this path", code=METHOD_NOT_FOUND)
     return PeerError(text, name="StreamError") if text and not status else None
@@ -170,6 +168,11 @@ def is_unreachable(failure: Exception) -> bool:
     return any(
         isinstance(one, httpx2.ConnectError | httpx2.ConnectTimeout) for one in _causes(failure)
     )
+
+
+def is_unsent(failure: Exception) -> bool:
+    """True when the request failed on our side: it says nothing about the peer."""
+    return any(isinstance(one, _UNSENT) for one in _causes(failure))
 
 
 def is_network_failure(failure: Exception) -> bool:
