@@ -19,14 +19,12 @@ class EventLogger:
     `logging` takes three times as long as this.
     """
 
-    __slots__ = ("_logger",)
+    __slots__ = ("_logger", "is_enabled")
 
     def __init__(self, name: str) -> None:
         self._logger = logging.getLogger(name)
-
-    def is_enabled(self, level: int) -> bool:
+        self.is_enabled = self._logger.isEnabledFor
         """True when events of a level (of the `logging` module) are shown."""
-        return self._logger.isEnabledFor(level)
 
     def debug(self, event: str, **fields: Any) -> None:
         """Log what only somebody who looks for a fault wants to see."""

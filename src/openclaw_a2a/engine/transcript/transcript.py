@@ -276,12 +276,13 @@ def modes_of(parts: Sequence[Part]) -> dict[str, None]:
     """The media types of the parts that are not blank text, in order."""
     modes: dict[str, None] = {}
     for part in parts:
-        if part.is_file:
+        if part.text is not None:
+            if part.text.strip():
+                modes[TEXT_MODE] = None
+        elif part.is_file:
             modes[replace_lone_surrogates(part.media_type or "application/octet-stream")] = None
-        elif part.text is None:
+        else:
             modes["application/json"] = None
-        elif part.text.strip():
-            modes[TEXT_MODE] = None
     return modes
 
 
