@@ -3,6 +3,9 @@
 from collections import Counter
 from collections.abc import Sequence
 
+from openclaw_a2a.engine.tasks.journal import TaskProjection
+from openclaw_a2a.engine.transcript.transcript import PublishedOutput, published_output
+from openclaw_a2a.model.ids import ContextId, TaskId
 from openclaw_a2a.model.message import Role
 from openclaw_a2a.model.records import Entry
 from openclaw_a2a.model.task import (
@@ -74,3 +77,18 @@ def check_closed_once(events: Sequence[Event]) -> None:
     last = {one.artifact.artifact_id: one for one in outputs}
     assert closings == dict.fromkeys(last, 1)
     assert all(one.last_chunk for one in last.values())
+
+
+def published_by(events: list[Event]) -> PublishedOutput:
+    """What these events published, as recovery finds it."""
+    projection = TaskProjection(Task(TaskId("t"), ContextId("c"), TaskStatus(TaskState.WORKING)))
+    for event in events:
+        projection.apply(event)
+    steps = [
+        (event.artifact.artifact_id, str((event.artifact.metadata or {})["phase"]))
+        for event in events
+        if isinstance(event, ArtifactUpdate)
+        and event.artifact.artifact_id.startswith("tool-progress-")
+        and (event.artifact.metadata or {})["phase"] != "update"
+    ]
+    return published_output(projection.artifacts(), projection.open_artifacts, steps)

@@ -3,6 +3,9 @@
 from datetime import UTC, datetime
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.engine.event_lines import check_closed_once, published_by
 
 from openclaw_a2a.engine.transcript.single_artifact import FAILED, NO_TEXT, SingleArtifactTranscript
 from openclaw_a2a.engine.transcript.transcript import (
@@ -154,3 +157,59 @@ def test_part_is_a_message_of_its_own_in_the_default_transcript():
         ["*"],
         ["b"],
     ]
+
+
+# ---------------------------------------------------------------- after an interrupted attempt
+
+
+def test_an_attempt_that_repeats_an_interrupted_one_appends_what_is_missing():
+    interrupted = begin()
+    before = interrupted.apply(TextDelta("Hello ")) + interrupted.apply(TextDelta("w"))
+    assert pieces(before) == ["Hello "]
+    script = begin()
+    script.published = published_by(before)
+    after = script.apply(TextDelta("Hello world")) + script.complete()
+    assert [(one.append, pieces([one])) for one in after[:-1]] == [(True, ["world"])]
+    assert words(after) == (TaskState.COMPLETED, "Hello world")
+
+
+def test_an_attempt_that_says_nothing_new_repeats_no_content():
+    before = play(TextDelta("Hello"), PartDelta(PICTURE))[:-1]
+    script = begin()
+    script.published = published_by(before)
+    after = script.apply(TextDelta("Hello")) + script.apply(PartDelta(PICTURE)) + script.complete()
+    assert [words([one]) for one in after] == [(TaskState.COMPLETED, "Hello")]
+
+
+texts = st.text(st.sampled_from("ab"), min_size=1, max_size=4).map(TextDelta)
+files = st.sampled_from("xy").map(
+    lambda name: PartDelta(Part.of_url(f"https://example.com/{name}"))
+)
+runs = st.lists(texts | files, min_size=1, max_size=5)
+
+
+def artifact_content(updates):
+    """The content of the artifact after these events: its text, and its other parts."""
+    parts = []
+    for update in updates:
+        parts = [*(parts if update.append else ()), *update.artifact.parts]
+    return (
+        "".join(part.text or "" for part in parts),
+        [part.url for part in parts if part.text is None],
+    )
+
+
+@given(runs, st.none() | runs, st.integers(0, 8))
+def test_a_second_attempt_replaces_the_artifact_only_where_it_differs(first, other, killed):
+    """`other` None: the second attempt does the same as the first."""
+    before = [one for one in play(*first)[:killed] if isinstance(one, ArtifactUpdate)]
+    second = first if other is None else other
+    script = begin()
+    script.published = published_by(before)
+    after = [event for step in second for event in script.apply(step)] + script.complete()
+    updates = [one for one in after if isinstance(one, ArtifactUpdate)]
+    wanted = artifact_content(play(*second)[:-1])
+    assert artifact_content([*before, *updates]) == wanted
+    if other is None and before:
+        assert all(one.append for one in updates)
+        check_closed_once([*before, *updates])

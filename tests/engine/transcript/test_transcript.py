@@ -7,9 +7,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from inline_snapshot import snapshot
-from tests.engine.event_lines import check_closed_once, event_lines, event_text, text_of
+from tests.engine.event_lines import (
+    check_closed_once,
+    event_lines,
+    event_text,
+    published_by,
+    text_of,
+)
 
-from openclaw_a2a.engine.tasks.journal import TaskProjection
 from openclaw_a2a.engine.transcript.transcript import (
     APPROVAL_NEEDED,
     CANCELED,
@@ -17,9 +22,7 @@ from openclaw_a2a.engine.transcript.transcript import (
     ArtifactCounters,
     EventContext,
     OutputModes,
-    PublishedOutput,
     Transcript,
-    published_output,
 )
 from openclaw_a2a.model.agent_event import (
     AgentEvent,
@@ -43,9 +46,6 @@ from openclaw_a2a.model.task import (
     ArtifactUpdate,
     Event,
     StatusUpdate,
-    Task,
-    TaskState,
-    TaskStatus,
 )
 
 ALL_MODES = ("*/*",)
@@ -608,17 +608,3 @@ def test_a_text_that_differs_from_the_interrupted_attempt_replaces_it(
     assert shown == new
     is_replaced = any(not event.append for event in artifacts(after))
     assert is_replaced is (new != old if is_closed else not new.startswith(old))
-
-
-def published_by(events: list[Event]) -> PublishedOutput:
-    """What these events published, as recovery finds it."""
-    projection = TaskProjection(Task(TaskId("t"), ContextId("c"), TaskStatus(TaskState.WORKING)))
-    for event in events:
-        projection.apply(event)
-    steps = [
-        (event.artifact.artifact_id, str((event.artifact.metadata or {})["phase"]))
-        for event in artifacts(events)
-        if event.artifact.artifact_id.startswith("tool-progress-")
-        and (event.artifact.metadata or {})["phase"] != "update"
-    ]
-    return published_output(projection.artifacts(), projection.open_artifacts, steps)

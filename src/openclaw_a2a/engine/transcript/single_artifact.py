@@ -1,11 +1,15 @@
 """The transcript of adapters: always a task, with one artifact `response` that grows.
 
 `Transcript` makes an artifact of each assistant message and each tool call. Here all content of a
-run is one artifact. One chunk is held back, so that the last one can be marked as the last.
+run is one artifact. One chunk is held back, so that the last one can be marked as the last. While
+an attempt repeats what an interrupted one published, nothing is shown; then only what is missing.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from itertools import groupby
 from typing import Any, ClassVar
+
+import msgspec
 
 from openclaw_a2a.engine.transcript.transcript import (
     BLANK_LINE,
@@ -13,6 +17,7 @@ from openclaw_a2a.engine.transcript.transcript import (
     ArtifactCounters,
     EventContext,
     OutputModes,
+    PublishedMessage,
     Transcript,
     modes_of,
     output_id,
@@ -64,6 +69,9 @@ class SingleArtifactTranscript(Transcript):
         """The text of the current assistant message so far."""
         self._is_parted = False
         """True when a message has ended: the next one begins with a blank line."""
+        self._repeated: list[Part] | None = []
+        """What this attempt has repeated of the published content; None when it says more."""
+        self._repeated_chars = self._repeated_others = 0
 
     @property
     def is_unrepresentable(self) -> bool:
@@ -169,6 +177,9 @@ class SingleArtifactTranscript(Transcript):
 
     def _chunk(self, parts: tuple[Part, ...]) -> list[Event]:
         """Hold the chunk back and publish the one before it."""
+        parts = self._skip_published(parts)
+        if not parts:
+            return []
         # One behind the agent: only the next chunk, or the end, tells whether this is the last.
         before, self._held = self._held, parts
         return [self._show(before, last_chunk=False)] if before else []
@@ -176,7 +187,54 @@ class SingleArtifactTranscript(Transcript):
     def close(self) -> list[Event]:
         """Publish the chunk that was held back, as the last one."""
         last, self._held = self._held, ()
+        published = self._published
+        if published is not None and self._repeated:
+            repeated, self._repeated = self._repeated, None
+            is_whole = self._repeated_chars == len(published.text)
+            if not is_whole or self._repeated_others < len(published.others):
+                # This attempt says less, so it replaces what was published.
+                last, self._is_begun = _merged(repeated), False
+            elif not published.is_closed:
+                last = (Part(text=""),)
         return [self._show(last, last_chunk=True)] if last else []
+
+    @property
+    def _published(self) -> PublishedMessage | None:
+        return self.published.messages.get(self._artifact_id)
+
+    def _skip_published(self, parts: tuple[Part, ...]) -> tuple[Part, ...]:
+        """What of the parts has to be shown."""
+        published = self._published
+        if published is None or self._repeated is None:
+            return parts
+        self._is_begun = True
+        for index, part in enumerate(parts):
+            if part.text is None:
+                count = self._repeated_others
+                if published.others[count : count + 1] != (part,):
+                    return self._first_missing(published, self._repeated, parts[index:])
+                self._repeated_others += 1
+            else:
+                if not published.text.startswith(part.text, self._repeated_chars):
+                    return self._first_missing(published, self._repeated, parts[index:])
+                self._repeated_chars += len(part.text)
+            self._repeated.append(part)
+        return ()
+
+    def _first_missing(
+        self, published: PublishedMessage, repeated: list[Part], parts: tuple[Part, ...]
+    ) -> tuple[Part, ...]:
+        """What to show when the first of these parts is not, or not wholly, published."""
+        self._repeated = None
+        first, rest = parts[0], published.text[self._repeated_chars :]
+        is_continued = (first.text or "").startswith(rest)
+        if published.is_closed or not is_continued or self._repeated_others < len(published.others):
+            # The attempts differ. Not begun, so the next event replaces what was published.
+            self._is_begun = False
+            return _merged([*repeated, *parts])
+        if first.text is not None:
+            first = msgspec.structs.replace(first, text=first.text[len(rest) :])
+        return (first, *parts[1:])
 
     def _show(self, parts: tuple[Part, ...], *, last_chunk: bool) -> ArtifactUpdate:
         append, self._is_begun = self._is_begun, True
@@ -202,6 +260,15 @@ class SingleArtifactTranscript(Transcript):
         ToolReply: _on_tool_reply,
         ToolProgress: _on_tool_progress,
     }
+
+
+def _merged(parts: Iterable[Part]) -> tuple[Part, ...]:
+    """The parts, with plain texts that follow each other as one."""
+    merged: list[Part] = []
+    for is_plain, group in groupby(parts, lambda one: one.text is not None and not one.metadata):
+        run = list(group)
+        merged += [Part(text="".join([one.text or "" for one in run]))] if is_plain else run
+    return tuple(merged)
 
 
 def _joined(parts: tuple[Part, ...]) -> str:
