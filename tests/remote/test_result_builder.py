@@ -200,8 +200,14 @@ def parts_of(*texts: str) -> JsonObject:
         ),
         ([update(parts_of("one")), update(parts_of("two", "three"))], "two\n\nthree"),
         ([update(parts_of("one", "", "two"))], "one\n\ntwo"),
+        # Without blanks nothing tells chunks from paragraphs, unless they were streamed.
+        ([task("completed", artifacts=[parts_of("你好", "世界")])], "你好\n\n世界"),
+        ([update(parts_of("你好")), update(parts_of("世界"), append=True)], "你好世界"),
     ],
-    ids=["task", "event", "chunks", "both", "stored chunks", "repeated", "replaced", "empty"],
+    ids=[
+        *("task", "event", "chunks", "both", "stored chunks", "repeated", "replaced", "empty"),
+        *("stored without blanks", "streamed without blanks"),
+    ],
 )
 def test_separate_parts_are_paragraphs_and_chunks_are_not(
     events: list[JsonObject], text: str
