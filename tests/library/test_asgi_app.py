@@ -167,6 +167,24 @@ async def test_both_generations_are_spoken_at_the_root(serving):
     assert rest.json()["task"]["status"]["state"] == "TASK_STATE_COMPLETED"
 
 
+@pytest.mark.requirement("inbound.account.method-unknown")
+@pytest.mark.parametrize(
+    ("method", "path", "allowed"),
+    [
+        ("GET", "/", "POST"),
+        ("PUT", "/.well-known/agent-card.json", "GET, HEAD"),
+        ("POST", "/.well-known/agent.json", "GET, HEAD"),
+        ("GET", "/message:send", "POST"),
+    ],
+)
+async def test_other_methods_of_a_path_at_the_root_are_405_with_those_it_has(
+    serving, method, path, allowed
+):
+    async with serving(Echo()) as client:
+        answer = await client.http.request(method, path)
+    assert (answer.status_code, answer.headers.get("allow")) == (405, allowed)
+
+
 async def test_function_and_agent_are_served_like_adapters(serving):
     async with serving(lambda text: text[::-1]) as client:
         assert (await client.send("abc"))["status"]["message"]["parts"] == [{"text": "cba"}]

@@ -76,7 +76,10 @@ BIG = b'"' + b"x" * (1024 * 1024) + b'"'
         ("POST", CALL, b"{}", {"content-type": "text/plain"}, 415, "media-type-not-supported"),
         ("POST", "/tools/other", b"{}", {}, 404, "route-not-found"),
         ("POST", "/tools/", b"{}", {}, 404, "route-not-found"),
-        ("GET", CALL, b"", {}, 404, "route-not-found"),
+        ("GET", "/tools/other", b"", {}, 404, "route-not-found"),
+        ("GET", CALL, b"", {}, 405, "method-not-allowed"),
+        ("PUT", CALL, b"{}", {"authorization": ""}, 401, "unauthenticated"),
+        ("POST", "/results/res_x?from=-1", b"", {}, 405, "method-not-allowed"),
         ("GET", "/results/res_aaaaaaaaaaaaaaaaaaaaaaaa", b"", {}, 404, "route-not-found"),
         ("GET", "/results/..%2f..%2fetc%2fpasswd", b"", {}, 404, "route-not-found"),
         ("GET", "/results/res_x?from=-1", b"", {}, 400, "invalid-params"),
@@ -92,6 +95,7 @@ async def test_a_refused_request_has_a_status_a_code_and_a_next_step(
     assert answer.json()["error"]["code"] == code
     assert len(answer.json()["error"]["message"]) > 20
     assert ("www-authenticate" in answer.headers) == (status == 401)
+    assert ("allow" in answer.headers) == (status == 405)
 
 
 @pytest.mark.requirement("remote.tool.http")
@@ -181,7 +185,8 @@ async def test_a_large_result_is_cut_and_its_owner_reads_the_rest(served) -> Non
     assert len((await ann.get(path, params={"bytes": 10**12})).content) == len(whole)
     assert (await ann.get(path, params={"from": 10**9})).content == b""
     assert (await bob.get(path)).status_code == 404
-    assert (await ann.post(path)).status_code == 404
+    posted = await ann.post(path)
+    assert (posted.status_code, posted.headers["allow"]) == (405, "GET")
 
 
 @pytest.mark.requirement("remote.tool.tokens")

@@ -379,11 +379,12 @@ class Router(Generic[H]):
 
     In a pattern `{}` stands for one segment and `{}:verb` for a segment that ends so. `/{*}` at
     its end makes it a prefix: it stands for the rest of the path. A prefix may be registered for
-    `ANY_METHOD`.
+    `ANY_METHOD`; it leaves out exact paths, which have no methods but their own.
     """
 
     def __init__(self) -> None:
         self._exact: dict[tuple[str, str], H] = {}
+        self._exact_paths: set[str] = set()
         self._patterns: dict[tuple[str, int], list[tuple[_Pattern, H]]] = {}
         self._prefixes: list[tuple[_Pattern, str, H]] = []
 
@@ -400,12 +401,18 @@ class Router(Generic[H]):
             candidates.sort(key=lambda one: len("".join(one[0])), reverse=True)
         else:
             self._exact[method, pattern] = handler
+            self._exact_paths.add(pattern)
 
-    def methods(self, path: str) -> list[str]:
-        """The methods that a path has routes for; empty when the path is not known."""
-        known = {method for method, _ in (*self._exact, *self._patterns)}
-        known.update(method for _, method, _ in self._prefixes)
-        return sorted(method for method in known if self.find(method, path) is not None)
+    def method_error(self, method: str, path: str) -> MethodNotAllowed | None:
+        """The error for a method that a known path lacks; None when the path is not known."""
+        known = {one for one, _ in (*self._exact, *self._patterns)}
+        known.update(one for _, one, _ in self._prefixes)
+        allowed = sorted(one for one in known if self.find(one, path) is not None)
+        if not allowed:
+            return None
+        address = f"/{path.lstrip('/')}"[:200]
+        text = f"{address} has no {method}; use {', '.join(allowed)}"
+        return MethodNotAllowed(text, allowed=allowed)
 
     def find(self, method: str, path: str) -> tuple[H, tuple[str, ...]] | None:
         """The handler of a request and the values of its placeholders; None without a route."""
@@ -417,6 +424,8 @@ class Router(Generic[H]):
             params = _match(pattern, segments)
             if params is not None:
                 return candidate, params
+        if path in self._exact_paths:
+            return None
         for prefix, accepted, candidate in self._prefixes:
             if len(segments) > len(prefix) and accepted in (method, ANY_METHOD):
                 params = _match(prefix, segments[: len(prefix)])

@@ -19,7 +19,7 @@ from openclaw_a2a.http.asgi import (
     error_headers,
 )
 from openclaw_a2a.log import get_logger
-from openclaw_a2a.model.errors import AccountNotRunning, Draining, MethodNotAllowed, RouteNotFound
+from openclaw_a2a.model.errors import AccountNotRunning, Draining, RouteNotFound
 from openclaw_a2a.model.ids import JsonObject
 from openclaw_a2a.server import jsonrpc, rest
 from openclaw_a2a.server.account_endpoint import AccountEndpoint
@@ -108,13 +108,12 @@ class ServerApplication:
         self.router.add_route(ANY_METHOD, account.rest_path.rstrip("/") + "/{*}", refuse)
 
     async def _not_found(self, request: HttpRequest) -> None:
-        if allowed := self.router.methods(request.path):
-            text = f"{request.path[:200]} has no {request.method}; use {', '.join(allowed)}"
-            error = MethodNotAllowed(text, allowed=allowed)
+        error = self.router.method_error(request.method, request.path)
+        if error is not None:
             request.log_refusal(error)
             request.response_headers.extend(error_headers(error))
             code = "A2A_METHOD_NOT_ALLOWED"
-            await _respond_problem(request, 405, code, text, self._default_account)
+            await _respond_problem(request, 405, code, error.message, self._default_account)
             return
         text = f"there is no {request.method} {request.path[:200]} here; see GET /agents"
         request.log_refusal(RouteNotFound(text))

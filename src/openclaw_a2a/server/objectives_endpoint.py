@@ -146,7 +146,8 @@ for _method, _pattern, _planning_method in (
 async def serve_rest(request: RestRequest, segments: list[str]) -> None:
     """Serve a request whose path has these segments; the first is one of `REST_ROOTS`.
 
-    Raises: RouteNotFound, InvalidParams, Overloaded, and what the planning service raises.
+    Raises: RouteNotFound, MethodNotAllowed, InvalidParams, Overloaded, and what the planning
+    service raises.
     """
     if request.endpoint.planning is None:
         raise RouteNotFound(_SWITCHED_OFF)
@@ -154,7 +155,11 @@ async def serve_rest(request: RestRequest, segments: list[str]) -> None:
     path = "/".join(segments)
     route = _ROUTES.find(request.http.method, path)
     if planning is None or route is None:
-        raise RouteNotFound(
+        error = None
+        # What follows a colon is a verb and no part of an id: an unknown one is no address.
+        if planning is not None and ":" not in path:
+            error = _ROUTES.method_error(request.http.method, path)
+        raise error or RouteNotFound(
             f"there is no {request.http.method} {path[:200]} here; see the agent card for what it "
             "offers, and activate the extension with the header A2A-Extensions"
         )

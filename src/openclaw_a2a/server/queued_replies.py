@@ -90,7 +90,7 @@ async def _append(
 ) -> QueuedResult:
     stored = await engine.store.tasks.read_task(None, task_id)
     if stored is None or stored.head.scope.account != account:
-        return _rejected(TASK_NOT_FOUND, f"there is no task {task_id[:80]}")
+        return _rejected(TASK_NOT_FOUND, f"task not found: there is no task {task_id[:80]}")
     parts = payload_parts(reply.payload)
     if not parts:
         return QueuedResult(ok=True)
@@ -108,7 +108,7 @@ async def _append(
         except Conflict:  # the task changed between the read and the commit
             if attempt == _MAX_ATTEMPTS:
                 raise
-    return _rejected(TASK_NOT_FOUND, f"there is no task {task_id[:80]} any more")
+    return _rejected(TASK_NOT_FOUND, f"task not found: there is no task {task_id[:80]} any more")
 
 
 def _account(reply: QueuedReply, running: Mapping[AccountId, Engine]) -> AccountId | None:

@@ -9,7 +9,6 @@ from openclaw_a2a.log import get_logger
 from openclaw_a2a.model.errors import (
     GatewayError,
     GatewayFault,
-    MethodNotAllowed,
     RouteNotFound,
     VersionNotSupported,
 )
@@ -66,11 +65,8 @@ async def serve(http: HttpRequest, *, endpoint: AccountEndpoint, prefix: str) ->
         if slash and root not in _ROOTS:
             call.check_tenant(root)  # 1.0 puts the tenant first
         found = _ROUTER.find(http.method, path)
-        if found is None and (allowed := _ROUTER.methods(path)):
-            text = f"/{path} has no {http.method}; use {', '.join(allowed)}"
-            raise MethodNotAllowed(text, allowed=allowed)
         if found is None:
-            raise RouteNotFound(
+            raise _ROUTER.method_error(http.method, path) or RouteNotFound(
                 f"there is no {http.method} /{path} here; see the agent card for the addresses"
             )
         route, call.params = found

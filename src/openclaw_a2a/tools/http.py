@@ -19,6 +19,7 @@ from openclaw_a2a.model.errors import (
     Draining,
     GatewayError,
     InvalidParams,
+    MethodNotAllowed,
     ParseFailed,
     Problem,
     RouteNotFound,
@@ -129,11 +130,12 @@ class ToolEndpoints:
         http = request.http
         name = http.path.removeprefix(f"{TOOLS_PATH}/")
         tool = self._registry.find(name)
-        if http.method != "POST":
-            raise RouteNotFound(f"there is no {http.method} here; call a tool with POST")
         if tool is None:
             known = ", ".join(self._registry.names) or _NO_TOOLS
             raise RouteNotFound(f"there is no tool {name[:80]!r}; there are: {known}")
+        if http.method != "POST":
+            text = f"a tool has no {http.method}; call it with POST"
+            raise MethodNotAllowed(text, allowed=["POST"])
         http.require_json()
         try:
             arguments: Json = msgspec.json.decode(request.body)
@@ -190,12 +192,12 @@ class ToolEndpoints:
     async def read_result(self, request: ToolRequest) -> None:
         """Send some bytes of a stored result to its owner. Raises: CallerError."""
         http, owner = request.http, request.caller.name
+        if http.method != "GET":
+            raise MethodNotAllowed(f"a result has no {http.method}; use GET", allowed=["GET"])
         reference = http.path.removeprefix(RESULTS_PATH)
         start = _parse_count(http, "from", 0)
         count = min(_parse_count(http, "bytes", _DEFAULT_EXCERPT_BYTES), _MAX_EXCERPT_BYTES)
-        found = None
-        if http.method == "GET":
-            found = await asyncio.to_thread(self._read_stored, reference, owner, start, count)
+        found = await asyncio.to_thread(self._read_stored, reference, owner, start, count)
         if found is None:
             raise RouteNotFound(
                 f"you have no result {reference[:80]!r} here, or it was deleted since; "

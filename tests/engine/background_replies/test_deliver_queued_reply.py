@@ -105,7 +105,7 @@ async def test_a_queued_reply_to_a_task_of_another_account_is_rejected(
     for account, thread_id in [("default", "no-such-task"), ("other", task_id)]:
         result = await gateway.deliver_queued_reply(f"a2a:{account}", thread_id, SAY)
         assert not result.ok
-        assert (result.error or "").startswith("A2A_QUEUED_REPLY_TASK_NOT_FOUND:")
+        assert (result.error or "").startswith("A2A_QUEUED_REPLY_TASK_NOT_FOUND: task not found")
         assert thread_id in (result.error or "")
 
 

@@ -90,9 +90,28 @@ async def test_an_unknown_path_is_404_in_the_same_format(
     for response in (
         await http.get("/operator/nothing"),
         await http.get("/operator/"),
-        await http.post(PAGE, b"{}"),
     ):
         assert (response.status, response.json["error"]["code"]) == (404, "route-not-found")
+
+
+@pytest.mark.requirement("inbound.account.method-unknown")
+@pytest.mark.parametrize(
+    ("method", "path", "allowed"),
+    [
+        ("POST", PAGE, "GET"),
+        ("PUT", "/operator/tasks", "GET"),
+        ("GET", "/operator/tasks/x/cancel", "POST"),
+    ],
+)
+async def test_other_methods_of_a_path_are_405_with_those_it_has(
+    open_gateway: OpenGateway, token: Token, method: str, path: str, allowed: str
+) -> None:
+    http = await open_gateway({"main": AskingAgent()})
+    named = {"authorization": f"Bearer {token()}"}
+    response = await http.request(Request(method, path, named))
+    assert (response.status, response.headers.get("allow")) == (405, allowed)
+    assert response.json["error"]["code"] == "method-not-allowed"
+    assert (await http.request(Request(method, path))).status == 401
 
 
 async def test_a_body_is_json_and_small(open_gateway: OpenGateway, token: Token) -> None:

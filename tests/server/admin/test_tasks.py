@@ -130,6 +130,7 @@ async def test_an_unknown_task_is_not_found(setup: Setup, path: str) -> None:
     assert (response.status, response.json["error"]["code"]) == (404, "task-not-found")
     canceled = await setup.operator.post("/operator/tasks/nothing/cancel", b"")
     assert (canceled.status, canceled.json["error"]["code"]) == (404, "task-not-found")
+    assert "task not found" in response.json["error"]["message"]
 
 
 @pytest.mark.parametrize("path", ["", "/{}", "/{}/events"])

@@ -136,15 +136,11 @@ async def test_errors_have_http_statuses(
 @pytest.mark.parametrize(
     "line",
     [
-        "PUT /objectives",
-        "POST /objectives/obj-1",
         "POST /objectives/obj-1:fly",
         "POST /objectives/:run",
         "POST /plans",
         "GET /plans",
-        "DELETE /plans/plan-1",
         "GET /plans/plan-1:subscribe/x",
-        "GET /objectives/obj-1/plans",
         "POST /objectives//plans",
         "POST /objectives/obj-1/plans/plan-1",
     ],
@@ -153,6 +149,25 @@ async def test_other_addresses_are_not_found(server: ObjectivesServer, line: str
     body = b"{}" if line.startswith(("POST", "PUT")) else None
     answer = await ask(server.activated, line, body)
     assert (answer.status, server.planning.asked) == (404, [])
+
+
+@pytest.mark.requirement("wire.rest.unknown-method")
+@pytest.mark.parametrize(
+    ("line", "allowed"),
+    [
+        ("PUT /objectives", "GET, POST"),
+        ("POST /objectives/obj-1", "DELETE, GET, PATCH"),
+        ("DELETE /plans/plan-1", "GET, PATCH"),
+        ("GET /objectives/obj-1/plans", "POST"),
+    ],
+)
+async def test_other_methods_of_an_address_are_405_with_those_it_has(
+    server: ObjectivesServer, line: str, allowed: str
+) -> None:
+    answer = await ask(server.activated, line)
+    assert (answer.status, answer.headers.get("allow")) == (405, allowed)
+    assert (await ask(server.client, line)).status == 404
+    assert server.planning.asked == []
 
 
 @pytest.mark.parametrize("body", [b" ", b"{", b"[]", b"null", b"7", b'{"a":1,"a":2}', b"\xff"])

@@ -137,7 +137,9 @@ class AdminEndpoint:
             self._authenticator.check(request)
             found = self._router.find(request.method, request.path)
             if found is None:
-                raise RouteNotFound(f"there is no {request.method} {request.path[:200]} here")
+                text = f"there is no {request.method} {request.path[:200]} here"
+                error = self._router.method_error(request.method, request.path)
+                raise error or RouteNotFound(text)
             route, segments = found
             if isinstance(route, _StreamRoute):
                 asked = AdminRequest(segments, request.query(), {}, cursor=last_event_id(request))

@@ -115,7 +115,7 @@ class TasksAdmin:
             stored = await engine.store.tasks.read_task(None, TaskId(task_id))
             if stored is not None:
                 return engine, stored
-        raise TaskNotFound(f"there is no task {task_id[:80]}, or it was purged")
+        raise TaskNotFound(f"task not found: there is no task {task_id[:80]}, or it was purged")
 
 
 def _view(head: TaskHead, task: Task | msgspec.UnsetType = msgspec.UNSET) -> TaskView:
