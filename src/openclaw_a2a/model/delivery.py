@@ -33,8 +33,8 @@ class Delivery(msgspec.Struct, frozen=True, gc=False):
     """One receiver of the events of a task, or of its outcome.
 
     `kind` selects the sender and the format of `body`. `cursor` is the sequence number of the last
-    event that was sent (-1: not even that the task exists). `attempts` counts the failed attempts
-    of what comes next.
+    event that was sent (-1: not even that the task exists). `attempts` counts the attempts
+    that failed or were refused since the last one that succeeded.
     """
 
     id: DeliveryId

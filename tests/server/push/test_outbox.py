@@ -217,6 +217,40 @@ async def test_a_webhook_that_refuses_every_notification_delays_no_end(
     assert len({post.body for post in receiver.posts}) == len(receiver.posts) == len(posts)
 
 
+@pytest.mark.requirement("promise.push.permanent", "promise.push.dead-letter")
+@pytest.mark.parametrize("kind", ["memory", "sqlite", "json-file"])
+@pytest.mark.parametrize("refusal", [400, 401, 403, 404])
+async def test_a_webhook_that_refuses_as_often_in_a_row_as_it_is_tried_is_given_up(
+    serve: Serve, receiver: WebhookReceiver, refusal: int, kind: str
+) -> None:
+    receiver.always = status(refusal)
+    agent = ScriptedAgent(Reply.of_text("hi"))
+    gateway = await serve(agent, kind=kind, settings={"push.attempts": 2})
+    await V1Client(AsgiClient(gateway.asgi)).send(configuration=hook(receiver))
+    await wait_at_rest(gateway)
+    [given_up] = await dead(gateway)
+    assert (given_up.attempts, len(receiver.posts)) == (2, 2)
+    assert f"it answered {refusal}" in (given_up.reason or "")
+    # What was refused last is sent first when the operator tries again.
+    receiver.always = status(200)
+    [engine] = gateway.engines.values()
+    await gateway.push.outboxes[engine].redeliver(given_up.id)
+    posts = await receiver.wait_for_post(COMPLETED)
+    assert posts[2].body == posts[1].body
+
+
+@pytest.mark.requirement("promise.push.permanent")
+async def test_a_notification_that_is_accepted_ends_the_row_of_refusals(
+    serve: Serve, receiver: WebhookReceiver
+) -> None:
+    receiver.responses += [status(400), status(200), status(400)]
+    gateway = await serve(ScriptedAgent(Reply.of_text("hi")), settings={"push.attempts": 2})
+    await V1Client(AsgiClient(gateway.asgi)).send(configuration=hook(receiver))
+    await wait_at_rest(gateway)
+    assert len(receiver.posts) >= 3
+    assert await dead(gateway) == []
+
+
 @pytest.mark.requirement("promise.push.permanent")
 @pytest.mark.parametrize("trouble", [408, 425, 429, 500, 503])
 async def test_a_notification_that_may_be_accepted_later_is_sent_again(

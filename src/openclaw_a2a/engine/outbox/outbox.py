@@ -358,8 +358,11 @@ class Outbox:
     ) -> tuple[Signal, datetime | None]:
         if result.is_sent or delivery.state is DeliveryState.WAITING:
             now = self._engine.clock.now()
-            skipped = result.skipped
+            skipped, attempts = result.skipped, 0
             if skipped is not None:
+                attempts = delivery.attempts + 1
+                if attempts >= tracked.channel.policy.max_attempts:
+                    return await self._save_failure(tracked, delivery, DeliveryFailed(skipped))
                 log.warning(
                     "outbox.notification_skipped",
                     delivery_id=delivery.id,
@@ -373,7 +376,7 @@ class Outbox:
                 delivery,
                 cursor=result.cursor,
                 state=DeliveryState.IDLE if skipped is None else DeliveryState.SKIPPED,
-                attempts=0,
+                attempts=attempts,
                 next_at=now,
                 updated_at=now,
                 reason=skipped,
