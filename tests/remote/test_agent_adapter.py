@@ -840,7 +840,7 @@ async def test_a_text_in_several_parts_that_goes_on_is_one_message(store: Store)
 
 
 def test_the_texts_of_a_task_that_is_over_stay_paragraphs() -> None:
-    event = {"kind": "task", "id": "t", "status": {"state": "completed"}}
+    event: JsonObject = {"kind": "task", "id": "t", "status": {"state": "completed"}}
     event["artifacts"] = [{"artifactId": "a", "parts": [text("One."), text("Two.")]}]
     parts = (Part.of_text("One."), Part.of_text("Two."))
     assert RemoteEventTranslator().translate(event) == [Reply(parts)]

@@ -1,6 +1,7 @@
 """Answers of peers are decoded into one form, or are a failure."""
 
 from collections.abc import Iterator
+from functools import partial
 
 import msgspec
 import pytest
@@ -11,6 +12,7 @@ from tests.remote.scripted_peer import Answer, card_of, respond, result, scripte
 from tests.remote.tool_harness import one_target, open_tool
 
 from openclaw_a2a.model.ids import Json, JsonObject
+from openclaw_a2a.model.validation import is_list, is_object
 from openclaw_a2a.remote.credentials import EventRedactor
 from openclaw_a2a.remote.errors import RemoteFailure
 from openclaw_a2a.remote.event_translator import RemoteEventTranslator
@@ -192,7 +194,7 @@ def test_any_events_give_a_summary(events: list[JsonObject]) -> None:
 
 # -------------------------------------------------------------------- wrong types everywhere
 
-_WORDS: JsonObject = {
+FULL_WORDS: JsonObject = {
     "kind": "message",
     "messageId": "m",
     "role": "agent",
@@ -210,31 +212,50 @@ _WORDS: JsonObject = {
         {"kind": "data", "data": {"data": 1, "value": 2}, "metadata": {"data_part_compat": True}},
     ],
 }
-_ARTIFACT: JsonObject = {
+FULL_ARTIFACT: JsonObject = {
     "artifactId": "a",
     "name": "n",
     "description": "d",
-    "parts": _WORDS["parts"],
+    "parts": FULL_WORDS["parts"],
     "metadata": {"source": "tool"},
     "extensions": ["e"],
 }
-_STATUS: JsonObject = {"state": "working", "message": _WORDS, "timestamp": "2026-01-01T00:00:00Z"}
-_TASK: JsonObject = {
+FULL_STATUS: JsonObject = {
+    "state": "working",
+    "message": FULL_WORDS,
+    "timestamp": "2026-01-01T00:00:00Z",
+}
+FULL_TASK: JsonObject = {
     "kind": "task",
     "id": "t",
     "contextId": "c",
-    "status": _STATUS,
-    "artifacts": [_ARTIFACT],
-    "history": [_WORDS],
+    "status": FULL_STATUS,
+    "artifacts": [FULL_ARTIFACT],
+    "history": [FULL_WORDS],
     "generation": 1,
     "metadata": {},
 }
-_EVENT: JsonObject = {"taskId": "t", "contextId": "c", "metadata": {}}
-_UPDATE: JsonObject = {**_EVENT, "kind": "status-update", "status": _STATUS, "final": True}
-_CHUNK: JsonObject = {**_EVENT, "kind": "artifact-update", "artifact": _ARTIFACT, "append": True}
+FULL_EVENT: JsonObject = {"taskId": "t", "contextId": "c", "metadata": {}}
+FULL_UPDATE: JsonObject = {
+    **FULL_EVENT,
+    "kind": "status-update",
+    "status": FULL_STATUS,
+    "final": True,
+}
+FULL_CHUNK: JsonObject = {
+    **FULL_EVENT,
+    "kind": "artifact-update",
+    "artifact": FULL_ARTIFACT,
+    "append": True,
+}
 ANSWERS = [
-    *(_WORDS, _TASK, _UPDATE, {**_CHUNK, "lastChunk": True}),
-    *({"message": _WORDS}, {"task": _TASK}, {"statusUpdate": _UPDATE}, {"artifactUpdate": _CHUNK}),
+    *(FULL_WORDS, FULL_TASK, FULL_UPDATE, {**FULL_CHUNK, "lastChunk": True}),
+    *(
+        {"message": FULL_WORDS},
+        {"task": FULL_TASK},
+        {"statusUpdate": FULL_UPDATE},
+        {"artifactUpdate": FULL_CHUNK},
+    ),
 ]
 WRONG: list[Json] = [None, True, 7, -1, 1.5, "", "x", [], [1], [[]], [{}], {}, {"a": []}]
 
@@ -242,13 +263,13 @@ WRONG: list[Json] = [None, True, 7, -1, 1.5, "", "x", [], [1], [[]], [{}], {}, {
 def with_wrong_types(value: Json) -> Iterator[Json]:
     """The value with each of its members, in turn, replaced by each wrong value."""
     yield from WRONG
-    members = enumerate(value) if isinstance(value, list) else value.items()
-    for key, member in members if isinstance(value, (list, dict)) else ():
-        inner = with_wrong_types(member) if isinstance(member, (list, dict)) else WRONG
-        for wrong in inner:
-            changed = value.copy()
-            changed[key] = wrong
-            yield changed
+    if is_object(value):
+        for key, member in value.items():
+            yield from ({**value, key: wrong} for wrong in with_wrong_types(member))
+    elif is_list(value):
+        for index, member in enumerate(value):
+            after = value[index + 1 :]
+            yield from ([*value[:index], wrong, *after] for wrong in with_wrong_types(member))
 
 
 @pytest.mark.parametrize("wire", list(WireFormat))
@@ -281,7 +302,7 @@ def test_a_wrong_type_anywhere_in_an_error_is_at_most_a_failure(
     error: JsonObject, status: int
 ) -> None:
     for wrong in with_wrong_types(error):
-        for read_error in (read_rpc_error, lambda answer: read_rest_error(answer, status)):
+        for read_error in (read_rpc_error, partial(read_rest_error, status=status)):
             try:
                 found = read_error(wrong)
             except AnswerUnreadable:
