@@ -6,7 +6,8 @@ from tests.conformance.protocol_clients import Json, RpcFailed, V03Client, V1Cli
 from tests.conformance.scripted_agent import ScriptedAgent
 from tests.conformance.stream_outline import events, outline
 
-from openclaw_a2a.model.agent_event import InputRequired, Reply
+from openclaw_a2a.model.agent_event import AgentEvent, InputRequired, Reply
+from openclaw_a2a.model.turn import Turn
 
 pytestmark = pytest.mark.requirement("wire.v03.strict")
 
@@ -76,6 +77,25 @@ async def test_the_last_event_of_a_stream_that_pauses(
     assert outline(frames)[-1] == "status input-required"
     finals = [event["final"] for event in events(frames) if event["kind"] == "status-update"]
     assert finals == [False] * (len(finals) - 1) + [is_final]
+
+
+@pytest.mark.parametrize("last", ["input-required", "completed"])
+async def test_a_pause_that_was_answered_is_not_final_in_a_resumed_stream(
+    start: Start, last: str
+) -> None:
+    def script(turn: Turn) -> list[AgentEvent]:
+        ends = last == "completed" and turn.raw_body == "blue"
+        return [Reply.of_text("blue")] if ends else [InputRequired("Which?")]
+
+    v03 = V03Client(await start(ScriptedAgent(script=script), account=STRICT))
+    task = await v03.send()
+    assert task["status"]["state"] == "input-required"
+    await v03.send("blue", taskId=task["id"])
+    frames = await v03.events("tasks/resubscribe", {"id": task["id"]}, last_event_id="0")
+    statuses = [event for event in events(frames) if event["kind"] == "status-update"]
+    assert [one["status"]["state"] for one in statuses].count("input-required") >= 1
+    assert statuses[-1]["status"]["state"] == last
+    assert [one["final"] for one in statuses] == [False] * (len(statuses) - 1) + [True]
 
 
 async def test_1_0_is_the_same_in_a_strict_account(start: Start) -> None:

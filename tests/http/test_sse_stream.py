@@ -36,7 +36,7 @@ class EndlessSource:
 
 
 class PlainFrames:
-    def frame(self, sequence: int, body: bytes) -> bytes:
+    def frame(self, sequence: int, body: bytes, *, is_last: bool) -> bytes:
         return b"id: %d\ndata: %b\n\n" % (sequence, body)
 
     def error_frame(self, error: GatewayError) -> bytes:

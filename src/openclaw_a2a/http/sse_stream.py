@@ -106,8 +106,8 @@ OpenStream = Callable[[], Coroutine[Any, Any, EventStream | PendingStream]]
 class FrameEncoder(Protocol):
     """How a binding writes the frames of a stream."""
 
-    def frame(self, sequence: int, body: bytes) -> bytes:
-        """A stored body as one frame."""
+    def frame(self, sequence: int, body: bytes, *, is_last: bool) -> bytes:
+        """A stored body as one frame; `is_last`: the stream ends with it."""
         ...
 
     def error_frame(self, error: GatewayError) -> bytes:
@@ -262,7 +262,8 @@ class SseStreams:
         if stream.error is not None:
             await writer.write(encoder.error_frame(stream.error))
         if stream.first is not None:
-            await writer.write(encoder.frame(stream.sequence, stream.first))
+            is_last = stream.source is None or stream.source.is_over
+            await writer.write(encoder.frame(stream.sequence, stream.first, is_last=is_last))
         if stream.source is not None:
             source = stream.source
             # Wakes a source that waits for its next event, so that the slot is free at once.
@@ -280,7 +281,11 @@ class SseStreams:
                 events = await source.next_events(self._heartbeat_s)
                 if events:
                     # One write for all of them: fewer packets, and one deadline to watch.
-                    frames = [encoder.frame(event.sequence, event.body) for event in events]
+                    end = events[-1] if source.is_over else None
+                    frames = [
+                        encoder.frame(event.sequence, event.body, is_last=event is end)
+                        for event in events
+                    ]
                     await writer.write(b"".join(frames))
                 elif not source.is_over:
                     await writer.write(KEEP_ALIVE)

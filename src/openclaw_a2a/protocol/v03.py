@@ -373,17 +373,17 @@ def encode_sent_message(message: bytes) -> bytes:
     return transcode(b'{"message":' + message + b"}")
 
 
-def transcode(body: bytes, *, is_strict: bool = False) -> bytes:
+def transcode(body: bytes, *, is_strict_end: bool = False) -> bytes:
     """A stored stream body as the 0.3 event, message or task that it holds.
 
-    `is_strict`: a pause, which ends a stream, is final, as the protocol says.
+    `is_strict_end`: it ends its stream, so that a pause is final too, as the protocol says.
 
     Raises:
         msgspec.ValidationError: the bytes hold none of them.
     """
     stored = _stored_body.decode(body)
     if event := stored.status_update or stored.artifact_update:
-        return _encode(_event_to_v03(event, is_strict=is_strict))
+        return _encode(_event_to_v03(event, is_strict_end=is_strict_end))
     if stored.task is not None:
         return encode_task(stored.task)
     if stored.message is not None:
@@ -425,8 +425,10 @@ def cached_by_identity(
 encode_stream_body = cached_by_identity(transcode, max_bytes=CACHE_BYTES)
 """A stored stream body as an event, transcoded once for all subscribers."""
 
-encode_strict_body = cached_by_identity(partial(transcode, is_strict=True), max_bytes=CACHE_BYTES)
-"""The same for accounts with `strict03`."""
+encode_strict_end = cached_by_identity(
+    partial(transcode, is_strict_end=True), max_bytes=CACHE_BYTES
+)
+"""The same for the last event of a stream, in accounts with `strict03`."""
 
 
 def _part_to_v03(part: Part) -> PartV03:
@@ -484,7 +486,7 @@ def _task_to_v03(task: Task) -> schema.TaskV03:
 
 
 def _event_to_v03(
-    event: StatusUpdate | ArtifactUpdate, *, is_strict: bool = False
+    event: StatusUpdate | ArtifactUpdate, *, is_strict_end: bool = False
 ) -> schema.EventV03:
     """The event in 0.3, which requires every boolean to be written."""
     if isinstance(event, StatusUpdate):
@@ -493,7 +495,7 @@ def _event_to_v03(
             event.task_id,
             event.context_id,
             _status_to_v03(event.status),
-            is_terminal(state) or (is_strict and is_paused(state)),
+            is_terminal(state) or (is_strict_end and is_paused(state)),
             event.metadata,
         )
     return schema.ArtifactUpdateV03(

@@ -112,9 +112,10 @@ class JsonRpcCall(AccountCall):
             kind = MethodNotFound if self.version is ProtocolVersion.V03 else PushNotSupported
             raise kind(f"{self.envelope.method}: {error.message}") from None
 
-    def frame(self, sequence: int, body: bytes) -> bytes:
+    def frame(self, sequence: int, body: bytes, *, is_last: bool) -> bytes:
         """A stored body as one frame."""
-        encode = v03.encode_strict_body if self.is_strict else self.codec.encode_stream_body
+        is_strict_end = is_last and self.is_strict
+        encode = v03.encode_strict_end if is_strict_end else self.codec.encode_stream_body
         result = encode(body)
         return encode_frame(encode_result(self.envelope.id, result), sequence=sequence)
 

@@ -95,7 +95,7 @@ class PlanningRpcCall(msgspec.Struct, frozen=True):
         result = await self.planning.call(method, params, self.scope)
         await self.http.respond(200, encode_result(self.envelope.id, msgspec.json.encode(result)))
 
-    def frame(self, sequence: int, body: bytes) -> bytes:
+    def frame(self, sequence: int, body: bytes, *, is_last: bool) -> bytes:
         """One event, in this call's envelope."""
         return encode_frame(encode_result(self.envelope.id, body), sequence=sequence)
 

@@ -43,7 +43,7 @@ class RestRequest(AccountCall):
         """Send a result."""
         await self.http.respond(200, body, media_type=A2A_JSON)
 
-    def frame(self, sequence: int, body: bytes) -> bytes:
+    def frame(self, sequence: int, body: bytes, *, is_last: bool) -> bytes:
         """A stored body as one frame, without an envelope."""
         return encode_frame(body, sequence=sequence)
 

@@ -58,19 +58,21 @@ class Subscription:
         feed = self._feed
         # Asked before reading: a feed that closes after the read has events this read has not seen.
         was_closed = feed is None or feed.is_closed
-        entries = feed.since(self.cursor) if feed is not None else None
+        entries, has_more = feed.since(self.cursor) if feed is not None else None, False
         if entries is None or (was_closed and not entries):
             # Behind the window; or the feed is closed, and another process may have written since.
-            entries = await self._store.read_events(
-                self._task_id, after=self.cursor, limit=PAGE_SIZE
+            # One more than a page tells whether it ends here: the last event must be known as such.
+            stored = await self._store.read_events(
+                self._task_id, after=self.cursor, limit=PAGE_SIZE + 1
             )
+            entries, has_more = stored[:PAGE_SIZE], len(stored) > PAGE_SIZE
         if entries:
             self.cursor = entries[-1].sequence
         elif feed is not None and feed.failure is not None:
             raise feed.failure  # not silence: a reader would come back again and again
         # The end of what there is: a reader that is behind passes over the pauses that were
         # answered since.
-        is_last = (feed is None or self.cursor >= feed.sequence) and len(entries) < PAGE_SIZE
+        is_last = (feed is None or self.cursor >= feed.sequence) and not has_more
         self.is_over = self.is_over or self._ends_with(entries, is_last, was_closed)
         return entries
 

@@ -90,7 +90,7 @@ class _StreamRoute(NamedTuple):
 class _Frames:
     """Writes the events of a stream as they are stored."""
 
-    def frame(self, sequence: int, body: bytes) -> bytes:
+    def frame(self, sequence: int, body: bytes, *, is_last: bool) -> bytes:
         return encode_frame(body, sequence=sequence)
 
     def error_frame(self, error: GatewayError) -> bytes:
