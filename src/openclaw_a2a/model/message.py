@@ -1,6 +1,7 @@
 """Messages and their parts in the JSON form of A2A 1.0, and timestamps in JSON."""
 
 import base64
+from collections.abc import Iterable
 from datetime import UTC, datetime
 from enum import Enum
 from typing import Self
@@ -104,3 +105,19 @@ class Message(JsonStruct, frozen=True):
 def format_timestamp(moment: datetime) -> str:
     """An aware time in ISO 8601, in UTC with milliseconds: 2026-01-05T10:00:00.000Z."""
     return moment.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def secret_tail(text: str, secrets: Iterable[str]) -> int:
+    """How many characters at the end of a streamed text may be the beginning of a secret.
+
+    Whoever hides secrets holds them back until the next piece shows what they are.
+    """
+    longest = 0
+    for secret in secrets:
+        tail = text[-(len(secret) - 1) :]
+        start = tail.find(secret[0])
+        while start >= 0 and not secret.startswith(tail[start:]):
+            start = tail.find(secret[0], start + 1)
+        if start >= 0:
+            longest = max(longest, len(tail) - start)
+    return longest

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping
 from typing import cast
 
 from openclaw_a2a.model.ids import Json, JsonObject
+from openclaw_a2a.model.message import secret_tail
 from openclaw_a2a.model.validation import object_at
 from openclaw_a2a.remote.config import drop_none
 from openclaw_a2a.remote.errors import ErrorCode, RemoteFailure
@@ -202,7 +203,7 @@ class EventRedactor:
     def _hold_end(self, artifact: JsonObject) -> None:
         """Hold back what could be the beginning of a secret at the end of the artifact's text."""
         texts = [one for one in artifact["parts"] if one["kind"] == "text"]
-        size = self._suspicious_chars(texts[-1]["text"]) if texts else 0
+        size = secret_tail(texts[-1]["text"], self._secrets) if texts else 0
         if size:
             self._held[artifact["artifactId"]] = texts[-1]["text"][-size:]
             texts[-1]["text"] = texts[-1]["text"][:-size]
@@ -217,7 +218,7 @@ class EventRedactor:
             if part["kind"] == "text":
                 part = {**part, "text": redact(before + part["text"], self._secrets)}
                 before = ""
-                size = self._suspicious_chars(part["text"])
+                size = secret_tail(part["text"], self._secrets)
                 if size:
                     before, part["text"] = part["text"][-size:], part["text"][:-size]
                 open_part = part
@@ -225,15 +226,3 @@ class EventRedactor:
         if open_part is not None:
             open_part["text"] += before
         return redacted
-
-    def _suspicious_chars(self, text: str) -> int:
-        """How many characters at the end of a text are the beginning of a secret."""
-        longest = 0
-        for secret in self._secrets:
-            tail = text[-(len(secret) - 1) :]
-            start = tail.find(secret[0])
-            while start >= 0 and not secret.startswith(tail[start:]):
-                start = tail.find(secret[0], start + 1)
-            if start >= 0:
-                longest = max(longest, len(tail) - start)
-        return longest

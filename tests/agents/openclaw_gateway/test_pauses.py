@@ -1,6 +1,15 @@
 """Questions and approvals in the middle of a turn, and who may answer them."""
 
+from collections.abc import AsyncGenerator
+from datetime import UTC, datetime
+from itertools import pairwise
+from typing import cast
+
+import anyio
+import msgspec
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from tests.agents.openclaw_gateway.conftest import Json, MakeAgent, make_turn_for, run_turn
 from tests.agents.openclaw_gateway.scripted_gateway import (
     GatewayRequest,
@@ -13,9 +22,23 @@ from tests.agents.openclaw_gateway.scripted_gateway import (
 )
 
 from openclaw_a2a.agents.openclaw_gateway import OpenClawGatewayAgent
+from openclaw_a2a.agents.openclaw_gateway.pending_input import OperatorDetails
 from openclaw_a2a.agents.openclaw_gateway.runs import Timeouts
-from openclaw_a2a.model.agent_event import AgentEvent, Failed, InputRequired, Note, Reply, TextDelta
+from openclaw_a2a.model.agent_event import (
+    AgentEvent,
+    BackgroundEvent,
+    BackgroundReply,
+    Failed,
+    InputRequired,
+    MessageEnd,
+    Note,
+    RecentTask,
+    Reply,
+    TextDelta,
+)
 from openclaw_a2a.model.errors import ApprovalNotFound, ApprovalOver, TaskNotCancelable
+from openclaw_a2a.model.ids import SessionKey, TaskId
+from openclaw_a2a.model.message import Part
 
 KEY = "agent:main:a2a:local:c-1"
 RUN = "a2a-r1"
@@ -387,3 +410,85 @@ async def test_an_approval_requested_while_disconnected_is_reported(
     waits = [one for one in events if isinstance(one, Note) and "Waits for" in one.text]
     assert len(waits) == 1
     assert "Done." in str([one for one in events if isinstance(one, Reply | TextDelta)])
+
+
+# -------------------------------------------------------------------- what only the operator sees
+
+ID = "3f0c9a7e-52b1-4d0e-9c11-8a6f2b7d4e90"
+FOLDER = "/home/op/.openclaw/workspace"
+CWD = "/home/op/shop"
+
+
+def check_hidden(event: AgentEvent | BackgroundEvent) -> None:
+    shown = msgspec.json.encode(event).decode()
+    assert [one for one in (ID[:8], ID[-8:], FOLDER, CWD) if one in shown] == [], shown
+
+
+async def test_a_peer_that_may_not_approve_sees_neither_folders_nor_approval_ids(
+    gateway: ScriptedGateway, agent: OpenClawGatewayAgent
+) -> None:
+    known = {"id": "main", "workspace": FOLDER}
+    gateway.answers["agents.list"] = {"defaultId": "main", "agents": [known]}
+    command = {**COMMAND["request"], "command": f"cd {CWD} && ls {FOLDER} {ID}", "cwd": CWD}
+    pieces = ["The id is 3f0c", ID[4:20], f"{ID[20:]} in /home/op/.ope", "nclaw/workspace/a. 3"]
+
+    @gateway.on("agent")
+    async def work(request: GatewayRequest) -> None:
+        await request.event("exec.approval.requested", {**COMMAND, "id": ID, "request": command})
+        await request.agent("run_status", {"message": f"Waits for {ID} in {FOLDER}"})
+        await request.agent("tool", {"phase": "start", **TOOL, "args": {"workdir": f"{CWD}/a"}})
+        for number, piece in enumerate(pieces, 1):
+            text = {"text": "".join(pieces[:number]), "delta": piece, "itemId": "u:1"}
+            await request.agent("assistant", text)
+        details = {"approvalId": ID, "approvalSlug": ID[:8], "cwd": CWD, ID: 1}
+        content = [f"Approval {ID[:8]}", {FOLDER: "is there"}]
+        result = {"details": details, "content": content}
+        await request.agent("tool", {"phase": "result", **TOOL, "result": result})
+        await request.end("".join(pieces))
+
+    events = await run_turn(agent, make_turn_for())
+    for event in events:
+        check_hidden(event)
+    (waits, status) = [one.text for one in events if isinstance(one, Note)]
+    assert waits.startswith("Waits for the operator to allow: cd ... && ls ... ...;")
+    assert status == "Waits for ... in ..."
+    deltas = [one.text for one in events if isinstance(one, TextDelta)]
+    assert "".join(deltas) == "The id is ... in .../a. 3"
+
+
+async def test_background_replies_show_neither_folders_nor_approval_ids(
+    gateway: ScriptedGateway, agent: OpenClawGatewayAgent
+) -> None:
+    known = {"id": "main", "workspace": FOLDER}
+    gateway.answers["agents.list"] = {"defaultId": "main", "agents": [known]}
+    text = f"Exec denied (gateway id={ID}, user-denied): ls {FOLDER}"
+    ours = assistant_entry(RUN, text_block("ours"))
+    late = assistant_entry("cron-7", text_block(text))
+    late["__openclaw"] = {"runId": "cron-7", "id": "m1"}
+    gateway.answers["chat.history"] = {"messages": [user_entry(RUN), ours, late]}
+    recent = RecentTask(TaskId("t"), SessionKey(KEY), datetime(2026, 1, 1, tzinfo=UTC))
+    events = cast("AsyncGenerator[BackgroundEvent]", agent.background_events([recent]))
+    with anyio.fail_after(60):
+        reply = await anext(events)
+    await events.aclose()
+    check_hidden(reply)
+    assert isinstance(reply, BackgroundReply)
+    assert reply.parts[0].text == "Exec denied (gateway id=..., user-denied): ls ..."
+
+
+words = st.sampled_from(
+    [ID, ID[:8], FOLDER, CWD, "3f", "/home/op", "gateway id=", ID[3:], " ", "a"]
+)
+
+
+@given(st.lists(words, max_size=6).map("".join), st.lists(st.integers(0, 200), max_size=6))
+def test_streamed_text_hides_the_same_wherever_it_is_cut(text: str, cuts: list[int]) -> None:
+    whole = OperatorDetails(FOLDER, {ID: CWD}).hide_in_parts((Part(text=text),))[0].text or ""
+    details = OperatorDetails(FOLDER, {ID: CWD})
+    places = sorted({0, len(text), *(cut % (len(text) + 1) for cut in cuts)})
+    steps = [TextDelta(text[start:end]) for start, end in pairwise(places)]
+    events = [event for step in [*steps, MessageEnd()] for event in details.show(step)]
+    assert events.pop() == MessageEnd()
+    shown = "".join(event.text for event in events if isinstance(event, TextDelta))
+    assert [one for one in (ID[:8], FOLDER, CWD) if one in shown] == []
+    assert shown == whole

@@ -21,6 +21,7 @@ from openclaw_a2a.agents.openclaw_gateway.connection import (
 from openclaw_a2a.agents.openclaw_gateway.handshake import ConnectFailed, GatewaySite
 from openclaw_a2a.agents.openclaw_gateway.http_fallback import list_agents_over_http, run_over_http
 from openclaw_a2a.agents.openclaw_gateway.pending_input import (
+    OperatorDetails,
     list_pending_approvals,
     resolve_approval,
     to_approval,
@@ -183,6 +184,10 @@ class OpenClawGatewayAgent(EventAgent):
             events = await self._start_over_http(turn)
         else:
             events = self._run_over_websocket(connection, turn, agent_id)
+        if not turn.may_approve:
+            workspace = self._agents.workspace(agent_id)
+            approvals: Mapping[str, str] = {} if connection is None else connection.runs.approvals
+            events = OperatorDetails(workspace, approvals).hide(events)
         async with aclosing(events):
             async for event in events:
                 yield event

@@ -30,6 +30,7 @@ from openclaw_a2a.agents.openclaw_gateway.history import (
     with_full_content,
 )
 from openclaw_a2a.agents.openclaw_gateway.media import is_link, omitted_text, workspace_path
+from openclaw_a2a.agents.openclaw_gateway.pending_input import OperatorDetails
 from openclaw_a2a.agents.openclaw_gateway.protocol import Wire, decode_as
 from openclaw_a2a.agents.openclaw_gateway.runs import (
     Pause,
@@ -276,8 +277,11 @@ class BackgroundWatcher:
             self._reported[entry.id] = None
             if len(self._reported) > _MAX_REPORTED:
                 self._reported.popitem(last=False)
-            parts = background_reply_parts(entry, self._agents.workspace(self._agent_id))
+            workspace = self._agents.workspace(self._agent_id)
+            parts = background_reply_parts(entry, workspace)
             if parts:
+                # For every peer: a session does not say who may approve.
+                parts = OperatorDetails(workspace, self._runs.approvals).hide_in_parts(parts)
                 reported.append(BackgroundReply(session, entry.id, parts))
         return reported
 

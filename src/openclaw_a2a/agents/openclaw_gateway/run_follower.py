@@ -482,6 +482,7 @@ class RunFollower:
         """The run waits for the operator: the note for the caller, which may not approve."""
         self.operator_approvals.add(approval.id)
         wanted = approval.request
+        self._connection.runs.record_approval(approval.id, wanted.cwd or "")
         log.info(
             "approvals.requested",
             approval=approval.id,

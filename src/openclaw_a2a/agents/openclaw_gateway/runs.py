@@ -135,6 +135,7 @@ DELIVERY_PREFIX: Final = "session-note-"
 """Prefix of the runs that process messages we delivered into a session."""
 
 _MAX_ADOPTED: Final = 10_000
+_MAX_APPROVALS: Final = 100
 
 
 def may_be_recovery(run_id: str) -> bool:
@@ -181,6 +182,15 @@ class RunRegistry:
         once. Removed before the pause is resolved: it does not report our own answer as one given
         elsewhere.
         """
+        self.approvals: OrderedDict[str, str] = OrderedDict()
+        """The latest approvals that the operator decides: their ids, with the folders of their
+        commands."""
+
+    def record_approval(self, approval_id: str, folder: str) -> None:
+        """Record that the operator decides this: peers see neither its id nor its folder."""
+        self.approvals[approval_id] = folder
+        if len(self.approvals) > _MAX_APPROVALS:
+            self.approvals.popitem(last=False)
 
     def adopt(self, run_id: str) -> None:
         """Record that a turn of ours continues under this run id."""

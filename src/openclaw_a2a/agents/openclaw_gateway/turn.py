@@ -10,7 +10,6 @@ from openclaw_a2a.agents.openclaw_gateway.connection import EventSubscription, G
 from openclaw_a2a.agents.openclaw_gateway.history import RunStatus, find_run
 from openclaw_a2a.agents.openclaw_gateway.pending_input import (
     approval_question,
-    hide_operator_details,
     list_pending_approvals,
     list_pending_questions,
     parse_decision,
@@ -77,20 +76,6 @@ class GatewayTurn:
 
     async def begin(self) -> Sequence[AgentEvent]:
         """Send the message, rejoin its run, or answer the paused run."""
-        return self._shown(await self._begin())
-
-    async def next(self) -> Sequence[AgentEvent]:
-        """The next events; possibly none."""
-        return self._shown(await self._next())
-
-    def _shown(self, events: Sequence[AgentEvent]) -> Sequence[AgentEvent]:
-        """The events as this caller may see them."""
-        if self._turn.may_approve:
-            return events
-        folder, ids = self._request.session.workspace, self.follower.operator_approvals
-        return [hide_operator_details(one, folder=folder, approval_ids=ids) for one in events]
-
-    async def _begin(self) -> Sequence[AgentEvent]:
         if self._pause is not None:
             return await self._resume(self._pause)
         # The attempt before may have sent the message: `join` looks before it sends.
@@ -98,7 +83,8 @@ class GatewayTurn:
             return await self.follower.join()
         return await self.follower.begin()
 
-    async def _next(self) -> Sequence[AgentEvent]:
+    async def next(self) -> Sequence[AgentEvent]:
+        """The next events; possibly none."""
         if self.follower.is_over:
             # Only now, after the paused run: one run at a time in a session.
             self._has_unsent_message = False
