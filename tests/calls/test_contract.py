@@ -149,7 +149,8 @@ A_ID, B_ID = AgentId("a"), AgentId("b")
 @pytest.mark.parametrize(
     ("policy", "target", "word"),
     [
-        (CallPolicy(), A_ID, "self-call"),
+        (CallPolicy(), A_ID, "enabled"),
+        (CallPolicy(enabled=True), A_ID, "self-call"),
         (CallPolicy(allow=("*",)), B_ID, "enabled"),
         (CallPolicy(enabled=True, allowed_targets={A_ID: ()}), B_ID, "no agent may take part"),
         (

@@ -127,6 +127,10 @@ CALL = {**B, "input": {}}
     [
         ("agent_call", CALL),
         ("agent_call", {**CALL, "wait": True}),
+        ("agent_call", {**CALL, "agent": "a"}),
+        ("agent_call", {"agent": "b", "input": 1}),
+        ("agent_call_batch", {"calls": "many"}),
+        ("debate_call", {}),
         ("agent_call_batch", {"calls": [CALL, {**CALL, "agent": "c"}]}),
         (
             "debate_call",

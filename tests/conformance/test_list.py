@@ -128,6 +128,9 @@ async def test_list_honours_history_length(start: Start) -> None:
     (all_of_it,) = (await v1.list())["tasks"]
     (none,) = (await v1.list(historyLength=0))["tasks"]
     (last,) = (await v1.list(historyLength=1))["tasks"]
+    # ProtoJSON takes a whole number in any spelling, and as text too.
+    for spelled in ("1", "1.0", "1e0", "10e-1", 1.0):
+        assert (await v1.list(historyLength=spelled))["tasks"] == [last]
     assert len(all_of_it["history"]) == 2
     assert "history" not in none
     assert last["history"] == all_of_it["history"][-1:]

@@ -83,6 +83,29 @@ async def test_the_answer_of_a_direct_run_is_stored_with_its_message(store: Stor
     assert known.answer == b'{"answer":1}'
 
 
+@pytest.mark.parametrize("is_grouped", [False, True])
+async def test_the_answer_of_a_message_that_is_not_deduplicated_leaves_an_older_one_alone(
+    store: Store, is_grouped: bool
+) -> None:
+    first, second = direct("t-1"), direct("t-2")
+    run = msgspec.structs.replace(second.run, message=first.run.message)
+    second = msgspec.structs.replace(second, run=run, is_deduplicated=False)
+    writes = [
+        lambda: store.tasks.submit(first),
+        lambda: store.tasks.submit(second),
+        lambda: store.tasks.finish_run(run.id, fence=1, answer=b"2"),
+    ]
+    if is_grouped:
+        for write in [write() for write in writes]:
+            await write
+    else:
+        for write in writes:
+            await write()
+    known = await store.tasks.find_duplicate(ALICE, first.run.message.message_id)
+    assert known is not None
+    assert (known.run_id, known.answer) == (first.run.id, None)
+
+
 async def test_an_answer_in_the_same_transaction_is_stored(store: Store) -> None:
     submitted = store.tasks.submit(direct("t-1"))
     answered = store.tasks.finish_run(RunId("run-t-1"), fence=1, answer=b"1")

@@ -20,7 +20,7 @@ import pytest
 from tests.server.conftest import MakeGateway
 from tests.server.gateway_process import RPC, TIMEOUT_S, GatewayProcess, RawResponse
 
-from openclaw_a2a.http.asgi import DRAIN_BYTES
+from openclaw_a2a.http.asgi import DRAIN_BYTES, DRAIN_TIMEOUT_S
 
 pytestmark = pytest.mark.slow
 
@@ -63,6 +63,30 @@ async def test_an_endless_body_gets_a_response_and_the_connection_is_closed(
         assert response.json["error"]["message"]
         assert sent_afterwards < DRAIN_BYTES + MOST_BUFFERED
         assert seconds < MOST_S
+
+
+@pytest.mark.requirement("promise.bounds.body")
+async def test_a_client_that_waits_for_100_continue_is_not_held_by_its_refusal(
+    make_gateway: MakeGateway,
+) -> None:
+    gateway = make_gateway(SETTINGS)
+    await gateway.start()
+    # The machine may be busy in any one of them; a drained body takes the whole time in each.
+    held = [await asyncio.to_thread(_expect_continue, gateway.port) for _ in range(5)]
+    assert min(held) < DRAIN_TIMEOUT_S
+
+
+def _expect_continue(port: int) -> float:
+    """How long a refused request is held whose body was never sent."""
+    head = f"POST {RPC} HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-type: application/json\r\n"
+    head += "content-length: 1000\r\nexpect: 100-continue\r\n\r\n"
+    with socket.create_connection(("127.0.0.1", port), timeout=TIMEOUT_S) as connection:
+        began, heard = time.monotonic(), b""
+        connection.sendall(head.encode())
+        while chunk := connection.recv(65536):
+            heard += chunk
+    assert RawResponse(heard).status == 401
+    return time.monotonic() - began
 
 
 # More than all socket buffers together hold: it cannot be sent without a reader.

@@ -139,10 +139,10 @@ def _check_skill(
 
 def check_policy(policy: CallPolicy, caller: AgentId, target: AgentId) -> Refusal | None:
     """Why this caller may not call this target; None when it may."""
-    if caller == target:
-        return Refusal("error", f"self-call: agent {caller} cannot call itself")
     if not policy.enabled:
         return CALLS_OFF
+    if caller == target:
+        return Refusal("error", f"self-call: agent {caller} cannot call itself")
     if not policy.allow:
         return Refusal("forbidden", "no agent may take part in calls (tools.agentToAgent.allow)")
     for agent_id, role in ((caller, "call others"), (target, "be called")):

@@ -348,6 +348,8 @@ class CallService:
 
     def _invalid(self, caller: Caller, reason: str, request: Json = None) -> JsonObject:
         target, skill = readable_names(request)
+        if not self.is_enabled:  # to correct the request would be of no use
+            return self._refused(caller, AgentId(target), skill, CALLS_OFF)
         self._audit.record("call-invalid", caller, target=target, skill=skill)
         return {"status": "error", "error": reason}
 

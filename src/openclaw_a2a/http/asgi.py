@@ -31,6 +31,8 @@ WRITE_TIMEOUT_S = 30.0
 DRAIN_BYTES = 16 * 1024 * 1024
 DRAIN_TIMEOUT_S = 2.0
 """How much of a refused body is received after the response, and for how long."""
+_EXPECT_TIMEOUT_S = 0.1
+"""How long its first bytes are awaited when the client wanted to be asked for them, and was not."""
 _LOGGED_CHARS = 300  # of what a request says
 _REFUSED = "request.refused"
 
@@ -131,6 +133,7 @@ class HttpRequest:
         "caller",
         "has_started",
         "headers",
+        "is_body_asked",
         "is_body_read",
         "is_silent",
         "method",
@@ -160,6 +163,8 @@ class HttpRequest:
         self.started_at = time.monotonic()
         self.caller: str | None = None
         """The name of the caller, once it is known."""
+        self.is_body_asked = False
+        """True when the server was asked for the body: it has sent the client a 100 (Continue)."""
         self.is_body_read = False
         self.is_silent = False
         """True when the response has no body, whatever it says."""
@@ -221,6 +226,7 @@ class HttpRequest:
         if declared is not None and declared.isdigit() and int(declared) > limit:
             raise _body_too_large(limit, setting)
         operation = deadline.start()
+        self.is_body_asked = True
         try:
             message = await self.receive()
             body: bytes = message.get("body", b"")
@@ -281,10 +287,17 @@ class HttpRequest:
         body before it reads would see that instead of the response.
         """
         size = 0
+        # RFC 9110, 10.1.1: such a client sends nothing after a final response, unless it was tired
+        # of waiting for a 100 (Continue).
+        expects = (self.header(b"expect") or "").lower() == "100-continue"
+        is_waiting = expects and not self.is_body_asked
+        end = asyncio.get_running_loop().time() + DRAIN_TIMEOUT_S
         with suppress(TimeoutError):
-            async with asyncio.timeout(DRAIN_TIMEOUT_S):
+            first_s = _EXPECT_TIMEOUT_S if is_waiting else DRAIN_TIMEOUT_S
+            async with asyncio.timeout(first_s) as limit:
                 while size < DRAIN_BYTES:
                     message = await self.receive()
+                    limit.reschedule(end)
                     size += len(message.get("body", b""))
                     if not message.get("more_body", False):
                         return

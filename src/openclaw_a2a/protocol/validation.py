@@ -10,6 +10,7 @@ import json
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
+from decimal import Decimal
 from enum import Enum, EnumType
 from itertools import accumulate
 from typing import Annotated, Generic, TypeVar, Union, cast, get_args, get_origin
@@ -110,7 +111,8 @@ MAX_DEPTH = 100
 MAX_DIGITS = 308
 """Integers up to this many digits fit a double, which most readers use."""
 
-_INTEGER = re.compile(r"-?[0-9]{1,18}")
+# As ProtoJSON spells a number in text; bounded, so that what it stands for is small too.
+_NUMBER = re.compile(r"-?[0-9]{1,18}(\.[0-9]{1,18})?([eE][+-]?[0-9]{1,2})?")
 _decode = msgspec.json.Decoder().decode
 _encode = msgspec.json.Encoder().encode
 _string = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"')
@@ -338,7 +340,8 @@ def _replace_structs(kind: Json) -> Json:
 
 def _whole_number(value: Json) -> int | None:
     if isinstance(value, str):
-        return int(value) if _INTEGER.fullmatch(value) else None
+        number = Decimal(value) if _NUMBER.fullmatch(value) else None
+        return int(number) if number is not None and number == int(number) else None
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
     return int(value) if is_number and value == int(value) else None
 

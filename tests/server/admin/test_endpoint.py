@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.captured_logs import capture_logs
 from tests.conformance.asgi_client import Request
 from tests.server.admin.asking_agent import AskingAgent
 from tests.server.admin.conftest import OpenGateway
@@ -112,6 +113,17 @@ async def test_other_methods_of_a_path_are_405_with_those_it_has(
     assert (response.status, response.headers.get("allow")) == (405, allowed)
     assert response.json["error"]["code"] == "method-not-allowed"
     assert (await http.request(Request(method, path))).status == 401
+
+
+async def test_a_refusal_is_logged_with_the_operator_as_its_caller(
+    open_gateway: OpenGateway, token: Token
+) -> None:
+    http = await open_gateway({"main": AskingAgent()})
+    with capture_logs() as logged:
+        await http.get("/operator/nothing", authorization=f"Bearer {token()}")
+        await http.get("/operator/nothing", authorization="Bearer wrong")
+    refused = [one["caller"] for one in logged if one["event"] == "request.refused"]
+    assert refused == ["operator", None]
 
 
 async def test_a_body_is_json_and_small(open_gateway: OpenGateway, token: Token) -> None:

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple, TypeVar
 import msgspec
 
 from openclaw_a2a.auth.admin_token import AdminAuthenticator
+from openclaw_a2a.auth.tool_tokens import OPERATOR_NAME
 from openclaw_a2a.http.asgi import JSON, NO_STORE, Deadline, HttpRequest, Router, error_body
 from openclaw_a2a.http.sse_stream import EventStream, SseStreams, encode_frame, last_event_id
 from openclaw_a2a.model.errors import (
@@ -135,6 +136,7 @@ class AdminEndpoint:
         """Respond to one request."""
         try:
             self._authenticator.check(request)
+            request.caller = OPERATOR_NAME
             found = self._router.find(request.method, request.path)
             if found is None:
                 text = f"there is no {request.method} {request.path[:200]} here"

@@ -204,8 +204,10 @@ class MemoryState:
     def finish_run(self, command: commands.FinishRun) -> None:
         key = rules.message_key(rules.check_fence(self.runs, command.run_id, command.fence))
         del self.runs[command.run_id]
-        # The idempotency record may have been purged while the run was active.
-        if (row := self.messages.get(key)) is not None:
+        # The idempotency record may have been purged while the run was active, or be that of
+        # another run: a message that is not deduplicated has none.
+        row = self.messages.get(key)
+        if row is not None and row.duplicate.run_id == command.run_id:
             duplicate = msgspec.structs.replace(row.duplicate, answer=command.answer)
             self.messages[key] = msgspec.structs.replace(row, duplicate=duplicate)
 

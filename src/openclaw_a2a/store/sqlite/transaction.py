@@ -165,7 +165,8 @@ _INSERT_MESSAGE = """
 INSERT INTO message (principal, account, message_id, body_hash, run, task, created_at, answer)
 VALUES (?, ?, ?, ?, ?, ?, ?, ?)"""
 _ANSWER_MESSAGE = """
-UPDATE message SET answer = ? WHERE principal = ? AND account = ? AND message_id = ?"""
+UPDATE message SET answer = ?
+WHERE principal = ? AND account = ? AND message_id = ? AND run = ?"""
 _INSERT_RUN = """
 INSERT INTO run (ticket, id, task, context, principal, account, session_key, message_id, owner,
   fence, lease_until, is_started, attempt, input, resume)
@@ -299,7 +300,7 @@ class WriteTransaction:
     def _clear(self) -> None:
         self.tally: Counter[tuple[str, str, int]] = Counter()
         self._messages: dict[MessageKey, tuple[Submission, bytes | None]] = {}  # with the answer
-        self._answers: list[tuple[bytes, str, str, str]] = []
+        self._answers: list[tuple[bytes, str, str, str, RunId]] = []
         self._new_runs: dict[RunId, RunRecord] = {}
         self._started: dict[RunId, tuple[int, int]] = {}
         self._ended: list[tuple[int]] = []
@@ -359,10 +360,12 @@ class WriteTransaction:
         message = rules.check_fence(self.cache.runs, command.run_id, command.fence).message
         self._end_run(command.run_id)
         # Likewise: a message of this group has no row yet, so the answer goes into its insert.
-        if (row := self._messages.get(message)) is not None:
+        # A message that is not deduplicated has none at all, and leaves that of another run alone.
+        row = self._messages.get(message)
+        if row is not None and row[0].run.id == command.run_id:
             self._messages[message] = row[0], command.answer
         else:
-            self._answers.append((command.answer, *message))
+            self._answers.append((command.answer, *message, command.run_id))
 
     def put_delivery(self, delivery: Delivery) -> None:
         """Store a delivery, replacing one with the same id."""
