@@ -188,7 +188,8 @@ async def test_an_impossible_action_is_rejected_with_the_reason(admin: Admin) ->
     answer = await admin.post(f"/{objective_id}/run")
     assert (answer.status, answer.json["error"]["code"]) == (409, "status-change-not-allowed")
     assert (await admin.post(f"/{objective_id}/explode")).status == 404
-    assert (await admin.get(f"/{objective_id}/run")).status == 404
+    wrong = await admin.get(f"/{objective_id}/run")
+    assert (wrong.status, wrong.headers["allow"]) == (405, "POST")
 
 
 @pytest.mark.parametrize("wanted", ["obj-2", "obj", "%00", "x" * 5000])
