@@ -82,3 +82,12 @@ def test_an_address_of_the_environment_comes_before_the_data_folder(
     monkeypatch.setenv("OPENCLAW_A2A_URL", "http://127.0.0.1:1")
     with gateway(tmp_path):
         assert "http://127.0.0.1:1" in command("send", "hello").err
+
+
+@pytest.mark.usefixtures("settings_port")
+def test_up_says_that_the_gateway_of_the_folder_has_the_port(command, tmp_path: Path) -> None:
+    with gateway(tmp_path) as address:
+        again = command("up", "--port", address.rpartition(":")[2])
+    assert again.code == 1
+    assert again.err.startswith("error port-taken")
+    assert "The gateway of this data folder runs there (process" in again.err

@@ -11,7 +11,7 @@ from openclaw_a2a.cli.commands.config import complete_check
 from openclaw_a2a.cli.errors import DONE, FAILED
 from openclaw_a2a.cli.flags import ConfigFlag, DataFlag, JsonFlag, data_override, switch
 from openclaw_a2a.cli.render.terminal import print_data, print_json, print_message, print_table
-from openclaw_a2a.model.errors import StoreLocked
+from openclaw_a2a.model.errors import PortTaken, StoreLocked
 from openclaw_a2a.model.ids import Json
 from openclaw_a2a.settings import (
     StoreKind,
@@ -45,6 +45,14 @@ def up(
 
     try:
         return serve(examined.loaded)
+    except PortTaken as error:
+        for one in find_running_gateways(examined.loaded.settings.data):
+            if one.port == examined.loaded.settings.server.port:
+                error.details["nextStep"] = (
+                    f"The gateway of this data folder runs there (process {one.pid}). Stop it, or "
+                    "start another one with --port PORT --data DIR."
+                )
+        raise
     except StoreLocked as error:
         for one in find_running_gateways(examined.loaded.settings.data):
             if str(one.pid) == error.details.get("pid"):
