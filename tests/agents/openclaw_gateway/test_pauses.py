@@ -415,8 +415,8 @@ async def test_an_approval_requested_while_disconnected_is_reported(
 # -------------------------------------------------------------------- what only the operator sees
 
 ID = "3f0c9a7e-52b1-4d0e-9c11-8a6f2b7d4e90"
-FOLDER = "/home/op/.openclaw/workspace"
-CWD = "/home/op/shop"
+FOLDER = "/srv/op/.openclaw/workspace"
+CWD = "/srv/op/shop"
 
 
 def check_hidden(event: AgentEvent | BackgroundEvent) -> None:
@@ -430,7 +430,7 @@ async def test_a_peer_that_may_not_approve_sees_neither_folders_nor_approval_ids
     known = {"id": "main", "workspace": FOLDER}
     gateway.answers["agents.list"] = {"defaultId": "main", "agents": [known]}
     command = {**COMMAND["request"], "command": f"cd {CWD} && ls {FOLDER} {ID}", "cwd": CWD}
-    pieces = ["The id is 3f0c", ID[4:20], f"{ID[20:]} in /home/op/.ope", "nclaw/workspace/a. 3"]
+    pieces = ["The id is 3f0c", ID[4:20], f"{ID[20:]} in /srv/op/.ope", "nclaw/workspace/a. 3"]
 
     @gateway.on("agent")
     async def work(request: GatewayRequest) -> None:
@@ -476,9 +476,7 @@ async def test_background_replies_show_neither_folders_nor_approval_ids(
     assert reply.parts[0].text == "Exec denied (gateway id=..., user-denied): ls ..."
 
 
-words = st.sampled_from(
-    [ID, ID[:8], FOLDER, CWD, "3f", "/home/op", "gateway id=", ID[3:], " ", "a"]
-)
+words = st.sampled_from([ID, ID[:8], FOLDER, CWD, "3f", "/srv/op", "gateway id=", ID[3:], " ", "a"])
 
 
 @given(st.lists(words, max_size=6).map("".join), st.lists(st.integers(0, 200), max_size=6))
