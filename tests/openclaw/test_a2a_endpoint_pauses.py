@@ -85,7 +85,7 @@ async def test_the_operator_decides_about_a_command(
     client = await open_client(our_gateway)
     made = openclaw.workspace("main") / f"{marker}.made"
     task = await client.start(command(made), contextId=marker)
-    waiting = await _until_asked(client, task["id"], str(made))
+    waiting = await _until_asked(client, task["id"], made.name)
     [approval] = _approvals(our_gateway, "list", "--json")["approvals"]
     assert approval["command"] == f"touch {made}"
     assert approval["taskId"] == task["id"]
@@ -104,11 +104,11 @@ async def test_a_pending_approval_is_found_after_a_restart_of_our_process(
 ) -> None:
     made = openclaw.workspace("main") / f"{marker}.made"
     task = await (await open_client(our_gateway)).start(command(made), contextId=marker)
-    await _until_asked(await open_client(our_gateway), task["id"], str(made))
+    await _until_asked(await open_client(our_gateway), task["id"], made.name)
     our_gateway.kill()
     our_gateway.start()
     client = await open_client(our_gateway)
-    await _until_asked(client, task["id"], str(made))
+    await _until_asked(client, task["id"], made.name)
     [approval] = _approvals(our_gateway, "list", "--json")["approvals"]
     assert approval["taskId"] == task["id"]
     _approvals(our_gateway, "allow", approval["id"], "--json")
@@ -123,7 +123,7 @@ async def test_a_peer_without_the_right_cannot_allow_a_command_and_one_with_it_c
     made = openclaw.workspace("main") / f"{marker}.made"
     guest = await open_client(our_gateway, token=token_of("guest"))
     task = await guest.start(command(made), contextId=marker)
-    await _until_asked(guest, task["id"], str(made))
+    await _until_asked(guest, task["id"], made.name)
     await guest.start("yes", contextId=marker, taskId=task["id"])
     [approval] = _approvals(our_gateway, "list", "--json")["approvals"]
     assert not made.exists()
@@ -133,7 +133,7 @@ async def test_a_peer_without_the_right_cannot_allow_a_command_and_one_with_it_c
 
     owner = await open_client(our_gateway, token=token_of("owner"))
     task = await owner.start(command(made), contextId=marker)
-    asked = await _until_asked(owner, task["id"], str(made))
+    asked = await _until_asked(owner, task["id"], made.name)
     assert asked["status"]["state"] == PAUSED
     answered = await owner.send("yes", contextId=marker, taskId=task["id"])
     assert answered["status"]["state"] == COMPLETED
