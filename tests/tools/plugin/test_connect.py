@@ -220,7 +220,7 @@ def test_connect_says_which_tools_are_on_and_where_to_switch_on_more(machine: Ma
     assert "Tools of OpenClaw's agents: remote_agent." in shown
     assert "openclaw-a2a.json5: agent_call, " in shown
     assert "agent_poll (tools.agentToAgent.enabled); " in shown
-    assert "objective_status (opt.enabled and opt.tools)." in shown
+    assert "step_answer (opt.enabled and opt.tools)." in shown
     assert "restart it: openclaw gateway restart" not in shown
     assert "start the gateway: openclaw-a2a up" in shown
 

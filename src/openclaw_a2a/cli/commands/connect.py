@@ -265,8 +265,8 @@ def openclaw(
 def _tool_lines(examined: CheckedSettings, plan: SetupPlan) -> list[str]:
     """Which tools OpenClaw's agents have, and where to switch on the others."""
     settings = examined.loaded.settings
-    planning = tuple(one for one in PLUGIN_TOOLS if one.startswith(("objective_", "plan_")))
-    calls = tuple(one for one in PLUGIN_TOOLS if one not in (TOOL_NAME, *planning))
+    calls = tuple(one for one in PLUGIN_TOOLS if one.startswith(("agent_", "debate_")))
+    planning = tuple(one for one in PLUGIN_TOOLS if one not in (TOOL_NAME, *calls))
     groups = (
         ((TOOL_NAME,), settings.outbound.get("enabled") is True, "outbound.enabled"),
         (calls, settings.tools.agent_to_agent.enabled, "tools.agentToAgent.enabled"),
