@@ -106,7 +106,7 @@ def test_objective_list_is_newest_first_with_progress(run, planning) -> None:
     assert heading.split() == [
         *("OBJECTIVE", "STATUS", "PROGRESS", "DONE", "CHANGED", "OWNER", "NAME", "NOTE")
     ]
-    assert first.startswith(f"{newer}  submitted  ░░░░░░░░░░  0/0")
+    assert first.startswith(f"{newer}  submitted  ░░░░░░░░░░  - ")
     assert first.endswith("operator  Nothing yet   waits for a plan")
     assert second.startswith(f"{older}  planning   ░░░░░░░░░░  0/2")
     assert second.endswith("Garden party  waits for somebody to run it")

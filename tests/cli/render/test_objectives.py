@@ -154,7 +154,7 @@ def test_objective_table_has_status_progress_and_note() -> None:
         "OBJECTIVE     STATUS     PROGRESS    DONE  CHANGED  OWNER  NAME  NOTE",
         "obj-1         working    █░░░░░░░░░  1/8   3 s      local  Trip  "
         "waits for an answer to Choose, for 3 min: Window? Aisle?",
-        "obj-12345678  completed  ░░░░░░░░░░  0/0   3 s      -      Old",
+        "obj-12345678  completed  ░░░░░░░░░░  -     3 s      -      Old",
         "obj-1         paused     ░░░░░░░░░░  0/1   3 s      local  Trip  "
         "waits for somebody to resume it",
     ]

@@ -251,7 +251,9 @@ OBJECTIVE_TABLE = ItemTable[ObjectiveRow](
         "OBJECTIVE": lambda one, _: one.id,
         "STATUS": lambda one, _: "paused" if one.is_paused else one.status,
         "PROGRESS": lambda one, _: bar(one.progress.done, one.progress.total),
-        "DONE": lambda one, _: f"{one.progress.done}/{one.progress.total}",
+        "DONE": lambda one, _: (
+            f"{one.progress.done}/{one.progress.total}" if one.progress.total else "-"
+        ),
         "CHANGED": lambda one, now: format_age(one.updated_at, now),
         "OWNER": lambda one, _: one.principal or "-",
         "NAME": lambda one, _: shorten(one.name),
