@@ -77,7 +77,7 @@ async def test_an_answer_outlives_retention_until_its_callers_host_is_back(
     with anyio.fail_after(TIMEOUT_S):
         while await store_of(closed_gateway).tasks.read_task(None, delivery.task_id) is not None:
             await sweep(closed_gateway, clock)  # once it is delivered nothing keeps the task
-    assert await store_of(closed_gateway).deliveries.read_delivery(delivery.id) is None
+    assert await store_of(closed_gateway).deliveries.read_delivery(None, delivery.id) is None
     assert len(closed_gateway.host.messages(A)) == 1
 
 

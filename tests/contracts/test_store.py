@@ -155,7 +155,7 @@ async def test_a_commit_changes_head_snapshot_and_events_together(store: Store) 
     assert stored.head == draft.head
     assert stored.head.sequence == 3
     assert project_task(stored) == draft.task
-    events = await store.tasks.read_events(TaskId("t-1"), after=0, limit=10)
+    events = await store.tasks.read_events(None, TaskId("t-1"), after=0, limit=10)
     assert [(event.sequence, event.state) for event in events] == [
         (1, WORKING),
         (2, None),
@@ -175,7 +175,7 @@ async def test_changes_take_effect_in_the_order_of_the_calls(store: Store) -> No
     ]
     await asyncio.gather(*writes)
     assert project_task(await store.tasks.read_task(ALICE, TaskId("t-1"))) == draft.task
-    events = await store.tasks.read_events(TaskId("t-1"), after=0, limit=100)
+    events = await store.tasks.read_events(None, TaskId("t-1"), after=0, limit=100)
     assert [event.sequence for event in events] == list(range(1, 53))
 
 
@@ -201,7 +201,7 @@ async def test_a_commit_that_expects_another_sequence_is_refused(store: Store) -
     stored = await store.tasks.read_task(ALICE, TaskId("t-1"))
     assert stored is not None
     assert stored.head.sequence == 0
-    assert await store.tasks.read_events(TaskId("t-1"), after=0, limit=10) == []
+    assert await store.tasks.read_events(None, TaskId("t-1"), after=0, limit=10) == []
 
 
 async def test_a_commit_to_a_missing_task_is_refused(store: Store) -> None:
@@ -359,7 +359,7 @@ async def test_ten_thousand_events_of_one_task_are_read_in_pages(store: Store) -
         await store.tasks.commit(draft.whole(draft.chunks(1000)))
     sequences: list[int] = []
     while page := await store.tasks.read_events(
-        TaskId("t-1"), after=sequences[-1] if sequences else 0, limit=999
+        None, TaskId("t-1"), after=sequences[-1] if sequences else 0, limit=999
     ):
         assert len(page) <= 999
         sequences.extend(entry.sequence for entry in page)
@@ -367,7 +367,7 @@ async def test_ten_thousand_events_of_one_task_are_read_in_pages(store: Store) -
 
 
 async def test_events_of_no_task_are_none(store: Store) -> None:
-    assert await store.tasks.read_events(TaskId("t-1"), after=0, limit=10) == []
+    assert await store.tasks.read_events(None, TaskId("t-1"), after=0, limit=10) == []
 
 
 async def test_durable_data_survives_a_restart(durable: StoreHarness) -> None:
@@ -387,7 +387,7 @@ async def test_durable_data_survives_a_restart(durable: StoreHarness) -> None:
     stored = await store.tasks.read_task(ALICE, TaskId("t-1"))
     assert stored is not None
     assert (stored.head, project_task(stored)) == (draft.head, draft.task)
-    events = await store.tasks.read_events(TaskId("t-1"), after=0, limit=10)
+    events = await store.tasks.read_events(None, TaskId("t-1"), after=0, limit=10)
     assert [event.sequence for event in events] == [1, 2]
     assert await store.tasks.read_resume_token(TaskId("t-2")) == b"\x00token"
     known = await store.tasks.find_duplicate(ALICE, direct("t-3").run.message.message_id)

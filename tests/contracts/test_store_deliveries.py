@@ -16,8 +16,9 @@ from tests.contracts.store_samples import (
 
 from openclaw_a2a.model.delivery import Delivery, DeliveryId, DeliveryState
 from openclaw_a2a.model.errors import TaskNotFound
-from openclaw_a2a.model.ids import TaskId
+from openclaw_a2a.model.ids import AccountId, PeerName, TaskId
 from openclaw_a2a.model.task import TaskState
+from openclaw_a2a.model.turn import Scope
 from openclaw_a2a.ports import Retention, Store
 
 WAITING, DEAD = DeliveryState.WAITING, DeliveryState.DEAD
@@ -40,10 +41,27 @@ async def test_a_delivery_is_found_by_its_id_and_by_its_task(store: Store) -> No
     two = msgspec.structs.replace(two, created_at=time_at(1), reason="why", attempts=3)
     assert await put(store, two)
     assert await put(store, one)
-    assert await store.deliveries.read_delivery(two.id) == two
-    assert await store.deliveries.list_task_deliveries(TaskId("t-1")) == [one, two]
-    assert await store.deliveries.list_task_deliveries(TaskId("t-2")) == []
-    assert await store.deliveries.read_delivery(DeliveryId("none")) is None
+    assert await store.deliveries.read_delivery(None, two.id) == two
+    assert await store.deliveries.list_task_deliveries(None, TaskId("t-1")) == [one, two]
+    assert await store.deliveries.list_task_deliveries(None, TaskId("t-2")) == []
+    assert await store.deliveries.read_delivery(None, DeliveryId("none")) is None
+
+
+async def test_deliveries_and_events_of_another_caller_are_not_found(store: Store) -> None:
+    submission = Draft().submission()
+    await store.tasks.submit(submission)
+    delivery, task_id = make_delivery(), TaskId("t-1")
+    await put(store, delivery)
+    own = submission.run.scope
+    others = (Scope(PeerName("mallory"), own.account), Scope(own.principal, AccountId("other")))
+    assert await store.deliveries.read_delivery(own, delivery.id) == delivery
+    assert await store.deliveries.list_task_deliveries(own, task_id) == [delivery]
+    events = await store.tasks.read_events(own, task_id, after=-1, limit=10)
+    assert events == await store.tasks.read_events(None, task_id, after=-1, limit=10) != []
+    for scope in others:
+        assert await store.deliveries.read_delivery(scope, delivery.id) is None
+        assert await store.deliveries.list_task_deliveries(scope, task_id) == []
+        assert await store.tasks.read_events(scope, task_id, after=-1, limit=10) == []
 
 
 async def test_a_delivery_replaces_one_with_the_same_id(store: Store) -> None:
@@ -51,7 +69,7 @@ async def test_a_delivery_replaces_one_with_the_same_id(store: Store) -> None:
     await put(store, make_delivery())
     newer = msgspec.structs.replace(make_delivery(cursor=-1), body=b"newer")
     assert await put(store, newer)
-    assert await store.deliveries.list_task_deliveries(TaskId("t-1")) == [newer]
+    assert await store.deliveries.list_task_deliveries(None, TaskId("t-1")) == [newer]
 
 
 async def test_a_task_has_only_so_many_deliveries_of_a_kind(store: Store) -> None:
@@ -74,17 +92,21 @@ async def test_the_delivery_of_a_submission_is_stored_with_it(harness: StoreHarn
     later = msgspec.structs.replace(direct("t-2"), delivery=make_delivery("t-2"))
     await harness.store.tasks.submit(submission)
     await harness.store.tasks.submit(later)
-    assert await harness.store.deliveries.list_task_deliveries(TaskId("t-1")) == [make_delivery()]
+    assert await harness.store.deliveries.list_task_deliveries(None, TaskId("t-1")) == [
+        make_delivery()
+    ]
     store = await harness.reopen()
-    assert await store.deliveries.list_task_deliveries(TaskId("t-1")) == [make_delivery()]
-    assert await store.deliveries.list_task_deliveries(TaskId("t-2")) == [make_delivery("t-2")]
+    assert await store.deliveries.list_task_deliveries(None, TaskId("t-1")) == [make_delivery()]
+    assert await store.deliveries.list_task_deliveries(None, TaskId("t-2")) == [
+        make_delivery("t-2")
+    ]
 
 
 async def test_a_refused_or_duplicate_submission_leaves_no_delivery(store: Store) -> None:
     await store.tasks.submit(direct("t-1"))
     again = msgspec.structs.replace(direct("t-1"), delivery=make_delivery())
     await store.tasks.submit(again)
-    assert await store.deliveries.list_task_deliveries(TaskId("t-1")) == []
+    assert await store.deliveries.list_task_deliveries(None, TaskId("t-1")) == []
 
 
 async def test_progress_is_stored_unless_the_delivery_was_deleted_or_replaced(store: Store) -> None:
@@ -95,13 +117,13 @@ async def test_progress_is_stored_unless_the_delivery_was_deleted_or_replaced(st
         row, cursor=7, state=WAITING, attempts=2, reason="no answer", next_at=time_at(9)
     )
     assert await store.deliveries.update_delivery(further)
-    assert await store.deliveries.read_delivery(row.id) == further
+    assert await store.deliveries.read_delivery(None, row.id) == further
     await put(store, msgspec.structs.replace(row, body=b"another"))
     assert not await store.deliveries.update_delivery(further)
     assert await store.deliveries.delete_delivery(row.id)
     assert not await store.deliveries.delete_delivery(row.id)
     assert not await store.deliveries.update_delivery(further)
-    assert await store.deliveries.read_delivery(row.id) is None
+    assert await store.deliveries.read_delivery(None, row.id) is None
 
 
 async def test_unfinished_deliveries_have_or_may_get_something_to_send(store: Store) -> None:
@@ -165,7 +187,9 @@ async def test_deliveries_go_with_their_task(harness: StoreHarness) -> None:
         Retention(ended_before=time_at(50), keep_ended=9, messages_before=time_at(-1))
     )
     store = await harness.reopen()
-    found = [bool(await store.deliveries.list_task_deliveries(TaskId(f"t-{n}"))) for n in (1, 2, 3)]
+    found = [
+        bool(await store.deliveries.list_task_deliveries(None, TaskId(f"t-{n}"))) for n in (1, 2, 3)
+    ]
     assert found == [False, False, True]
 
 
@@ -181,7 +205,7 @@ async def test_deliveries_and_their_progress_survive(durable: StoreHarness) -> N
     await durable.store.deliveries.update_delivery(remaining)
     await durable.store.deliveries.delete_delivery(gone.id)
     store = await durable.reopen()
-    assert await store.deliveries.list_task_deliveries(TaskId("t-1")) == [remaining]
+    assert await store.deliveries.list_task_deliveries(None, TaskId("t-1")) == [remaining]
     store = await durable.reopen()
     assert await store.deliveries.list_deliveries(DEAD, after=START, limit=9) == [remaining]
     await store.tasks.commit(

@@ -173,7 +173,7 @@ async def test_an_ended_task_can_be_deleted_by_its_caller(store: Store) -> None:
     assert await store.tasks.delete_task(ALICE, TaskId("t-1")) is True
     assert await store.tasks.delete_task(ALICE, TaskId("t-1")) is False
     assert await store.tasks.read_task(None, TaskId("t-1")) is None
-    assert await store.tasks.read_events(TaskId("t-1"), after=0, limit=10) == []
+    assert await store.tasks.read_events(None, TaskId("t-1"), after=0, limit=10) == []
     page = await store.tasks.list_tasks(TaskQuery(ALICE, 10))
     assert (page.tasks, page.total) == ((), 0)
 
@@ -193,7 +193,7 @@ async def test_a_deleted_task_can_be_created_again(store: Store) -> None:
     change = again.created(at=5)
     await store.tasks.commit(change)
     assert project_task(await store.tasks.read_task(ALICE, TaskId("t-1"))) == again.task
-    assert await store.tasks.read_events(TaskId("t-1"), after=0, limit=10) == []
+    assert await store.tasks.read_events(None, TaskId("t-1"), after=0, limit=10) == []
 
 
 async def test_a_commit_to_a_deleted_task_is_refused(store: Store) -> None:
@@ -214,7 +214,7 @@ async def test_old_finished_tasks_are_purged(store: Store) -> None:
     page = await store.tasks.list_tasks(TaskQuery(ALICE, 10))
     assert ids(page) == ["t-5", "t-4", "t-3", "open"]
     assert page.total == 4
-    assert await store.tasks.read_events(TaskId("t-1"), after=0, limit=9) == []
+    assert await store.tasks.read_events(None, TaskId("t-1"), after=0, limit=9) == []
 
 
 async def test_surplus_finished_tasks_are_purged_oldest_first(store: Store) -> None:

@@ -58,8 +58,8 @@ async def test_a_task_with_an_unfinished_delivery_is_not_purged(
     store = await harness.reopen()
     assert await purge_all(store, ALL_OLD) == 0
     assert await remaining_tasks(store, "held", "free") == ["held"]
-    assert await store.deliveries.list_task_deliveries(TaskId("held")) == [row]
-    assert len(await store.tasks.read_events(TaskId("held"), after=0, limit=9)) == 3
+    assert await store.deliveries.list_task_deliveries(None, TaskId("held")) == [row]
+    assert len(await store.tasks.read_events(None, TaskId("held"), after=0, limit=9)) == 3
 
 
 @pytest.mark.parametrize(("state", "is_level"), [(IDLE, True), (DEAD, False), (DEAD, True)])
@@ -69,7 +69,7 @@ async def test_finished_and_dead_deliveries_keep_no_task(
     row = await put_followed(store, "t-1", at=1, state=state, is_level=is_level)
     assert await purge_all(store, ALL_OLD) == 1
     assert await remaining_tasks(store, "t-1") == []
-    assert await store.deliveries.read_delivery(row.id) is None
+    assert await store.deliveries.read_delivery(None, row.id) is None
     assert await store.deliveries.list_deliveries(state, after=DeliveryId(""), limit=9) == []
 
 
@@ -87,7 +87,7 @@ async def test_a_task_is_purged_once_its_deliveries_are_finished(store: Store, e
         assert await store.deliveries.update_delivery(delivered if ending == "delivered" else dead)
     assert await purge_all(store, ALL_OLD) == 1
     assert await remaining_tasks(store, "t-1") == []
-    assert await store.deliveries.list_task_deliveries(TaskId("t-1")) == []
+    assert await store.deliveries.list_task_deliveries(None, TaskId("t-1")) == []
 
 
 async def test_one_delivery_that_is_behind_keeps_a_task(store: Store) -> None:
@@ -175,7 +175,7 @@ async def test_a_task_with_an_unfinished_delivery_can_be_deleted_by_its_caller(
 ) -> None:
     row = await put_followed(store, "t-1", at=1, state=WAITING)
     assert await store.tasks.delete_task(ALICE, TaskId("t-1"))
-    assert await store.deliveries.read_delivery(row.id) is None
+    assert await store.deliveries.read_delivery(None, row.id) is None
 
 
 async def test_deliveries_without_a_task_keep_nothing(store: Store) -> None:
@@ -183,4 +183,6 @@ async def test_deliveries_without_a_task_keep_nothing(store: Store) -> None:
     await store.tasks.submit(later)
     await put_finished(store, "t-2", at=1)
     assert await purge_all(store, ALL_OLD) == 1
-    assert await store.deliveries.list_task_deliveries(TaskId("t-1")) == [make_delivery("t-1")]
+    assert await store.deliveries.list_task_deliveries(None, TaskId("t-1")) == [
+        make_delivery("t-1")
+    ]

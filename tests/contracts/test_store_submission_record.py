@@ -57,7 +57,9 @@ async def test_a_record_is_stored_with_its_submission(harness: StoreHarness) -> 
     assert await list_calls(harness.store) == [whole.record, later.record]
     store = await harness.reopen()
     assert await list_calls(store) == [whole.record, later.record]
-    assert await store.deliveries.list_task_deliveries(TaskId("t-1")) == [make_delivery("t-1")]
+    assert await store.deliveries.list_task_deliveries(None, TaskId("t-1")) == [
+        make_delivery("t-1")
+    ]
     assert await running(store) == {"run-t-1", "run-t-2"}
 
 
@@ -98,7 +100,7 @@ async def test_a_submission_whose_record_exists_is_refused_as_a_whole(
     for _ in range(2):
         assert await list_calls(store) == [there]
         assert await store.tasks.read_task(ALICE, TaskId("t-1")) is None
-        assert await store.deliveries.list_task_deliveries(TaskId("t-1")) == []
+        assert await store.deliveries.list_task_deliveries(None, TaskId("t-1")) == []
         assert await store.tasks.find_duplicate(ALICE, refused.run.message.message_id) is None
         assert await running(store) == set()
         store = await harness.reopen()

@@ -238,7 +238,7 @@ class Harness:
 
     async def entries(self, task_id: str) -> list[Entry]:
         """Everything that was committed for a task."""
-        return await self.store.tasks.read_events(TaskId(task_id), after=0, limit=1_000_000)
+        return await self.store.tasks.read_events(None, TaskId(task_id), after=0, limit=1_000_000)
 
     async def follow(self, task_id: str, *, cursor: int | None = 0) -> Subscription:
         following = await queries.subscribe(self.engine, ALICE, TaskId(task_id), cursor=cursor)

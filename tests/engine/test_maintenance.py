@@ -257,7 +257,7 @@ async def test_tasks_with_a_pending_delivery_are_kept_for_a_limited_time(
     assert await harness.task(task.id) == task
     harness.clock.advance(2 * DAY)
     assert await purge_once(harness.engine, MaintenanceSchedule()) == 1
-    assert await harness.store.inner.deliveries.read_delivery(waiting.id) is None
+    assert await harness.store.inner.deliveries.read_delivery(None, waiting.id) is None
 
 
 async def test_message_ids_are_known_for_a_day(open_harness: OpenHarness) -> None:

@@ -342,7 +342,7 @@ async def _read(store: Store, name: str) -> object:
 async def _everything(store: Store, name: str) -> object:
     task_id = TaskId(name)
     message_id = make_run(name).message.message_id
-    events = await store.tasks.read_events(task_id, after=0, limit=50)
+    events = await store.tasks.read_events(None, task_id, after=0, limit=50)
     return (
         shown(await store.tasks.read_task(ALICE, task_id)),
         shown(await store.tasks.read_task(None, task_id)),
@@ -350,7 +350,7 @@ async def _everything(store: Store, name: str) -> object:
         [(entry.sequence, entry.state, entry.event) for entry in events],
         await store.tasks.find_duplicate(ALICE, message_id),
         await store.tasks.find_duplicate(BOB, message_id),
-        await store.deliveries.list_task_deliveries(task_id),
+        await store.deliveries.list_task_deliveries(None, task_id),
     )
 
 

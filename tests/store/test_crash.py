@@ -51,7 +51,7 @@ async def assert_whole(store: Store, label: str, acknowledged: Acknowledged) -> 
         assert records[name].version >= (sequence == LAST_SEQUENCE)
     tasks = [task for task in page.tasks if task.head.id.startswith(label)]
     for task in tasks:
-        events = await store.tasks.read_events(task.head.id, after=0, limit=100)
+        events = await store.tasks.read_events(None, task.head.id, after=0, limit=100)
         assert [event.sequence for event in events] == list(range(1, task.head.sequence + 1))
         assert project_task(task).status.state is task.head.state
         assert is_terminal(task.head.state) == (task.head.id not in running)

@@ -319,7 +319,7 @@ class CallService:
         if not call.is_undelivered:
             return None
         found = delivery_id(CALL_KIND, call.task_id, call.id)
-        delivery = await self._engine.store.deliveries.read_delivery(found)
+        delivery = await self._engine.store.deliveries.read_delivery(None, found)
         if delivery is None or not delivery.attempts:
             return None
         is_waiting = delivery.state is DeliveryState.WAITING
@@ -334,7 +334,7 @@ class CallService:
 
     async def _timestamps(self, call: Call, stored: StoredTask | None) -> JsonObject:
         tasks = self._engine.store.tasks
-        first = await tasks.read_events(call.task_id, after=0, limit=_FIRST_EVENTS)
+        first = await tasks.read_events(None, call.task_id, after=0, limit=_FIRST_EVENTS)
         return call_timestamps(call, stored, first)
 
     async def _audited(self, result: JsonObject) -> JsonObject:

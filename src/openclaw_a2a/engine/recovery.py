@@ -205,7 +205,9 @@ async def _read_all_events(engine: Engine, record: RunRecord) -> list[Entry]:
     entries: list[Entry] = []
     while True:
         after = entries[-1].sequence if entries else 0
-        page = await engine.store.tasks.read_events(record.task_id, after=after, limit=PAGE_SIZE)
+        page = await engine.store.tasks.read_events(
+            None, record.task_id, after=after, limit=PAGE_SIZE
+        )
         entries += page
         if len(page) < PAGE_SIZE:
             return entries

@@ -162,7 +162,7 @@ class TaskService:
         engine, _ = await self._open()
         if task_id in self._sender.sending:  # it is dropped as soon as the webhook has answered
             return None
-        return await engine.store.deliveries.read_delivery(_delivery_id(TaskId(task_id)))
+        return await engine.store.deliveries.read_delivery(None, _delivery_id(TaskId(task_id)))
 
     # ---------------------------------------------------------------- life cycle
 

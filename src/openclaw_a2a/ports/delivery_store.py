@@ -7,6 +7,7 @@ import msgspec
 
 from openclaw_a2a.model.delivery import Delivery, DeliveryId, DeliveryState
 from openclaw_a2a.model.ids import TaskId
+from openclaw_a2a.model.turn import Scope
 
 
 class DeliveryPage(msgspec.Struct, frozen=True, gc=False):
@@ -37,12 +38,12 @@ class DeliveryStore(Protocol):
         """Delete a delivery; False if there was none."""
         ...
 
-    async def read_delivery(self, delivery_id: DeliveryId) -> Delivery | None:
-        """One delivery."""
+    async def read_delivery(self, scope: Scope | None, delivery_id: DeliveryId) -> Delivery | None:
+        """One delivery, if its task is in scope (None: any scope)."""
         ...
 
-    async def list_task_deliveries(self, task_id: TaskId) -> list[Delivery]:
-        """The deliveries of a task, oldest first."""
+    async def list_task_deliveries(self, scope: Scope | None, task_id: TaskId) -> list[Delivery]:
+        """The deliveries of a task, oldest first; none if the task is not in scope."""
         ...
 
     async def list_unfinished_deliveries(self, *, after: DeliveryId, limit: int) -> DeliveryPage:

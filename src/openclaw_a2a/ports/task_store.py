@@ -204,8 +204,10 @@ class TaskStore(Protocol):
         """The token the agent left when the task paused."""
         ...
 
-    async def read_events(self, task_id: TaskId, *, after: int, limit: int) -> list[Entry]:
-        """Committed events with a higher sequence, in order."""
+    async def read_events(
+        self, scope: Scope | None, task_id: TaskId, *, after: int, limit: int
+    ) -> list[Entry]:
+        """Committed events with a higher sequence, in order; none if the task is not in scope."""
         ...
 
     async def list_recent_tasks(

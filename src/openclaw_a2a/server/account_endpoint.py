@@ -260,7 +260,7 @@ async def send_streaming(call: AccountCall, request: SendRequest) -> EventStream
         # A2A 3.1.2: the stream begins with the task. Its events follow from that very sequence
         # number, so none is missed and none comes twice, however long the task took to encode.
         task = v1.trim_task(encode_json(created.task), history_length=request.history_length)
-        subscription = queries.subscribe_from(engine, task_id, sequence)
+        subscription = queries.subscribe_from(engine, call.scope, task_id, sequence)
         return EventStream(v1.wrap_task(task), sequence, subscription)
 
     return wait_first_event()

@@ -68,7 +68,7 @@ async def test_a_result_that_could_not_be_saved_is_saved_later_and_not_sent_agai
     assert rig.tracked is not None and rig.tracked.attempt is not None
     await asyncio.wait({rig.tracked.attempt})
     assert len(rig.sender.attempts) == 1, "the receiver has it already"
-    row = await rig.harness.store.deliveries.read_delivery(rig.row.id)
+    row = await rig.harness.store.deliveries.read_delivery(None, rig.row.id)
     assert row.cursor == 1
     assert rig.phase is Phase.QUEUED, "what came since then has not been sent"
 

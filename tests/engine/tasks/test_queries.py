@@ -226,7 +226,7 @@ async def test_feed_reports_events_that_left_its_window() -> None:
 
 async def test_closed_feed_wakes_every_reader(harness: Harness) -> None:
     feed = EventFeed(0)
-    follower = Subscription(harness.store, TaskId("none"), cursor=0, feed=feed)
+    follower = Subscription(harness.store, None, TaskId("none"), cursor=0, feed=feed)
     waiting = asyncio.ensure_future(follower.next_events(60))
     await yield_to_others()
     feed.close()

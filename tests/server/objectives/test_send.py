@@ -114,7 +114,7 @@ async def test_the_delivery_to_the_objective_is_stored_with_the_task(
     server: ObjectivesServer,
 ) -> None:
     task = (await _v1(server).send(metadata=WISH))["task"]
-    [delivery] = await server.engine.store.deliveries.list_task_deliveries(TaskId(task["id"]))
+    [delivery] = await server.engine.store.deliveries.list_task_deliveries(None, TaskId(task["id"]))
     assert (delivery.kind, delivery.cursor) == ("plan", 0)
 
 
@@ -209,7 +209,10 @@ async def test_webhook_and_objective_both_get_the_task(server: ObjectivesServer)
     hook = {"url": "http://127.0.0.1:9/hook"}
     params = v1_message(metadata=WISH, configuration={"taskPushNotificationConfig": hook})
     task = (await _v1(server).call("SendMessage", params))["task"]
-    deliveries = await server.engine.store.deliveries.list_task_deliveries(TaskId(task["id"]))
+    deliveries = await server.engine.store.deliveries.list_task_deliveries(None, TaskId(task["id"]))
     assert {delivery.kind for delivery in deliveries} == {"plan", "push"}
     assert (await _v1(server).call("SendMessage", params))["task"]["id"] == task["id"]
-    assert len(await server.engine.store.deliveries.list_task_deliveries(TaskId(task["id"]))) == 2
+    assert (
+        len(await server.engine.store.deliveries.list_task_deliveries(None, TaskId(task["id"])))
+        == 2
+    )

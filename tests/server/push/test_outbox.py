@@ -300,7 +300,7 @@ async def test_the_retry_after_of_a_webhook_is_stored_as_its_next_attempt(
     await receiver.wait_posts(1)
 
     async def look() -> Delivery | None:
-        [row] = await store_of(gateway).deliveries.list_task_deliveries(TaskId(task["id"]))
+        [row] = await store_of(gateway).deliveries.list_task_deliveries(None, TaskId(task["id"]))
         return row if row.state is DeliveryState.WAITING else None
 
     found = await eventually_found(look)

@@ -199,7 +199,7 @@ async def test_a_damaged_record_is_refused_and_the_others_are_served(
     with pytest.raises(CorruptRecord, match=folder.file("t-1").name):
         await store.tasks.read_task(LOCAL, TaskId("t-1"))
     with pytest.raises(CorruptRecord):
-        await store.tasks.read_events(TaskId("t-1"), after=0, limit=1)
+        await store.tasks.read_events(None, TaskId("t-1"), after=0, limit=1)
     assert await store.tasks.read_task(LOCAL, TaskId("good")) is not None
     assert (await store.tasks.list_tasks(TaskQuery(LOCAL, 10))).total == 1
     with pytest.raises(CorruptRecord):
@@ -225,7 +225,7 @@ async def test_a_version_1_record_is_rewritten_by_the_next_write_only(folder: Fo
     stored = await store.tasks.read_task(LOCAL, TaskId("t-1"))
     assert stored is not None
     assert stored.head.sequence == 0
-    assert await store.tasks.read_events(TaskId("t-1"), after=0, limit=10) == []
+    assert await store.tasks.read_events(None, TaskId("t-1"), after=0, limit=10) == []
     await store.tasks.submit(direct("other"))
     assert folder.file("t-1").read_bytes() == content
 

@@ -335,7 +335,7 @@ async def test_a_store_of_the_first_version_gets_deliveries(path: Path) -> None:
         migrate.upgrade(connection, migrate.load_migrations()[:1])
     store = SqliteStore(path)
     await store.open()
-    assert await store.deliveries.list_task_deliveries(TaskId("t-1")) == []
+    assert await store.deliveries.list_task_deliveries(None, TaskId("t-1")) == []
     await store.close()
     assert rows(path.with_name("state.db.backup-v1"), "SELECT * FROM task") == []
 

@@ -157,7 +157,7 @@ class Outbox:
 
     async def redeliver(self, delivery_id: DeliveryId) -> Delivery:
         """Try a delivery again now that failed before. Raises: DeliveryNotFound."""
-        delivery = await self._store.read_delivery(delivery_id)
+        delivery = await self._store.read_delivery(None, delivery_id)
         if delivery is None:
             raise _not_found(delivery_id)
         if delivery.state in _NOTHING_FAILED:
@@ -194,7 +194,7 @@ class Outbox:
     async def _check_tasks(self) -> None:
         """Check some tasks; the first ones are being sent before the last ones are checked."""
         for task_id in list(islice(self._to_check, _TASKS_PER_ROUND)):
-            deliveries = await self._store.list_task_deliveries(task_id)
+            deliveries = await self._store.list_task_deliveries(None, task_id)
             # Removed after the read, and before anything else is awaited: if the store fails the
             # task is checked again, and a wake-up from now on adds it again.
             self._to_check.pop(task_id, None)
@@ -303,7 +303,7 @@ class Outbox:
             self._apply(tracked, signal, due_at=due_at)
 
     async def _send_once(self, tracked: TrackedDelivery) -> tuple[Signal, datetime | None]:
-        delivery = tracked.cached or await self._store.read_delivery(tracked.id)
+        delivery = tracked.cached or await self._store.read_delivery(None, tracked.id)
         if delivery is None or delivery.state is DeliveryState.DEAD:
             return Signal.DONE, None
         if tracked.unsaved is not None and tracked.unsaved[0] == delivery.body:

@@ -24,12 +24,28 @@ _RESTING = TERMINAL | PAUSED
 class Subscription:
     """Reads events after `cursor`. `feed` is None when the task is not active in this process."""
 
-    __slots__ = ("_feed", "_is_stopped", "_store", "_task_id", "_waiter", "cursor", "is_over")
+    __slots__ = (
+        "_feed",
+        "_is_stopped",
+        "_scope",
+        "_store",
+        "_task_id",
+        "_waiter",
+        "cursor",
+        "is_over",
+    )
 
     def __init__(
-        self, store: TaskStore, task_id: TaskId, *, cursor: int, feed: EventFeed | None
+        self,
+        store: TaskStore,
+        scope: Scope | None,
+        task_id: TaskId,
+        *,
+        cursor: int,
+        feed: EventFeed | None,
     ) -> None:
         self._store = store
+        self._scope = scope
         self._task_id = task_id
         self._feed = feed
         self._waiter: asyncio.Future[None] | None = None
@@ -63,7 +79,7 @@ class Subscription:
             # Behind the window; or the feed is closed, and another process may have written since.
             # One more than a page tells whether it ends here: the last event must be known as such.
             stored = await self._store.read_events(
-                self._task_id, after=self.cursor, limit=PAGE_SIZE + 1
+                self._scope, self._task_id, after=self.cursor, limit=PAGE_SIZE + 1
             )
             entries, has_more = stored[:PAGE_SIZE], len(stored) > PAGE_SIZE
         if entries:
@@ -115,9 +131,8 @@ class LastingSubscription(Subscription):
     __slots__ = ("_engine", "_state")
 
     def __init__(self, engine: Engine, head: TaskHead, *, cursor: int) -> None:
-        super().__init__(
-            engine.store.tasks, head.id, cursor=cursor, feed=_active_feed(engine, head.id)
-        )
+        feed = _active_feed(engine, head.id)
+        super().__init__(engine.store.tasks, head.scope, head.id, cursor=cursor, feed=feed)
         self._engine = engine
         self._state = head.state
 
@@ -214,16 +229,18 @@ async def subscribe(
     if until_terminal:
         subscription = LastingSubscription(engine, stored.head, cursor=start)
     else:
-        subscription = subscribe_from(engine, task_id, start)
+        subscription = subscribe_from(engine, stored.head.scope, task_id, start)
     return TaskSubscription(stored.head, subscription, snapshot)
 
 
-def subscribe_from(engine: Engine, task_id: TaskId, cursor: int) -> Subscription:
-    """A subscription to a task that the caller is known to own."""
+def subscribe_from(
+    engine: Engine, scope: Scope | None, task_id: TaskId, cursor: int
+) -> Subscription:
+    """A subscription to a task that is known to exist in the scope."""
     # The feed as it is now: when the task is continued later, its runs get a new one, and this
     # subscription is over by then.
     feed = _active_feed(engine, task_id)
-    return Subscription(engine.store.tasks, task_id, cursor=cursor, feed=feed)
+    return Subscription(engine.store.tasks, scope, task_id, cursor=cursor, feed=feed)
 
 
 def _check_not_abandoned(engine: Engine, task_id: TaskId) -> None:

@@ -85,7 +85,7 @@ class DeliveriesAdmin:
         """Retry one now. Raises: DeliveryNotFound."""
         [wanted] = request.segments
         for store, outbox in self._outboxes():
-            if await store.read_delivery(DeliveryId(wanted)) is not None:
+            if await store.read_delivery(None, DeliveryId(wanted)) is not None:
                 return self._view(await outbox.redeliver(DeliveryId(wanted)))
         raise DeliveryNotFound(
             f"there is no delivery {wanted[:80]}; list the deliveries to see those in trouble"

@@ -70,7 +70,9 @@ class PushConfigService(msgspec.Struct, frozen=True, kw_only=True):
         """Refuse one more configuration than a task may have. Raises: InvalidParams."""
         if await self.store.tasks.read_task(scope, task_id) is None:
             return  # continuing the task fails with TaskNotFound
-        others = [one for one in await self._configs(task_id) if one.id != (new.id or task_id)]
+        others = [
+            one for one in await self._configs(scope, task_id) if one.id != (new.id or task_id)
+        ]
         if len(others) >= self.per_task:
             raise self._too_many(task_id)
 
@@ -111,7 +113,7 @@ class PushConfigService(msgspec.Struct, frozen=True, kw_only=True):
         await self._check_task(scope, task_id)
         delivery = self.make_delivery(new, task_id, -1)
         config = _decoder.decode(delivery.body)
-        known = await self.store.deliveries.read_delivery(delivery.id)
+        known = await self.store.deliveries.read_delivery(scope, delivery.id)
         # Replacing the delivery would start at cursor -1 and send the task again.
         if known is not None and known.state is not DeliveryState.DEAD:
             old = _decoder.decode(known.body)
@@ -127,7 +129,7 @@ class PushConfigService(msgspec.Struct, frozen=True, kw_only=True):
         Raises: TaskNotFound, PushConfigNotFound.
         """
         await self._check_task(scope, request.task_id)
-        configs = await self._configs(request.task_id)
+        configs = await self._configs(scope, request.task_id)
         wanted = request.id or request.task_id
         for config in configs:
             if config.id == wanted:
@@ -142,7 +144,7 @@ class PushConfigService(msgspec.Struct, frozen=True, kw_only=True):
     async def list_page(self, scope: Scope, request: PushListRequest) -> PushPage:
         """Some of the task's configurations, oldest first. Raises: TaskNotFound, InvalidParams."""
         await self._check_task(scope, request.task_id)
-        configs = await self._configs(request.task_id)
+        configs = await self._configs(scope, request.task_id)
         start = 0
         if request.page_token:
             ids = [config.id for config in configs]
@@ -162,12 +164,12 @@ class PushConfigService(msgspec.Struct, frozen=True, kw_only=True):
         except PushConfigNotFound:
             return  # A2A 3.1.10: deleting is idempotent
         wanted = delivery_id(PUSH_KIND, request.task_id, config.id)
-        delivery = await self.store.deliveries.read_delivery(wanted)
+        delivery = await self.store.deliveries.read_delivery(scope, wanted)
         if delivery is not None:
             await self.outbox.remove_delivery(delivery)
 
-    async def _configs(self, task_id: TaskId) -> list[PushConfig]:
-        deliveries = await self.store.deliveries.list_task_deliveries(task_id)
+    async def _configs(self, scope: Scope, task_id: TaskId) -> list[PushConfig]:
+        deliveries = await self.store.deliveries.list_task_deliveries(scope, task_id)
         return [_decoder.decode(one.body) for one in deliveries if one.kind == PUSH_KIND]
 
     async def _check_task(self, scope: Scope, task_id: TaskId) -> None:

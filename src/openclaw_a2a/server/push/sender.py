@@ -53,7 +53,7 @@ async def next_payload(
     # The webhook was registered on a task that existed: it gets the task first.
     if cursor < 0:
         return await _whole_task(tasks, task_id, version)
-    while entries := await tasks.read_events(task_id, after=cursor, limit=PAGE_SIZE):
+    while entries := await tasks.read_events(None, task_id, after=cursor, limit=PAGE_SIZE):
         for entry in entries:
             if entry.state is None and _finished_artifact(entry) is None:
                 continue

@@ -281,6 +281,11 @@ class MemoryState:
             del self._task_deliveries[row.task_id]
         return True
 
+    def find_task(self, scope: Scope | None, task_id: TaskId) -> TaskRow | None:
+        """The task, if it is in scope (None: any scope)."""
+        task = self.tasks.get(task_id)
+        return None if task is None or scope not in (None, task.head.scope) else task
+
     def task_deliveries(self, task_id: TaskId) -> list[Delivery]:
         """The deliveries of a task, in any order."""
         return [self.deliveries[one] for one in self._task_deliveries.get(task_id, ())]

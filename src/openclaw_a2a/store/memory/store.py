@@ -67,18 +67,18 @@ class StateTaskStore(StatePart, TaskWrites):
 
     async def read_task(self, scope: Scope | None, task_id: TaskId) -> StoredTask | None:
         self.state.check_readable(task_id)
-        task = self.state.tasks.get(task_id)
-        if task is None or (scope is not None and task.head.scope != scope):
-            return None
-        return task.stored()
+        task = self.state.find_task(scope, task_id)
+        return None if task is None else task.stored()
 
     async def read_resume_token(self, task_id: TaskId) -> bytes | None:
         task = self.state.tasks.get(task_id)
         return None if task is None else task.resume
 
-    async def read_events(self, task_id: TaskId, *, after: int, limit: int) -> list[Entry]:
+    async def read_events(
+        self, scope: Scope | None, task_id: TaskId, *, after: int, limit: int
+    ) -> list[Entry]:
         self.state.check_readable(task_id)
-        task = self.state.tasks.get(task_id)
+        task = self.state.find_task(scope, task_id)
         return [] if task is None else task.after(after, limit)
 
     async def list_recent_tasks(
@@ -144,10 +144,15 @@ class StateTaskStore(StatePart, TaskWrites):
 class StateDeliveryStore(StatePart, DeliveryWrites):
     """The delivery store over a state."""
 
-    async def read_delivery(self, delivery_id: DeliveryId) -> Delivery | None:
-        return self.state.deliveries.get(delivery_id)
+    async def read_delivery(self, scope: Scope | None, delivery_id: DeliveryId) -> Delivery | None:
+        delivery = self.state.deliveries.get(delivery_id)
+        if delivery is None or scope is None:
+            return delivery
+        return None if self.state.find_task(scope, delivery.task_id) is None else delivery
 
-    async def list_task_deliveries(self, task_id: TaskId) -> list[Delivery]:
+    async def list_task_deliveries(self, scope: Scope | None, task_id: TaskId) -> list[Delivery]:
+        if scope is not None and self.state.find_task(scope, task_id) is None:
+            return []
         rows = self.state.task_deliveries(task_id)
         return sorted(rows, key=lambda row: (row.created_at, row.id))
 

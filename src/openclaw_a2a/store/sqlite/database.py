@@ -15,6 +15,7 @@ import anyio.to_thread
 
 from openclaw_a2a.log import get_logger
 from openclaw_a2a.model.errors import GatewayError, StoreUnavailable
+from openclaw_a2a.model.turn import Scope
 from openclaw_a2a.store.commands import AnyCommand
 from openclaw_a2a.store.group_writer import GroupWriter, Write, WriteOutcome
 from openclaw_a2a.store.locks import FileLock
@@ -37,6 +38,13 @@ Command = AnyCommand | Callable[[WriteTransaction], Any]
 """A command, or a function for a write that only this kind of store has."""
 Handlers = Mapping[type[Any], Callable[[WriteTransaction, Any], Any]]
 """What performs each type of command in the writer thread."""
+
+
+def bind_scope(scope: Scope | None) -> dict[str, object]:
+    """The values of `:principal` and `:account` in a query; None is any scope."""
+    if scope is None:
+        return {"principal": None, "account": None}
+    return {"principal": scope.principal, "account": scope.account}
 
 
 class SqliteDatabase:

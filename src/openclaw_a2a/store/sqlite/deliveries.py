@@ -2,6 +2,7 @@
 
 from openclaw_a2a.model.delivery import Delivery, DeliveryId, DeliveryState
 from openclaw_a2a.model.ids import TaskId
+from openclaw_a2a.model.turn import Scope
 from openclaw_a2a.ports import DeliveryPage
 from openclaw_a2a.store.commands import (
     DeleteDelivery,
@@ -10,7 +11,7 @@ from openclaw_a2a.store.commands import (
     UpdateDelivery,
 )
 from openclaw_a2a.store.rules import no_task
-from openclaw_a2a.store.sqlite.database import DatabasePart
+from openclaw_a2a.store.sqlite.database import DatabasePart, bind_scope
 from openclaw_a2a.store.sqlite.transaction import (
     DELIVERY_CODE_OF,
     WriteTransaction,
@@ -28,8 +29,11 @@ SET cursor = ?, next_at = ?, created_at = ?, updated_at = ?, state = ?, attempts
 WHERE id = ? AND body = ?"""
 _DELETE = "DELETE FROM delivery WHERE id = ?"
 _COUNT_OTHERS = "SELECT count(*) FROM delivery WHERE task = ? AND kind = ? AND id <> ?"
-_SELECT_ONE = f"{_SELECT} WHERE d.id = ?"
-_SELECT_OF_TASK = f"{_SELECT} WHERE d.task = ? ORDER BY d.created_at, d.id"
+_IN_SCOPE = """(:principal IS NULL OR EXISTS (
+  SELECT 1 FROM task t
+  WHERE t.id = d.task AND t.principal = :principal AND t.account = :account))"""
+_SELECT_ONE = f"{_SELECT} WHERE d.id = :id AND {_IN_SCOPE}"
+_SELECT_OF_TASK = f"{_SELECT} WHERE d.task = :task AND {_IN_SCOPE} ORDER BY d.created_at, d.id"
 _SELECT_IN_STATE = f"{_SELECT} WHERE d.state = ? AND d.id > ? ORDER BY d.id LIMIT ?"
 # A task that is not stored may be about to be created. The terminal states are 3, 4, 5 and 7.
 _SELECT_UNFINISHED = f"""
@@ -45,12 +49,13 @@ _LAST = DeliveryId("~")
 class SqliteDeliveryStore(DatabasePart, DeliveryWrites):
     """The delivery store over a database."""
 
-    async def read_delivery(self, delivery_id: DeliveryId) -> Delivery | None:
-        row = self._database.fetch_one(_SELECT_ONE, (delivery_id,))
+    async def read_delivery(self, scope: Scope | None, delivery_id: DeliveryId) -> Delivery | None:
+        row = self._database.fetch_one(_SELECT_ONE, {"id": delivery_id, **bind_scope(scope)})
         return None if row is None else decode_delivery(row)
 
-    async def list_task_deliveries(self, task_id: TaskId) -> list[Delivery]:
-        return [*map(decode_delivery, self._database.fetch_all(_SELECT_OF_TASK, (task_id,)))]
+    async def list_task_deliveries(self, scope: Scope | None, task_id: TaskId) -> list[Delivery]:
+        values = {"task": task_id, **bind_scope(scope)}
+        return [*map(decode_delivery, self._database.fetch_all(_SELECT_OF_TASK, values))]
 
     async def list_unfinished_deliveries(self, *, after: DeliveryId, limit: int) -> DeliveryPage:
         # Most are finished: the window bounds how many of those one query passes over.

@@ -26,7 +26,7 @@ from openclaw_a2a.ports import (
 )
 from openclaw_a2a.store.commands import ClaimRuns, RenewLeases, TaskWrites
 from openclaw_a2a.store.rules import check_same_body, choose_purgeable
-from openclaw_a2a.store.sqlite.database import DatabasePart, Row
+from openclaw_a2a.store.sqlite.database import DatabasePart, Row, bind_scope
 from openclaw_a2a.store.sqlite.records import purge_records
 from openclaw_a2a.store.sqlite.transaction import (
     CODE_OF,
@@ -53,7 +53,10 @@ SELECT sequence, body, state FROM event
 WHERE task = ? AND sequence > ? AND sequence <= ? ORDER BY sequence"""
 _SELECT_EVENTS = """
 SELECT sequence, body, state FROM event
-WHERE task = (SELECT number FROM task WHERE id = ?) AND sequence > ? ORDER BY sequence LIMIT ?"""
+WHERE task = (
+  SELECT number FROM task
+  WHERE id = :task AND (:principal IS NULL OR (principal = :principal AND account = :account))
+) AND sequence > :after ORDER BY sequence LIMIT :limit"""
 _SELECT_RECENT = """
 SELECT number, id, principal, account, context, state, status_at, created_at, sequence, binding,
   resume
@@ -179,8 +182,11 @@ class SqliteTaskStore(DatabasePart, TaskWrites):
         row = self._database.fetch_one(_SELECT_RESUME, (task_id,))
         return None if row is None else row[0]
 
-    async def read_events(self, task_id: TaskId, *, after: int, limit: int) -> list[Entry]:
-        rows = self._database.fetch_all(_SELECT_EVENTS, (task_id, after, limit))
+    async def read_events(
+        self, scope: Scope | None, task_id: TaskId, *, after: int, limit: int
+    ) -> list[Entry]:
+        values = {"task": task_id, "after": after, "limit": limit, **bind_scope(scope)}
+        rows = self._database.fetch_all(_SELECT_EVENTS, values)
         return [_entry(row) for row in rows]
 
     async def list_recent_tasks(
