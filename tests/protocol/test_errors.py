@@ -99,6 +99,7 @@ def test_http_statuses_that_clients_must_act_on():
     assert statuses == {
         named.Unauthenticated: 401,
         named.NotAllowed: 403,
+        named.InsufficientScope: 403,
         named.BodyTooLarge: 413,
         named.BodyTooSlow: 408,
         named.MediaTypeNotSupported: 415,

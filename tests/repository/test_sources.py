@@ -100,6 +100,7 @@ SAME_NAME = {
     "Params": "parameters of one method: of a protocol version, of planning",
     "RunSignal": "state machines of the engine's run, and of OpenClaw's run that is followed",
     "RunState": "state machines of the engine's run, and of OpenClaw's run that is followed",
+    "Scope": "what credentials are valid for (OAuth's word), and what reads are limited to",
     "cancel": "the operation of the server; commands",
     "check": "commands: `config check`, `targets check`",
     "create": "commands: `objectives create`, `token create`",

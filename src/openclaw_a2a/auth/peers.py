@@ -13,8 +13,8 @@ from collections.abc import Iterable, Mapping
 from typing import Protocol, TypeVar
 from urllib.parse import urlsplit
 
+from openclaw_a2a.auth.principal import LOCAL_PRINCIPAL, Principal
 from openclaw_a2a.model.errors import NotAllowed, Unauthenticated
-from openclaw_a2a.model.ids import LOCAL_PEER, PeerName
 from openclaw_a2a.settings import PeerSettings
 
 T = TypeVar("T")
@@ -119,22 +119,41 @@ def _origin_host(origin: str) -> str:
         return ""
 
 
+class BearerVerifier(Protocol):
+    """Verifies bearer tokens that are not kept here, such as JWTs of an issuer."""
+
+    def verify(self, token: bytes) -> Principal | None:
+        """The owner of a token; None when it is of another kind. Raises: Unauthenticated."""
+        ...
+
+
 class PeerAuthenticator:
     """Knows the configured peers. Without any, only this machine may call, as `local`."""
 
-    def __init__(self, peers: Iterable[PeerSettings], *, own_hosts: Iterable[str]) -> None:
+    def __init__(
+        self,
+        peers: Iterable[PeerSettings],
+        *,
+        own_hosts: Iterable[str],
+        verifiers: Iterable[BearerVerifier] = (),
+    ) -> None:
         # Several tokens for a peer: the next one can be handed out before the old one is removed.
-        self._tokens = tuple((token.digest, peer.name) for peer in peers for token in peer.tokens)
+        # By digest, so that the cost does not grow with the peers. How long the lookup takes tells
+        # nothing about a token: nobody can choose the digest of what he sends.
+        self._principals = {
+            token.digest: Principal(peer.name) for peer in peers for token in peer.tokens
+        }
+        self._verifiers = tuple(verifiers)
         self._allowed_hosts = allowed_hosts(own_hosts)
 
     @property
     def needs_token(self) -> bool:
         """True when callers must show a token."""
-        return bool(self._tokens)
+        return bool(self._principals or self._verifiers)
 
-    def identify(self, request: ClientRequest) -> PeerName:
-        """The caller's name. Raises: Unauthenticated, NotAllowed."""
-        if self._tokens:
+    def identify(self, request: ClientRequest) -> Principal:
+        """The caller. Raises: Unauthenticated, NotAllowed."""
+        if self._principals or self._verifiers:
             return self._identify_by_token(request)
         if not is_loopback_client(request):
             raise Unauthenticated("without tokens this gateway answers its own machine only")
@@ -144,13 +163,17 @@ class PeerAuthenticator:
                 "configure channels.a2a.security.peers and send a token"
             )
         check_host_and_origin(request, self._allowed_hosts)
-        return LOCAL_PEER
+        return LOCAL_PRINCIPAL
 
-    def _identify_by_token(self, request: ClientRequest) -> PeerName:
+    def _identify_by_token(self, request: ClientRequest) -> Principal:
         token = read_bearer_token(request.headers)
         if token is None:
             raise Unauthenticated("send your token as `Authorization: Bearer <token>`")
-        name = match_token(token, self._tokens)
-        if name is None:
-            raise Unauthenticated("this token is not known here; ask the operator for one")
-        return name
+        principal = self._principals.get(token_digest(token))
+        if principal is not None:
+            return principal
+        for verifier in self._verifiers:
+            principal = verifier.verify(token)
+            if principal is not None:
+                return principal
+        raise Unauthenticated("this token is not known here; ask the operator for one")

@@ -15,6 +15,7 @@ from openclaw_a2a.model.errors import (
     BodyTooSlow,
     GatewayError,
     GatewayFault,
+    InsufficientScope,
     InvalidRequest,
     MediaTypeNotSupported,
     MethodNotAllowed,
@@ -122,7 +123,8 @@ Header = tuple[bytes, bytes]
 JSON = b"application/json"
 A2A_JSON = b"application/a2a+json"
 NO_STORE: Header = (b"cache-control", b"no-store")
-_CHALLENGE: Header = (b"www-authenticate", b'Bearer realm="openclaw-a2a"')
+_BEARER = 'Bearer realm="openclaw-a2a"'
+_CHALLENGE: Header = (b"www-authenticate", _BEARER.encode("ascii"))
 _CLOSE: Header = (b"connection", b"close")
 
 
@@ -365,6 +367,10 @@ def error_headers(error: GatewayError) -> list[Header]:
     if isinstance(error, Unauthenticated):
         # RFC 9110, 15.5.2: a 401 must say how to authenticate.
         return [_CHALLENGE]
+    if isinstance(error, InsufficientScope):
+        # RFC 6750, 3.1: the credentials are valid, and others are needed.
+        challenge = f'{_BEARER}, error="insufficient_scope", scope="{error.scope}"'
+        return [(b"www-authenticate", challenge.encode("ascii"))]
     if isinstance(error, MethodNotAllowed):
         # RFC 9110, 15.5.6: a 405 must say which methods there are.
         return [(b"allow", ", ".join(error.allowed).encode("ascii"))]

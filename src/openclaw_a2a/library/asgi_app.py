@@ -13,6 +13,7 @@ import msgspec
 from openclaw_a2a.agents.adapter import AgentAdapter
 from openclaw_a2a.app.gateway import Embedding, Gateway, build_app
 from openclaw_a2a.auth.peers import PeerAuthenticator, allowed_hosts, check_host_and_origin
+from openclaw_a2a.auth.principal import LOCAL_PRINCIPAL, Principal
 from openclaw_a2a.engine.engine import AccountRules, Engine
 from openclaw_a2a.engine.outbox.delivery_tracking import DeliveryChannel
 from openclaw_a2a.engine.transcript.single_artifact import SingleArtifactTranscript
@@ -23,7 +24,7 @@ from openclaw_a2a.library.inputs import as_agent, as_store
 from openclaw_a2a.log import get_logger
 from openclaw_a2a.model.card import AgentCard
 from openclaw_a2a.model.errors import Unauthenticated
-from openclaw_a2a.model.ids import LOCAL_PEER, AccountId, AgentId, Json, PeerName
+from openclaw_a2a.model.ids import AccountId, AgentId, Json, PeerName
 from openclaw_a2a.ports import Agent, Store
 from openclaw_a2a.server.account_endpoint import Authenticator
 from openclaw_a2a.server.cards import BEARER_REQUIREMENTS, BEARER_SCHEMES, LiveCard
@@ -66,13 +67,13 @@ class OpenAuthenticator:
     def __init__(self, own_hosts: Iterable[str]) -> None:
         self._allowed_hosts = allowed_hosts(own_hosts)
 
-    def identify(self, request: HttpRequest) -> PeerName:
+    def identify(self, request: HttpRequest) -> Principal:
         """Always the same caller. Raises: NotAllowed."""
         server = cast("tuple[str, int | None] | None", request.scope.get("server"))
         # Only on an address of this machine alone: elsewhere everybody may call anyway.
         if server is not None and _is_loopback_address(server[0]):
             check_host_and_origin(request, self._allowed_hosts)
-        return LOCAL_PEER
+        return LOCAL_PRINCIPAL
 
 
 class FunctionAuthenticator:
@@ -80,12 +81,12 @@ class FunctionAuthenticator:
 
     needs_token = False
 
-    def identify(self, request: HttpRequest) -> PeerName:
-        """The name that the function returned. Raises: Unauthenticated."""
+    def identify(self, request: HttpRequest) -> Principal:
+        """The caller with the name that the function returned. Raises: Unauthenticated."""
         name = request.scope.get(_CALLER_KEY)
         if name is None:
             raise Unauthenticated("these credentials are not accepted here; send known ones")
-        return name
+        return Principal(name)
 
 
 def token_authenticator(tokens: Tokens) -> PeerAuthenticator:

@@ -8,8 +8,8 @@ GatewayError
       ApprovalOver DeliveryNotFound CallNotFound PlanItemNotFound StatusChangeNotAllowed
       ChangedMeanwhile PlanLimitExceeded DependencyNotValid OutputNotAccepted
       ExtendedCardNotConfigured ExtensionRequired VersionNotSupported MediaTypeNotSupported
-      BodyTooLarge BodyTooSlow Unauthenticated NotAllowed Overloaded Draining RouteNotFound
-      MethodNotAllowed AccountNotRunning
+      BodyTooLarge BodyTooSlow Unauthenticated NotAllowed InsufficientScope Overloaded Draining
+      RouteNotFound MethodNotAllowed AccountNotRunning
   AgentError      the agent failed or refused
       AgentUnavailable AgentFailed
   GatewayFault    ours: peers are told no details
@@ -190,6 +190,14 @@ class Unauthenticated(CallerError, code="unauthenticated"):
 
 class NotAllowed(CallerError, code="not-allowed"):
     """A known caller without permission."""
+
+
+class InsufficientScope(NotAllowed, code="insufficient-scope"):
+    """Credentials that are valid, but for another part of the gateway; `scope` names this one."""
+
+    def __init__(self, message: str, *, scope: str = "a2a") -> None:
+        super().__init__(message)
+        self.scope = scope
 
 
 class Overloaded(CallerError, code="overloaded"):

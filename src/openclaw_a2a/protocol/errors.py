@@ -126,6 +126,7 @@ ERROR_TABLE: dict[type[GatewayError], ErrorCodes] = {
     named.BodyTooSlow: _Row(-32600, -32600, 408, "DEADLINE_EXCEEDED", 408),
     named.Unauthenticated: _Row(-32000, -32000, 401, "UNAUTHENTICATED", 401),
     named.NotAllowed: _Row(-32000, -32000, 403, "PERMISSION_DENIED", 403),
+    named.InsufficientScope: _Row(-32000, -32000, 403, "PERMISSION_DENIED", 403),
     named.Overloaded: _Row(-32000, -32000, 429, _FULL, 429),
     named.Draining: _Row(-32000, -32000, 503, _GONE, 503),
     named.RouteNotFound: _Row(-32601, -32601, 404, "NOT_FOUND"),

@@ -10,6 +10,7 @@ from typing import Any, Protocol
 
 import msgspec
 
+from openclaw_a2a.auth.principal import Principal
 from openclaw_a2a.calls.loop_guard import chain_violation, read_chain
 from openclaw_a2a.engine.engine import AccountRules, Engine
 from openclaw_a2a.engine.tasks import queries
@@ -36,7 +37,7 @@ from openclaw_a2a.model.errors import (
     TaskTerminal,
     UnsupportedOperation,
 )
-from openclaw_a2a.model.ids import ContextId, MessageId, PeerName, TaskId
+from openclaw_a2a.model.ids import ContextId, MessageId, TaskId
 from openclaw_a2a.model.message import Message, Part, Role
 from openclaw_a2a.model.records import encode_json
 from openclaw_a2a.model.task import is_terminal
@@ -78,8 +79,8 @@ class Authenticator(Protocol):
         """True when callers must show a token."""
         ...
 
-    def identify(self, request: HttpRequest) -> PeerName:
-        """The caller's name. Raises: Unauthenticated, NotAllowed."""
+    def identify(self, request: HttpRequest) -> Principal:
+        """The caller. Raises: Unauthenticated, NotAllowed."""
         ...
 
 
@@ -121,11 +122,14 @@ class AccountEndpoint(msgspec.Struct, frozen=True, kw_only=True):
                         echo = (name, ", ".join(activated).encode("ascii"))
                         request.response_headers.append(echo)
         # The echo above is also how `planning_of` knows that this request activated the extension.
-        principal = request.caller = self.authenticator.identify(request)
+        principal = self.authenticator.identify(request)
+        name = request.caller = principal.name
+        account = self.account
+        principal.check_account(account.id, account.default_agent_id)
         # After authentication: the limit is per caller, and no stranger uses up a peer's share.
         if self.rate_limit is not None:
-            self.rate_limit.count(principal)
-        return Scope(principal, self.account.id)
+            self.rate_limit.count(name)
+        return Scope(name, account.id)
 
     def planning_of(self, request: HttpRequest) -> PlanningService | None:
         """The planning service, if the request activated the extension.
