@@ -402,6 +402,8 @@ class Router(Generic[H]):
     """
 
     def __init__(self) -> None:
+        self.routes: dict[tuple[str, str], H] = {}
+        """Every handler by its method and pattern, as they were added."""
         self._exact: dict[tuple[str, str], H] = {}
         self._exact_paths: set[str] = set()
         self._patterns: dict[tuple[str, int], list[tuple[_Pattern, H]]] = {}
@@ -409,6 +411,7 @@ class Router(Generic[H]):
 
     def add_route(self, method: str, pattern: str, handler: H) -> None:
         """Register a handler. A later one for the same exact path replaces the earlier one."""
+        self.routes[method, pattern] = handler
         segments = tuple(pattern.split("/"))
         if segments[-1] == "{*}":
             self._prefixes.append((segments[:-1], method, handler))

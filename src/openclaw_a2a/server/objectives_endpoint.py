@@ -120,7 +120,7 @@ def require_object(method: str, params: Json) -> JsonObject:
 REST_ROOTS = frozenset({"objectives", "plans"})
 """The first segments of the paths that are served here."""
 
-_ROUTES = Router[str]()
+ROUTES = Router[str]()
 for _method, _pattern, _planning_method in (
     ("POST", "objectives", "objectives/create"),
     ("GET", "objectives", "objectives/list"),
@@ -140,7 +140,7 @@ for _method, _pattern, _planning_method in (
     ("POST", "plans/{}:pause", "plans/pause"),
     ("POST", "plans/{}:resume", "plans/resume"),
 ):
-    _ROUTES.add_route(_method, _pattern, _planning_method)
+    ROUTES.add_route(_method, _pattern, _planning_method)
 
 
 async def serve_rest(request: RestRequest, segments: list[str]) -> None:
@@ -153,12 +153,12 @@ async def serve_rest(request: RestRequest, segments: list[str]) -> None:
         raise RouteNotFound(_SWITCHED_OFF)
     planning = request.endpoint.planning_methods(request.http)
     path = "/".join(segments)
-    route = _ROUTES.find(request.http.method, path)
+    route = ROUTES.find(request.http.method, path)
     if planning is None or route is None:
         error = None
         # What follows a colon is a verb and no part of an id: an unknown one is no address.
         if planning is not None and ":" not in path:
-            error = _ROUTES.method_error(request.http.method, path)
+            error = ROUTES.method_error(request.http.method, path)
         raise error or RouteNotFound(
             f"there is no {request.http.method} {path[:200]} here; see the agent card for what it "
             "offers, and activate the extension with the header A2A-Extensions"

@@ -64,9 +64,9 @@ async def serve(http: HttpRequest, *, endpoint: AccountEndpoint, prefix: str) ->
             return
         if slash and root not in _ROOTS:
             call.check_tenant(root)  # 1.0 puts the tenant first
-        found = _ROUTER.find(http.method, path)
+        found = ROUTER.find(http.method, path)
         if found is None:
-            raise _ROUTER.method_error(http.method, path) or RouteNotFound(
+            raise ROUTER.method_error(http.method, path) or RouteNotFound(
                 f"there is no {http.method} /{path} here; see the agent card for the addresses"
             )
         route, call.params = found
@@ -139,7 +139,7 @@ async def _read_nothing(_call: RestRequest) -> None:
     pass
 
 
-_ROUTER = Router[Route]()
+ROUTER = Router[Route]()
 for _method, _pattern, _route in (
     ("POST", "message:send", Route(_read_send, operations.send)),
     (
@@ -163,4 +163,4 @@ for _method, _pattern, _route in (
         Route(_read_push_item, operations.delete_push),
     ),
 ):
-    _ROUTER.add_route(_method, _pattern, _route)
+    ROUTER.add_route(_method, _pattern, _route)
