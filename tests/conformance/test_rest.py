@@ -285,6 +285,8 @@ async def test_extended_card_is_unsupported(start: Start) -> None:
         ("GET", "/message:send", "POST"),
         ("POST", "/tasks", "GET"),
         ("PUT", "/tasks/t", "DELETE, GET"),
+        ("GET", "/tasks/t:cancel", "POST"),
+        ("DELETE", "/tasks/t:subscribe", "GET, POST"),
         ("PATCH", "/tasks/t/pushNotificationConfigs", "GET, POST"),
     ],
 )

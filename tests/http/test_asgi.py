@@ -26,6 +26,7 @@ def _router() -> Router[str]:
         ("GET", "/tasks/a:b", ("get", ("a:b",))),
         ("POST", "/tasks/a:b:cancel", ("cancel", ("a:b",))),
         ("POST", "/tasks/a:b", ("change", ("a:b",))),
+        ("GET", "/tasks/a:cancel", None),
         ("GET", "/tasks/1/configs", ("list configs", ("1",))),
         ("GET", "/tasks/1/configs/a/b", ("get config", ("1", "a/b"))),
         ("PUT", "/tools/x", ("tools", ("x",))),

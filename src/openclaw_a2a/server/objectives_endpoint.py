@@ -155,9 +155,10 @@ async def serve_rest(request: RestRequest, segments: list[str]) -> None:
     path = "/".join(segments)
     route = ROUTES.find(request.http.method, path)
     if planning is None or route is None:
+        _, ids = ROUTES.find_address(path)
         error = None
         # What follows a colon is a verb and no part of an id: an unknown one is no address.
-        if planning is not None and ":" not in path:
+        if planning is not None and not any(":" in item_id for item_id in ids):
             error = ROUTES.method_error(request.http.method, path)
         raise error or RouteNotFound(
             f"there is no {request.http.method} {path[:200]} here; see the agent card for what it "

@@ -159,6 +159,15 @@ async def test_other_addresses_are_not_found(server: ObjectivesServer, line: str
         ("POST /objectives/obj-1", "DELETE, GET, PATCH"),
         ("DELETE /plans/plan-1", "GET, PATCH"),
         ("GET /objectives/obj-1/plans", "POST"),
+        ("GET /objectives/obj-1:run", "POST"),
+        ("PATCH /objectives/obj-1:replan", "POST"),
+        ("DELETE /objectives/obj-1:pause", "POST"),
+        ("PUT /objectives/obj-1:resume", "POST"),
+        ("POST /objectives/obj-1:subscribe", "GET"),
+        ("GET /plans/plan-1:addTasks", "POST"),
+        ("PATCH /plans/plan-1:run", "POST"),
+        ("PUT /plans/plan-1:pause", "POST"),
+        ("GET /plans/plan-1:resume", "POST"),
     ],
 )
 async def test_other_methods_of_an_address_are_405_with_those_it_has(
