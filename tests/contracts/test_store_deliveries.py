@@ -48,8 +48,10 @@ async def test_a_delivery_is_found_by_its_id_and_by_its_task(store: Store) -> No
 
 
 async def test_deliveries_and_events_of_another_caller_are_not_found(store: Store) -> None:
-    submission = Draft().submission()
+    draft = Draft()
+    submission = draft.submission()
     await store.tasks.submit(submission)
+    await store.tasks.commit(draft.chunk("secret"))
     delivery, task_id = make_delivery(), TaskId("t-1")
     await put(store, delivery)
     own = submission.run.scope

@@ -26,6 +26,7 @@ from openclaw_a2a.ports import (
 )
 from openclaw_a2a.store.commands import ClaimRuns, RenewLeases, TaskWrites
 from openclaw_a2a.store.rules import check_same_body, choose_purgeable
+from openclaw_a2a.store.sqlite.contents import MARK, restore
 from openclaw_a2a.store.sqlite.database import DatabasePart, Row, bind_scope
 from openclaw_a2a.store.sqlite.records import purge_records
 from openclaw_a2a.store.sqlite.transaction import (
@@ -49,14 +50,15 @@ SELECT t.number, t.id, t.principal, t.account, t.context, t.state, t.status_at, 
 FROM task t JOIN snapshot s ON s.task = t.number"""
 _SELECT_TASK = f"{_TASK} WHERE t.id = ?"
 _SELECT_ENTRIES = """
-SELECT sequence, body, state FROM event
+SELECT sequence, body, state, task FROM event
 WHERE task = ? AND sequence > ? AND sequence <= ? ORDER BY sequence"""
 _SELECT_EVENTS = """
-SELECT sequence, body, state FROM event
+SELECT sequence, body, state, task FROM event
 WHERE task = (
   SELECT number FROM task
   WHERE id = :task AND (:principal IS NULL OR (principal = :principal AND account = :account))
 ) AND sequence > :after ORDER BY sequence LIMIT :limit"""
+_SELECT_CONTENT = "SELECT body FROM content WHERE task = ? AND hash = ?"
 _SELECT_RECENT = """
 SELECT number, id, principal, account, context, state, status_at, created_at, sequence, binding,
   resume
@@ -102,6 +104,7 @@ LIMIT 1"""
 _DELETE_TASK = "DELETE FROM task WHERE number = ?"
 _DELETE_SNAPSHOT = "DELETE FROM snapshot WHERE task = ?"
 _DELETE_EVENTS = "DELETE FROM event WHERE task = ?"
+_DELETE_CONTENTS = "DELETE FROM content WHERE task = ?"
 _DELETE_DELIVERIES = "DELETE FROM delivery WHERE task = ?"
 _DELETE_MESSAGES = """
 DELETE FROM message WHERE number IN (
@@ -187,7 +190,7 @@ class SqliteTaskStore(DatabasePart, TaskWrites):
     ) -> list[Entry]:
         values = {"task": task_id, "after": after, "limit": limit, **bind_scope(scope)}
         rows = self._database.fetch_all(_SELECT_EVENTS, values)
-        return [_entry(row) for row in rows]
+        return [self._entry(row) for row in rows]
 
     async def list_recent_tasks(
         self, limit: int, chosen: TaskFilter = ALL_TASKS
@@ -225,11 +228,23 @@ class SqliteTaskStore(DatabasePart, TaskWrites):
 
     def _stored(self, row: Row) -> StoredTask:
         head = _head(row)
+        snapshot = self._restore(row[0], row[11]) if row[11][0] == MARK else row[11]
         # A snapshot is rewritten only now and then; the events after it complete it.
         if row[10] == head.sequence:
-            return StoredTask(head, row[11])
+            return StoredTask(head, snapshot)
         entries = self._database.fetch_all(_SELECT_ENTRIES, (row[0], row[10], head.sequence))
-        return StoredTask(head, row[11], tuple([_entry(entry) for entry in entries]))
+        return StoredTask(head, snapshot, tuple([self._entry(entry) for entry in entries]))
+
+    def _entry(self, row: Row) -> Entry:
+        body = self._restore(row[3], row[1]) if row[1][0] == MARK else row[1]
+        return Entry(row[0], body, None if row[2] is None else STATE_OF[row[2]])
+
+    def _restore(self, task: int, body: bytes) -> bytes:
+        def find(digest: bytes) -> bytes | None:
+            found = self._database.fetch_one(_SELECT_CONTENT, (task, digest))
+            return None if found is None else found[0]
+
+        return restore(body, find)
 
 
 def choose_statements(query: TaskQuery) -> tuple[str, str]:
@@ -286,10 +301,6 @@ def _head(row: Row) -> TaskHead:
         rest[0],
         binding,
     )
-
-
-def _entry(row: Row) -> Entry:
-    return Entry(row[0], row[1], None if row[2] is None else STATE_OF[row[2]])
 
 
 def claim_runs(transaction: WriteTransaction, command: ClaimRuns) -> list[RunRecord]:
@@ -359,7 +370,7 @@ def purge_messages(transaction: WriteTransaction, retention: Retention) -> int:
 def _delete(transaction: WriteTransaction, rows: list[tuple[Any, ...]]) -> None:
     # Not the idempotency record: a message that is repeated after its task was deleted must not run
     # again. It has an age limit of its own, see `purge_messages`.
-    for statement in (_DELETE_TASK, _DELETE_SNAPSHOT, _DELETE_EVENTS):
+    for statement in (_DELETE_TASK, _DELETE_SNAPSHOT, _DELETE_EVENTS, _DELETE_CONTENTS):
         transaction.connection.executemany(statement, [(row[2],) for row in rows])
     transaction.connection.executemany(_DELETE_DELIVERIES, [(row[1],) for row in rows])
     for _, task_id, _, principal, account, state in rows:

@@ -35,6 +35,7 @@ from openclaw_a2a.ports import (
 )
 from openclaw_a2a.store import rules
 from openclaw_a2a.store.commands import ChangeTask, FinishRun, StartRun, Submit
+from openclaw_a2a.store.sqlite.contents import LARGE_BYTES, spill
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -307,6 +308,7 @@ class WriteTransaction:
         self._tasks: dict[TaskId, CachedTask] = {}
         self._events: list[tuple[int, int, int | None, bytes]] = []
         self._snapshots: dict[int, tuple[int, int, bytes]] = {}
+        self._is_large = False
 
     def submit(self, command: Submit) -> Accepted | Duplicate:
         submission = command.submission
@@ -386,12 +388,15 @@ class WriteTransaction:
             # `_tasks` still holds it until the rows below are written.
             if task.counted in TERMINAL_CODES:
                 self.cache.tasks.pop(task_id, None)
+        events, snapshots = self._events, self._snapshots.values()
+        if self._is_large:
+            events, snapshots = spill(self.connection, events, snapshots)
         # One statement for all its rows: most of the cost of a row is the call.
         for statement, rows in (
             (_INSERT_TASK, inserts),
             (_UPDATE_TASK, updates),
-            (_INSERT_EVENT, self._events),
-            (_PUT_SNAPSHOT, self._snapshots.values()),
+            (_INSERT_EVENT, events),
+            (_PUT_SNAPSHOT, snapshots),
             (_INSERT_RUN, [encode_run(run) for run in self._new_runs.values()]),
             (_START_RUN, self._started.values()),
             (_DELETE_RUN, self._ended),
@@ -441,8 +446,10 @@ class WriteTransaction:
         self._tasks[head.id] = task
         for entry in change.entries:
             self._events.append((number, entry.sequence, CODE_OF[entry.state], entry.body))
+            self._is_large = self._is_large or len(entry.body) >= LARGE_BYTES
         if change.snapshot is not None:
             self._snapshots[number] = (number, head.sequence, change.snapshot)
+            self._is_large = self._is_large or len(change.snapshot) >= LARGE_BYTES
         if change.ends_run:
             task.resume = change.resume
             if change.run_id is not None:
