@@ -9,7 +9,7 @@ GatewayError
       ChangedMeanwhile PlanLimitExceeded DependencyNotValid OutputNotAccepted
       ExtendedCardNotConfigured ExtensionRequired VersionNotSupported MediaTypeNotSupported
       BodyTooLarge BodyTooSlow Unauthenticated NotAllowed InsufficientScope Overloaded Draining
-      RouteNotFound MethodNotAllowed AccountNotRunning
+      IssuerUnavailable RouteNotFound MethodNotAllowed AccountNotRunning
   AgentError      the agent failed or refused
       AgentUnavailable AgentFailed
   GatewayFault    ours: peers are told no details
@@ -17,7 +17,7 @@ GatewayError
       CorruptRecord SchemaTooNew StoreLocked PortTaken SettingsInvalid
 """
 
-from collections.abc import Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from typing import ClassVar
 
 from openclaw_a2a.model.ids import JsonObject
@@ -210,6 +210,20 @@ class Overloaded(CallerError, code="overloaded"):
 
 class Draining(Overloaded, code="draining"):
     """The gateway is stopping; try again when it is back."""
+
+
+class IssuerUnavailable(Overloaded, code="issuer-unavailable"):
+    """The keys of a token's issuer are not here yet. `wait`, if set, waits while they come."""
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        retry_after_s: float = 1.0,
+        wait: Callable[[], Awaitable[None]] | None = None,
+    ) -> None:
+        super().__init__(message, retry_after_s=retry_after_s)
+        self.wait = wait
 
 
 class RouteNotFound(CallerError, code="route-not-found"):

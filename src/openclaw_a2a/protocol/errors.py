@@ -129,6 +129,7 @@ ERROR_TABLE: dict[type[GatewayError], ErrorCodes] = {
     named.InsufficientScope: _Row(-32000, -32000, 403, "PERMISSION_DENIED", 403),
     named.Overloaded: _Row(-32000, -32000, 429, _FULL, 429),
     named.Draining: _Row(-32000, -32000, 503, _GONE, 503),
+    named.IssuerUnavailable: _Row(-32000, -32000, 503, _GONE, 503),
     named.RouteNotFound: _Row(-32601, -32601, 404, "NOT_FOUND"),
     named.MethodNotAllowed: _Row(-32601, -32601, 405, "UNIMPLEMENTED"),
     named.AccountNotRunning: _Row(-32000, -32000, 503, _GONE, 503),

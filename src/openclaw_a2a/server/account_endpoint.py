@@ -109,7 +109,7 @@ class AccountEndpoint(msgspec.Struct, frozen=True, kw_only=True):
     planning: PlanningService | None = None
     requires_activation: bool = True
 
-    def admit(self, request: HttpRequest) -> Scope:
+    async def admit(self, request: HttpRequest) -> Scope:
         """Authenticate and rate-limit a request; echo the extension that it activates.
 
         Raises: Unauthenticated, NotAllowed, Overloaded.

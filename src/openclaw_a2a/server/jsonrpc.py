@@ -135,7 +135,7 @@ async def serve(http: HttpRequest, *, endpoint: AccountEndpoint) -> None:
     request_id, version, method = NO_ID, None, None
     try:
         # Before the body is read: a stranger cannot make the gateway receive and parse megabytes.
-        scope = endpoint.admit(http)
+        scope = await endpoint.admit(http)
         http.require_json()
         body = await endpoint.read_body(http)
         envelope = decode_envelope(body)

@@ -50,7 +50,7 @@ async def serve(http: HttpRequest, *, endpoint: AccountEndpoint, prefix: str) ->
     """Respond to one request below an account's HTTP+JSON path."""
     try:
         # Before anything of the request is read, as in `jsonrpc`.
-        scope = endpoint.admit(http)
+        scope = await endpoint.admit(http)
         if read_version(http.protocol_version()) is ProtocolVersion.V03:
             raise VersionNotSupported(
                 "HTTP+JSON is spoken here in A2A 1.0; 0.3 is spoken as JSON-RPC",

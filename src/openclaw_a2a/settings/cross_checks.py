@@ -1,7 +1,7 @@
 """Checks across sections: URL paths, stores, exposure, call timeouts, webhooks, the planner."""
 
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -14,6 +14,7 @@ from openclaw_a2a.settings.file_schema import PEER_NAME
 from openclaw_a2a.settings.files import is_any_address, is_loopback
 from openclaw_a2a.settings.sections import (
     Account,
+    OidcSettings,
     PlanningSettings,
     ResponseRoutingSettings,
     ServerSettings,
@@ -117,6 +118,48 @@ def check_stores(settings: Settings, collector: ProblemCollector) -> None:
         collector.problem(
             "opt.directory", f"{folder} is already used by {owners[folder]}", "collision"
         )
+
+
+def complete_issuers(
+    given: Iterable[tuple[str, OidcSettings]],
+    *,
+    accounts: Collection[str],
+    agents: Collection[str],
+    collector: ProblemCollector,
+) -> tuple[OidcSettings, ...]:
+    """The issuers with their names; `given` has each with its path."""
+    found: list[OidcSettings] = []
+    for path, one in given:
+        for key, url in (("issuer", one.issuer), ("jwksUrl", one.jwks_url)):
+            if url and not _is_safe_address(url):
+                message = "must be an https address without user, query and fragment"
+                collector.problem(join_path(path, key), f"{message} (http: this machine)", "format")
+        name = one.name or (urlsplit(one.issuer).hostname or "").lower()
+        if not re.fullmatch(PEER_NAME, name):
+            message = "is 1 to 64 of a-z 0-9 _ . - and starts with a letter or digit"
+            collector.problem(join_path(path, "name"), message, "name")
+        for key, names, known in (
+            ("accounts", one.accounts, accounts),
+            ("agents", one.agents, agents),
+        ):
+            for unknown in [each for each in names or () if each not in known]:
+                message = f"there is no {unknown}; {suggest_name(unknown, list(known))}"
+                collector.problem(join_path(path, key), message, "unknown-name")
+        if any(name == other.name for other in found):
+            message = f"{name} is the name of another issuer; give each a name of its own"
+            collector.problem(join_path(path, "name"), message, "collision")
+        if any(one.issuer == other.issuer for other in found):
+            message = "is there twice; write it once, with all audiences"
+            collector.problem(join_path(path, "issuer"), message, "collision")
+        found.append(msgspec.structs.replace(one, name=name))
+    return tuple(found)
+
+
+def _is_safe_address(url: str) -> bool:
+    # Keys that come over plain http can be exchanged on their way, except on this machine.
+    parts = urlsplit(url) if _is_address(url) else None
+    is_safe = parts is not None and (parts.scheme == "https" or is_loopback(parts.hostname or ""))
+    return is_safe and "?" not in url
 
 
 _PATH = "responseRouting"

@@ -13,6 +13,7 @@ from openclaw_a2a.settings.sections import (
     LeaseSettings,
     Limits,
     LogSettings,
+    OidcSettings,
     OriginRoutingPolicy,
     PlanningSettings,
     PushSettings,
@@ -137,6 +138,9 @@ class SecurityKeys(Section, frozen=True):
     """Who may call."""
 
     peers: dict[str, PeerKeys] = msgspec.field(default_factory=dict)
+    oidc: Annotated[
+        tuple[OidcSettings, ...], about("Issuers whose tokens (JWT) are accepted besides.")
+    ] = ()
 
 
 class ChannelKeys(Section, frozen=True):

@@ -1,6 +1,6 @@
 """Loads the settings: reads the sources, checks everything, and reports every problem at once."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from types import MappingProxyType
 from typing import TypeVar
@@ -8,12 +8,13 @@ from typing import TypeVar
 import msgspec
 
 from openclaw_a2a.model.errors import Problem, SettingsInvalid
-from openclaw_a2a.model.ids import Json, JsonObject
+from openclaw_a2a.model.ids import AgentId, Json, JsonObject
 from openclaw_a2a.model.validation import (
     ProblemCollector,
     is_list,
     is_object,
     json_kind,
+    read_list,
     read_section,
 )
 from openclaw_a2a.settings.accounts import read_accounts, read_store_kind
@@ -22,6 +23,7 @@ from openclaw_a2a.settings.cross_checks import (
     check_exposure,
     check_routes,
     check_stores,
+    complete_issuers,
     complete_planning,
     complete_routing,
     follow_hosts,
@@ -39,9 +41,11 @@ from openclaw_a2a.settings.files import base_url, expand_path, normalize_base_ur
 from openclaw_a2a.settings.openclaw_discovery import OpenClawInstallation
 from openclaw_a2a.settings.running_gateway import find_running_gateways
 from openclaw_a2a.settings.sections import (
+    Account,
     LeaseSettings,
     Limits,
     LogSettings,
+    OidcSettings,
     PlanningSettings,
     PushSettings,
     ResponseRoutingSettings,
@@ -278,6 +282,7 @@ class _SettingsReader:
                 folder=folder,
                 collector=collector,
             ),
+            oidc=self._oidc(accounts, agents),
             limits=self._section(Limits, "limits"),
             retention=self._section(RetentionSettings, "retention"),
             lease=self._section(LeaseSettings, "lease"),
@@ -303,6 +308,17 @@ class _SettingsReader:
         check_stores(settings, collector)
         check_exposure(settings, collector)
         return settings
+
+    def _oidc(
+        self, accounts: tuple[Account, ...], agents: Collection[AgentId]
+    ) -> tuple[OidcSettings, ...]:
+        path, section = "channels.a2a.security.oidc", self.read_object("channels.a2a.security")
+        found = read_list(
+            OidcSettings, path, value=section.get("oidc", []), collector=self.collector
+        )
+        return complete_issuers(
+            found, accounts=[one.id for one in accounts], agents=agents, collector=self.collector
+        )
 
     def read_object(self, path: str) -> JsonObject:
         """The object at a dotted path; empty when it is absent, or (with a problem) no object."""

@@ -4,7 +4,7 @@ import hashlib
 import hmac
 from enum import Enum
 from pathlib import Path
-from typing import Annotated, Literal, NoReturn
+from typing import Annotated, Literal, NoReturn, get_args
 
 import msgspec
 from msgspec import Meta
@@ -330,6 +330,58 @@ class PeerSettings(Section, frozen=True):
     """True: this peer may allow commands on this machine."""
 
 
+Algorithm = Literal[
+    "RS256",
+    "RS384",
+    "RS512",
+    "PS256",
+    "PS384",
+    "PS512",
+    "ES256",
+    "ES384",
+    "ES512",
+    "EdDSA",
+    "Ed25519",
+]
+"""The algorithms of tokens: only those with key pairs, so a public key can never make a token."""
+
+ScopeName = Literal["a2a", "tools", "dashboard", "admin"]
+
+
+class OidcSettings(Section, frozen=True):
+    """An issuer of JSON Web Tokens whose callers are let in. `name` is complete once loaded."""
+
+    issuer: Annotated[Text, about("Its https address, exactly as its tokens have it in iss.")]
+    audience: Annotated[
+        tuple[Text, ...],
+        Meta(min_length=1, description="What tokens for this gateway have in aud; one is enough."),
+    ]
+    name: Annotated[
+        str, about("Stands before the subject in the names of callers; left out: its host.")
+    ] = ""
+    principal_claim: Annotated[Text, about("The claim that tells callers apart.")] = "sub"
+    scope_claim: Annotated[Text, about("The claim with the scopes: a string or a list.")] = "scope"
+    scopes: Annotated[
+        dict[str, tuple[ScopeName, ...]],
+        about("What each value of that claim allows; left out: every valid token allows a2a."),
+    ] = {}
+    accounts: Annotated[
+        tuple[Text, ...] | None, about("Accounts that its callers may use; left out: all.")
+    ] = None
+    agents: Annotated[
+        tuple[Text, ...] | None, about("Agents that its callers may use; left out: all.")
+    ] = None
+    algorithms: Annotated[
+        tuple[Algorithm, ...], Meta(min_length=1, description="Algorithms of its signatures.")
+    ] = get_args(Algorithm)
+    clock_skew_seconds: Annotated[
+        float, Meta(ge=0, le=600, description="How far its clock and ours may be apart.")
+    ] = 60.0
+    jwks_url: Annotated[
+        str, about("Where its keys are; left out: where its discovery document says.")
+    ] = ""
+
+
 class Settings(Section, frozen=True):
     """Everything that can be set, complete and checked.
 
@@ -354,6 +406,7 @@ class Settings(Section, frozen=True):
     tools: ToolSettings = NO_TOOLS
     response_routing: ResponseRoutingSettings = ResponseRoutingSettings()
     opt: PlanningSettings = PlanningSettings()
+    oidc: tuple[OidcSettings, ...] = ()
 
     @property
     def default_account(self) -> Account:
@@ -363,4 +416,4 @@ class Settings(Section, frozen=True):
     @property
     def is_open(self) -> bool:
         """True when no caller has to show a token."""
-        return not self.peers
+        return not self.peers and not self.oidc
