@@ -36,6 +36,7 @@ from openclaw_a2a.settings.file_schema import FileKeys
 
 REFERENCE = Path(__file__).parent / "reference"
 ACCOUNT = "channels.a2a.accounts.<account>"
+ISSUER = "channels.a2a.security.oidc[]"
 _PART = re.compile(r"(<!-- generated: ([\w.-]+) -->\n)(.*?)(<!-- end -->)", re.DOTALL)
 _LARGEST = 2**31 - 1
 
@@ -89,6 +90,11 @@ _DEFAULTS = {
     "opt.directory": "`objectives` in the data folder",
     "openclaw.url": "what OpenClaw's config says",
     "openclaw.token": "that of OpenClaw's config",
+    f"{ISSUER}.name": "the host of its address",
+    f"{ISSUER}.accounts": "all",
+    f"{ISSUER}.agents": "all",
+    f"{ISSUER}.algorithms": "all of them",
+    f"{ISSUER}.jwksUrl": "what its discovery document says",
 }
 _ERRORS = {
     "invalid-params": "Members are missing or of the wrong type; the answer lists every one.",
@@ -280,6 +286,10 @@ def _members(path: str, given: kinds.Type, default: object) -> Iterator[Key]:
         yield from _keys(path, type_.cls)
     else:
         yield Key(path, type_, default, description)
+        item = _unwrapped(type_.item_type)[0] if isinstance(type_, kinds.VarTupleType) else None
+        # Those of other lists are described in one sentence, or in a table of their own.
+        if isinstance(item, kinds.StructType) and path not in _MEANINGS:
+            yield from _keys(f"{path}[]", item.cls)
 
 
 def _unwrapped(type_: kinds.Type) -> tuple[kinds.Type, str]:

@@ -307,7 +307,8 @@ def test_a_configuration_of_another_issuer_or_without_safe_keys_is_refused(
     configuration: Json,
 ) -> None:
     with pytest.raises(FetchFailed):
-        read_keys_url(encode_json(configuration), "https://a.example")
+        given = OidcSettings("https://a.example", (AUDIENCE,))
+        read_keys_url(encode_json(configuration), given)
 
 
 async def test_the_keys_are_at_the_configured_address_if_there_is_one() -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from tests import ports
+from tests.auth.local_issuer import serve_issuer
 from tests.cli.scripted_openclaw import ScriptedOpenClaw, scripted_openclaw
 
 
@@ -503,3 +504,21 @@ def test_a_public_bind_without_a_public_address_is_told_by_doctor_and_config_che
     ):
         write_settings(tmp_path, **settings)
         assert "publicBaseUrl" not in command("config", "check").err
+
+
+def test_an_issuer_of_tokens_that_does_not_answer_is_told(doctor, tmp_path: Path) -> None:
+    def configure(url: str) -> None:
+        issuer = {"issuer": url, "audience": ["gateway"], "name": "corp"}
+        settings = {"channels": {"a2a": {"security": {"oidc": [issuer]}}}}
+        (tmp_path / "openclaw-a2a.json5").write_text(json.dumps(settings), "utf-8")
+
+    with serve_issuer() as issuer:
+        configure(issuer.url)
+        _, found = doctor()
+        assert found["issuer corp"]["verdict"] == "ok"
+        issuer.status = 500
+        code, found = doctor()
+        assert (code, found["issuer corp"]["verdict"]) == (1, "broken")
+        assert "HTTP status 500" in found["issuer corp"]["detail"]
+    _, found = doctor()
+    assert found["issuer corp"]["verdict"] == "broken"

@@ -105,6 +105,7 @@ def test_http_statuses_that_clients_must_act_on():
         named.MediaTypeNotSupported: 415,
         named.Overloaded: 429,
         named.Draining: 503,
+        named.IssuerUnavailable: 503,
         named.AccountNotRunning: 503,
     }
     assert http_status(named.MessageIdConflict("x"), for_rpc=False) == 409

@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -71,20 +72,25 @@ class GatewayProcess:
             self.process.kill()
             self.process.wait()
 
-    async def ask(self, method: bytes, path: str, body: bytes = b"") -> "RawResponse":
+    async def ask(
+        self, method: bytes, path: str, body: bytes = b"", *, headers: Sequence[bytes] = ()
+    ) -> "RawResponse":
         """One whole answer."""
         async with asyncio.timeout(TIMEOUT_S):
             reader, writer = await asyncio.open_connection("127.0.0.1", self.port)
             try:
-                writer.write(head(method, path, b"content-length: %d" % len(body)) + body)
+                size = b"content-length: %d" % len(body)
+                writer.write(head(method, path, size, *headers) + body)
                 return RawResponse(await reader.read())
             finally:
                 writer.close()
 
-    async def call(self, method: str, params: Any, *, path: str = RPC) -> "RawResponse":
+    async def call(
+        self, method: str, params: Any, *, path: str = RPC, headers: Sequence[bytes] = ()
+    ) -> "RawResponse":
         """One JSON-RPC call."""
         call = {"jsonrpc": "2.0", "id": 1, "method": method, "params": params}
-        return await self.ask(b"POST", path, json.dumps(call).encode())
+        return await self.ask(b"POST", path, json.dumps(call).encode(), headers=headers)
 
 
 class RawResponse:

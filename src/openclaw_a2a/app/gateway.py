@@ -17,7 +17,7 @@ from openclaw_a2a.app.wiring.planning import PlanningWiring
 from openclaw_a2a.app.wiring.push import PushWiring
 from openclaw_a2a.app.wiring.tools import ToolsWiring
 from openclaw_a2a.auth.admin_token import AdminAuthenticator, ensure_admin_token
-from openclaw_a2a.auth.peers import PeerAuthenticator
+from openclaw_a2a.auth.peers import BearerVerifier, PeerAuthenticator
 from openclaw_a2a.engine.background_replies import BackgroundListener
 from openclaw_a2a.engine.engine import AccountRules, Engine, EngineLimits, SystemClock, new_id
 from openclaw_a2a.engine.maintenance import MaintenanceSchedule, purge_expired, renew_leases
@@ -48,7 +48,7 @@ from openclaw_a2a.server.admin.endpoint import ADMIN_PREFIX, AdminEndpoint
 from openclaw_a2a.server.admin.objectives import ObjectivesAdmin
 from openclaw_a2a.server.admin.tasks import TasksAdmin
 from openclaw_a2a.server.application import ServerApplication
-from openclaw_a2a.server.cards import LiveCard, apply_profiles, build_card
+from openclaw_a2a.server.cards import LiveCard, apply_profiles, build_card, security_schemes
 from openclaw_a2a.server.health import Availability, Health
 from openclaw_a2a.settings import (
     Account,
@@ -124,6 +124,7 @@ class Gateway:
         self._tools = ToolsWiring(settings, clock=clock, supervisor=self._supervisor)
         self._calls: CallsWiring | None = None
         self._plans: PlanningWiring | None = None
+        self._verifiers: tuple[BearerVerifier, ...] = ()
         self._admin_token: str | None = None
         self._host_id = ""
         urls = [account.public_base_url for account in settings.accounts]
@@ -150,6 +151,7 @@ class Gateway:
                 )
                 parts.callback(self._plans.stop)
                 await self._plans.open()
+            self._verifiers = self._open_verifiers()
             running = [account for account in self.settings.accounts if account.is_running]
             endpoints = [await self._open_account(account) for account in running]
             await self._open_calls()
@@ -292,9 +294,11 @@ class Gateway:
             rules, authenticator, card = embedded.rules, embedded.authenticator, embedded.card
         else:
             rules = _account_rules(account, settings)
-            authenticator = PeerAuthenticator(settings.peers.values(), own_hosts=self._own_hosts)
+            authenticator = PeerAuthenticator(
+                settings.peers.values(), own_hosts=self._own_hosts, verifiers=self._verifiers
+            )
             extensions = () if plans is None else plans.extensions
-            card = self._card(account, needs_token=authenticator.needs_token, extensions=extensions)
+            card = self._card(account, extensions)
         engine.accounts[account.id] = rules
         return AccountEndpoint(
             account=account,
@@ -317,20 +321,25 @@ class Gateway:
             requires_activation=settings.opt.require_activation,
         )
 
-    def _card(
-        self, account: Account, *, needs_token: bool, extensions: tuple[AgentExtension, ...]
-    ) -> LiveCard:
+    def _open_verifiers(self) -> tuple[BearerVerifier, ...]:
+        if not self.settings.oidc:
+            return ()
+        # Slow to import (cryptography, httpx2), and most gateways have no issuer.
+        from openclaw_a2a.app.wiring.oidc import open_verifier
+
+        return (open_verifier(self.settings.oidc, self._supervisor.child("oidc")),)
+
+    def _card(self, account: Account, extensions: tuple[AgentExtension, ...]) -> LiveCard:
         """The card: texts of the account, else of its agent, else those of the settings."""
         agent_id = account.default_agent_id
         agent = self._agents[agent_id]
         is_given = agent_id in self.supplied_agents
         known = None if is_given else self.settings.agents[agent_id].profile
+        schemes = security_schemes(self.settings.oidc, has_tokens=bool(self.settings.peers))
 
         def build(profile: AgentProfile | None) -> AgentCard:
             described = apply_profiles(account, profile, known)
-            return build_card(
-                described, version=VERSION, needs_token=needs_token, extensions=extensions
-            )
+            return build_card(described, version=VERSION, schemes=schemes, extensions=extensions)
 
         own = agent.profile if isinstance(agent, SupportsProfile) else lambda: None
         return LiveCard(account, build, own)

@@ -173,24 +173,20 @@ class IssuerKeys:
         settings = self._settings
         if settings.jwks_url:
             return settings.jwks_url
-        return read_keys_url(await self._fetch(discovery_url(settings.issuer)), settings.issuer)
+        return read_keys_url(await self._fetch(settings.discovery_url), settings)
 
 
-def discovery_url(issuer: str) -> str:
-    """Where an issuer publishes its configuration (OpenID Connect Discovery 1.0, section 4)."""
-    return issuer.rstrip("/") + "/.well-known/openid-configuration"
-
-
-def read_keys_url(document: bytes, issuer: str) -> str:
+def read_keys_url(document: bytes, settings: OidcSettings) -> str:
     """The address of the keys in an issuer's configuration. Raises: FetchFailed."""
+    place, issuer = settings.discovery_url, settings.issuer
     try:
         members = _parse_object(document)
     except ValueError as error:
-        raise FetchFailed(f"{discovery_url(issuer)} is no configuration: {error}") from None
+        raise FetchFailed(f"{place} is no configuration: {error}") from None
     # Section 4.3: otherwise one issuer could speak for another.
     if members.get("issuer") != issuer:
         raise FetchFailed(
-            f"{discovery_url(issuer)} says that its issuer is {str(members.get('issuer'))[:100]!r};"
+            f"{place} says that its issuer is {str(members.get('issuer'))[:100]!r};"
             " write the issuer in the settings exactly as it is there"
         )
     url, own = members.get("jwks_uri"), urlsplit(issuer)
@@ -200,7 +196,7 @@ def read_keys_url(document: bytes, issuer: str) -> str:
         parts = urlsplit("")
     is_own = (parts.scheme, parts.netloc) == (own.scheme, own.netloc)
     if not isinstance(url, str) or not (is_own or (parts.scheme == "https" and parts.hostname)):
-        raise FetchFailed(f"{discovery_url(issuer)} has no jwks_uri with an https address")
+        raise FetchFailed(f"{place} has no jwks_uri with an https address")
     return url
 
 

@@ -132,6 +132,7 @@ async def run_checks(examined: CheckedSettings, run_agents: bool) -> list[CheckR
         await anyio.to_thread.run_sync(check_port, settings.server, own),
         *await anyio.to_thread.run_sync(check_public_address, examined, own),
         *check_programs(settings.agents),
+        *await check_issuers(examined),
         *await check_targets(examined),
         *await check_openclaw(examined, run_agents=run_agents),
         *await anyio.to_thread.run_sync(check_plugin, examined, own),
@@ -355,6 +356,27 @@ def check_programs(agents: Mapping[AgentId, AgentSettings]) -> list[CheckResult]
         else:
             findings.append(CheckResult.ok("agents", check, found))
     return findings
+
+
+async def check_issuers(examined: CheckedSettings) -> list[CheckResult]:
+    """The keys of the issuers of tokens can be fetched."""
+    issuers = examined.loaded.settings.oidc
+    if not issuers or any(".security.oidc" in one.path for one in examined.problems):
+        return []
+    from openclaw_a2a.app.wiring.oidc import check_issuer
+
+    failures = await asyncio.gather(*[check_issuer(one) for one in issuers])
+    return [
+        CheckResult.ok("gateway", f"issuer {one.name}", one.issuer)
+        if failure is None
+        else CheckResult.broken(
+            "gateway",
+            f"issuer {one.name}",
+            f"{failure}; callers with its tokens are answered with 503",
+            "correct channels.a2a.security.oidc, or see why the issuer does not answer",
+        )
+        for one, failure in zip(issuers, failures, strict=True)
+    ]
 
 
 async def check_targets(examined: CheckedSettings) -> list[CheckResult]:

@@ -213,7 +213,7 @@ class Draining(Overloaded, code="draining"):
 
 
 class IssuerUnavailable(Overloaded, code="issuer-unavailable"):
-    """The keys of a token's issuer are not here yet. `wait`, if set, waits while they come."""
+    """The keys of a token's issuer could not be fetched yet."""
 
     def __init__(
         self,
@@ -224,6 +224,7 @@ class IssuerUnavailable(Overloaded, code="issuer-unavailable"):
     ) -> None:
         super().__init__(message, retry_after_s=retry_after_s)
         self.wait = wait
+        """Waits for the fetch that is under way; None when there is none."""
 
 
 class RouteNotFound(CallerError, code="route-not-found"):

@@ -31,6 +31,7 @@ from openclaw_a2a.http.sse_stream import EventStream, PendingStream, SseStreams,
 from openclaw_a2a.model.delivery import Delivery, PushConfig
 from openclaw_a2a.model.errors import (
     InvalidParams,
+    IssuerUnavailable,
     Problem,
     PushNotSupported,
     TaskNotCancelable,
@@ -122,7 +123,7 @@ class AccountEndpoint(msgspec.Struct, frozen=True, kw_only=True):
                         echo = (name, ", ".join(activated).encode("ascii"))
                         request.response_headers.append(echo)
         # The echo above is also how `planning_of` knows that this request activated the extension.
-        principal = self.authenticator.identify(request)
+        principal = await self._identify(request)
         name = request.caller = principal.name
         account = self.account
         principal.check_account(account.id, account.default_agent_id)
@@ -130,6 +131,17 @@ class AccountEndpoint(msgspec.Struct, frozen=True, kw_only=True):
         if self.rate_limit is not None:
             self.rate_limit.count(name)
         return Scope(name, account.id)
+
+    async def _identify(self, request: HttpRequest) -> Principal:
+        # Twice at most: for the first keys of an issuer, and for those it has changed since.
+        for _ in range(2):
+            try:
+                return self.authenticator.identify(request)
+            except IssuerUnavailable as pending:
+                if pending.wait is None:
+                    raise
+                await pending.wait()
+        return self.authenticator.identify(request)
 
     def planning_of(self, request: HttpRequest) -> PlanningService | None:
         """The planning service, if the request activated the extension.

@@ -1,7 +1,8 @@
 """Agent cards: built from an account and its agent, served as 1.0 or hybrid, with ETags."""
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
+from types import MappingProxyType
 
 import msgspec
 
@@ -18,12 +19,21 @@ from openclaw_a2a.model.ids import JsonObject
 from openclaw_a2a.planning.steps import EXTENSION_URI
 from openclaw_a2a.protocol.card import card_json, etag, hybrid_card_json
 from openclaw_a2a.protocol.versions import ProtocolVersion, read_version
-from openclaw_a2a.settings import Account
+from openclaw_a2a.settings import Account, OidcSettings
 
 _CACHE = (b"cache-control", b"public, max-age=60")
 _VARY = (b"vary", b"A2A-Version, Host, X-Forwarded-Proto")
 BEARER_SCHEMES: dict[str, JsonObject] = {"bearer": {"httpAuthSecurityScheme": {"scheme": "Bearer"}}}
 BEARER_REQUIREMENTS: tuple[JsonObject, ...] = ({"schemes": {"bearer": {"list": []}}},)
+
+
+def security_schemes(issuers: Iterable[OidcSettings], *, has_tokens: bool) -> dict[str, JsonObject]:
+    """The security schemes of a card; any of them is enough."""
+    oidc: dict[str, JsonObject] = {
+        f"oidc-{one.name}": {"openIdConnectSecurityScheme": {"openIdConnectUrl": one.discovery_url}}
+        for one in issuers
+    }
+    return {**BEARER_SCHEMES, **oidc} if has_tokens else oidc
 
 
 def apply_profiles(account: Account, *profiles: AgentProfile | None) -> Account:
@@ -43,7 +53,7 @@ def build_card(
     account: Account,
     *,
     version: str,
-    needs_token: bool,
+    schemes: Mapping[str, JsonObject] = MappingProxyType({}),
     extensions: tuple[AgentExtension, ...] = (),
 ) -> AgentCard:
     """The card of an account."""
@@ -77,8 +87,8 @@ def build_card(
         default_input_modes=account.default_input_modes,
         default_output_modes=account.default_output_modes,
         skills=skills,
-        security_schemes=BEARER_SCHEMES if needs_token else None,
-        security_requirements=BEARER_REQUIREMENTS if needs_token else (),
+        security_schemes=dict(schemes) or None,
+        security_requirements=tuple({"schemes": {name: {"list": []}}} for name in schemes),
     )
 
 

@@ -381,6 +381,11 @@ class OidcSettings(Section, frozen=True):
         str, about("Where its keys are; left out: where its discovery document says.")
     ] = ""
 
+    @property
+    def discovery_url(self) -> str:
+        """Where it publishes its configuration (OpenID Connect Discovery 1.0, section 4)."""
+        return self.issuer.rstrip("/") + "/.well-known/openid-configuration"
+
 
 class Settings(Section, frozen=True):
     """Everything that can be set, complete and checked.

@@ -55,7 +55,7 @@ def test_a_card_is_built_once_for_each_profile(profile) -> None:
 
     def build(words: AgentProfile | None) -> AgentCard:
         built.append(words)
-        return build_card(apply_profiles(account, words), version="1", needs_token=False)
+        return build_card(apply_profiles(account, words), version="1")
 
     said = [profile("A"), profile("A"), profile("B"), profile("B"), profile("A")]
     card = LiveCard(account, build, iter(said).__next__)

@@ -118,7 +118,6 @@ async def build_server(
         lambda _: build_card(
             account,
             version="1",
-            needs_token=False,
             extensions=(extension,) if is_planning else (),
         ),
         lambda: None,
