@@ -10,6 +10,9 @@ from openclaw_a2a.calls.loop_guard import CallOrigin, LoopLimits, loop_violation
 from openclaw_a2a.model.call import Caller
 from openclaw_a2a.model.ids import AgentId, JsonObject
 from openclaw_a2a.model.skill import BUILT_IN, Skill, matches_any
+from openclaw_a2a.model.validation import schema_errors
+
+_MAX_REASON_CHARS = 300  # of a reason, which quotes the value that does not fit
 
 
 class CallPolicy(msgspec.Struct, frozen=True):
@@ -157,7 +160,10 @@ def check_policy(policy: CallPolicy, caller: AgentId, target: AgentId) -> Refusa
 
 
 def input_problems(skill: Skill, given: JsonObject) -> list[str]:
-    """All reasons why an input does not fit the declared schema of a skill."""
-    errors = jsonschema_rs.Draft202012Validator(skill.input_schema()).iter_errors(given)
-    found = [(".".join(map(str, error.instance_path)), error.message) for error in errors]
+    """The reasons why an input does not fit the declared schema of a skill."""
+    errors = schema_errors(jsonschema_rs.Draft202012Validator(skill.input_schema()), given)
+    found = [
+        (".".join(map(str, error.instance_path)), error.message[:_MAX_REASON_CHARS])
+        for error in errors
+    ]
     return [f"{path}: {message}" if path else message for path, message in found]

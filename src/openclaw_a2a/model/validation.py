@@ -9,7 +9,8 @@ that lists them, as requests need it.
 import difflib
 from collections.abc import Iterable, Iterator, Mapping
 from enum import Enum
-from functools import cached_property
+from functools import cache
+from itertools import islice
 from types import NoneType
 from typing import Any, TypeGuard, TypeVar, cast, get_args, get_origin
 
@@ -26,8 +27,13 @@ _KINDS: tuple[tuple[type | tuple[type, ...], str], ...] = (
     (dict, "an object"),
 )
 
-MAX_PROBLEMS = 100
-"""How many problems an error lists one by one; the rest is counted."""
+MAX_PROBLEMS = 50
+"""How many problems are looked for: past it, the input is not worth more of our time."""
+
+NOT_LISTED = "there may be more problems, which are not listed; solve these first"
+
+_SMALL_VALUE = 500
+"""How many members and items a value may have for all of its schema errors to be made."""
 
 _TYPE_NAMES = {
     "string": "a string",
@@ -59,7 +65,7 @@ _EXPECTED = {
 
 
 class ProblemCollector:
-    """The problems and warnings found so far."""
+    """The problems and warnings found so far, at most `MAX_PROBLEMS` of each."""
 
     def __init__(self) -> None:
         self.problems: list[Problem] = []
@@ -67,17 +73,18 @@ class ProblemCollector:
 
     def problem(self, path: str, message: str, keyword: str | None = None) -> None:
         """Note a problem."""
-        self.problems.append(Problem(path, message, keyword))
+        _note(self.problems, Problem(path, message, keyword))
 
     def warning(self, path: str, message: str, keyword: str | None = None) -> None:
         """Note something that was corrected or has no effect."""
-        self.warnings.append(Problem(path, message, keyword))
+        _note(self.warnings, Problem(path, message, keyword))
 
     def unknown_keys(self, path: str, values: JsonObject, known: Iterable[str]) -> None:
         """Note each key that is not known, with the nearest name that is."""
         names = list(known)
         for key in values:
-            if key not in names:
+            # To find the nearest name is slow: not for a key that is not listed anyway.
+            if key not in names and len(self.problems) <= MAX_PROBLEMS:
                 self.problem(join_path(path, key), unknown_key_message(key, names), "unknown-key")
 
     def as_object(self, path: str, value: Json) -> JsonObject:
@@ -86,6 +93,14 @@ class ProblemCollector:
             return value
         self.problem(path, f"must be an object, not {json_kind(value)}", "type")
         return {}
+
+
+def _note(found: list[Problem], problem: Problem) -> None:
+    """Add a problem; instead of the first one past the most, the sentence that there are more."""
+    if len(found) < MAX_PROBLEMS:
+        found.append(problem)
+    elif len(found) == MAX_PROBLEMS and problem not in found:
+        found.append(Problem("", NOT_LISTED))
 
 
 def is_object(value: Json) -> TypeGuard[JsonObject]:
@@ -150,66 +165,146 @@ def path_of(steps: Iterable[str | int]) -> str:
 def invalid_params(
     problems: Iterable[Problem], *, subject: str = "The parameters"
 ) -> InvalidParams:
-    """The error that lists the problems and names the first ones in its message."""
-    found = sorted(set(problems), key=lambda problem: (problem.path, problem.message))
-    listed = found[:MAX_PROBLEMS]
-    if len(found) > MAX_PROBLEMS:
-        rest = f"{len(found) - MAX_PROBLEMS} more problems were found and are not listed"
-        listed.append(Problem("params", rest))
+    """The error that lists the problems and names the first ones in its message.
+
+    No more of them are taken than it lists, so `problems` may look for them as they are taken.
+    """
+    # Distinct, and in the order in which they were found.
+    found = list(dict.fromkeys(islice(problems, MAX_PROBLEMS + 1)))
+    listed = sorted(found[:MAX_PROBLEMS], key=lambda problem: (problem.path, problem.message))
     first = "; ".join(f"{problem.path[:200]} {problem.message}" for problem in listed[:5])
     more = f"; and {len(found) - 5} more" if len(found) > 5 else ""
+    if len(found) > MAX_PROBLEMS:
+        listed.append(Problem("params", NOT_LISTED))
+        more = f"; and at least {len(found) - 5} more"
     return InvalidParams(f"{subject} are not valid: {first}{more}.", problems=tuple(listed))
 
 
-class SchemaValidator:
-    """Finds every problem of a JSON value against a msgspec type.
+def check_count(path: str, count: int, most: int, *, setting: str) -> None:
+    """Refuse a list that is too long, before anything is done with its items.
 
-    Meant for values that msgspec refused: it stops at the first problem, this lists all of them.
+    Raises: InvalidParams, which names the setting that is the limit.
+    """
+    if count > most:
+        text = f"has {count} items; the most are {most} ({setting})"
+        raise InvalidParams(f"{path} {text}", problems=(Problem(path, text, "maxItems"),))
+
+
+def schema_errors(validator: Any, value: Json) -> list[Any]:
+    """The errors of a JSON Schema validator: all of a small value, the first one of a large one.
+
+    The validator makes the errors of all members and items before it returns the first, at some
+    20 microseconds each. A megabyte of wrong items would take it many seconds.
+    """
+    if _is_small(value):
+        return list(islice(validator.iter_errors(value), MAX_PROBLEMS))
+    import jsonschema_rs
+
+    try:
+        validator.validate(value)
+    except jsonschema_rs.ValidationError as error:
+        return [error]
+    return []
+
+
+def _is_small(value: Json) -> bool:
+    """True when a value has few members and items, on all levels together."""
+    count, inner = 0, [value]
+    while inner:
+        one: Json = inner.pop()
+        items: list[Json] = list(one.values()) if is_object(one) else one if is_list(one) else []
+        if items:
+            count += len(items)
+            if count > _SMALL_VALUE:
+                return False
+            inner.extend(items)
+    return True
+
+
+class SchemaValidator:
+    """Finds the problems of a JSON value against a msgspec type, one after the other.
+
+    Meant for values that msgspec refused: it stops at the first problem. This goes through structs,
+    lists and dicts itself, so that it costs no more than the problems that are taken from it, and
+    leaves what is in them to a JSON Schema validator, which knows every constraint.
     `pattern_messages` are the messages for the patterns of the type.
     """
 
     def __init__(self, value_type: Any, *, pattern_messages: Mapping[str, str] = {}) -> None:
         self._type = value_type
         self._pattern_messages = pattern_messages
+        self._validators: dict[Any, Any] = {}
 
-    def problems(self, value: Json, *, root: str = "params") -> list[Problem]:
-        """Every problem; `root` is the path of the value itself."""
-        errors = self._validator.iter_errors(value)
-        return [problem for error in errors for problem in self._problems_of(error, root)]
+    def problems(self, value: Json, *, root: str = "params") -> Iterator[Problem]:
+        """The problems, as they are found; `root` is the path of the value itself."""
+        return self._find(self._type, "", value, root)
 
-    @cached_property
-    def _validator(self) -> Any:
-        # Imported with the first invalid value: valid ones never need it.
-        import jsonschema_rs
+    def _find(self, kind: Any, path: str, value: Json, root: str) -> Iterator[Problem]:
+        wanted = plain_type(kind)
+        if is_struct(wanted) and is_object(value):
+            yield from self._find_members(wanted, path, value)
+        elif get_origin(wanted) is tuple and is_list(value):
+            yield from self._find_items(kind, path, value, get_args(wanted)[0])
+        elif get_origin(wanted) is dict and is_object(value):
+            item = get_args(wanted)[1]
+            for key, one in value.items():
+                if not _converts(item, one):
+                    yield from self._find(item, join_path(path, key[:100]), one, root)
+        else:
+            for error in schema_errors(self._validator(kind), value):
+                yield from self._problems_of(error, path, root)
 
-        return jsonschema_rs.validator_for(self._schema, validate_formats=True)
+    def _find_members(
+        self, kind: type[msgspec.Struct], path: str, value: JsonObject
+    ) -> Iterator[Problem]:
+        fields = {field.encode_name: field for field in fields_of(kind)}
+        for name, field in fields.items():
+            if name in value:
+                place = join_path(path, name)
+                yield from self._find(field.type, place, value[name], place)
+            elif field.required:
+                yield Problem(join_path(path, name), "is required", "required")
+        if kind.__struct_config__.forbid_unknown_fields:
+            known = ", ".join(fields)
+            for name in value:
+                if name not in fields:
+                    place = join_path(path, name[:100])
+                    yield Problem(place, f"is not known; there are {known}", "unknown")
 
-    @cached_property
-    def _schema(self) -> JsonObject:
-        return msgspec.json.schema(self._type)
+    def _find_items(self, kind: Any, path: str, value: list[Json], item: Any) -> Iterator[Problem]:
+        for bounds in _length_bounds(kind):
+            if bounds.max_length is not None and len(value) > bounds.max_length:
+                text = f"has {len(value)} items; the most are {bounds.max_length}"
+                yield Problem(path, text, "maxItems")
+                return  # counted first: nothing is worth knowing about the items
+            if len(value) < (bounds.min_length or 0):
+                yield Problem(path, "must not be empty", "minItems")
+        for index, one in enumerate(value):
+            if not _converts(item, one):
+                place = f"{path}[{index}]"
+                yield from self._find(item, place, one, place)
 
-    def _known_members(self, schema_path: list[str | int]) -> list[str]:
-        """The members of the object type at a place of the schema."""
-        schema: Any = self._schema
-        for step in schema_path:
-            schema = schema[step]
-        return list(schema["properties"])
+    def _validator(self, kind: Any) -> Any:
+        validator = self._validators.get(kind)
+        if validator is None:
+            # Imported with the first invalid value: valid ones never need it.
+            import jsonschema_rs
 
-    def _problems_of(self, error: Any, root: str) -> Iterator[Problem]:
-        kind, steps = error.kind, list(error.instance_path)
+            schema = msgspec.json.schema(kind)
+            validator = jsonschema_rs.validator_for(schema, validate_formats=True)
+            self._validators[kind] = validator
+        return validator
+
+    def _problems_of(self, error: Any, path: str, root: str) -> Iterator[Problem]:
+        kind = error.kind
         if kind.name == "anyOf":
             # An optional member fails both its type and null; only the first is worth telling.
             for inner in kind.context[0]:
-                yield from self._problems_of(inner, root)
-        elif kind.name == "required":
-            yield Problem(path_of([*steps, kind.property]), "is required", "required")
-        elif kind.name == "additionalProperties":
-            known = ", ".join(self._known_members(error.schema_path[:-1]))
-            for name in kind.unexpected:
-                path = path_of([*steps, str(name)[:100]])
-                yield Problem(path, f"is not known; there are {known}", "unknown")
-        else:
-            yield Problem(path_of(steps) or root, self._message(error), kind.name)
+                yield from self._problems_of(inner, path, root)
+            return
+        steps = path_of(error.instance_path)
+        place = f"{path}{'' if steps.startswith('[') or not path or not steps else '.'}{steps}"
+        yield Problem(place or root, self._message(error), kind.name)
 
     def _message(self, error: Any) -> str:
         kind = error.kind
@@ -237,6 +332,23 @@ class SchemaValidator:
                 return "is not valid"
 
 
+def _converts(kind: Any, value: Json) -> bool:
+    """True for a value of the type: most items are, and this is how that is known at once."""
+    try:
+        msgspec.convert(value, kind)
+    except (ValueError, RecursionError):
+        return False
+    return True
+
+
+def _length_bounds(kind: Any) -> Iterator[msgspec.Meta]:
+    """The bounds of a type, also inside of `| None`."""
+    for one in (kind, *get_args(kind)):
+        for meta in getattr(one, "__metadata__", ()):
+            if isinstance(meta, msgspec.Meta):
+                yield meta
+
+
 # -------------------------------------------------------------------- structs with problems
 #
 # `msgspec.convert` stops at the first problem and returns nothing. Settings need all problems, and
@@ -255,7 +367,7 @@ def read_struct(
 ) -> _Struct | None:
     """The struct; None, with a problem, when a required member is missing or wrong."""
     members = _members(kind, path, value=value, collector=collector)
-    needed = [field.name for field in msgspec.structs.fields(kind) if field.required]
+    needed = [field.name for field in fields_of(kind) if field.required]
     return kind(**members) if all(name in members for name in needed) else None
 
 
@@ -273,6 +385,12 @@ def read_list(
     return [(place, one) for place, one in found if one is not None]
 
 
+@cache
+def fields_of(kind: type[msgspec.Struct]) -> tuple[msgspec.structs.FieldInfo, ...]:
+    """The fields of a struct. To work them out takes long, and their types do not change."""
+    return msgspec.structs.fields(kind)
+
+
 def is_struct(kind: Json) -> TypeGuard[type[msgspec.Struct]]:
     """True for a msgspec struct type."""
     return isinstance(kind, type) and issubclass(kind, msgspec.Struct)
@@ -283,7 +401,7 @@ def _members(
 ) -> JsonObject:
     """The valid members, by their Python names."""
     values = collector.as_object(path, value)
-    fields = msgspec.structs.fields(kind)
+    fields = fields_of(kind)
     collector.unknown_keys(path, values, (field.encode_name for field in fields))
     members: JsonObject = {}
     for field in fields:

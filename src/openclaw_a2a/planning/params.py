@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from datetime import datetime
 from functools import cache
+from itertools import chain
 from typing import Annotated, TypeVar, cast
 
 import msgspec
@@ -210,14 +211,17 @@ def parse_as(kind: type[_P], value: Json, *, method: str) -> _P:
     except (ValueError, TypeError, OverflowError, RecursionError) as error:
         problem = Problem("params", f"must be plain JSON ({error})")
         raise invalid_params([problem], subject=subject) from None
-    problems = list(_task_problems(tree))
+    # Problems are looked for as the error takes them, so no more than it lists.
+    found = _task_problems(tree)
     try:
         params = msgspec.convert(tree, kind)
     except (msgspec.ValidationError, RecursionError) as error:
-        problems += _validator(kind).problems(tree) or [Problem("params", str(error))]
-        raise invalid_params(problems, subject=subject) from None
-    if problems:
-        raise invalid_params(problems, subject=subject)
+        invalid = invalid_params(chain(found, _validator(kind).problems(tree)), subject=subject)
+        reason = Problem("params", str(error))
+        raise (invalid if invalid.problems else invalid_params([reason], subject=subject)) from None
+    invalid = invalid_params(found, subject=subject)
+    if invalid.problems:
+        raise invalid
     return params
 
 

@@ -39,7 +39,13 @@ from openclaw_a2a.protocol.requests import (
     TaskRequest,
 )
 from openclaw_a2a.protocol.v03_schema import ArtifactV03, FileV03, MessageV03, PartV03, StatusV03
-from openclaw_a2a.protocol.validation import NOT_BASE64, ParamsDecoder, sent_parts, standard_base64
+from openclaw_a2a.protocol.validation import (
+    NOT_BASE64,
+    ParamsDecoder,
+    check_part_count,
+    sent_parts,
+    standard_base64,
+)
 from openclaw_a2a.protocol.versions import METHODS_V03, ProtocolVersion
 
 T = TypeVar("T")
@@ -64,21 +70,24 @@ def decode_send(
     params: bytes,
     *,
     make_message_id: Callable[[], str] | None = None,
+    max_parts: int | None = None,
     is_strict: bool = False,
 ) -> SendRequest:
     """The parameters of message/send and message/stream.
 
-    A missing message id is made by `make_message_id`; without it, it is a problem. `is_strict`:
-    there must be parts, each with its kind.
+    A missing message id is made by `make_message_id`; without it, it is a problem. More than
+    `max_parts` are refused by their number, whatever they are. `is_strict`: there must be parts,
+    each with its kind.
 
     Raises:
         InvalidParams: with every problem.
         ParseFailed: they are not JSON.
     """
     decoder = _send_without_id if make_message_id else _send
-    given = decoder.decode(params)
-    if is_strict and (problems := list(_strict_problems(given.message))):
-        raise invalid_params(problems)
+    given = decoder.decode(params, max_parts=max_parts)
+    check_part_count(given.message.parts, max_parts)
+    if is_strict and (error := invalid_params(_strict_problems(given.message))).problems:
+        raise error
     message_id = given.message.message_id
     if message_id is None or not message_id.strip():
         if make_message_id is None:

@@ -22,7 +22,13 @@ from openclaw_a2a.protocol.requests import (
     SendRequest,
     TaskRequest,
 )
-from openclaw_a2a.protocol.validation import NOT_BASE64, ParamsDecoder, sent_parts, standard_base64
+from openclaw_a2a.protocol.validation import (
+    NOT_BASE64,
+    ParamsDecoder,
+    check_part_count,
+    sent_parts,
+    standard_base64,
+)
 from openclaw_a2a.protocol.versions import METHODS_V1, ProtocolVersion
 
 VERSION: ProtocolVersion = ProtocolVersion.V1
@@ -35,18 +41,25 @@ _CONTENTS = ("text", "raw", "url", "data")
 _ONE_CONTENT = "must have exactly one of text, raw, url and data"
 
 
-def decode_send(params: bytes, *, make_message_id: Callable[[], str] | None = None) -> SendRequest:
+def decode_send(
+    params: bytes,
+    *,
+    make_message_id: Callable[[], str] | None = None,
+    max_parts: int | None = None,
+) -> SendRequest:
     """The parameters of SendMessage and SendStreamingMessage.
 
-    A missing message id is made by `make_message_id`; without it, it is a problem.
+    A missing message id is made by `make_message_id`; without it, it is a problem. More than
+    `max_parts` are refused by their number, whatever they are.
 
     Raises:
         InvalidParams: with every problem.
         ParseFailed: they are not JSON.
     """
     decoder = _unnamed_send if make_message_id else _send
-    given = decoder.decode(params)
+    given = decoder.decode(params, max_parts=max_parts)
     message = given.message
+    check_part_count(message.parts, max_parts)
     parts = _normalize_parts(message.parts)
     if parts is None:
         raise decoder.error(params)

@@ -9,10 +9,10 @@ import binascii
 import json
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from decimal import Decimal
 from enum import Enum, EnumType
-from itertools import accumulate
+from itertools import accumulate, chain
 from typing import Annotated, Generic, TypeVar, Union, cast, get_args, get_origin
 
 import msgspec
@@ -22,17 +22,23 @@ from openclaw_a2a.model.errors import InvalidParams, ParseFailed, Problem
 from openclaw_a2a.model.ids import ContextId, Json, JsonObject, MessageId, TaskId
 from openclaw_a2a.model.validation import (
     SchemaValidator,
+    check_count,
+    fields_of,
     invalid_params,
     is_list,
     is_object,
     is_struct,
     join_path,
+    object_at,
     plain_type,
     values_of,
 )
 
 MAX_ID_LENGTH = 256
 """How long ids from peers may be."""
+
+MAX_ITEMS = 1000
+"""How many ids or names a list of them may have."""
 
 MAX_HEADER_LENGTH = 4096
 """How long a value may be that is sent back to its peer as a header."""
@@ -62,13 +68,14 @@ OptionalMessageId = PossibleMessageId | None
 OptionalTaskId = Annotated[TaskId, _clean] | None
 OptionalContextId = Annotated[ContextId, _clean] | None
 OptionalId = Annotated[str, _clean] | None
-TaskIds = tuple[Annotated[TaskId, _filled], ...] | None
+_many = Meta(max_length=MAX_ITEMS)
+TaskIds = Annotated[tuple[Annotated[TaskId, _filled], ...], _many] | None
 WebAddress = Annotated[str, Meta(min_length=1, max_length=2048)]
 InlineWebAddress = Annotated[str, Meta(max_length=2048)]
 """Inside a send: a push configuration without a URL is ignored."""
 HeaderText = Annotated[str, Meta(max_length=MAX_HEADER_LENGTH, pattern=_HEADER_VALUE)]
 SchemeName = Annotated[str, Meta(min_length=1, max_length=64, pattern=_SCHEME)]
-Strings = tuple[str, ...] | None
+Strings = Annotated[tuple[str, ...], _many] | None
 HistoryLength = Annotated[int, Meta(ge=0, le=2**31 - 1)] | None
 
 NOT_BASE64 = "must be base64"
@@ -98,6 +105,13 @@ def sent_parts(params: JsonObject) -> Iterator[tuple[str, JsonObject]]:
                     yield f"message.parts[{index}]", cast("JsonObject", part)
         case _:
             pass
+
+
+def check_part_count(parts: Json, most: int | None) -> None:
+    """Count the parts of a message before anything is done with each. Raises: InvalidParams."""
+    if most is not None and isinstance(parts, list | tuple):
+        count = len(cast("Sequence[Json]", parts))
+        check_count("message.parts", count, most, setting="limits.parts")
 
 
 T = TypeVar("T")
@@ -226,8 +240,11 @@ class ParamsDecoder(Generic[T]):
         self._decoder: msgspec.json.Decoder[T] = msgspec.json.Decoder(decoded)
         self._validator = SchemaValidator(params_type, pattern_messages=PATTERN_MESSAGES)
 
-    def decode(self, params: bytes) -> T:
+    def decode(self, params: bytes, *, max_parts: int | None = None) -> T:
         """The parameters as the type; the rules are not checked.
+
+        `max_parts` is the most parts of a message, counted only when its type is not as it should
+        be: then before its spelling and its problems are looked at.
 
         Raises:
             InvalidParams: they are of another type.
@@ -237,16 +254,19 @@ class ParamsDecoder(Generic[T]):
             return self._decoder.decode(params)
         except (ValueError, RecursionError) as failure:
             reason = str(failure)
+        tree = parse_json(params)
+        if max_parts is not None:
+            check_part_count(object_at({"": tree}, "", "message").get("parts"), max_parts)
         if self._enums:
-            tree = self._respell(parse_json(params), self._type, "")
+            tree = self._respell(tree, self._type, "")
             try:
                 return msgspec.convert(tree, self._type)
             except ValueError as failure:
                 reason = str(failure)
-        raise self.error(params, reason)
+        raise self._error(tree, reason)
 
     def error(self, params: bytes, reason: str = "something is not valid") -> InvalidParams:
-        """The error with every problem; `reason` is the problem when none is found.
+        """The error with the problems; `reason` is the problem when none is found.
 
         Raises:
             ParseFailed: they are not JSON.
@@ -254,14 +274,15 @@ class ParamsDecoder(Generic[T]):
         tree = parse_json(params)
         if self._enums:
             tree = self._respell(tree, self._type, "")
-        return invalid_params(self.problems(tree) or [_problem_from_msgspec(reason)])
+        return self._error(tree, reason)
 
-    def problems(self, tree: Json) -> list[Problem]:
-        """Every problem of a JSON value, of its type and of the rules."""
+    def _error(self, tree: Json, reason: str) -> InvalidParams:
+        # Both look for problems as these are taken, and no more are taken than the error lists.
         found = self._validator.problems(tree)
         if self._rules is not None and is_object(tree):
-            found.extend(self._rules(tree))
-        return found
+            found = chain(found, self._rules(tree))
+        error = invalid_params(found)
+        return error if error.problems else invalid_params([_problem_from_msgspec(reason)])
 
     def _respell(self, value: Json, kind: Json, path: str) -> Json:
         """The value in the usual spelling; what does not fit its type stays as it is.
@@ -273,6 +294,8 @@ class ParamsDecoder(Generic[T]):
             return self._respell_members(value, wanted, path)
         if get_origin(wanted) is tuple and is_list(value):
             item = get_args(wanted)[0]
+            if _is_text(item):
+                return value  # there is one spelling of a text, however many there are
             return [self._respell(one, item, f"{path}[{index}]") for index, one in enumerate(value)]
         number = _whole_number(value)
         if number is None or wanted is int:
@@ -286,7 +309,7 @@ class ParamsDecoder(Generic[T]):
         self, members: JsonObject, kind: type[msgspec.Struct], path: str
     ) -> JsonObject:
         respelled: JsonObject = {}
-        for field in msgspec.structs.fields(kind):
+        for field in fields_of(kind):
             name, place = field.encode_name, join_path(path, field.encode_name)
             spellings = [one for one in dict.fromkeys((name, field.name)) if one in members]
             if len(spellings) > 1:
@@ -351,6 +374,11 @@ def _is_enum_of(kind: Json, names: tuple[str, ...]) -> bool:
     is_enum = isinstance(kind, EnumType)
     values = values_of(cast("type[Enum]", kind)) if is_enum else list(get_args(kind))
     return bool(values) and set(values).issubset(names)
+
+
+def _is_text(kind: Json) -> bool:
+    plain = plain_type(kind)
+    return getattr(plain, "__supertype__", plain) is str
 
 
 def _takes_any(kind: Json) -> bool:

@@ -1,15 +1,18 @@
 """Checks requests to `remote_agent` in two stages: the JSON Schema, then which fields go together.
 
-Each stage reports all its errors, in the form of the JSON Schema validator Ajv, which the contract
-of the tool prescribes.
+Each stage reports its errors, at most `MAX_PROBLEMS`, in the form of the JSON Schema validator Ajv,
+which the contract of the tool prescribes. Of a large request that does not fit the schema only the
+first one is reported.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
 from typing import cast
 
 import jsonschema_rs
 
 from openclaw_a2a.model.ids import Json, JsonObject
+from openclaw_a2a.model.validation import MAX_PROBLEMS, schema_errors
 from openclaw_a2a.remote.config import (
     COUNT_SCHEMA,
     FLAG_SCHEMA,
@@ -91,14 +94,15 @@ class RequestValidator:
         )
 
     def check(self, request: Json) -> JsonObject:
-        """The request, when it is valid. Raises: RemoteFailure with every error of a stage."""
+        """The request, when it is valid. Raises: RemoteFailure with the errors of a stage."""
         try:
-            errors = list(_schema_errors(self._schema_validator.iter_errors(request)))
+            found = schema_errors(self._schema_validator, request)
+            errors = list(islice(_schema_errors(found), MAX_PROBLEMS))
         except ValueError as error:
             reason = str(error).encode("ascii", "backslashreplace").decode()
             errors = [_error("#/type", "type", f"must be JSON: {reason}", type="object")]
         if not errors:
-            errors = list(self._rule_errors(request))
+            errors = list(islice(self._rule_errors(request), MAX_PROBLEMS))
         if errors:
             details: JsonObject = {"source": "ajv", "tool": TOOL_NAME, "errors": errors}
             raise RemoteFailure(ErrorCode.VALIDATION, _VALIDATION_FAILED, details)

@@ -28,7 +28,7 @@ log = get_logger(__name__)
 class Method:
     """A method: how its parameters are decoded (None: it has none), and what it does."""
 
-    __slots__ = ("codec", "decode", "makes_message_ids", "operation", "version_header")
+    __slots__ = ("codec", "decode", "operation", "sends_message", "version_header")
 
     def __init__(
         self,
@@ -40,7 +40,7 @@ class Method:
         self.decode = decode
         self.operation = operation
         self.version_header = codec.VERSION.value.encode()
-        self.makes_message_ids = operation in (operations.send, operations.send_streaming)
+        self.sends_message = operation in (operations.send, operations.send_streaming)
 
 
 class JsonRpcCall(AccountCall):
@@ -90,11 +90,13 @@ class JsonRpcCall(AccountCall):
         if method.decode is None:
             return None
         options: dict[str, Any] = {}
-        if method.makes_message_ids and self.planning is not None:
-            # Messages to objectives may come without an id.
-            options["make_message_id"] = self.endpoint.new_id
-        if method.makes_message_ids and self.is_strict:
-            options["is_strict"] = True
+        if method.sends_message:
+            options["max_parts"] = self.endpoint.rules.max_parts
+            if self.planning is not None:
+                # Messages to objectives may come without an id.
+                options["make_message_id"] = self.endpoint.new_id
+            if self.is_strict:
+                options["is_strict"] = True
         request = method.decode(params, **options)
         if request.tenant:
             self.check_tenant(request.tenant)

@@ -96,7 +96,8 @@ async def _respond_error(http: HttpRequest, error: GatewayError) -> None:
 
 async def _read_send(call: RestRequest) -> SendRequest:
     make_id = None if call.planning is None else call.endpoint.new_id
-    return v1.decode_send(await call.read_body(), make_message_id=make_id)
+    body, max_parts = await call.read_body(), call.endpoint.rules.max_parts
+    return v1.decode_send(body, make_message_id=make_id, max_parts=max_parts)
 
 
 async def _read_streaming_send(call: RestRequest) -> SendRequest:

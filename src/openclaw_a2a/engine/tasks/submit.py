@@ -49,6 +49,7 @@ from openclaw_a2a.model.session_keys import main_session_key, session_key
 from openclaw_a2a.model.task import PAUSED, TERMINAL
 from openclaw_a2a.model.turn import Binding, Peer, Provenance, Scope
 from openclaw_a2a.model.url_policy import url_rejection_reason
+from openclaw_a2a.model.validation import check_count
 from openclaw_a2a.ports import Duplicate, Record, Submission
 
 
@@ -296,11 +297,7 @@ def hash_message(message: Message) -> bytes:
 
 def check_parts(message: Message, rules: AccountRules) -> None:
     """Reject what the agent does not accept, before anything is stored or run."""
-    if len(message.parts) > rules.max_parts:
-        problem = Problem(
-            "message.parts", f"has {len(message.parts)} parts; the limit is {rules.max_parts}"
-        )
-        raise InvalidParams(f"message.parts {problem.message}", problems=(problem,))
+    check_count("message.parts", len(message.parts), rules.max_parts, setting="limits.parts")
     for index, part in enumerate(message.parts):
         if part.text is not None or not part.is_file:
             continue

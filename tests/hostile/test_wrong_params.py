@@ -1,0 +1,89 @@
+"""Megabytes of wrong parameters: a short answer, and the gateway stays responsive."""
+
+import asyncio
+import json
+from typing import Any
+
+import httpx
+import pytest
+from tests.conftest import GatewayProcess
+
+pytestmark = pytest.mark.slow
+
+WAIT_S = 60.0
+MOST_LISTED = 51
+"""Fifty problems, and the sentence that there may be more."""
+
+
+def wrong_list(item: str, size: int = 1_000_000) -> str:
+    """A list of so many bytes with the same wrong item in it."""
+    return "[" + ",".join([item] * (size // (len(item) + 1))) + "]"
+
+
+def send_body(method: str, **members: str) -> bytes:
+    """A send with these members of the message, as JSON."""
+    role = "ROLE_USER" if method == "SendMessage" else "user"
+    given = {"messageId": '"m-1"', "role": f'"{role}"', "parts": '[{"text":"x"}]', **members}
+    message = ",".join(f'"{name}":{value}' for name, value in given.items())
+    envelope = '{"jsonrpc":"2.0","id":1,"method":"%s","params":{"message":{%s}}}'
+    return (envelope % (method, message)).encode()
+
+
+async def post(client: httpx.AsyncClient, body: bytes) -> Any:
+    headers = {"content-type": "application/json"}
+    response = await client.post("/a2a/jsonrpc", content=body, headers=headers)
+    assert response.status_code == 200
+    return response.json()
+
+
+@pytest.mark.parametrize("method", ["SendMessage", "message/send"])
+async def test_a_megabyte_of_wrong_parts_is_refused_by_its_count(
+    gateway: GatewayProcess, method: str
+) -> None:
+    items = ["1", "{}", '{"text":1}', '{"raw":"!"}', '{"text":"a","url":"b"}', '{"text":"fine"}']
+    async with httpx.AsyncClient(base_url=gateway.url, timeout=WAIT_S) as client:
+        for item in items:
+            answer = await post(client, send_body(method, parts=wrong_list(item)))
+            assert answer["error"]["code"] == -32602
+            assert "limits.parts" in answer["error"]["message"]
+            assert len(json.dumps(answer)) < 2_000
+
+
+@pytest.mark.parametrize("method", ["SendMessage", "message/send"])
+async def test_wrong_items_of_any_list_are_listed_up_to_fifty(
+    gateway: GatewayProcess, method: str
+) -> None:
+    lists = {
+        "parts": wrong_list("1", 1_000),
+        "extensions": wrong_list("1", 1_000),
+        "referenceTaskIds": wrong_list("1", 1_000),
+    }
+    async with httpx.AsyncClient(base_url=gateway.url, timeout=WAIT_S) as client:
+        for name, value in lists.items():
+            answer = await post(client, send_body(method, **{name: value}))
+            assert answer["error"]["code"] == -32602
+            assert len(_problems(answer)) == MOST_LISTED
+
+
+async def test_health_is_answered_while_wrong_parameters_arrive(gateway: GatewayProcess) -> None:
+    bodies = [
+        send_body("SendMessage", **{name: wrong_list(item)})
+        for name in ("parts", "extensions", "referenceTaskIds")
+        for item in ("1", "{}", '{"text":1}')
+    ]
+    async with httpx.AsyncClient(base_url=gateway.url, timeout=WAIT_S) as client:
+        attack = asyncio.gather(*(post(client, body) for body in bodies * 2))
+        answered = 0
+        while not attack.done():
+            answered += (await client.get("/healthz")).status_code == 200
+        refused = await attack
+    assert answered >= 3
+    assert all(len(json.dumps(answer)) < 20_000 for answer in refused)
+
+
+def _problems(answer: Any) -> list[Any]:
+    """The problems of an error, in either version's form."""
+    data = answer["error"]["data"]
+    if isinstance(data, dict):
+        return data["problems"]
+    return next(one["fieldViolations"] for one in data if "fieldViolations" in one)
