@@ -67,7 +67,7 @@ async def test_images_reach_the_model_in_their_order(
     async with open_connection_to(openclaw) as connection, bare() as client:
         attached = build_attachments(turn_with(image, image), connection.limits)
         session = f"agent:main:a2a:local:{marker}"
-        await client.agent("main", session, f"see {marker}", attachments=list(attached.images))
+        await client.agent("main", session, f"see {marker}", attachments=list(attached.attached))
     (asked,) = model.requests(marker)
     assert len(asked["images"]) == 2
 

@@ -7,6 +7,7 @@ import sys
 
 import anyio
 import anyio.to_thread
+import msgspec
 import pytest
 
 from openclaw_a2a.agents import build_agent
@@ -57,6 +58,21 @@ async def test_message_arrives_untouched(serve, text, make_turn, message):
 async def test_untrusted_notes_follow_the_message_in_fences(serve, text, make_turn):
     turn = make_turn("look", untrusted=("Untrusted data:\n{}",))
     assert await text(serve(), turn) == "echo: look\n\n```\nUntrusted data:\n{}\n```"
+
+
+async def test_files_are_named_as_not_given_to_the_agent(serve, events, make_turn):
+    turn = make_turn("look")
+    pdf = Part.of_bytes(b"%PDF", media_type="application/pdf", filename="a\nb.pdf")
+    link = Part.of_url("https://example.com/x.png", media_type="image/png")
+    message = msgspec.structs.replace(turn.message, parts=(Part(text="look"), pdf, link))
+    told = await events(serve(), msgspec.structs.replace(turn, message=message))
+    notes = [one.text for one in told if isinstance(one, Note)]
+    assert [note.partition(":")[0] for note in notes] == [
+        "The file in part 2 (a b.pdf) was not given to the agent",
+        "The file in part 3 was not given to the agent",
+    ]
+    (reply,) = [one for one in told if isinstance(one, Reply)]
+    assert all(note in reply.parts[0].text for note in notes)
 
 
 async def test_message_too_long_for_an_argument_is_passed_in_a_file(

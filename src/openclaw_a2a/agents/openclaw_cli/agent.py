@@ -1,6 +1,6 @@
 """OpenClaw run by its own command, as an agent: slow, but it needs nothing but the program."""
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import aclosing
 from typing import ClassVar, Self
 
@@ -18,6 +18,8 @@ from openclaw_a2a.agents.openclaw_cli.runner import OpenClawRunner
 from openclaw_a2a.model.agent_event import AgentEvent, Note, Reply, Report
 from openclaw_a2a.model.ids import RunId
 from openclaw_a2a.model.turn import Turn
+
+_MAX_NAME = 120
 
 
 class OpenClawCliAgent(EventAgent):
@@ -49,7 +51,10 @@ class OpenClawCliAgent(EventAgent):
         be read, or took too long).
         """
         agent_id = self._options.agent_id or turn.agent_id
-        fenced = (f"```\n{note}\n```" for note in turn.untrusted)
+        omitted = tuple(_omitted_files(turn))
+        for note in omitted:
+            yield Note(note)
+        fenced = (f"```\n{note}\n```" for note in (*turn.untrusted, *omitted))
         request = CliRequest(
             text=argument_text("\n\n".join((turn.body, *fenced))),
             session=agent_session(turn.session_key, agent_id),
@@ -78,3 +83,16 @@ class OpenClawCliAgent(EventAgent):
     async def close(self) -> None:
         """End every run of the command."""
         await self._runner.close()
+
+
+def _omitted_files(turn: Turn) -> Iterator[str]:
+    """A sentence for each file of the message: the command takes text only."""
+    for number, part in enumerate(turn.message.parts, 1):
+        if part.raw is None and part.url is None:
+            continue
+        name = argument_text(" ".join((part.filename or "").split())[:_MAX_NAME])
+        which = f"part {number} ({name})" if name else f"part {number}"
+        yield (
+            f"The file in {which} was not given to the agent: OpenClaw's command takes text only."
+            " The adapter openclaw-gateway passes files on."
+        )

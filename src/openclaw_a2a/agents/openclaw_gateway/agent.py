@@ -275,24 +275,37 @@ class OpenClawGatewayAgent(EventAgent):
         attachments = build_attachments(turn, connection.limits)
         session_key = openclaw_session_key(turn.session_key, agent_id)
         run_id = RUN_PREFIX + turn.run_id
+        message = build_prompt(turn, attachments.notes)
         params: JsonObject = {
             "agentId": agent_id,
             "sessionKey": session_key,
-            "message": build_prompt(turn, attachments.notes),
             # OpenClaw uses the key as the run id: the run can be looked up without any response.
             "idempotencyKey": run_id,
-            "attachments": list(attachments.images),
+            "attachments": list(attachments.attached),
             "thinking": options.thinking,
-            "timeout": options.timeout_seconds,
-            "extraSystemPrompt": options.extra_system_prompt,
-            **await provenance_params(connection, session_key, turn.provenance),
         }
+        if attachments.has_only_images:
+            params |= {
+                "message": message,
+                "timeout": options.timeout_seconds,
+                "extraSystemPrompt": options.extra_system_prompt,
+                **await provenance_params(connection, session_key, turn.provenance),
+            }
+        else:
+            # `chat.send` has no system prompt of a message.
+            parts = (options.extra_system_prompt, message)
+            params |= {
+                "message": "\n\n".join(part for part in parts if part),
+                "timeoutMs": options.timeout_seconds and int(options.timeout_seconds * 1000),
+                "suppressCommandInterpretation": True,
+            }
         return RunRequest(
             turn.task_id,
             run_id,
             SessionRef(agent_id, session_key, self._agents.workspace(agent_id)),
             params={name: value for name, value in params.items() if value not in ("", None, [])},
             may_approve=turn.may_approve,
+            method="agent" if attachments.has_only_images else "chat.send",
         )
 
     async def _find_agent_id(self, connection: GatewayConnection) -> str:

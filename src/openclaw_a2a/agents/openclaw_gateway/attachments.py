@@ -1,8 +1,9 @@
-"""Converts the files of a peer's message: images to attachments, text to a part of the prompt.
+"""Converts the files of a peer's message: to attachments, or text to a part of the prompt.
 
-`agent` accepts images only. Text goes into the prompt, fenced and labelled as untrusted. Everything
-else is refused before anything is sent: the other method of OpenClaw, `chat.send`, accepts any file
-but joins a running turn and answers under another run id, so its answer could not be identified.
+Text goes into the prompt, fenced and labelled as untrusted. `agent` accepts images as attachments;
+a message with any other file is sent by `chat.send`, which stores files in OpenClaw's media folder,
+extracts the text of documents and tells the agent where a file is. OpenClaw's HTTP endpoint accepts
+images only.
 """
 
 import base64
@@ -19,10 +20,10 @@ from openclaw_a2a.model.turn import Turn
 MAX_TEXT_BYTES: Final = 256 * 1024  # the largest size of all text files of one message together
 MAX_IMAGE_BYTES: Final = 6 * 1024 * 1024  # the largest image, when the gateway announces no limit
 MAX_BYTES: Final = 18 * 1024 * 1024
-"""All images of a message together, when the gateway announces no limit."""
+"""All attachments of a message together, when the gateway announces no limit."""
 
 ACCEPTED_TYPES: Final = "PNG, JPEG, GIF and WebP images, and text files in UTF-8"
-"""The accepted files, for error messages."""
+"""The files that OpenClaw's HTTP endpoint accepts, for error messages."""
 
 _SIGNATURES: Final = {
     "image/png": (b"\x89PNG\r\n\x1a\n",),
@@ -47,22 +48,29 @@ _BACKTICKS: Final = re.compile(r"`{3,}")
 
 
 class BuiltAttachments(JsonStruct, frozen=True):
-    """The files of a message: `images` are sent with the prompt, `notes` go into it."""
+    """The files of a message: `attached` are sent with the prompt, `notes` go into it."""
 
-    images: tuple[JsonObject, ...] = ()
+    attached: tuple[JsonObject, ...] = ()
     notes: tuple[str, ...] = ()
 
+    @property
+    def has_only_images(self) -> bool:
+        """True when `agent` accepts them; other files need `chat.send`."""
+        return all(one["type"] == "image" for one in self.attached)
 
-def build_attachments(turn: Turn, policy: GatewayLimits) -> BuiltAttachments:
-    """The files of the turn's message in the form that `agent` accepts.
+
+def build_attachments(
+    turn: Turn, policy: GatewayLimits, *, only_images: bool = False
+) -> BuiltAttachments:
+    """The files of the turn's message in the form that OpenClaw accepts.
 
     A file given by its address is not fetched; the address goes into the prompt. Raises:
     AgentFailed with the first file that is not accepted, and why.
     """
     max_image_bytes = policy.attachments.max_image_bytes or MAX_IMAGE_BYTES
     max_bytes = policy.attachments.max_bytes or MAX_BYTES
-    image_bytes = text_bytes = 0
-    images: list[JsonObject] = []
+    attached_bytes = text_bytes = 0
+    attached: list[JsonObject] = []
     notes: list[str] = []
     for number, part in enumerate(turn.message.parts, 1):
         if part.url is not None:
@@ -71,23 +79,29 @@ def build_attachments(turn: Turn, policy: GatewayLimits) -> BuiltAttachments:
             continue
         file = _File(part, number)
         size = len(file.content)
-        if file.type in _SIGNATURES:
-            image_bytes += size
-            if size > max_image_bytes:
-                raise AgentFailed(
-                    f"The image in {file.name} has {size} bytes; OpenClaw takes at most"
-                    f" {max_image_bytes}. Send a smaller one."
-                )
-            if image_bytes > max_bytes:
-                raise AgentFailed(
-                    f"The images of this message have more than {max_bytes} bytes together, which"
-                    " is the most that OpenClaw takes. Send fewer, or smaller ones."
-                )
-            images.append(file.to_image())
-        else:
+        if file.is_text:
             text_bytes += size
             notes.append(file.to_note(text_bytes))
-    return BuiltAttachments(tuple(images), tuple(notes))
+            continue
+        is_image = file.type in _SIGNATURES
+        if only_images and not is_image:
+            raise AgentFailed(
+                f"The file in {file.name} is {file.type}, which OpenClaw does not accept over HTTP;"
+                f" it accepts {ACCEPTED_TYPES}. Send it as one of these, or as a link."
+            )
+        attached_bytes += size
+        if is_image and size > max_image_bytes:
+            raise AgentFailed(
+                f"The image in {file.name} has {size} bytes; OpenClaw takes at most"
+                f" {max_image_bytes}. Send a smaller one."
+            )
+        if attached_bytes > max_bytes:
+            raise AgentFailed(
+                f"The files of this message have more than {max_bytes} bytes together, which is the"
+                " most that OpenClaw takes. Send fewer, or smaller ones."
+            )
+        attached.append(file.to_image() if is_image else file.to_attachment())
+    return BuiltAttachments(tuple(attached), tuple(notes))
 
 
 class _File:
@@ -110,6 +124,21 @@ class _File:
         if self.type in _UNKNOWN:
             self.type = _detect_type(self.content)
 
+    @property
+    def is_text(self) -> bool:
+        has_text_type = self.type.startswith("text/") or self.type.endswith(("+json", "+xml"))
+        return has_text_type or self.type in _TEXT_TYPES
+
+    def to_attachment(self) -> JsonObject:
+        if not self.content:
+            raise AgentFailed(f"The file in {self.name} is empty; send one with content.")
+        return {
+            "type": "file",
+            "mimeType": self.type,
+            "fileName": self.given_name or "file",
+            "content": base64.b64encode(self.content).decode("ascii"),
+        }
+
     def to_image(self) -> JsonObject:
         if not self.content.startswith(_SIGNATURES[self.type]):
             raise AgentFailed(
@@ -124,12 +153,6 @@ class _File:
         }
 
     def to_note(self, all_text_bytes: int) -> str:
-        has_text_type = self.type.startswith("text/") or self.type.endswith(("+json", "+xml"))
-        if not has_text_type and self.type not in _TEXT_TYPES:
-            raise AgentFailed(
-                f"The file in {self.name} is {self.type}, which OpenClaw does not accept;"
-                f" it accepts {ACCEPTED_TYPES}. Send it as one of these, or as a link."
-            )
         if all_text_bytes > MAX_TEXT_BYTES:
             raise AgentFailed(
                 f"With {self.name} the text files of this message have more than {MAX_TEXT_BYTES}"

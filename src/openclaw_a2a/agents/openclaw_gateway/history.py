@@ -228,6 +228,11 @@ class SessionHistory:
         return next(usable, run_ids[-1]), False
 
     @property
+    def active_run(self) -> str:
+        """The id of an active run; empty when there is none, or the gateway does not say which."""
+        return next(iter(self._active_runs or ()), "")
+
+    @property
     def has_unnamed_run(self) -> bool:
         """True when a run is active and the gateway does not say which."""
         return self.has_active_run and self._active_runs is None

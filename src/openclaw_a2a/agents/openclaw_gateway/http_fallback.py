@@ -150,14 +150,14 @@ def _time_limit(ends_at: float, timeout_s: float) -> Generator[None]:
 
 
 def _build_request(client: HttpClient, turn: Turn, agent_id: str) -> httpx2.Request:
-    attachments = build_attachments(turn, GatewayLimits())
+    attachments = build_attachments(turn, GatewayLimits(), only_images=True)
     prompt = build_prompt(turn, attachments.notes)
     images = [
         {
             "type": "image_url",
             "image_url": {"url": f"data:{image['mimeType']};base64,{image['content']}"},
         }
-        for image in attachments.images
+        for image in attachments.attached
     ]
     content = [{"type": "text", "text": prompt}, *images] if images else prompt
     body: JsonObject = {

@@ -41,6 +41,7 @@ from openclaw_a2a.agents.openclaw_gateway.history import (
     RunStatus,
     SessionHistory,
     find_run,
+    read_history,
 )
 from openclaw_a2a.agents.openclaw_gateway.media import split_media
 from openclaw_a2a.agents.openclaw_gateway.pending_input import (
@@ -294,7 +295,11 @@ class RunFollower:
 
     async def _send(self, params: JsonObject) -> None:
         try:
-            self._run_request = await self._connection.post("agent", params, self._subscription)
+            if self._request.method == "chat.send":
+                await self._wait_idle()
+            self._run_request = await self._connection.post(
+                self._request.method, params, self._subscription
+            )
         except AgentFailed:
             self.apply(RunSignal.FAILED)
             raise
@@ -302,6 +307,29 @@ class RunFollower:
             self._detach(lookup_in_s=_LOOKUP_RETRY_S)
         else:
             self.apply(RunSignal.SENT)
+
+    async def _wait_idle(self) -> None:
+        """Wait until no run is active in the session. Raises: AgentUnavailable, AgentFailed.
+
+        `agent` queues a message; `chat.send` would add it to the active run, which then answers for
+        both. Our own turns never overlap here: this is for runs that OpenClaw started.
+        """
+        session_key, wait_s = self._request.session.session_key, self._timeouts.lookup_poll_s
+        while True:
+            history = await read_history(self._connection, session_key, limit=1)
+            if not history.has_active_run:
+                return
+            if not history.active_run:
+                await anyio.sleep(_LOOKUP_RETRY_S)
+                continue
+            params: JsonObject = {"runId": history.active_run, "timeoutMs": int(wait_s * 1000)}
+            await self._connection.call("agent.wait", params, timeout_s=2 * wait_s)
+
+    async def _await_end(self, wait_s: float) -> None:
+        """Have OpenClaw say when the run has ended. Raises: AgentUnavailable, AgentFailed."""
+        params: JsonObject = {"runId": self.run_id, "timeoutMs": int(wait_s * 1000)}
+        # Not `agent` again: OpenClaw would answer `in_flight` and never send the second response.
+        self._wait_request = await self._connection.post("agent.wait", params, self._subscription)
 
     async def _look_up(self) -> Sequence[AgentEvent]:
         """Find out what became of the run, and continue from there."""
@@ -383,9 +411,7 @@ class RunFollower:
             self._subscription.drop_events()
         is_live = found is RunSignal.FOUND_LIVE
         wait_s = self._timeouts.run_poll_s if is_live else self._timeouts.lookup_poll_s
-        params: JsonObject = {"runId": self.run_id, "timeoutMs": int(wait_s * 1000)}
-        # Not `agent` again: OpenClaw would answer `in_flight` and never send the second response.
-        self._wait_request = await self._connection.post("agent.wait", params, self._subscription)
+        await self._await_end(wait_s)
         # From here on nothing may raise: the translator counts these events as emitted.
         events = await self._translator.catch_up(history, self.run_id)
         try:
@@ -524,7 +550,15 @@ class RunFollower:
         # The first of the two responses to `agent`; the second has the result.
         if outcome.status == "accepted":
             return ()
-        if outcome.status == "in_flight":  # started before: the result goes to that request
+        if outcome.status == "started":  # the only response to `chat.send`
+            self._run_request = None
+            try:
+                await self._await_end(self._timeouts.run_poll_s)
+            except AgentUnavailable:
+                self._detach(lookup_in_s=_LOOKUP_RETRY_S)
+            return ()
+        # Started before: the result goes to that request, and that of `chat.send` to no one.
+        if outcome.status == "in_flight" or self._request.method == "chat.send":
             self._run_request = None
             return await self._look_up()
         if outcome.status != "ok":

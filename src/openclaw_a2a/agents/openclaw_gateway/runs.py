@@ -48,7 +48,7 @@ class SessionRef(msgspec.Struct, frozen=True):
 
 
 class RunRequest(msgspec.Struct, frozen=True):
-    """A run: its task, where it runs, and the parameters of `agent`.
+    """A run: its task, where it runs, and the parameters of `method`, which starts it.
 
     `params` is None for a run that an earlier turn started. `open_calls` is set for a run that
     paused: the tool calls that were open then; earlier output was emitted before the pause.
@@ -60,6 +60,7 @@ class RunRequest(msgspec.Struct, frozen=True):
     params: JsonObject | None = None
     may_approve: bool = False
     open_calls: tuple[str, ...] | None = None
+    method: Literal["agent", "chat.send"] = "agent"
 
     @property
     def run_ids(self) -> tuple[str, ...]:
