@@ -215,14 +215,40 @@ async def test_files_within_the_input_modes_reach_the_agent(start: Start) -> Non
     agent = _agent()
     account = {"defaultInputModes": ["text/plain", "image/*", "application/pdf"]}
     v1 = V1Client(await start(agent, account=account))
-    await v1.send(parts=[{"raw": "aGVsbG8=", "mediaType": "image/webp", "filename": "a.webp"}])
-    await v1.send(parts=[{"text": "see"}, {"raw": "aGVsbG8=", "mediaType": "APPLICATION/PDF"}])
-    assert agent.turns[0].message.parts[0].content == b"hello"
+    await v1.send(
+        parts=[{"raw": "UklGRhoAAABXRUJQVlA4TA==", "mediaType": "image/webp", "filename": "a.webp"}]
+    )
+    await v1.send(parts=[{"text": "see"}, {"raw": "JVBERi0xLjcK", "mediaType": "APPLICATION/PDF"}])
+    assert agent.turns[0].message.parts[0].content.endswith(b"WEBPVP8L")
     failed = await v1.error(
         "SendMessage", v1_message(parts=[{"raw": "aGVsbG8=", "mediaType": "audio/ogg"}])
     )
     assert failed.code == -32005
     assert len(agent.turns) == 2
+
+
+async def test_a_file_that_is_not_what_it_says_is_refused_before_anything_runs(
+    start: Start,
+) -> None:
+    agent = _agent()
+    v1 = V1Client(await start(agent, account={"defaultInputModes": ["text/plain", "image/*"]}))
+    program = base64.b64encode(b"\x7fELF\x02\x01\x01\x00").decode()
+    for media_type in ("image/png", "text/plain"):
+        parts = [{"text": "see"}, {"raw": program, "mediaType": media_type}]
+        failed = await v1.error("SendMessage", v1_message(parts=parts))
+        assert failed.code == -32005
+        assert f"message.parts[1] says it is {media_type}" in failed.error["message"]
+    assert agent.turns == []
+
+
+async def test_names_of_files_reach_the_agent_without_folders_and_control_codes(
+    start: Start,
+) -> None:
+    agent = _agent()
+    v1 = V1Client(await start(agent))
+    part = {"raw": "aGVsbG8=", "mediaType": "text/plain", "filename": "../../.ssh/a\n\u202eb.txt"}
+    await v1.send(parts=[{"text": "see"}, part])
+    assert agent.turns[0].message.parts[1].filename == "a__b.txt"
 
 
 @pytest.mark.requirement("files.bounded")

@@ -84,7 +84,7 @@ async def test_parts_of_every_kind_reach_the_agent_and_return(start: Start) -> N
     image = {"mimeType": "image/png", "name": "a.png"}
     parts: list[Json] = [
         {"kind": "text", "text": "look"},
-        {"kind": "file", "file": {"bytes": "aGVsbG8=", **image}},
+        {"kind": "file", "file": {"bytes": "iVBORw0KGgpoZWxsbw==", **image}},
         {"kind": "file", "file": {"uri": "https://files.example/a.png", **image}},
         {"kind": "data", "data": {"n": 1}},
     ]
@@ -93,7 +93,7 @@ async def test_parts_of_every_kind_reach_the_agent_and_return(start: Start) -> N
     account = {"defaultInputModes": modes, "defaultOutputModes": modes}
     v03 = V03Client(await start(agent, account=account))
     assert (await v03.send(parts=parts))["parts"] == parts
-    assert agent.turns[0].message.parts[1].content == b"hello"
+    assert agent.turns[0].message.parts[1].content == b"\x89PNG\r\n\x1a\nhello"
 
 
 @pytest.mark.requirement("wire.v03.data-wrapped")

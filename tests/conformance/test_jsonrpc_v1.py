@@ -94,7 +94,7 @@ async def test_return_immediately_answers_with_the_submitted_task(start: Start) 
 async def test_parts_of_every_kind_reach_the_agent_and_return(start: Start) -> None:
     parts: list[Json] = [
         {"text": "look"},
-        {"raw": "aGVsbG8=", "mediaType": "image/png", "filename": "a.png"},
+        {"raw": "iVBORw0KGgpoZWxsbw==", "mediaType": "image/png", "filename": "a.png"},
         {"url": "https://files.example/b.png", "mediaType": "image/png", "filename": "b.png"},
         {"data": {"n": 1}},
         {"data": [1, "two", None]},
@@ -105,7 +105,7 @@ async def test_parts_of_every_kind_reach_the_agent_and_return(start: Start) -> N
     v1 = V1Client(await start(agent, account=account))
     response = (await v1.send(parts=parts))["message"]
     assert response["parts"] == parts
-    assert agent.turns[0].message.parts[1].content == b"hello"
+    assert agent.turns[0].message.parts[1].content == b"\x89PNG\r\n\x1a\nhello"
 
 
 @pytest.mark.requirement("wire.v1.parts")

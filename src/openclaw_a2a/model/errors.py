@@ -73,7 +73,7 @@ class InvalidParams(CallerError, code="invalid-params"):
 
 
 class PartNotAccepted(CallerError, code="part-not-accepted"):
-    """A file part whose media type the agent does not take."""
+    """A file part that the agent does not take, or whose content is not of its media type."""
 
 
 class MessageIdConflict(CallerError, code="message-id-conflict"):

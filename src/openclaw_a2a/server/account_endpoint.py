@@ -38,6 +38,7 @@ from openclaw_a2a.model.errors import (
     TaskTerminal,
     UnsupportedOperation,
 )
+from openclaw_a2a.model.file_content import clean_filename
 from openclaw_a2a.model.ids import ContextId, MessageId, TaskId
 from openclaw_a2a.model.message import Message, Part, Role
 from openclaw_a2a.model.records import encode_json
@@ -310,14 +311,29 @@ async def _answer_empty_message(call: AccountCall, message: Message) -> DirectAn
 def _submit(
     call: AccountCall, request: SendRequest
 ) -> Coroutine[Any, Any, ActiveRun | DuplicateRun]:
+    message = request.message
+    for part in message.parts:
+        if part.filename is not None:
+            message = _with_clean_names(message)
+            break
     submission = SubmitRequest(
-        call.scope, request.message, request.is_blocking, request.accepted_output_modes
+        call.scope, message, request.is_blocking, request.accepted_output_modes
     )
     if call.planning is not None:
         return _submit_to_objective(call.endpoint, submission, request.push, call.planning)
     if request.push is not None:
         return _submit_with_push(call.endpoint, submission, request.push)
     return submit(call.endpoint.engine, submission, call.endpoint.rules)
+
+
+def _with_clean_names(message: Message) -> Message:
+    """The message with names that agents and programs can write to a disk as they are."""
+    replace = msgspec.structs.replace
+    parts = (
+        part if part.filename is None else replace(part, filename=clean_filename(part.filename))
+        for part in message.parts
+    )
+    return replace(message, parts=tuple(parts))
 
 
 async def _submit_to_objective(

@@ -33,6 +33,7 @@ from openclaw_a2a.cli.render.terminal import pad, print_data, print_message
 from openclaw_a2a.cli.selection import connect, decode_response, find_task
 from openclaw_a2a.model.card import AgentCard
 from openclaw_a2a.model.errors import AgentUnavailable
+from openclaw_a2a.model.file_content import clean_filename
 from openclaw_a2a.model.ids import ContextId, JsonObject, MessageId, TaskId
 from openclaw_a2a.model.message import Message, Part, Role
 from openclaw_a2a.model.records import StreamBody
@@ -42,7 +43,6 @@ if TYPE_CHECKING:
     from openclaw_a2a.cli.a2a_client import Client
 
 _UNHAPPY = frozenset({TaskState.FAILED, TaskState.REJECTED, TaskState.CANCELED})
-_MAX_NAME_CHARACTERS = 60  # of which none has more than four bytes: file systems allow 255
 
 SaveFlag = Annotated[
     Path | None, Parameter(help="Save the files that the agent sends in this folder.")
@@ -277,13 +277,9 @@ class SavedFiles:
 
 
 def _safe_name(part: Part) -> str:
-    """The name of a file that a peer sent, without folders, dots before it and control codes."""
-    last = (part.filename or "").replace("\\", "/").rpartition("/")[2]
-    name = "".join(one for one in last if one.isprintable()).strip(" .")
-    if not name:
-        name = f"file{mimetypes.guess_extension(part.media_type or '') or ''}"
-    path = PurePosixPath(name)
-    return path.stem[:_MAX_NAME_CHARACTERS] + path.suffix[: _MAX_NAME_CHARACTERS // 4]
+    """The name under which a file that a peer sent is saved."""
+    name = clean_filename(part.filename or "")
+    return name or f"file{mimetypes.guess_extension(part.media_type or '') or ''}"
 
 
 def card(address: str | None = None, /, *, connection: Connection = NO_CONNECTION) -> int:

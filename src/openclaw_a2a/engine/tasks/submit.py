@@ -42,6 +42,7 @@ from openclaw_a2a.model.errors import (
     TaskTerminal,
     TaskUnbound,
 )
+from openclaw_a2a.model.file_content import content_mismatch
 from openclaw_a2a.model.ids import LOCAL_PEER, ContextId, JsonObject, SessionKey, TaskId
 from openclaw_a2a.model.message import Message
 from openclaw_a2a.model.records import RunOptions, StoredTask, TaskHead, encode_json
@@ -310,6 +311,11 @@ def check_parts(message: Message, rules: AccountRules) -> None:
         reason = url_rejection_reason(part.url) if part.url is not None else None
         if reason is not None:
             raise PartNotAccepted(f"message.parts[{index}] is a link to a file that {reason}")
+        reason = content_mismatch(media_type, part.raw) if part.raw is not None else None
+        if reason is not None:
+            raise PartNotAccepted(
+                f"message.parts[{index}] {reason}; send the file itself, or correct its media type"
+            )
 
 
 def check_continuation(head: TaskHead, message: Message) -> Binding:
