@@ -152,6 +152,8 @@ class Gateway:
         self._commands, self._answers = pipes
         self._data, self._python = data, python
         self._token = ""
+        # Kept open, one for each thread: a new connection takes calls of its own.
+        self._kept = threading.local()
 
     def counted(self, operation: Callable[[], None]) -> list[tuple[str, str]]:
         """The calls of one operation."""
@@ -172,13 +174,14 @@ class Gateway:
 
     def post(self, path: str, body: Json, *, method: str = "POST", **headers: str) -> Json:
         """One request; the decoded answer, or the text of a stream."""
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
+        if not hasattr(self._kept, "connection"):
+            self._kept.connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
+        connection: http.client.HTTPConnection = self._kept.connection
         named = {name.replace("_", "-"): value for name, value in headers.items()}
         data = None if body is None else json.dumps(body)
         connection.request(method, path, data, {"Content-Type": "application/json", **named})
         answer = connection.getresponse()
         text = answer.read()
-        connection.close()
         assert answer.status == 200, (answer.status, text[:500])
         is_stream = (answer.getheader("Content-Type") or "").startswith("text/event-stream")
         return text if is_stream or method == "GET" else json.loads(text)

@@ -74,6 +74,7 @@ _MEANINGS = {
 # Defaults that are worked out from other settings.
 _DEFAULTS = {
     "server.publicBaseUrl": "host and port",
+    "limits.perAddressConnections": "256; this machine: any number",
     "store.path": "`state.db` or `tasks` in the data folder",
     f"{ACCOUNT}.label": "the account's id",
     f"{ACCOUNT}.description": "a plain sentence",

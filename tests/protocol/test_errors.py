@@ -38,7 +38,7 @@ def test_every_error_has_a_row_and_can_be_encoded_in_every_version(kind):
     assert sent["code"] == status == http_status(error, for_rpc=False)
     assert sent["details"][0]["reason"] == codes_of(error).reason(kind.code)
     assert sent["details"][0]["metadata"]["code"] == kind.code
-    assert http_status(error, for_rpc=True) in (200, 401, 403, 408, 413, 415, 429, 503)
+    assert http_status(error, for_rpc=True) in (200, 401, 403, 408, 413, 415, 429, 431, 503)
 
 
 @pytest.mark.parametrize(
@@ -102,10 +102,13 @@ def test_http_statuses_that_clients_must_act_on():
         named.InsufficientScope: 403,
         named.BodyTooLarge: 413,
         named.BodyTooSlow: 408,
+        named.HeadersTooLarge: 431,
+        named.HeadersTooSlow: 408,
         named.MediaTypeNotSupported: 415,
         named.Overloaded: 429,
         named.Draining: 503,
         named.IssuerUnavailable: 503,
+        named.TooManyConnections: 503,
         named.AccountNotRunning: 503,
     }
     assert http_status(named.MessageIdConflict("x"), for_rpc=False) == 409

@@ -118,7 +118,10 @@ class Gateway:
         self._rate_limit = RateLimit(rate, monotonic=time.monotonic) if rate else None
         self._body_deadline = body_deadline(server.body_seconds)
         self.streams = SseStreams(
-            limits.streams, server.heartbeat_seconds, supervisor=self._supervisor.child("sse")
+            limits.streams,
+            server.heartbeat_seconds,
+            supervisor=self._supervisor.child("sse"),
+            write_timeout_s=2 * server.send_seconds,
         )
         self.push = PushWiring(settings.push, version=VERSION, stop_s=server.stop_seconds)
         self._tools = ToolsWiring(settings, clock=clock, supervisor=self._supervisor)

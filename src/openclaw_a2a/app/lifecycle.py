@@ -6,9 +6,11 @@ import gc
 import os
 import signal
 import socket
-from collections.abc import Callable, Coroutine, Generator, Mapping
+import sys
+from collections.abc import Callable, Coroutine, Generator
 from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime
+from functools import partial
 from types import FrameType
 from typing import Any, TypeVar
 
@@ -18,6 +20,7 @@ from openclaw_a2a.app.banner import print_banner, print_lines
 from openclaw_a2a.app.gateway import Gateway, build_app
 from openclaw_a2a.app.logging import is_for_people, logging_to_stderr
 from openclaw_a2a.engine.supervisor import Supervisor
+from openclaw_a2a.http.server_protocol import ConnectionTable, ServerProtocol
 from openclaw_a2a.log import get_logger
 from openclaw_a2a.model.errors import PortTaken
 from openclaw_a2a.settings import (
@@ -30,25 +33,33 @@ from openclaw_a2a.settings import (
 
 log = get_logger(__name__)
 
+# Systems without a limit have one all the same; some programs that agents start count up to it.
+_MOST_FILES = 1_048_576
+
 # So that the banner can say that an agent, such as OpenClaw, is not there.
 _FIRST_STATES_S = 0.15
 
 
-UVICORN_OPTIONS: Mapping[str, Any] = {
-    "interface": "asgi3",
-    "http": "httptools",
-    # Authentication relies on the real address of the client; a header must not replace it.
-    "proxy_headers": False,
-    # The gateway is opened and closed around the server.
-    "lifespan": "off",
-    "log_config": None,  # its default would configure the logging of the whole process
-    "log_level": "warning",
-    "access_log": False,
-    "server_header": False,
-    # After the drain: only slow readers and idle connections are left by then.
-    "timeout_graceful_shutdown": 2,
-}
-"""Options of every uvicorn server that we run."""
+def uvicorn_options(settings: Settings) -> dict[str, Any]:
+    """Options of every uvicorn server that we run."""
+    table = ConnectionTable(settings.limits, settings.server)
+    return {
+        "interface": "asgi3",
+        "http": partial(ServerProtocol, table=table),
+        "ws": "none",
+        "timeout_keep_alive": settings.server.idle_seconds,
+        # Authentication relies on the real address of the client; a header must not replace it.
+        "proxy_headers": False,
+        # The gateway is opened and closed around the server.
+        "lifespan": "off",
+        "log_config": None,  # its default would configure the logging of the whole process
+        "log_level": "warning",
+        "access_log": False,
+        "server_header": False,
+        # After the drain: only slow readers and idle connections are left by then.
+        "timeout_graceful_shutdown": 2,
+    }
+
 
 _Result = TypeVar("_Result")
 
@@ -74,6 +85,7 @@ class DrainingServer(uvicorn.Server):
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Called by uvicorn: begin to accept requests."""
+        raise_file_limit()
         await super().startup(sockets)
         # The log of programs is JSON lines only: they get an event instead of the text.
         if self._is_for_people:
@@ -165,7 +177,7 @@ async def _serve(loaded: LoadedSettings, build: Callable[[Settings], Gateway]) -
             gc.freeze()
             gc.set_threshold(50_000, 20, 20)
             gc.enable()
-            config = uvicorn.Config(gateway.asgi, **UVICORN_OPTIONS)
+            config = uvicorn.Config(gateway.asgi, **uvicorn_options(settings))
             await gateway.availability.wait_settled(_FIRST_STATES_S)
             server = DrainingServer(
                 config,
@@ -177,6 +189,22 @@ async def _serve(loaded: LoadedSettings, build: Callable[[Settings], Gateway]) -
             with _announced(settings):
                 await server.serve(sockets=[listener])
     return 0
+
+
+def raise_file_limit() -> None:
+    """Let the process open as many files as the system lets it: each connection is one."""
+    if sys.platform == "win32":
+        return
+    import resource
+
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    most = _MOST_FILES if hard == resource.RLIM_INFINITY else min(hard, _MOST_FILES)
+    if soft == resource.RLIM_INFINITY or soft >= most:
+        return
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
+    except (OSError, ValueError) as error:  # macOS has a limit below the one that it names
+        log.warning("gateway.file_limit_kept", files=soft, wanted=most, reason=str(error))
 
 
 @contextmanager

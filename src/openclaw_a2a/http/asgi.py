@@ -27,7 +27,10 @@ from openclaw_a2a.protocol.errors import http_status, public_message
 
 log = get_logger(__name__)
 
-WRITE_TIMEOUT_S = 30.0
+WRITE_TIMEOUT_S = 60.0
+"""For servers that let clients leave a response unread for ever; our own cuts such a client off
+before (`server.sendSeconds`, http/server_protocol.py).
+"""
 
 DRAIN_BYTES = 16 * 1024 * 1024
 DRAIN_TIMEOUT_S = 2.0

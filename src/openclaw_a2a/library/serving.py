@@ -23,11 +23,11 @@ from openclaw_a2a.agents.adapter import AgentAdapter
 from openclaw_a2a.app.banner import print_lines
 from openclaw_a2a.app.gateway import Gateway, build_app
 from openclaw_a2a.app.lifecycle import (
-    UVICORN_OPTIONS,
     DrainingServer,
     listen,
     run_in_new_loop,
     serve_gateway,
+    uvicorn_options,
 )
 from openclaw_a2a.app.logging import logging_to_stderr
 from openclaw_a2a.library.agent_card import OVERRIDES
@@ -100,7 +100,8 @@ class _Service:
         """Serve until `stop` is called or a signal comes."""
         async with self._served.build_gateway() as gateway:
             application = partial(self._served.serve_request, gateway)
-            options: JsonObject = {**UVICORN_OPTIONS, **self._options, "lifespan": "off"}
+            options = {**uvicorn_options(gateway.settings), **self._options}
+            options["lifespan"] = "off"
             config = uvicorn.Config(application, **options)
             ready = f"{self._served.card.name} is ready at {self._served.card.url}"
             self._server = DrainingServer(

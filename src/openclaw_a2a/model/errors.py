@@ -184,6 +184,14 @@ class BodyTooSlow(CallerError, code="body-too-slow"):
     """The request body did not arrive in time."""
 
 
+class HeadersTooLarge(CallerError, code="headers-too-large"):
+    """The head of the request, or what is around its body, is over the limit."""
+
+
+class HeadersTooSlow(CallerError, code="headers-too-slow"):
+    """The head of the request did not arrive in time."""
+
+
 class Unauthenticated(CallerError, code="unauthenticated"):
     """No credentials, or none that we know."""
 
@@ -225,6 +233,10 @@ class IssuerUnavailable(Overloaded, code="issuer-unavailable"):
         super().__init__(message, retry_after_s=retry_after_s)
         self.wait = wait
         """Waits for the fetch that is under way; None when there is none."""
+
+
+class TooManyConnections(Overloaded, code="too-many-connections"):
+    """The gateway has as many connections as it may have, in all or from one address."""
 
 
 class RouteNotFound(CallerError, code="route-not-found"):

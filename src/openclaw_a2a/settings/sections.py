@@ -86,7 +86,14 @@ class ServerSettings(Section, frozen=True):
     ] = ""
     stop_seconds: Annotated[Wait, about("How long runs may continue after a stop.")] = 10.0
     heartbeat_seconds: Annotated[Seconds, about("Pause between stream comments.")] = 15.0
+    header_seconds: Annotated[Seconds, about("Time a request's headers have to arrive.")] = 10.0
     body_seconds: Annotated[Seconds, about("Time a request's body has to arrive.")] = 30.0
+    idle_seconds: Annotated[Seconds, about("Time a connection stays open without a request.")] = (
+        75.0
+    )
+    send_seconds: Annotated[
+        Seconds, about("Time a client may leave what was sent to it unread; then it is cut off.")
+    ] = 30.0
 
 
 class StoreKind(Enum):
@@ -134,6 +141,25 @@ class Limits(Section, frozen=True):
     per_peer_rate: Annotated[Wait, about("Requests of one peer a second; 0: any.")] = 0.0
     session_queue: Annotated[Count, about("Waiting runs of one session.")] = 100
     streams: Annotated[Count, about("Open streams.")] = 5000
+    connections: Annotated[Count, about("Open connections.")] = 8192
+    per_address_connections: Annotated[
+        Count | None,
+        about(
+            "Open connections of one address (IPv6: of one /64 network); left out: 256, and any "
+            "number from this machine, where a proxy may be."
+        ),
+    ] = None
+    headers: Annotated[Count, about("Headers of one request.")] = 100
+    header_bytes: Annotated[
+        Annotated[int, Meta(ge=256, le=_MOST)],
+        about("Size of the headers of one request, its first line included."),
+    ] = 32 * 1024
+    unsent_bytes: Annotated[
+        Count, about("Bytes that wait for clients that do not read; past it some are cut off.")
+    ] = 256 * 1024 * 1024
+    connection_unsent_bytes: Annotated[Count, about("Such bytes of one connection.")] = (
+        128 * 1024 * 1024
+    )
     parts: Annotated[Count, about("Parts of one message.")] = 1000
     history_messages: Annotated[Count, about("Messages of one task.")] = 10_000
     queued_replies: Annotated[Count, about("Queued replies of one task.")] = 1000

@@ -1,0 +1,105 @@
+"""A client that sends bytes, not requests, and measures of the process it sends them to."""
+
+import asyncio
+import json
+from contextlib import suppress
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+TIMEOUT_S = 60.0
+
+
+class RawClient:
+    """One connection; `heard` is all that came back."""
+
+    def __init__(self, port: int) -> None:
+        self._port = port
+        self.heard = b""
+
+    async def __aenter__(self) -> Self:
+        self.reader, self.writer = await asyncio.open_connection("127.0.0.1", self._port)
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.writer.transport.abort()
+
+    async def send(self, data: bytes) -> None:
+        """Send and wait until the socket has taken it. Raises: ConnectionError, TimeoutError."""
+        async with asyncio.timeout(TIMEOUT_S):
+            self.writer.write(data)
+            await self.writer.drain()
+
+    async def wait_readable(self, seconds: float) -> bool:
+        """Wait for something to hear; True when there was, or the connection is closed."""
+        with suppress(TimeoutError, ConnectionError):
+            async with asyncio.timeout(seconds):
+                self.heard += await self.reader.read(65_536)
+                return True
+        return self.reader.at_eof()
+
+    async def send_until_closed(self, data: bytes, *, most: int) -> int:
+        """Repeat the data until the other side closes; how much was sent. What comes is heard."""
+        hearing = asyncio.ensure_future(self._hear())
+        sent = 0
+        try:
+            while sent < most and not hearing.done():
+                await self.send(data)
+                sent += len(data)
+                await asyncio.sleep(0)
+        except ConnectionError:
+            pass
+        async with asyncio.timeout(TIMEOUT_S):
+            await hearing
+        return sent
+
+    async def response(self, *, whole: bool = True) -> int:
+        """The status of the first response; `whole`: read until the connection is closed."""
+        async with asyncio.timeout(TIMEOUT_S):
+            if whole:
+                await self._hear()
+            while not whole and b"\r\n\r\n" not in self.heard:
+                chunk = await self.reader.read(65_536)
+                assert chunk, self.heard
+                self.heard += chunk
+        return self.status
+
+    async def _hear(self) -> None:
+        with suppress(ConnectionError):
+            while chunk := await self.reader.read(65_536):
+                self.heard += chunk
+
+    @property
+    def status(self) -> int:
+        assert self.heard.startswith(b"HTTP/1.1 "), self.heard
+        return int(self.heard.split(b" ", 2)[1])
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.heard.partition(b"\r\n\r\n")[2])
+
+    def header(self, name: bytes) -> bytes:
+        """A header of the response."""
+        lines = self.heard.partition(b"\r\n\r\n")[0].split(b"\r\n")[1:]
+        return {key.lower(): value.strip() for key, _, value in (a.partition(b":") for a in lines)}[
+            name
+        ]
+
+
+async def healthy(port: int) -> None:
+    """A normal caller is served."""
+    async with RawClient(port) as client:
+        await client.send(b"GET /healthz HTTP/1.1\r\nhost: 127.0.0.1\r\nconnection: close\r\n\r\n")
+        assert await client.response() == 200
+
+
+def resident_bytes(pid: int) -> int:
+    """The memory that a process has in use."""
+    status = Path(f"/proc/{pid}/status").read_text(encoding="ascii")
+    line = next(one for one in status.splitlines() if one.startswith("VmRSS:"))
+    return int(line.split()[1]) * 1024
