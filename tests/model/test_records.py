@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.model.strategies import events, messages, tasks
 
+from openclaw_a2a.model.errors import CorruptRecord
 from openclaw_a2a.model.ids import AccountId, AgentId, ContextId, SessionKey, TaskId
 from openclaw_a2a.model.message import Message
 from openclaw_a2a.model.records import (
@@ -56,7 +57,7 @@ def test_entry_gives_its_event_back(state: TaskState) -> None:
 
 @pytest.mark.parametrize("body", [b"{}", b'{"task":null}', b'{"statusUpdate":{}}', b"[]", b"{"])
 def test_bytes_without_an_event_are_rejected(body: bytes) -> None:
-    with pytest.raises(msgspec.DecodeError):
+    with pytest.raises(CorruptRecord):
         decode_event(body)
 
 

@@ -32,6 +32,7 @@ from openclaw_a2a.model.backoff import Backoff
 from openclaw_a2a.model.errors import (
     AgentFailed,
     Conflict,
+    CorruptRecord,
     GatewayError,
     Overloaded,
     StoreUnavailable,
@@ -46,7 +47,7 @@ from openclaw_a2a.model.ids import (
     TaskId,
 )
 from openclaw_a2a.model.message import Message, Part, Role
-from openclaw_a2a.model.records import TaskHead, encode_json
+from openclaw_a2a.model.records import TaskHead, decode_resume, encode_json
 from openclaw_a2a.model.task import PAUSED, Artifact, ArtifactUpdate
 from openclaw_a2a.ports import SupportsBackgroundEvents
 
@@ -190,12 +191,17 @@ class BackgroundListener:
                 if binding is None or binding.agent_id != self._agent_id:
                     continue
                 engine.session_tasks.add_oldest(binding.session_key, head.id)
+                try:
+                    resume = decode_resume(one.resume)
+                except CorruptRecord as error:
+                    log.warning("store.record_damaged", id=head.id, reason=error.message)
+                    continue
                 task = RecentTask(
                     head.id,
                     binding.session_key,
                     head.status_at,
                     is_paused=head.state in PAUSED,
-                    resume=None if one.resume is None else msgspec.json.decode(one.resume),
+                    resume=resume,
                 )
                 own.append((head.created_at, task))
         own.sort(key=lambda one: one[0], reverse=True)
@@ -301,7 +307,7 @@ async def resolve_pause(engine: Engine, pause: PauseResolved) -> None:
         resume = await engine.store.tasks.read_resume_token(pause.task_id)
         if stored is None or stored.head.state not in PAUSED:
             return
-        token = None if resume is None else msgspec.json.decode(resume)
+        token = decode_resume(resume)
         if _canonical(pause.resume) != _canonical(token):
             return
         head = stored.head

@@ -2,6 +2,7 @@
 
 A claimed run falls into one of these cases
     its task has ended             the run is removed
+    its task is damaged            it is left, for a start after the repair; others go on
     it never asked its agent       it runs now, whatever the agent's `recovery` says
     Recovery.REATTACH              it runs again; the agent finds its work by the run id
     Recovery.REPEAT                it runs again, at most `limits.attempts` times
@@ -22,8 +23,13 @@ from openclaw_a2a.engine.transcript.transcript import (
     published_output,
 )
 from openclaw_a2a.log import get_logger
-from openclaw_a2a.model.errors import AgentUnavailable, GatewayError, StoreUnavailable
-from openclaw_a2a.model.ids import ArtifactId, Json
+from openclaw_a2a.model.errors import (
+    AgentUnavailable,
+    CorruptRecord,
+    GatewayError,
+    StoreUnavailable,
+)
+from openclaw_a2a.model.ids import ArtifactId, Json, TaskId
 from openclaw_a2a.model.message import Part
 from openclaw_a2a.model.records import Entry, RunRecord
 from openclaw_a2a.model.task import TERMINAL, ArtifactUpdate, Event, TaskState
@@ -64,7 +70,10 @@ async def recover_runs(engine: Engine, *, expired_at: datetime | None) -> int:
     # their sessions get the order of arrival back.
     for record in records:
         waiting[record.task_id] -= 1
-        await _recover_run(engine, record, has_next=waiting[record.task_id] > 0)
+        try:
+            await _recover_run(engine, record, has_next=waiting[record.task_id] > 0)
+        except CorruptRecord as error:
+            _log_damaged(record.task_id, error)
     if records:
         log.info("recovery.runs_recovered", count=len(records))
     return len(records)
@@ -77,13 +86,22 @@ async def fail_orphaned_tasks(engine: Engine) -> int:
         # The lock, because `end_stored_task` needs the task as it is stored now. Whatever held the
         # lock before may have ended the task.
         async with engine.task_lock(task_id):
-            stored = await engine.store.tasks.read_task(None, task_id)
-            if stored is None or stored.head.state in TERMINAL or task_id in engine.active_tasks:
-                continue
-            await engine.end_stored_task(stored, TaskState.FAILED, ORPHANED)
+            try:
+                stored = await engine.store.tasks.read_task(None, task_id)
+                is_over = stored is None or stored.head.state in TERMINAL
+                if stored is None or is_over or task_id in engine.active_tasks:
+                    continue
+                await engine.end_stored_task(stored, TaskState.FAILED, ORPHANED)
+            except CorruptRecord as error:
+                _log_damaged(task_id, error)
     if orphans:
         log.info("recovery.orphans_failed", count=len(orphans))
     return len(orphans)
+
+
+def _log_damaged(task_id: TaskId, error: CorruptRecord) -> None:
+    """A task that cannot be read cannot be ended either: nothing is written over what is left."""
+    log.error("recovery.task_damaged", task_id=task_id, reason=error.message)
 
 
 async def _end_orphans(engine: Engine, records: list[RunRecord]) -> None:

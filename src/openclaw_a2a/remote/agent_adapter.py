@@ -26,6 +26,7 @@ import msgspec
 
 from openclaw_a2a.calls.loop_guard import chain_metadata
 from openclaw_a2a.engine.supervisor import Supervisor
+from openclaw_a2a.log import get_logger
 from openclaw_a2a.model.agent_event import AgentEvent, InputRequired, Note, Reply, Stopped
 from openclaw_a2a.model.backoff import Backoff
 from openclaw_a2a.model.errors import AgentError, AgentFailed, AgentUnavailable, TaskNotCancelable
@@ -45,6 +46,8 @@ from openclaw_a2a.remote.result.result_builder import StreamUpdate
 
 if TYPE_CHECKING:  # the HTTP client takes long to load
     from openclaw_a2a.remote.tool import RemoteAgentTool
+
+log = get_logger(__name__)
 
 CHECKPOINT_KIND = "target-run"
 """The kind of the records that say which remote task belongs to a run."""
@@ -288,7 +291,12 @@ class RemoteRun:
             return
         record = await self._context.records.read_record(CHECKPOINT_KIND, self._turn.run_id)
         if record is not None:
-            self._continuation = msgspec.json.decode(record.body)
+            try:
+                self._continuation = msgspec.json.decode(record.body)
+            except ValueError as error:
+                # As after a crash before it was stored: the same message id is sent again.
+                log.warning("remote.checkpoint_damaged", run_id=record.id, reason=str(error))
+                return
             self._is_checkpointed = True
 
     async def _set_task(self, continuation: JsonObject) -> None:

@@ -8,13 +8,16 @@ from typing import Annotated
 import msgspec
 
 from openclaw_a2a.engine.tasks import queries
-from openclaw_a2a.model.errors import InvalidParams, Problem
+from openclaw_a2a.log import get_logger
+from openclaw_a2a.model.errors import CorruptRecord, InvalidParams, Problem
 from openclaw_a2a.model.ids import TaskId
 from openclaw_a2a.model.records import StoredTask
 from openclaw_a2a.model.turn import Scope
 from openclaw_a2a.ports import TaskKey, TaskQuery, TaskStore
 from openclaw_a2a.protocol import v1
 from openclaw_a2a.protocol.requests import ListRequest
+
+log = get_logger(__name__)
 
 PAGE_BYTES = 8 * 1024 * 1024
 """How large the tasks of a page may be together; a page has at least one task."""
@@ -71,7 +74,12 @@ class _Page:
     async def add(self, found: tuple[StoredTask, ...]) -> bool:
         """Add tasks until the page is full; True when it is."""
         for stored in found:
-            task = queries.task_json(stored)
+            try:
+                task = queries.task_json(stored)
+            except CorruptRecord as error:
+                log.warning("store.record_damaged", id=stored.head.id, reason=error.message)
+                self.last = TaskKey(stored.head.status_at, stored.head.id)
+                continue
             self.is_cut = not self._add_task(stored, task)
             if self.is_cut:
                 return True

@@ -2,12 +2,15 @@
 
 import os
 from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
+from openclaw_a2a.log import get_logger
 from openclaw_a2a.model.errors import (
     AlreadyExists,
     Conflict,
+    CorruptRecord,
     LeaseLost,
     MessageIdConflict,
     StoreUnavailable,
@@ -17,6 +20,11 @@ from openclaw_a2a.model.errors import (
 from openclaw_a2a.model.ids import MessageId, RunId, TaskId
 from openclaw_a2a.model.records import RunRecord
 from openclaw_a2a.ports import Commit, MessageKey, Record, Retention, TaskKey
+
+log = get_logger(__name__)
+
+UNREADABLE = (ValueError, LookupError, OverflowError, TypeError, RecursionError, CorruptRecord)
+"""What decoding a damaged row raises."""
 
 MIN_FREE_BYTES = 1024 * 1024
 """With less free space on its disk a store is not ready: the next write may not fit."""
@@ -112,6 +120,23 @@ def choose_purgeable(
 def no_task(task_id: TaskId) -> TaskNotFound:
     """A delivery for a task that is not stored."""
     return TaskNotFound(f"task not found: there is no task {task_id}")
+
+
+@lru_cache(maxsize=1024)
+def report_damage(store: str, what: str, name: str, reason: str) -> None:
+    """Log a damaged row or file; once, however often a client asks for it."""
+    log.error("store.record_damaged", store=store, what=what, id=name, reason=reason)
+
+
+def damaged_task(store: str, task_id: TaskId, reason: BaseException | str) -> CorruptRecord:
+    """A task that is stored and cannot be read; the log says why, callers need not know."""
+    text = str(reason) if isinstance(reason, str) else f"{type(reason).__name__}: {reason}"
+    report_damage(store, "task", task_id, text)
+    return CorruptRecord(
+        f"the stored record of task {task_id} is damaged and cannot be read; other tasks are not "
+        "concerned. The operator finds the reason in the log of the gateway (store.record_damaged)",
+        details={"taskId": task_id},
+    )
 
 
 def record_exists(record: Record) -> AlreadyExists:

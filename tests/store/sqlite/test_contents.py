@@ -88,7 +88,7 @@ async def test_a_lost_content_is_an_error_of_its_task(path: Path, store: SqliteS
     with closing(sqlite3.connect(path, isolation_level=None)) as connection:
         connection.execute("DELETE FROM content")
     await store.open()
-    with pytest.raises(CorruptRecord, match="is missing"):
+    with pytest.raises(CorruptRecord, match=TASK):
         await store.tasks.read_events(ALICE, TASK, after=0, limit=10)
 
 

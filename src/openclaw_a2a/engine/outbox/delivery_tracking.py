@@ -63,7 +63,10 @@ class DeliveryChannel(FairSlots[DeliveryId]):
 
     def receiver(self, delivery: Delivery) -> str:
         """The receiver of a delivery, for fairness between receivers."""
-        return "" if self.sender is None else self.sender.receiver(delivery)
+        try:
+            return "" if self.sender is None else self.sender.receiver(delivery)
+        except ValueError:
+            return ""  # a damaged body: the attempt fails because of it, and says so
 
 
 class Phase(Enum):

@@ -32,7 +32,7 @@ from openclaw_a2a.engine.outbox.delivery_tracking import (
 from openclaw_a2a.engine.outbox.wakeups import Urgency
 from openclaw_a2a.log import get_logger
 from openclaw_a2a.model.delivery import Delivery, DeliveryId, DeliveryState
-from openclaw_a2a.model.errors import DeliveryNotFound, GatewayError
+from openclaw_a2a.model.errors import CorruptRecord, DeliveryNotFound, GatewayError
 from openclaw_a2a.model.ids import TaskId
 from openclaw_a2a.ports import Delivered, DeliveryFailed
 
@@ -345,6 +345,9 @@ class Outbox:
         except TimeoutError:
             took = "too long" if limit is None else f"longer than {limit:g} s"
             return DeliveryFailed(f"it took {took}")
+        except CorruptRecord as error:
+            # Its task is damaged, now and in an hour: an operator repairs it and redelivers.
+            return DeliveryFailed(error.message, is_final=True)
         except GatewayError:
             # The gateway's store failed, not the receiver: `_attempt` tries again soon and counts
             # no attempt.

@@ -17,7 +17,12 @@ from openclaw_a2a.engine.transcript.transcript import (
     NOTHING_PUBLISHED,
     ArtifactCounters,
 )
-from openclaw_a2a.model.errors import GatewayError, OutputNotAccepted, StoreUnavailable
+from openclaw_a2a.model.errors import (
+    CorruptRecord,
+    GatewayError,
+    OutputNotAccepted,
+    StoreUnavailable,
+)
 from openclaw_a2a.model.ids import Json, MessageId
 from openclaw_a2a.model.message import Message
 from openclaw_a2a.model.records import RunRecord, StreamBody, encode_json
@@ -144,8 +149,16 @@ def encode_rejection(error: GatewayError) -> bytes:
 
 
 def decode_answer(stored: bytes) -> DirectAnswer:
-    """The result of a run that ended without a task. Raises: OutputNotAccepted."""
-    document = msgspec.json.decode(stored, type=StoredAnswer)
+    """The result of a run that ended without a task.
+
+    Raises: OutputNotAccepted, CorruptRecord (it cannot be read).
+    """
+    try:
+        document = msgspec.json.decode(stored, type=StoredAnswer)
+    except (ValueError, RecursionError) as error:
+        raise CorruptRecord(
+            "the stored answer to this message is damaged; send it again under a new message id"
+        ) from error
     if document.message is not None:
         return DirectAnswer(encode_json(document.message))
     fault = document.error or {}

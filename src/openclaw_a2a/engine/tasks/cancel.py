@@ -3,8 +3,6 @@
 import asyncio
 from collections.abc import Callable
 
-import msgspec
-
 from openclaw_a2a.engine.engine import Engine
 from openclaw_a2a.engine.tasks.active_task import ActiveTask, Rejected
 from openclaw_a2a.engine.tasks.journal import TaskProjection
@@ -19,7 +17,7 @@ from openclaw_a2a.model.errors import (
     TaskNotLive,
 )
 from openclaw_a2a.model.ids import TaskId
-from openclaw_a2a.model.records import StoredTask
+from openclaw_a2a.model.records import StoredTask, decode_resume
 from openclaw_a2a.model.task import PAUSED, TERMINAL, TaskState
 from openclaw_a2a.model.turn import Binding, Scope
 from openclaw_a2a.ports import SupportsPauseCancel
@@ -99,7 +97,7 @@ async def cancel_pause(
     if not isinstance(agent, SupportsPauseCancel):
         return
     limit = engine.limits.cancel_s
-    token = None if resume is None else msgspec.json.decode(resume)
+    token = decode_resume(resume)
     try:
         async with asyncio.timeout(limit):
             await agent.cancel_pause(binding, token)

@@ -61,7 +61,7 @@ from openclaw_a2a.model.errors import (
 )
 from openclaw_a2a.model.ids import Json, MessageId
 from openclaw_a2a.model.message import Message, Role
-from openclaw_a2a.model.records import RunRecord, encode_json
+from openclaw_a2a.model.records import RunRecord, decode_resume, encode_json
 from openclaw_a2a.model.task import PAUSED, TERMINAL, ArtifactUpdate, Event, Task, TaskState
 from openclaw_a2a.model.turn import BETWEEN_GATEWAYS, Scope, Turn
 from openclaw_a2a.ports import Accepted, Duplicate, Submission
@@ -401,7 +401,7 @@ class ActiveRun:
                 record,
                 rules=self._rules,
                 reference_tasks=await engine.reference_tasks(record) if has_references else (),
-                resume=None if record.resume is None else msgspec.json.decode(record.resume),
+                resume=decode_resume(record.resume),
             )
             stream = agent.run(turn)
             async for event in stream:

@@ -114,7 +114,10 @@ def view_delivery(delivery: Delivery, find_call: FindCall) -> DeliveryView:
 def _receiver(delivery: Delivery, find_call: FindCall) -> str:
     """The receiver of a delivery, as far as the operator may see it."""
     if delivery.kind == PUSH_KIND:
-        return _decoder.decode(delivery.body).host
+        try:
+            return _decoder.decode(delivery.body).host
+        except ValueError:
+            return "(damaged)"
     if delivery.kind != CALL:
         return ""
     call_id = CallId(delivery.body.decode())

@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from openclaw_a2a.engine.outbox.outbox import Outbox
+from openclaw_a2a.log import get_logger
 from openclaw_a2a.model.delivery import PUSH_KIND, Delivery, DeliveryState, PushConfig, delivery_id
 from openclaw_a2a.model.errors import InvalidParams, Problem, PushConfigNotFound, TaskNotFound
 from openclaw_a2a.model.ids import TaskId
@@ -21,6 +22,8 @@ from openclaw_a2a.model.turn import Scope
 from openclaw_a2a.model.url_policy import url_rejection_reason
 from openclaw_a2a.ports import Store
 from openclaw_a2a.protocol.requests import NewPushConfig, PushConfigRequest, PushListRequest
+
+log = get_logger(__name__)
 
 _URL_CHARACTERS = re.compile(r"[!-\[\]-~]+")
 _decoder = msgspec.json.Decoder(PushConfig)
@@ -116,8 +119,11 @@ class PushConfigService(msgspec.Struct, frozen=True, kw_only=True):
         known = await self.store.deliveries.read_delivery(scope, delivery.id)
         # Replacing the delivery would start at cursor -1 and send the task again.
         if known is not None and known.state is not DeliveryState.DEAD:
-            old = _decoder.decode(known.body)
-            if old == msgspec.structs.replace(config, created_at=old.created_at):
+            old = _read_config(known)
+            # A damaged one is replaced.
+            if old is not None and old == msgspec.structs.replace(
+                config, created_at=old.created_at
+            ):
                 return old
         if not await self.outbox.add_delivery(delivery, max_per_task=self.per_task):
             raise self._too_many(task_id)
@@ -170,7 +176,8 @@ class PushConfigService(msgspec.Struct, frozen=True, kw_only=True):
 
     async def _configs(self, scope: Scope, task_id: TaskId) -> list[PushConfig]:
         deliveries = await self.store.deliveries.list_task_deliveries(scope, task_id)
-        return [_decoder.decode(one.body) for one in deliveries if one.kind == PUSH_KIND]
+        configs = [_read_config(one) for one in deliveries if one.kind == PUSH_KIND]
+        return [config for config in configs if config is not None]
 
     async def _check_task(self, scope: Scope, task_id: TaskId) -> None:
         # A2A 3.3.2: a task of another caller looks like one that does not exist.
@@ -182,3 +189,12 @@ class PushConfigService(msgspec.Struct, frozen=True, kw_only=True):
             f"task {task_id} has {self.per_task} push configurations, the most there may be; "
             "delete one of them, or give its id to put this one in its place"
         )
+
+
+def _read_config(delivery: Delivery) -> PushConfig | None:
+    """The configuration of a delivery; None, and logged, when it is damaged."""
+    try:
+        return _decoder.decode(delivery.body)
+    except ValueError as error:
+        log.warning("push.config_damaged", delivery_id=delivery.id, reason=str(error))
+        return None

@@ -16,7 +16,6 @@ from typing import Any, TypeVar
 from urllib.parse import quote
 
 import anyio.to_thread
-import msgspec
 
 from openclaw_a2a.model.errors import CorruptRecord, GatewayError, StoreUnavailable
 from openclaw_a2a.model.ids import TaskId
@@ -259,7 +258,7 @@ def _check_decodable(change: Commit) -> None:
             _ = entry.event
         if change.snapshot is not None:
             decode_task(change.snapshot)
-    except msgspec.DecodeError as error:
+    except CorruptRecord as error:
         raise CorruptRecord(
-            f"a change of task {change.head.id!r} holds no task or event: {error}"
+            f"a change of task {change.head.id!r} holds no task or event: {error.message}"
         ) from error

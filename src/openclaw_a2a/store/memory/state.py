@@ -13,7 +13,7 @@ from typing import Any, cast
 import msgspec
 
 from openclaw_a2a.model.delivery import Delivery, DeliveryId, DeliveryState
-from openclaw_a2a.model.errors import Conflict, CorruptRecord, TaskNotFound
+from openclaw_a2a.model.errors import Conflict, TaskNotFound
 from openclaw_a2a.model.ids import ContextId, RunId, TaskId
 from openclaw_a2a.model.records import Entry, RunRecord, StoredTask, TaskHead
 from openclaw_a2a.model.task import TaskState, is_terminal
@@ -387,10 +387,7 @@ class MemoryState:
     def check_readable(self, task_id: TaskId) -> None:
         """Raises CorruptRecord if the record of the task is damaged."""
         if task_id in self.damaged:
-            raise CorruptRecord(
-                f"the record of task {task_id!r} cannot be read: {self.damaged[task_id]}; "
-                "repair or remove the file and start the gateway again"
-            )
+            raise rules.damaged_task("json-file", task_id, self.damaged[task_id])
 
     def _check(self, change: Commit, *, new_run: RunId | None = None) -> None:
         """`new_run` is the run that is created together with the change."""

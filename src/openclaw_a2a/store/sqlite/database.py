@@ -9,7 +9,7 @@ import sqlite3
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import anyio.to_thread
 
@@ -19,7 +19,14 @@ from openclaw_a2a.model.turn import Scope
 from openclaw_a2a.store.commands import AnyCommand
 from openclaw_a2a.store.group_writer import GroupWriter, Write, WriteOutcome
 from openclaw_a2a.store.locks import FileLock
-from openclaw_a2a.store.rules import PROBE_BYTES, check_free_space, store_closed, write_failed
+from openclaw_a2a.store.rules import (
+    PROBE_BYTES,
+    UNREADABLE,
+    check_free_space,
+    report_damage,
+    store_closed,
+    write_failed,
+)
 from openclaw_a2a.store.sqlite.migrate import upgrade
 from openclaw_a2a.store.sqlite.transaction import BloomFilter, WriteCache, WriteTransaction
 
@@ -34,6 +41,7 @@ _PROBE = tuple(
 
 Values = Sequence[object] | Mapping[str, object]
 Row = tuple[Any, ...]
+Decoded = TypeVar("Decoded")
 Command = AnyCommand | Callable[[WriteTransaction], Any]
 """A command, or a function for a write that only this kind of store has."""
 Handlers = Mapping[type[Any], Callable[[WriteTransaction, Any], Any]]
@@ -96,10 +104,21 @@ class SqliteDatabase:
 
     def fetch_all(self, statement: str, values: Values = ()) -> list[Row]:
         """The rows of a query on committed data. Raises: StoreUnavailable."""
-        if self._reading is None:
+        connection = self._reading
+        if connection is None:
             raise store_closed(str(self.path))
         try:
-            return self._reading.execute(statement, values).fetchall()
+            try:
+                return connection.execute(statement, values).fetchall()
+            except sqlite3.OperationalError as error:
+                if "UTF-8" not in str(error):
+                    raise
+                # A damaged text in one row must not hide the others.
+                connection.text_factory = _lenient_text
+                try:
+                    return connection.execute(statement, values).fetchall()
+                finally:
+                    connection.text_factory = str
         except sqlite3.Error as error:
             raise StoreUnavailable(
                 f"the store {self.path} cannot be read: {error}; check the file and its disk"
@@ -148,6 +167,7 @@ class SqliteDatabase:
         connection = self._writing
         if connection is None:
             connection = self._writing = self._connect()
+            connection.text_factory = _lenient_text
         # IMMEDIATE takes the write lock now: checks and writes see the same database.
         connection.execute("BEGIN IMMEDIATE")
         if self._cache is None:
@@ -200,10 +220,11 @@ class SqliteDatabase:
         self._lock = FileLock.acquire(self.path)
         try:
             self._writing = self._connect()
+            self._writing.text_factory = _lenient_text  # it reads few texts
             upgrade(self._writing, backup_of=self.path)
             self._reading = self._connect()
             self._reading.execute("PRAGMA query_only = ON")
-            self.known_messages = BloomFilter(self._reading.execute(_SELECT_MESSAGE_KEYS))
+            self.known_messages = BloomFilter(self.fetch_all(_SELECT_MESSAGE_KEYS))
         except BaseException as error:
             self._close_file()
             if isinstance(error, sqlite3.Error):
@@ -240,9 +261,26 @@ class SqliteDatabase:
         )
 
 
+def _lenient_text(stored: bytes) -> str:
+    return stored.decode("utf-8", "replace")
+
+
 class DatabasePart:
     """One of the four stores over a database."""
 
     def __init__(self, database: SqliteDatabase) -> None:
         self._database = database
         self._write = database.writer.write
+
+    def _decode_rows(
+        self, what: str, decode: Callable[[Row], Decoded], rows: Iterable[Row]
+    ) -> list[Decoded]:
+        """What the rows hold; damaged ones are reported, by their first column, and left out."""
+        decoded: list[Decoded] = []
+        for row in rows:
+            try:
+                decoded.append(decode(row))
+            except UNREADABLE as error:
+                reason = f"{type(error).__name__}: {error}"
+                report_damage(str(self._database.path), what, str(row[0]), reason)
+        return decoded

@@ -11,7 +11,7 @@ from openclaw_a2a.store.commands import (
     UpdateDelivery,
 )
 from openclaw_a2a.store.rules import no_task
-from openclaw_a2a.store.sqlite.database import DatabasePart, bind_scope
+from openclaw_a2a.store.sqlite.database import DatabasePart, Row, bind_scope
 from openclaw_a2a.store.sqlite.transaction import (
     DELIVERY_CODE_OF,
     WriteTransaction,
@@ -50,25 +50,30 @@ class SqliteDeliveryStore(DatabasePart, DeliveryWrites):
     """The delivery store over a database."""
 
     async def read_delivery(self, scope: Scope | None, delivery_id: DeliveryId) -> Delivery | None:
-        row = self._database.fetch_one(_SELECT_ONE, {"id": delivery_id, **bind_scope(scope)})
-        return None if row is None else decode_delivery(row)
+        values = {"id": delivery_id, **bind_scope(scope)}
+        # A damaged one looks deleted: nobody can say to whom it was to be sent.
+        found = self._decode(self._database.fetch_all(_SELECT_ONE, values))
+        return found[0] if found else None
 
     async def list_task_deliveries(self, scope: Scope | None, task_id: TaskId) -> list[Delivery]:
         values = {"task": task_id, **bind_scope(scope)}
-        return [*map(decode_delivery, self._database.fetch_all(_SELECT_OF_TASK, values))]
+        return self._decode(self._database.fetch_all(_SELECT_OF_TASK, values))
 
     async def list_unfinished_deliveries(self, *, after: DeliveryId, limit: int) -> DeliveryPage:
         # Most are finished: the window bounds how many of those one query passes over.
         edge = self._database.fetch_one(_SELECT_WINDOW, (after, limit - 1))
         last = _LAST if edge is None else edge[0]
         rows = self._database.fetch_all(_SELECT_UNFINISHED, (after, last))
-        return DeliveryPage(tuple(map(decode_delivery, rows)), None if edge is None else last)
+        return DeliveryPage(tuple(self._decode(rows)), None if edge is None else last)
 
     async def list_deliveries(
         self, state: DeliveryState, *, after: DeliveryId, limit: int
     ) -> list[Delivery]:
         values = (DELIVERY_CODE_OF[state], after, limit)
-        return [*map(decode_delivery, self._database.fetch_all(_SELECT_IN_STATE, values))]
+        return self._decode(self._database.fetch_all(_SELECT_IN_STATE, values))
+
+    def _decode(self, rows: list[Row]) -> list[Delivery]:
+        return self._decode_rows("delivery", decode_delivery, rows)
 
 
 def put_delivery(transaction: WriteTransaction, command: PutDelivery) -> bool:

@@ -5,6 +5,7 @@ from collections.abc import Awaitable
 from datetime import UTC, datetime
 
 from openclaw_a2a.ports import LogAppend, LogHead, LogLine, StoredLog
+from openclaw_a2a.store.rules import report_damage
 from openclaw_a2a.store.sqlite.database import DatabasePart
 from openclaw_a2a.store.sqlite.transaction import from_microseconds, to_microseconds
 
@@ -42,7 +43,11 @@ class SqliteLogStore(DatabasePart):
 
     async def list_log_heads(self, kind: str, *, after: str, limit: int) -> list[LogHead]:
         rows = self._database.fetch_all(SELECT_PAGE, (kind, after, limit))
-        return [LogHead(row[0], row[1], bool(row[2]), from_microseconds(row[3])) for row in rows]
+        return self._decode_rows(
+            f"{kind} log",
+            lambda row: LogHead(row[0], row[1], bool(row[2]), from_microseconds(row[3])),
+            rows,
+        )
 
     def delete_log(self, kind: str, log_id: str) -> Awaitable[bool]:
         return self._write(lambda transaction: _delete(transaction.connection, kind, log_id))
@@ -53,7 +58,10 @@ class SqliteLogStore(DatabasePart):
         with self._database.snapshot():
             for number, log_id, is_closed in fetch(query, values):
                 lines = tuple([LogLine(*line) for line in fetch(_SELECT_LINES, (number,))])
-                logs.append(StoredLog(log_id, lines, bool(is_closed)))
+                if lines:
+                    logs.append(StoredLog(log_id, lines, bool(is_closed)))
+                else:
+                    report_damage(str(self._database.path), "log", log_id, "it has no lines")
         return logs
 
 

@@ -26,11 +26,15 @@ class SqliteRecordStore(DatabasePart, RecordWrites):
     """The record store over a database."""
 
     async def read_record(self, kind: str, record_id: str) -> Record | None:
-        row = self._database.fetch_one(_SELECT_ONE, (kind, record_id))
-        return None if row is None else decode_record(row)
+        found = self._read(kind, _SELECT_ONE, (kind, record_id))
+        return found[0] if found else None
 
     async def list_records(self, kind: str) -> list[Record]:
-        return [decode_record(row) for row in self._database.fetch_all(_SELECT_KIND, (kind,))]
+        return self._read(kind, _SELECT_KIND, (kind,))
+
+    def _read(self, kind: str, query: str, values: tuple[object, ...]) -> list[Record]:
+        rows = self._database.fetch_all(query, values)
+        return self._decode_rows(f"{kind} record", decode_record, rows)
 
 
 def put_record(transaction: WriteTransaction, command: PutRecord) -> None:

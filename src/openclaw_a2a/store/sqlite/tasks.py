@@ -4,14 +4,24 @@ The rarer writes work on the tables, so they flush what the transaction has coll
 """
 
 from collections.abc import Awaitable
+from contextlib import suppress
+from datetime import UTC, datetime
 from functools import partial
+from operator import itemgetter
 from typing import Any
 
 import msgspec
 
 from openclaw_a2a.model.errors import CorruptRecord
 from openclaw_a2a.model.ids import MessageId, TaskId
-from openclaw_a2a.model.records import Entry, RunRecord, StoredTask, TaskHead
+from openclaw_a2a.model.records import (
+    Entry,
+    RunRecord,
+    StoredTask,
+    TaskHead,
+    check_event_body,
+    check_task_body,
+)
 from openclaw_a2a.model.task import is_active
 from openclaw_a2a.model.turn import Binding, Scope
 from openclaw_a2a.ports import (
@@ -25,7 +35,13 @@ from openclaw_a2a.ports import (
     TaskQuery,
 )
 from openclaw_a2a.store.commands import ClaimRuns, RenewLeases, TaskWrites
-from openclaw_a2a.store.rules import check_same_body, choose_purgeable
+from openclaw_a2a.store.rules import (
+    UNREADABLE,
+    check_same_body,
+    choose_purgeable,
+    damaged_task,
+    report_damage,
+)
 from openclaw_a2a.store.sqlite.contents import MARK, restore
 from openclaw_a2a.store.sqlite.database import DatabasePart, Row, bind_scope
 from openclaw_a2a.store.sqlite.records import purge_records
@@ -47,7 +63,7 @@ _PURGE_BATCH = 100
 _TASK = """
 SELECT t.number, t.id, t.principal, t.account, t.context, t.state, t.status_at, t.created_at,
   t.sequence, t.binding, s.sequence, s.body
-FROM task t JOIN snapshot s ON s.task = t.number"""
+FROM task t LEFT JOIN snapshot s ON s.task = t.number"""
 _SELECT_TASK = f"{_TASK} WHERE t.id = ?"
 _SELECT_ENTRIES = """
 SELECT sequence, body, state, task FROM event
@@ -85,6 +101,7 @@ UPDATE run SET owner = ?, lease_until = ?, fence = fence + 1
 WHERE owner <> ? AND lease_until < ?
 RETURNING ticket, id, task, context, principal, account, session_key, message_id, owner, fence,
   lease_until, is_started, attempt, input, resume"""
+_DELETE_RUN = "DELETE FROM run WHERE ticket = ?"
 _RENEW = "UPDATE run SET lease_until = ? WHERE owner = ?"
 _SELECT_OWN_TASK = """
 SELECT status_at, id, number, principal, account, state FROM task
@@ -190,14 +207,26 @@ class SqliteTaskStore(DatabasePart, TaskWrites):
     ) -> list[Entry]:
         values = {"task": task_id, "after": after, "limit": limit, **bind_scope(scope)}
         rows = self._database.fetch_all(_SELECT_EVENTS, values)
-        return [self._entry(row) for row in rows]
+        entries: list[Entry] = []
+        try:
+            for row in rows:
+                entries.append(self._entry(task_id, row, max(after, 0) + len(entries) + 1))
+        except UNREADABLE as error:
+            # A reader gets what comes before the damage, and the error with its next read.
+            if not entries:
+                raise self._damaged(task_id, error) from error
+        return entries
 
     async def list_recent_tasks(
         self, limit: int, chosen: TaskFilter = ALL_TASKS
     ) -> list[RecentHead]:
         values = {**_bind_filter(chosen), "limit": limit}
         rows = self._database.fetch_all(_SELECT_RECENT, values)
-        return [RecentHead(_head(row), row[10]) for row in rows]
+        found: list[RecentHead] = []
+        for row in rows:
+            with suppress(CorruptRecord):
+                found.append(RecentHead(self._head(row), row[10]))
+        return found
 
     async def count_tasks(self, chosen: TaskFilter = ALL_TASKS) -> int:
         return self._database.fetch_all(_COUNT_TASKS, _bind_filter(chosen))[0][0]
@@ -205,12 +234,22 @@ class SqliteTaskStore(DatabasePart, TaskWrites):
     async def list_tasks(self, query: TaskQuery) -> TaskPage:
         page, total = choose_statements(query)
         values = bind(query)
+        tasks: list[StoredTask] = []
         # One snapshot: the page and its total are of the same moment.
         with self._database.snapshot():
-            rows = self._database.fetch_all(page, values)
-            tasks = tuple([self._stored(row) for row in rows[: query.limit]])
-            count = self._database.fetch_all(total, values)[0][0]
-        return TaskPage(tasks, has_more=len(rows) > query.limit, total=count)
+            all_tasks = self._database.fetch_all(total, values)[0][0]
+            while True:
+                rows = self._database.fetch_all(page, values)
+                for row in rows:
+                    if len(tasks) == query.limit:
+                        return TaskPage(tuple(tasks), has_more=True, total=all_tasks)
+                    with suppress(CorruptRecord):
+                        tasks.append(self._stored(row))
+                # Damaged tasks are left out, and the page is filled up with those that follow: a
+                # page without tasks is the last one.
+                if len(rows) <= query.limit:
+                    return TaskPage(tuple(tasks), has_more=False, total=all_tasks)
+                values["before"], values["before_id"] = rows[-1][6], rows[-1][1]
 
     async def find_duplicate(
         self, scope: Scope, message_id: MessageId, *, body_hash: bytes | None = None
@@ -227,16 +266,32 @@ class SqliteTaskStore(DatabasePart, TaskWrites):
         return Duplicate(*row[:3])
 
     def _stored(self, row: Row) -> StoredTask:
-        head = _head(row)
-        snapshot = self._restore(row[0], row[11]) if row[11][0] == MARK else row[11]
-        # A snapshot is rewritten only now and then; the events after it complete it.
-        if row[10] == head.sequence:
-            return StoredTask(head, snapshot)
-        entries = self._database.fetch_all(_SELECT_ENTRIES, (row[0], row[10], head.sequence))
-        return StoredTask(head, snapshot, tuple([self._entry(entry) for entry in entries]))
+        """Raises CorruptRecord if any of it is damaged."""
+        head = self._head(row)
+        task_id, after, snapshot = head.id, row[10], row[11]
+        try:
+            if snapshot is None:
+                raise ValueError("it has no snapshot")
+            if snapshot[0] == MARK:
+                snapshot = self._restore(row[0], snapshot)
+            check_task_body(task_id, snapshot)
+            # A snapshot is rewritten only now and then; the events after it complete it.
+            if after == head.sequence:
+                return StoredTask(head, snapshot)
+            rows = self._database.fetch_all(_SELECT_ENTRIES, (row[0], after, head.sequence))
+            numbered = enumerate(rows, after + 1)
+            entries = tuple([self._entry(task_id, row, number) for number, row in numbered])
+            if len(entries) != head.sequence - after:
+                raise ValueError(f"it lacks the events after {after + len(entries)}")
+        except UNREADABLE as error:
+            raise self._damaged(task_id, error) from error
+        return StoredTask(head, snapshot, entries)
 
-    def _entry(self, row: Row) -> Entry:
+    def _entry(self, task_id: TaskId, row: Row, expected: int) -> Entry:
+        if row[0] != expected:
+            raise ValueError(f"event {expected} is missing")
         body = self._restore(row[3], row[1]) if row[1][0] == MARK else row[1]
+        check_event_body(task_id, body)
         return Entry(row[0], body, None if row[2] is None else STATE_OF[row[2]])
 
     def _restore(self, task: int, body: bytes) -> bytes:
@@ -245,6 +300,15 @@ class SqliteTaskStore(DatabasePart, TaskWrites):
             return None if found is None else found[0]
 
         return restore(body, find)
+
+    def _head(self, row: Row) -> TaskHead:
+        try:
+            return _head(row)
+        except UNREADABLE as error:
+            raise self._damaged(row[1], error) from error
+
+    def _damaged(self, task_id: TaskId, error: BaseException) -> CorruptRecord:
+        return damaged_task(str(self._database.path), task_id, error)
 
 
 def choose_statements(query: TaskQuery) -> tuple[str, str]:
@@ -284,13 +348,6 @@ def _bind_filter(chosen: TaskFilter) -> dict[str, object]:
 
 def _head(row: Row) -> TaskHead:
     _, task_id, principal, account, context_id, state, status_at, created_at, *rest = row
-    try:
-        binding = None if rest[1] is None else _binding_decoder.decode(rest[1])
-    except msgspec.DecodeError as error:
-        raise CorruptRecord(
-            f"the stored binding of task {task_id!r} cannot be read: {error}; delete the task, "
-            "or restore the database from a backup"
-        ) from error
     return TaskHead(
         task_id,
         Scope(principal, account),
@@ -299,7 +356,7 @@ def _head(row: Row) -> TaskHead:
         from_microseconds(status_at),
         from_microseconds(created_at),
         rest[0],
-        binding,
+        None if rest[1] is None else _binding_decoder.decode(rest[1]),
     )
 
 
@@ -308,12 +365,24 @@ def claim_runs(transaction: WriteTransaction, command: ClaimRuns) -> list[RunRec
     transaction.flush()
     owner, lease_until = command.owner, to_microseconds(command.lease_until)
     before = _LAST if command.expired_at is None else to_microseconds(command.expired_at)
-    rows = transaction.connection.execute(_CLAIM_RUNS, (owner, lease_until, owner, before))
-    # RETURNING has no order.
-    claimed = sorted(map(decode_run, rows), key=lambda run: run.ticket)
-    for run in claimed:
+    rows = transaction.connection.execute(
+        _CLAIM_RUNS, (owner, lease_until, owner, before)
+    ).fetchall()
+    claimed: list[RunRecord] = []
+    # RETURNING has no order. The first column is the ticket.
+    for row in sorted(rows, key=itemgetter(0)):
+        try:
+            run = decode_run(row)
+        except UNREADABLE as error:
+            # What was to be done cannot be read any more. Without its run the task is an orphan,
+            # which recovery fails; left alone it would stay `working` for ever.
+            report_damage("sqlite", "run", row[1], f"{type(error).__name__}: {error}; removed")
+            transaction.connection.execute(_DELETE_RUN, (row[0],))
+            transaction.cache.runs.pop(row[1], None)
+            continue
         # From now on the former owner's writes are refused, those of this group included.
         transaction.cache.runs[run.id].fence = run.fence
+        claimed.append(run)
     return claimed
 
 
@@ -351,13 +420,21 @@ def purge_tasks(transaction: WriteTransaction, retention: Retention) -> PurgeRes
     for group in groups:
         found += execute(SELECT_OLDEST, (*group[:3], *after, before, limit))
     purged, next_after = choose_purgeable(
-        [(from_microseconds(row[0]), *row[1:]) for row in sorted(found)[:limit]],
+        [(_clamp_time(row[0]), *row[1:]) for row in sorted(found)[:limit]],
         retention,
         finished=finished,
         is_held=lambda row: execute(SELECT_HOLDING, row[1:3]).fetchone() is not None,
     )
     _delete(transaction, purged)
     return PurgeResult(len(purged), next_after)
+
+
+def _clamp_time(count: int) -> datetime:
+    """The time of a column value; of a damaged one the nearest there is."""
+    try:
+        return from_microseconds(count)
+    except OverflowError:
+        return (datetime.min if count < 0 else datetime.max).replace(tzinfo=UTC)
 
 
 def purge_messages(transaction: WriteTransaction, retention: Retention) -> int:
