@@ -190,6 +190,18 @@ async def test_a_read_task_does_not_change_with_later_commits(store: Store) -> N
     assert (before.head.sequence, before.entries) == (0, ())
 
 
+async def test_a_task_is_measured_within_its_scope(store: Store) -> None:
+    draft = Draft()
+    await store.tasks.submit(draft.submission())
+    small = await store.tasks.measure_task(ALICE, TaskId("t-1"))
+    await store.tasks.commit(draft.chunk("a" * 100_000))
+    large = await store.tasks.measure_task(ALICE, TaskId("t-1"))
+    assert small is not None and large is not None
+    assert small < 10_000 < 100_000 < large < 400_000
+    assert await store.tasks.measure_task(BOB, TaskId("t-1")) is None
+    assert await store.tasks.measure_task(ALICE, TaskId("t-2")) is None
+
+
 async def test_a_commit_that_expects_another_sequence_is_refused(store: Store) -> None:
     draft = Draft()
     await store.tasks.submit(draft.submission())

@@ -264,6 +264,8 @@ class Gateway:
                 inflight_events=limits.inflight_events,
                 history_messages=limits.history_messages,
                 queued_replies=limits.queued_replies,
+                reference_tasks=limits.reference_tasks,
+                reference_bytes=limits.reference_bytes,
                 event_bytes=limits.event_bytes,
                 run_bytes=limits.artifact_bytes,
                 deduplicates=self.settings.retention.message_seconds > 0,

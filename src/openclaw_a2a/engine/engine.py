@@ -25,6 +25,7 @@ from openclaw_a2a.engine.transcript.transcript import (
     OutputModes,
     Transcript,
 )
+from openclaw_a2a.log import get_logger
 from openclaw_a2a.model.ids import (
     AccountId,
     AgentId,
@@ -52,6 +53,8 @@ from openclaw_a2a.ports import (
 
 # Both bound memory only: a late reply to a session that was dropped finds no task and is ignored.
 # Sessions of recent tasks come back when the event stream of their agent is opened again.
+log = get_logger(__name__)
+
 _MAX_SESSIONS = 10_000
 _MAX_TASKS_PER_SESSION = 32
 
@@ -116,6 +119,8 @@ class EngineLimits(msgspec.Struct, frozen=True):
     pending_text: int = 65536
     history_messages: int = 10_000
     queued_replies: int = 1000
+    reference_tasks: int = 16
+    reference_bytes: int = 8 * 1024 * 1024
     event_bytes: int = 8 * 1024 * 1024
     run_bytes: int = 64 * 1024 * 1024
     deduplicates: bool = True
@@ -386,14 +391,30 @@ class Engine:
             lock = self._task_locks[task_id] = asyncio.Lock()
         return lock
 
-    async def reference_tasks(self, record: RunRecord) -> tuple[Task, ...]:
-        """The tasks the message refers to, as far as the caller may see them."""
-        found: list[Task] = []
-        for task_id in record.message.reference_task_ids:
+    async def reference_tasks(self, record: RunRecord) -> tuple[tuple[Task, ...], tuple[str, ...]]:
+        """The tasks the message refers to, as far as the caller may see them; what is left out.
+
+        Each once, and together within `reference_bytes`: a short message can refer to much.
+        """
+        found, left_out, room = list[Task](), list[str](), self.limits.reference_bytes
+        wanted = tuple(dict.fromkeys(record.message.reference_task_ids))
+        # `submit` refuses more; a message that was accepted by an earlier version may have them.
+        for task_id in wanted[: self.limits.reference_tasks]:
+            size = await self.store.tasks.measure_task(record.scope, task_id)
+            if size is None:
+                continue
+            if size > room:
+                left_out.append(
+                    f"Task {task_id}, to which the message refers, is left out: it has {size}"
+                    f" bytes, and {room} of limits.referenceBytes are left."
+                )
+                log.info("run.reference_left_out", task_id=record.task_id, reference=task_id)
+                continue
             stored = await self.store.tasks.read_task(record.scope, task_id)
             if stored is not None:
+                room -= size
                 found.append(TaskProjection.from_stored(stored).task())
-        return tuple(found)
+        return tuple(found), tuple(left_out)
 
     # ---------------------------------------------------------------- leases and the end
 

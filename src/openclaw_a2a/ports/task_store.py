@@ -200,6 +200,10 @@ class TaskStore(Protocol):
         """One task, if it is in scope (None: any scope)."""
         ...
 
+    async def measure_task(self, scope: Scope | None, task_id: TaskId) -> int | None:
+        """About how many bytes `read_task` would read, without reading them; None as there."""
+        ...
+
     async def read_resume_token(self, task_id: TaskId) -> bytes | None:
         """The token the agent left when the task paused."""
         ...

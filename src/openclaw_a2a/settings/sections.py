@@ -161,6 +161,10 @@ class Limits(Section, frozen=True):
         128 * 1024 * 1024
     )
     parts: Annotated[Count, about("Parts of one message.")] = 1000
+    reference_tasks: Annotated[Count, about("Tasks that one message refers to.")] = 16
+    reference_bytes: Annotated[
+        Count, about("Size of the tasks that a message refers to; larger ones are left out.")
+    ] = 8 * 1024 * 1024
     history_messages: Annotated[Count, about("Messages of one task.")] = 10_000
     queued_replies: Annotated[Count, about("Queued replies of one task.")] = 1000
     artifact_bytes: Annotated[Count, about("Size of one artifact.")] = 64 * 1024 * 1024

@@ -396,11 +396,14 @@ class ActiveRun:
         try:
             # The second raises AgentUnavailable with the sentence for the caller.
             agent = self.agent or engine.agents[record.binding.agent_id]
-            has_references = bool(record.message.reference_task_ids)
+            tasks, left_out = (), ()
+            if record.message.reference_task_ids:
+                tasks, left_out = await engine.reference_tasks(record)
             turn = build_turn(
                 record,
                 rules=self._rules,
-                reference_tasks=await engine.reference_tasks(record) if has_references else (),
+                reference_tasks=tasks,
+                left_out=left_out,
                 resume=decode_resume(record.resume),
             )
             stream = agent.run(turn)
@@ -633,9 +636,14 @@ def _uncancel() -> None:
 
 
 def build_turn(
-    run: RunRecord, *, rules: "AccountRules", reference_tasks: tuple[Task, ...], resume: Json
+    run: RunRecord,
+    *,
+    rules: "AccountRules",
+    reference_tasks: tuple[Task, ...],
+    resume: Json,
+    left_out: tuple[str, ...] = (),
 ) -> Turn:
-    """What the agent gets of the message of a peer."""
+    """What the agent gets of the message of a peer; `left_out` says what it does not get."""
     message = run.message
     text = usable_text(message)
     return Turn(
@@ -647,7 +655,7 @@ def build_turn(
         principal=run.scope.principal,
         body=text or STRUCTURED_ONLY,
         raw_body=text,
-        untrusted=untrusted_notes(message),
+        untrusted=(*untrusted_notes(message), *left_out),
         keeps_origin=rules.keeps_origin,
         reference_tasks=reference_tasks,
         accepted_output_modes=run.options.accepted_output_modes,

@@ -147,6 +147,9 @@ async def _read_duplicate(
     if engine.is_draining:
         raise Draining("the gateway is stopping; try again when it is back", retry_after_s=5)
     check_parts(request.message, rules)
+    if references := request.message.reference_task_ids:
+        most, setting = engine.limits.reference_tasks, "limits.referenceTasks"
+        check_count("message.referenceTaskIds", len(set(references)), most, setting=setting)
     message_id = request.message.message_id
     if not _is_deduplicated(engine, request):
         return None

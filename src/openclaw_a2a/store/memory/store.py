@@ -70,6 +70,13 @@ class StateTaskStore(StatePart, TaskWrites):
         task = self.state.find_task(scope, task_id)
         return None if task is None else task.stored()
 
+    async def measure_task(self, scope: Scope | None, task_id: TaskId) -> int | None:
+        task = self.state.find_task(scope, task_id)
+        if task is None:
+            return None
+        entries = task.after(task.snapshot_sequence)
+        return len(task.snapshot) + sum([len(entry.body) for entry in entries])
+
     async def read_resume_token(self, task_id: TaskId) -> bytes | None:
         task = self.state.tasks.get(task_id)
         return None if task is None else task.resume

@@ -65,6 +65,15 @@ SELECT t.number, t.id, t.principal, t.account, t.context, t.state, t.status_at, 
   t.sequence, t.binding, s.sequence, s.body
 FROM task t LEFT JOIN snapshot s ON s.task = t.number"""
 _SELECT_TASK = f"{_TASK} WHERE t.id = ?"
+# The length of a column is in the header of its row: nothing else of it is read.
+_MEASURE_TASK = """
+SELECT length(s.body)
+  + (SELECT coalesce(sum(length(e.body)), 0) FROM event e
+     WHERE e.task = t.number AND e.sequence > s.sequence)
+  + (SELECT coalesce(sum(length(c.body)), 0) FROM content c WHERE c.task = t.number)
+FROM task t JOIN snapshot s ON s.task = t.number
+WHERE t.id = :task
+  AND (:principal IS NULL OR (t.principal = :principal AND t.account = :account))"""
 _SELECT_ENTRIES = """
 SELECT sequence, body, state, task FROM event
 WHERE task = ? AND sequence > ? AND sequence <= ? ORDER BY sequence"""
@@ -197,6 +206,11 @@ class SqliteTaskStore(DatabasePart, TaskWrites):
         if scope is not None and (row[2] != scope.principal or row[3] != scope.account):
             return None
         return self._stored(row)
+
+    async def measure_task(self, scope: Scope | None, task_id: TaskId) -> int | None:
+        values = {"task": task_id, **bind_scope(scope)}
+        row = self._database.fetch_one(_MEASURE_TASK, values)
+        return None if row is None else row[0]
 
     async def read_resume_token(self, task_id: TaskId) -> bytes | None:
         row = self._database.fetch_one(_SELECT_RESUME, (task_id,))

@@ -1,0 +1,38 @@
+"""A short message that refers to much."""
+
+from pathlib import Path
+
+import httpx
+import pytest
+from tests.conftest import GatewayProcess
+
+
+@pytest.mark.slow
+async def test_a_short_message_that_refers_to_much_takes_little_memory(
+    gateway: GatewayProcess,
+) -> None:
+    async with httpx.AsyncClient(base_url=gateway.url, timeout=60.0) as client:
+        task = await send(client, "chunks:5:1000000")
+        before = memory_of(gateway)
+        for _ in range(3):
+            await send(client, "echo:x", referenceTaskIds=[task] * 400)
+        # Four hundred copies were more than a gigabyte.
+        assert memory_of(gateway) - before < 200_000_000
+
+
+async def send(client: httpx.AsyncClient, text: str, **members: object) -> str:
+    message = {
+        "messageId": text + str(len(members)),
+        "role": "ROLE_USER",
+        "parts": [{"text": text}],
+    }
+    params = {"message": message | members}
+    call = {"jsonrpc": "2.0", "id": 1, "method": "SendMessage", "params": params}
+    answer = (await client.post("/a2a/jsonrpc", json=call)).json()
+    return answer["result"]["task"]["id"]
+
+
+def memory_of(gateway: GatewayProcess) -> int:
+    """The most memory that the process has had, in bytes."""
+    status = Path(f"/proc/{gateway.pid}/status").read_text(encoding="ascii")
+    return int(status.partition("VmHWM:")[2].split()[0]) * 1024
