@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
+from datetime import timedelta
 
 import pytest
 from tests.engine.conftest import OpenHarness
@@ -12,6 +13,7 @@ from tests.engine.harness import HYBRID, Harness, in_time, read_all, yield_to_ot
 
 from openclaw_a2a.engine.maintenance import (
     MaintenanceSchedule,
+    RetentionClock,
     purge_expired,
     purge_once,
     renew_leases,
@@ -288,3 +290,98 @@ async def test_purge_repeats_by_itself(open_harness: OpenHarness) -> None:
     with pytest.raises(TaskNotFound):
         await harness.task(task.id)
     job.cancel()
+
+
+# ---------------------------------------------------------------- a clock that jumps
+
+
+class Machine:
+    """The two clocks of a machine; only one of them can be set."""
+
+    def __init__(self, harness: Harness) -> None:
+        self._harness = harness
+        self._elapsed_s = 0.0
+
+    def start(self) -> RetentionClock:
+        """A gateway starts."""
+        return RetentionClock(self._harness.engine, lambda: self._elapsed_s)
+
+    def run(self, seconds: float) -> None:
+        """Time passes."""
+        self._elapsed_s += seconds
+        self._harness.clock.advance(seconds)
+
+    def set_clock(self, seconds: float) -> None:
+        """Somebody sets the clock."""
+        self._harness.clock.advance(seconds)
+
+
+async def test_jump_of_the_clock_deletes_nothing_for_a_day(open_harness: OpenHarness) -> None:
+    harness = await open_harness(ScriptedAgent(HI))
+    machine, schedule = Machine(harness), MaintenanceSchedule()
+    clock = machine.start()
+    task = await harness.ended(await harness.send())
+    await clock.now()
+    machine.set_clock(40 * DAY)
+    assert await purge_once(harness.engine, schedule, now=await clock.now()) == 0
+    for _ in range(23):
+        machine.run(3600)
+        assert await purge_once(harness.engine, schedule, now=await clock.now()) == 0
+    assert await harness.task(task.id) == task
+    machine.run(2 * 3600)
+    assert await purge_once(harness.engine, schedule, now=await clock.now()) == 1
+
+
+async def test_clock_that_is_set_right_again_deletes_nothing(open_harness: OpenHarness) -> None:
+    harness = await open_harness(ScriptedAgent(HI))
+    machine = Machine(harness)
+    clock = machine.start()
+    await clock.now()
+    machine.set_clock(40 * DAY)
+    await clock.now()
+    machine.set_clock(-40 * DAY)
+    wall = harness.clock.now()
+    assert abs(await clock.now() - wall) < timedelta(seconds=5)
+    machine.run(2 * DAY)
+    wall = harness.clock.now()
+    assert abs(await clock.now() - wall) < timedelta(seconds=5)
+
+
+async def test_jump_is_held_across_restarts_and_counts_the_time_of_all(
+    open_harness: OpenHarness,
+) -> None:
+    harness = await open_harness(ScriptedAgent(HI))
+    machine = Machine(harness)
+    before = await machine.start().now()
+    machine.set_clock(40 * DAY)
+    for _ in range(3):
+        clock = machine.start()
+        for _ in range(7):
+            assert await clock.now() < before + timedelta(days=2)
+            machine.run(3600)
+    clock = machine.start()
+    for _ in range(8):
+        machine.run(3600)
+        now = await clock.now()
+    assert now > before + timedelta(days=39)
+
+
+async def test_second_jump_does_not_shorten_the_hold(open_harness: OpenHarness) -> None:
+    harness = await open_harness(ScriptedAgent(HI))
+    machine = Machine(harness)
+    clock = machine.start()
+    before = await clock.now()
+    for _ in range(5):
+        machine.set_clock(100 * DAY)
+        machine.run(60)
+        assert await clock.now() < before + timedelta(hours=1)
+
+
+async def test_time_passes_as_usual_without_a_jump(open_harness: OpenHarness) -> None:
+    harness = await open_harness(ScriptedAgent(HI))
+    machine = Machine(harness)
+    clock = machine.start()
+    for _ in range(100):
+        machine.run(DAY)
+        wall = harness.clock.now()
+        assert abs(await clock.now() - wall) < timedelta(seconds=5)

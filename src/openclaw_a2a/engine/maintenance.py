@@ -1,6 +1,8 @@
 """Background loops of an engine: renew leases, fail abandoned runs, delete what has expired."""
 
-from datetime import timedelta
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
 
 import msgspec
 
@@ -8,9 +10,14 @@ from openclaw_a2a.engine.engine import Engine
 from openclaw_a2a.engine.recovery import fail_run
 from openclaw_a2a.log import get_logger
 from openclaw_a2a.model.errors import StoreUnavailable
-from openclaw_a2a.ports import Retention
+from openclaw_a2a.ports import Record, Retention
 
 log = get_logger(__name__)
+
+_JUMP = timedelta(hours=1)
+_HOLD_S = 86400.0
+_SAVE_EVERY = timedelta(minutes=30)  # well below a jump, or the mark itself would look like one
+_CLOCK_KIND, _CLOCK_ID = "maintenance", "clock"
 
 NOT_STORED = "The gateway could not store what the agent did; the work was stopped."
 
@@ -53,22 +60,116 @@ async def _fail_abandoned(engine: Engine) -> None:
                 engine.wakeups.notify(record.task_id)
 
 
-async def purge_expired(engine: Engine, schedule: MaintenanceSchedule) -> None:
+class RetentionClock:
+    """The time by which data expires: the clock of the machine, but not its jumps.
+
+    A clock that is wrong for a moment must not delete what is still wanted. A step ahead of more
+    than an hour, against the time that has passed (`monotonic`) or against the newest time that is
+    stored, is held: data expires as if the clock had not jumped, until the gateway has run for a
+    day under the new time, across restarts. A gateway that was switched off for weeks looks the
+    same from here, and deletes a day later.
+    """
+
+    def __init__(self, engine: Engine, monotonic: Callable[[], float] = time.monotonic) -> None:
+        self._engine = engine
+        self._monotonic = monotonic
+        self._mark: _ClockMark | None = None
+        self._saved: _ClockMark | None = None
+        self._looked_at = monotonic()
+
+    async def now(self) -> datetime:
+        """The time to use now. Raises: StoreUnavailable."""
+        looked_at, before = self._monotonic(), self._looked_at
+        wall = self._engine.clock.now()
+        if self._mark is None:
+            self._mark = await self._load() or _ClockMark(wall)
+            elapsed_s = 0.0
+        else:
+            elapsed_s = looked_at - before
+        self._looked_at = looked_at
+        self._mark = self._advance(self._mark, wall, elapsed_s)
+        await self._save(self._mark)
+        return self._mark.trusted
+
+    def _advance(self, mark: "_ClockMark", wall: datetime, elapsed_s: float) -> "_ClockMark":
+        expected = mark.trusted + timedelta(seconds=elapsed_s)
+        if wall - expected <= _JUMP:  # a clock that was set back deletes nothing too early
+            if mark.held_s is not None:
+                log.info("maintenance.clock_jump_over", now=wall)
+            return _ClockMark(wall)
+        held_s = 0.0 if mark.held_s is None else mark.held_s + elapsed_s
+        if held_s >= _HOLD_S:
+            log.warning("maintenance.clock_jump_accepted", now=wall, before=expected)
+            return _ClockMark(wall)
+        if mark.held_s is None or elapsed_s == 0:
+            log.warning(
+                "maintenance.clock_jump_held",
+                now=wall,
+                expected=expected,
+                hint="nothing expires by this jump for a day of running; check the clock if the "
+                "gateway was not switched off for so long",
+            )
+        return _ClockMark(expected, held_s)
+
+    async def _load(self) -> "_ClockMark | None":
+        record = await self._engine.store.records.read_record(_CLOCK_KIND, _CLOCK_ID)
+        if record is not None:
+            try:
+                self._saved = _mark_decoder.decode(record.body)
+            except ValueError as error:
+                log.warning("maintenance.clock_mark_unreadable", reason=str(error))
+            else:
+                return self._saved
+        # A store of an earlier version. Its newest task is nearly as good.
+        newest = await self._engine.store.tasks.list_recent_tasks(1)
+        return _ClockMark(newest[0].head.status_at) if newest else None
+
+    async def _save(self, mark: "_ClockMark") -> None:
+        saved = self._saved
+        # Not with every sweep: an idle gateway need not wake the disk.
+        if saved is None or (saved.held_s is None) != (mark.held_s is None):
+            is_due = True
+        else:
+            is_due = abs(mark.trusted - saved.trusted) >= _SAVE_EVERY
+        if is_due:
+            body = msgspec.json.encode(mark)
+            never = datetime.max.replace(tzinfo=UTC)
+            await self._engine.store.records.put_record(Record(_CLOCK_KIND, _CLOCK_ID, body, never))
+            self._saved = mark
+
+
+class _ClockMark(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The newest time that is trusted; while a jump is held, for how long it has been."""
+
+    trusted: datetime
+    held_s: float | None = None
+
+
+_mark_decoder = msgspec.json.Decoder(_ClockMark)
+
+
+async def purge_expired(
+    engine: Engine, schedule: MaintenanceSchedule, clock: RetentionClock | None = None
+) -> None:
     """Delete what has expired: ended tasks, message ids, records."""
+    clock = clock or RetentionClock(engine)
     while True:
+        # Before the first sweep, too: a gateway that was started with a wrong clock, or on a copy
+        # of its data, can be stopped before it deletes anything.
+        await engine.clock.sleep(schedule.sweep_s)
         try:
-            await purge_once(engine, schedule)
+            await purge_once(engine, schedule, now=await clock.now())
         except StoreUnavailable as error:
             log.warning("maintenance.purge_failed", reason=error.message)
         except Exception:  # the loop must go on
             log.exception("maintenance.purge_failed")
-        # After the first sweep, not before it: a gateway that is restarted often would never purge.
-        await engine.clock.sleep(schedule.sweep_s)
 
 
-async def purge_once(engine: Engine, schedule: MaintenanceSchedule) -> int:
-    """Delete what has expired now; the number of tasks deleted."""
-    now = engine.clock.now()
+async def purge_once(
+    engine: Engine, schedule: MaintenanceSchedule, *, now: datetime | None = None
+) -> int:
+    """Delete what has expired by `now`; the number of tasks deleted."""
+    now = now or engine.clock.now()
     ended_before = now - timedelta(seconds=schedule.ended_s)
     retention = Retention(
         ended_before=ended_before,
@@ -78,10 +179,14 @@ async def purge_once(engine: Engine, schedule: MaintenanceSchedule) -> int:
         undelivered_before=ended_before - timedelta(seconds=schedule.undelivered_s),
     )
     # In pages, each a transaction of its own: commits of runs get their turn in between.
-    purged = await engine.store.tasks.purge(retention)
-    total = purged.count
-    while purged.next_after is not None:
-        retention = msgspec.structs.replace(retention, after=purged.next_after)
+    tasks = messages = records = 0
+    while True:
         purged = await engine.store.tasks.purge(retention)
-        total += purged.count
-    return total
+        tasks, messages = tasks + purged.count, messages + purged.messages
+        records += purged.records
+        if purged.next_after is None:
+            break
+        retention = msgspec.structs.replace(retention, after=purged.next_after)
+    if tasks or messages or records:
+        log.info("maintenance.purged", tasks=tasks, message_ids=messages, records=records)
+    return tasks

@@ -140,10 +140,15 @@ class Retention(msgspec.Struct, frozen=True, gc=False):
 
 
 class PurgeResult(msgspec.Struct, frozen=True, gc=False):
-    """How many tasks were deleted, and the key to continue after (None: nothing is left)."""
+    """How many tasks were deleted, and the key to continue after (None: nothing is left).
+
+    `messages` and `records` count idempotency records and records.
+    """
 
     count: int
     next_after: TaskKey | None = None
+    messages: int = 0
+    records: int = 0
 
 
 class TaskStore(Protocol):

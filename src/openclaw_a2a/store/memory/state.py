@@ -227,6 +227,13 @@ class MemoryState:
                 renewed = msgspec.structs.replace(run, lease_until=command.lease_until)
                 self.runs[run.id] = renewed
 
+    def count_expired(self, command: Purge) -> tuple[int, int]:
+        """How many messages and records a purge deletes."""
+        before, end = command.messages_before, command.records_before
+        messages = 0 if before is None else bisect_left(self._message_times, (before, ()))
+        expired = [row for row in self.records.values() if end is not None and row.expires_at < end]
+        return messages, len(expired)
+
     def purge(self, command: Purge) -> bool:
         self.delete_tasks(command.tasks)
         if (before := command.messages_before) is not None:

@@ -144,8 +144,10 @@ class StateTaskStore(StatePart, TaskWrites):
             is_held=lambda key: any(map(state.is_unfinished, state.task_deliveries(key[1]))),
         )
         tasks = tuple([task_id for _, task_id in purged])
-        await self._write(Purge(tasks, retention.messages_before, retention.records_before))
-        return PurgeResult(len(tasks), next_after)
+        purge = Purge(tasks, retention.messages_before, retention.records_before)
+        messages, records = state.count_expired(purge)
+        await self._write(purge)
+        return PurgeResult(len(tasks), next_after, messages, records)
 
 
 class StateDeliveryStore(StatePart, DeliveryWrites):

@@ -3,7 +3,7 @@
 The rarer writes work on the tables, so they flush what the transaction has collected first.
 """
 
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from datetime import UTC, datetime
 from functools import partial
@@ -191,10 +191,15 @@ class SqliteTaskStore(DatabasePart, TaskWrites):
             if after is None:
                 break
         batch = msgspec.structs.replace(retention, limit=_PURGE_BATCH)
-        for purge_rest in (purge_messages, purge_records):
-            while await self._write(partial(purge_rest, retention=batch)) == _PURGE_BATCH:
-                pass
-        return PurgeResult(count, after)
+        messages = await self._purge_all(partial(purge_messages, retention=batch))
+        records = await self._purge_all(partial(purge_records, retention=batch))
+        return PurgeResult(count, after, messages, records)
+
+    async def _purge_all(self, purge_batch: Callable[[WriteTransaction], int]) -> int:
+        total = 0
+        while (deleted := await self._write(purge_batch)) == _PURGE_BATCH:
+            total += deleted
+        return total + deleted
 
     async def list_orphaned_tasks(self) -> list[TaskId]:
         return [row[0] for row in self._database.fetch_all(_SELECT_ORPHANS)]
