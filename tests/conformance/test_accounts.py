@@ -227,6 +227,7 @@ async def test_files_within_the_input_modes_reach_the_agent(start: Start) -> Non
     assert len(agent.turns) == 2
 
 
+@pytest.mark.requirement("promise.bounds.file-content")
 async def test_a_file_that_is_not_what_it_says_is_refused_before_anything_runs(
     start: Start,
 ) -> None:
@@ -241,6 +242,7 @@ async def test_a_file_that_is_not_what_it_says_is_refused_before_anything_runs(
     assert agent.turns == []
 
 
+@pytest.mark.requirement("promise.bounds.file-names")
 async def test_names_of_files_reach_the_agent_without_folders_and_control_codes(
     start: Start,
 ) -> None:

@@ -14,6 +14,7 @@ def _agent() -> ScriptedAgent:
     return ScriptedAgent(script=lambda turn: [Reply.of_text("x" * int(turn.body))])
 
 
+@pytest.mark.requirement("promise.bounds.references")
 async def test_a_task_that_is_referred_to_400_times_is_given_once(start: Start) -> None:
     agent = _agent()
     v1 = V1Client(await start(agent, account=TASKS))
@@ -23,6 +24,7 @@ async def test_a_task_that_is_referred_to_400_times_is_given_once(start: Start) 
 
 
 @pytest.mark.parametrize("count", [16, 17])
+@pytest.mark.requirement("promise.bounds.references")
 async def test_more_than_sixteen_references_are_refused(start: Start, count: int) -> None:
     agent = _agent()
     http = await start(agent, account=TASKS)
@@ -40,6 +42,7 @@ def names(count: int) -> list[str]:
     return [f"task-{number}" for number in range(count)]
 
 
+@pytest.mark.requirement("promise.bounds.references")
 async def test_references_past_the_bytes_are_left_out_and_the_agent_is_told(start: Start) -> None:
     agent = _agent()
     v1 = V1Client(await start(agent, account=TASKS, settings={"limits.referenceBytes": 100_000}))

@@ -15,7 +15,10 @@ from openclaw_a2a.cli.dispatch import build_commands
 from openclaw_a2a.settings import load_settings, settings_schema
 
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
-SETTING = re.compile(r"`((?:server|store|limits|push|retention|lease|log|openclaw)\.(?!json)\w+)`")
+# Keys are in camelCase; events of the log, as `store.record_damaged`, are not.
+SETTING = re.compile(
+    r"`((?:server|store|limits|push|retention|lease|log|openclaw)\.(?!json|\w*_)\w+)`"
+)
 REPOSITORY_PATH = re.compile(r"`((?:tests|bench|docs|src|requirements)/[\w./-]+)`")
 SHELL_ONLY = {"cd", "chmod", "curl", "export", "journalctl", "mkdir", "openssl", "python"}
 SHELL_ONLY |= {"systemctl"}

@@ -83,6 +83,9 @@ PROMISES = (
         promise_bounds={
             "body": "A body past the limit is refused without reading the rest.",
             "parts": "Too many parts are refused with a clear error.",
+            "references": "Referred tasks are read once each, at most so many and so large.",
+            "file-content": "A file whose bytes are not of its media type is refused.",
+            "file-names": "The names of files reach an agent without folders and control codes.",
             "depth": "Deep nesting is refused with a clear error.",
             "queue": "Past the queue limit new work is refused with Retry-After.",
             "run-time": "A run past its deadline is stopped and failed with a reason.",
