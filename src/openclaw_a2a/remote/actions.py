@@ -36,9 +36,11 @@ from openclaw_a2a.remote.result.result_builder import (
 )
 from openclaw_a2a.remote.transport.client import RemoteClient
 from openclaw_a2a.remote.transport.client_pool import ClientPool
+from openclaw_a2a.remote.transport.oauth2 import ClientCredentials, read_client_credentials
 from openclaw_a2a.remote.transport.peer_errors import (
     UNSUPPORTED_OPERATION,
     is_network_failure,
+    is_unauthenticated,
     is_unreachable,
 )
 
@@ -82,6 +84,8 @@ class ActionCall:
         self._resolved: ResolvedTarget = context.resolver.resolve(request)
         self._result = ResultBuilder(self._resolved, context.pool, context.handles)
         self._headers: dict[str, str] = {}
+        self._credentials: ClientCredentials | None = None
+        self._token: str | None = None
         self._answer: JsonObject = {}
         """The last recorded answer as it came, to be compared with the next, never to be shown."""
 
@@ -100,7 +104,11 @@ class ActionCall:
                 find_secrets(self._headers, parameters, self._environment, push),
                 is_followed=self._action == "watch" or request.get("follow_updates") is True,
             )
-            guard = self._pool.breaker.guard(target.identity.base_url, self._result.secrets)
+            if target.auth is not None and target.auth.oauth2 is not None:
+                client = target.auth.oauth2
+                self._credentials = read_client_credentials(client, self._environment)
+                self._result.add_secrets(self._credentials.secrets)
+            guard = self._pool.breaker.guard(target.identity.base_url, lambda: self._result.secrets)
             async with asyncio.timeout(timeout_ms / 1000), guard:
                 raw = await self._perform()
                 return success_envelope(self._action, self._result.summary(), raw)
@@ -163,7 +171,7 @@ class ActionCall:
 
     async def _send_streaming(self) -> JsonObject:
         # Reads the card, which says whether the peer streams.
-        await self._pool.clients(self._resolved.target, self._headers)
+        await self._clients()
         if self._result.streaming_supported is False:
             return await self._send_and_poll()
         message = build_message_request(self._request, self._config.policy, self._resolved)
@@ -253,7 +261,7 @@ class ActionCall:
         # A handle may remember that the peer does not stream: then nothing is requested. Otherwise
         # `_clients` reads the card, which sets `streaming_supported`.
         if self._result.streaming_supported is not False:
-            await self._pool.clients(self._resolved.target, self._headers)
+            await self._clients()
         if self._result.streaming_supported is False:
             raise self._result.watch_unsupported(task_id)
         try:
@@ -268,6 +276,36 @@ class ActionCall:
             raise
 
     # ---------------------------------------------------------------- requests and streams
+
+    async def _clients(self) -> tuple[RemoteClient, ...]:
+        """The clients of the target, and a valid access token among the headers if it wants one."""
+        await self._authorize()
+        target = self._resolved.target
+        try:
+            return await self._pool.clients(target, self._headers)
+        except RemoteFailure as failure:  # some peers show their card only with a token
+            await self._renew_token(failure)
+            return await self._pool.clients(target, self._headers)
+
+    async def _authorize(self) -> None:
+        if self._credentials is None:
+            return
+        bare = {name: one for name, one in self._headers.items() if name != "authorization"}
+        target = self._resolved.target
+        self._token = await self._pool.access_token(target, self._credentials, bare)
+        # In place: the requests of this call have this very dict.
+        self._headers["authorization"] = f"Bearer {self._token}"
+        self._result.add_secrets([self._token])
+
+    async def _renew_token(self, failure: RemoteFailure) -> None:
+        """Get a new token when the peer has refused the last one; otherwise raise the failure.
+
+        A refused request was not acted on: it is safe to repeat.
+        """
+        if self._token is None or not is_unauthenticated(failure):
+            raise failure
+        self._pool.drop_token(self._token)
+        await self._authorize()
 
     async def _call(
         self,
@@ -285,8 +323,12 @@ class ActionCall:
         clients: tuple[RemoteClient, ...] = ()
         while True:
             try:
-                clients = await self._pool.clients(self._resolved.target, self._headers)
-                answer = await request(clients[interface])
+                clients = await self._clients()
+                try:
+                    answer = await request(clients[interface])
+                except RemoteFailure as failure:
+                    await self._renew_token(failure)
+                    answer = await request(clients[interface])
                 if not is_recorded:
                     return answer
                 self._answer = answer
@@ -310,16 +352,25 @@ class ActionCall:
         """Read a stream to its end. A first event that only repeats the task `known` is dropped."""
         # With `known`, the answer to `send` is already the first of the received events.
         min_events = 1 if known is None else 2
-        clients = await self._pool.clients(self._resolved.target, self._headers)
+        clients = await self._clients()
+
+        async def read(client: RemoteClient) -> None:
+            nonlocal known
+            async with aclosing(start(client)) as events:
+                async for event in events:
+                    repeated, known = known, None
+                    if repeated is None or not _is_same_task(event, repeated):
+                        await self._emit(*self._result.add_event(event))
+                    if _is_last(event):
+                        break  # although a peer may keep the stream open
+
         for client in clients:
             try:
-                async with aclosing(start(client)) as events:
-                    async for event in events:
-                        repeated, known = known, None
-                        if repeated is None or not _is_same_task(event, repeated):
-                            await self._emit(*self._result.add_event(event))
-                        if _is_last(event):
-                            break  # although a peer may keep the stream open
+                try:
+                    await read(client)
+                except RemoteFailure as failure:
+                    await self._renew_token(failure)
+                    await read(client)
                 break
             except RemoteFailure as failure:
                 if client is clients[-1] or not is_unreachable(failure):

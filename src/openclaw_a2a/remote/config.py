@@ -4,6 +4,7 @@ Wrong values fall back to their defaults, except in targets: a target that canno
 error, because messages and credentials could go to the wrong place.
 """
 
+import re
 from collections.abc import Callable, Iterable, Sequence
 from enum import Enum
 from typing import Any, TypeVar
@@ -21,6 +22,9 @@ CARD_PATH = "/.well-known/agent-card.json"
 MAX_TIMEOUT_MS = 100 * 365 * 24 * 3600 * 1000
 """A hundred years: more than clocks and calendars can add."""
 
+_SECRET_REFERENCE = re.compile(r"(env|file):.+")
+_TOKEN_URL = re.compile(r"https?://[^\s/?#@\\]+(/[^\s#\\]*)?")
+
 _Group = TypeVar("_Group", bound=msgspec.Struct)
 
 
@@ -35,11 +39,26 @@ class Transport(Enum):
 DEFAULT_TRANSPORTS = (Transport.JSONRPC, Transport.HTTP_JSON)
 
 
+class OAuth2Client(msgspec.Struct, frozen=True, rename="camel"):
+    """Who we are to a target with OAuth 2 (client credentials).
+
+    `client_secret` is a reference. Without `token_url` the card of the target names it; without
+    `scopes` those that the card requires are asked for.
+    """
+
+    client_id: str
+    client_secret: str
+    scopes: tuple[str, ...] = ()
+    token_url: str = ""
+
+
 class Auth(msgspec.Struct, frozen=True):
     """The credentials for a target; the token may refer to environment variables."""
 
     kind: str
     token: str
+    oauth2: OAuth2Client | None = None
+    """Set for the kind `oauth2`, which has no token of its own."""
 
     def __repr__(self) -> str:
         """Never the token."""
@@ -199,12 +218,36 @@ def _parse_auth(value: Json, path: str, found: ProblemCollector) -> Auth | None:
     if not is_object(value):
         found.problem(path, "must be an object")
         return None
+    if "oauth2" in value:
+        if len(value) > 1:
+            found.problem(path, "must have either oauth2, or type and token")
+        client = _parse_oauth2(value["oauth2"], f"{path}.oauth2", found)
+        return Auth("oauth2", "", client)
     kind, token = value.get("type"), clean_text(value.get("token"))
     if kind not in ("bearer", "apiKey"):
         found.problem(f"{path}.type", "must be bearer or apiKey")
     if token is None:
         found.problem(f"{path}.token", "must be a string that is not blank")
     return Auth(str(kind), token or "")
+
+
+def _parse_oauth2(value: Json, path: str, found: ProblemCollector) -> OAuth2Client | None:
+    if not is_object(value):
+        found.problem(path, "must be an object")
+        return None
+    known = [field.encode_name for field in msgspec.structs.fields(OAuth2Client)]
+    found.unknown_keys(path, value, known)
+    client_id, secret = clean_text(value.get("clientId")), clean_text(value.get("clientSecret"))
+    scopes, url = value.get("scopes", []), value.get("tokenUrl", "")
+    if client_id is None:
+        found.problem(f"{path}.clientId", "must be a string that is not blank")
+    elif secret is None or not _SECRET_REFERENCE.fullmatch(secret):
+        found.problem(f"{path}.clientSecret", "must be a reference: env:NAME or file:PATH")
+    if not is_list(scopes) or len(clean_texts(scopes)) != len(scopes):
+        found.problem(f"{path}.scopes", "must be a list of strings")
+    if not isinstance(url, str) or (url and not _TOKEN_URL.fullmatch(url)):
+        found.problem(f"{path}.tokenUrl", "must be an http(s) address without a user name")
+    return OAuth2Client(client_id or "", secret or "", clean_texts(scopes), str(url))
 
 
 def clean_text(value: Json) -> str | None:
@@ -309,9 +352,23 @@ def closed_schema(properties: JsonObject, required: Sequence[str] = (), **more: 
     return {**schema, "properties": properties}
 
 
-_AUTH_SCHEMA = closed_schema(
-    {"type": {"enum": ["bearer", "apiKey"]}, "token": TEXT_SCHEMA}, ["type", "token"]
+_OAUTH2_SCHEMA = closed_schema(
+    {
+        "clientId": TEXT_SCHEMA,
+        "clientSecret": {"type": "string", "pattern": f"^{_SECRET_REFERENCE.pattern}$"},
+        "scopes": {"type": "array", "items": TEXT_SCHEMA, "default": []},
+        "tokenUrl": {"type": "string", "default": ""},
+    },
+    ["clientId", "clientSecret"],
 )
+_AUTH_SCHEMA: JsonObject = {
+    "anyOf": [
+        closed_schema(
+            {"type": {"enum": ["bearer", "apiKey"]}, "token": TEXT_SCHEMA}, ["type", "token"]
+        ),
+        closed_schema({"oauth2": _OAUTH2_SCHEMA}, ["oauth2"]),
+    ]
+}
 _KINDS: dict[Any, tuple[JsonObject, Callable[[Json], Json]]] = {
     bool: (FLAG_SCHEMA, _flag),
     int: (COUNT_SCHEMA, _count),

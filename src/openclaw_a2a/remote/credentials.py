@@ -157,6 +157,11 @@ class EventRedactor:
         self._ids: JsonObject = {}
         """The ids of the task and context of what is held."""
 
+    def add_secrets(self, secrets: Iterable[str]) -> tuple[str, ...]:
+        """Hide these from now on, too; all that is hidden."""
+        self._secrets = _secrets((*self._secrets, *secrets))
+        return self._secrets
+
     def redact(self, event: JsonObject) -> list[JsonObject]:
         """The event without secrets; before the last one, what was held back."""
         if not self._secrets:

@@ -107,6 +107,9 @@ class TargetResolver(msgspec.Struct, frozen=True):
             # The alias only tells apart what is otherwise the same.
             return next((one for one in same if one.alias == alias), same[0])
         auth = configured[0].auth if len(configured) == 1 else None
+        # The card says where the secret is sent: only that of the operator's choice may.
+        if auth is not None and auth.oauth2 is not None and not auth.oauth2.token_url:
+            auth = auth if identity.card_path == configured[0].identity.card_path else None
         hosts = configured[0].allowed_hosts if len(configured) == 1 else ()
         target = Target(identity, alias, auth=auth, allowed_hosts=hosts)
         if configured:
@@ -282,7 +285,7 @@ def build_headers(
     }
     if auth is not None and auth.kind == "bearer":
         sent["authorization"] = f"Bearer {substitute(auth.token, environment)}"
-    elif auth is not None:
+    elif auth is not None and auth.kind == "apiKey":
         sent["x-api-key"] = substitute(auth.token, environment)
     for name, value in sent.items():
         is_name = _HEADER_NAME.fullmatch(name) is not None and name not in _RESERVED_HEADERS

@@ -208,6 +208,10 @@ class ResultBuilder:
         self._secrets = secrets
         self._redactor = EventRedactor(secrets, is_stream=is_followed)
 
+    def add_secrets(self, secrets: Iterable[str]) -> None:
+        """Hide more from now on: credentials that were made for this call."""
+        self._secrets = self._redactor.add_secrets(secrets)
+
     def add_answer(self, answer: JsonObject) -> JsonObject:
         """Add a message or task of the peer; returns it without our secrets."""
         [shown] = self.add_event(answer)

@@ -74,6 +74,13 @@ class PeerSkill(msgspec.Struct, frozen=True, omit_defaults=True):
     output_modes: tuple[str, ...] = ()
 
 
+class TokenEndpoint(msgspec.Struct, frozen=True):
+    """Where access tokens for a peer are issued, and the scopes that its card requires."""
+
+    url: str
+    scopes: tuple[str, ...] = ()
+
+
 class PeerCard(msgspec.Struct, frozen=True):
     """A card without blank strings, duplicates and values of the wrong type."""
 
@@ -92,6 +99,8 @@ class PeerCard(msgspec.Struct, frozen=True):
     """Whether the peer streams; None when its card does not say."""
     extensions: frozenset[str] = frozenset()
     """The URIs of the extensions that the peer declares."""
+    token_endpoints: tuple[TokenEndpoint, ...] = ()
+    """Those of its OAuth 2 schemes for programs, as they are written."""
 
     def summary(self) -> JsonObject:
         """The `peer_card` of a catalog entry."""
@@ -143,7 +152,30 @@ def parse_peer_card(value: JsonObject) -> PeerCard:
         skills=tuple(_skills(value.get("skills"))),
         streaming_supported=capabilities.get("streaming"),
         extensions=frozenset(filter(None, (clean_text(one.get("uri")) for one in extensions))),
+        token_endpoints=tuple(_token_endpoints(value)),
     )
+
+
+def _token_endpoints(card: JsonObject) -> Iterable[TokenEndpoint]:
+    schemes = object_at(card, "securitySchemes")
+    for name in schemes:
+        # 1.0 has the scheme as the only member of its object, 0.3 has its type beside it.
+        scheme = object_at(schemes, name)
+        is_old = "oauth2SecurityScheme" not in scheme and scheme.get("type") == "oauth2"
+        inner = scheme if is_old else object_at(scheme, "oauth2SecurityScheme")
+        url = clean_text(object_at(inner, "flows", "clientCredentials").get("tokenUrl"))
+        if url is not None:
+            yield TokenEndpoint(url, _required_scopes(card, name))
+
+
+def _required_scopes(card: JsonObject, scheme: str) -> tuple[str, ...]:
+    for one in object_list(card.get("securityRequirements")):
+        if scheme in (schemes := object_at(one, "schemes")):
+            return clean_texts(object_at(schemes, scheme).get("list"))
+    for one in object_list(card.get("security")):
+        if scheme in one:
+            return clean_texts(one[scheme])
+    return ()
 
 
 def _interfaces(card: JsonObject) -> tuple[tuple[Interface, ...], tuple[Interface, ...]]:
@@ -244,7 +276,7 @@ def select_interfaces(card: PeerCard, target: Target) -> tuple[Interface, ...]:
             available=list(dict.fromkeys(one.transport for one in card.interfaces)),
             supported=[one.value for one in SUPPORTED_TRANSPORTS],
         )
-    allowed = tuple(one for one in spoken if _is_allowed(one, target))
+    allowed = tuple(one for one in spoken if may_lead_to(one.url, target))
     if not allowed:
         url = spoken[0].url[:200]
         host, port = _host_and_port(spoken[0].url, target)
@@ -282,11 +314,12 @@ def _order(card: PeerCard, preferred: tuple[Transport, ...]) -> list[Interface]:
     return list(found.values())
 
 
-def _is_allowed(interface: Interface, target: Target) -> bool:
-    base, scheme = urlsplit(target.base_url), _split(interface.url).scheme
-    host, port = _host_and_port(interface.url, target)
+def may_lead_to(url: str, target: Target) -> bool:
+    """True when the card of a target may name this address: its own, or one that is allowed."""
+    base, scheme = urlsplit(target.base_url), _split(url).scheme
+    host, port = _host_and_port(url, target)
     own_host, own_port = _host_and_port(target.base_url, target)
-    is_own_host = host == own_host or (_is_local(own_host) and _is_local(host))
+    is_own_host = host == own_host or (is_local(own_host) and is_local(host))
     # Who may name any address may name any port.
     is_own_port = port == own_port or target.is_caller_named
     is_named = not {host, f"{host}:{port}", f"[{host}]:{port}"}.isdisjoint(target.allowed_hosts)
@@ -294,7 +327,7 @@ def _is_allowed(interface: Interface, target: Target) -> bool:
     return bool(host) and ((is_own_host and is_own_port) or is_named) and is_as_secure
 
 
-def _is_local(host: str) -> bool:
+def is_local(host: str) -> bool:
     """True for loopback addresses and the names of this machine."""
     try:
         address = ip_address(host)

@@ -41,10 +41,14 @@ class CircuitBreaker:
         self._circuits: dict[str, _Circuit] = {}
 
     @asynccontextmanager
-    async def guard(self, url: str, secrets: tuple[str, ...] = ()) -> AsyncGenerator[None]:
+    async def guard(
+        self, url: str, secrets: Callable[[], tuple[str, ...]] = tuple
+    ) -> AsyncGenerator[None]:
         """Around a request to the peer: counts failures on the way there; any answer is a success.
 
-        `secrets` are kept out of the recorded reason. Raises: RemoteFailure (the circuit is open).
+        What `secrets` returns is kept out of the recorded reason.
+
+        Raises: RemoteFailure (the circuit is open).
         """
         circuit = self._circuits.get(url)
         if circuit is not None and circuit.opens_until is not None:
@@ -65,7 +69,7 @@ class CircuitBreaker:
             if is_unsent(failure):
                 self._end_trial(url)
             elif is_network_failure(failure):
-                self._record_failure(url, redact(failure.message, secrets))
+                self._record_failure(url, redact(failure.message, secrets()))
             else:
                 self._circuits.pop(url, None)
             raise

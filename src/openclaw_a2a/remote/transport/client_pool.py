@@ -19,6 +19,7 @@ from openclaw_a2a.remote.targets import Target, TargetIdentity
 from openclaw_a2a.remote.transport.agent_card import (
     EMPTY_CARD,
     PeerCard,
+    TokenEndpoint,
     parse_peer_card,
     select_interfaces,
 )
@@ -26,9 +27,17 @@ from openclaw_a2a.remote.transport.circuit_breaker import CircuitBreaker
 from openclaw_a2a.remote.transport.client import RemoteClient
 from openclaw_a2a.remote.transport.codec import AnswerUnreadable, decode_json
 from openclaw_a2a.remote.transport.http_transport import PeerHttp, TargetConnections
+from openclaw_a2a.remote.transport.oauth2 import (
+    AccessToken,
+    ClientCredentials,
+    request_token,
+    select_token_endpoint,
+)
 from openclaw_a2a.remote.transport.peer_errors import to_failure
 
 log = get_logger(__name__)
+
+_TokenKey = tuple[TokenEndpoint, str, bytes]
 
 CARD_MAX_AGE = timedelta(minutes=5)
 """An older card is fetched again when targets are listed."""
@@ -67,6 +76,8 @@ class ClientPool:
         self._clients: dict[TargetIdentity, tuple[RemoteClient, ...]] = {}
         self._fetching: SingleFlight[PeerCard] = SingleFlight()
         self.breaker = CircuitBreaker(now)
+        self._tokens: dict[_TokenKey, AccessToken] = {}
+        self._requesting: SingleFlight[AccessToken] = SingleFlight()
 
     def record(self, target: Target) -> CardRecord:
         """What is known of the target's card."""
@@ -92,6 +103,40 @@ class ClientPool:
             await self._close_clients(next(iter(self._clients)))
         # Another call may have been faster: its clients are in use already.
         return self._clients.setdefault(target.identity, clients)
+
+    async def access_token(
+        self, target: Target, credentials: ClientCredentials, headers: Mapping[str, str]
+    ) -> str:
+        """A valid access token for a target with OAuth 2; a new one shortly before it expires.
+
+        Raises: RemoteFailure.
+        """
+        client = credentials.client
+        endpoint = TokenEndpoint(client.token_url, client.scopes)
+        if not client.token_url:
+            # Its card is public: it says how to get what everything else needs.
+            [first, *_] = await self.clients(target, headers)
+            offered = select_token_endpoint(first.card, target)
+            endpoint = TokenEndpoint(offered.url, client.scopes or offered.scopes)
+        key = (endpoint, client.client_id, credentials.digest)
+        known = self._tokens.get(key)
+        if known is not None and self._now() < known.renew_at:
+            return known.value
+        http = self._connections.connector_for(target).http
+
+        async def request() -> AccessToken:
+            token = await request_token(http, endpoint, credentials, now=self._now())
+            while len(self._tokens) >= MAX_TARGETS:
+                del self._tokens[next(iter(self._tokens))]
+            self._tokens[key] = token
+            return token
+
+        return (await self._requesting.run(key, request, name="access token")).value
+
+    def drop_token(self, value: str) -> None:
+        """A peer refused this token; another call may have got a new one already."""
+        for key in [key for key, token in self._tokens.items() if token.value == value]:
+            del self._tokens[key]
 
     async def refresh_card(self, target: Target, headers: Mapping[str, str]) -> None:
         """Fetch the card again when it is old. Raises: RemoteFailure."""

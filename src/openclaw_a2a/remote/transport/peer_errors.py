@@ -36,6 +36,7 @@ METHOD_NOT_FOUND = _CODES["MethodNotFoundError"]
 VERSION_NOT_SUPPORTED = _CODES["VersionNotSupportedError"]
 _NAMES: dict[Json, str] = {code: name for name, code in _CODES.items()}
 _NOT_FOUND = 404
+_UNAUTHORIZED = 401
 _NOT_A2A_HINT = (
     "the answer is not what A2A peers send: check that the target's baseUrl "
     "is the address of an A2A agent"
@@ -173,6 +174,14 @@ def is_unreachable(failure: Exception) -> bool:
 def is_unsent(failure: Exception) -> bool:
     """True when the request failed on our side: it says nothing about the peer."""
     return any(isinstance(one, _UNSENT) for one in _causes(failure))
+
+
+def is_unauthenticated(failure: RemoteFailure) -> bool:
+    """True when the peer did not accept our credentials, and so did nothing."""
+    details = failure.details
+    return details.get("httpStatus") == _UNAUTHORIZED or (
+        details.get("grpcStatus") == "UNAUTHENTICATED"
+    )
 
 
 def is_network_failure(failure: Exception) -> bool:
