@@ -27,7 +27,7 @@ import httpx2
 from measure import resident_kb
 from servers import Running, started
 
-GROWTH_ALLOWED = 1.15
+GROWTH_ALLOWED = 1.10
 KEEP_ENDED = 2_000
 
 
