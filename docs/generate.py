@@ -218,7 +218,7 @@ PARTS: dict[str, Callable[[], str]] = {
 }
 _SECTIONS = (
     *("top", "server", "store", "agents", "openclaw", "channels"),
-    *("tools", "responseRouting", "opt", "limits", "push", "retention", "lease", "log"),
+    *("tools", "responseRouting", "opt", "limits", "push", "retention", "lease", "audit", "log"),
 )
 
 

@@ -4,8 +4,8 @@ The host is outside: it lives on when the gateway is closed and opened again, as
 """
 
 import asyncio
+import fcntl
 import json
-import os
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
@@ -17,7 +17,7 @@ from tests.conformance.conftest import make_gateway
 
 from openclaw_a2a.app import Gateway
 from openclaw_a2a.auth.tool_tokens import TOOL_TOKENS_FILE, TokenKind, ToolTokens
-from openclaw_a2a.calls.audit_log import AUDIT_FILE
+from openclaw_a2a.engine.audit_log import AUDIT_FILE
 from openclaw_a2a.model.agent_event import AgentEvent, Reply
 from openclaw_a2a.model.errors import AgentFailed, AgentUnavailable
 from openclaw_a2a.model.ids import SessionKey
@@ -193,18 +193,24 @@ class HeldAnswer:
 class HeldAuditLog:
     """An audit log whose writer is held: results wait until the test lets it write.
 
-    The file is a named pipe, which nobody can open for writing before somebody reads it.
+    Its lock is taken, as by another process that writes.
     """
 
     def __init__(self, folder: Path) -> None:
-        self._path = folder / AUDIT_FILE
-        os.mkfifo(self._path)
+        self._lock = (folder / f"{AUDIT_FILE}.head").open("ab")
+        fcntl.flock(self._lock, fcntl.LOCK_EX)
 
     def release(self) -> None:
-        """Have the lines written that wait; the log is a plain file from then on."""
-        with self._path.open("rb") as pipe:
-            self._path.unlink()
-            pipe.read()
+        """Have the lines written that wait."""
+        self._lock.close()
+
+
+def read_call_audit(folder: Path) -> list[Json]:
+    """The entries of the audit log that are about calls, once its text holds no secret."""
+    text = (folder / AUDIT_FILE).read_text("utf-8")
+    assert "s3cret" not in text
+    lines = [json.loads(line) for line in text.splitlines()]
+    return [one for one in lines if one["event"].startswith("call")]
 
 
 class CallGateway:

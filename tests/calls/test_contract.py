@@ -16,6 +16,7 @@ from tests.calls.call_gateway import (
     call_gateway_in,
     fails_with,
     main_session,
+    read_call_audit,
 )
 
 from openclaw_a2a.calls.outcome import parse_callee_answer
@@ -39,8 +40,7 @@ async def closed_gateway(
 
 
 def audited(gateway: CallGateway) -> list[Json]:
-    text = (gateway.folder / "calls-audit.jsonl").read_text()
-    return [json.loads(line) for line in text.splitlines()]
+    return read_call_audit(gateway.folder)
 
 
 # -------------------------------------------------------------------- requests

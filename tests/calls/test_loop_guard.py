@@ -6,9 +6,7 @@ from typing import Any
 
 import anyio
 import pytest
-from tests.calls.call_gateway import TIMEOUT_S, Answer, CallGateway, main_session
-
-from openclaw_a2a.calls.audit_log import AUDIT_FILE
+from tests.calls.call_gateway import TIMEOUT_S, Answer, CallGateway, main_session, read_call_audit
 
 Json = Any
 A = main_session("a")
@@ -148,8 +146,8 @@ async def test_without_the_setting_every_tool_answers_that_it_is_forbidden(
         assert answer["status"] == "forbidden"
         assert "tools.agentToAgent.enabled" in answer["error"]
     assert gateway.agents["b"].invocations == []
-    refused = (gateway.folder / AUDIT_FILE).read_text(encoding="utf-8").splitlines()
-    assert [json.loads(line)["event"] for line in refused] == ["call-refused"] * 2
+    refused = read_call_audit(gateway.folder)
+    assert [one["event"] for one in refused] == ["call-refused"] * 2
 
 
 @pytest.mark.requirement("calls.policy.disabled")

@@ -18,6 +18,7 @@ from tests.calls.call_gateway import (
     answers,
     call_gateway_in,
     main_session,
+    read_call_audit,
 )
 from tests.conformance.asgi_client import AsgiClient, Request
 
@@ -50,9 +51,7 @@ async def closed_gateway(
 
 
 def audit_of(gateway: CallGateway) -> list[Json]:
-    text = (gateway.folder / "calls-audit.jsonl").read_text()
-    assert "s3cret" not in text
-    return [json.loads(line) for line in text.splitlines()]
+    return read_call_audit(gateway.folder)
 
 
 # -------------------------------------------------------------------- the audit log

@@ -29,7 +29,7 @@ from openclaw_a2a.agents import AgentRegistry
 from openclaw_a2a.app import Gateway
 from openclaw_a2a.app import gateway as gateway_module
 from openclaw_a2a.auth.tool_tokens import TOOL_TOKENS_FILE, TokenKind, ToolTokens
-from openclaw_a2a.calls.audit_log import AuditLog
+from openclaw_a2a.engine.audit_log import AuditLog
 from openclaw_a2a.model.errors import AgentFailed
 from openclaw_a2a.model.ids import AgentId, TaskId
 from openclaw_a2a.ports import (

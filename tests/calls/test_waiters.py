@@ -64,6 +64,7 @@ async def test_a_caller_that_disconnects_while_the_outcome_is_recorded_gets_a_me
 async def test_a_caller_that_disconnects_before_the_result_is_written_gets_a_message(
     gateway: CallGateway,
 ) -> None:
+    gateway.client("a")  # its token is made now: that is an entry of the log, too
     held, audit_log = HeldAnswer(), HeldAuditLog(gateway.folder)
     gateway.agents["b"].answer = held
     async with gateway.waiting_call("a", "b", wait=True) as exchange:

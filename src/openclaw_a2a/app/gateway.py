@@ -18,6 +18,7 @@ from openclaw_a2a.app.wiring.push import PushWiring
 from openclaw_a2a.app.wiring.tools import ToolsWiring
 from openclaw_a2a.auth.admin_token import AdminAuthenticator, ensure_admin_token
 from openclaw_a2a.auth.peers import BearerVerifier, PeerAuthenticator
+from openclaw_a2a.engine.audit_log import AUDIT_FILE, AuditFile, AuditLog
 from openclaw_a2a.engine.background_replies import BackgroundListener
 from openclaw_a2a.engine.engine import AccountRules, Engine, EngineLimits, SystemClock, new_id
 from openclaw_a2a.engine.maintenance import MaintenanceSchedule, purge_expired, renew_leases
@@ -96,6 +97,9 @@ class Gateway:
         """Agents that the program passed in, instead of those in the settings."""
         self._agents = agents
         self._clock = clock
+        # The program around an embedded gateway is its operator, and there is no data folder.
+        file = None if embedding is not None else _audit_file(settings)
+        self.audit = AuditLog(file, clock.now)
         self._parts = AsyncExitStack()
         self.asgi = ServerApplication((), ())
         """The ASGI application; it has its routes once the gateway is started."""
@@ -139,6 +143,8 @@ class Gateway:
         # the agents. If a step fails, what was opened before it is closed again.
         async with AsyncExitStack() as parts:
             self._parts = parts
+            # Closed last (`parts` go in reverse): what the others do at their end is logged.
+            parts.callback(self.audit.close)
             parts.push_async_callback(self._supervisor.stop)
             parts.push_async_callback(self._agents.close)
             self._admin_token = self._ensure_admin_token()
@@ -271,6 +277,7 @@ class Gateway:
                 deduplicates=self.settings.retention.message_seconds > 0,
             ),
             new_id=new_id,
+            audit=self.audit,
         )
         if embedding is not None:
             for kind, make_channel in embedding.channels.items():
@@ -371,7 +378,7 @@ class Gateway:
     def _build_application(self, endpoints: list[AccountEndpoint]) -> ServerApplication:
         accounts = self.settings.accounts
         closed = [account for account in accounts if account.enabled and not account.is_running]
-        application = ServerApplication(endpoints, closed)
+        application = ServerApplication(endpoints, closed, audit=self.audit)
         self.availability = application.availability
         health = Health(
             self.engines.values(),
@@ -384,7 +391,7 @@ class Gateway:
         add_route("GET", "/readyz", health.readyz)
         calls, plans, push = self._calls, self._plans, self.push
         authenticator = AdminAuthenticator(self._admin_token, own_hosts=self._own_hosts)
-        admin = AdminEndpoint(authenticator, body_deadline=self._body_deadline)
+        admin = AdminEndpoint(authenticator, body_deadline=self._body_deadline, audit=self.audit)
         ApprovalsAdmin(self._approval_agents).add_to(admin)
         DeliveriesAdmin(
             lambda: [(one.store.deliveries, outbox) for one, outbox in push.outboxes.items()],
@@ -447,6 +454,12 @@ def build_app(
     }
     registry = AgentRegistry({**built, **given})
     return Gateway(settings, registry, clock or SystemClock(), given.keys(), embedding)
+
+
+def _audit_file(settings: Settings) -> AuditFile:
+    audit = settings.audit
+    path = settings.data / AUDIT_FILE
+    return AuditFile(path, max_bytes=audit.max_bytes, keep=audit.keep_files)
 
 
 def _account_rules(account: Account, settings: Settings) -> AccountRules:

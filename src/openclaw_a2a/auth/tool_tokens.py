@@ -25,6 +25,7 @@ from openclaw_a2a.auth.peers import (
     read_bearer_token,
     token_digest,
 )
+from openclaw_a2a.engine.audit_log import record_command
 from openclaw_a2a.model.errors import (
     CorruptRecord,
     InvalidParams,
@@ -127,6 +128,7 @@ class ToolTokens:
         token = ToolToken(name, token_digest(text.encode()).hex(), datetime.now(UTC), kind)
         # No lock between read and write: of two commands at once, one loses its token.
         self._write((*self.list_tokens(), token))
+        record_command(self._path.parent, "token-created", target=name, action=kind.value)
         return text
 
     def revoke(self, name: str) -> int:
@@ -135,6 +137,7 @@ class ToolTokens:
         count = len(self._tokens) - len(kept)
         if count:
             self._write(kept)
+            record_command(self._path.parent, "token-revoked", target=name)
         return count
 
     def identify(self, text: bytes) -> ToolToken | None:

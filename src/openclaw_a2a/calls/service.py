@@ -6,12 +6,11 @@ here: `outcome_delivery` settles a call, and `outcome.decide_status` says how.
 
 import asyncio
 from contextlib import suppress
-from typing import cast
+from typing import Unpack, cast
 from uuid import UUID, uuid5
 
 import msgspec
 
-from openclaw_a2a.calls.audit_log import AuditLog
 from openclaw_a2a.calls.debate.agent import DebateStep
 from openclaw_a2a.calls.debate.request import max_duration_ms, parse_debate
 from openclaw_a2a.calls.loop_guard import CallHistory, CallOrigin
@@ -44,6 +43,7 @@ from openclaw_a2a.calls.request import (
 )
 from openclaw_a2a.calls.session_hosts import SessionHosts
 from openclaw_a2a.calls.submission import CallSubmission, NewCall
+from openclaw_a2a.engine.audit_log import FAILED, REFUSED, About
 from openclaw_a2a.engine.engine import Engine
 from openclaw_a2a.model.call import CALL_KIND, Call, Caller, CallId, CallStatus, OutcomeRoute
 from openclaw_a2a.model.delivery import DeliveryState, delivery_id
@@ -71,7 +71,6 @@ class CallService:
         directory: AgentDirectory,
         hosts: SessionHosts,
         history: CallHistory,
-        audit: AuditLog,
     ) -> None:
         self._engine = engine
         self._calls = calls
@@ -79,7 +78,7 @@ class CallService:
         self._rules = rules
         self._hosts = hosts
         self._history = history
-        self._audit = audit
+        self._audit = engine.audit
         self._checker = CallChecker(rules, directory)
         self._submission = CallSubmission(
             engine, calls, delivery, routing=rules.routing, directory=directory
@@ -132,9 +131,9 @@ class CallService:
         try:
             call = await self._submission.submit(new)
         except GatewayError as error:
-            self._audit.record("call-not-accepted", caller, **about, reason=error.message)
+            self._record("call-not-accepted", caller, **about, outcome=FAILED, reason=error.message)
             raise
-        self._audit.record("call", caller, **about)
+        self._record("call", caller, **about, task=call.task_id)
         return call
 
     async def _wait(self, call: Call, waiter: WaitingCaller) -> JsonObject:
@@ -350,13 +349,18 @@ class CallService:
         target, skill = readable_names(request)
         if not self.is_enabled:  # to correct the request would be of no use
             return self._refused(caller, AgentId(target), skill, CALLS_OFF)
-        self._audit.record("call-invalid", caller, target=target, skill=skill)
+        self._record("call-invalid", caller, target=target, skill=skill, outcome=REFUSED)
         return {"status": "error", "error": reason}
 
     def _refused(self, caller: Caller, callee: AgentId, skill: str, refusal: Refusal) -> JsonObject:
         reason = refusal.audit_reason or refusal.reason
-        self._audit.record("call-refused", caller, target=callee, skill=skill, reason=reason)
+        about = {"target": callee, "skill": skill, "reason": reason}
+        self._record("call-refused", caller, **about, outcome=REFUSED)
         return {"status": refusal.status, "error": refusal.reason}
+
+    def _record(self, event: str, caller: Caller, **about: Unpack[About]) -> None:
+        about["requester"] = caller.agent_id
+        self._audit.record(event, caller.name, **about)
 
 
 def _settled_ids(result: JsonObject) -> list[CallId]:

@@ -12,6 +12,7 @@ from datetime import UTC, datetime, timedelta
 
 import msgspec
 
+from openclaw_a2a.engine.audit_log import AuditLog
 from openclaw_a2a.engine.outbox.wakeups import WakeupRegistry
 from openclaw_a2a.engine.scheduling.session_queue import SessionQueues
 from openclaw_a2a.engine.supervisor import Supervisor
@@ -171,7 +172,9 @@ class Engine:
         clock: Clock,
         limits: EngineLimits,
         new_id: Callable[[], str],
+        audit: AuditLog | None = None,
     ) -> None:
+        self.audit = audit or AuditLog(None, clock.now)
         self.store = store
         self.agents = agents
         self.clock = clock

@@ -118,13 +118,29 @@ class PlanningService:
             "steps/answer": self._answer_step,
         }
 
-    async def call(self, method: str, params: Json, scope: Scope) -> JsonObject:
-        """Call a method.
+    async def call(
+        self, method: str, params: Json, scope: Scope, *, address: str = ""
+    ) -> JsonObject:
+        """Call a method; the audit log says what it changed, and from which address.
 
         Raises: MethodNotFound, InvalidParams, PlanItemNotFound, StatusChangeNotAllowed,
         PlanLimitExceeded, DependencyNotValid, StoreUnavailable.
         """
         parsed: Any = requests.parse_params(method, params)
+        result = await self._call(method, parsed, scope)
+        if not method.endswith(("/get", "/list")):
+            changed = result.get("objective", result.get("plan", {})).get("id", "")
+            self._engine.audit.record(
+                "objective-changed",
+                scope.principal,
+                action=method,
+                target=getattr(parsed, "id", "") or changed,
+                account=scope.account,
+                address=address,
+            )
+        return result
+
+    async def _call(self, method: str, parsed: Any, scope: Scope) -> JsonObject:
         kind, _, action = method.partition("/")
         if (mode := requests.EXECUTION_MODES.get(action)) is None:
             return await self._handlers[method](parsed, scope)

@@ -12,6 +12,7 @@ import msgspec
 
 from openclaw_a2a.auth.principal import Principal
 from openclaw_a2a.calls.loop_guard import chain_violation, read_chain
+from openclaw_a2a.engine.audit_log import audit_outcome
 from openclaw_a2a.engine.engine import AccountRules, Engine
 from openclaw_a2a.engine.tasks import queries
 from openclaw_a2a.engine.tasks.active_task import DirectAnswer, DuplicateRun, Rejected, TaskCreated
@@ -30,6 +31,7 @@ from openclaw_a2a.http.rate_limit import RateLimit
 from openclaw_a2a.http.sse_stream import EventStream, PendingStream, SseStreams, last_event_id
 from openclaw_a2a.model.delivery import Delivery, PushConfig
 from openclaw_a2a.model.errors import (
+    GatewayError,
     InvalidParams,
     IssuerUnavailable,
     Problem,
@@ -217,6 +219,20 @@ class AccountCall:
         """True when 0.3 is answered as the protocol says, not as the channel's contract does."""
         return self.endpoint.account.strict03 and self.codec.VERSION is ProtocolVersion.V03
 
+    def record(
+        self, event: str, task_id: TaskId | None, error: GatewayError | None = None, **about: str
+    ) -> None:
+        """Have the audit log say what this call changed, or could not change."""
+        self.endpoint.engine.audit.record(
+            event,
+            self.scope.principal,
+            task=task_id or "",
+            account=self.scope.account,
+            address=self.http.client_host() or "",
+            target=about.get("target", ""),
+            **audit_outcome(error),
+        )
+
     def check_tenant(self, tenant: str | None) -> None:
         """Refuse a tenant: no interface on our cards names one. Raises: InvalidParams."""
         if tenant:
@@ -317,7 +333,11 @@ def _submit(
             message = _with_clean_names(message)
             break
     submission = SubmitRequest(
-        call.scope, message, request.is_blocking, request.accepted_output_modes
+        call.scope,
+        message,
+        request.is_blocking,
+        request.accepted_output_modes,
+        address=call.http.client_host() or "",
     )
     if call.planning is not None:
         return _submit_to_objective(call.endpoint, submission, request.push, call.planning)
@@ -385,10 +405,21 @@ async def _submit_with_push(
     if submission.make_delivery is None:
         submission = msgspec.structs.replace(submission, make_delivery=make_delivery)
     run = await submit(endpoint.engine, submission, endpoint.rules)
+    task_ids = delivered
     if not delivered:
         created = await wait_created(endpoint.engine, run)
         if isinstance(created, TaskCreated):
             await configs.create(submission.scope, created.task.id, push)
+            task_ids = [created.task.id]
+    for task_id in task_ids:
+        endpoint.engine.audit.record(
+            "push-set",
+            submission.scope.principal,
+            target=push.id or task_id,
+            task=task_id,
+            account=submission.scope.account,
+            address=submission.address,
+        )
     return run
 
 
@@ -411,7 +442,9 @@ async def cancel(call: AccountCall, request: TaskRequest) -> bytes:
     engine = call.endpoint.engine
     try:
         task = await cancel_task(engine, call.scope, request.id)
-    except TaskNotCancelable:
+        call.record("task-canceled", request.id)
+    except TaskNotCancelable as error:
+        call.record("task-canceled", request.id, error)
         # On 0.3 the cancellation of a finished task returns it unchanged.
         stored = await queries.get_task(engine, call.scope, request.id)
         is_contract = call.codec.VERSION is ProtocolVersion.V03 and not call.is_strict
@@ -451,6 +484,7 @@ async def delete(call: AccountCall, request: TaskRequest) -> bytes:
         await queries.get_task(engine, call.scope, request.id)
         problem = Problem("id", "has not ended; cancel it first")
         raise InvalidParams(f"task {request.id} {problem.message}", problems=(problem,))
+    call.record("task-deleted", request.id)
     return call.EMPTY
 
 
@@ -465,6 +499,8 @@ async def extended_card(_call: AccountCall, _request: None) -> bytes:
 async def create_push(call: AccountCall, new: NewPushConfig) -> bytes:
     """Create a push configuration. Raises: as `PushConfigService.create`."""
     config = await call.endpoint.push_configs().create(call.scope, new.task_id, new)
+    # Its id and no more: the address and the credentials may be secret.
+    call.record("push-set", config.task_id, target=config.id)
     return call.codec.encode_push_config(config)
 
 
@@ -483,4 +519,5 @@ async def list_push(call: AccountCall, request: PushListRequest) -> bytes:
 async def delete_push(call: AccountCall, request: PushConfigRequest) -> bytes:
     """Delete a push configuration, if it exists. Raises: TaskNotFound."""
     await call.endpoint.push_configs().delete(call.scope, request)
+    call.record("push-deleted", request.task_id, target=request.id or "")
     return call.EMPTY

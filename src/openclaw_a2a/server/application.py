@@ -8,6 +8,7 @@ from functools import partial
 
 import msgspec
 
+from openclaw_a2a.engine.audit_log import AuditLog
 from openclaw_a2a.http.asgi import (
     ANY_METHOD,
     AsgiScope,
@@ -37,7 +38,14 @@ class ServerApplication:
     `stopped` are accounts that are enabled and cannot run; their addresses say why.
     """
 
-    def __init__(self, endpoints: Iterable[AccountEndpoint], stopped: Iterable[Account]) -> None:
+    def __init__(
+        self,
+        endpoints: Iterable[AccountEndpoint],
+        stopped: Iterable[Account],
+        *,
+        audit: AuditLog | None = None,
+    ) -> None:
+        self._audit = audit
         self.router = Router[Handler]()
         served = list(endpoints)
         self._default_account = served[0].account.id if served else "default"
@@ -79,6 +87,10 @@ class ServerApplication:
             code = "A2A_INBOUND_ROUTE_ERROR"
             await _respond_problem(request, 500, code, text, self._default_account)
         finally:
+            # Of every endpoint: tools, operator, peers.
+            if request is not None and request.status in (401, 403) and self._audit is not None:
+                host = request.client_host() or ""
+                self._audit.count_refusal(request.status, request.caller or "", host)
             # The access log. Its fields are made only where somebody reads them.
             if request is not None and log.is_enabled(logging.DEBUG):
                 log.debug("http.request", status=request.status, **request.log_fields())

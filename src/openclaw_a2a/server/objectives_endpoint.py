@@ -92,7 +92,8 @@ class PlanningRpcCall(msgspec.Struct, frozen=True):
         if method == SUBSCRIBE and not self.http.is_silent:
             await _stream(self, self.planning, params)
             return
-        result = await self.planning.call(method, params, self.scope)
+        host = self.http.client_host() or ""
+        result = await self.planning.call(method, params, self.scope, address=host)
         await self.http.respond(200, encode_result(self.envelope.id, msgspec.json.encode(result)))
 
     def frame(self, sequence: int, body: bytes, *, is_last: bool) -> bytes:
@@ -177,7 +178,8 @@ async def serve_rest(request: RestRequest, segments: list[str]) -> None:
     if method == SUBSCRIBE:
         await _stream(request, planning, params)
         return
-    result = await planning.call(method, params, request.scope)
+    host = request.http.client_host() or ""
+    result = await planning.call(method, params, request.scope, address=host)
     await request.respond(msgspec.json.encode(result))
 
 

@@ -62,6 +62,7 @@ def effective_settings(settings: Settings) -> JsonObject:
         "tools": _plain(settings.tools),
         "responseRouting": _plain(settings.response_routing),
         "opt": _plain(settings.opt),
+        "audit": _plain(settings.audit),
     }
 
 

@@ -10,6 +10,7 @@ from openclaw_a2a.model.skill import Skill
 from openclaw_a2a.model.validation import is_struct
 from openclaw_a2a.settings.sections import (
     AgentStyle,
+    AuditSettings,
     LeaseSettings,
     Limits,
     LogSettings,
@@ -179,6 +180,7 @@ class FileKeys(Section, frozen=True):
     tools: ToolSettings = ToolSettings()
     response_routing: ResponseRoutingSettings = ResponseRoutingSettings()
     opt: PlanningSettings = PlanningSettings()
+    audit: AuditSettings = AuditSettings()
 
 
 def names_of(kind: type[msgspec.Struct]) -> tuple[str, ...]:

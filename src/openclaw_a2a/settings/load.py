@@ -42,6 +42,7 @@ from openclaw_a2a.settings.openclaw_discovery import OpenClawInstallation
 from openclaw_a2a.settings.running_gateway import find_running_gateways
 from openclaw_a2a.settings.sections import (
     Account,
+    AuditSettings,
     LeaseSettings,
     Limits,
     LogSettings,
@@ -303,6 +304,7 @@ class _SettingsReader:
                 agents=agents,
                 collector=collector,
             ),
+            audit=self._section(AuditSettings, "audit"),
         )
         check_routes(settings.accounts, collector)
         check_stores(settings, collector)

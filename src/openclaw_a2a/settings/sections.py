@@ -289,6 +289,17 @@ class PlanningSettings(Section, frozen=True):
     ] = ()
 
 
+class AuditSettings(Section, frozen=True):
+    """How much of the audit log is kept."""
+
+    max_bytes: Annotated[
+        int, Meta(ge=4096, le=_MOST, description="Size at which a new file is begun.")
+    ] = 16 * 1024 * 1024
+    keep_files: Annotated[
+        int, Meta(ge=1, le=10_000, description="Full files that are kept beside the current one.")
+    ] = 10
+
+
 class LogSettings(Section, frozen=True):
     """What is written to the log, and how."""
 
@@ -442,6 +453,7 @@ class Settings(Section, frozen=True):
     response_routing: ResponseRoutingSettings = ResponseRoutingSettings()
     opt: PlanningSettings = PlanningSettings()
     oidc: tuple[OidcSettings, ...] = ()
+    audit: AuditSettings = AuditSettings()
 
     @property
     def default_account(self) -> Account:

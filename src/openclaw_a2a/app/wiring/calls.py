@@ -9,7 +9,6 @@ import msgspec
 
 from openclaw_a2a.agents import AgentRegistry
 from openclaw_a2a.app.wiring.push import PushWiring
-from openclaw_a2a.calls.audit_log import AUDIT_FILE, AuditLog
 from openclaw_a2a.calls.builtin_skills import BuiltInAgent
 from openclaw_a2a.calls.debate.agent import DebateAgent
 from openclaw_a2a.calls.identifiers import TARGET_PREFIX
@@ -84,9 +83,6 @@ class CallsWiring:
         engine, settings = self._engine, self._settings
         sender = push.make_sender(engine, allow_private=True)  # the operator names the webhooks
         parts.push_async_callback(sender.close)
-        audit = AuditLog(settings.data / AUDIT_FILE, engine.clock.now, engine.supervisor)
-        # Closed after the engine has stopped (`parts` go in reverse): its last calls are logged.
-        parts.callback(audit.close)
         rules = _call_rules(settings)
         webhooks = settings.response_routing.webhooks
         is_routing = rules.routing.is_enabled
@@ -114,7 +110,6 @@ class CallsWiring:
             directory=self._directory,
             hosts=self._hosts,
             history=history,
-            audit=audit,
         )
         # Loaded before the outbox knows the channel: an outcome needs its call.
         await self._calls.load()

@@ -17,12 +17,14 @@ from openclaw_a2a.auth.tool_tokens import (
     ToolCaller,
     ToolTokens,
 )
+from openclaw_a2a.engine.audit_log import FAILED, OK, AuditLog
 from openclaw_a2a.engine.engine import Engine, new_id
 from openclaw_a2a.engine.supervisor import Supervisor
 from openclaw_a2a.http.asgi import ANY_METHOD, Handler, Router, body_deadline
 from openclaw_a2a.log import get_logger
 from openclaw_a2a.model.errors import Problem, SettingsInvalid
 from openclaw_a2a.model.ids import Json, JsonObject
+from openclaw_a2a.model.validation import is_object
 from openclaw_a2a.ports import Clock
 from openclaw_a2a.remote.config import SECTION, TOOL_NAME, OutboundConfig, read_outbound
 from openclaw_a2a.remote.errors import RemoteFailure
@@ -132,6 +134,27 @@ def _tool(agent: "RemoteAgentTool", results: ResultStore, chains: CallerChains |
     return Tool(TOOL_NAME, TOOL_LABEL, agent.description, agent.schema, run)
 
 
+def _audited_tool(tool: Tool, audit: AuditLog) -> Tool:
+    """A tool that calls remote agents, with an entry in the audit log for each call."""
+
+    async def run(arguments: Json, caller: ToolCaller, report: OnUpdate) -> JsonObject:
+        given: JsonObject = arguments if is_object(arguments) else {}
+        result = await tool.run(arguments, caller, report)
+        is_ok = result.get("ok") is not False
+        audit.record(
+            "remote-call",
+            caller.name,
+            action=str(given.get("action", "")),
+            # Not an address that the caller chose: it may hold a token.
+            target=str(given.get("target_alias", "")),
+            requester=caller.agent_id,
+            outcome=OK if is_ok else FAILED,
+        )
+        return result
+
+    return msgspec.structs.replace(tool, run=run)
+
+
 async def _purge_results(results: ResultStore, clock: Clock) -> None:
     while True:
         try:
@@ -182,6 +205,8 @@ class ToolsWiring:
             )
         )
         tools = [*opened.registry]
+        if engine is not None:
+            tools = [_audited_tool(tool, engine.audit) for tool in tools]
         if calls is not None:
             if opened.remote is not None:
                 calls.add_targets(opened.remote, config.aliases)

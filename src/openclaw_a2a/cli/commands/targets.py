@@ -1,6 +1,7 @@
 """`targets`: list, add, remove and check the remote agents that the settings name."""
 
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Literal, TypeVar
 
@@ -16,9 +17,10 @@ from openclaw_a2a.cli.render.terminal import (
     print_message,
     print_result,
 )
-from openclaw_a2a.model.errors import InvalidRequest
+from openclaw_a2a.engine.audit_log import record_command
+from openclaw_a2a.model.errors import InvalidRequest, SettingsInvalid
 from openclaw_a2a.model.ids import JsonObject
-from openclaw_a2a.settings.load import OutboundSettings, read_outbound_section
+from openclaw_a2a.settings.load import OutboundSettings, local_gateway, read_outbound_section
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -115,11 +117,17 @@ def add(
     if not plan.is_possible:
         raise _by_hand(plan, "add to it by hand")
     plan.write()
+    _record("target-added", alias, config)
     _print_change("added", plan, alias, as_json=as_json)
     _print_hidden(section, as_json=as_json)
     if section.values.get("enabled") is not True and not as_json:
         print_message(_TO_AGENTS)
     return DONE
+
+
+def _record(event: str, alias: str, config: "Path | None") -> None:
+    with suppress(SettingsInvalid):  # then it is not known which gateway is meant
+        record_command(local_gateway(config).data, event, target=alias)
 
 
 @app.command
@@ -144,6 +152,7 @@ def remove(
         print_message("Nothing was changed.")
         return DONE
     plan.write()
+    _record("target-removed", alias, config)
     _print_change("removed", plan, alias, as_json=as_json)
     _print_hidden(section, as_json=as_json)
     return DONE

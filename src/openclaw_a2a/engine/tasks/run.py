@@ -91,6 +91,8 @@ class ActiveRun:
         self.submission: Submission | None = None
         """What the store was given, until it has answered."""
         self.active_task: ActiveTask | None = None
+        self.address = ""
+        """Where the message came from."""
         self.created: Promise[FirstResult] = Promise()
         """The first result: the task (durable by then), the direct answer, or a rejection."""
         self.is_cancel_requested = False
@@ -194,13 +196,28 @@ class ActiveRun:
                 log.error("run.crashed", run_id=self.record.id, exc_info=error)
             known = error if isinstance(error, GatewayError) else None
             self._reject(Rejected(known, accepted if isinstance(accepted, Duplicate) else None))
-        elif self.active_task is not None and self.active_task.opening is not None:
+            return
+        self._record_accepted()
+        if self.active_task is not None and self.active_task.opening is not None:
             # This message opened the task: what its sender sees first is in memory.
             self.active_task.on_opened(None)
             self.active_task.show_created(self)
         elif self.active_task is not None:
             # A job: a callback cannot await. `_end_task` sets `created` if it is faster.
             self._engine.supervisor.spawn("show-task", self._show_task())
+
+    def _record_accepted(self) -> None:
+        record, active = self.record, self.active_task
+        is_new = active is None or active.opening is not None
+        event = "task-submitted" if is_new else "task-continued"
+        self._engine.audit.record(
+            "task-answered" if record.options.is_answer else event,
+            record.scope.principal,
+            target=record.binding.agent_id,
+            task=record.task_id,
+            account=record.scope.account,
+            address=self.address,
+        )
 
     async def _show_task(self) -> None:
         """Show the task that the message was added to, as it is stored now."""

@@ -81,6 +81,8 @@ class SubmitRequest(msgspec.Struct, frozen=True):
     """What the caller sent, when the message was changed on its way here."""
     is_answer: bool = False
     """True for a message that can only be an answer: refused unless its task waits for one."""
+    address: str = ""
+    """Where the message came from, for the audit log."""
 
 
 async def submit(
@@ -197,6 +199,7 @@ def _start_task(
         metadata = origin.metadata
     # May refuse with Overloaded, and so comes before anything is registered.
     run = engine.new_run(request.scope, message, binding, rules=rules, options=options, now=now)
+    run.address = request.address
     commit = None
     if is_task:
         run.active_task = engine.open_task(run, now, metadata)
@@ -267,6 +270,7 @@ def continue_task(
     run = engine.new_run(
         request.scope, message, binding, rules=rules, options=options, now=now, resume=resume
     )
+    run.address = request.address
     # A paused task is submitted again in the transaction that stores the message. A task with runs
     # stays as it is: this message joins its history when its own run starts.
     commit = None

@@ -57,7 +57,7 @@ class ApprovalsAdmin:
     def add_to(self, endpoint: AdminEndpoint) -> None:
         """Add the routes."""
         endpoint.add_route("GET", "/operator/approvals", self.list)
-        endpoint.add_route("POST", "/operator/approvals/{}", self.decide)
+        endpoint.add_route("POST", "/operator/approvals/{}", self.decide, event="approval-decided")
 
     async def list(self, _: AdminRequest) -> ApprovalList:
         """All approvals that wait."""

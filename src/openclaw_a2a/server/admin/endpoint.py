@@ -13,6 +13,7 @@ import msgspec
 
 from openclaw_a2a.auth.admin_token import AdminAuthenticator
 from openclaw_a2a.auth.tool_tokens import OPERATOR_NAME
+from openclaw_a2a.engine.audit_log import AuditLog, audit_outcome
 from openclaw_a2a.http.asgi import JSON, NO_STORE, Deadline, HttpRequest, Router, error_body
 from openclaw_a2a.http.sse_stream import EventStream, SseStreams, encode_frame, last_event_id
 from openclaw_a2a.model.errors import (
@@ -81,6 +82,7 @@ AdminHandler = Callable[[AdminRequest], Awaitable[Json]]
 class _Route(NamedTuple):
     handler: AdminHandler
     max_content_bytes: int | None = None
+    event: str = ""
 
 
 class _StreamRoute(NamedTuple):
@@ -104,7 +106,14 @@ class _Frames:
 class AdminEndpoint:
     """Authenticates the operator, and calls the handler that was added for the path."""
 
-    def __init__(self, authenticator: AdminAuthenticator, *, body_deadline: Deadline) -> None:
+    def __init__(
+        self,
+        authenticator: AdminAuthenticator,
+        *,
+        body_deadline: Deadline,
+        audit: AuditLog | None = None,
+    ) -> None:
+        self._audit = audit
         self._authenticator = authenticator
         self._body_deadline = body_deadline
         self._router = Router[_Route | _StreamRoute]()
@@ -116,12 +125,14 @@ class AdminEndpoint:
         handler: AdminHandler,
         *,
         max_content_bytes: int | None = None,
+        event: str = "operator-action",
     ) -> None:
         """Add a handler at `/operator/...`, where `{}` is any one segment.
 
-        With `max_content_bytes` the body may be of any media type, up to this size.
+        With `max_content_bytes` the body may be of any media type, up to this size. What a route
+        that is no GET does is in the audit log, as `event`.
         """
-        self._router.add_route(method, path, _Route(handler, max_content_bytes))
+        self._router.add_route(method, path, _Route(handler, max_content_bytes, event))
 
     def add_stream(
         self,
@@ -156,6 +167,33 @@ class AdminEndpoint:
             200, response.content, media_type=response.media_type, headers=[NO_STORE]
         )
 
+    async def _audited(
+        self, http: HttpRequest, route: _Route, request: AdminRequest
+    ) -> "Json | RawResponse":
+        if self._audit is None or http.method == "GET":
+            return await route.handler(request)
+        error = None
+        try:
+            return await route.handler(request)
+        except GatewayError as raised:
+            error = raised
+            raise
+        finally:
+            segments, allow = request.segments, request.body.get("allow")
+            action = http.path.removeprefix(ADMIN_PREFIX)
+            if isinstance(allow, bool):  # what the operator decided is in the body
+                action = "allow" if allow else "deny"
+            target = segments[0] if segments else ""
+            self._audit.record(
+                route.event,
+                OPERATOR_NAME,
+                action=action,
+                target=target,
+                task=target if route.event.startswith("task-") else "",
+                address=http.client_host() or "",
+                **audit_outcome(error),
+            )
+
     async def _call_handler(
         self, request: HttpRequest, route: _Route, segments: tuple[str, ...]
     ) -> RawResponse:
@@ -169,7 +207,8 @@ class AdminEndpoint:
                 body = msgspec.json.decode(text, type=JsonObject)
             except (msgspec.MsgspecError, RecursionError):
                 raise ParseFailed("the body is no JSON object; send one") from None
-        result = await route.handler(AdminRequest(segments, request.query(), body, content))
+        decoded = AdminRequest(segments, request.query(), body, content)
+        result = await self._audited(request, route, decoded)
         if isinstance(result, RawResponse):
             return result
         return RawResponse(msgspec.json.encode(result), JSON)

@@ -21,6 +21,7 @@ from openclaw_a2a.server.admin.endpoint import (
 
 MAX_IMPORT_BYTES = 64 * 1024 * 1024
 MAX_PLANS_BYTES = 4 * 1024 * 1024
+CHANGED = "objective-changed"
 ACTIONS = ("run", "pause", "resume", "replan", "cancel")
 
 
@@ -39,19 +40,27 @@ class ObjectivesAdmin:
         root = "/operator/objectives"
         endpoint.add_route("GET", root, self.list)
         endpoint.add_route(
-            "POST", f"{root}/import", self.import_log, max_content_bytes=MAX_IMPORT_BYTES
+            "POST",
+            f"{root}/import",
+            self.import_log,
+            max_content_bytes=MAX_IMPORT_BYTES,
+            event=CHANGED,
         )
         endpoint.add_route("GET", f"{root}/{{}}", self.show)
         endpoint.add_route("GET", f"{root}/{{}}/export", self.export)
-        endpoint.add_route("POST", root, self.create)
+        endpoint.add_route("POST", root, self.create, event=CHANGED)
         endpoint.add_route(
-            "POST", f"{root}/{{}}/plans", self.plan, max_content_bytes=MAX_PLANS_BYTES
+            "POST",
+            f"{root}/{{}}/plans",
+            self.plan,
+            max_content_bytes=MAX_PLANS_BYTES,
+            event=CHANGED,
         )
-        endpoint.add_route("POST", f"{root}/{{}}/answer", self.answer)
-        endpoint.add_route("POST", f"{root}/{{}}/retry", self.retry)
-        endpoint.add_route("POST", f"{root}/{{}}/delete", self.delete)
+        endpoint.add_route("POST", f"{root}/{{}}/answer", self.answer, event=CHANGED)
+        endpoint.add_route("POST", f"{root}/{{}}/retry", self.retry, event=CHANGED)
+        endpoint.add_route("POST", f"{root}/{{}}/delete", self.delete, event=CHANGED)
         for action in ACTIONS:
-            endpoint.add_route("POST", f"{root}/{{}}/{action}", self._act(action))
+            endpoint.add_route("POST", f"{root}/{{}}/{action}", self._act(action), event=CHANGED)
 
     async def list(self, request: AdminRequest) -> JsonObject:
         """The newest objectives without their plans; `limit` and `status` select.

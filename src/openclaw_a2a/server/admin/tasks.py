@@ -59,7 +59,7 @@ class TasksAdmin:
         root = "/operator/tasks"
         endpoint.add_route("GET", root, self.list)
         endpoint.add_route("GET", f"{root}/{{}}", self.show)
-        endpoint.add_route("POST", f"{root}/{{}}/cancel", self.cancel)
+        endpoint.add_route("POST", f"{root}/{{}}/cancel", self.cancel, event="task-canceled")
         endpoint.add_stream(f"{root}/{{}}/events", self.follow, self._streams)
 
     async def list(self, request: AdminRequest) -> TaskViewList:

@@ -1,0 +1,415 @@
+"""The audit log: batches, the chain of hashes, rotation, and writers that are killed."""
+
+import asyncio
+import fcntl
+import json
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+
+import anyio
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from openclaw_a2a.engine.audit_log import (
+    AUDIT_FILE,
+    AuditEntry,
+    AuditFile,
+    AuditFilter,
+    AuditLog,
+    follow_lines,
+    read_lines,
+    record_command,
+    select,
+    verify_chain,
+)
+
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+def audit(folder: Path, max_bytes: int | None = None, keep: int = 3) -> AuditLog:
+    return AuditLog(AuditFile(folder / AUDIT_FILE, max_bytes=max_bytes, keep=keep), lambda: NOW)
+
+
+def entry(target: str) -> AuditEntry:
+    return AuditEntry(NOW, "call", "alice", target=target)
+
+
+def targets(folder: Path) -> list[str]:
+    return [one["target"] for one in read_lines(folder) if "target" in one]
+
+
+def problems(folder: Path) -> list[tuple[str, int, str]]:
+    return [(one.file, one.line, one.problem) for one in verify_chain(folder).problems]
+
+
+@contextmanager
+def held_file(folder: Path) -> Iterator[None]:
+    """The lock of the log is taken, as by a command that writes for long."""
+    with (folder / f"{AUDIT_FILE}.head").open("wb") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+# ---------------------------------------------------------------- batches
+
+
+async def test_a_disk_that_hangs_does_not_block_the_event_loop(tmp_path: Path) -> None:
+    """Issue 11: each call opened, appended to and closed the file on the event loop."""
+    log = audit(tmp_path)
+    with held_file(tmp_path):
+        log.record("call", "alice", target="b")
+        flushed = asyncio.ensure_future(log.flush())
+        for _ in range(10):
+            await asyncio.sleep(0)
+        assert not flushed.done()
+    with anyio.fail_after(60):
+        await flushed
+    assert targets(tmp_path) == ["b"]
+
+
+async def test_lines_keep_their_order_and_are_there_after_a_flush(tmp_path: Path) -> None:
+    folder = tmp_path / "missing"
+    log = audit(folder)
+    for number in range(50):
+        log.record("call", "alice", target=str(number))
+        if number % 7 == 0:
+            await asyncio.sleep(0)
+    await log.flush()
+    assert targets(folder) == [str(number) for number in range(50)]
+    for path in folder.iterdir():
+        assert path.stat().st_mode & 0o077 == 0
+    assert problems(folder) == []
+
+
+async def test_a_caller_that_disconnects_takes_no_line_with_it(tmp_path: Path) -> None:
+    log = audit(tmp_path)
+    log.record("call", "alice", target="b")
+    with anyio.CancelScope() as scope:
+        scope.cancel()
+        await log.flush()
+    await log.flush()
+    assert targets(tmp_path) == ["b"]
+
+
+async def test_what_is_left_at_the_end_is_written(tmp_path: Path) -> None:
+    log = audit(tmp_path)
+    log.record("call", "alice", target="b")
+    log.count_refusal(401, "", "192.0.2.1")
+    log.close()
+    first, second = read_lines(tmp_path)
+    assert first["target"] == "b"
+    assert (second["event"], second["from"], second["count"]) == (
+        "authentication-failed",
+        "192.0.2.1",
+        1,
+    )
+
+
+async def test_an_entry_is_written_although_nobody_waits_for_it(tmp_path: Path) -> None:
+    log = audit(tmp_path)
+    log.record("call", "alice", target="b")
+    with anyio.fail_after(60):
+        while not (tmp_path / AUDIT_FILE).exists() or not targets(tmp_path):  # noqa: ASYNC110 - written by a thread
+            await asyncio.sleep(0.01)
+
+
+async def test_refusals_of_many_addresses_take_a_bounded_number_of_lines(tmp_path: Path) -> None:
+    log = audit(tmp_path)
+    for number in range(5000):
+        log.count_refusal(401, "", f"2001:db8::{number:x}")
+    log.close()
+    lines = list(read_lines(tmp_path))
+    assert len(lines) <= 1001
+    assert sum(one["count"] for one in lines) == 5000
+
+
+async def test_a_log_that_cannot_be_written_stops_nobody_and_says_so_later(tmp_path: Path) -> None:
+    (tmp_path / "folder").touch()
+    log = audit(tmp_path / "folder")
+    for target in ("b", "c"):
+        log.record("call", "alice", target=target)
+        with anyio.fail_after(60):
+            await log.flush()
+    (tmp_path / "folder").unlink()
+    log.record("call", "alice", target="d")
+    await log.flush()
+    first, second = read_lines(tmp_path / "folder")
+    assert (first["event"], second["target"]) == ("audit-incomplete", "d")
+    assert first["reason"].startswith("2 entries could not be written")
+
+
+async def test_without_a_file_nothing_is_logged() -> None:
+    log = AuditLog(None, lambda: NOW)
+    log.record("call", "alice")
+    log.count_refusal(401, "", "192.0.2.1")
+    await log.flush()
+    log.close()
+
+
+# ---------------------------------------------------------------- the chain
+
+
+def test_each_line_holds_the_hash_of_the_one_before(tmp_path: Path) -> None:
+    AuditFile(tmp_path / AUDIT_FILE).append([entry("a"), entry("b")])
+    AuditFile(tmp_path / AUDIT_FILE).append([entry("c")])
+    lines = list(read_lines(tmp_path))
+    assert [one["n"] for one in lines] == [1, 2, 3]
+    assert "previous" not in lines[0]
+    assert len({one["previous"] for one in lines[1:]}) == 2
+    report = verify_chain(tmp_path)
+    assert (report.lines, report.problems) == (3, ())
+
+
+def filled(folder: Path, count: int = 9) -> list[bytes]:
+    AuditFile(folder / AUDIT_FILE).append([entry(str(number)) for number in range(count)])
+    return (folder / AUDIT_FILE).read_bytes().splitlines(keepends=True)
+
+
+@pytest.mark.parametrize("index", [0, 4, 8])
+def test_a_changed_line_is_found_and_named(tmp_path: Path, index: int) -> None:
+    lines = filled(tmp_path)
+    lines[index] = lines[index].replace(b"alice", b"mallo")
+    (tmp_path / AUDIT_FILE).write_bytes(b"".join(lines))
+    assert problems(tmp_path) == [
+        (AUDIT_FILE, index + 1, f"line {index + 1} of the log was changed")
+    ]
+
+
+@pytest.mark.parametrize("index", [0, 4, 8])
+def test_a_removed_line_is_found_and_named(tmp_path: Path, index: int) -> None:
+    lines = filled(tmp_path)
+    del lines[index]
+    (tmp_path / AUDIT_FILE).write_bytes(b"".join(lines))
+    [(file, line, problem)] = problems(tmp_path)
+    assert (file, line) == (AUDIT_FILE, min(index + 1, 8))
+    assert f"lines {index + 1} to {index + 1} of the log are missing" in problem
+
+
+def test_lines_that_changed_places_are_found(tmp_path: Path) -> None:
+    lines = filled(tmp_path)
+    lines[3], lines[4] = lines[4], lines[3]
+    (tmp_path / AUDIT_FILE).write_bytes(b"".join(lines))
+    assert {(file, line) for file, line, _ in problems(tmp_path)} == {
+        (AUDIT_FILE, 4),
+        (AUDIT_FILE, 5),
+        (AUDIT_FILE, 6),
+    }
+
+
+def test_an_added_line_is_found(tmp_path: Path) -> None:
+    lines = filled(tmp_path)
+    lines.insert(4, b'{"time":"2026-01-01T00:00:00Z","event":"call","who":"mallory"}\n')
+    (tmp_path / AUDIT_FILE).write_bytes(b"".join(lines))
+    assert [(file, line) for file, line, _ in problems(tmp_path)] == [(AUDIT_FILE, 5)]
+
+
+def test_removed_lines_stay_missing_when_the_gateway_writes_on(tmp_path: Path) -> None:
+    lines = filled(tmp_path)
+    (tmp_path / AUDIT_FILE).write_bytes(b"".join(lines[:6]))
+    AuditFile(tmp_path / AUDIT_FILE).append([entry("next")])
+    found = problems(tmp_path)
+    assert found == [(AUDIT_FILE, 7, "lines 7 to 9 of the log are missing before this one")]
+    assert [one["event"] for one in read_lines(tmp_path)][-2:] == ["audit-repaired", "call"]
+
+
+def test_a_missing_head_is_reported(tmp_path: Path) -> None:
+    filled(tmp_path)
+    (tmp_path / f"{AUDIT_FILE}.head").unlink()
+    assert [file for file, _, _ in problems(tmp_path)] == [f"{AUDIT_FILE}.head"]
+    AuditFile(tmp_path / AUDIT_FILE).append([entry("next")])
+    assert problems(tmp_path) == []
+    assert "missing or damaged" in [one.get("reason", "") for one in read_lines(tmp_path)][9]
+
+
+@settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(data=st.data())
+def test_any_edit_of_any_byte_is_found(tmp_path: Path, data: st.DataObject) -> None:
+    for path in tmp_path.iterdir():
+        path.unlink()
+    content = b"".join(filled(tmp_path, 5))
+    at = data.draw(st.integers(0, len(content) - 1))
+    new = data.draw(st.integers(0, 255).filter(lambda byte: byte != content[at]))
+    edited = content[:at] + bytes([new]) + content[at + 1 :]
+    (tmp_path / AUDIT_FILE).write_bytes(edited)
+    assert problems(tmp_path)
+
+
+# ---------------------------------------------------------------- rotation
+
+
+def test_the_chain_continues_over_rotations_and_old_files_are_dropped(tmp_path: Path) -> None:
+    file = AuditFile(tmp_path / AUDIT_FILE, max_bytes=400, keep=3)
+    for number in range(30):
+        file.append([entry(str(number))])
+    names = sorted(path.name for path in tmp_path.iterdir())
+    assert names[:2] == [f"{AUDIT_FILE}.1", f"{AUDIT_FILE}.2"] or AUDIT_FILE in names
+    assert f"{AUDIT_FILE}.3" in names
+    assert f"{AUDIT_FILE}.4" not in names
+    kept = targets(tmp_path)
+    assert kept == [str(number) for number in range(30 - len(kept), 30)]
+    assert len(kept) < 30
+    assert problems(tmp_path) == []
+    (tmp_path / f"{AUDIT_FILE}.3").unlink()
+    [(name, line, problem)] = problems(tmp_path)
+    assert (name, line) == (f"{AUDIT_FILE}.2", 1)
+    assert "missing" in problem
+
+
+def test_a_changed_line_in_a_rotated_file_is_named_with_its_file(tmp_path: Path) -> None:
+    file = AuditFile(tmp_path / AUDIT_FILE, max_bytes=400, keep=9)
+    for number in range(9):
+        file.append([entry(str(number))])
+    path = tmp_path / f"{AUDIT_FILE}.1"
+    lines = path.read_bytes().splitlines(keepends=True)
+    lines[-1] = lines[-1].replace(b"alice", b"mallo")
+    path.write_bytes(b"".join(lines))
+    [(name, line, _)] = problems(tmp_path)
+    assert (name, line) == (path.name, len(lines))
+
+
+def test_a_rotation_that_was_interrupted_is_completed_by_the_next(tmp_path: Path) -> None:
+    file = AuditFile(tmp_path / AUDIT_FILE, max_bytes=400, keep=9)
+    while not (tmp_path / f"{AUDIT_FILE}.2").exists():
+        file.append([entry("x")])
+    # Killed between the two renames: `.1` is free, and the current file still has its lines.
+    if (tmp_path / AUDIT_FILE).exists():
+        pytest.fail("a full file is rotated at once")
+    (tmp_path / f"{AUDIT_FILE}.1").replace(tmp_path / AUDIT_FILE)
+    count = len(targets(tmp_path))
+    for _ in range(12):
+        file.append([entry("y")])
+    assert problems(tmp_path) == []
+    assert len(targets(tmp_path)) == count + 12
+
+
+# ---------------------------------------------------------------- crashes
+
+
+@pytest.mark.parametrize("cut", range(1, 40, 3))
+def test_a_torn_last_line_is_repaired_and_noted(tmp_path: Path, cut: int) -> None:
+    file = AuditFile(tmp_path / AUDIT_FILE)
+    file.append([entry("a"), entry("b")])
+    head = (tmp_path / f"{AUDIT_FILE}.head").read_bytes()
+    file.append([entry("c")])
+    # Killed in the middle of the write, before the head was written.
+    content = (tmp_path / AUDIT_FILE).read_bytes()
+    (tmp_path / AUDIT_FILE).write_bytes(content[: -cut - 1])
+    (tmp_path / f"{AUDIT_FILE}.head").write_bytes(head)
+    assert problems(tmp_path) == []
+    file.append([entry("d")])
+    assert targets(tmp_path) == ["a", "b", "d"]
+    assert "torn" in [one.get("reason", "") for one in read_lines(tmp_path)][2]
+    assert problems(tmp_path) == []
+
+
+@pytest.mark.parametrize("end", [b"", b"\n"])
+def test_a_whole_line_that_the_head_does_not_know_is_kept(tmp_path: Path, end: bytes) -> None:
+    file = AuditFile(tmp_path / AUDIT_FILE)
+    file.append([entry("a")])
+    head = (tmp_path / f"{AUDIT_FILE}.head").read_bytes()
+    file.append([entry("b")])
+    content = (tmp_path / AUDIT_FILE).read_bytes()
+    (tmp_path / AUDIT_FILE).write_bytes(content.removesuffix(b"\n") + end)
+    (tmp_path / f"{AUDIT_FILE}.head").write_bytes(head)
+    file.append([entry("c")])
+    assert targets(tmp_path) == ["a", "b", "c"]
+    assert problems(tmp_path) == []
+
+
+_WRITER = """
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+from openclaw_a2a.engine.audit_log import AUDIT_FILE, AuditEntry, AuditFile
+file = AuditFile(Path(sys.argv[1]) / AUDIT_FILE, max_bytes=20_000, keep=1000)
+number = 0
+print("ready", flush=True)
+while True:
+    at, who = datetime.now(UTC), sys.argv[2]
+    batch = [AuditEntry(at, "call", who, target=str(number + one)) for one in range(3)]
+    file.append(batch)
+    number += 3
+"""
+
+
+def test_writers_that_are_killed_at_any_moment_leave_a_chain_that_holds(tmp_path: Path) -> None:
+    for turn in range(6):
+        writers = [
+            subprocess.Popen(
+                [sys.executable, "-c", _WRITER, str(tmp_path), f"{turn}-{name}"],
+                stdout=subprocess.PIPE,
+            )
+            for name in ("gateway", "command")
+        ]
+        try:
+            for one in writers:
+                assert one.stdout is not None
+                one.stdout.readline()
+            record_command(tmp_path, "token-created", target="x")
+        finally:
+            for one in writers:
+                one.send_signal(signal.SIGKILL)
+                one.wait()
+                assert one.stdout is not None
+                one.stdout.close()
+    record_command(tmp_path, "token-created", target="last")
+    assert problems(tmp_path) == []
+    lines = list(read_lines(tmp_path))
+    assert [one["n"] for one in lines] == list(range(1, len(lines) + 1))
+    for who in {one["who"] for one in lines if one["event"] == "call"}:
+        numbers = [int(one["target"]) for one in lines if one["who"] == who]
+        assert numbers == list(range(len(numbers)))
+
+
+# ---------------------------------------------------------------- reading
+
+
+def test_lines_of_earlier_versions_are_read_first(tmp_path: Path) -> None:
+    old = {"time": "2025-01-01T00:00:00Z", "event": "call", "requester": "a", "token": "t"}
+    for name, target in (("calls-audit.jsonl.1", "1"), ("calls-audit.jsonl", "2")):
+        (tmp_path / name).write_text(json.dumps({**old, "target": target}) + "\n", "utf-8")
+    AuditFile(tmp_path / AUDIT_FILE).append([entry("3")])
+    assert targets(tmp_path) == ["1", "2", "3"]
+    assert problems(tmp_path) == []
+    found = select(
+        read_lines(tmp_path), AuditFilter(who="t", since=datetime(2024, 1, 1, tzinfo=UTC))
+    )
+    assert [one["target"] for one in found] == ["1", "2"]
+
+
+def test_new_lines_are_followed_over_a_rotation(tmp_path: Path) -> None:
+    file = AuditFile(tmp_path / AUDIT_FILE, max_bytes=400, keep=9)
+    file.append([entry("old")])
+    following = follow_lines(tmp_path)
+    assert next(following) is None
+    for number in range(6):
+        file.append([entry(str(number))])
+    found = [next(following) for _ in range(6)]
+    assert [one and one["target"] for one in found] == [str(number) for number in range(6)]
+    assert next(following) is None
+
+
+def test_a_link_in_place_of_the_file_is_not_followed(tmp_path: Path) -> None:
+    (tmp_path / "victim").write_bytes(b"mine\n")
+    (tmp_path / AUDIT_FILE).symlink_to(tmp_path / "victim")
+    with pytest.raises(OSError):
+        AuditFile(tmp_path / AUDIT_FILE).append([entry("a")])
+    assert (tmp_path / "victim").read_bytes() == b"mine\n"
+
+
+@given(text=st.text(alphabet=st.characters(), max_size=40))
+@settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_a_name_that_a_peer_made_up_breaks_no_line(tmp_path: Path, text: str) -> None:
+    for path in tmp_path.iterdir():
+        path.unlink()
+    names = [text, text + "\ud800", text + "\n" + text, text + "\u2028"]
+    AuditFile(tmp_path / AUDIT_FILE).append([entry(one) for one in names])
+    assert verify_chain(tmp_path).lines == 4
+    assert problems(tmp_path) == []
+    assert (tmp_path / AUDIT_FILE).stat().st_size < 8000
