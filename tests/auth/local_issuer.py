@@ -110,6 +110,23 @@ def serve_issuer() -> Iterator[LocalIssuer]:
             self.end_headers()
             self.wfile.write(body)
 
+        def do_POST(self) -> None:
+            """The token endpoint: every client is its own subject, whatever its secret."""
+            scheme, _, pair = self.headers["authorization"].partition(" ")
+            client = base64.b64decode(pair).decode().partition(":")[0]
+            granted = {
+                "access_token": issuer.token(sub=client),
+                "token_type": "Bearer",
+                "expires_in": 300,
+            }
+            is_right = scheme == "Basic" and self.path == "/token"
+            body = json.dumps(granted).encode()
+            self.send_response(200 if is_right else 400)
+            self.send_header("content-type", "application/json")
+            self.send_header("content-length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
         def log_message(self, *_: object) -> None:
             """Say nothing."""
 

@@ -16,6 +16,15 @@ def test_valid_settings_are_confirmed(command, tmp_path: Path) -> None:
     assert shown.err.startswith("warning outbound.x: ")
 
 
+def test_an_issuer_that_does_not_answer_is_a_warning(command, tmp_path: Path) -> None:
+    issuer = {"issuer": "http://127.0.0.1:1", "audience": ["gateway"], "name": "corp"}
+    settings = {"channels": {"a2a": {"security": {"oidc": [issuer]}}}}
+    (tmp_path / "openclaw-a2a.json5").write_text(json.dumps(settings), encoding="utf-8")
+    shown = command("config", "check")
+    assert shown.code == 0
+    assert shown.err.startswith("warning channels.a2a.security.oidc: http://127.0.0.1:1/")
+
+
 def test_every_settings_problem_is_reported(command, tmp_path: Path) -> None:
     file = tmp_path / "mine.json5"
     file.write_text("{ sever: {}, server: { port: 'x' } }", encoding="utf-8")

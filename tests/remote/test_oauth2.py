@@ -11,6 +11,7 @@ from typing import Any
 from urllib.parse import parse_qs
 
 import pytest
+from tests.auth.local_issuer import serve_issuer
 from tests.captured_logs import capture_logs
 from tests.remote.scripted_peer import (
     Answer,
@@ -26,8 +27,12 @@ from tests.remote.scripted_peer import (
     task,
 )
 from tests.remote.tool_harness import ToolHarness, one_target, open_tool
+from tests.server.conftest import MakeGateway, make_gateway
 
+from openclaw_a2a import RemoteAgents
 from openclaw_a2a.remote.config import InvalidTargets, parse_config
+
+__all__ = ["make_gateway"]
 
 Json = Any
 SECRET = "client-secret:7d6c5b4a/&="
@@ -224,6 +229,34 @@ async def test_a_task_is_polled_with_a_new_token_when_the_old_one_expires() -> N
             envelope = await harness.send("hi", follow_updates=True)
     assert envelope["ok"], envelope
     assert issuer.issued == 4
+
+
+@pytest.mark.slow
+async def test_one_gateway_calls_another_that_trusts_the_issuer(
+    make_gateway: MakeGateway, tmp_path: Path
+) -> None:
+    secret = tmp_path / "secret"
+    secret.write_text("anything")
+    with serve_issuer() as issuer:
+        security = {"oidc": [issuer.settings()]}
+        accounts = {"default": {"agentStyle": "task-generating"}}
+        gateway = make_gateway({"channels": {"a2a": {"security": security, "accounts": accounts}}})
+        await gateway.start()
+        client = {"clientId": "robot", "clientSecret": f"file:{secret}"}
+        url = f"http://127.0.0.1:{gateway.port}"
+        target = {"alias": "other", "baseUrl": url}
+        pinned = {**target, "auth": {"oauth2": {**client, "tokenUrl": f"{issuer.url}/token"}}}
+        async with RemoteAgents({"targets": [pinned]}) as remote:
+            sent = await remote.send("other", "hello")
+            assert sent.text == "echo: hello"
+            assert (await remote.check("other")).is_let_in
+        async with RemoteAgents({"targets": [target]}) as remote:
+            assert (await remote.check("other")).is_let_in is False
+        task_id = sent.task.id
+        for sub, code in (("robot", None), ("alice", -32001)):
+            header = b"authorization: Bearer " + issuer.token(sub=sub).encode()
+            found = await gateway.call("GetTask", {"id": task_id}, headers=[header])
+            assert found.json.get("error", {}).get("code") == code
 
 
 # ---------------------------------------------------------------- where the secret may go

@@ -88,8 +88,6 @@ class IssuerKeys:
         self._fetching: asyncio.Task[None] | None = None
         self._refetched_at = -math.inf
         self._failures = 0
-        self.failure: str | None = None
-        """Why the last fetch failed."""
 
     def start(self) -> None:
         """Fetch the keys now, and again at intervals; after a failure sooner."""
@@ -145,20 +143,18 @@ class IssuerKeys:
 
     def _start_fetch(self) -> "asyncio.Task[None]":
         if self._fetching is None:
-            self._fetching = self._supervisor.start("oidc-keys", self.refresh())
+            self._fetching = self._supervisor.start("oidc-keys", self._refresh())
         return self._fetching
 
-    async def refresh(self) -> None:
-        """Fetch the keys; `failure` says how it went."""
+    async def _refresh(self) -> None:
         issuer = self._settings.issuer
         try:
-            keys = read_keys(await self._fetch(await self._keys_url()))
+            keys = await fetch_keys(self._settings, self._fetch)
         except FetchFailed as error:
             self._failures += 1
-            self.failure = str(error)
-            log.warning("oidc.keys_unavailable", issuer=issuer, reason=self.failure[:300])
+            log.warning("oidc.keys_unavailable", issuer=issuer, reason=str(error)[:300])
         else:
-            self._failures, self.failure = 0, None
+            self._failures = 0
             is_new = {key: [one.members for one in group] for key, group in keys.items()}
             known = {key: [one.members for one in group] for key, group in self._keys.items()}
             if is_new != known:
@@ -169,11 +165,18 @@ class IssuerKeys:
         finally:
             self._fetching = None
 
-    async def _keys_url(self) -> str:
-        settings = self._settings
-        if settings.jwks_url:
-            return settings.jwks_url
-        return read_keys_url(await self._fetch(settings.discovery_url), settings)
+
+async def fetch_keys(
+    settings: OidcSettings, fetch: FetchDocument
+) -> "dict[str | None, list[_PublishedKey]]":
+    """The keys of an issuer, at the address that it publishes or the settings have.
+
+    Raises: FetchFailed.
+    """
+    url = settings.jwks_url
+    if not url:
+        url = read_keys_url(await fetch(settings.discovery_url), settings)
+    return read_keys(await fetch(url))
 
 
 def read_keys_url(document: bytes, settings: OidcSettings) -> str:

@@ -363,9 +363,9 @@ async def check_issuers(examined: CheckedSettings) -> list[CheckResult]:
     issuers = examined.loaded.settings.oidc
     if not issuers or any(".security.oidc" in one.path for one in examined.problems):
         return []
-    from openclaw_a2a.app.wiring.oidc import check_issuer
+    from openclaw_a2a.app.wiring import oidc
 
-    failures = await asyncio.gather(*[check_issuer(one) for one in issuers])
+    failures = await oidc.check_issuers(issuers)
     return [
         CheckResult.ok("gateway", f"issuer {one.name}", one.issuer)
         if failure is None

@@ -1,11 +1,12 @@
 """Wires the issuers of OpenID Connect: how their documents are fetched, and the verifier."""
 
+import asyncio
 from functools import partial
 from urllib.parse import urlsplit
 
 import httpx2
 
-from openclaw_a2a.auth.jwt import FetchFailed, IssuerKeys, JwtVerifier
+from openclaw_a2a.auth.jwt import FetchFailed, JwtVerifier, fetch_keys
 from openclaw_a2a.engine.supervisor import Supervisor
 from openclaw_a2a.net.http_client import HttpClient
 from openclaw_a2a.net.safe_resolver import (
@@ -30,13 +31,18 @@ def open_verifier(issuers: tuple[OidcSettings, ...], supervisor: Supervisor) -> 
     return verifier
 
 
-async def check_issuer(settings: OidcSettings) -> str | None:
-    """Why the keys of an issuer cannot be fetched; None when they can."""
-    supervisor = Supervisor("check-issuer")
-    fetch = partial(fetch_document, issuers=(settings,))
-    keys = IssuerKeys(settings, fetch=fetch, supervisor=supervisor, on_change=lambda: None)
-    await keys.refresh()
-    return keys.failure
+async def check_issuers(issuers: tuple[OidcSettings, ...]) -> list[str | None]:
+    """For each issuer, why its keys cannot be fetched; None when they can."""
+
+    async def check(settings: OidcSettings) -> str | None:
+        fetch = partial(fetch_document, issuers=issuers)
+        try:
+            await fetch_keys(settings, fetch)
+        except FetchFailed as error:
+            return str(error)
+        return None
+
+    return await asyncio.gather(*[check(one) for one in issuers])
 
 
 async def fetch_document(url: str, *, issuers: tuple[OidcSettings, ...]) -> bytes:

@@ -1,5 +1,6 @@
 """`config`: check the settings, show what is in force, print their schema."""
 
+import asyncio
 from collections.abc import Iterable
 from typing import Annotated
 
@@ -30,7 +31,7 @@ def check(*, config: ConfigFlag = None, as_json: JsonFlag = False) -> int:
     """Check the settings and tell every problem; nothing is started."""
     examined = complete_check(check_settings(config))
     loaded, found = examined.loaded, examined.problems
-    warnings = loaded.warnings
+    warnings = (*loaded.warnings, *(() if found else _issuer_warnings(loaded.settings)))
     error = loaded.invalid(found)
     error.details["nextStep"] = "Correct the settings and check again."
     if as_json:
@@ -86,6 +87,17 @@ def complete_check(examined: CheckedSettings) -> CheckedSettings:
         except SettingsInvalid as invalid:
             problems += invalid.problems
     return CheckedSettings(loaded, problems)
+
+
+def _issuer_warnings(settings: Settings) -> list[Problem]:
+    """Issuers whose keys cannot be fetched now: the gateway starts without them."""
+    if not settings.oidc:
+        return []
+    from openclaw_a2a.app.wiring.oidc import check_issuers
+
+    failures = asyncio.run(check_issuers(settings.oidc))
+    path = "channels.a2a.security.oidc"
+    return [Problem(path, one, "unreachable") for one in failures if one is not None]
 
 
 def _agent_problems(settings: Settings, known: Iterable[Problem]) -> tuple[Problem, ...]:
