@@ -51,6 +51,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--rounds", type=int, default=None, help="how often crash tests kill the gateway"
     )
+    parser.addoption(
+        "--connections", type=int, default=1000, help="how many a hostile client opens at once"
+    )
 
 
 class OpenClawOnOneWorker(LoadScopeScheduling):

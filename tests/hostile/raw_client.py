@@ -6,6 +6,7 @@ from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
+from uuid import uuid4
 
 TIMEOUT_S = 60.0
 
@@ -98,8 +99,37 @@ async def healthy(port: int) -> None:
         assert await client.response() == 200
 
 
-def resident_bytes(pid: int) -> int:
-    """The memory that a process has in use."""
+def resident_bytes(pid: int, measure: str = "VmRSS") -> int:
+    """The memory that a process has in use; `VmHWM`: the most it ever had."""
     status = Path(f"/proc/{pid}/status").read_text(encoding="ascii")
-    line = next(one for one in status.splitlines() if one.startswith("VmRSS:"))
+    line = next(one for one in status.splitlines() if one.startswith(f"{measure}:"))
     return int(line.split()[1]) * 1024
+
+
+def rpc(method: str, params: Any, *more: bytes) -> bytes:
+    """A JSON-RPC request."""
+    call = {"jsonrpc": "2.0", "id": 1, "method": method, "params": params}
+    body = json.dumps(call).encode()
+    lines = [
+        b"POST /a2a/jsonrpc HTTP/1.1",
+        b"host: 127.0.0.1",
+        b"content-type: application/json",
+        b"a2a-version: 1.0",
+        b"content-length: %d" % len(body),
+        *more,
+    ]
+    return b"\r\n".join([*lines, b"", body])
+
+
+def message(text: str, **configuration: Any) -> dict[str, Any]:
+    """Params of a send."""
+    said = {"messageId": uuid4().hex, "role": "ROLE_USER", "parts": [{"text": text}]}
+    return {"message": said, "configuration": configuration}
+
+
+async def call(port: int, method: str, params: Any) -> Any:
+    """A JSON-RPC call of a normal caller; its result."""
+    async with RawClient(port) as client:
+        await client.send(rpc(method, params, b"connection: close"))
+        assert await client.response() == 200, client.heard[:500]
+        return client.json["result"]

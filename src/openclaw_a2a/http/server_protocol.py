@@ -18,7 +18,10 @@ client that takes nothing of what was written for `server.sendSeconds` is cut of
 import asyncio
 import ipaddress
 import math
+import socket
+import struct
 import sys
+from contextlib import suppress
 from enum import Enum, auto
 from typing import Any
 
@@ -60,6 +63,7 @@ _SPARE_FILES = 64  # kept free for the store, for agents and for requests of our
 _PROGRESS_BYTES = 64 * 1024
 _BURST_S = 60.0
 
+_RESET = struct.pack("ii", 1, 0)
 _SLICE = 64 * 1024
 _SMALL = 4096
 _HEAD_END = b"\r\n\r\n"
@@ -196,8 +200,7 @@ class ConnectionTable:
         waiting.sort(key=lambda one: (one.is_idle, one.deadline))
         for connection in waiting[: max(1, len(waiting) // _EVICTED_SHARE)]:
             self.report("http.connections_evicted", reason=reason)
-            self.remove(connection)
-            connection.transport.abort()
+            connection.abort()
         return bool(waiting)
 
     def _cut_longest_blocked(self) -> None:
@@ -217,7 +220,7 @@ class ConnectionTable:
         )
         self.unblock(connection)
         # Later: the transport may be in the middle of a write.
-        connection.loop.call_soon(connection.transport.abort)
+        connection.loop.call_soon(connection.abort)
 
     def _start_timer(self, loop: asyncio.AbstractEventLoop) -> None:
         if self._timer is None:
@@ -270,6 +273,7 @@ class ServerProtocol(HttpToolsProtocol):
         self.deadline = math.inf
         self.network = ""
         self.unsent = 0
+        self._unsent_at_close = 0
         self._most_head = table.limits.header_bytes
         self._head_left = self._most_head
         self._framing = 0
@@ -322,8 +326,11 @@ class ServerProtocol(HttpToolsProtocol):
     def expire(self, now: float) -> None:
         """The deadline of the phase has passed."""
         if self.phase is ConnectionPhase.CLOSING:
-            self.table.remove(self)
-            self.transport.abort()
+            unsent = self.transport.get_write_buffer_size()
+            if 0 < unsent <= self._unsent_at_close - _PROGRESS_BYTES:
+                self._close(now)
+            else:
+                self.abort()
         elif self._is_in_head:
             seconds = self.table.server.header_seconds
             self._refuse(
@@ -349,8 +356,18 @@ class ServerProtocol(HttpToolsProtocol):
         if self.phase is ConnectionPhase.REQUEST and self.transport.is_closing():
             self._close(now)
 
+    def abort(self) -> None:
+        """Close the connection at once, and leave nothing of it with the system either."""
+        self.table.remove(self)
+        # Otherwise the system keeps what it has not sent, megabytes, and goes on trying.
+        with suppress(OSError):
+            connection = self.transport.get_extra_info("socket")
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
+        self.transport.abort()
+
     def _close(self, now: float) -> None:
         self.transport.close()
+        self._unsent_at_close = self.transport.get_write_buffer_size()
         self.phase, self.deadline = ConnectionPhase.CLOSING, now + self.table.server.send_seconds
 
     def _wait(self, phase: ConnectionPhase, seconds: float) -> None:
