@@ -73,7 +73,7 @@ def test_the_answer_is_that_of_asking_every_run(steps: list[tuple[str, int, str]
             if step == "look":
                 for key in (SessionKey(f"s{one}"), SessionKey(f"{agent}:s{one}")):
                     found = index.find_run(key)
-                    every = [run.record for run in runs.values() if is_in(run, key, there)]
+                    every = [run for run in runs.values() if is_in(run, key, there)]
                     assert (found in every) if every else found is None
 
 

@@ -216,8 +216,11 @@ async def test_answer_past_its_limit_fails_the_task(start: Start, limit: str) ->
 @pytest.mark.requirement("promise.bounds.queue", "promise.bounds.streams", "promise.bounds.parts")
 def test_every_bound_has_a_finite_default() -> None:
     limits = Limits()
-    for name in ("runs", "queue", "per_peer_runs", "per_peer_queue", "session_queue", "streams"):
+    for name in ("runs", "queue", "session_queue", "streams"):
         assert 0 < getattr(limits, name) < 1_000_000
+    for name in ("runs", "queue", "streams"):
+        total = getattr(limits, name)
+        assert 0 < limits.share(getattr(limits, f"per_peer_{name}"), total) <= total / 4
     assert limits.parts < 10_000
 
 

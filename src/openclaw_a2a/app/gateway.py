@@ -114,16 +114,21 @@ class Gateway:
                 limits.runs,
                 limits.queue,
                 limits.session_queue,
-                peer_runs=limits.per_peer_runs,
-                peer_queue=limits.per_peer_queue,
+                peer_runs=limits.share(limits.per_peer_runs, limits.runs),
+                peer_queue=limits.share(limits.per_peer_queue, limits.queue),
+                agent_runs=limits.per_agent_runs or limits.runs,
             )
         )
-        rate = limits.per_peer_rate
-        self._rate_limit = RateLimit(rate, monotonic=time.monotonic) if rate else None
+        self._rate_limit = RateLimit(
+            per_second=limits.per_peer_rate,
+            per_minute=limits.per_peer_requests,
+            monotonic=time.monotonic,
+        )
         self._body_deadline = body_deadline(server.body_seconds)
         self.streams = SseStreams(
             limits.streams,
             server.heartbeat_seconds,
+            per_caller=limits.share(limits.per_peer_streams, limits.streams),
             supervisor=self._supervisor.child("sse"),
             write_timeout_s=2 * server.send_seconds,
         )

@@ -7,6 +7,7 @@ counts these calls.
 
 from collections import deque
 from collections.abc import Callable, Collection, Mapping, Sequence, Set
+from contextlib import AbstractContextManager, nullcontext
 from itertools import takewhile
 
 import msgspec
@@ -15,7 +16,6 @@ from openclaw_a2a.calls.repository import CallRepository
 from openclaw_a2a.engine.tasks.run import ActiveRun
 from openclaw_a2a.model.call import Caller, CallId
 from openclaw_a2a.model.ids import AgentId, Json, JsonObject, RunId, SessionKey
-from openclaw_a2a.model.records import RunRecord
 from openclaw_a2a.model.turn import CHAIN_HOSTS_KEY, CHAIN_KEY
 from openclaw_a2a.model.validation import is_list
 
@@ -132,18 +132,17 @@ class CallHistory:
 
     def origin_of(self, caller: Caller) -> CallOrigin:
         """How this caller came to call."""
-        if caller.session_key is None:
-            return CallOrigin((caller.agent_id,))
-        found = (one.find_run(caller.session_key) for one in self._runs)
-        run = next((run for run in found if run is not None), None)
-        if run is not None:
-            provenance = run.options.provenance
+        active = self._find_run(caller)
+        if active is not None:
+            run, provenance = active.record, active.record.options.provenance
             chain = (
                 read_chain(run.message.metadata, self._own_host)
                 if provenance is None
                 else provenance.chain
             )
             return CallOrigin((*chain, caller.agent_id))
+        if caller.session_key is None:
+            return CallOrigin((caller.agent_id,))
         # Of several outcomes that the session works on, the one with most history counts.
         calls = (self._calls.find(call_id) for call_id in self._in_sessions)
         own = [call for call in calls if call and call.caller.session_key == caller.session_key]
@@ -151,6 +150,17 @@ class CallHistory:
         if answered is not None:
             return CallOrigin(answered.chain, (*answered.lineage, answered.callee))
         return CallOrigin((caller.agent_id,))
+
+    def release_run_slot(self, caller: Caller) -> AbstractContextManager[None]:
+        """While the caller waits for another agent, its own run holds no run slot."""
+        run = self._find_run(caller)
+        return nullcontext() if run is None else run.slot.released()
+
+    def _find_run(self, caller: Caller) -> ActiveRun | None:
+        """The run in whose turn the caller calls; None outside runs of this gateway."""
+        key = caller.session_key
+        found = () if key is None else (one.find_run(key) for one in self._runs)
+        return next((run for run in found if run is not None), None)
 
 
 class RunIndex:
@@ -167,14 +177,14 @@ class RunIndex:
         self._by_session: dict[SessionKey, deque[ActiveRun]] = {}
         self._without_host_key: list[ActiveRun] = []
 
-    def find_run(self, session_key: SessionKey) -> RunRecord | None:
+    def find_run(self, session_key: SessionKey) -> ActiveRun | None:
         """The started run in a session."""
         self._update()
         # Ended runs are dropped where they stand in the way, so that ending a run costs nothing.
         runs = self._by_session.get(session_key, deque())
         while runs and not self._is_active(runs[0]):
             runs.popleft()
-        started = (run.record for run in runs if self._is_active(run) and run.record.is_started)
+        started = (run for run in runs if self._is_active(run) and run.record.is_started)
         return next(started, None)
 
     def _update(self) -> None:

@@ -137,7 +137,8 @@ class CallService:
         return call
 
     async def _wait(self, call: Call, waiter: WaitingCaller) -> JsonObject:
-        settled, task = await self._delivery.wait(waiter, call) or (call, None)
+        with self._history.release_run_slot(call.caller):
+            settled, task = await self._delivery.wait(waiter, call) or (call, None)
         if task is None or settled.route is not OutcomeRoute.WAITED:
             return {"status": "pending", **call_ids(call)}
         if settled.status is CallStatus.TIMEOUT:

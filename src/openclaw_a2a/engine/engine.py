@@ -230,7 +230,12 @@ class Engine:
         # The position is taken before anything is awaited: messages of a session run in the order
         # in which they came. `is_started` follows from it, which saves a commit for each run that
         # does not have to wait.
-        slot = self._queues.join(binding.session_key, scope.principal)
+        slot = self._queues.join(
+            binding.session_key,
+            scope.principal,
+            binding.agent_id,
+            is_coordinator=getattr(self.agents.get(binding.agent_id), "is_coordinator", False),
+        )
         record = RunRecord(
             id=RunId(self.new_id()),
             task_id=message.task_id or TaskId(""),
@@ -280,7 +285,14 @@ class Engine:
         """Continue a run that was claimed after a crash."""
         # Claimed runs are restarted in the order of their tickets, which gives each session its
         # order of arrival back.
-        slot = self._queues.join(record.session_key, record.scope.principal, is_accepted=True)
+        agent_id = record.binding.agent_id
+        slot = self._queues.join(
+            record.session_key,
+            record.scope.principal,
+            agent_id,
+            is_coordinator=getattr(self.agents.get(agent_id), "is_coordinator", False),
+            is_accepted=True,
+        )
         account = record.scope.account
         rules = self.accounts.get(account) or AccountRules(account, record.binding.agent_id)
         run = ActiveRun(self, record, rules=rules, slot=slot)

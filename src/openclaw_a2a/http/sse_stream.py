@@ -23,6 +23,7 @@ from openclaw_a2a.http.asgi import (
 )
 from openclaw_a2a.log import get_logger
 from openclaw_a2a.model.errors import GatewayError, GatewayFault, InvalidParams, Overloaded, Problem
+from openclaw_a2a.model.ids import LOCAL_PEER
 
 log = get_logger(__name__)
 
@@ -165,21 +166,27 @@ class SseWriter:
 
 
 class SseStreams:
-    """The open streams of a gateway, at most `limit` of them."""
+    """The open streams of a gateway: at most `limit`, and at most `per_caller` of one caller.
+
+    `local`, the only caller of its gateway, may have all.
+    """
 
     def __init__(
         self,
         limit: int,
         heartbeat_s: float,
         *,
+        per_caller: int | None = None,
         supervisor: Supervisor | None = None,
         write_timeout_s: float = WRITE_TIMEOUT_S,
     ) -> None:
         self._limit = limit
+        self._per_caller = per_caller or limit
         self._heartbeat_s = heartbeat_s
         self._supervisor = supervisor or Supervisor("sse")
         self._deadline = write_deadline(write_timeout_s)
         self._count = 0
+        self._by_caller: dict[str | None, int] = {}
         self._sources: set[EventSource] = set()
         self._is_closed = False
 
@@ -201,10 +208,9 @@ class SseStreams:
 
         Raises: Overloaded, and what `open_stream` raises while a plain response is possible.
         """
-        if self._count >= self._limit:
-            raise Overloaded(f"{self._limit} streams are open already; poll the task instead")
         # Before anything is awaited: the limit holds however many clients come at once.
-        self._count += 1
+        caller = request.caller
+        self._take_slot(caller)
         writer = SseWriter(request, self._deadline)
         # Cancelled in any case: a task that waits for `receive` would outlive the request.
         disconnected = self._supervisor.start("sse-disconnect", request.wait_disconnected())
@@ -226,7 +232,25 @@ class SseStreams:
         finally:
             # Before the await: the slot is free even when this task is cancelled there.
             self._count -= 1
+            self._by_caller[caller] -= 1
+            if not self._by_caller[caller]:
+                del self._by_caller[caller]
             await _cancel(disconnected)
+
+    def _take_slot(self, caller: str | None) -> None:
+        held = self._by_caller.get(caller, 0)
+        if held >= self._per_caller and caller != LOCAL_PEER:
+            raise Overloaded(
+                f"{caller} has {held} streams open already; close one, or poll the task instead",
+                setting="limits.perPeerStreams",
+            )
+        if self._count >= self._limit:
+            raise Overloaded(
+                f"{self._limit} streams are open already; poll the task instead",
+                setting="limits.streams",
+            )
+        self._count += 1
+        self._by_caller[caller] = held + 1
 
     async def _wait_first(
         self, writer: SseWriter, pending: PendingStream, disconnected: "asyncio.Task[None]"

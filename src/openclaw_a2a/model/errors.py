@@ -209,10 +209,13 @@ class InsufficientScope(NotAllowed, code="insufficient-scope"):
 
 
 class Overloaded(CallerError, code="overloaded"):
-    """A limit is reached; `retry_after_s` says when to try again."""
+    """A limit is reached; `retry_after_s` says when to try again, `setting` what sets the limit."""
 
-    def __init__(self, message: str, *, retry_after_s: float = 1.0) -> None:
-        super().__init__(message, details={"retryAfterSeconds": retry_after_s})
+    def __init__(self, message: str, *, retry_after_s: float = 1.0, setting: str = "") -> None:
+        details: JsonObject = {"retryAfterSeconds": retry_after_s}
+        if setting:
+            message, details["setting"] = f"{message} ({setting})", setting
+        super().__init__(message, details=details)
         self.retry_after_s = retry_after_s
 
 

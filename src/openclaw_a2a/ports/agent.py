@@ -19,7 +19,11 @@ class Recovery(Enum):
 
 
 class Agent(Protocol):
-    """Answers turns."""
+    """Answers turns.
+
+    One with `is_coordinator = True` only waits for other agents: its runs hold none of the places
+    of `limits.runs`, which those other agents need.
+    """
 
     @property
     def recovery(self) -> Recovery:

@@ -488,6 +488,7 @@ class RemoteTargetAgent:
     """
 
     recovery: Recovery = Recovery.REATTACH
+    is_coordinator = True  # the peer may call an agent of this gateway before it answers
 
     def __init__(
         self,

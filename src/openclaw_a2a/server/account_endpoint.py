@@ -27,7 +27,7 @@ from openclaw_a2a.engine.tasks.submit import (
 )
 from openclaw_a2a.engine.transcript.transcript import has_content
 from openclaw_a2a.http.asgi import Deadline, HttpRequest
-from openclaw_a2a.http.rate_limit import RateLimit
+from openclaw_a2a.http.rate_limit import RequestLimit
 from openclaw_a2a.http.sse_stream import EventStream, PendingStream, SseStreams, last_event_id
 from openclaw_a2a.model.delivery import Delivery, PushConfig
 from openclaw_a2a.model.errors import (
@@ -41,7 +41,7 @@ from openclaw_a2a.model.errors import (
     UnsupportedOperation,
 )
 from openclaw_a2a.model.file_content import clean_filename
-from openclaw_a2a.model.ids import ContextId, MessageId, TaskId
+from openclaw_a2a.model.ids import LOCAL_PEER, ContextId, MessageId, TaskId
 from openclaw_a2a.model.message import Message, Part, Role
 from openclaw_a2a.model.records import encode_json
 from openclaw_a2a.model.task import is_terminal
@@ -102,7 +102,7 @@ class AccountEndpoint(msgspec.Struct, frozen=True, kw_only=True):
     rules: AccountRules
     card: LiveCard
     authenticator: Authenticator
-    rate_limit: RateLimit | None
+    rate_limit: RequestLimit | None
     streams: SseStreams
     body_deadline: Deadline
     new_id: Callable[[], str]
@@ -131,7 +131,8 @@ class AccountEndpoint(msgspec.Struct, frozen=True, kw_only=True):
         account = self.account
         principal.check_account(account.id, account.default_agent_id)
         # After authentication: the limit is per caller, and no stranger uses up a peer's share.
-        if self.rate_limit is not None:
+        # `local` is the operator's own machine, and the only caller there is.
+        if self.rate_limit is not None and name != LOCAL_PEER:
             self.rate_limit.count(name)
         return Scope(name, account.id)
 

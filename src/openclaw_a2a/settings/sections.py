@@ -132,15 +132,30 @@ class AgentSettings(Section, frozen=True):
 
 
 class Limits(Section, frozen=True):
-    """Upper bounds; a request beyond one of them gets a specific error."""
+    """Upper bounds; a request beyond one of them gets an error that names the setting.
+
+    What one peer may have of a total is less than the total, so that another one always finds
+    some. `local`, the only caller of a gateway without peers, may have all.
+    """
 
     runs: Annotated[Count, about("Runs at the same time.")] = 64
     queue: Annotated[Count, about("Runs that wait for their turn.")] = 1000
-    per_peer_runs: Annotated[Count, about("Runs of one peer at the same time.")] = 64
-    per_peer_queue: Annotated[Count, about("Waiting runs of one peer.")] = 1000
-    per_peer_rate: Annotated[Wait, about("Requests of one peer a second; 0: any.")] = 0.0
+    per_agent_runs: Annotated[
+        Count | None, about("Runs of one agent at the same time; left out: as many as runs.")
+    ] = None
+    per_peer_runs: Annotated[
+        Count | None, about("Runs of one peer at the same time; left out: a quarter of runs.")
+    ] = None
+    per_peer_queue: Annotated[
+        Count | None, about("Waiting runs of one peer; left out: a quarter of queue.")
+    ] = None
+    per_peer_rate: Annotated[Wait, about("Requests of one peer a second; 0: any.")] = 200.0
+    per_peer_requests: Annotated[Wait, about("Requests of one peer a minute; 0: any.")] = 6000.0
     session_queue: Annotated[Count, about("Waiting runs of one session.")] = 100
     streams: Annotated[Count, about("Open streams.")] = 5000
+    per_peer_streams: Annotated[
+        Count | None, about("Open streams of one peer; left out: a quarter of streams.")
+    ] = None
     connections: Annotated[Count, about("Open connections.")] = 8192
     per_address_connections: Annotated[
         Count | None,
@@ -173,6 +188,11 @@ class Limits(Section, frozen=True):
     cancel_seconds: Annotated[Seconds, about("Time a run has to stop.")] = 10.0
     join_deltas: Annotated[bool, about("Join pieces of text that arrive during a write.")] = True
     inflight_events: Annotated[Count, about("Events of one run that wait to be written.")] = 256
+
+    @staticmethod
+    def share(of_one: int | None, total: int) -> int:
+        """What one peer may have of a total: what is set for it, else a quarter."""
+        return of_one or max(1, total // 4)
 
 
 class RetentionSettings(Section, frozen=True):

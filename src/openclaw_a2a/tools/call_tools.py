@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Awaitable, Callable
+from contextlib import AbstractContextManager
 
 import msgspec
 
@@ -94,6 +95,10 @@ class CallerChains(msgspec.Struct, frozen=True):
         reason = chain_violation(chain, AgentId("a remote agent"), max_depth=self.max_depth)
         is_program = caller.session_key is None
         return reason, {} if is_program else chain_metadata(chain, self.host_id)
+
+    async def release_run_slot(self, caller: ToolCaller) -> AbstractContextManager[None]:
+        """While the caller waits for a remote agent, its own run holds no run slot."""
+        return self.history.release_run_slot(await self.resolve_caller(caller))
 
 
 def _clean_id(name: str) -> AgentId:

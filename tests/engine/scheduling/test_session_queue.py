@@ -2,18 +2,21 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 
 import pytest
-from hypothesis import settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from openclaw_a2a.engine.scheduling.session_queue import QueueLimits, QueueSlot, SessionQueues
 from openclaw_a2a.model.errors import Overloaded
-from openclaw_a2a.model.ids import PeerName, SessionKey
+from openclaw_a2a.model.ids import LOCAL_PEER, AgentId, PeerName, SessionKey
 
 ALICE, BOB = PeerName("alice"), PeerName("bob")
+PEERS = [ALICE, BOB, PeerName("carol")]
+MAIN, OTHER = AgentId("main"), AgentId("other")
 
 
 def key(name: str) -> SessionKey:
@@ -26,7 +29,7 @@ def turns(places: Sequence[QueueSlot]) -> list[bool]:
 
 def test_first_of_a_session_has_its_turn_at_once_and_the_others_follow_in_order() -> None:
     queues = SessionQueues(QueueLimits())
-    places = [queues.join(key("s"), ALICE) for _ in range(3)]
+    places = [queues.join(key("s"), ALICE, MAIN) for _ in range(3)]
     assert turns(places) == [True, False, False]
     places[0].leave()
     assert turns(places) == [True, True, False]
@@ -36,12 +39,12 @@ def test_first_of_a_session_has_its_turn_at_once_and_the_others_follow_in_order(
 
 def test_sessions_do_not_wait_for_each_other() -> None:
     queues = SessionQueues(QueueLimits())
-    assert turns([queues.join(key(name), ALICE) for name in "abc"]) == [True] * 3
+    assert turns([queues.join(key(name), ALICE, MAIN) for name in "abc"]) == [True] * 3
 
 
 def test_slot_that_leaves_while_waiting_is_skipped() -> None:
     queues = SessionQueues(QueueLimits())
-    first, second, third = (queues.join(key("s"), ALICE) for _ in range(3))
+    first, second, third = (queues.join(key("s"), ALICE, MAIN) for _ in range(3))
     second.leave()
     first.leave()
     assert (second.has_turn, third.has_turn) == (False, True)
@@ -50,7 +53,7 @@ def test_slot_that_leaves_while_waiting_is_skipped() -> None:
 
 def test_leaving_twice_changes_nothing() -> None:
     queues = SessionQueues(QueueLimits())
-    first, second = (queues.join(key("s"), ALICE) for _ in range(2))
+    first, second = (queues.join(key("s"), ALICE, MAIN) for _ in range(2))
     first.leave()
     first.leave()
     assert (queues.running, queues.waiting, second.has_turn) == (1, 0, True)
@@ -58,8 +61,8 @@ def test_leaving_twice_changes_nothing() -> None:
 
 def test_peer_at_its_own_limit_does_not_block_other_peers() -> None:
     queues = SessionQueues(QueueLimits(runs=2, peer_runs=1))
-    mine = [queues.join(key(name), ALICE) for name in "ab"]
-    theirs = queues.join(key("c"), BOB)
+    mine = [queues.join(key(name), ALICE, MAIN) for name in "ab"]
+    theirs = queues.join(key("c"), BOB, MAIN)
     assert turns([*mine, theirs]) == [True, False, True]
     theirs.leave()
     assert turns(mine) == [True, False]
@@ -70,40 +73,40 @@ def test_peer_at_its_own_limit_does_not_block_other_peers() -> None:
 def test_queue_has_a_limit() -> None:
     queues = SessionQueues(QueueLimits(runs=1, queue=2))
     for name in "abc":
-        queues.join(key(name), ALICE)
+        queues.join(key(name), ALICE, MAIN)
     with pytest.raises(Overloaded) as refusal:
-        queues.join(key("d"), ALICE)
+        queues.join(key("d"), ALICE, MAIN)
     assert refusal.value.retry_after_s > 0
     assert queues.waiting == 2
 
 
 def test_session_has_a_limit() -> None:
     queues = SessionQueues(QueueLimits(session_queue=1))
-    queues.join(key("s"), ALICE)
-    queues.join(key("s"), ALICE)
+    queues.join(key("s"), ALICE, MAIN)
+    queues.join(key("s"), ALICE, MAIN)
     with pytest.raises(Overloaded):
-        queues.join(key("s"), ALICE)
-    queues.join(key("other"), ALICE)
+        queues.join(key("s"), ALICE, MAIN)
+    queues.join(key("other"), ALICE, MAIN)
 
 
 def test_peer_has_a_limit_of_its_own() -> None:
     queues = SessionQueues(QueueLimits(runs=1, peer_queue=1))
-    queues.join(key("a"), ALICE)
-    queues.join(key("b"), ALICE)
+    queues.join(key("a"), ALICE, MAIN)
+    queues.join(key("b"), ALICE, MAIN)
     with pytest.raises(Overloaded):
-        queues.join(key("c"), ALICE)
-    queues.join(key("d"), BOB)
+        queues.join(key("c"), ALICE, MAIN)
+    queues.join(key("d"), BOB, MAIN)
 
 
 def test_work_that_was_accepted_before_is_never_rejected() -> None:
     queues = SessionQueues(QueueLimits(runs=1, queue=1, session_queue=1, peer_queue=1))
-    places = [queues.join(key("s"), ALICE, is_accepted=True) for _ in range(10)]
+    places = [queues.join(key("s"), ALICE, MAIN, is_accepted=True) for _ in range(10)]
     assert turns(places) == [True] + [False] * 9
 
 
 async def test_waiting_for_a_turn_ends_when_it_comes() -> None:
     queues = SessionQueues(QueueLimits())
-    first, second = (queues.join(key("s"), ALICE) for _ in range(2))
+    first, second = (queues.join(key("s"), ALICE, MAIN) for _ in range(2))
     await first.wait_turn()
     waiting = asyncio.ensure_future(second.wait_turn())
     await asyncio.sleep(0)
@@ -114,13 +117,104 @@ async def test_waiting_for_a_turn_ends_when_it_comes() -> None:
 
 async def test_cancelled_waiter_can_still_leave() -> None:
     queues = SessionQueues(QueueLimits())
-    first, second, third = (queues.join(key("s"), ALICE) for _ in range(3))
+    first, second, third = (queues.join(key("s"), ALICE, MAIN) for _ in range(3))
     waiting = asyncio.ensure_future(second.wait_turn())
     await asyncio.sleep(0)
     waiting.cancel()
     first.leave()
     second.leave()
     assert third.has_turn
+
+
+def test_a_caller_that_holds_nothing_gets_the_next_run_slot() -> None:
+    queues = SessionQueues(QueueLimits(runs=1))
+    running = queues.join(key("first"), ALICE, MAIN)
+    hers = [queues.join(key(f"a{number}"), ALICE, MAIN) for number in range(5)]
+    his = [queues.join(key(f"b{number}"), BOB, MAIN) for number in range(2)]
+    order: list[QueueSlot] = []
+    while running is not None:
+        running.leave()
+        running = next((one for one in [*hers, *his] if one.has_turn and one not in order), None)
+        order += [running] if running else []
+    assert order == [his[0], hers[0], his[1], *hers[1:]]
+
+
+def test_an_agent_at_its_limit_does_not_keep_out_runs_of_other_agents() -> None:
+    queues = SessionQueues(QueueLimits(runs=2, agent_runs=1))
+    busy = queues.join(key("a"), ALICE, MAIN)
+    waiting = queues.join(key("b"), ALICE, MAIN)
+    other = queues.join(key("c"), ALICE, OTHER)
+    assert turns([busy, waiting, other]) == [True, False, True]
+    busy.leave()
+    assert waiting.has_turn
+
+
+def test_local_may_use_every_run_slot_and_the_whole_queue() -> None:
+    queues = SessionQueues(QueueLimits(runs=3, queue=3, peer_runs=1, peer_queue=1))
+    slots = [queues.join(key(name), LOCAL_PEER, MAIN) for name in "abcdef"]
+    assert turns(slots) == [True] * 3 + [False] * 3
+    with pytest.raises(Overloaded, match=r"limits\.queue"):
+        queues.join(key("g"), LOCAL_PEER, MAIN)
+
+
+def test_a_run_that_waits_for_another_agent_lends_its_run_slot() -> None:
+    queues = SessionQueues(QueueLimits(runs=1))
+    caller = queues.join(key("caller"), ALICE, MAIN)
+    callee = queues.join(key("callee"), ALICE, OTHER)
+    behind = queues.join(key("caller"), ALICE, MAIN)
+    with caller.released():
+        assert turns([callee, behind]) == [True, False]
+    third = queues.join(key("third"), BOB, MAIN)
+    assert queues.running == 2
+    callee.leave()
+    assert not third.has_turn
+    caller.leave()
+    assert third.has_turn
+
+
+def test_a_coordinator_takes_no_run_slot_and_no_place_in_the_queue_of_others() -> None:
+    queues = SessionQueues(QueueLimits(runs=1, queue=1))
+    debate = queues.join(key("debate"), ALICE, OTHER, is_coordinator=True)
+    steps = [queues.join(key(name), ALICE, MAIN) for name in "ab"]
+    assert turns([debate, *steps]) == [True, True, False]
+    with pytest.raises(Overloaded, match=r"limits\.queue"):
+        queues.join(key("another"), ALICE, OTHER, is_coordinator=True)
+
+
+@given(
+    queued=st.lists(st.sampled_from(PEERS), max_size=40),
+    runs=st.integers(1, 4),
+    peer_runs=st.integers(1, 4),
+    data=st.data(),
+)
+def test_nobody_starves_and_every_caller_is_served_in_its_order(
+    queued: list[PeerName], runs: int, peer_runs: int, data: st.DataObject
+) -> None:
+    """Each free run slot goes to one of those that hold the fewest; nobody waits a second round."""
+    queues = SessionQueues(QueueLimits(runs=runs, peer_runs=peer_runs))
+    slots = [queues.join(key(str(number)), peer, MAIN) for number, peer in enumerate(queued)]
+    served, running = [one for one in slots if one.has_turn], [one for one in slots if one.has_turn]
+    passed_over: Counter[PeerName] = Counter()
+    while running:
+        running.remove(ended := data.draw(st.sampled_from(running)))
+        waiting = {one.peer for one in slots if not one.has_turn}
+        ended.leave()
+        for started in [one for one in slots if one.has_turn and one not in served]:
+            held = Counter(one.peer for one in running)
+            could = [peer for peer in waiting if held[peer] < peer_runs]
+            assert held[started.peer] == min(held[peer] for peer in could)
+            for peer in could:
+                passed_over[peer] += peer != started.peer
+            passed_over[started.peer] = 0
+            # Of those that hold as few, each other one can come before it once, and no more often.
+            assert all(passed_over[one] < len(PEERS) for one in could if not held[one])
+            served.append(started)
+            running.append(started)
+    assert len(served) == len(slots)
+    for peer in PEERS:
+        assert [one for one in served if one.peer == peer] == [
+            one for one in slots if one.peer == peer
+        ]
 
 
 class LaneMachine(RuleBasedStateMachine):
@@ -131,6 +225,8 @@ class LaneMachine(RuleBasedStateMachine):
         self.limits = QueueLimits()
         self.queues = SessionQueues(self.limits)
         self.places: list[QueueSlot] = []
+        self.lent: dict[QueueSlot, ExitStack] = {}
+        self.has_lent = False
 
     @initialize(
         runs=st.integers(1, 3),
@@ -138,44 +234,88 @@ class LaneMachine(RuleBasedStateMachine):
         session_queue=st.integers(1, 3),
         peer_runs=st.integers(1, 3),
         peer_queue=st.integers(1, 4),
+        agent_runs=st.integers(1, 3),
     )
     def open(self, **limits: int) -> None:
         self.limits = QueueLimits(**limits)
         self.queues = SessionQueues(self.limits)
 
-    @rule(session=st.sampled_from("abc"), peer=st.sampled_from([ALICE, BOB]))
-    def join(self, session: str, peer: PeerName) -> None:
-        is_refused = self.is_full(key(session), peer)
+    @rule(
+        session=st.sampled_from("abcd"),
+        peer=st.sampled_from(PEERS),
+        agent=st.sampled_from([MAIN, OTHER]),
+        is_coordinator=st.booleans(),
+    )
+    def join(self, session: str, peer: PeerName, agent: AgentId, is_coordinator: bool) -> None:
+        is_refused = self.is_full(key(session), peer, agent, is_coordinator=is_coordinator)
         before = turns(self.places)
         try:
-            self.places.append(self.queues.join(key(session), peer))
+            joined = self.queues.join(key(session), peer, agent, is_coordinator=is_coordinator)
+            self.places.append(joined)
         except Overloaded:
             assert is_refused
             assert turns(self.places) == before
         else:
             assert not is_refused
 
-    @rule(session=st.sampled_from("abc"), peer=st.sampled_from([ALICE, BOB]))
+    @rule(session=st.sampled_from("abcd"), peer=st.sampled_from(PEERS))
     def join_again(self, session: str, peer: PeerName) -> None:
-        self.places.append(self.queues.join(key(session), peer, is_accepted=True))
+        self.places.append(self.queues.join(key(session), peer, MAIN, is_accepted=True))
 
     @precondition(lambda self: self.places)
     @rule(data=st.data())
     def leave(self, data: st.DataObject) -> None:
         place = data.draw(st.sampled_from(self.places))
-        ready = self.first_ready_but(place) if place.has_turn else None
         self.places.remove(place)
-        place.leave()
-        if ready is not None:
-            assert ready.has_turn
+        self.check_grants(place.leave)
+        if (lent := self.lent.pop(place, None)) is not None:
+            lent.close()  # its call is answered when nobody waits for the answer any more
 
-    def is_full(self, session: SessionKey, peer: PeerName) -> bool:
+    @precondition(lambda self: any(one.has_turn for one in self.places))
+    @rule(data=st.data())
+    def wait_for_agent(self, data: st.DataObject) -> None:
+        place = data.draw(st.sampled_from([one for one in self.places if one.has_turn]))
+        if place not in self.lent:
+            waiting, self.has_lent = ExitStack(), True
+            self.lent[place] = waiting
+            self.check_grants(lambda: waiting.enter_context(place.released()))
+
+    @precondition(lambda self: self.lent)
+    @rule(data=st.data())
+    def get_answer(self, data: st.DataObject) -> None:
+        place = data.draw(st.sampled_from(list(self.lent)))
+        self.lent.pop(place).close()
+        assert place.holds_run_slot is not place.is_coordinator
+
+    def check_grants(self, change: Callable[[], object]) -> None:
+        """Of what starts, the first has a peer that held as few run slots as any that could."""
+        ready = [one for one in self.heads() if not one.has_turn]
+        change()
+        started = [one for one in ready if one.has_turn]
+        if len(started) != 1:
+            return
+        held = Counter(one.peer for one in self.holders() if one is not started[0])
+        agents = Counter(one.agent_id for one in self.holders() if one is not started[0])
+        could = [
+            one
+            for one in ready
+            if one in self.places
+            and held[one.peer] < self.limits.peer_runs
+            and agents[one.agent_id] < self.limits.agent_runs
+        ]
+        assert held[started[0].peer] == min(held[one.peer] for one in could)
+
+    def is_full(
+        self, session: SessionKey, peer: PeerName, agent: AgentId, *, is_coordinator: bool
+    ) -> bool:
         """What the limits say about one more."""
-        limits, waiting = self.limits, [one for one in self.places if not one.has_turn]
-        lane = [one for one in self.places if one.session_key == session]
-        running = [one for one in self.places if one.has_turn]
-        has_slot = len(running) < limits.runs and self.running_of(peer) < limits.peer_runs
-        if not lane and has_slot:
+        limits, lane = self.limits, [one for one in self.places if one.session_key == session]
+        waiting = [
+            one
+            for one in self.places
+            if one.is_coordinator == is_coordinator and (is_coordinator or not one.has_turn)
+        ]
+        if not lane and not is_coordinator and self.has_run_slot(peer, agent):
             return False
         return (
             len(waiting) >= limits.queue
@@ -183,19 +323,20 @@ class LaneMachine(RuleBasedStateMachine):
             or sum(one.peer == peer for one in waiting) >= limits.peer_queue
         )
 
-    def running_of(self, peer: PeerName) -> int:
-        return sum(one.has_turn and one.peer == peer for one in self.places)
+    def holders(self) -> list[QueueSlot]:
+        return [
+            one
+            for one in self.places
+            if one.has_turn and not one.is_coordinator and one not in self.lent
+        ]
 
-    def first_ready_but(self, leaving: QueueSlot) -> QueueSlot | None:
-        """Who must have a turn when this one leaves: the next of its own session, alone there."""
-        lane = [one for one in self.places if one.session_key == leaving.session_key]
-        others_wait = any(not one.has_turn for one in self.heads() if one is not leaving)
-        behind = lane[1] if len(lane) > 1 else None
-        if behind is None or others_wait:
-            return None
-        limit = self.limits.peer_runs
-        running = self.running_of(behind.peer) - (behind.peer == leaving.peer)
-        return behind if running < limit else None
+    def has_run_slot(self, peer: PeerName, agent: AgentId) -> bool:
+        limits, holders = self.limits, self.holders()
+        return (
+            len(holders) < limits.runs
+            and sum(one.peer == peer for one in holders) < limits.peer_runs
+            and sum(one.agent_id == agent for one in holders) < limits.agent_runs
+        )
 
     def heads(self) -> list[QueueSlot]:
         queues: dict[SessionKey, QueueSlot] = {}
@@ -211,16 +352,21 @@ class LaneMachine(RuleBasedStateMachine):
 
     @invariant()
     def counts_are_right_and_within_limits(self) -> None:
-        running = Counter(place.peer for place in self.places if place.has_turn)
-        assert self.queues.running == running.total() <= self.limits.runs
-        assert self.queues.waiting == len(self.places) - running.total()
-        assert all(count <= self.limits.peer_runs for count in running.values())
+        holders = self.holders()
+        assert [one for one in self.places if one.holds_run_slot] == holders
+        assert self.queues.running == len(holders)
+        waiting = [one for one in self.places if not (one.has_turn or one.is_coordinator)]
+        assert self.queues.waiting == len(waiting)
+        # Past a limit only by runs that have got their answers and go on.
+        if not self.has_lent:
+            assert len(holders) <= self.limits.runs
+            held = Counter(place.peer for place in holders)
+            assert all(count <= self.limits.peer_runs for count in held.values())
 
     @invariant()
     def nobody_waits_without_need(self) -> None:
-        if self.queues.running < self.limits.runs:
-            for place in self.heads():
-                assert place.has_turn or self.running_of(place.peer) == self.limits.peer_runs
+        for place in self.heads():
+            assert place.has_turn or not self.has_run_slot(place.peer, place.agent_id)
 
 
 TestLanes = LaneMachine.TestCase

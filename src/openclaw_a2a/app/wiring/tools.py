@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncGenerator, Iterable, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, nullcontext
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
@@ -121,7 +121,9 @@ def _tool(agent: "RemoteAgentTool", results: ResultStore, chains: CallerChains |
         async def on_update(update: "StreamUpdate") -> None:
             report(update.envelope)  # built only for those who are shown it
 
-        envelope = await agent.execute(arguments, on_update, message_metadata=metadata)
+        # The peer may call an agent of this gateway before it answers.
+        with nullcontext() if chains is None else await chains.release_run_slot(caller):
+            envelope = await agent.execute(arguments, on_update, message_metadata=metadata)
         if results.fits(envelope):
             return envelope
         try:

@@ -267,6 +267,7 @@ class DebateAgent:
     """
 
     recovery: Recovery = Recovery.REPEAT
+    is_coordinator = True
 
     def __init__(self, ask_step: AskStepOf) -> None:
         self._ask_step = ask_step

@@ -1,39 +1,75 @@
-"""One run at a time per session, in arrival order; different sessions run in parallel."""
+"""One run at a time per session, in arrival order; free run slots go to callers in fair turns.
+
+A run slot is what `limits.runs` counts. A run holds one while its agent works. It holds none while
+it waits for other agents: a coordinator (a debate, a remote agent) never takes one, and a run whose
+agent waits for a call gives its own back until the answer is there. So whatever such a run waits
+for can always start.
+"""
 
 import asyncio
-from collections import defaultdict, deque
+from collections import deque
+from collections.abc import Generator
+from contextlib import contextmanager
 
 import msgspec
 
 from openclaw_a2a.model.errors import Overloaded
-from openclaw_a2a.model.ids import PeerName, SessionKey
+from openclaw_a2a.model.ids import LOCAL_PEER, AgentId, PeerName, SessionKey
 
 
 class QueueLimits(msgspec.Struct, frozen=True):
-    """How many runs may be active and waiting: in all, per session and per peer."""
+    """How many runs may be active and waiting: in all, per session, per peer and per agent.
+
+    The shares of a peer do not hold for `local`: it is the only caller of its gateway.
+    """
 
     runs: int = 64
     queue: int = 1000
     session_queue: int = 100
-    peer_runs: int = 64
-    peer_queue: int = 500
+    peer_runs: int = 16
+    peer_queue: int = 250
+    agent_runs: int = 64
 
 
 class QueueSlot:
     """One run's position in the queue of its session."""
 
-    __slots__ = ("_queues", "_turn", "has_turn", "peer", "session_key")
+    __slots__ = (
+        "_queues",
+        "_turn",
+        "agent_id",
+        "has_turn",
+        "holds_run_slot",
+        "is_coordinator",
+        "peer",
+        "ready_number",
+        "session_key",
+        "waits",
+    )
 
-    def __init__(self, queues: "SessionQueues", session_key: SessionKey, peer: PeerName) -> None:
+    def __init__(
+        self,
+        queues: "SessionQueues",
+        session_key: SessionKey,
+        peer: PeerName,
+        agent_id: AgentId,
+        is_coordinator: bool,
+    ) -> None:
         self._queues = queues
         self.session_key = session_key
         self.peer = peer
+        self.agent_id = agent_id
+        self.is_coordinator = is_coordinator
         self.has_turn = False
+        self.holds_run_slot = False
+        self.ready_number = 0
+        self.waits = 0
+        """How many answers of other agents it waits for."""
         # Made by the run when it starts to wait; set in the run that leaves and makes room.
         self._turn: asyncio.Future[None] | None = None
 
     async def wait_turn(self) -> None:
-        """Return when this run is first in its session and a run slot is free."""
+        """Return when this run is first in its session and has a run slot."""
         if not self.has_turn:
             self._turn = asyncio.get_running_loop().create_future()
             await self._turn
@@ -45,29 +81,85 @@ class QueueSlot:
         if self._turn is not None and not self._turn.done():
             self._turn.set_result(None)
 
+    @contextmanager
+    def released(self) -> Generator[None]:
+        """The run waits for another agent within the block, and holds no run slot meanwhile.
+
+        Afterwards it has its slot again at once, even if that is one more than the limit: its agent
+        works already, and to stop it there would only make the others wait longer.
+        """
+        self.waits += 1
+        if self.waits == 1:
+            self._queues.release_run_slot(self)
+        try:
+            yield
+        finally:
+            self.waits -= 1
+            if self.waits == 0:
+                self._queues.retake_run_slot(self)
+
     def leave(self) -> None:
         """Give the position up, whether it had its turn or not."""
         self._queues.leave(self)
 
 
+class _Waiting:
+    """How many runs of a kind wait, in all and by peer."""
+
+    __slots__ = ("by_peer", "total")
+
+    def __init__(self) -> None:
+        self.total = 0
+        self.by_peer: dict[PeerName, int] = {}
+
+    def add(self, peer: PeerName) -> None:
+        self.total += 1
+        self.by_peer[peer] = self.by_peer.get(peer, 0) + 1
+
+    def remove(self, peer: PeerName) -> None:
+        self.total -= 1
+        self.by_peer[peer] -= 1
+        if not self.by_peer[peer]:
+            del self.by_peer[peer]
+
+
 class SessionQueues:
     """The queues of all sessions, shared by all engines of a gateway.
 
-    A slot is in the queue of its session until it leaves. The first of each queue either runs or
-    is in `_ready`: it waits only for a run slot of the gateway or of its peer.
+    A slot is in the queue of its session until it leaves. The first of each queue either has its
+    turn or is in `_ready`: it waits only for a run slot of the gateway, its peer or its agent.
     """
 
     def __init__(self, limits: QueueLimits) -> None:
         self._limits = limits
         self._queues: dict[SessionKey, list[QueueSlot]] = {}
-        self._ready: deque[QueueSlot] = deque()
-        self._waiting_by_peer: defaultdict[PeerName, int] = defaultdict(int)
-        self._running_by_peer: defaultdict[PeerName, int] = defaultdict(int)
+        # By peer and agent: either may be at its limit while others go on.
+        self._ready: dict[tuple[PeerName, AgentId], deque[QueueSlot]] = {}
+        # A peer or an agent without runs is in none of these: names come and go.
+        self._running_by_peer: dict[PeerName, int] = {}
+        self._running_by_agent: dict[AgentId, int] = {}
+        self._served: dict[PeerName, int] = {}
+        """When a peer last got a run slot, as a number that rises; not there: not lately."""
+        self._number = 0
+        self._waiting = _Waiting()
+        # Counted apart: those that coordinators wait for find the queue as free as without them.
+        self._coordinating = _Waiting()
         self.running = 0
-        self.waiting = 0
+        """Run slots that are held."""
+
+    @property
+    def waiting(self) -> int:
+        """Runs that wait for their turn."""
+        return self._waiting.total
 
     def join(
-        self, session_key: SessionKey, peer: PeerName, *, is_accepted: bool = False
+        self,
+        session_key: SessionKey,
+        peer: PeerName,
+        agent_id: AgentId,
+        *,
+        is_coordinator: bool = False,
+        is_accepted: bool = False,
     ) -> QueueSlot:
         """Take a position. It has its turn at once when nothing is before it.
 
@@ -77,24 +169,24 @@ class SessionQueues:
         """
         # Synchronous from here on: the order of calls is the order of the queue.
         queue = self._queues.get(session_key)
-        may_run = self._has_run_slot(peer)
+        can_start = queue is None and not is_coordinator and self._has_run_slot(peer, agent_id)
         # The limits are for waiting: a run that can start at once is never turned away.
-        if not is_accepted and (queue is not None or not may_run):
-            self._check_limits(peer, len(queue or ()))
+        if not can_start and not is_accepted:
+            waiting = self._coordinating if is_coordinator else self._waiting
+            self._check_limits(peer, len(queue or ()), waiting)
+        slot = QueueSlot(self, session_key, peer, agent_id, is_coordinator)
+        if can_start:
+            self._queues[session_key] = [slot]
+            self._take_run_slot(slot)
+            slot.has_turn = True
+            return slot
+        (self._coordinating if is_coordinator else self._waiting).add(peer)
         # An empty queue is deleted, so an existing one means that another run is in front.
-        slot = QueueSlot(self, session_key, peer)
         if queue is not None:
             queue.append(slot)
-            self._count_waiting(peer, 1)
-            return slot
-        self._queues[session_key] = [slot]
-        if may_run:
-            self.running += 1
-            self._running_by_peer[peer] += 1
-            slot.has_turn = True
         else:
-            self._count_waiting(peer, 1)
-            self._ready.append(slot)
+            self._queues[session_key] = [slot]
+            self._make_ready(slot)
         return slot
 
     def leave(self, slot: QueueSlot) -> None:
@@ -106,50 +198,135 @@ class SessionQueues:
         # only the first one is also in `_ready`.
         was_first = queue[0] is slot
         queue.remove(slot)
-        if slot.has_turn:
-            self.running -= 1
-            self._running_by_peer[slot.peer] -= 1
-        else:
-            self._count_waiting(slot.peer, -1)
+        if slot.holds_run_slot:
+            self._give_back(slot)
+        elif slot.is_coordinator:
+            self._coordinating.remove(slot.peer)
+        elif not slot.has_turn:
+            self._stop_waiting(slot)
             if was_first:
-                self._ready.remove(slot)
+                self._remove_ready(slot)
         if not queue:
             del self._queues[slot.session_key]
         elif was_first:
             # Behind the sessions that are ready already: a busy session does not get ahead of them.
-            self._ready.append(queue[0])
+            self._make_ready(queue[0])
         if self._ready:
             self._start_ready()
 
-    def _has_run_slot(self, peer: PeerName) -> bool:
+    def release_run_slot(self, slot: QueueSlot) -> None:
+        """A run waits for another agent: others may use its run slot."""
+        if slot.holds_run_slot:
+            self._give_back(slot)
+            if self._ready:
+                self._start_ready()
+
+    def retake_run_slot(self, slot: QueueSlot) -> None:
+        """The run goes on, if it has not left meanwhile."""
+        queue = self._queues.get(slot.session_key)
+        if queue and queue[0] is slot and slot.has_turn and not slot.is_coordinator:
+            self._take_run_slot(slot)
+
+    # ---------------------------------------------------------------- run slots
+
+    def _has_run_slot(self, peer: PeerName, agent_id: AgentId) -> bool:
         limits = self._limits
-        return self.running < limits.runs and self._running_by_peer[peer] < limits.peer_runs
+        return (
+            self.running < limits.runs
+            and (peer == LOCAL_PEER or self._running_by_peer.get(peer, 0) < limits.peer_runs)
+            and self._running_by_agent.get(agent_id, 0) < limits.agent_runs
+        )
+
+    def _take_run_slot(self, slot: QueueSlot) -> None:
+        peer, agent_id = slot.peer, slot.agent_id
+        self.running += 1
+        self._running_by_peer[peer] = self._running_by_peer.get(peer, 0) + 1
+        self._running_by_agent[agent_id] = self._running_by_agent.get(agent_id, 0) + 1
+        self._number += 1
+        self._served[peer] = self._number
+        slot.holds_run_slot = True
+
+    def _give_back(self, slot: QueueSlot) -> None:
+        peer, agent_id = slot.peer, slot.agent_id
+        slot.holds_run_slot = False
+        self.running -= 1
+        self._running_by_agent[agent_id] -= 1
+        if not self._running_by_agent[agent_id]:
+            del self._running_by_agent[agent_id]
+        self._running_by_peer[peer] -= 1
+        if not self._running_by_peer[peer]:
+            del self._running_by_peer[peer]
+            # While it has runs that wait it keeps its place in the turns.
+            if peer not in self._waiting.by_peer:
+                self._served.pop(peer, None)
+
+    def _stop_waiting(self, slot: QueueSlot) -> None:
+        peer = slot.peer
+        self._waiting.remove(peer)
+        if peer not in self._waiting.by_peer and peer not in self._running_by_peer:
+            self._served.pop(peer, None)
+
+    # ---------------------------------------------------------------- ready slots
+
+    def _make_ready(self, slot: QueueSlot) -> None:
+        """The slot is the first of its session."""
+        if slot.is_coordinator:
+            slot.grant()
+            return
+        self._number += 1
+        slot.ready_number = self._number
+        self._ready.setdefault((slot.peer, slot.agent_id), deque()).append(slot)
+
+    def _remove_ready(self, slot: QueueSlot) -> None:
+        key = (slot.peer, slot.agent_id)
+        ready = self._ready[key]
+        ready.remove(slot)
+        if not ready:
+            del self._ready[key]
 
     def _start_ready(self) -> None:
-        """Start ready slots in order; a peer at its own limit does not block the others."""
-        # Not only the first: one whose peer is at its limit is passed over and keeps its place.
-        for slot in list(self._ready):
-            if self.running >= self._limits.runs:
-                return
-            if self._has_run_slot(slot.peer):
-                self._ready.remove(slot)
-                self._count_waiting(slot.peer, -1)
-                self.running += 1
-                self._running_by_peer[slot.peer] += 1
-                slot.grant()
+        """Give the free run slots to ready slots, in fair turns."""
+        while self.running < self._limits.runs and (slot := self._next_ready()) is not None:
+            self._remove_ready(slot)
+            self._stop_waiting(slot)
+            self._take_run_slot(slot)
+            slot.grant()
 
-    def _count_waiting(self, peer: PeerName, step: int) -> None:
-        self.waiting += step
-        self._waiting_by_peer[peer] += step
+    def _next_ready(self) -> QueueSlot | None:
+        """Which slot comes next; None when every peer or agent with ready slots is at its limit.
 
-    def _check_limits(self, peer: PeerName, in_session: int) -> None:
+        The peer that holds the fewest run slots is first; of several, the one that was served
+        longest ago; of one peer, whatever was ready first. So a peer with many runs that end and
+        begin anew never keeps out one with none, however many of its runs wait.
+        """
+        best, best_rank = None, None
+        for (peer, agent_id), ready in self._ready.items():
+            if self._has_run_slot(peer, agent_id):
+                rank = (
+                    self._running_by_peer.get(peer, 0),
+                    self._served.get(peer, 0),
+                    ready[0].ready_number,
+                )
+                if best_rank is None or rank < best_rank:
+                    best, best_rank = ready[0], rank
+        return best
+
+    def _check_limits(self, peer: PeerName, in_session: int, waiting: _Waiting) -> None:
         limits = self._limits
-        if self.waiting >= limits.queue:
-            raise Overloaded(f"{self.waiting} runs are waiting already; try again shortly")
+        # The caller's own limits first: past one of them, others are not in its way.
         # Greater, not equal: the first of the queue runs and does not wait.
         if in_session > limits.session_queue:
             raise Overloaded(
-                f"{in_session} messages wait in this context already; let some end first"
+                f"{limits.session_queue} messages wait in this context already; let some end first",
+                setting="limits.sessionQueue",
             )
-        if self._waiting_by_peer[peer] >= limits.peer_queue:
-            raise Overloaded(f"{peer} has {limits.peer_queue} runs waiting; let some end first")
+        if peer != LOCAL_PEER and waiting.by_peer.get(peer, 0) >= limits.peer_queue:
+            raise Overloaded(
+                f"{peer} has {limits.peer_queue} runs waiting already; let some end first",
+                setting="limits.perPeerQueue",
+            )
+        if waiting.total >= limits.queue:
+            raise Overloaded(
+                f"{waiting.total} runs are waiting already; try again shortly",
+                setting="limits.queue",
+            )

@@ -85,7 +85,7 @@ class ActiveRun:
         self._engine = engine
         self.record = record
         self._rules = rules
-        self._slot = slot
+        self.slot = slot
         self.agent = engine.agents.get(record.binding.agent_id)
         self.state = RunState.SUBMITTING
         self.submission: Submission | None = None
@@ -156,7 +156,7 @@ class ActiveRun:
             # Last of all, when the end is durable or given up: leaving the slot lets the next run
             # of the session start, and `remove_run` takes the task out of the active ones.
             self.apply(RunSignal.LEAVE)
-            self._slot.leave()
+            self.slot.leave()
             self._engine.remove_run(self)
 
     async def wait_result(self) -> FinalResult:
@@ -264,8 +264,8 @@ class ActiveRun:
                 # In SUBMITTING an interruption only sets flags, so what came then is noticed here.
                 raise asyncio.CancelledError
             # Woken by whichever run leaves and makes room (`SessionQueues.leave`).
-            if not self._slot.has_turn:
-                await self._slot.wait_turn()
+            if not self.slot.has_turn:
+                await self.slot.wait_turn()
             await self._mark_started()
         except asyncio.CancelledError:
             # The gateway stops: the run stays in the store as it is.

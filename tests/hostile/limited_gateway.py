@@ -1,0 +1,188 @@
+"""A gateway process with peers and agents whose runs last as long as the test wants."""
+
+import contextlib
+import hashlib
+import itertools
+import json
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx2
+from tests.cli.conftest import COMMAND, served
+from tests.ports import free_port
+
+from openclaw_a2a.auth.tool_tokens import TOOL_TOKENS_FILE, TokenKind, ToolTokens
+
+Json = Any
+PATIENCE_S = 60
+RPC = "/a2a/jsonrpc"
+EXTENSION = "https://github.com/zeroasterisk/a2a-opt/v1"
+
+AGENTS = '''
+"""The agents of the gateway under test."""
+
+import asyncio
+import json
+from pathlib import Path
+
+import httpx2
+
+from openclaw_a2a import InputRequired, Turn
+
+FOLDER = Path(__file__).parent
+
+
+async def work(text: str):
+    """Answers at once; `hold ...` never, `ask ...` with a question, `long ...` at length."""
+    with (FOLDER / "started").open("a") as log:
+        log.write(text + "\\n")
+    if text.startswith("hold"):
+        await asyncio.Event().wait()
+    if text.startswith("ask"):
+        return InputRequired("And?")
+    if text.startswith("long"):
+        return "x" * 100_000
+    return text
+
+
+async def answer(text: str):
+    """Answers calls."""
+    return json.dumps({"output": "done", "confidence": 0.99})
+
+
+async def coordinate(text: str, turn: Turn):
+    """Calls the tool that its message describes, as OpenClaw's plugin does, and waits for it."""
+    asked = json.loads(text)
+    where = json.loads((FOLDER / "tools.json").read_text())
+    headers = {
+        "authorization": f"Bearer {where['token']}",
+        "x-openclaw-agent-id": "boss",
+        "x-openclaw-session-key": turn.session_key,
+    }
+    async with httpx2.AsyncClient(headers=headers, timeout=60) as http:
+        answer = await http.post(f"{where['address']}/tools/{asked['tool']}", json=asked["input"])
+    return answer.text
+'''
+
+
+def digest(token: str) -> str:
+    return "sha256:" + hashlib.sha256(token.encode()).hexdigest()
+
+
+class Peer:
+    """One caller of the gateway; without a name, the caller of a gateway without peers."""
+
+    _numbers = itertools.count()
+
+    def __init__(self, address: str, name: str | None = None) -> None:
+        headers = {"a2a-version": "1.0", "a2a-extensions": EXTENSION}
+        if name is not None:
+            headers["authorization"] = f"Bearer token-of-{name}"
+        self.http = httpx2.Client(base_url=address, headers=headers, timeout=PATIENCE_S)
+
+    def rpc(self, method: str, params: Json) -> httpx2.Response:
+        body = {"jsonrpc": "2.0", "id": 1, "method": method, "params": params}
+        return self.http.post(RPC, json=body)
+
+    def send(self, text: str, *, waits: bool = False, **message: Json) -> httpx2.Response:
+        """Send a message; whether it waits for the answer or only for the task."""
+        name = f"m-{next(self._numbers)}"
+        said = {"messageId": name, "role": "ROLE_USER", "parts": [{"text": text}], **message}
+        configuration = {"returnImmediately": not waits}
+        return self.rpc("SendMessage", {"message": said, "configuration": configuration})
+
+    def start(self, text: str, **message: Json) -> Json:
+        """The task of a message that is accepted."""
+        answer = self.send(text, **message)
+        assert answer.status_code == 200, answer.text
+        return answer.json()["result"]["task"]
+
+    def wait(self, text: str, **message: Json) -> str:
+        """What the agent answers."""
+        task = self.send(text, waits=True, **message).json()["result"]["task"]
+        assert task["status"]["state"] == "TASK_STATE_COMPLETED", task
+        return "".join(part["text"] for one in task["artifacts"] for part in one["parts"])
+
+    def wait_state(self, task: Json, state: str) -> None:
+        """Wait until a task has this state."""
+        deadline = time.monotonic() + PATIENCE_S
+        while (found := self.rpc("GetTask", {"id": task["id"]}).json()["result"]["status"])[
+            "state"
+        ] != f"TASK_STATE_{state}":
+            assert time.monotonic() < deadline, found
+
+    @contextlib.contextmanager
+    def stream(self, text: str) -> Iterator[httpx2.Response]:
+        """An open stream of a task that does not end, or its refusal."""
+        said = {"messageId": f"m-{next(self._numbers)}", "role": "ROLE_USER"}
+        params = {"message": {**said, "parts": [{"text": text}]}}
+        body = {"jsonrpc": "2.0", "id": 1, "method": "SendStreamingMessage", "params": params}
+        with self.http.stream("POST", RPC, json=body) as answer:
+            lines = answer.iter_lines()  # kept: when it is gone, the stream is closed
+            if answer.status_code == 200:
+                next(lines)
+            else:
+                answer.read()
+            yield answer
+
+
+class LimitedGateway:
+    """A running gateway."""
+
+    def __init__(self, address: str, home: Path) -> None:
+        self.address = address
+        self.home = home
+        self.clients = contextlib.ExitStack()
+
+    def peer(self, name: str | None = None) -> Peer:
+        peer = Peer(self.address, name)
+        self.clients.enter_context(peer.http)
+        return peer
+
+    def started(self) -> list[str]:
+        """The messages that `main` was asked, in order."""
+        log = self.home / "started"
+        return log.read_text(encoding="utf-8").splitlines() if log.exists() else []
+
+
+@contextlib.contextmanager
+def limited_gateway(home: Path, *peers: str, **sections: Json) -> Iterator[LimitedGateway]:
+    """A gateway with these peers (none: everyone is `local`) and these sections of settings."""
+    port = free_port()
+    tokens = {name: {"tokens": [digest(f"token-of-{name}")]} for name in peers}
+    default = {"defaultAgentId": "main", "agentStyle": "task-generating", "maxBodyBytes": 300_000}
+    settings = {
+        "agents": {
+            "main": {"adapter": "callable", "function": "limited_agents:work"},
+            "boss": {"adapter": "callable", "function": "limited_agents:coordinate"},
+            **{
+                name: {"adapter": "callable", "function": "limited_agents:answer"}
+                for name in ("worker", "critic")
+            },
+        },
+        "channels": {
+            "a2a": {
+                "accounts": {
+                    "default": default,
+                    "boss": {"defaultAgentId": "boss", "agentStyle": "task-generating"},
+                },
+                "security": {"peers": tokens},
+            }
+        },
+        "server": {"stopSeconds": 0},
+        "tools": {"agentToAgent": {"enabled": True, "allow": ["*"]}},
+        **sections,
+    }
+    (home / "limited_agents.py").write_text(AGENTS, encoding="utf-8")
+    token = ToolTokens(home / TOOL_TOKENS_FILE).create("host", TokenKind.HOST)
+    where = {"address": f"http://127.0.0.1:{port}", "token": token}
+    (home / "tools.json").write_text(json.dumps(where), encoding="utf-8")
+    config = home / "gateway.json5"
+    config.write_text(json.dumps(settings), encoding="utf-8")
+    arguments = ("--config", str(config), "--port", str(port), "--data", str(home))
+    with served([*COMMAND, "up", *arguments], home, port) as address:
+        gateway = LimitedGateway(address, home)
+        with gateway.clients:
+            yield gateway
