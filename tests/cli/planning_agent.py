@@ -1,7 +1,8 @@
-"""An agent in a process of its own, `python planning_agent.py PORT FOLDER [on]`, for steps.
+"""An agent in a process of its own, `python planning_agent.py PORT FOLDER [on [alone]]`, for steps.
 
 The first line of what it is asked says what it does: `ask`, `fail` (until there is a file of that
-name), `until FILE`, or anything. Asked for plans it makes one, unless the objective is hopeless.
+name), `until FILE`, or anything. Asked for plans it makes one, unless the objective is hopeless;
+`alone` there is no planner.
 """
 
 import json
@@ -41,9 +42,9 @@ if __name__ == "__main__":
         "store.path": f"{sys.argv[2]}/state.db",
         "log.level": "error",
         "server.stopSeconds": 0,
-        "opt.enabled": sys.argv[3:] == ["on"],
-        "opt.tools": sys.argv[3:] == ["on"],
+        "opt.enabled": sys.argv[3:4] == ["on"],
+        "opt.tools": sys.argv[3:4] == ["on"],
         "opt.backoffSeconds": 0,
-        "opt.planner": "main",
+        **({} if sys.argv[4:] == ["alone"] else {"opt.planner": "main"}),
     }
     sys.exit(serve(answer, name="Planner", port=int(sys.argv[1]), settings=settings))

@@ -629,6 +629,58 @@ def test_unreachable_gateway_is_reported_with_the_start_command(command, plannin
         assert "openclaw-a2a up" in done.err
 
 
+def test_without_a_planner_nothing_is_run_or_left_behind_that_has_no_plans(
+    command, start_planning
+) -> None:
+    alone = start_planning("on", "alone")
+
+    def run(*words: str) -> Finished:
+        return command("objectives", *words, *alone.where)
+
+    objective_id = run("create", "Party").out.split()[0]
+    for words in (("run", objective_id), ("run", objective_id, "--follow"), ("plan", objective_id)):
+        refused = run(*words)
+        assert (refused.code, refused.out) == (1, "")
+        assert objective_id in refused.err
+        assert "opt.planner" in refused.err
+    assert "opt.planner" in run("plan", "--goal", "Find news").err
+    assert [one["id"] for one in run("list", "--json").json["objectives"]] == [objective_id]
+
+
+def test_plans_for_a_running_objective_are_executed_and_that_is_said(
+    run, planning, tmp_path: Path
+) -> None:
+    objective_id = planning.make("Long", Work=[f"until {tmp_path / 'go'}"])
+    assert run("run", objective_id).code == 0
+    (tmp_path / "party.json").write_text(json.dumps(PARTY), "utf-8")
+    planned = run("plan", objective_id, "party.json")
+    assert f"Watch it: openclaw-a2a objectives watch {objective_id}" in planned.err
+    assert "Run it" not in planned.err
+    (tmp_path / "go").touch()
+    assert run("watch", objective_id).code == 0
+
+
+def test_errors_about_objectives_are_in_the_words_of_the_command_line(
+    run, planning, tmp_path: Path
+) -> None:
+    objective_id = planning.make("Long", Work=[f"until {tmp_path / 'go'}"])
+    assert run("run", objective_id).code == 0
+    shown = until(
+        lambda: run("show", objective_id, "--json").json,
+        lambda one: one["plans"][0]["tasks"][0]["status"] == "working",
+    )
+    refused = run("delete", objective_id, "--yes")
+    assert refused.code == 1
+    assert "cancel: true" not in refused.err
+    assert "delete it with `cancel`" in refused.err
+    step_id = shown["plans"][0]["tasks"][0]["id"]
+    refused = run("retry", objective_id, step_id)
+    assert f"The step {step_id} is working" in refused.err
+    assert "objectives/" not in run("retry", objective_id, "nobody").err
+    (tmp_path / "go").touch()
+    assert run("watch", objective_id).code == 0
+
+
 def test_disabled_objectives_error_names_the_setting(command, start_planning) -> None:
     off = start_planning()
     for words in (("list",), ("show", "obj-1"), ("watch",)):

@@ -303,7 +303,7 @@ def test_an_objective_with_running_tasks_is_deleted_only_with_cancel(
         "plans/create", objectiveId="obj-n1", name="P", tasks=[{"name": "A"}, {"name": "B"}]
     )
     checked.start("A")
-    with pytest.raises(StatusChangeNotAllowed, match="cancel: true") as caught:
+    with pytest.raises(StatusChangeNotAllowed, match="delete it with `cancel`") as caught:
         checked.call("objectives/delete", id="obj-n1")
     assert caught.value.details["running"] == ["a2a-A"]
     assert checked.call("objectives/delete", id="obj-n1", cancel=True) == {"deleted": True}

@@ -793,6 +793,37 @@ async def test_a_step_is_not_completed_by_hand_while_its_task_runs(
     await harness.ends(objective_id, "failed")
 
 
+@pytest.mark.parametrize("state", ["working", "input-required"])
+@pytest.mark.parametrize("status", ["failed", "canceled"])
+async def test_a_step_that_is_ended_by_hand_leaves_no_task_running(
+    harness: PlanningHarness, state: str, status: str
+) -> None:
+    is_stopped = asyncio.Event()
+
+    async def work(_turn: Any) -> Any:
+        if state == "input-required":
+            return asks("which one?")
+        try:
+            await asyncio.Event().wait()
+        finally:
+            is_stopped.set()
+
+    harness.workers["main"].work = work
+    objective_id = await harness.objective()
+    plan = await harness.plan(objective_id, [{"name": "long", "metadata": {"retries": 3}}])
+    await harness.call("objectives/run", id=objective_id)
+    shown = await harness.until(objective_id, lambda one: task_of(one, "long")["status"] == state)
+    step = task_of(shown, "long")
+    edit = {"id": step["id"], "status": status}
+    answer = await harness.call("plans/update", id=plan["id"], tasks=[edit])
+    assert answer["plan"]["tasks"][0]["status"] == status
+    assert is_stopped.is_set() or state == "input-required"
+    stopped = await harness.call("GetTask", id=step["a2aTaskId"])
+    assert stopped["status"]["state"] == "TASK_STATE_CANCELED"
+    ended = await harness.ends(objective_id, "failed")
+    assert task_of(ended, "long")["status"] == status
+
+
 async def test_a_running_task_is_not_linked_as_completed(harness: PlanningHarness) -> None:
     gate = gated(harness)
     configuration = {"returnImmediately": True}

@@ -68,3 +68,35 @@ async def test_the_delay_before_a_retry_doubles(harness: PlanningHarness) -> Non
     ended = await harness.ends(objective_id, "failed")
     assert ended["plans"][0]["tasks"][0]["status"] == "failed"
     assert harness.workers["main"].asked == ["stubborn"] * 3
+
+
+@pytest.mark.parametrize("how", ["objectives/run", "plans/update", "step"])
+async def test_a_retry_that_somebody_asks_for_starts_at_once(
+    harness: PlanningHarness, how: str
+) -> None:
+    async def work(_turn: Any) -> str:
+        if harness.workers["main"].asked.count("stubborn") == 1:
+            raise RuntimeError("not yet")
+        return "done"
+
+    harness.workers["main"].work = work
+    objective_id = await harness.objective()
+    step = {"name": "stubborn", "metadata": {"retries": 0, "backoffSeconds": 1000}}
+    plan = await harness.plan(objective_id, [step])
+    await harness.call("objectives/run", id=objective_id)
+    failed = await harness.ends(objective_id, "failed")
+    if how == "step":
+        task_id = failed["plans"][0]["tasks"][0]["id"]
+        edit = {"id": task_id, "status": "pending"}
+        await harness.call("objectives/update", id=objective_id, status="planning")
+        await harness.call("plans/update", id=plan["id"], status="pending", tasks=[edit])
+        await harness.call("objectives/run", id=objective_id)
+    elif how == "plans/update":
+        await harness.call("objectives/update", id=objective_id, status="planning")
+        await harness.call(how, id=plan["id"], status="pending")
+        await harness.call("objectives/run", id=objective_id)
+    else:
+        await harness.call(how, id=objective_id)
+    ended = await harness.ends(objective_id)
+    assert ended["plans"][0]["tasks"][0]["status"] == "completed"
+    assert harness.workers["main"].asked == ["stubborn"] * 2

@@ -98,9 +98,14 @@ class AdminService:
     async def act(self, objective_id: str, action: str) -> JsonObject:
         """Run, pause, resume, replan or cancel an objective.
 
-        Raises: PlanItemNotFound, StatusChangeNotAllowed.
+        Raises: PlanItemNotFound, StatusChangeNotAllowed, InvalidParams (it has no plans, and there
+        is no planner).
         """
         key = ObjectiveId(objective_id)
+        state = await self._repository.get(key)
+        is_open = state.objective.status not in OBJECTIVE_CLOSED
+        if action == "run" and is_open and not state.plans:
+            self._check_planner(f"the objective {objective_id} has no plans to run")
         if action == "cancel":
             update = UpdateObjective(key, status=ObjectiveStatus.CANCELED)
             await self._repository.change(key, update_objective, update)
@@ -112,11 +117,23 @@ class AdminService:
             state = (await self._repository.change(key, set_objective_execution, mode)).state
         return self._view.objective_with_owner(state)
 
-    async def create(self, params: Json) -> JsonObject:
-        """Create an objective of the operator's own. Raises: InvalidParams."""
+    async def create(self, params: Json, *, is_planned: bool = False) -> JsonObject:
+        """Create an objective of the operator's own; `is_planned`: the planner makes its plans.
+
+        Raises: InvalidParams (also: there is no planner; then nothing is created).
+        """
+        if is_planned:
+            self._check_planner("the plans of a goal are made by an agent")
         given = parse_as(CreateObjective, params, method="objectives/create")
         change = create_objective(given, self._repository.creation_context(), owner=self._owner)
+        if is_planned:  # in one write: no objective without plans is left behind
+            set_objective_execution(change, PLANNING)
         return self._view.objective_with_owner(await self._repository.create(change))
+
+    def _check_planner(self, need: str) -> None:
+        if not self._executor.has_planner:
+            reason = f"{need}, and no agent makes plans; set opt.planner, or add plans"
+            raise InvalidParams(f"plans: {reason}", problems=(Problem("plans", reason),))
 
     async def add_plans(self, objective_id: str, plans: Sequence[JsonObject]) -> JsonObject:
         """Add plans, which depend on each other by their numbers.
@@ -132,9 +149,7 @@ class AdminService:
 
         Raises: PlanItemNotFound, InvalidParams (no planner), StatusChangeNotAllowed.
         """
-        if not self._executor.has_planner:
-            reason = "no agent makes plans; set opt.planner, or send plans"
-            raise InvalidParams(f"plans: {reason}", problems=(Problem("plans", reason),))
+        self._check_planner(f"the objective {objective_id} gets no plans with this request")
         change = await self._repository.change(
             ObjectiveId(objective_id), set_objective_execution, PLANNING
         )

@@ -150,7 +150,7 @@ def check_delete(state: ObjectiveState, params: requests.DeleteObjective) -> Non
     """
     if not params.cancel:
         change = (state.objective.status.value, "deleted")
-        hint = "wait, or delete with cancel: true"
+        hint = "wait, or delete it with `cancel`"
         _check_idle(("objective", state.id), change, running_tasks(state), hint)
 
 
@@ -315,7 +315,9 @@ def update_plan(change: Change, params: requests.UpdatePlan) -> None:
         explicit = {edit.id for edit in edits if edit.status is not None}
         for task in state.tasks_of(plan.id):
             if task.status in TASK_FAILED and task.id not in explicit:
-                change.record(ops.PlanTaskUpdated(task.id, status=PlanTaskStatus.PENDING))
+                change.record(
+                    ops.PlanTaskUpdated(task.id, status=PlanTaskStatus.PENDING, at_once=True)
+                )
     change.record(
         ops.PlanUpdated(
             plan.id,
@@ -415,6 +417,7 @@ def _edit_task(change: Change, edit: requests.TaskEdit, entries: Sequence[PlanTa
             status=edit.status,
             dependencies=None if needed is None else _resolve(state, needed, entries),
             metadata=metadata,
+            at_once=True if edit.status is PlanTaskStatus.PENDING else None,
         )
     )
     if edit.a2a_task_id is not None and is_new_link:

@@ -11,7 +11,7 @@ any number of times, and after a crash it continues from the state in the operat
 import asyncio
 import weakref
 from collections import deque
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Iterable
 from contextlib import suppress
 from enum import Enum
 
@@ -50,7 +50,7 @@ from openclaw_a2a.planning.model import (
 from openclaw_a2a.planning.params import DeleteObjective
 from openclaw_a2a.planning.planner import Planner
 from openclaw_a2a.planning.repository import ObjectiveRepository
-from openclaw_a2a.planning.rollup import running_tasks
+from openclaw_a2a.planning.rollup import abandoned_tasks, running_tasks
 from openclaw_a2a.planning.state import ObjectiveState
 from openclaw_a2a.planning.steps import (
     ExecutionPolicy,
@@ -237,6 +237,8 @@ class StepExecutor:
                     self._engine.supervisor.spawn(
                         "planning.cancel", self.stop_steps(state.id, plan.id)
                     )
+            if abandoned_tasks(state):
+                self._engine.supervisor.spawn("planning.cancel", self.stop_abandoned(state.id))
         self._engine.supervisor.run_loop("planning.executor", self._dispatch())
 
     def stop(self) -> None:
@@ -384,17 +386,13 @@ class StepExecutor:
         state, and the outbox reports its end.
         """
 
-        async def cancel(task_id: TaskId) -> None:
-            with suppress(GatewayError):
-                await cancel_task(self._engine, state.owner, task_id)
-
         # A step that is being started is not linked yet. When the executor is done with it, it is
         # linked, or its sync has found the objective closed and canceled it.
         async with self._lock(objective_id):
             state = await self._repository.get(objective_id)
         running = running_tasks(state, plan_id)
         to_stop = running if plan_id else await self.find_running_tasks(state)
-        await asyncio.gather(*map(cancel, to_stop))
+        await asyncio.gather(*(self._cancel_task(state, task_id) for task_id in to_stop))
         # Whoever canceled the objective sees the steps as they are now, not as the outbox will
         # report them.
         for task_id in running:
@@ -402,6 +400,19 @@ class StepExecutor:
                 link = StepLink(state.id, step.id, state.attempts.get(step.id, 1), is_own=False)
                 await self.task_sync.sync(link, task_id)
         return await self._repository.get(objective_id)
+
+    async def stop_abandoned(
+        self, objective_id: ObjectiveId, plan_id: PlanId | None = None
+    ) -> None:
+        """Cancel the A2A tasks that still work on failed or canceled steps, and wait for it."""
+        state = await self._repository.get(objective_id)
+        running = await self._select_running(abandoned_tasks(state, plan_id))
+        await asyncio.gather(*(self._cancel_task(state, task_id) for task_id in running))
+
+    async def _cancel_task(self, state: ObjectiveState, task_id: TaskId) -> None:
+        # It has ended already, or its agent does not stop: the outbox reports its end either way.
+        with suppress(GatewayError):
+            await cancel_task(self._engine, state.owner, task_id)
 
     def _lock(self, objective_id: ObjectiveId) -> asyncio.Lock:
         """Held while steps of an objective are being started."""
@@ -427,7 +438,12 @@ class StepExecutor:
         """The A2A tasks of an objective that have not ended according to the store."""
         # The store decides, not the objective: a step's status lags behind its task until the
         # outbox has reported it.
-        known = [*running_tasks(state), *await self._planner.find_planner_tasks(state)]
+        planners = await self._planner.find_planner_tasks(state)
+        return await self._select_running(
+            (*running_tasks(state), *abandoned_tasks(state), *planners)
+        )
+
+    async def _select_running(self, known: Iterable[TaskId]) -> list[TaskId]:
         found = [await self._engine.store.tasks.read_task(None, task_id) for task_id in known]
         heads = [stored.head for stored in found if stored is not None]
         return [head.id for head in heads if not is_terminal(head.state)]
@@ -435,7 +451,7 @@ class StepExecutor:
     async def check_idle(self, state: ObjectiveState) -> None:
         """Check that no A2A task of an objective is running. Raises: StatusChangeNotAllowed."""
         if await self.find_running_tasks(state):
-            why = "a task of it is running; wait, or delete with cancel: true"
+            why = "a task of it is running; wait, or delete it with `cancel`"
             change = (state.objective.status.value, "deleted")
             raise transition_error(("objective", state.id), change, why)
 

@@ -111,7 +111,10 @@ class PlanTaskCreated(OperationData, frozen=True):
 
 
 class PlanTaskUpdated(OperationData, frozen=True):
-    """A plan task changed; one that becomes pending is no longer linked to an A2A task."""
+    """A plan task changed; one that becomes pending is no longer linked to an A2A task.
+
+    `at_once`: somebody asked for the next attempt, which waits for no back-off.
+    """
 
     op: ClassVar[str] = "task.update"
 
@@ -121,6 +124,7 @@ class PlanTaskUpdated(OperationData, frozen=True):
     status: PlanTaskStatus | None = None
     dependencies: tuple[PlanTaskId, ...] | None = None
     metadata: JsonObject | None = None
+    at_once: bool | None = None
 
 
 class PlanTaskLinked(OperationData, frozen=True):

@@ -123,6 +123,20 @@ def running_tasks(state: ObjectiveState, plan_id: PlanId | None = None) -> tuple
     )
 
 
+def abandoned_tasks(state: ObjectiveState, plan_id: PlanId | None = None) -> tuple[TaskId, ...]:
+    """The A2A tasks of failed and canceled steps.
+
+    One may be running still, if a caller chose the status of its step: nobody wants its result.
+    """
+    return tuple(
+        task.a2a_task_id
+        for task in state.tasks.values()
+        if task.a2a_task_id is not None
+        and task.status in TASK_FAILED
+        and plan_id in (None, task.plan_id)
+    )
+
+
 def _plan_target(state: ObjectiveState, plan: Plan) -> PlanStatus:
     """The status that a plan should have."""
     if plan.status in PLAN_DONE or plan.id in state.held:

@@ -31,6 +31,7 @@ from openclaw_a2a.planning.repository import ObjectiveRepository, OperationSubsc
 from openclaw_a2a.planning.state import Change, ObjectiveState, not_found
 from openclaw_a2a.planning.steps import find_waiting_step
 from openclaw_a2a.planning.task_sync import StepLink
+from openclaw_a2a.planning.transitions import TASK_FAILED
 from openclaw_a2a.planning.views import ObjectiveView, read_step
 
 SUBSCRIBE = "objectives/subscribe"
@@ -253,6 +254,10 @@ class PlanningService:
             except TaskNotFound:  # the task was deleted meanwhile
                 raise not_found("A2A task", task_id) from None
         result = await self._change_plan(params.id, scope, commands.update_plan, params)
+        if any(one.status in TASK_FAILED for one in params.tasks or ()):
+            # After the status, so that the executor does not try the step again. After a crash in
+            # between, `StepExecutor.start` does this.
+            await self._executor.stop_abandoned(state.id, params.id)
         if params.status is not PlanStatus.SKIPPED:
             return result
         # Nobody wants the result of a skipped plan, or answers a question of it. After a crash in

@@ -35,7 +35,7 @@ from openclaw_a2a.planning.model import (
     to_timestamp,
 )
 from openclaw_a2a.planning.operations import Operation, decode_line
-from openclaw_a2a.planning.transitions import PLAN_DONE, PLAN_OPEN, TASK_FAILED
+from openclaw_a2a.planning.transitions import KIND_NAMES, PLAN_DONE, PLAN_OPEN, TASK_FAILED
 
 _Key = TypeVar("_Key", bound=str)
 _Item = TypeVar("_Item")
@@ -49,7 +49,8 @@ class ObjectiveState(msgspec.Struct):
     never changes. `task_ids` are the tasks of each plan in order of creation, `status_since` is
     when a task got its status, `attempts` how many A2A tasks it has had. `held` are the plans (and
     the objective itself) whose status a caller chose: the roll-up leaves it alone. `execution` is
-    the mode of the objective and of plans, by id.
+    the mode of the objective and of plans, by id. `at_once` are the tasks whose next attempt
+    somebody asked for: it waits for no back-off.
     """
 
     objective: Objective
@@ -64,6 +65,7 @@ class ObjectiveState(msgspec.Struct):
     attempts: dict[PlanTaskId, int] = {}
     execution: dict[str, str] = {}
     held: frozenset[str] = frozenset()
+    at_once: frozenset[PlanTaskId] = frozenset()
 
     @property
     def id(self) -> ObjectiveId:
@@ -236,8 +238,8 @@ def not_found(kind: str, item_id: str, *, within: str = "") -> PlanItemNotFound:
     """The error for an objective, plan or task that does not exist, or not in this place."""
     shown = item_id[:100]
     return PlanItemNotFound(
-        f"There is no {kind} {shown}{within}. "
-        "See which there are with objectives/list and objectives/get.",
+        f"There is no {KIND_NAMES.get(kind, kind)} {shown}{within}. "
+        "List the objectives, or read this one, to see which there are.",
         details={"kind": kind, "id": shown},
     )
 
@@ -369,6 +371,7 @@ def _update_task(state: ObjectiveState, data: ops.PlanTaskUpdated, at: Timestamp
         new = replace(new, a2a_task_id=None)
     if new.status is not old.status:
         state.status_since[data.id] = at
+        state.at_once = state.at_once | {data.id} if data.at_once else state.at_once - {data.id}
     state.tasks[data.id] = new
     return new.plan_id
 
@@ -378,6 +381,7 @@ def _link_task(state: ObjectiveState, data: ops.PlanTaskLinked, at: Timestamp) -
     state.tasks[data.id] = replace(task, a2a_task_id=data.a2a_task_id, status=data.status)
     state.status_since[data.id] = at
     state.attempts[data.id] = state.attempts.get(data.id, 0) + 1
+    state.at_once -= {data.id}
     return task.plan_id
 
 
@@ -418,7 +422,7 @@ def _changed_members(
     return {
         name: value
         for name, value in members
-        if value is not None and name not in ("id", "held", "run")
+        if value is not None and name not in ("id", "held", "run", "at_once")
     }
 
 

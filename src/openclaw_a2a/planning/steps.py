@@ -142,12 +142,12 @@ def earliest_start(
 ) -> datetime | None:
     """When the executor may start a step; None for at once.
 
-    A failed step waits for its back-off. A step that a message created is started by that message;
-    if that has not happened within the grace time (the gateway stopped, or was overloaded), the
-    executor starts it.
+    A failed step waits for its back-off, unless somebody asked for the next attempt. A step that a
+    message created is started by that message; if that has not happened within the grace time (the
+    gateway stopped, or was overloaded), the executor starts it.
     """
     attempts = state.attempts.get(task.id, 0)
-    if not attempts and MESSAGE_KEY not in task.metadata:
+    if task.id in state.at_once or (not attempts and MESSAGE_KEY not in task.metadata):
         return None
     since = to_datetime(state.status_since[task.id])
     if not attempts:

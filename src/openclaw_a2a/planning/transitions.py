@@ -91,11 +91,15 @@ def _path(
     return []
 
 
+KIND_NAMES = {"task": "step"}
+"""What messages call a plan task, which is no A2A task."""
+
+
 def transition_error(item: Item, change: tuple[str, str], why: str) -> StatusChangeNotAllowed:
     """The error for a transition (from, to) that is not possible."""
     (kind, item_id), (old, new) = item, change
     return StatusChangeNotAllowed(
-        f"The {kind} {item_id} is {old} and cannot become {new}: {why}.",
+        f"The {KIND_NAMES.get(kind, kind)} {item_id} is {old} and cannot become {new}: {why}.",
         details={"kind": kind, "id": item_id, "from": old, "to": new},
     )
 

@@ -162,30 +162,36 @@ def plan(
 
     A file has `{"plans": [{"name", "description", "dependencies", "tasks": [{"name",
     "description", "dependencies", "metadata"}]}]}`. Plans depend on each other by their numbers
-    from 0, tasks by task-0, task-1. Nothing is executed until `objectives run`.
+    from 0, tasks by task-0, task-1. They are executed after `objectives run`; an objective that is
+    running executes them at once.
     """
     if (objective is None) == (goal is None):
         raise usage_error("name an objective, or give --goal TEXT, and not both")
     plans = None if file is None else _read_plans(file)
     with _OBJECTIVES.connect(options) as admin:
         if goal is not None:
-            made = admin.post("objectives", body=_creation(goal[:_MAX_NAME], goal))
-            objective_id = decode_response(made, ObjectiveRow).id
+            # In one request, which is refused whole where there is no planner.
+            creation = {**_creation(goal[:_MAX_NAME], goal), "plan": plans is None}
+            objective_id = decode_response(admin.post("objectives", body=creation), ObjectiveRow).id
         else:
             objective_id = _OBJECTIVES.find(admin, objective or "")
-        answer = admin.post("objectives", objective_id, "plans", body=plans or {})
-        if plans is None:
+        if plans is not None:
+            answer = admin.post("objectives", objective_id, "plans", body=plans)
+        else:
+            if goal is None:
+                admin.post("objectives", objective_id, "plans", body={})
             answer = _wait_for_plans(admin, objective_id)
     if options.as_json:
         print_json(msgspec.json.decode(answer))
         return DONE
     planned = decode_response(answer, ObjectiveRow)
     print_page(objective_page(planned, datetime.now(UTC), with_ids=True))
-    print_message(f"Run it: {options.command(f'objectives run {objective_id}')}", "dim")
+    verb, action = ("Watch", "watch") if planned.is_running else ("Run", "run")
+    print_message(f"{verb} it: {options.command(f'objectives {action} {objective_id}')}", "dim")
     return DONE
 
 
-def _creation(name: str, description: str | None) -> dict[str, str]:
+def _creation(name: str, description: str | None) -> dict[str, str | bool]:
     is_more = description is not None and description != name
     return {"name": name, "description": description} if is_more and description else {"name": name}
 

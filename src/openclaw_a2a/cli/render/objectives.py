@@ -37,6 +37,7 @@ _DONE = frozenset({COMPLETED, "skipped"})
 _ASKS = "input-required"
 _WANTS = {_ASKS: "an answer", "auth-required": "a sign-in"}
 _PAUSED = "paused"
+_RUNNING = "running"
 _PLANNING = "planning"
 _MAX_NAME = 40
 _MIN_NAME = 16
@@ -115,6 +116,11 @@ class ObjectiveRow(_Row, frozen=True):
     def is_paused(self) -> bool:
         """True when no step starts until it is resumed."""
         return self.execution == _PAUSED and not self.is_over
+
+    @property
+    def is_running(self) -> bool:
+        """True when its steps are executed, also those that are added later."""
+        return self.execution == _RUNNING and not self.is_over
 
     @property
     def asks(self) -> bool:

@@ -78,11 +78,15 @@ class ObjectivesAdmin:
         return await self._open().get(objective_id)
 
     async def create(self, request: AdminRequest) -> JsonObject:
-        """Create an objective: `name`, `description` and `metadata`.
+        """Create an objective: `name`, `description`, `metadata`; `plan` has the planner plan it.
 
         Raises: InvalidParams, UnsupportedOperation.
         """
-        return await self._open().create(request.body)
+        members = dict(request.body)
+        is_planned: Json = members.pop("plan", False)
+        if not isinstance(is_planned, bool):
+            raise invalid_param("plan", "must be true or false")
+        return await self._open().create(members, is_planned=is_planned)
 
     async def plan(self, request: AdminRequest) -> JsonObject:
         """Add `plans`; an empty body has the planner make them.
