@@ -41,6 +41,8 @@ class ControlledStore(FlatStore):
         """Those of them that are not durable yet."""
         self._is_holding = False
         self._is_cut = False
+        self._is_silent = False
+        self._unanswered: list[tuple[asyncio.Future[Any], asyncio.Future[Any]]] = []
         self._held: deque[Write] = deque()
         self._arrival = asyncio.Event()
 
@@ -86,6 +88,21 @@ class ControlledStore(FlatStore):
                 self._arrival.clear()
                 await self._arrival.wait()
 
+    def delay_answers(self) -> None:
+        """From now on writes are made, and the engine does not hear of it."""
+        self._is_silent = True
+
+    async def wait_unanswered(self) -> None:
+        """Wait until a write was made that the engine has not heard of."""
+        await self._wait_until(lambda: bool(self._unanswered))
+
+    def answer(self) -> None:
+        """Let the engine hear of all that was written, from now on too."""
+        self._is_silent = False
+        delayed, self._unanswered = self._unanswered, []
+        for done, future in delayed:
+            self._answer(done, future)
+
     def cut(self) -> None:
         """The process is dead: nothing more reaches the store."""
         self._is_cut = True
@@ -125,6 +142,10 @@ class ControlledStore(FlatStore):
 
     def _answer(self, done: "asyncio.Future[Any]", future: "asyncio.Future[Any]") -> None:
         self.passing.discard(done)
+        if self._is_silent:
+            self._unanswered.append((done, future))
+            self._arrival.set()
+            return
         if future.done() or self._is_cut or done.cancelled():
             return
         error = done.exception()

@@ -14,7 +14,7 @@ from openclaw_a2a.model.agent_event import InputRequired, Note, Reply
 from openclaw_a2a.model.errors import InvalidParams, TaskNotFound
 from openclaw_a2a.model.ids import TaskId
 from openclaw_a2a.model.records import Entry, decode_task
-from openclaw_a2a.model.task import TaskState
+from openclaw_a2a.model.task import TERMINAL, TaskState
 
 MANY = 3 * PAGE_SIZE
 
@@ -152,6 +152,30 @@ async def test_reader_that_comes_back_after_a_pause_reads_past_it(
     assert await reading == await harness.entries(task.id)
     again = await read_all(await harness.follow(task.id, cursor=0))
     assert again == await harness.entries(task.id)
+
+
+async def test_a_resumed_reader_misses_nothing_that_is_durable_and_not_published_yet(
+    harness: Harness, agent: ControlledAgent
+) -> None:
+    # The store knows the end of the task before the engine hears that it is written.
+    answered = await harness.send()
+    run = await agent.next_run()
+    task_id = run.turn.task_id
+    await harness.reach(task_id, lambda seen: len(seen) == 2)
+    harness.store.delay_answers()
+    run.end(Reply.of_text("done"))
+    await harness.store.wait_unanswered()
+    while (await queries.get_task(harness.engine, ALICE, task_id)).head.state not in TERMINAL:
+        harness.store.answer()
+        harness.store.delay_answers()
+        await harness.store.wait_unanswered()
+    resumed = await queries.subscribe(harness.engine, ALICE, task_id, cursor=2, until_terminal=True)
+    seen = await resumed.subscription.next_events(0.01)
+    assert not resumed.subscription.is_over or seen
+    harness.store.answer()
+    await harness.ended(answered)
+    seen += await read_all(resumed.subscription)
+    assert seen == (await harness.entries(task_id))[2:]
 
 
 async def test_wait_for_events_ends_in_time(harness: Harness, agent: ControlledAgent) -> None:

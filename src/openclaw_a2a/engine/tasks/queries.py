@@ -128,13 +128,16 @@ class LastingSubscription(Subscription):
     the reader (`WakeupRegistry.readers`): a message that continues it, or a cancellation.
     """
 
-    __slots__ = ("_engine", "_state")
+    __slots__ = ("_engine", "_known_at", "_state")
 
     def __init__(self, engine: Engine, head: TaskHead, *, cursor: int) -> None:
         feed = _active_feed(engine, head.id)
         super().__init__(engine.store.tasks, head.scope, head.id, cursor=cursor, feed=feed)
         self._engine = engine
+        # The state after the event `_known_at`, which a reader that resumes has yet to get. The
+        # store may know it before the feed does: what is durable is published a moment later.
         self._state = head.state
+        self._known_at = head.sequence
 
     async def next_events(self, wait_s: float) -> list[Entry]:
         """The next events; empty when none came in time or the subscription is over."""
@@ -166,10 +169,12 @@ class LastingSubscription(Subscription):
             self._feed = _active_feed(self._engine, self._task_id)
 
     def _ends_with(self, entries: list[Entry], is_last: bool, was_closed: bool) -> bool:
-        states = [entry.state for entry in entries if entry.state is not None]
-        self._state = states[-1] if states else self._state
+        for entry in entries:
+            if entry.state is not None and entry.sequence > self._known_at:
+                self._state, self._known_at = entry.state, entry.sequence
         is_stopped = was_closed and not entries and self._engine.is_stopping
-        return is_stopped or (is_last and self._state in TERMINAL)
+        has_all = is_last and self.cursor >= self._known_at
+        return is_stopped or (has_all and self._state in TERMINAL)
 
 
 def _wake(waiter: asyncio.Future[None]) -> None:
