@@ -6,7 +6,12 @@ handler (`app/logging.py`).
 """
 
 import logging
+import re
 from typing import Any, cast
+
+_URL_SECRETS = re.compile(
+    r"""(?P<scheme>://)(?P<user>[^/?#@\s"']*@)?(?P<rest>[^?#\s"']*)(?P<query>[?#][^\s"']*)?"""
+)
 
 PACKAGE = "openclaw_a2a"
 """The logger above all of ours."""
@@ -66,7 +71,8 @@ class _Line:
         self._fields = fields
 
     def __str__(self) -> str:
-        return " ".join([self._event, *(f"{key}={value!r}" for key, value in self._fields.items())])
+        fields = _without_url_secrets(self._fields)
+        return " ".join([self._event, *(f"{key}={value!r}" for key, value in fields.items())])
 
 
 def get_logger(name: str) -> EventLogger:
@@ -79,4 +85,26 @@ def record_fields(record: logging.LogRecord) -> dict[str, Any]:
     event = getattr(record, "event", None)
     if event is None:
         return {"event": record.getMessage(), "logger": record.name}
-    return {"event": event, **cast("dict[str, Any]", record.__dict__["fields"])}
+    fields = cast("dict[str, Any]", record.__dict__["fields"])
+    return {"event": event, **_without_url_secrets(fields)}
+
+
+def hide_url_secrets(text: str) -> str:
+    """The text with user, query and fragment of every address in it hidden: they hold keys."""
+    return _URL_SECRETS.sub(_hide_parts, text)
+
+
+def _hide_parts(found: re.Match[str]) -> str:
+    user = "(hidden)@" if found["user"] else ""
+    query = f"{found['query'][0]}(hidden)" if found["query"] else ""
+    return f"{found['scheme']}{user}{found['rest']}{query}"
+
+
+def _without_url_secrets(fields: dict[str, Any]) -> dict[str, Any]:
+    # Most lines have no address: then nothing is copied.
+    if not any(isinstance(value, str) and "://" in value for value in fields.values()):
+        return fields
+    return {
+        key: hide_url_secrets(value) if isinstance(value, str) else value
+        for key, value in fields.items()
+    }

@@ -31,6 +31,7 @@ from openclaw_a2a.http.rate_limit import RateLimit
 from openclaw_a2a.http.sse_stream import SseStreams
 from openclaw_a2a.log import get_logger
 from openclaw_a2a.model.card import AgentCard, AgentExtension, AgentProfile
+from openclaw_a2a.model.errors import SettingsInvalid
 from openclaw_a2a.model.ids import AgentId, Json
 from openclaw_a2a.ports import (
     Agent,
@@ -59,6 +60,7 @@ from openclaw_a2a.settings import (
     Settings,
     StoreSettings,
 )
+from openclaw_a2a.settings.files import make_private_folder
 from openclaw_a2a.store import create_store
 
 log = get_logger(__name__)
@@ -420,6 +422,16 @@ class Gateway:
     def _ensure_admin_token(self) -> str | None:
         if self._embedding is not None:
             return None
+        try:
+            # First of all: what is stored there is as safe as the folder.
+            repaired = make_private_folder(self.settings.data)
+            if repaired is not None:
+                log.warning("gateway.folder_made_private", reason=repaired)
+        except PermissionError as error:
+            if error.errno is None:  # everybody may write there, and it is not ours to change
+                raise SettingsInvalid(str(error)) from error
+        except OSError:
+            pass  # said below
         try:
             return ensure_admin_token(self.settings.data)
         except OSError as error:  # peers are served without it; only admin commands fail

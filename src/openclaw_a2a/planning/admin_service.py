@@ -2,11 +2,12 @@
 
 from collections.abc import Sequence
 from contextlib import suppress
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 import msgspec
 
 from openclaw_a2a.engine.engine import Engine
+from openclaw_a2a.engine.maintenance import RetentionClock
 from openclaw_a2a.log import get_logger
 from openclaw_a2a.model.errors import (
     GatewayError,
@@ -242,17 +243,20 @@ class AdminService:
 
     async def purge_regularly(self, *, interval_s: float, max_age_s: float) -> None:
         """Purge again and again."""
+        clock = RetentionClock(self._engine)
         while True:
             # Not at the start: the archived objectives need not be known before the first request.
             await self._engine.clock.sleep(interval_s)
             try:
-                await self.purge(max_age_s)
+                await self.purge(max_age_s, now=await clock.now())
             except Exception:  # the next purge may succeed
                 log.exception("planning.purge_failed")
 
-    async def purge(self, max_age_s: float) -> None:
+    async def purge(self, max_age_s: float, *, now: datetime | None = None) -> None:
         """Delete completed, failed and canceled objectives that did not change for so long."""
-        before = to_timestamp(self._engine.clock.now() - timedelta(seconds=max_age_s))
+        now = now or self._engine.clock.now()
+        before = to_timestamp(now - timedelta(seconds=max_age_s))
+        count = 0
 
         async def check(state: ObjectiveState) -> None:
             # Under the lock of the objective: it may have been resumed since the index was read.
@@ -266,3 +270,6 @@ class AdminService:
         for objective_id in index.unchanged_since(before, OBJECTIVE_ENDED):
             with suppress(PlanItemNotFound, StatusChangeNotAllowed):
                 await self._repository.delete(objective_id, check)
+                count += 1
+        if count:
+            log.info("planning.purged", objectives=count)

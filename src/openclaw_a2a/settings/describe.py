@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping
 
 import msgspec
 
+from openclaw_a2a.log import hide_url_secrets
 from openclaw_a2a.model.ids import Json, JsonObject
 from openclaw_a2a.model.validation import is_list, is_object, join_path
 from openclaw_a2a.settings.file_schema import ACCOUNT_ID, AGENT_ID, PEER_NAME, FileKeys
@@ -15,7 +16,7 @@ _SECRET_NAME = re.compile(
     r"token|secret|password|passphrase|credential|api[_-]?key|authorization", re.I
 )
 _REFERENCE = re.compile(r"(env|file|openclaw-config):")
-_USER_IN_URL = re.compile(r"(?<=://)[^/@\s]+@")
+_QUERY_OF_PATH = re.compile(r"(?<=^)(/[^?#\s]*)([?#])\S+$")
 _DERIVED = ("id", "notRunningReason", "restPath", "agentCardAlias", "customized", "followsHost")
 
 
@@ -75,8 +76,21 @@ def hide_secrets(value: Json, name: str = "") -> Json:
     if isinstance(value, str):
         if _SECRET_NAME.search(name) and not _REFERENCE.match(value):
             return _HIDDEN
-        return _USER_IN_URL.sub(f"{_HIDDEN}@", value)
+        return _hide_in_address(value)
     return value
+
+
+def _hide_in_address(text: str) -> str:
+    """An address or path without what may hold a key: user, query, fragment."""
+    return _QUERY_OF_PATH.sub(rf"\1\2{_HIDDEN}", hide_url_secrets(text))
+
+
+def _hide_in_addresses(value: Json) -> Json:
+    if is_object(value):
+        return {key: _hide_in_addresses(member) for key, member in value.items()}
+    if is_list(value):
+        return [_hide_in_addresses(item) for item in value]
+    return _hide_in_address(value) if isinstance(value, str) else value
 
 
 def settings_schema() -> JsonObject:
@@ -120,7 +134,9 @@ def _account(account: Account) -> JsonObject:
 
 def _plain(value: msgspec.Struct) -> JsonObject:
     members: JsonObject = msgspec.to_builtins(value, enc_hook=str)  # paths
-    return {key: member for key, member in members.items() if member is not None}
+    return {
+        key: _hide_in_addresses(member) for key, member in members.items() if member is not None
+    }
 
 
 def _leaves(path: str, value: Json) -> Iterator[tuple[str, Json]]:

@@ -4,6 +4,7 @@ import ipaddress
 import os
 import re
 import secrets
+import stat
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -85,6 +86,36 @@ def write_private_file(path: Path, body: bytes) -> None:
     except BaseException:
         draft.unlink(missing_ok=True)
         raise
+
+
+def make_private_folder(path: Path, forbidden: int = 0o077) -> str | None:
+    """Make a folder of our own that only its owner can use, or take the rights of others away.
+
+    Of a folder that is there, those of the mode `forbidden`.
+
+    The sentence about what was changed; None when nothing was. Raises: OSError, PermissionError
+    with a sentence (others may write there and it is not ours to change).
+    """
+    path.mkdir(parents=True, exist_ok=True, mode=0o700)
+    status = path.stat()
+    mode = stat.S_IMODE(status.st_mode)
+    # A folder such as /tmp, where everybody keeps their own files, stays as it is.
+    if not mode & forbidden or mode & stat.S_ISVTX:
+        return None
+    if status.st_uid != os.geteuid():
+        if mode & 0o002:
+            raise PermissionError(folder_is_open(path, mode))
+        return None
+    path.chmod(mode & ~forbidden)
+    return f"the folder {path} had the mode {mode:04o} and has {mode & ~forbidden:04o} now"
+
+
+def folder_is_open(path: Path, mode: int) -> str:
+    """Why a folder that everybody may write to is no place for our files."""
+    return (
+        f"everybody may write in the folder {path} (mode {mode:04o}), and so replace what is "
+        f"stored there; run: chmod go-rwx {path}, or use another folder"
+    )
 
 
 def expand_path(text: str, folder: Path) -> Path:

@@ -1,6 +1,7 @@
 """Locks that keep a store to one process: on the file of a database, and on a directory."""
 
 import atexit
+import errno
 import os
 import sys
 import time
@@ -22,6 +23,7 @@ LOCK_NAME = ".writer.lock"
 # holder renews it well before that.
 STALE_AFTER_S = 30 * 60.0
 REFRESH_AFTER_S = 10 * 60.0
+_CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC  # EXCL follows no link either
 _RETRY = Backoff(first_s=0.05, max_s=1.0)
 
 # The file names a process, not a store: two stores of one process on one directory share the lock.
@@ -45,8 +47,15 @@ class FileLock:
         """
         lock_path = path.with_name(path.name + ".lock")
         try:
-            descriptor = os.open(lock_path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            # Not through a link: it is emptied and written, whatever it is.
+            flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
+            descriptor = os.open(lock_path, flags, 0o600)
         except OSError as error:
+            if error.errno == errno.ELOOP:
+                raise StoreUnavailable(
+                    f"the lock file {lock_path} is a symbolic link, which is not followed; remove "
+                    "it if you did not make it, and see who may write in its folder"
+                ) from error
             raise StoreUnavailable(
                 f"the lock file {lock_path} cannot be opened: {error.strerror}; "
                 "check that the directory exists and may be written"
@@ -136,7 +145,9 @@ class WriterLock:
         if time.time() - holder.created_at.timestamp() > REFRESH_AFTER_S:
             # Replaced, not rewritten: a process that looks at it never finds half a file.
             fresh = self.path.with_name(f"{LOCK_NAME}.{os.getpid()}")
-            fresh.write_bytes(_own_content())
+            fresh.unlink(missing_ok=True)  # of a process before us with this pid, or a link
+            with os.fdopen(os.open(fresh, _CREATE, 0o600), "wb") as file:
+                file.write(_own_content())
             fresh.replace(self.path)
         return True
 
@@ -144,7 +155,7 @@ class WriterLock:
         # O_EXCL decides between processes. Between the creation and the content the file is
         # empty, and an empty file is abandoned only by its age.
         try:
-            descriptor = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+            descriptor = os.open(self.path, _CREATE, 0o600)
         except FileExistsError:
             return False
         with os.fdopen(descriptor, "wb") as file:

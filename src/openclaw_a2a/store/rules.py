@@ -1,6 +1,7 @@
 """The rules that every kind of store shares: checks of writes, what a purge deletes, errors."""
 
 import os
+import stat
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
@@ -20,6 +21,7 @@ from openclaw_a2a.model.errors import (
 from openclaw_a2a.model.ids import MessageId, RunId, TaskId
 from openclaw_a2a.model.records import RunRecord
 from openclaw_a2a.ports import Commit, MessageKey, Record, Retention, TaskKey
+from openclaw_a2a.settings.files import folder_is_open
 
 log = get_logger(__name__)
 
@@ -150,6 +152,32 @@ def record_exists(record: Record) -> AlreadyExists:
 def store_closed(name: str) -> StoreUnavailable:
     """The write came after the store was closed, or before it was opened."""
     return StoreUnavailable(f"the store {name} is not open; the gateway is starting or stopping")
+
+
+def check_folder_rights(folder: Path) -> None:
+    """Raises StoreUnavailable when everybody may replace the files of a store in this folder.
+
+    Only looked at, not changed: the folder of a database may be any folder of its owner.
+    """
+    mode = stat.S_IMODE(folder.stat().st_mode)
+    if mode & 0o002 and not mode & stat.S_ISVTX:
+        raise StoreUnavailable(folder_is_open(folder, mode))
+
+
+def make_private_file(path: Path) -> None:
+    """Create a file that only its owner can read, or take the rights of others away.
+
+    Raises: OSError.
+    """
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        status = os.fstat(descriptor)
+        mode = stat.S_IMODE(status.st_mode)
+        if mode & 0o077 and status.st_uid == os.geteuid():
+            os.fchmod(descriptor, 0o600)
+            log.warning("store.file_made_private", file=str(path), mode=f"{mode:04o}")
+    finally:
+        os.close(descriptor)
 
 
 def check_free_space(folder: Path) -> None:

@@ -342,7 +342,7 @@ class LogFolder:
         name = log_file_name(log_id)
         if len(name) > _MAX_NAME:
             raise FileNotFoundError(name)
-        descriptor = os.open(self.path / name, flags | os.O_CLOEXEC, 0o600)
+        descriptor = os.open(self.path / name, flags | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
         try:
             yield descriptor
         finally:

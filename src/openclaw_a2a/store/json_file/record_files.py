@@ -11,6 +11,7 @@ caller.
 """
 
 import base64
+import errno
 import hashlib
 import os
 from collections.abc import Callable
@@ -35,6 +36,8 @@ LOG_NAME = ".gateway.jsonl"
 # One name is enough: only the writer thread writes. A crash leaves at most this file, which is no
 # record by its name, and which the next `put` empties.
 _TEMPORARY = ".writing"
+# Not through a link: what it leads to would be overwritten.
+_CREATE = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
 # File systems allow 255 bytes, the suffix included.
 _MAX_NAME = 250
 _EVENT_KINDS = ("status-update", "artifact-update")
@@ -289,7 +292,13 @@ class RecordFolder:
         """Replace a file atomically: a crash leaves the old or the new content."""
         # Synced before it gets its name: a name never leads to content that is not on disk.
         temporary = self.path / _TEMPORARY
-        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT, 0o600)
+        try:
+            descriptor = os.open(temporary, _CREATE, 0o600)
+        except OSError as error:
+            if error.errno != errno.ELOOP:
+                raise
+            temporary.unlink()  # a link in its place, which nobody needs
+            descriptor = os.open(temporary, _CREATE, 0o600)
         try:
             append_synced(descriptor, 0, content)
         finally:
@@ -306,7 +315,7 @@ class RecordFolder:
     def append_to_log(self, content: bytes) -> None:
         """Append to the log and sync it; if that fails, the log is as before."""
         if self._log is None:
-            self._log = os.open(self.path / LOG_NAME, os.O_WRONLY | os.O_CREAT, 0o600)
+            self._log = os.open(self.path / LOG_NAME, _CREATE, 0o600)
         # `log_size` grows only after the sync: what a failed append left is cut off by the next
         # one.
         append_synced(self._log, self.log_size, content)

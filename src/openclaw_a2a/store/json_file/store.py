@@ -17,11 +17,13 @@ from urllib.parse import quote
 
 import anyio.to_thread
 
+from openclaw_a2a.log import get_logger
 from openclaw_a2a.model.errors import CorruptRecord, GatewayError, StoreUnavailable
 from openclaw_a2a.model.ids import TaskId
 from openclaw_a2a.model.records import decode_task
 from openclaw_a2a.model.task import is_active
 from openclaw_a2a.ports import Commit, Duplicate, LogAppend, LogHead, Store, StoredLog
+from openclaw_a2a.settings.files import make_private_folder
 from openclaw_a2a.store.commands import ChangeTask, Submit
 from openclaw_a2a.store.group_writer import GroupWriter, failed
 from openclaw_a2a.store.json_file.log_files import LogFolder
@@ -37,6 +39,8 @@ from openclaw_a2a.store.locks import WriterLock
 from openclaw_a2a.store.memory.state import MemoryState, StateCommand
 from openclaw_a2a.store.memory.store import StateDeliveryStore, StateRecordStore, StateTaskStore
 from openclaw_a2a.store.rules import check_free_space, store_closed
+
+log = get_logger(__name__)
 
 LOCK_WAIT_S = 10.0
 """How long to wait for another process to release the directory."""
@@ -89,12 +93,15 @@ class JsonFileStore(Store):
         A record that cannot be read is reported and left alone; the others are served.
         """
         try:
-            make = partial(self._path.mkdir, mode=0o700, parents=True, exist_ok=True)
-            await anyio.to_thread.run_sync(make)
+            # One process writes here. Other programs of the owner's may read the folder; the
+            # files in it are the owner's alone.
+            repaired = await anyio.to_thread.run_sync(make_private_folder, self._path, 0o022)
+            if repaired is not None:
+                log.warning("store.folder_made_private", reason=repaired)
             await self._lock.acquire(self._lock_wait_s)
         except OSError as error:
             raise StoreUnavailable(
-                f"the store {self._path} cannot be opened: {error.strerror}; "
+                f"the store {self._path} cannot be opened: {error.strerror or error}; "
                 "check that it is a directory that may be written"
             ) from error
         try:

@@ -4,7 +4,6 @@ Writes go to one thread, which joins everything that waits into one synced trans
 in the event loop: a few rows from the page cache cost less than a switch to a thread.
 """
 
-import os
 import sqlite3
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -22,7 +21,9 @@ from openclaw_a2a.store.locks import FileLock
 from openclaw_a2a.store.rules import (
     PROBE_BYTES,
     UNREADABLE,
+    check_folder_rights,
     check_free_space,
+    make_private_file,
     report_damage,
     store_closed,
     write_failed,
@@ -212,8 +213,9 @@ class SqliteDatabase:
     def _open_file(self) -> None:
         try:
             self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            # Readable by us alone, before SQLite creates it with the default mode.
-            os.close(os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
+            check_folder_rights(self.path.parent)
+            # Before SQLite creates it with the default mode; its other files get the same.
+            make_private_file(self.path)
         except OSError as error:
             raise self._cannot_open(error.strerror or str(error)) from error
         # The lock before the first look: the write cache holds only if nobody else writes.

@@ -1,5 +1,6 @@
 """Migrations of a SQLite store: numbered, forward only, each in its own transaction."""
 
+import os
 import sqlite3
 from collections.abc import Generator, Sequence
 from contextlib import closing, contextmanager
@@ -120,7 +121,13 @@ def _back_up(connection: sqlite3.Connection, path: Path) -> None:
     # A crash during the copy leaves a partial file under this name; nothing was migrated, so the
     # next start makes the copy again over it.
     copy = path.with_name(f"{path.name}.backup-v{version}")
-    copy.touch(mode=0o600)
+    try:
+        os.close(os.open(copy, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600))
+    except OSError as error:
+        raise StoreUnavailable(
+            f"the backup {copy} cannot be written: {error.strerror}; remove what has its name, or "
+            "see who may write in its folder"
+        ) from error
     with closing(sqlite3.connect(copy)) as target:
         # Not a copy of the file: the last commits may be in the write-ahead log only.
         connection.backup(target)
