@@ -188,9 +188,9 @@ class Bed:
 
 
 def _token(data: Path) -> str:
-    from openclaw_a2a.auth.tool_tokens import TOOL_TOKENS_FILE, TokenKind, ToolTokens
+    from openclaw_a2a.auth.tokens import TokenKind, TokenStore
 
-    return ToolTokens(data / TOOL_TOKENS_FILE).create("host", TokenKind.HOST)
+    return TokenStore(data).create("host", TokenKind.HOST)
 
 
 @contextmanager

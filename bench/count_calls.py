@@ -210,10 +210,12 @@ class Gateway:
     def _create_token(self) -> str:
         code = (
             "import sys; from pathlib import Path\n"
-            "try: from openclaw_a2a.auth.tool_tokens import TOOL_TOKENS_FILE, TokenKind, ToolTokens"
-            "\nexcept ImportError: from openclaw_a2a.tools.tokens import "
-            "FILE_NAME as TOOL_TOKENS_FILE, TokenKind, ToolTokens\n"
-            "print(ToolTokens(Path(sys.argv[1]) / TOOL_TOKENS_FILE).create('host', TokenKind.HOST))"
+            "try:\n from openclaw_a2a.auth.tokens import TokenKind, TokenStore\n"
+            " tokens = TokenStore(Path(sys.argv[1]))\n"
+            "except ImportError:\n"  # an earlier version of the gateway
+            " from openclaw_a2a.auth.tool_tokens import TOOL_TOKENS_FILE, TokenKind, ToolTokens\n"
+            " tokens = ToolTokens(Path(sys.argv[1]) / TOOL_TOKENS_FILE)\n"
+            "print(tokens.create('host', TokenKind.HOST))"
         )
         command = [self._python, "-c", code, str(self._data)]
         return subprocess.check_output(command, text=True).strip()

@@ -227,10 +227,10 @@ class Gateway:
     """The gateway process."""
 
     def __init__(self, pid: int, port: int, data: Path) -> None:
-        from openclaw_a2a.auth.tool_tokens import TOOL_TOKENS_FILE, TokenKind, ToolTokens
+        from openclaw_a2a.auth.tokens import TokenKind, TokenStore
 
         self.pid, self._port = pid, port
-        self._token = ToolTokens(data / TOOL_TOKENS_FILE).create("host", TokenKind.HOST)
+        self._token = TokenStore(data).create("host", TokenKind.HOST)
 
     def target(self) -> Target:
         headers = [f"Authorization: Bearer {self._token}", "X-OpenClaw-Agent-Id: main"]

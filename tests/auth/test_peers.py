@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from openclaw_a2a.auth.peers import is_loopback_client
+from openclaw_a2a.auth.request_origin import is_loopback_client
 
 
 @dataclass
@@ -14,6 +14,9 @@ class FakeRequest:
 
     def client_host(self) -> str | None:
         return self.client
+
+    def server_port(self) -> int | None:
+        return 9900
 
 
 @pytest.mark.parametrize(

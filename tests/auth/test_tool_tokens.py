@@ -8,14 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from openclaw_a2a.auth.tool_tokens import (
-    OPERATOR_CALLER,
-    TOOL_TOKENS_FILE,
-    TokenKind,
-    ToolAuthenticator,
-    ToolCaller,
-    ToolTokens,
-)
+from openclaw_a2a.auth.peers import Credentials
+from openclaw_a2a.auth.tokens import TokenKind, TokenStore
+from openclaw_a2a.auth.tool_tokens import OPERATOR_CALLER, ToolAuthenticator, ToolCaller
 from openclaw_a2a.model.errors import CorruptRecord, InvalidParams, Overloaded, Unauthenticated
 
 DAMAGED_DIGEST = (
@@ -30,7 +25,7 @@ ANYBODY = st.dictionaries(
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
-    return tmp_path / "data" / TOOL_TOKENS_FILE
+    return tmp_path / "data" / "tokens.json"
 
 
 @dataclass
@@ -41,6 +36,9 @@ class FakeRequest:
     def client_host(self) -> str | None:
         return self.client
 
+    def server_port(self) -> int | None:
+        return 9900
+
 
 def headers(token: str, **more: str) -> dict[bytes, bytes]:
     said = {f"x-openclaw-{key.replace('_', '-')}": value for key, value in more.items()}
@@ -49,10 +47,10 @@ def headers(token: str, **more: str) -> dict[bytes, bytes]:
 
 
 def test_a_token_is_valid_in_every_process_until_it_is_revoked(path) -> None:
-    mine, theirs = ToolTokens(path), ToolTokens(path)
+    mine, theirs = TokenStore(path.parent), TokenStore(path.parent)
     first, second = mine.create("ann"), mine.create("ann", TokenKind.HOST)
     other = theirs.create("bob")
-    assert [theirs.identify(text.encode()).name for text in (first, second, other)] == [
+    assert [theirs.find(text.encode()).name for text in (first, second, other)] == [
         "ann",
         "ann",
         "bob",
@@ -63,25 +61,25 @@ def test_a_token_is_valid_in_every_process_until_it_is_revoked(path) -> None:
         TokenKind.TOOL,
     ]
     assert mine.revoke("ann") == 2
-    assert theirs.identify(first.encode()) is None
-    assert theirs.identify(other.encode()).name == "bob"
+    assert theirs.find(first.encode()) is None
+    assert theirs.find(other.encode()).name == "bob"
     assert mine.revoke("ann") == 0
 
 
 @pytest.mark.requirement("remote.tool.tokens")
 def test_the_file_is_private_and_holds_no_token(path) -> None:
-    text = ToolTokens(path).create("ann")
+    text = TokenStore(path.parent).create("ann")
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     content = path.read_text(encoding="utf-8")
     assert text not in content
     assert text.removeprefix("oca_tool_") not in content
-    assert [one.name for one in path.parent.iterdir()] == [TOOL_TOKENS_FILE]
+    assert [one.name for one in path.parent.iterdir()] == ["tokens.json"]
 
 
 @pytest.mark.parametrize("name", ["", "Ann", "a b", "-a", "a" * 65, "ä", "../a", "operator", "a\n"])
 def test_an_invalid_name_is_refused(path, name: str) -> None:
     with pytest.raises(InvalidParams):
-        ToolTokens(path).create(name)
+        TokenStore(path.parent).create(name)
     assert not path.exists()
 
 
@@ -89,12 +87,12 @@ def test_an_invalid_name_is_refused(path, name: str) -> None:
     "content", [b"", b"{", b"[]", DAMAGED_DIGEST, b'{"tokens": 1}', b'{"tokens": [{}]}', b"\xff"]
 )
 def test_with_a_damaged_file_no_token_is_accepted(path, content: bytes) -> None:
-    text = ToolTokens(path).create("ann")
+    text = TokenStore(path.parent).create("ann")
     path.write_bytes(content)
-    tokens = ToolTokens(path)
+    tokens = TokenStore(path.parent)
     for use in (
         tokens.list_tokens,
-        lambda: tokens.identify(text.encode()),
+        lambda: tokens.find(text.encode()),
         lambda: tokens.create("b"),
     ):
         with pytest.raises(CorruptRecord):
@@ -104,9 +102,9 @@ def test_with_a_damaged_file_no_token_is_accepted(path, content: bytes) -> None:
 
 @pytest.mark.requirement("remote.tool.session")
 def test_only_a_host_token_may_name_agent_and_session(path) -> None:
-    tokens = ToolTokens(path)
+    tokens = TokenStore(path.parent)
     plain, host = tokens.create("ann"), tokens.create("plugin", TokenKind.HOST)
-    authenticator = ToolAuthenticator(tokens, max_calls=1)
+    authenticator = ToolAuthenticator(Credentials(tokens=tokens), max_calls=1)
     said = {"session_key": "agent:main:größe", "agent_id": "main"}
     assert authenticator.identify(FakeRequest(headers(plain, **said))) == ToolCaller("ann")
     assert authenticator.identify(FakeRequest(headers(host, **said), REMOTE)) == ToolCaller(
@@ -120,7 +118,7 @@ def test_only_a_host_token_may_name_agent_and_session(path) -> None:
 
 
 def test_the_operator_token_is_accepted_from_the_own_machine_only(path) -> None:
-    authenticator = ToolAuthenticator(ToolTokens(path), max_calls=1, operator="its-token")
+    authenticator = ToolAuthenticator(Credentials(), max_calls=1, operator="its-token")
     assert authenticator.identify(FakeRequest(headers("its-token"))) is OPERATOR_CALLER
     proxied = {**headers("its-token"), b"forwarded": b"for=192.0.2.7"}
     for request in (
@@ -136,15 +134,17 @@ def test_the_operator_token_is_accepted_from_the_own_machine_only(path) -> None:
 def test_no_request_without_a_valid_token_is_accepted(
     path, said: dict[bytes, bytes], client: str | None
 ) -> None:
-    tokens = ToolTokens(path)
+    tokens = TokenStore(path.parent)
     if not path.exists():
         tokens.create("ann", TokenKind.HOST)
     with pytest.raises(Unauthenticated):
-        ToolAuthenticator(tokens, max_calls=1, operator="its").identify(FakeRequest(said, client))
+        ToolAuthenticator(Credentials(tokens=tokens), max_calls=1, operator="its").identify(
+            FakeRequest(said, client)
+        )
 
 
 def test_concurrent_calls_are_limited_per_caller(path) -> None:
-    limited = ToolAuthenticator(ToolTokens(path), max_calls=2)
+    limited = ToolAuthenticator(Credentials(), max_calls=2)
     ann, bob = ToolCaller("ann"), ToolCaller("bob")
     refused = pytest.raises(Overloaded)
     with limited.admit(ann), limited.admit(ann), limited.admit(bob), refused, limited.admit(ann):

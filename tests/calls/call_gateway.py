@@ -16,7 +16,7 @@ from tests.conformance.asgi_client import TIMEOUT_S, AsgiClient, Request
 from tests.conformance.conftest import make_gateway
 
 from openclaw_a2a.app import Gateway
-from openclaw_a2a.auth.tool_tokens import TOOL_TOKENS_FILE, TokenKind, ToolTokens
+from openclaw_a2a.auth.tokens import TokenKind, TokenStore
 from openclaw_a2a.engine.audit_log import AUDIT_FILE
 from openclaw_a2a.model.agent_event import AgentEvent, Reply
 from openclaw_a2a.model.errors import AgentFailed, AgentUnavailable
@@ -255,7 +255,7 @@ class CallGateway:
 
     def token(self, name: str, kind: TokenKind) -> str:
         if (name, kind) not in self._tokens:
-            tokens = ToolTokens(self.folder / TOOL_TOKENS_FILE)
+            tokens = TokenStore(self.folder)
             self._tokens[name, kind] = tokens.create(name, kind)
         return self._tokens[name, kind]
 

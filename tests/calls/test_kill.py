@@ -15,7 +15,7 @@ import pytest
 from tests.crash import gateway_process as crash
 from tests.crash.gateway_process import PATIENCE_S, GatewayProcess, Json
 
-from openclaw_a2a.auth.tool_tokens import TOOL_TOKENS_FILE, TokenKind, ToolTokens
+from openclaw_a2a.auth.tokens import TokenKind, TokenStore
 from openclaw_a2a.store import create_store
 
 CALLS = 25
@@ -107,7 +107,7 @@ class Asker:
 
     def __init__(self, gateway: GatewayProcess, folder: Path, host: SessionHost) -> None:
         self._gateway = gateway
-        self._token = ToolTokens(folder / TOOL_TOKENS_FILE).create("host", TokenKind.HOST)
+        self._token = TokenStore(folder).create("host", TokenKind.HOST)
         self._host = host
         self._chance = random.Random(os.environ.get("CRASH_SEED", "calls"))
         self._number = 0

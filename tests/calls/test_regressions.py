@@ -22,7 +22,7 @@ from tests.calls.call_gateway import (
 )
 from tests.conformance.asgi_client import AsgiClient, Request
 
-from openclaw_a2a.auth.tool_tokens import TokenKind
+from openclaw_a2a.auth.tokens import TokenKind
 from openclaw_a2a.model.agent_event import AgentEvent, InputRequired, Note, Reply
 from openclaw_a2a.model.errors import TaskNotCancelable
 from openclaw_a2a.model.task import TaskState

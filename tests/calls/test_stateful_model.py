@@ -28,7 +28,7 @@ from tests.engine.harness import ManualClock, yield_to_others
 from openclaw_a2a.agents import AgentRegistry
 from openclaw_a2a.app import Gateway
 from openclaw_a2a.app import gateway as gateway_module
-from openclaw_a2a.auth.tool_tokens import TOOL_TOKENS_FILE, TokenKind, ToolTokens
+from openclaw_a2a.auth.tokens import TokenKind, TokenStore
 from openclaw_a2a.engine.audit_log import AuditLog
 from openclaw_a2a.model.errors import AgentFailed
 from openclaw_a2a.model.ids import AgentId, TaskId
@@ -177,8 +177,10 @@ class CallMachine(RuleBasedStateMachine):
         self.callee = Callee(self.host, "b")
         self.callee.recovery = recovery
         self.disk = self._disk()
-        tokens = ToolTokens(self.folder / TOOL_TOKENS_FILE)
-        self.tokens = {kind: tokens.create(kind.value, kind) for kind in TokenKind}
+        tokens = TokenStore(self.folder)
+        self.tokens = {
+            kind: tokens.create(kind.value, kind) for kind in (TokenKind.TOOL, TokenKind.HOST)
+        }
         await self._start()
 
     def _disk(self) -> Store:

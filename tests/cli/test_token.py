@@ -2,7 +2,7 @@
 
 import pytest
 
-from openclaw_a2a.auth.tool_tokens import TOOL_TOKENS_FILE, TokenKind, ToolTokens
+from openclaw_a2a.auth.tokens import TokenKind, TokenStore
 
 
 def test_token_is_shown_once_and_valid_until_revoked(command, tmp_path) -> None:
@@ -11,22 +11,23 @@ def test_token_is_shown_once_and_valid_until_revoked(command, tmp_path) -> None:
     assert made.code == 0
     text = made.out.strip()
     assert "not shown again" in made.err
-    assert ToolTokens(folder / TOOL_TOKENS_FILE).identify(text.encode()).name == "ann"
+    assert TokenStore(folder).find(text.encode()).name == "ann"
     listed = command("token", "list")
     assert "ann" in listed.out
     assert text not in listed.out
     assert command("token", "revoke", "ann").out == "ann  1 revoked\n"
-    assert ToolTokens(folder / TOOL_TOKENS_FILE).identify(text.encode()) is None
+    assert TokenStore(folder).find(text.encode()) is None
 
 
 def test_host_flag_creates_a_host_token(command, tmp_path) -> None:
     data = ("--data", str(tmp_path / "elsewhere"))
     made = command("token", "create", "--tool", "openclaw", "--host", "--json", *data).json
     assert (made["name"], made["kind"]) == ("openclaw", "host")
-    tokens = ToolTokens(tmp_path / "elsewhere" / TOOL_TOKENS_FILE)
-    assert tokens.identify(made["token"].encode()).kind is TokenKind.HOST
+    tokens = TokenStore(tmp_path / "elsewhere")
+    assert tokens.find(made["token"].encode()).kind is TokenKind.HOST
     (listed,) = command("token", "list", "--json", *data).json["tokens"]
-    assert set(listed) == {"name", "kind", "createdAt"}
+    limits = {"scopes", "accounts", "agents", "expiresAt"}
+    assert set(listed) == {"id", "name", "kind", "createdAt", "lastUsedAt", *limits}
     assert command("token", "list").err.startswith("Nobody has a token")
     assert command("token", "revoke", "openclaw", "--json", *data).json == {
         "name": "openclaw",
@@ -50,7 +51,7 @@ def test_failed_token_command_prints_the_next_step(command, arguments, code, say
 
 
 def test_broken_token_file_is_reported_and_not_changed(command, tmp_path) -> None:
-    path = tmp_path / ".openclaw-a2a" / TOOL_TOKENS_FILE
+    path = tmp_path / ".openclaw-a2a" / "tokens.json"
     path.parent.mkdir()
     path.write_text("{", encoding="utf-8")
     for arguments in (("list",), ("create", "--tool", "ann"), ("revoke", "ann")):

@@ -12,7 +12,7 @@ import pytest
 from tests.crash import gateway_process as crash
 from tests.crash.gateway_process import PATIENCE_S, GatewayProcess, Json
 
-from openclaw_a2a.auth.tool_tokens import TOOL_TOKENS_FILE, TokenKind, ToolTokens
+from openclaw_a2a.auth.tokens import TokenKind, TokenStore
 
 CALLS = 8
 LEARNED_S = 2.0
@@ -137,7 +137,7 @@ class Caller:
 
     def __init__(self, gateway: GatewayProcess, folder: Path) -> None:
         self._gateway = gateway
-        self._token = ToolTokens(folder / TOOL_TOKENS_FILE).create("caller", TokenKind.TOOL)
+        self._token = TokenStore(folder).create("caller", TokenKind.TOOL)
         self._number = 0
 
     async def call(self, chance: random.Random) -> tuple[int, str]:

@@ -16,7 +16,7 @@ from tests.openclaw.plugin_setup import wait_until
 from tests.openclaw.recording_proxy import RecordingProxy
 
 from openclaw_a2a.auth.admin_token import read_admin_token
-from openclaw_a2a.auth.tool_tokens import TOOL_TOKENS_FILE, TokenKind, ToolTokens
+from openclaw_a2a.auth.tokens import TokenKind, TokenStore
 from openclaw_a2a.tools.openclaw_plugin import PLUGIN_FOLDER, PLUGIN_ID, PLUGIN_TOOLS
 
 Json = Any
@@ -51,7 +51,7 @@ class CallsSetup:
 
     def _openclaw_config(self, folder: Path) -> Json:
         place = folder / "plugin-token"
-        token = ToolTokens(self._data / TOOL_TOKENS_FILE).create("openclaw", TokenKind.HOST)
+        token = TokenStore(self._data).create("openclaw", TokenKind.HOST)
         place.write_text(token, "ascii")
         table = str(folder / "tools.json")
         options = {"url": self.our_gateway.url, "tokenFile": str(place), "tableFile": table}

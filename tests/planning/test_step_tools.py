@@ -9,7 +9,7 @@ import pytest
 from tests.conformance.asgi_client import TIMEOUT_S
 from tests.planning.gateway_harness import PlanningHarness, asks
 
-from openclaw_a2a.auth.tool_tokens import TOOL_TOKENS_FILE, TokenKind, ToolTokens
+from openclaw_a2a.auth.tokens import TokenKind, TokenStore
 
 Json = Any
 ON = {"opt.tools": True}
@@ -29,7 +29,7 @@ async def work(turn: Any) -> Any:
 async def use(
     harness: PlanningHarness, tool: str, /, *, caller: str = "planner", **arguments: Json
 ) -> Json:
-    tokens = ToolTokens(harness.folder / TOOL_TOKENS_FILE)
+    tokens = TokenStore(harness.folder)
     token = tokens.create(caller, TokenKind.TOOL)
     client = harness.client.with_headers(authorization=f"Bearer {token}")
     content = json.dumps(arguments).encode()

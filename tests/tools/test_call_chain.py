@@ -6,7 +6,7 @@ import httpx2
 import pytest
 from tests.tools.tool_gateway import ToolGateway
 
-from openclaw_a2a.auth.tool_tokens import TokenKind
+from openclaw_a2a.auth.tokens import TokenKind
 from openclaw_a2a.model.turn import CHAIN_HOSTS_KEY, CHAIN_KEY
 
 Json = Any

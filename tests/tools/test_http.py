@@ -10,7 +10,9 @@ import pytest
 from tests.conformance.asgi_client import AsgiClient, AsgiMessage, Receive, Request, Send
 
 from openclaw_a2a.auth.admin_token import read_admin_token
-from openclaw_a2a.auth.tool_tokens import TokenKind, ToolAuthenticator, ToolCaller, ToolTokens
+from openclaw_a2a.auth.peers import Credentials
+from openclaw_a2a.auth.tokens import TokenKind
+from openclaw_a2a.auth.tool_tokens import ToolAuthenticator, ToolCaller
 from openclaw_a2a.engine.supervisor import Supervisor
 from openclaw_a2a.http.asgi import HttpRequest, body_deadline
 from openclaw_a2a.model.ids import Json, JsonObject
@@ -206,7 +208,7 @@ async def test_the_operator_calls_tools_from_the_own_machine_only(served) -> Non
 
 async def test_all_requests_are_refused_while_the_tokens_cannot_be_read(served) -> None:
     client = served.client()
-    (served.folder / "tool-tokens.json").write_text("{", encoding="utf-8")
+    (served.folder / "tokens.json").write_text("{", encoding="utf-8")
     answer = await client.get("/tools")
     assert (answer.status_code, answer.json()["error"]["code"]) == (500, "corrupt-record")
     assert str(served.folder) not in answer.text
@@ -274,7 +276,7 @@ async def test_a_tool_learns_whether_its_result_was_written(
     supervisor = Supervisor()
     endpoints = ToolEndpoints(
         ToolRegistry([tool]),
-        ToolAuthenticator(ToolTokens(tmp_path / "tokens"), max_calls=1),
+        ToolAuthenticator(Credentials(), max_calls=1),
         read_result=lambda *_: None,
         heartbeat_s=60.0,
         supervisor=supervisor,

@@ -13,7 +13,7 @@ import httpx2
 import uvicorn
 
 from openclaw_a2a.app import build_app
-from openclaw_a2a.auth.tool_tokens import TOOL_TOKENS_FILE, TokenKind, ToolTokens
+from openclaw_a2a.auth.tokens import TokenKind, TokenStore
 from openclaw_a2a.settings import load_settings
 
 PATIENCE_S = 60.0
@@ -69,8 +69,8 @@ class ToolGateway:
     clients: list[httpx2.AsyncClient] = field(default_factory=list)
 
     @property
-    def tokens(self) -> ToolTokens:
-        return ToolTokens(self.folder / TOOL_TOKENS_FILE)
+    def tokens(self) -> TokenStore:
+        return TokenStore(self.folder)
 
     def client(self, name: str = "ann", kind: TokenKind = TokenKind.TOOL) -> httpx2.AsyncClient:
         """A caller with a new token of this name."""

@@ -7,7 +7,6 @@ from collections.abc import Callable, Collection, Mapping
 from contextlib import AsyncExitStack
 from importlib.metadata import version
 from typing import Self
-from urllib.parse import urlsplit
 
 import msgspec
 
@@ -17,7 +16,9 @@ from openclaw_a2a.app.wiring.planning import PlanningWiring
 from openclaw_a2a.app.wiring.push import PushWiring
 from openclaw_a2a.app.wiring.tools import ToolsWiring
 from openclaw_a2a.auth.admin_token import AdminAuthenticator, ensure_admin_token
-from openclaw_a2a.auth.peers import BearerVerifier, PeerAuthenticator
+from openclaw_a2a.auth.peers import BearerVerifier, Credentials, PeerAuthenticator
+from openclaw_a2a.auth.request_origin import OwnAddresses
+from openclaw_a2a.auth.tokens import TokenStore
 from openclaw_a2a.engine.audit_log import AUDIT_FILE, AuditFile, AuditLog
 from openclaw_a2a.engine.background_replies import BackgroundListener
 from openclaw_a2a.engine.engine import AccountRules, Engine, EngineLimits, SystemClock, new_id
@@ -138,11 +139,13 @@ class Gateway:
         self._tools = ToolsWiring(settings, clock=clock, supervisor=self._supervisor)
         self._calls: CallsWiring | None = None
         self._plans: PlanningWiring | None = None
-        self._verifiers: tuple[BearerVerifier, ...] = ()
         self._admin_token: str | None = None
         self._host_id = ""
-        urls = [account.public_base_url for account in settings.accounts]
-        self._own_hosts = [server.host, *(urlsplit(url).hostname or "" for url in urls if url)]
+        urls = [account.public_base_url or "" for account in settings.accounts]
+        self._own = OwnAddresses(server.host, [server.public_base_url, *urls])
+        # An embedding program decides who its callers are.
+        self._tokens = TokenStore(settings.data) if embedding is None else None
+        self._credentials = Credentials()
 
     async def __aenter__(self) -> Self:
         """Open the stores, recover what a crash left behind, then build the endpoints."""
@@ -167,7 +170,11 @@ class Gateway:
                 )
                 parts.callback(self._plans.stop)
                 await self._plans.open()
-            self._verifiers = self._open_verifiers()
+            self._credentials = Credentials(
+                self.settings.peers.values(),
+                tokens=self._tokens,
+                verifiers=self._open_verifiers(),
+            )
             running = [account for account in self.settings.accounts if account.is_running]
             endpoints = [await self._open_account(account) for account in running]
             await self._open_calls()
@@ -182,7 +189,10 @@ class Gateway:
                 if part is not None:
                     part.start()
             self.asgi = self._build_application(endpoints)
-            self._tools.open(self.asgi.router, parts, own_hosts=self._own_hosts)
+            self._tools.open(self.asgi.router, parts, credentials=self._credentials, own=self._own)
+            if self._tokens is not None:
+                parts.push_async_callback(self._tokens.write_use)
+                self._supervisor.run_loop("token-use", self._tokens.record_use())
             # Last: a late reply or a resolved pause may start a run.
             self._start_background_listeners()
             # Started in full: `__aexit__` closes the parts from now on, not the end of this block.
@@ -313,9 +323,7 @@ class Gateway:
             rules, authenticator, card = embedded.rules, embedded.authenticator, embedded.card
         else:
             rules = _account_rules(account, settings)
-            authenticator = PeerAuthenticator(
-                settings.peers.values(), own_hosts=self._own_hosts, verifiers=self._verifiers
-            )
+            authenticator = PeerAuthenticator(self._credentials, self._own)
             extensions = () if plans is None else plans.extensions
             card = self._card(account, extensions)
         engine.accounts[account.id] = rules
@@ -354,14 +362,15 @@ class Gateway:
         agent = self._agents[agent_id]
         is_given = agent_id in self.supplied_agents
         known = None if is_given else self.settings.agents[agent_id].profile
-        schemes = security_schemes(self.settings.oidc, has_tokens=bool(self.settings.peers))
+        credentials, issuers = self._credentials, self.settings.oidc
 
         def build(profile: AgentProfile | None) -> AgentCard:
             described = apply_profiles(account, profile, known)
+            schemes = security_schemes(issuers, has_tokens=credentials.accept_tokens())
             return build_card(described, version=VERSION, schemes=schemes, extensions=extensions)
 
         own = agent.profile if isinstance(agent, SupportsProfile) else lambda: None
-        return LiveCard(account, build, own)
+        return LiveCard(account, build, own, credentials.accept_tokens)
 
     async def _start(self, engine: Engine) -> None:
         # Registered first: if recovery fails, the runs it has started already are stopped.
@@ -397,7 +406,9 @@ class Gateway:
         add_route("GET", "/healthz", health.healthz)
         add_route("GET", "/readyz", health.readyz)
         calls, plans, push = self._calls, self._plans, self.push
-        authenticator = AdminAuthenticator(self._admin_token, own_hosts=self._own_hosts)
+        authenticator = AdminAuthenticator(
+            self._admin_token, own=self._own, credentials=self._credentials
+        )
         admin = AdminEndpoint(authenticator, body_deadline=self._body_deadline, audit=self.audit)
         ApprovalsAdmin(self._approval_agents).add_to(admin)
         DeliveriesAdmin(

@@ -1,22 +1,21 @@
 """The operator's token: a file in the data folder that only the gateway's own user can read."""
 
+import hmac
 import os
 import secrets
 import stat
-from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 
-from openclaw_a2a.auth.peers import (
+from openclaw_a2a.auth.peers import Credentials, read_bearer_token
+from openclaw_a2a.auth.principal import Scope
+from openclaw_a2a.auth.request_origin import (
     ClientRequest,
-    allowed_hosts,
-    check_host_and_origin,
+    OwnAddresses,
     is_loopback_client,
     is_proxied,
-    match_token,
-    read_bearer_token,
-    token_digest,
 )
+from openclaw_a2a.auth.tokens import OPERATOR_NAME, token_digest
 from openclaw_a2a.model.errors import NotAllowed, Unauthenticated
 
 ADMIN_TOKEN_FILE = "operator.token"  # noqa: S105 - the name of a file
@@ -26,25 +25,42 @@ _MAX_LENGTH = 1024
 
 
 class AdminAuthenticator:
-    """Admits the operator: from this machine, with the token. Without a token nobody."""
+    """Admits the operator: from this machine, with the operator's token or one for `admin`."""
 
-    def __init__(self, token: str | None, *, own_hosts: Iterable[str]) -> None:
+    def __init__(
+        self,
+        token: str | None,
+        *,
+        own: OwnAddresses | None = None,
+        credentials: Credentials | None = None,
+    ) -> None:
         self._digest = None if token is None else token_digest(token.encode())
-        self._allowed_hosts = allowed_hosts(own_hosts)
+        self._own = own or OwnAddresses()
+        self._credentials = credentials
 
-    def check(self, request: ClientRequest) -> None:
-        """Refuse everybody but the operator. Raises: NotAllowed, Unauthenticated."""
+    def identify(self, request: ClientRequest) -> str:
+        """The name of the operator, or of who has a token for `admin`.
+
+        Raises: NotAllowed, Unauthenticated, CorruptRecord (the token file).
+        """
         # Before the token is looked at: nobody outside this machine gets to try one.
         if not is_loopback_client(request) or is_proxied(request):
             raise NotAllowed("the operator's pages answer the gateway's own machine only")
-        check_host_and_origin(request, self._allowed_hosts)
+        self._own.check(request)
         if self._digest is None:
             raise NotAllowed("the operator's pages are shut; the log of the gateway says why")
         token = read_bearer_token(request.headers)
-        if token is None or not match_token(token, [(self._digest, True)]):
-            raise Unauthenticated(
-                "this is not the operator's token; it is in the data folder of the gateway"
-            )
+        if token is not None and hmac.compare_digest(token_digest(token), self._digest):
+            return OPERATOR_NAME
+        text = "this is not the operator's token; it is in the data folder of the gateway"
+        if self._credentials is None:
+            raise Unauthenticated(text)
+        try:
+            principal = self._credentials.authenticate(request)
+        except Unauthenticated as error:
+            raise Unauthenticated(text, has_credentials=error.has_credentials) from None
+        principal.check_scope(Scope.ADMIN)
+        return principal.name
 
 
 def ensure_admin_token(folder: Path) -> str:

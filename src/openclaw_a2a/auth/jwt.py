@@ -24,8 +24,8 @@ from joserfc.errors import JoseError
 from joserfc.jwk import Key, import_key
 from joserfc.jws import JWSRegistry
 
-from openclaw_a2a.auth.peers import token_digest
 from openclaw_a2a.auth.principal import Principal, Scope
+from openclaw_a2a.auth.tokens import token_digest
 from openclaw_a2a.engine.supervisor import Supervisor
 from openclaw_a2a.log import get_logger
 from openclaw_a2a.model.backoff import Backoff

@@ -24,12 +24,14 @@ class Principal(msgspec.Struct, frozen=True):
     """An authenticated caller. Only its name is passed on; the rest is checked at the endpoint.
 
     `accounts` and `agents` are those that the credentials are limited to; None means all.
+    `is_host`: the caller is the host of agents, and may say for which agent and session it calls.
     """
 
     name: PeerName
     scopes: frozenset[Scope] = A2A_SCOPES
     accounts: frozenset[str] | None = None
     agents: frozenset[str] | None = None
+    is_host: bool = False
 
     def check_account(self, account: AccountId, agent: AgentId) -> None:
         """Refuse credentials that are not for A2A at this account. Raises: InsufficientScope."""
@@ -39,11 +41,16 @@ class Principal(msgspec.Struct, frozen=True):
             or (self.accounts is not None and account not in self.accounts)
             or (self.agents is not None and agent not in self.agents)
         ):
-            raise InsufficientScope(
-                f"the credentials of {self.name} are not valid for this agent;"
-                " ask the operator for others",
-                scope=Scope.A2A.value,
-            )
+            raise self._refusal(Scope.A2A)
+
+    def check_scope(self, scope: Scope) -> None:
+        """Refuse credentials that are not for this part. Raises: InsufficientScope."""
+        if scope not in self.scopes:
+            raise self._refusal(scope)
+
+    def _refusal(self, scope: Scope) -> InsufficientScope:
+        text = f"the credentials of {self.name} are not valid here; ask the operator for others"
+        return InsufficientScope(text, scope=scope.value)
 
 
 LOCAL_PRINCIPAL = Principal(LOCAL_PEER)

@@ -128,6 +128,7 @@ A2A_JSON = b"application/a2a+json"
 NO_STORE: Header = (b"cache-control", b"no-store")
 _BEARER = 'Bearer realm="openclaw-a2a"'
 _CHALLENGE: Header = (b"www-authenticate", _BEARER.encode("ascii"))
+_INVALID: Header = (b"www-authenticate", f'{_BEARER}, error="invalid_token"'.encode("ascii"))
 _CLOSE: Header = (b"connection", b"close")
 
 
@@ -202,6 +203,11 @@ class HttpRequest:
         """The address of the client; None when the server does not know it."""
         client: tuple[str, int] | None = self.scope.get("client")
         return client[0] if client else None
+
+    def server_port(self) -> int | None:
+        """The port at which the request came in; None when the server does not know it."""
+        server: tuple[str, int | None] | None = self.scope.get("server")
+        return server[1] if server else None
 
     def require_json(self) -> None:
         """Refuse a body that is not declared as JSON. Raises: MediaTypeNotSupported."""
@@ -368,8 +374,9 @@ def error_body(error: GatewayError, *, show_faults: bool) -> bytes:
 def error_headers(error: GatewayError) -> list[Header]:
     """The headers that go with an error response."""
     if isinstance(error, Unauthenticated):
-        # RFC 9110, 15.5.2: a 401 must say how to authenticate.
-        return [_CHALLENGE]
+        # RFC 9110, 15.5.2: a 401 must say how to authenticate. RFC 6750, 3.1: it has no error code
+        # when there were no credentials.
+        return [_INVALID if error.has_credentials else _CHALLENGE]
     if isinstance(error, InsufficientScope):
         # RFC 6750, 3.1: the credentials are valid, and others are needed.
         challenge = f'{_BEARER}, error="insufficient_scope", scope="{error.scope}"'

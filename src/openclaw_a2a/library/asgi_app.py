@@ -12,8 +12,9 @@ import msgspec
 
 from openclaw_a2a.agents.adapter import AgentAdapter
 from openclaw_a2a.app.gateway import Embedding, Gateway, build_app
-from openclaw_a2a.auth.peers import PeerAuthenticator, allowed_hosts, check_host_and_origin
+from openclaw_a2a.auth.peers import Credentials, PeerAuthenticator
 from openclaw_a2a.auth.principal import LOCAL_PRINCIPAL, Principal
+from openclaw_a2a.auth.request_origin import OwnAddresses
 from openclaw_a2a.engine.engine import AccountRules, Engine
 from openclaw_a2a.engine.outbox.delivery_tracking import DeliveryChannel
 from openclaw_a2a.engine.transcript.single_artifact import SingleArtifactTranscript
@@ -27,7 +28,7 @@ from openclaw_a2a.model.errors import Unauthenticated
 from openclaw_a2a.model.ids import AccountId, AgentId, Json, PeerName
 from openclaw_a2a.ports import Agent, Store
 from openclaw_a2a.server.account_endpoint import Authenticator
-from openclaw_a2a.server.cards import BEARER_REQUIREMENTS, BEARER_SCHEMES, LiveCard
+from openclaw_a2a.server.cards import LiveCard, security_requirements, security_schemes
 from openclaw_a2a.settings import (
     Account,
     AgentStyle,
@@ -64,15 +65,15 @@ class OpenAuthenticator:
 
     needs_token = False
 
-    def __init__(self, own_hosts: Iterable[str]) -> None:
-        self._allowed_hosts = allowed_hosts(own_hosts)
+    def __init__(self, url: str) -> None:
+        self._own = OwnAddresses(urls=[url])
 
     def identify(self, request: HttpRequest) -> Principal:
         """Always the same caller. Raises: NotAllowed."""
         server = cast("tuple[str, int | None] | None", request.scope.get("server"))
         # Only on an address of this machine alone: elsewhere everybody may call anyway.
         if server is not None and _is_loopback_address(server[0]):
-            check_host_and_origin(request, self._allowed_hosts)
+            self._own.check(request)
         return LOCAL_PRINCIPAL
 
 
@@ -104,7 +105,7 @@ def token_authenticator(tokens: Tokens) -> PeerAuthenticator:
         PeerSettings(PeerName(name), tuple(Secret.from_text("auth", token) for token in held))
         for name, held in named.items()
     ]
-    return PeerAuthenticator(peers, own_hosts=())
+    return PeerAuthenticator(Credentials(peers), OwnAddresses())
 
 
 def _token_list(tokens: str | Iterable[str]) -> list[str]:
@@ -166,7 +167,7 @@ class ServedAgent(msgspec.Struct, frozen=True, kw_only=True):
     def authenticator(self) -> Authenticator:
         """Identifies callers as `auth` says. Raises: ValueError, TypeError."""
         if self.auth is None:
-            return OpenAuthenticator([urlsplit(self.card.url).hostname or ""])
+            return OpenAuthenticator(self.card.url)
         return FunctionAuthenticator() if callable(self.auth) else token_authenticator(self.auth)
 
     @property
@@ -192,8 +193,11 @@ class ServedAgent(msgspec.Struct, frozen=True, kw_only=True):
         """A gateway with one account at `/` and one agent, not started yet."""
         authenticator, card = self.authenticator(), self.card
         if authenticator.needs_token and not card.security_schemes:
+            schemes = security_schemes(has_tokens=True)
             card = msgspec.structs.replace(
-                card, security_schemes=BEARER_SCHEMES, security_requirements=BEARER_REQUIREMENTS
+                card,
+                security_schemes=schemes,
+                security_requirements=security_requirements(schemes),
             )
         account = Account(
             id=ACCOUNT,

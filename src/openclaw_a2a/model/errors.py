@@ -193,7 +193,11 @@ class HeadersTooSlow(CallerError, code="headers-too-slow"):
 
 
 class Unauthenticated(CallerError, code="unauthenticated"):
-    """No credentials, or none that we know."""
+    """No credentials, or none that are valid here; unknown, expired and revoked ones look alike."""
+
+    def __init__(self, message: str, *, has_credentials: bool = True) -> None:
+        super().__init__(message)
+        self.has_credentials = has_credentials
 
 
 class NotAllowed(CallerError, code="not-allowed"):

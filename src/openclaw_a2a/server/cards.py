@@ -23,17 +23,21 @@ from openclaw_a2a.settings import Account, OidcSettings
 
 _CACHE = (b"cache-control", b"public, max-age=60")
 _VARY = (b"vary", b"A2A-Version, Host, X-Forwarded-Proto")
-BEARER_SCHEMES: dict[str, JsonObject] = {"bearer": {"httpAuthSecurityScheme": {"scheme": "Bearer"}}}
-BEARER_REQUIREMENTS: tuple[JsonObject, ...] = ({"schemes": {"bearer": {"list": []}}},)
+_TOKEN_SCHEMES: dict[str, JsonObject] = {
+    "bearer": {"httpAuthSecurityScheme": {"scheme": "Bearer"}},
+    "apiKey": {"apiKeySecurityScheme": {"location": "header", "name": "X-API-Key"}},
+}
 
 
-def security_schemes(issuers: Iterable[OidcSettings], *, has_tokens: bool) -> dict[str, JsonObject]:
+def security_schemes(
+    issuers: Iterable[OidcSettings] = (), *, has_tokens: bool
+) -> dict[str, JsonObject]:
     """The security schemes of a card; any of them is enough."""
     oidc: dict[str, JsonObject] = {
         f"oidc-{one.name}": {"openIdConnectSecurityScheme": {"openIdConnectUrl": one.discovery_url}}
         for one in issuers
     }
-    return {**BEARER_SCHEMES, **oidc} if has_tokens else oidc
+    return {**_TOKEN_SCHEMES, **oidc} if has_tokens else oidc
 
 
 def apply_profiles(account: Account, *profiles: AgentProfile | None) -> Account:
@@ -88,8 +92,13 @@ def build_card(
         default_output_modes=account.default_output_modes,
         skills=skills,
         security_schemes=dict(schemes) or None,
-        security_requirements=tuple({"schemes": {name: {"list": []}}} for name in schemes),
+        security_requirements=security_requirements(schemes),
     )
+
+
+def security_requirements(schemes: Iterable[str]) -> tuple[JsonObject, ...]:
+    """The requirements of a card: any one of the schemes."""
+    return tuple({"schemes": {name: {"list": []}}} for name in schemes)
 
 
 def objectives_extension(*, max_plans: int, max_tasks: int, is_persistent: bool) -> AgentExtension:
@@ -110,7 +119,8 @@ def account_url(account: Account, path: str) -> str:
 class LiveCard:
     """The card of an account, kept up to date with the profile of its agent.
 
-    `build` makes the card for a profile; it is called again only when the profile has changed.
+    `build` makes the card for a profile; it is called again only when the profile has changed, or
+    whether tokens are accepted.
     """
 
     def __init__(
@@ -118,11 +128,13 @@ class LiveCard:
         account: Account,
         build: Callable[[AgentProfile | None], AgentCard],
         profile: Callable[[], AgentProfile | None],
+        accepts_tokens: Callable[[], bool] = lambda: False,
     ) -> None:
         self._account = account
         self._build = build
         self._profile = profile
-        self._built_for: AgentProfile | None = None
+        self._accepts_tokens = accepts_tokens
+        self._built_for: tuple[AgentProfile | None, bool] | None = None
         self._card: AgentCard | None = None
         self._encoded: dict[str, _EncodedCard] = {}
         """The card by the address that it names."""
@@ -130,8 +142,9 @@ class LiveCard:
     def current(self) -> AgentCard:
         """The card for the current profile."""
         profile = self._profile()
-        if self._card is None or profile != self._built_for:
-            self._built_for, self._card = profile, self._build(profile)
+        built_for = (profile, self._accepts_tokens())
+        if self._card is None or built_for != self._built_for:
+            self._built_for, self._card = built_for, self._build(profile)
             self._encoded.clear()
         return self._card
 

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 import anyio
 import msgspec
 
-from openclaw_a2a.auth.peers import is_loopback_client, is_proxied
+from openclaw_a2a.auth.request_origin import is_loopback_client, is_proxied
 from openclaw_a2a.engine.engine import Engine
 from openclaw_a2a.engine.supervisor import Supervisor
 from openclaw_a2a.http.asgi import HttpRequest

@@ -5,7 +5,12 @@ from openclaw_a2a.settings.describe import (
     effective_settings,
     settings_schema,
 )
-from openclaw_a2a.settings.files import base_url, is_loopback, normalize_base_url
+from openclaw_a2a.settings.files import (
+    base_url,
+    is_loopback,
+    normalize_base_url,
+    write_private_file,
+)
 from openclaw_a2a.settings.load import (
     CheckedSettings,
     LoadedSettings,
@@ -43,8 +48,10 @@ from openclaw_a2a.settings.sections import (
     WebhookSettings,
 )
 from openclaw_a2a.settings.sources import read_command_environment
+from openclaw_a2a.settings.tokens import TOKENS_FILE, TokenFileHead
 
 __all__ = [
+    "TOKENS_FILE",
     "Account",
     "AgentSettings",
     "AgentStyle",
@@ -67,6 +74,7 @@ __all__ = [
     "Settings",
     "StoreKind",
     "StoreSettings",
+    "TokenFileHead",
     "ToolSettings",
     "WebhookSettings",
     "announce_gateway",
@@ -82,4 +90,5 @@ __all__ = [
     "normalize_base_url",
     "read_command_environment",
     "settings_schema",
+    "write_private_file",
 ]

@@ -74,15 +74,27 @@ def _syntax_error_message(text: str, error: Exception) -> str:
 _ANY_ADDRESS = frozenset({"0.0.0.0", "::", "*"})  # noqa: S104 - told apart here, not bound to
 
 
-def write_private_file(path: Path, body: bytes) -> None:
-    """Replace a file as a whole; only its owner can read it. Raises: OSError."""
+def write_private_file(path: Path, body: bytes, *, durable: bool = False) -> None:
+    """Replace a file as a whole; only its owner can read it. Raises: OSError.
+
+    A `durable` file is on the disk when this returns.
+    """
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     draft = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
     descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     try:
         with os.fdopen(descriptor, "wb") as stream:
             stream.write(body)
+            if durable:
+                stream.flush()
+                os.fsync(stream.fileno())
         draft.replace(path)
+        if durable:
+            folder = os.open(path.parent, os.O_RDONLY)
+            try:
+                os.fsync(folder)
+            finally:
+                os.close(folder)
     except BaseException:
         draft.unlink(missing_ok=True)
         raise

@@ -63,7 +63,7 @@ from openclaw_a2a.settings.sources import (
     read_layers,
     settings_invalid,
 )
-from openclaw_a2a.settings.tokens import read_peers
+from openclaw_a2a.settings.tokens import peers_need_tokens, read_peers
 
 _Struct = TypeVar("_Struct", bound=msgspec.Struct)
 _NO_OVERRIDES: Mapping[str, Json] = MappingProxyType({})
@@ -305,6 +305,7 @@ class _SettingsReader:
                 collector=collector,
             ),
             audit=self._section(AuditSettings, "audit"),
+            has_token_file=peers_need_tokens(data),
         )
         check_routes(settings.accounts, collector)
         check_stores(settings, collector)

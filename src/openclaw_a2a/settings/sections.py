@@ -453,7 +453,8 @@ class Settings(Section, frozen=True):
 
     `accounts` are in order of their ids; `agents` and `peers` are keyed by id and name. `openclaw`
     is that section as it was written; what comes of it is among the agents and accounts. `outbound`
-    is as it was written, too: the part that calls remote agents reads it.
+    is as it was written, too: the part that calls remote agents reads it. `has_token_file`: a token
+    for peers was made in the data folder.
     """
 
     data: Path
@@ -474,6 +475,7 @@ class Settings(Section, frozen=True):
     opt: PlanningSettings = PlanningSettings()
     oidc: tuple[OidcSettings, ...] = ()
     audit: AuditSettings = AuditSettings()
+    has_token_file: bool = False
 
     @property
     def default_account(self) -> Account:
@@ -483,4 +485,4 @@ class Settings(Section, frozen=True):
     @property
     def is_open(self) -> bool:
         """True when no caller has to show a token."""
-        return not self.peers and not self.oidc
+        return not self.peers and not self.oidc and not self.has_token_file

@@ -26,6 +26,9 @@ TOKEN_VARIABLE = "OPENCLAW_GATEWAY_TOKEN"  # noqa: S105 - a name, not a secret
 GENERATE_TOKEN_COMMAND = "openclaw doctor --generate-gateway-token"  # noqa: S105 - a name, not a secret
 """OpenClaw's command that generates a gateway token."""
 
+TOKENS_FILE = "tokens.json"
+"""The file in the data folder with the tokens that `openclaw-a2a token` makes."""
+
 _MAX_BYTES = 1024 * 1024
 _SHORTHAND = re.compile(r"\$\{?([A-Z][A-Z0-9_]{0,127})\}?")
 _MAX_PEER_TOKEN_BYTES = 64 * 1024
@@ -155,6 +158,23 @@ def _file_text(name: str, folder: Path | None = None) -> str | None:
         return read_text_file(place, max_bytes=_MAX_BYTES).strip() or None
     except (OSError, ValueError):
         return None
+
+
+class TokenFileHead(msgspec.Struct, frozen=True, rename="camel"):
+    """What settings need of the token file: whether peers must show one of its tokens."""
+
+    peers_need_tokens: bool = False
+
+
+def peers_need_tokens(data: Path) -> bool:
+    """True when a token for peers was made in this data folder."""
+    try:
+        body = (data / TOKENS_FILE).read_bytes()
+        return msgspec.json.decode(body, type=TokenFileHead).peers_need_tokens
+    except FileNotFoundError:
+        return False
+    except (OSError, msgspec.MsgspecError):
+        return True  # the gateway refuses every caller until the file is mended
 
 
 def read_secret(

@@ -6,7 +6,8 @@ from contextlib import AbstractContextManager
 
 import msgspec
 
-from openclaw_a2a.auth.tool_tokens import OPERATOR_NAME, ToolCaller
+from openclaw_a2a.auth.tokens import OPERATOR_NAME
+from openclaw_a2a.auth.tool_tokens import ToolCaller
 from openclaw_a2a.calls.debate.request import DEBATE_SCHEMA
 from openclaw_a2a.calls.identifiers import session_agent
 from openclaw_a2a.calls.loop_guard import CallHistory, chain_metadata, chain_violation

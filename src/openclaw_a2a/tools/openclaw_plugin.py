@@ -10,7 +10,7 @@ import anyio.to_thread
 import httpx2
 import msgspec
 
-from openclaw_a2a.auth.tool_tokens import TOOL_TOKENS_FILE, TokenKind, ToolTokens
+from openclaw_a2a.auth.tokens import TokenKind, TokenStore
 from openclaw_a2a.model.errors import AgentFailed, GatewayError, SettingsInvalid
 from openclaw_a2a.model.ids import JsonObject
 from openclaw_a2a.net.http_client import SyncHttpClient
@@ -125,7 +125,7 @@ def plan_installation(settings: Settings, config: Path) -> PluginInstallation:
     }
     try:
         text = token_file.read_bytes().strip()
-        token = ToolTokens(settings.data / TOOL_TOKENS_FILE).identify(text)
+        token = TokenStore(settings.data).find(text)
     except (OSError, GatewayError):
         token = None
     return PluginInstallation(
@@ -151,7 +151,7 @@ def write_tool_table(data: Path, content: bytes) -> None:
 def _make_token(data: Path, place: Path) -> None:
     """Write a new token to a file that only this user can read, and revoke the previous one."""
     try:
-        known = ToolTokens(data / TOOL_TOKENS_FILE)
+        known = TokenStore(data)
         known.revoke(_HOLDER)
         token = known.create(_HOLDER, TokenKind.HOST)
         write_private_file(place, f"{token}\n".encode("ascii"))

@@ -78,7 +78,7 @@ async def test_the_token_of_a_peer_is_no_token_of_the_operator(
     (tmp_path / "alice.token").write_text("a-long-token-of-alice", encoding="ascii")
     peers = {"channels.a2a.security.peers.alice": {"tokens": ["file:alice.token"]}}
     http = await open_gateway({"main": AskingAgent()}, settings=peers)
-    assert (await http.request(request("a-long-token-of-alice"))).status == 401
+    assert (await http.request(request("a-long-token-of-alice"))).status == 403
     assert (await http.request(request(token()))).status == 200
 
 

@@ -14,7 +14,8 @@ from tests.server.objectives.scripted_planning import ScriptedPlanning
 
 from openclaw_a2a.agents import AgentRegistry
 from openclaw_a2a.app.wiring.push import PushWiring
-from openclaw_a2a.auth.peers import PeerAuthenticator
+from openclaw_a2a.auth.peers import Credentials, PeerAuthenticator
+from openclaw_a2a.auth.request_origin import OwnAddresses
 from openclaw_a2a.engine.engine import AccountRules, Engine, EngineLimits, SystemClock, new_id
 from openclaw_a2a.engine.scheduling.session_queue import QueueLimits, SessionQueues
 from openclaw_a2a.http.asgi import body_deadline
@@ -127,7 +128,7 @@ async def build_server(
         engine=engine,
         rules=AccountRules(account.id, AgentId("main"), is_task_generating=False),
         card=card,
-        authenticator=PeerAuthenticator((), own_hosts=()),
+        authenticator=PeerAuthenticator(Credentials(), OwnAddresses()),
         rate_limit=None,
         streams=streams,
         body_deadline=body_deadline(10.0),

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from tests.tools.plugin.conftest import DATA, OUTBOUND, TOKEN_FILE, Machine, closed_port
 
-from openclaw_a2a.auth.tool_tokens import TOOL_TOKENS_FILE, TokenKind, ToolTokens
+from openclaw_a2a.auth.tokens import TokenKind, TokenStore
 from openclaw_a2a.tools.openclaw_plugin import PLUGIN_FOLDER, PLUGIN_ID, PLUGIN_TOOLS
 
 Json = Any
@@ -39,7 +39,7 @@ def test_openclaws_own_commands_load_it_and_the_token_is_in_a_file_alone(machine
     assert entry["config"]["tokenFile"] == str(place)
     assert place.stat().st_mode & 0o777 == 0o600
     token = place.read_bytes().strip()
-    known = ToolTokens(machine.home / DATA / TOOL_TOKENS_FILE).identify(token)
+    known = TokenStore(machine.home / DATA).find(token)
     assert known is not None
     assert known.kind is TokenKind.HOST
     everything = shown + json.dumps(machine.patch) + " ".join(machine.said)
@@ -105,9 +105,9 @@ def test_a_lost_token_is_replaced_and_the_old_one_is_good_no_more(machine: Machi
     lost = place.read_bytes().strip()
     place.unlink()
     assert machine.step()["isDone"] is False
-    tokens = ToolTokens(machine.home / DATA / TOOL_TOKENS_FILE)
-    assert tokens.identify(lost) is None
-    assert tokens.identify(place.read_bytes().strip()) is not None
+    tokens = TokenStore(machine.home / DATA)
+    assert tokens.find(lost) is None
+    assert tokens.find(place.read_bytes().strip()) is not None
     assert len(tokens.list_tokens()) == 1
 
 

@@ -18,7 +18,7 @@ from cyclopts import App
 from tests.ports import free_port
 from tests.tools.plugin.conftest import Machine
 
-from openclaw_a2a.auth.tool_tokens import TOOL_TOKENS_FILE, ToolTokens
+from openclaw_a2a.auth.tokens import TokenStore
 from openclaw_a2a.cli.dispatch import build_commands
 from openclaw_a2a.tools.openclaw_plugin import PLUGIN_FOLDER, PLUGIN_ID
 
@@ -95,7 +95,7 @@ def test_the_documented_calls_work_one_after_the_other(
     ours = start_gateway(
         {"data": str(tmp_path), "agents": {"a": {"adapter": "echo"}}, "outbound": outbound}
     )
-    token = ToolTokens(tmp_path / TOOL_TOKENS_FILE).create("model")
+    token = TokenStore(tmp_path).create("model")
 
     def call(text: str, continuation: Json = None) -> Json:
         body = text.replace(PLACE, json.dumps(continuation))
@@ -141,7 +141,7 @@ def test_the_documented_agent_calls_work_one_after_the_other(
             "tools": {"agentToAgent": {"enabled": True, "allow": ["*"]}},
         }
     )
-    token = ToolTokens(tmp_path / TOOL_TOKENS_FILE).create("model")
+    token = TokenStore(tmp_path).create("model")
     headers = {"authorization": f"Bearer {token}", "content-type": "application/json"}
 
     def call(tool: str, text: str) -> Json:
@@ -176,7 +176,7 @@ def test_the_documented_plans_work_one_after_the_other(
             "opt": {"enabled": True, "tools": True},
         }
     )
-    token = ToolTokens(tmp_path / TOOL_TOKENS_FILE).create("model")
+    token = TokenStore(tmp_path).create("model")
     headers = {"authorization": f"Bearer {token}", "content-type": "application/json"}
     known: dict[str, str] = {}
 

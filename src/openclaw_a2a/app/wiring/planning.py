@@ -2,7 +2,7 @@
 
 from openclaw_a2a.agents import AgentRegistry
 from openclaw_a2a.app.wiring.push import PushWiring
-from openclaw_a2a.auth.tool_tokens import OPERATOR_NAME
+from openclaw_a2a.auth.tokens import OPERATOR_NAME
 from openclaw_a2a.engine.engine import Engine, new_id
 from openclaw_a2a.engine.outbox.delivery_tracking import DeliveryChannel, DeliveryPolicy
 from openclaw_a2a.model.backoff import Backoff

@@ -1,7 +1,7 @@
 """Wires the tools: which there are, at which addresses, and for whom."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Iterable, Mapping
+from collections.abc import AsyncGenerator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, nullcontext
 from datetime import timedelta
 from typing import TYPE_CHECKING
@@ -11,12 +11,9 @@ import msgspec
 from openclaw_a2a.app.wiring.calls import CallsWiring
 from openclaw_a2a.app.wiring.planning import PlanningWiring
 from openclaw_a2a.auth.admin_token import ensure_admin_token
-from openclaw_a2a.auth.tool_tokens import (
-    TOOL_TOKENS_FILE,
-    ToolAuthenticator,
-    ToolCaller,
-    ToolTokens,
-)
+from openclaw_a2a.auth.peers import Credentials
+from openclaw_a2a.auth.request_origin import OwnAddresses
+from openclaw_a2a.auth.tool_tokens import ToolAuthenticator, ToolCaller
 from openclaw_a2a.engine.audit_log import FAILED, OK, AuditLog
 from openclaw_a2a.engine.engine import Engine, new_id
 from openclaw_a2a.engine.supervisor import Supervisor
@@ -219,7 +216,12 @@ class ToolsWiring:
         self._tools = msgspec.structs.replace(opened, registry=ToolRegistry(tools))
 
     def open(
-        self, router: Router[Handler], parts: AsyncExitStack, *, own_hosts: Iterable[str]
+        self,
+        router: Router[Handler],
+        parts: AsyncExitStack,
+        *,
+        credentials: Credentials,
+        own: OwnAddresses,
     ) -> None:
         """Add the routes of the tools; `parts` close what they hold open."""
         settings, tools = self._settings.tools, self._tools
@@ -230,7 +232,7 @@ class ToolsWiring:
             log.info("a2a.plugin.loaded", tools=list(tools.registry.names), targets=targets)
         elif self._settings.outbound:
             log.info("a2a.plugin.disabled", reason="outbound.enabled is not true")
-        guard = self._guard(own_hosts)
+        guard = self._guard(credentials, own)
         endpoints = ToolEndpoints(
             tools.registry,
             guard.authenticator,
@@ -263,7 +265,7 @@ class ToolsWiring:
         if self._mcp is not None:
             await self._mcp.close()
 
-    def _guard(self, own_hosts: Iterable[str]) -> ToolGuard:
+    def _guard(self, credentials: Credentials, own: OwnAddresses) -> ToolGuard:
         data, settings = self._settings.data, self._settings.tools
         try:
             operator = ensure_admin_token(data)
@@ -271,10 +273,10 @@ class ToolsWiring:
             operator = None
         return ToolGuard(
             ToolAuthenticator(
-                ToolTokens(data / TOOL_TOKENS_FILE),
+                credentials,
                 max_calls=settings.per_token_calls,
                 operator=operator,
-                own_hosts=own_hosts,
+                own=own,
             ),
             body_deadline=body_deadline(self._settings.server.body_seconds),
             max_body_bytes=settings.body_bytes,

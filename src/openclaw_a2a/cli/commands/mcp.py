@@ -8,7 +8,8 @@ from urllib.parse import urlsplit
 from cyclopts import Parameter
 
 from openclaw_a2a.auth.admin_token import read_admin_token
-from openclaw_a2a.auth.tool_tokens import OPERATOR_CALLER, TOKEN_PREFIX
+from openclaw_a2a.auth.tokens import TOOL_TOKEN_PREFIX
+from openclaw_a2a.auth.tool_tokens import OPERATOR_CALLER
 from openclaw_a2a.cli.admin_client import GatewayOptions
 from openclaw_a2a.cli.errors import DONE, usage_error
 from openclaw_a2a.cli.flags import data_override
@@ -102,7 +103,7 @@ async def _through_gateway(
 def _token(settings: Settings, address: str) -> str | None:
     """A tool token of the environment, else the operator's, which never leaves this machine."""
     given = read_command_environment().token
-    if given and given.startswith(TOKEN_PREFIX):
+    if given and given.startswith(TOOL_TOKEN_PREFIX):
         return given
     if not is_loopback(urlsplit(address).hostname or ""):
         return None

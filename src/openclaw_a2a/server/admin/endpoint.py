@@ -12,7 +12,6 @@ from typing import Any, NamedTuple, TypeVar
 import msgspec
 
 from openclaw_a2a.auth.admin_token import AdminAuthenticator
-from openclaw_a2a.auth.tool_tokens import OPERATOR_NAME
 from openclaw_a2a.engine.audit_log import AuditLog, audit_outcome
 from openclaw_a2a.http.asgi import JSON, NO_STORE, Deadline, HttpRequest, Router, error_body
 from openclaw_a2a.http.sse_stream import EventStream, SseStreams, encode_frame, last_event_id
@@ -146,8 +145,7 @@ class AdminEndpoint:
     async def serve(self, request: HttpRequest) -> None:
         """Respond to one request."""
         try:
-            self._authenticator.check(request)
-            request.caller = OPERATOR_NAME
+            request.caller = self._authenticator.identify(request)
             found = self._router.find(request.method, request.path)
             if found is None:
                 text = f"there is no {request.method} {request.path[:200]} here"
@@ -186,7 +184,7 @@ class AdminEndpoint:
             target = segments[0] if segments else ""
             self._audit.record(
                 route.event,
-                OPERATOR_NAME,
+                request.caller or "",
                 action=action,
                 target=target,
                 task=target if route.event.startswith("task-") else "",
