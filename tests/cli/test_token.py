@@ -1,5 +1,7 @@
 """`token`: made once, listed without its text, revoked at once."""
 
+from datetime import UTC, datetime, timedelta
+
 import pytest
 
 from openclaw_a2a.auth.tokens import TokenKind, TokenStore
@@ -67,3 +69,46 @@ def test_unwritable_data_folder_is_reported(command, tmp_path) -> None:
     done = command("token", "create", "--tool", "ann", "--data", str(tmp_path / "file"))
     assert done.code == 2
     assert "error token-file" in done.err
+
+
+def test_token_of_a_peer_is_limited_rotated_and_revoked_by_its_id(command, tmp_path) -> None:
+    options = ("--account", "work", "--agent", "main", "--expires", "30d")
+    made = command("token", "create", "bob", *options)
+    assert made.code == 0
+    assert "every A2A caller" in made.err
+    tokens = TokenStore(tmp_path / ".openclaw-a2a")
+    old = tokens.find(made.out.strip().encode())
+    assert (old.name, old.accounts, old.agents) == ("bob", {"work"}, {"main"})
+    assert old.expires_at - old.created_at > timedelta(days=29)
+    new = command("token", "rotate", "bob", "--grace", "1h", "--json").json
+    assert (new["accounts"], new["agents"], new["scopes"]) == (["work"], ["main"], ["a2a"])
+    first, second = command("token", "list", "--json").json["tokens"]
+    assert (first["id"], second["id"]) == (old.id, new["id"])
+    assert datetime.fromisoformat(first["expiresAt"]) <= datetime.now(UTC) + timedelta(hours=1)
+    assert command("token", "revoke", old.id).code == 0
+    assert tokens.find(made.out.strip().encode()) is None
+    ended = command("token", "revoke", new["id"])
+    assert "none is admitted" in ended.err
+
+
+def test_token_may_have_several_scopes(command) -> None:
+    made = command("token", "create", "bob", "--scope", "a2a", "--scope", "tools", "--json").json
+    assert (made["scopes"], made["kind"]) == (["a2a", "tools"], "tool")
+    assert command("token", "create", "bob", "--scope", "all").code == 2
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("create", "bob", "--tool", "ann"),
+        ("create", "bob", "--host"),
+        ("create", "local"),
+        ("create", "bob", "--expires", "soon"),
+        ("create", "bob", "--expires", "-1d"),
+        ("rotate", "nobody"),
+        ("rotate", "bob", "--grace", "1"),
+    ],
+)
+def test_wrong_token_command_is_a_usage_error(command, tmp_path, arguments) -> None:
+    assert command("token", *arguments).code == 2
+    assert not (tmp_path / ".openclaw-a2a" / "tokens.json").exists()

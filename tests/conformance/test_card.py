@@ -174,19 +174,21 @@ async def test_card_is_also_at_its_old_address(start: Start) -> None:
 
 
 @pytest.mark.requirement("inbound.card.public", "wire.card.security")
-async def test_the_card_is_public_and_declares_the_bearer_scheme(start: Start) -> None:
+async def test_the_card_is_public_and_declares_the_schemes_of_tokens(start: Start) -> None:
     http = await start(_agent(), settings=peers("alice"))
     old = v03_types.AgentCard.model_validate((await http.get(CARD)).json)
     clean = (await http.get(CARD, a2a_version="1.0")).json
     new = json_format.ParseDict(clean, v1_types.AgentCard())
     assert old.security_schemes and old.security
-    (name,) = old.security_schemes
+    name, api_key = old.security_schemes
     scheme = old.security_schemes[name].root
     assert isinstance(scheme, v03_types.HTTPAuthSecurityScheme)
     assert scheme.scheme.lower() == "bearer"
-    assert old.security == [{name: []}]
+    assert isinstance(old.security_schemes[api_key].root, v03_types.APIKeySecurityScheme)
+    assert old.security == [{name: []}, {api_key: []}]
     assert new.security_schemes[name].http_auth_security_scheme.scheme.lower() == "bearer"
-    assert name in new.security_requirements[0].schemes
+    assert new.security_schemes[api_key].api_key_security_scheme.name == "X-API-Key"
+    assert [list(one.schemes) for one in new.security_requirements] == [[name], [api_key]]
 
 
 @pytest.mark.requirement("wire.card.security")

@@ -124,7 +124,7 @@ class PeerAuthenticator:
         if not PROXY_HEADERS.isdisjoint(request.headers):
             raise NotAllowed(
                 "this request was forwarded by a proxy, and without tokens its caller is unknown; "
-                "make a token with `openclaw-a2a token create NAME` and send it"
+                "make a token (`openclaw-a2a token create NAME`, or channels.a2a.security.peers)"
             )
         self._own.check(request)
         return LOCAL_PRINCIPAL

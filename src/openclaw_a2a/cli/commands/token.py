@@ -4,7 +4,7 @@ import re
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 from cyclopts import App, Parameter
 
@@ -89,6 +89,7 @@ class TokenOptions:
 
 DEFAULT_OPTIONS = TokenOptions()
 
+ScopeName = Literal["a2a", "tools", "dashboard", "admin"]
 ExpiresFlag = Annotated[
     str | None, Parameter(help="How long it is valid, such as 12h or 30d; left out: for ever.")
 ]
@@ -101,14 +102,18 @@ def create(
     *,
     tool: Annotated[str | None, Parameter(help="A name for who calls tools with it.")] = None,
     scope: Annotated[
-        list[Scope] | None,
-        Parameter(help="What it is valid for, if not for A2A (or --tool: tools); may be repeated."),
+        list[ScopeName] | None,
+        Parameter(
+            negative=(),
+            help="What it is valid for, if not for A2A (or --tool: tools); may be repeated.",
+        ),
     ] = None,
     account: Annotated[
-        list[str] | None, Parameter(help="Valid at this account only; may be repeated.")
+        list[str] | None,
+        Parameter(negative=(), help="Valid at this account only; may be repeated."),
     ] = None,
     agent: Annotated[
-        list[str] | None, Parameter(help="Valid for this agent only; may be repeated.")
+        list[str] | None, Parameter(negative=(), help="Valid for this agent only; may be repeated.")
     ] = None,
     expires: ExpiresFlag = None,
     host: Annotated[
@@ -126,7 +131,8 @@ def create(
     if owner is None or (name and tool):
         text = "name the peer (token create NAME) or the caller of tools (--tool NAME)"
         raise usage_error(text, _SEE, code="token-name")
-    kind = TokenKind.PEER if name and Scope.TOOLS not in (scope or ()) else TokenKind.TOOL
+    scopes = [Scope(one) for one in scope or ()]
+    kind = TokenKind.PEER if name and Scope.TOOLS not in scopes else TokenKind.TOOL
     if host:
         if kind is TokenKind.PEER:
             raise usage_error("--host is for tokens of tools", _SEE, code="token-host")
@@ -137,7 +143,7 @@ def create(
         text = tokens.create(
             owner,
             kind,
-            scopes=scope or (),
+            scopes=scopes,
             accounts=account,
             agents=agent,
             expires_at=_end(expires),

@@ -1,0 +1,156 @@
+"""Tokens of peers and tools: scopes, expiry, rotation, and files of earlier versions."""
+
+import json
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from openclaw_a2a.auth.principal import Principal, Scope
+from openclaw_a2a.auth.tokens import TOKENS_FILE, TokenKind, TokenStore, token_digest
+from openclaw_a2a.model.errors import InsufficientScope, InvalidParams
+
+
+class _Clock:
+    def __init__(self) -> None:
+        self.now = datetime.now(UTC)
+
+    def __call__(self) -> float:
+        return self.now.timestamp()
+
+
+def test_a_token_is_valid_for_its_scopes_accounts_and_agents(tmp_path: Path) -> None:
+    tokens = TokenStore(tmp_path)
+    text = tokens.create("bob", TokenKind.PEER, accounts=["work"], agents=["main"])
+    bob = tokens.identify(text.encode())
+    assert bob == Principal("bob", frozenset({Scope.A2A}), frozenset({"work"}), frozenset({"main"}))
+    bob.check_account("work", "main")
+    for account, agent in (("default", "main"), ("work", "other")):
+        with pytest.raises(InsufficientScope):
+            bob.check_account(account, agent)
+    with pytest.raises(InsufficientScope):
+        bob.check_scope(Scope.TOOLS)
+
+
+def test_a_token_is_invalid_from_its_expiry_on(tmp_path: Path) -> None:
+    clock = _Clock()
+    tokens = TokenStore(tmp_path, now=clock)
+    end = clock.now + timedelta(days=30)
+    text = tokens.create("bob", TokenKind.PEER, expires_at=end).encode()
+    clock.now = end - timedelta(seconds=1)
+    assert tokens.identify(text) is not None
+    clock.now = end
+    assert tokens.identify(text) is None
+    assert tokens.find(text) is None
+
+
+def test_rotation_makes_a_like_token_and_ends_the_old_one_after_the_grace_time(
+    tmp_path: Path,
+) -> None:
+    clock = _Clock()
+    tokens = TokenStore(tmp_path, now=clock)
+    end = clock.now + timedelta(days=30)
+    old = tokens.create("bob", TokenKind.PEER, accounts=["work"], expires_at=end).encode()
+    new = tokens.rotate("bob", grace=timedelta(hours=1)).encode()
+    assert tokens.identify(old) == tokens.identify(new) is not None
+    clock.now += timedelta(hours=2)
+    assert tokens.identify(old) is None
+    renewed = tokens.find(new)
+    assert renewed is not None and renewed.expires_at is not None
+    assert abs(renewed.expires_at - end) < timedelta(minutes=1)
+
+
+def test_rotation_never_prolongs_the_old_token(tmp_path: Path) -> None:
+    tokens = TokenStore(tmp_path)
+    end = datetime.now(UTC) + timedelta(minutes=5)
+    old = tokens.create("bob", TokenKind.PEER, expires_at=end)
+    tokens.rotate("bob", grace=timedelta(days=1))
+    found = tokens.find(old.encode())
+    assert found is not None and found.expires_at == end
+
+
+def test_rotation_needs_one_token(tmp_path: Path) -> None:
+    tokens = TokenStore(tmp_path)
+    with pytest.raises(InvalidParams, match="no valid token"):
+        tokens.rotate("bob", grace=timedelta())
+    tokens.create("bob", TokenKind.PEER)
+    tokens.create("bob", TokenKind.PEER)
+    first, second = tokens.list_tokens()
+    with pytest.raises(InvalidParams, match=f"{first.id}, {second.id}"):
+        tokens.rotate("bob", grace=timedelta())
+    assert tokens.revoke(first.id) == 1
+    tokens.rotate("bob", grace=timedelta())
+    assert second.id in {one.id for one in tokens.list_tokens()}
+
+
+def test_tokens_of_earlier_versions_stay_valid_and_move_into_the_new_file(tmp_path: Path) -> None:
+    created = "2026-01-01T00:00:00Z"
+    old = [
+        {"name": "ann", "sha256": token_digest(b"first").hex(), "createdAt": created},
+        {
+            "name": "plugin",
+            "sha256": token_digest(b"second").hex(),
+            "createdAt": created,
+            "kind": "host",
+        },
+    ]
+    (tmp_path / "tool-tokens.json").write_text(json.dumps({"tokens": old}), encoding="utf-8")
+    tokens = TokenStore(tmp_path)
+    ann, plugin = tokens.identify(b"first"), tokens.identify(b"second")
+    assert ann == Principal("ann", frozenset({Scope.TOOLS}))
+    assert plugin is not None and plugin.is_host
+    assert not tokens.peers_need_tokens()
+    text = tokens.create("bob", TokenKind.PEER)
+    assert not (tmp_path / "tool-tokens.json").exists()
+    reopened = TokenStore(tmp_path)
+    assert reopened.identify(b"first") == ann
+    assert reopened.identify(text.encode()) is not None
+    assert reopened.revoke("plugin") == 1
+    assert TokenStore(tmp_path).identify(b"second") is None
+
+
+def test_the_end_of_the_last_token_does_not_open_the_gateway(tmp_path: Path) -> None:
+    tokens = TokenStore(tmp_path)
+    tokens.create("ann")
+    assert not TokenStore(tmp_path).peers_need_tokens()
+    tokens.create("bob", TokenKind.PEER)
+    assert TokenStore(tmp_path).peers_need_tokens()
+    tokens.revoke("bob")
+    assert TokenStore(tmp_path).peers_need_tokens()
+
+
+@pytest.mark.parametrize("name", ["local", "anon", "obj", "call", "operator"])
+def test_reserved_names_get_no_token_for_peers(tmp_path: Path, name: str) -> None:
+    with pytest.raises(InvalidParams):
+        TokenStore(tmp_path).create(name, TokenKind.PEER)
+    assert not (tmp_path / TOKENS_FILE).exists()
+
+
+def test_commands_at_the_same_time_lose_no_change(tmp_path: Path) -> None:
+    TokenStore(tmp_path).create("gone", TokenKind.PEER)
+
+    def change(number: int) -> None:
+        tokens = TokenStore(tmp_path)
+        tokens.create(f"peer-{number}", TokenKind.PEER)
+        tokens.revoke("gone")
+
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(change, range(24)))
+    names = {token.name for token in TokenStore(tmp_path).list_tokens()}
+    assert names == {f"peer-{number}" for number in range(24)}
+
+
+async def test_last_use_is_written_apart_from_the_tokens(tmp_path: Path) -> None:
+    tokens = TokenStore(tmp_path)
+    text = tokens.create("bob", TokenKind.PEER).encode()
+    tokens.create("idle", TokenKind.PEER)
+    before = (tmp_path / TOKENS_FILE).read_bytes()
+    assert tokens.identify(text) is not None
+    assert tokens.last_used() == {}  # never on the way of a request
+    await tokens.write_use()
+    (bob, _) = tokens.list_tokens()
+    assert set(TokenStore(tmp_path).last_used()) == {bob.id}
+    assert (tmp_path / TOKENS_FILE).read_bytes() == before
+    (tmp_path / "token-use.json").write_bytes(b"{")
+    assert tokens.last_used() == {}
