@@ -184,7 +184,7 @@ class AdminEndpoint:
             target = segments[0] if segments else ""
             self._audit.record(
                 route.event,
-                request.caller or "",
+                http.caller or "",
                 action=action,
                 target=target,
                 task=target if route.event.startswith("task-") else "",
