@@ -314,12 +314,18 @@ class AuditLog:
 
     async def flush(self) -> None:
         """Wait until all entries so far are written."""
-        while self._batch is not None or self._entries:
+        # Those so far, not all there are: others may add entries without end.
+        batches = (1 if self._entries else 0) + (0 if self._batch is None else 1)
+        for _ in range(batches):
             if self._batch is None:
                 self._start_batch()
-            else:
+            batch = self._batch
+            if batch is not None and not batch.done():
                 # Shielded: a caller that disconnects must not cancel the batch of the others.
-                await asyncio.shield(self._batch)
+                await asyncio.shield(batch)
+            if batch is not None:
+                # Its callback may not have been called yet, and awaiting what is done calls none.
+                self._on_written(batch)
 
     def close(self) -> None:
         """Write what is left when the gateway stops."""
@@ -333,6 +339,8 @@ class AuditLog:
         self._write(entries)
 
     def _start_batch(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()  # a flush was faster
         self._timer = None
         entries, self._entries = self._entries, []
         loop = asyncio.get_running_loop()
@@ -340,7 +348,9 @@ class AuditLog:
         self._batch = loop.run_in_executor(None, self._write, entries)
         self._batch.add_done_callback(self._on_written)
 
-    def _on_written(self, _: "asyncio.Future[None]") -> None:
+    def _on_written(self, batch: "asyncio.Future[None]") -> None:
+        if batch is not self._batch:
+            return
         self._batch = None
         if self._entries and self._timer is None:
             # Without the delay: these have waited while the batch was written.
