@@ -272,3 +272,34 @@ async def test_the_operator_sees_all_objectives_with_their_owners(
     for name in ("alice", "bob"):
         stranger = AsgiClient(harness.client.app, {"authorization": f"Bearer {token_of(name)}"})
         assert (await stranger.get("/operator/objectives")).status in (401, 403, 404)
+
+
+async def test_named_ids_do_not_tell_whether_another_caller_has_them(
+    harness: PlanningHarness,
+) -> None:
+    await harness.reopen(peers("alice", "bob"))
+
+    async def say(name: str, message_id: str, objective: str, plan: str) -> Json:
+        """The answer to a message that names these."""
+        metadata = {
+            "opt/v1/objective": {"id": objective, "name": "party"},
+            "opt/v1/plan": {"id": plan, "name": "venue"},
+        }
+        said = {"messageId": message_id, "role": "ROLE_USER", "parts": [{"text": "go"}]}
+        sent = {"message": {**said, "metadata": metadata}}
+        return await call(harness, name, "SendMessage", sent)
+
+    async def create(name: str, objective: str, plan: str) -> tuple[str, str]:
+        """The ids under which they are stored; the caller finds them by name again."""
+        answer = await say(name, f"{objective}-1", objective, plan)
+        stored = answer["result"]["task"]["contextId"]
+        shown = await call(harness, name, "objectives/get", {"id": stored})
+        [found] = shown["result"]["objective"]["plans"]
+        again = await say(name, f"{objective}-2", objective, plan)
+        assert found["id"] in again["error"]["message"]  # it is completed by now
+        return stored, found["id"]
+
+    taken = await create("alice", "obj-taken", "plan-taken")
+    for objective, plan in (("obj-taken", "plan-taken"), ("obj-free", "plan-free")):
+        stored = await create("bob", objective, plan)
+        assert not set(stored) & {objective, plan, *taken}

@@ -17,7 +17,7 @@ from openclaw_a2a.model.errors import (
     Problem,
     StatusChangeNotAllowed,
 )
-from openclaw_a2a.model.ids import ContextId, Json, JsonObject, TaskId
+from openclaw_a2a.model.ids import LOCAL_PEER, ContextId, Json, JsonObject, TaskId
 from openclaw_a2a.model.message import Message
 from openclaw_a2a.model.turn import Scope
 from openclaw_a2a.planning.commands import add_tasks, create_objective, create_plan
@@ -174,20 +174,23 @@ class MessageRouter:
     async def _find(self, objective_id: Json, scope: Scope) -> ObjectiveState | None:
         if not isinstance(objective_id, str) or not objective_id.startswith(OBJECTIVE_PREFIX):
             return None
-        return _owned_by(scope, await self._repository.find(ObjectiveId(objective_id)))
+        found = _owned_by(scope, await self._repository.find(ObjectiveId(objective_id)))
+        if found is None:
+            own = ObjectiveId(_own_id(OBJECTIVE_PREFIX, scope, objective_id))
+            found = _owned_by(scope, await self._repository.find(own))
+        return found
 
     async def _create_objective(self, metadata: ObjectiveMetadata) -> ObjectiveState:
         scope, message = metadata.scope, metadata.message
         suggested: JsonObject = {"name": (message.metadata or {}).get(SUGGESTED_NAME)}
         given = suggested if metadata.objective is None else metadata.objective
-        # The id that the message names, if it is valid and free.
+        # The id that the message names, if it is valid and free; of a peer, one made of it.
         objective_id = ObjectiveId(OBJECTIVE_PREFIX + metadata.digest)
         named: Json = given.get("id")
         if _is_valid(named, OBJECTIVE_PREFIX):
-            # Taken by another caller counts as taken, but is not reported: callers must not learn
-            # each other's ids.
-            is_free = await self._repository.find(ObjectiveId(named)) is None
-            objective_id = ObjectiveId(named) if is_free else objective_id
+            own = ObjectiveId(_own_id(OBJECTIVE_PREFIX, scope, named))
+            is_free = await self._repository.find(own) is None
+            objective_id = own if is_free else objective_id
         # The message was sent before, and its objective was created then.
         if (known := await self._find(objective_id, scope)) is not None:
             return known
@@ -236,7 +239,9 @@ class MessageRouter:
             if isinstance(one, str) and one in state.plans:
                 return PlanId(one)
         if _is_valid(named, PLAN_PREFIX):
-            plan_id = PlanId(named)
+            plan_id = PlanId(_own_id(PLAN_PREFIX, metadata.scope, named))
+            if plan_id in state.plans:
+                return plan_id
             # Reserved, because two objectives are changed under different locks.
             if await self._repository.reserve_plan_id(plan_id, state.id):
                 return plan_id
@@ -281,6 +286,21 @@ def _add_step(
         description = None if text in ("", name) else text
         entry = TaskEntry(name, description, metadata={MESSAGE_KEY: message.message_id})
         add_tasks(change, AddTasks(plan_id, (entry,)), task_id=metadata.own_task)
+
+
+def _own_id(prefix: str, scope: Scope, named: str) -> str:
+    """The id under which an objective or plan that a caller named is stored.
+
+    Ids of peers are scoped by their owner: whether another peer has the same one makes no
+    difference to anything that a peer sees. The local caller is the operator, who sees all of them
+    anyway and gets the id it named.
+    """
+    if scope.principal == LOCAL_PEER:
+        return named
+    digest = hashlib.blake2b(digest_size=16)
+    for part in (scope.principal, scope.account, named):
+        digest.update(f"{len(part)}:{part}".encode("utf-8", "surrogatepass"))
+    return prefix + digest.hexdigest()
 
 
 def _owned_by(scope: Scope, state: ObjectiveState | None) -> ObjectiveState | None:
