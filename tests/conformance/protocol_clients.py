@@ -1,5 +1,6 @@
 """Small clients of both protocol versions that check every response with the official types."""
 
+import codecs
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -75,6 +76,9 @@ class FrameReader:
     check: Callable[[Json], None]
     comments: list[str] = field(default_factory=list[str])
     _buffer: str = ""
+    _decoder: codecs.IncrementalDecoder = field(
+        default_factory=codecs.getincrementaldecoder("utf-8")
+    )
 
     async def next(self) -> Frame | None:
         """The next event; None when the stream is over."""
@@ -116,7 +120,8 @@ class FrameReader:
         if chunk is None:
             assert self._buffer.strip() == "", f"half an event at the end: {self._buffer!r}"
             return False
-        text = chunk.decode("utf-8").replace("\r\n", "\n")
+        # A large frame comes in several pieces, which may end within a character.
+        text = self._decoder.decode(chunk).replace("\r\n", "\n")
         self.comments += [line[1:].strip() for line in text.split("\n") if line.startswith(":")]
         self._buffer += text
         return True

@@ -197,7 +197,8 @@ async def test_a_task_is_measured_within_its_scope(store: Store) -> None:
     await store.tasks.commit(draft.chunk("a" * 100_000))
     large = await store.tasks.measure_task(ALICE, TaskId("t-1"))
     assert small is not None and large is not None
-    assert small < 10_000 < 100_000 < large < 400_000
+    assert small.size < 10_000 < 100_000 < large.size < 400_000
+    assert large.head.sequence == 1
     assert await store.tasks.measure_task(BOB, TaskId("t-1")) is None
     assert await store.tasks.measure_task(ALICE, TaskId("t-2")) is None
 

@@ -53,6 +53,7 @@ from openclaw_a2a.server.admin.tasks import TasksAdmin
 from openclaw_a2a.server.application import ServerApplication
 from openclaw_a2a.server.cards import LiveCard, apply_profiles, build_card, security_schemes
 from openclaw_a2a.server.health import Availability, Health
+from openclaw_a2a.server.large_answers import LargeAnswers
 from openclaw_a2a.settings import (
     Account,
     AgentStyle,
@@ -135,6 +136,7 @@ class Gateway:
             supervisor=self._supervisor.child("sse"),
             write_timeout_s=2 * server.send_seconds,
         )
+        self._large_answers = LargeAnswers(limits.answer_bytes)
         self.push = PushWiring(settings.push, version=VERSION, stop_s=server.stop_seconds)
         self._tools = ToolsWiring(settings, clock=clock, supervisor=self._supervisor)
         self._calls: CallsWiring | None = None
@@ -337,6 +339,7 @@ class Gateway:
             streams=self.streams,
             body_deadline=self._body_deadline,
             new_id=new_id,
+            large_answers=self._large_answers,
             push=self.push.config_service(engine),
             streaming=card.current().capabilities.streaming,
             # Whoever embeds a gateway has no settings.

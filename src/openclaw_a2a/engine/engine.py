@@ -415,9 +415,10 @@ class Engine:
         wanted = tuple(dict.fromkeys(record.message.reference_task_ids))
         # `submit` refuses more; a message that was accepted by an earlier version may have them.
         for task_id in wanted[: self.limits.reference_tasks]:
-            size = await self.store.tasks.measure_task(record.scope, task_id)
-            if size is None:
+            measured = await self.store.tasks.measure_task(record.scope, task_id)
+            if measured is None:
                 continue
+            size = measured.size
             if size > room:
                 left_out.append(
                     f"Task {task_id}, to which the message refers, is left out: it has {size}"

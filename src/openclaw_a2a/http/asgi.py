@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Iterable, MutableMapping
+from collections.abc import Awaitable, Callable, Iterable, MutableMapping, Sequence
 from contextlib import suppress
 from typing import Any, Generic, TypeVar
 from urllib.parse import parse_qsl
@@ -31,6 +31,11 @@ WRITE_TIMEOUT_S = 60.0
 """For servers that let clients leave a response unread for ever; our own cuts such a client off
 before (`server.sendSeconds`, http/server_protocol.py).
 """
+
+SLICE_BYTES = 64 * 1024
+"""How much of a body is sent at once: the next slice waits until the client takes them."""
+
+_SLICES_PER_CHECK = 16
 
 DRAIN_BYTES = 16 * 1024 * 1024
 DRAIN_TIMEOUT_S = 2.0
@@ -93,6 +98,10 @@ class Deadline:
         if self._deadlines:
             earliest = next(iter(self._deadlines.values()))
             self._timer = loop.call_at(earliest, self._cancel_expired)
+
+
+class ClientDisconnected(Exception):
+    """The client has left: there is nobody to respond to."""
 
 
 class ClientTooSlow(Exception):
@@ -268,6 +277,44 @@ class HttpRequest:
         while (await self.receive())["type"] != "http.disconnect":
             pass
 
+    async def is_disconnected(self, *, wait_s: float = 0) -> bool:
+        """True when the client leaves within `wait_s`. The body must have been read."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(wait_s):
+                await self.wait_disconnected()
+                return True
+        return False
+
+    async def send_slices(self, chunks: Iterable[bytes], *, is_watched: bool = False) -> None:
+        """Send a part of a body without holding it all in the buffer of the connection.
+
+        `is_watched`: something else waits for the client to disconnect.
+
+        Raises: ClientDisconnected (found out now and then, unless it is watched).
+        """
+        count = 0
+        for chunk in chunks:
+            for start in range(0, len(chunk), SLICE_BYTES):
+                part = chunk if len(chunk) <= SLICE_BYTES else chunk[start : start + SLICE_BYTES]
+                await self.send({"type": "http.response.body", "body": part, "more_body": True})
+                count += 1
+                # A server drops what is sent to a client that is gone; nothing would slow us down.
+                if is_watched or count % _SLICES_PER_CHECK:
+                    continue
+                if await self.is_disconnected():
+                    raise ClientDisconnected("the client left during its response")
+
+    async def respond_chunks(self, chunks: Sequence[bytes], *, media_type: bytes = JSON) -> None:
+        """Send a large response whose request has been read; its chunks may be shared."""
+        if self.is_silent:
+            await self.respond(200, b"")
+            return
+        length = b"%d" % sum(map(len, chunks))
+        headers = [(b"content-type", media_type), (b"content-length", length)]
+        await self.start_response(200, headers)
+        await self.send_slices(chunks)
+        await self.send({"type": "http.response.body", "body": b""})
+
     async def respond(
         self,
         status: int,
@@ -284,6 +331,9 @@ class HttpRequest:
         own = [(b"content-type", media_type), (b"content-length", b"%d" % len(body)), *headers]
         await self.start_response(status, own)
         if self.is_body_read or not self.has_body():
+            if len(body) > 2 * SLICE_BYTES:
+                await self.send_slices((body,))
+                body = b""
             await self.send({"type": "http.response.body", "body": body})
             return
         # The response first: a client that reads while it sends has it at once.

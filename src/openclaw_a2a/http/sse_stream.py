@@ -14,6 +14,7 @@ import msgspec
 from openclaw_a2a.engine.supervisor import Supervisor
 from openclaw_a2a.http.asgi import (
     NO_STORE,
+    SLICE_BYTES,
     WRITE_TIMEOUT_S,
     ClientTooSlow,
     Deadline,
@@ -47,6 +48,8 @@ def encode_comment(text: str = "") -> bytes:
     """A line that clients ignore; it keeps an idle connection open."""
     return b": " + " ".join(text.splitlines()).encode() + b"\n\n"
 
+
+_WRITE_BYTES = 16 * SLICE_BYTES
 
 KEEP_ALIVE = encode_comment("keep-alive")
 
@@ -82,6 +85,15 @@ class EventSource(Protocol):
         ...
 
 
+class EncodedBody(Protocol):
+    """A large body that is encoded for its stream already, in chunks that streams share."""
+
+    @property
+    def chunks(self) -> Sequence[bytes]:
+        """The body; what `FrameEncoder.frame` puts around a body comes around it."""
+        ...
+
+
 class EventStream(msgspec.Struct, frozen=True):
     """What a stream sends: a stored body first, then the events of a source.
 
@@ -89,7 +101,7 @@ class EventStream(msgspec.Struct, frozen=True):
     an error as a frame (`FrameEncoder.streams_early_error`).
     """
 
-    first: bytes | None
+    first: bytes | EncodedBody | None
     sequence: int
     source: EventSource | None
     error: GatewayError | None = None
@@ -109,6 +121,10 @@ class FrameEncoder(Protocol):
 
     def frame(self, sequence: int, body: bytes, *, is_last: bool) -> bytes:
         """A stored body as one frame; `is_last`: the stream ends with it."""
+        ...
+
+    def around_frame(self, sequence: int) -> tuple[bytes, bytes]:
+        """What a frame has before and after a body that is encoded already."""
         ...
 
     def error_frame(self, error: GatewayError) -> bytes:
@@ -146,10 +162,23 @@ class SseWriter:
         if not self._request.has_started:
             await self._request.start_response(200, SSE_HEADERS)
 
-    async def write(self, chunk: bytes) -> None:
-        """Send a chunk. Raises: ClientTooSlow."""
+    async def write(self, *chunks: bytes) -> None:
+        """Send chunks, in slices. Raises: ClientTooSlow."""
         await self.start()
-        await self._send({"type": "http.response.body", "body": chunk, "more_body": True})
+        if len(chunks) == 1 and len(chunks[0]) <= SLICE_BYTES:
+            message = {"type": "http.response.body", "body": chunks[0], "more_body": True}
+            await self._send(message)
+            return
+        for chunk in chunks:
+            for start in range(0, len(chunk), _WRITE_BYTES):
+                # One deadline for each: a client may take long for all of them.
+                operation = self._deadline.start()
+                try:
+                    await self._request.send_slices(
+                        (chunk[start : start + _WRITE_BYTES],), is_watched=True
+                    )
+                finally:
+                    self._deadline.stop(operation)
 
     async def close(self) -> None:
         """End the response. Raises: ClientTooSlow."""
@@ -287,7 +316,11 @@ class SseStreams:
             await writer.write(encoder.error_frame(stream.error))
         if stream.first is not None:
             is_last = stream.source is None or stream.source.is_over
-            await writer.write(encoder.frame(stream.sequence, stream.first, is_last=is_last))
+            if isinstance(stream.first, bytes):
+                await writer.write(encoder.frame(stream.sequence, stream.first, is_last=is_last))
+            else:
+                before, after = encoder.around_frame(stream.sequence)
+                await writer.write(before, *stream.first.chunks, after)
         if stream.source is not None:
             source = stream.source
             # Wakes a source that waits for its next event, so that the slot is free at once.
@@ -304,13 +337,8 @@ class SseStreams:
             while not source.is_over:
                 events = await source.next_events(self._heartbeat_s)
                 if events:
-                    # One write for all of them: fewer packets, and one deadline to watch.
                     end = events[-1] if source.is_over else None
-                    frames = [
-                        encoder.frame(event.sequence, event.body, is_last=event is end)
-                        for event in events
-                    ]
-                    await writer.write(b"".join(frames))
+                    await self._write_events(writer, events, encoder, end)
                 elif not source.is_over:
                     await writer.write(KEEP_ALIVE)
         except ClientTooSlow:
@@ -323,6 +351,26 @@ class SseStreams:
             await writer.write(encoder.error_frame(GatewayFault("internal error")))
         finally:
             self._sources.discard(source)
+
+    async def _write_events(
+        self,
+        writer: SseWriter,
+        events: Sequence[StreamEvent],
+        encoder: FrameEncoder,
+        end: StreamEvent | None,
+    ) -> None:
+        # One write for many of them: fewer packets, and one deadline to watch. Not for all: a frame
+        # is a copy of its event, which the streams of a task share otherwise.
+        frames: list[bytes] = []
+        size = 0
+        for event in events:
+            frames.append(encoder.frame(event.sequence, event.body, is_last=event is end))
+            size += len(frames[-1])
+            if size >= SLICE_BYTES:
+                await writer.write(b"".join(frames))
+                frames, size = [], 0
+        if frames:
+            await writer.write(b"".join(frames))
 
 
 async def _cancel(task: "asyncio.Task[Any]") -> None:

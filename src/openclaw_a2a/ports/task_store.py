@@ -124,6 +124,13 @@ class RecentHead(msgspec.Struct, frozen=True, gc=False):
     resume: bytes | None = None
 
 
+class MeasuredTask(msgspec.Struct, frozen=True, gc=False):
+    """A task without its content, and about how many bytes its content has."""
+
+    head: TaskHead
+    size: int
+
+
 class Retention(msgspec.Struct, frozen=True, gc=False):
     """What `purge` may delete. `limit` bounds how many finished tasks one call examines."""
 
@@ -205,8 +212,8 @@ class TaskStore(Protocol):
         """One task, if it is in scope (None: any scope)."""
         ...
 
-    async def measure_task(self, scope: Scope | None, task_id: TaskId) -> int | None:
-        """About how many bytes `read_task` would read, without reading them; None as there."""
+    async def measure_task(self, scope: Scope | None, task_id: TaskId) -> MeasuredTask | None:
+        """The task without its content, and about how large that is; None as `read_task`."""
         ...
 
     async def read_resume_token(self, task_id: TaskId) -> bytes | None:
@@ -214,9 +221,18 @@ class TaskStore(Protocol):
         ...
 
     async def read_events(
-        self, scope: Scope | None, task_id: TaskId, *, after: int, limit: int
+        self,
+        scope: Scope | None,
+        task_id: TaskId,
+        *,
+        after: int,
+        limit: int,
+        max_bytes: int | None = None,
     ) -> list[Entry]:
-        """Committed events with a higher sequence, in order; none if the task is not in scope."""
+        """Committed events with a higher sequence, in order; none if the task is not in scope.
+
+        With `max_bytes` the last one is the first with which they are larger than that.
+        """
         ...
 
     async def list_recent_tasks(

@@ -39,6 +39,7 @@ from openclaw_a2a.protocol.requests import (
     TaskRequest,
 )
 from openclaw_a2a.protocol.v03_schema import ArtifactV03, FileV03, MessageV03, PartV03, StatusV03
+from openclaw_a2a.protocol.v1 import encode_pieces
 from openclaw_a2a.protocol.validation import (
     NOT_BASE64,
     ParamsDecoder,
@@ -55,6 +56,8 @@ METHODS = METHODS_V03
 STREAMS_FINISHED_TASKS: bool = True
 FOLLOWS_PAUSED_TASKS: bool = False
 STREAMS_EARLY_ERRORS: bool = True
+AROUND_TASK: tuple[bytes, bytes] = (b"", b"")
+"""What is around an encoded task that begins a stream."""
 
 _CONTENTS = ("text", "file", "data")
 _FROM_ROLES = {schema.RoleV03.USER: Role.USER, schema.RoleV03.AGENT: Role.AGENT}
@@ -343,6 +346,11 @@ def encode_task(task: Task) -> bytes:
     return _encode(_task_to_v03(task))
 
 
+def encode_task_pieces(task: Task) -> Iterator[bytes]:
+    """The same in pieces, none of which holds more than one part: for a task that is large."""
+    return encode_pieces(task, _to_v03, _part_to_v03)
+
+
 def encode_message(message: Message) -> bytes:
     """The message."""
     return _encode(_message_to_v03(message))
@@ -492,6 +500,12 @@ def _task_to_v03(task: Task) -> schema.TaskV03:
         tuple([_message_to_v03(message) for message in task.history]) or None,
         task.metadata,
     )
+
+
+def _to_v03(value: Task | Artifact | Message) -> msgspec.Struct:
+    if isinstance(value, Task):
+        return _task_to_v03(value)
+    return _artifact_to_v03(value) if isinstance(value, Artifact) else _message_to_v03(value)
 
 
 def _event_to_v03(

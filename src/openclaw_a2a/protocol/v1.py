@@ -9,7 +9,7 @@ from openclaw_a2a.model.delivery import PushConfig
 from openclaw_a2a.model.errors import Problem
 from openclaw_a2a.model.ids import Json, JsonObject, MessageId, TaskId
 from openclaw_a2a.model.message import Message, Part, Role
-from openclaw_a2a.model.task import Task, TaskState
+from openclaw_a2a.model.task import Artifact, Task, TaskState
 from openclaw_a2a.model.validation import invalid_params
 from openclaw_a2a.protocol import v1_schema as schema
 from openclaw_a2a.protocol.requests import (
@@ -36,6 +36,8 @@ METHODS = METHODS_V1
 STREAMS_FINISHED_TASKS: bool = False
 FOLLOWS_PAUSED_TASKS: bool = True
 STREAMS_EARLY_ERRORS: bool = False
+AROUND_TASK: tuple[bytes, bytes] = (b'{"task":', b"}")
+"""What is around an encoded task that begins a stream."""
 
 _CONTENTS = ("text", "raw", "url", "data")
 _ONE_CONTENT = "must have exactly one of text, raw, url and data"
@@ -208,6 +210,42 @@ _encode = msgspec.json.Encoder().encode
 def encode_task(task: Task) -> bytes:
     """The task."""
     return _encode(task)
+
+
+def encode_task_pieces(task: Task) -> Iterator[bytes]:
+    """The same in pieces, none of which holds more than one part: for a task that is large."""
+    return encode_pieces(task, lambda one: one, lambda part: part)
+
+
+def encode_pieces(
+    task: Task,
+    convert: Callable[[Task | Artifact | Message], msgspec.Struct],
+    convert_part: Callable[[Part], msgspec.Struct],
+) -> Iterator[bytes]:
+    """The JSON of a task, in pieces; each struct is converted before it is encoded."""
+    contents = {"artifacts": task.artifacts, "history": task.history}
+    filled = {name: items for name, items in contents.items() if items}
+    bare = convert(msgspec.structs.replace(task, artifacts=(), history=()))
+    around = _encode_around(bare, *filled)
+    yield around[0]
+    for items, end in zip(filled.values(), around[1:], strict=True):
+        for index, item in enumerate(items):
+            before, after = _encode_around(
+                convert(msgspec.structs.replace(item, parts=())), "parts"
+            )
+            yield before if index == 0 else b"," + before
+            for number, part in enumerate(item.parts):
+                encoded = _encode(convert_part(part))
+                yield encoded if number == 0 else b"," + encoded
+            yield after
+        yield end
+
+
+def _encode_around(value: msgspec.Struct, *lists: str) -> list[bytes]:
+    """The JSON of a struct, cut where the items of these lists belong."""
+    # A byte that JSON never has: control characters in strings are escaped.
+    hole = (msgspec.Raw(b"\0"),)
+    return _encode(msgspec.structs.replace(value, **dict.fromkeys(lists, hole))).split(b"\0")
 
 
 def encode_message(message: Message) -> bytes:

@@ -5,7 +5,7 @@ binding: an operation gets a call (who asks, in which version) and the decoded r
 returns the encoded result, or the stream to send.
 """
 
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from typing import Any, Protocol
 
 import msgspec
@@ -44,10 +44,11 @@ from openclaw_a2a.model.file_content import clean_filename
 from openclaw_a2a.model.ids import LOCAL_PEER, ContextId, MessageId, TaskId
 from openclaw_a2a.model.message import Message, Part, Role
 from openclaw_a2a.model.records import encode_json
-from openclaw_a2a.model.task import is_terminal
+from openclaw_a2a.model.task import Task, is_terminal
 from openclaw_a2a.model.turn import CHAIN_KEY, Scope
 from openclaw_a2a.planning.service import PlanningService
 from openclaw_a2a.planning.steps import EXTENSION_URIS
+from openclaw_a2a.ports import MeasuredTask
 from openclaw_a2a.protocol import v1
 from openclaw_a2a.protocol.requests import (
     GetRequest,
@@ -61,6 +62,13 @@ from openclaw_a2a.protocol.requests import (
 from openclaw_a2a.protocol.versions import ProtocolVersion
 from openclaw_a2a.server import task_list
 from openclaw_a2a.server.cards import LiveCard
+from openclaw_a2a.server.large_answers import (
+    LARGE_BYTES,
+    LargeAnswer,
+    LargeAnswers,
+    TaskFrame,
+    measure_large,
+)
 from openclaw_a2a.server.push.configs import PushConfigService
 from openclaw_a2a.settings import Account
 
@@ -111,6 +119,7 @@ class AccountEndpoint(msgspec.Struct, frozen=True, kw_only=True):
     body_setting: str = ""
     chain_limits: ChainLimits = ChainLimits()
     planning: PlanningService | None = None
+    large_answers: LargeAnswers = msgspec.field(default_factory=LargeAnswers)
     requires_activation: bool = True
 
     async def admit(self, request: HttpRequest) -> Scope:
@@ -186,9 +195,11 @@ class Codec(Protocol):
     STREAMS_FINISHED_TASKS: bool
     FOLLOWS_PAUSED_TASKS: bool
     STREAMS_EARLY_ERRORS: bool
+    AROUND_TASK: tuple[bytes, bytes]
     encode_sent_task: Callable[[bytes, int | None], bytes]
     encode_sent_message: Callable[[bytes], bytes]
     encode_task_result: Callable[[bytes, int | None], bytes]
+    encode_task_pieces: Callable[[Task], Iterator[bytes]]
     encode_stream_body: Callable[[bytes], bytes]
     encode_push_config: Callable[[PushConfig], bytes]
     encode_push_list: Callable[[Sequence[PushConfig], str], bytes]
@@ -427,10 +438,28 @@ async def _submit_with_push(
 # ---------------------------------------------------------------- tasks
 
 
-async def get(call: AccountCall, request: GetRequest) -> bytes:
-    """A task. Raises: TaskNotFound."""
+async def get(call: AccountCall, request: GetRequest) -> bytes | LargeAnswer:
+    """A task. Raises: TaskNotFound, and for a large one as `LargeAnswers.read`."""
+    large = await measure_large(call.endpoint.engine, call.scope, request.id)
+    if large is not None:
+        return await _read_large(call, large, request.history_length)
     stored = await queries.get_task(call.endpoint.engine, call.scope, request.id)
     return call.codec.encode_task_result(queries.task_json(stored), request.history_length)
+
+
+def _read_large(
+    call: AccountCall, measured: MeasuredTask, history_length: int | None = None
+) -> Coroutine[Any, Any, LargeAnswer]:
+    endpoint, codec = call.endpoint, call.codec
+    return endpoint.large_answers.read(
+        call.http,
+        endpoint.engine,
+        call.scope,
+        measured,
+        codec.VERSION,
+        codec.encode_task_pieces,
+        history_length,
+    )
 
 
 async def list_tasks(call: AccountCall, request: ListRequest) -> bytes:
@@ -461,18 +490,24 @@ async def subscribe(call: AccountCall, request: TaskRequest) -> EventStream:
     With a cursor even a finished task streams the missed events; without one it is refused on
     1.0. Raises: TaskNotFound, TaskTerminal, InvalidParams (the cursor).
     """
+    engine, codec, cursor = call.endpoint.engine, call.codec, last_event_id(call.http)
+    measured = await queries.measure_task(engine, call.scope, request.id)
+    # A2A 3.1.6: a task that has ended has no stream. With a cursor, our addition, it has one.
+    is_refused = is_terminal(measured.head.state) and not codec.STREAMS_FINISHED_TASKS
+    if cursor is None and is_refused:
+        raise TaskTerminal(f"task {request.id} has ended; get it instead of subscribing to it")
+    large = None
+    if cursor is None and measured.size >= LARGE_BYTES:
+        large = await _read_large(call, measured)
+        cursor = large.head.sequence
+    until_terminal = codec.FOLLOWS_PAUSED_TASKS
     found = await queries.subscribe(
-        call.endpoint.engine,
-        call.scope,
-        request.id,
-        cursor=last_event_id(call.http),
-        until_terminal=call.codec.FOLLOWS_PAUSED_TASKS,
+        engine, call.scope, request.id, cursor=cursor, until_terminal=until_terminal
     )
+    if large is not None:
+        return EventStream(TaskFrame(large, codec.AROUND_TASK), cursor or 0, found.subscription)
     if found.snapshot is None:
         return EventStream(None, 0, found.subscription)
-    # A2A 3.1.6: a task that has ended has no stream. With a cursor, our addition, it has one.
-    if is_terminal(found.head.state) and not call.codec.STREAMS_FINISHED_TASKS:
-        raise TaskTerminal(f"task {request.id} has ended; get it instead of subscribing to it")
     return EventStream(v1.wrap_task(found.snapshot), found.head.sequence, found.subscription)
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-from openclaw_a2a.http.asgi import HttpRequest, error_headers
+from openclaw_a2a.http.asgi import ClientDisconnected, HttpRequest, error_headers
 from openclaw_a2a.http.sse_stream import EventStream, PendingStream, encode_frame
 from openclaw_a2a.log import get_logger
 from openclaw_a2a.model.errors import GatewayError, GatewayFault, MethodNotFound, PushNotSupported
@@ -20,6 +20,7 @@ from openclaw_a2a.protocol.jsonrpc import (
 from openclaw_a2a.protocol.versions import ProtocolVersion, read_version, version_of_method
 from openclaw_a2a.server import account_endpoint as operations
 from openclaw_a2a.server.account_endpoint import AccountCall, AccountEndpoint, Codec
+from openclaw_a2a.server.large_answers import LargeAnswer
 from openclaw_a2a.server.objectives_endpoint import PlanningRpcCall, find_rpc_call
 
 log = get_logger(__name__)
@@ -82,6 +83,10 @@ class JsonRpcCall(AccountCall):
         if operation in _PUSH:
             self._check_push()
         result = await operation(self, self.decode())
+        if isinstance(result, LargeAnswer):
+            before, _, after = encode_result(self.envelope.id, b"\0").partition(b"\0")
+            await self.http.respond_chunks((before, *result.chunks, after))
+            return
         await self.http.respond(200, encode_result(self.envelope.id, result))
 
     def decode(self) -> Any:
@@ -121,6 +126,11 @@ class JsonRpcCall(AccountCall):
         result = encode(body)
         return encode_frame(encode_result(self.envelope.id, result), sequence=sequence)
 
+    def around_frame(self, sequence: int) -> tuple[bytes, bytes]:
+        """What is around a result that is encoded already."""
+        before, _, after = encode_result(self.envelope.id, b"\0").partition(b"\0")
+        return b"id: %d\ndata: %b" % (sequence, before), after + b"\n\n"
+
     def error_frame(self, error: GatewayError) -> bytes:
         """The frame that ends a stream with an error."""
         encoded = errors.rpc_error(error, self.version, strict03=self.is_strict)
@@ -146,6 +156,8 @@ async def serve(http: HttpRequest, *, endpoint: AccountEndpoint) -> None:
         call = _find_call(http, endpoint, scope, envelope)
         version = call.version
         await call.serve()
+    except ClientDisconnected:
+        pass
     except EnvelopeError as invalid:
         http.log_refusal(invalid.error, account=endpoint.account.id)
         await _respond_error(http, endpoint, invalid.error, invalid.id, version)

@@ -100,6 +100,11 @@ class PlanningRpcCall(msgspec.Struct, frozen=True):
         """One event, in this call's envelope."""
         return encode_frame(encode_result(self.envelope.id, body), sequence=sequence)
 
+    def around_frame(self, sequence: int) -> tuple[bytes, bytes]:
+        """What is around a result that is encoded already."""
+        before, _, after = encode_result(self.envelope.id, b"\0").partition(b"\0")
+        return b"id: %d\ndata: %b" % (sequence, before), after + b"\n\n"
+
     def error_frame(self, error: GatewayError) -> bytes:
         """The error that ends a stream, in this call's envelope."""
         body = encode_error(self.envelope.id, errors.rpc_error(error, self.version))

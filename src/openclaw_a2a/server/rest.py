@@ -4,7 +4,7 @@ from collections.abc import Awaitable, Callable, Coroutine
 from functools import partial
 from typing import Any, NamedTuple
 
-from openclaw_a2a.http.asgi import HttpRequest, Router, error_headers
+from openclaw_a2a.http.asgi import ClientDisconnected, HttpRequest, Router, error_headers
 from openclaw_a2a.log import get_logger
 from openclaw_a2a.model.errors import (
     GatewayError,
@@ -77,6 +77,8 @@ async def serve(http: HttpRequest, *, endpoint: AccountEndpoint, prefix: str) ->
             await endpoint.streams.serve(http, partial(route.operation, call, request), call)
         else:
             await call.respond(await route.operation(call, request))
+    except ClientDisconnected:
+        pass
     except GatewayError as error:
         http.log_refusal(error, account=endpoint.account.id, agent=endpoint.rules.agent_id)
         await _respond_error(http, error)

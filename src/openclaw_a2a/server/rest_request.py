@@ -8,6 +8,7 @@ from openclaw_a2a.model.turn import Scope
 from openclaw_a2a.protocol import errors, v1
 from openclaw_a2a.protocol.validation import check_json
 from openclaw_a2a.server.account_endpoint import AccountCall, AccountEndpoint
+from openclaw_a2a.server.large_answers import LargeAnswer
 
 
 class RestRequest(AccountCall):
@@ -39,13 +40,20 @@ class RestRequest(AccountCall):
         if self.http.has_body():
             await self.endpoint.read_body(self.http)
 
-    async def respond(self, body: bytes) -> None:
+    async def respond(self, result: bytes | LargeAnswer) -> None:
         """Send a result."""
-        await self.http.respond(200, body, media_type=A2A_JSON)
+        if isinstance(result, LargeAnswer):
+            await self.http.respond_chunks(result.chunks, media_type=A2A_JSON)
+        else:
+            await self.http.respond(200, result, media_type=A2A_JSON)
 
     def frame(self, sequence: int, body: bytes, *, is_last: bool) -> bytes:
         """A stored body as one frame, without an envelope."""
         return encode_frame(body, sequence=sequence)
+
+    def around_frame(self, sequence: int) -> tuple[bytes, bytes]:
+        """What is around a body that is encoded already."""
+        return b"id: %d\ndata: " % sequence, b"\n\n"
 
     def error_frame(self, error: GatewayError) -> bytes:
         """The frame that ends a stream with an error."""

@@ -169,6 +169,9 @@ class Limits(Section, frozen=True):
         Annotated[int, Meta(ge=256, le=_MOST)],
         about("Size of the headers of one request, its first line included."),
     ] = 32 * 1024
+    answer_bytes: Annotated[
+        Count, about("Large answers in memory until they are read; of one peer half of it.")
+    ] = 256 * 1024 * 1024
     unsent_bytes: Annotated[
         Count, about("Bytes that wait for clients that do not read; past it some are cut off.")
     ] = 256 * 1024 * 1024

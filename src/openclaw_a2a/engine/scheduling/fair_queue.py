@@ -1,6 +1,10 @@
-"""Bounded concurrency that is fair between receivers: a busy one does not block the others."""
+"""Bounded concurrency that is fair between receivers: a busy one does not block the others.
+
+`Pacer` is for long work on the event loop itself, so that it does not block everything else.
+"""
 
 import asyncio
+import time
 from collections import Counter, OrderedDict, deque
 from collections.abc import AsyncGenerator, Hashable, Iterator
 from contextlib import asynccontextmanager
@@ -131,3 +135,29 @@ class FairSemaphore:
             else:
                 self._granted[slot.item] = slot
                 slot.item.set_result(None)
+
+
+_SLICE_S = 0.002
+_REST_FACTOR = 3
+
+
+class Pacer:
+    """Cuts long work on the event loop into slices, and leaves most of the time to other work."""
+
+    __slots__ = ("_resumed_at",)
+
+    def __init__(self) -> None:
+        self._resumed_at = time.perf_counter()
+
+    async def pause(self) -> bool:
+        """Call between small steps: rests when they have added up to a slice; True when it did.
+
+        Not `sleep(0)`: others would get one step of the loop for each slice, and a request takes
+        many of them.
+        """
+        worked = time.perf_counter() - self._resumed_at
+        if worked >= _SLICE_S:
+            await asyncio.sleep(worked * _REST_FACTOR)
+            self._resumed_at = time.perf_counter()
+            return True
+        return False

@@ -16,9 +16,12 @@ from openclaw_a2a.model.ids import TaskId
 from openclaw_a2a.model.records import Entry, StoredTask, TaskHead, encode_json
 from openclaw_a2a.model.task import PAUSED, TERMINAL
 from openclaw_a2a.model.turn import Scope
-from openclaw_a2a.ports import TaskStore
+from openclaw_a2a.ports import MeasuredTask, TaskStore
 
 _RESTING = TERMINAL | PAUSED
+
+_PAGE_BYTES = 1024 * 1024
+"""How much is read from the store for one reader at once, unless one event is larger."""
 
 
 class Subscription:
@@ -78,10 +81,7 @@ class Subscription:
         if entries is None or (was_closed and not entries):
             # Behind the window; or the feed is closed, and another process may have written since.
             # One more than a page tells whether it ends here: the last event must be known as such.
-            stored = await self._store.read_events(
-                self._scope, self._task_id, after=self.cursor, limit=PAGE_SIZE + 1
-            )
-            entries, has_more = stored[:PAGE_SIZE], len(stored) > PAGE_SIZE
+            entries, has_more = await self._read_page()
         if entries:
             self.cursor = entries[-1].sequence
         elif feed is not None and feed.failure is not None:
@@ -91,6 +91,26 @@ class Subscription:
         is_last = (feed is None or self.cursor >= feed.sequence) and not has_more
         self.is_over = self.is_over or self._ends_with(entries, is_last, was_closed)
         return entries
+
+    async def _read_page(self) -> tuple[list[Entry], bool]:
+        """The next events in the store, at most a page in number and about one in size; whether
+        others follow.
+        """
+        stored = await self._store.read_events(
+            self._scope,
+            self._task_id,
+            after=self.cursor,
+            limit=PAGE_SIZE + 1,
+            max_bytes=_PAGE_BYTES,
+        )
+        is_large = sum([len(entry.body) for entry in stored]) > _PAGE_BYTES
+        if len(stored) == 1 and is_large:
+            last = stored[0].sequence
+            more = await self._store.read_events(self._scope, self._task_id, after=last, limit=1)
+            return stored, bool(more)
+        # The one past the size or the number was read to know that there is one.
+        has_more = is_large or len(stored) > PAGE_SIZE
+        return stored[: len(stored) - has_more], has_more
 
     def _ends_with(self, entries: list[Entry], is_last: bool, was_closed: bool) -> bool:
         """True when no more events will come after these."""
@@ -198,6 +218,14 @@ async def get_task(engine: Engine, scope: Scope | None, task_id: TaskId) -> Stor
     return stored
 
 
+async def measure_task(engine: Engine, scope: Scope | None, task_id: TaskId) -> MeasuredTask:
+    """The task without its content, and how large that is. Raises: TaskNotFound."""
+    measured = await engine.store.tasks.measure_task(scope, task_id)
+    if measured is None:
+        raise TaskNotFound(f"task not found: there is no task {task_id}")
+    return measured
+
+
 def task_json(stored: StoredTask) -> bytes:
     """The whole task in its stored form; the snapshot itself when no event came after it."""
     if not stored.entries:
@@ -219,23 +247,25 @@ async def subscribe(
 
     Raises: TaskNotFound, InvalidParams (a cursor the task never had), StoreUnavailable.
     """
-    stored = await get_task(engine, scope, task_id)
+    # With a cursor the content is not read: the task may be large.
+    stored = None if cursor is not None else await get_task(engine, scope, task_id)
+    head = (stored or await measure_task(engine, scope, task_id)).head
     _check_not_abandoned(engine, task_id)
-    sequence = stored.head.sequence
+    sequence = head.sequence
     # A cursor beyond the end is of another task, or of a database that was restored from a backup.
     if cursor is not None and not 0 <= cursor <= sequence:
         text = f"is {cursor}; task {task_id} has events 0 to {sequence}"
         problem = Problem("Last-Event-ID", text)
         raise InvalidParams(f"Last-Event-ID {text}", problems=(problem,))
     # A2A 3.1.6: without a cursor the stream begins with the task as it is now.
-    snapshot = task_json(stored) if cursor is None else None
+    snapshot = None if stored is None else task_json(stored)
     start = sequence if cursor is None else cursor
     # Events committed since the read are not lost: the subscription begins at that sequence.
     if until_terminal:
-        subscription = LastingSubscription(engine, stored.head, cursor=start)
+        subscription = LastingSubscription(engine, head, cursor=start)
     else:
-        subscription = subscribe_from(engine, stored.head.scope, task_id, start)
-    return TaskSubscription(stored.head, subscription, snapshot)
+        subscription = subscribe_from(engine, head.scope, task_id, start)
+    return TaskSubscription(head, subscription, snapshot)
 
 
 def subscribe_from(

@@ -95,6 +95,9 @@ class _Frames:
     def frame(self, sequence: int, body: bytes, *, is_last: bool) -> bytes:
         return encode_frame(body, sequence=sequence)
 
+    def around_frame(self, sequence: int) -> tuple[bytes, bytes]:
+        return b"id: %d\ndata: " % sequence, b"\n\n"
+
     def error_frame(self, error: GatewayError) -> bytes:
         return encode_frame(error_body(error, show_faults=True), event=b"error")
 

@@ -9,7 +9,7 @@ from bisect import bisect_right, insort
 from collections.abc import Awaitable, Iterator
 from datetime import UTC, datetime
 from heapq import nlargest, nsmallest
-from itertools import islice
+from itertools import accumulate, islice
 from typing import Any, TypeVar
 
 import msgspec
@@ -27,6 +27,7 @@ from openclaw_a2a.ports import (
     LogAppend,
     LogHead,
     LogLine,
+    MeasuredTask,
     PurgeResult,
     RecentHead,
     Record,
@@ -70,23 +71,36 @@ class StateTaskStore(StatePart, TaskWrites):
         task = self.state.find_task(scope, task_id)
         return None if task is None else task.stored()
 
-    async def measure_task(self, scope: Scope | None, task_id: TaskId) -> int | None:
+    async def measure_task(self, scope: Scope | None, task_id: TaskId) -> MeasuredTask | None:
+        self.state.check_readable(task_id)
         task = self.state.find_task(scope, task_id)
         if task is None:
             return None
         entries = task.after(task.snapshot_sequence)
-        return len(task.snapshot) + sum([len(entry.body) for entry in entries])
+        size = len(task.snapshot) + sum([len(entry.body) for entry in entries])
+        return MeasuredTask(task.head, size)
 
     async def read_resume_token(self, task_id: TaskId) -> bytes | None:
         task = self.state.tasks.get(task_id)
         return None if task is None else task.resume
 
     async def read_events(
-        self, scope: Scope | None, task_id: TaskId, *, after: int, limit: int
+        self,
+        scope: Scope | None,
+        task_id: TaskId,
+        *,
+        after: int,
+        limit: int,
+        max_bytes: int | None = None,
     ) -> list[Entry]:
         self.state.check_readable(task_id)
         task = self.state.find_task(scope, task_id)
-        return [] if task is None else task.after(after, limit)
+        entries = [] if task is None else task.after(after, limit)
+        if max_bytes is not None:
+            sizes = accumulate(len(entry.body) for entry in entries)
+            over = next((index for index, size in enumerate(sizes) if size > max_bytes), limit)
+            entries = entries[: over + 1]
+        return entries
 
     async def list_recent_tasks(
         self, limit: int, chosen: TaskFilter = ALL_TASKS

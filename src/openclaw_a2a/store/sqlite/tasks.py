@@ -3,15 +3,17 @@
 The rarer writes work on the tables, so they flush what the transaction has collected first.
 """
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import suppress
 from datetime import UTC, datetime
 from functools import partial
+from itertools import chain
 from operator import itemgetter
 from typing import Any
 
 import msgspec
 
+from openclaw_a2a.engine.scheduling.fair_queue import Pacer
 from openclaw_a2a.model.errors import CorruptRecord
 from openclaw_a2a.model.ids import MessageId, TaskId
 from openclaw_a2a.model.records import (
@@ -27,6 +29,7 @@ from openclaw_a2a.model.turn import Binding, Scope
 from openclaw_a2a.ports import (
     ALL_TASKS,
     Duplicate,
+    MeasuredTask,
     PurgeResult,
     RecentHead,
     Retention,
@@ -60,6 +63,9 @@ _binding_decoder = msgspec.json.Decoder(Binding)
 _PURGE_BATCH = 100
 """How many tasks or messages one write of a purge examines at most."""
 
+_READ_BYTES = 256 * 1024
+"""About how much of a large task is read at once."""
+
 _TASK = """
 SELECT t.number, t.id, t.principal, t.account, t.context, t.state, t.status_at, t.created_at,
   t.sequence, t.binding, s.sequence, s.body
@@ -67,16 +73,18 @@ FROM task t LEFT JOIN snapshot s ON s.task = t.number"""
 _SELECT_TASK = f"{_TASK} WHERE t.id = ?"
 # The length of a column is in the header of its row: nothing else of it is read.
 _MEASURE_TASK = """
-SELECT length(s.body)
+SELECT t.number, t.id, t.principal, t.account, t.context, t.state, t.status_at, t.created_at,
+  t.sequence, t.binding, coalesce(length(s.body), 0)
   + (SELECT coalesce(sum(length(e.body)), 0) FROM event e
      WHERE e.task = t.number AND e.sequence > s.sequence)
   + (SELECT coalesce(sum(length(c.body)), 0) FROM content c WHERE c.task = t.number)
-FROM task t JOIN snapshot s ON s.task = t.number
+FROM task t LEFT JOIN snapshot s ON s.task = t.number
 WHERE t.id = :task
   AND (:principal IS NULL OR (t.principal = :principal AND t.account = :account))"""
 _SELECT_ENTRIES = """
 SELECT sequence, body, state, task FROM event
-WHERE task = ? AND sequence > ? AND sequence <= ? ORDER BY sequence"""
+WHERE task = ? AND sequence > ? AND sequence <= ? ORDER BY sequence LIMIT ?"""
+_HAS_TASK = "SELECT 1 FROM task WHERE number = ?"
 _SELECT_EVENTS = """
 SELECT sequence, body, state, task FROM event
 WHERE task = (
@@ -210,26 +218,54 @@ class SqliteTaskStore(DatabasePart, TaskWrites):
             return None
         if scope is not None and (row[2] != scope.principal or row[3] != scope.account):
             return None
-        return self._stored(row)
+        snapshot, pages = self._read_content(row)
+        entries: list[Entry] = []
+        pacer = Pacer()
+        try:
+            for page in pages:
+                entries += page
+                await pacer.pause()
+        except CorruptRecord:
+            # Events are kept as long as their task: one that is missing may be a task that was
+            # deleted during a pause.
+            if self._database.fetch_one(_HAS_TASK, (row[0],)) is None:
+                return None
+            raise
+        return StoredTask(self._head(row), snapshot, tuple(entries))
 
-    async def measure_task(self, scope: Scope | None, task_id: TaskId) -> int | None:
+    async def measure_task(self, scope: Scope | None, task_id: TaskId) -> MeasuredTask | None:
         values = {"task": task_id, **bind_scope(scope)}
         row = self._database.fetch_one(_MEASURE_TASK, values)
-        return None if row is None else row[0]
+        return None if row is None else MeasuredTask(self._head(row), row[10])
 
     async def read_resume_token(self, task_id: TaskId) -> bytes | None:
         row = self._database.fetch_one(_SELECT_RESUME, (task_id,))
         return None if row is None else row[0]
 
     async def read_events(
-        self, scope: Scope | None, task_id: TaskId, *, after: int, limit: int
+        self,
+        scope: Scope | None,
+        task_id: TaskId,
+        *,
+        after: int,
+        limit: int,
+        max_bytes: int | None = None,
     ) -> list[Entry]:
-        values = {"task": task_id, "after": after, "limit": limit, **bind_scope(scope)}
-        rows = self._database.fetch_all(_SELECT_EVENTS, values)
+        values = {"task": task_id, "after": after, **bind_scope(scope)}
         entries: list[Entry] = []
+        size, count = 0, limit if max_bytes is None else 1
         try:
-            for row in rows:
-                entries.append(self._entry(task_id, row, max(after, 0) + len(entries) + 1))
+            while True:
+                rows = self._database.fetch_all(_SELECT_EVENTS, {**values, "limit": count})
+                for row in rows:
+                    entries.append(self._entry(task_id, row, max(after, 0) + len(entries) + 1))
+                    size += len(entries[-1].body)
+                    if max_bytes is not None and size > max_bytes:
+                        return entries
+                if len(rows) < count or len(entries) == limit:
+                    return entries
+                values["after"] = entries[-1].sequence
+                count = min(_next_count(count, size, len(entries)), limit - len(entries))
         except UNREADABLE as error:
             # A reader gets what comes before the damage, and the error with its next read.
             if not entries:
@@ -286,25 +322,42 @@ class SqliteTaskStore(DatabasePart, TaskWrites):
 
     def _stored(self, row: Row) -> StoredTask:
         """Raises CorruptRecord if any of it is damaged."""
+        snapshot, pages = self._read_content(row)
+        return StoredTask(self._head(row), snapshot, tuple(chain.from_iterable(pages)))
+
+    def _read_content(self, row: Row) -> tuple[bytes, Iterator[list[Entry]]]:
+        """The snapshot of a task, and the events after it as they are read, not many at once.
+
+        Raises, also while they are read: CorruptRecord if any of it is damaged.
+        """
         head = self._head(row)
-        task_id, after, snapshot = head.id, row[10], row[11]
+        snapshot = row[11]
         try:
             if snapshot is None:
                 raise ValueError("it has no snapshot")
             if snapshot[0] == MARK:
                 snapshot = self._restore(row[0], snapshot)
-            check_task_body(task_id, snapshot)
-            # A snapshot is rewritten only now and then; the events after it complete it.
-            if after == head.sequence:
-                return StoredTask(head, snapshot)
-            rows = self._database.fetch_all(_SELECT_ENTRIES, (row[0], after, head.sequence))
-            numbered = enumerate(rows, after + 1)
-            entries = tuple([self._entry(task_id, row, number) for number, row in numbered])
-            if len(entries) != head.sequence - after:
-                raise ValueError(f"it lacks the events after {after + len(entries)}")
+            check_task_body(head.id, snapshot)
         except UNREADABLE as error:
-            raise self._damaged(task_id, error) from error
-        return StoredTask(head, snapshot, entries)
+            raise self._damaged(head.id, error) from error
+        # A snapshot is rewritten only now and then; the events after it complete it.
+        return snapshot, self._entry_pages(row[0], head, row[10])
+
+    def _entry_pages(self, number: int, head: TaskHead, after: int) -> Iterator[list[Entry]]:
+        size, total, count, first = 0, 0, 1, after
+        while after < head.sequence:
+            try:
+                values = (number, after, head.sequence, count)
+                numbered = enumerate(self._database.fetch_all(_SELECT_ENTRIES, values), after + 1)
+                page = [self._entry(head.id, row, expected) for expected, row in numbered]
+                if not page:
+                    raise ValueError(f"it lacks the events after {after}")
+            except UNREADABLE as error:
+                raise self._damaged(head.id, error) from error
+            yield page
+            after, total = page[-1].sequence, page[-1].sequence - first
+            size += sum([len(entry.body) for entry in page])
+            count = _next_count(count, size, total)
 
     def _entry(self, task_id: TaskId, row: Row, expected: int) -> Entry:
         if row[0] != expected:
@@ -328,6 +381,11 @@ class SqliteTaskStore(DatabasePart, TaskWrites):
 
     def _damaged(self, task_id: TaskId, error: BaseException) -> CorruptRecord:
         return damaged_task(str(self._database.path), task_id, error)
+
+
+def _next_count(count: int, size: int, total: int) -> int:
+    """How many events to read next, after `count`: their size is known only from those before."""
+    return max(1, min(4 * count, _READ_BYTES * total // (size + 1)))
 
 
 def choose_statements(query: TaskQuery) -> tuple[str, str]:

@@ -1,0 +1,156 @@
+"""Answers that hold a large task: few are made at once, in small steps, and readers share them.
+
+A task of many megabytes takes long to read and to encode, and its bytes wait in memory until the
+client has taken them. So one caller has one such answer made at a time; nothing is done for a
+client that has left; the work leaves most of the event loop to other requests (`Pacer`); readers of
+the same task send the same bytes; and what is in memory is limited, in all and for each caller.
+"""
+
+import weakref
+from collections.abc import Callable, Iterator
+
+import msgspec
+
+from openclaw_a2a.engine.engine import Engine
+from openclaw_a2a.engine.scheduling.fair_queue import FairSemaphore, Pacer
+from openclaw_a2a.engine.tasks import queries
+from openclaw_a2a.engine.tasks.journal import TaskProjection
+from openclaw_a2a.http.asgi import ClientDisconnected, HttpRequest
+from openclaw_a2a.model.errors import Overloaded, TaskNotFound
+from openclaw_a2a.model.ids import PeerName, TaskId
+from openclaw_a2a.model.records import StoredTask, TaskHead, decode_task
+from openclaw_a2a.model.task import Task
+from openclaw_a2a.model.turn import Scope
+from openclaw_a2a.ports import MeasuredTask
+from openclaw_a2a.protocol.versions import ProtocolVersion
+
+LARGE_BYTES = 512 * 1024
+"""From this size on a task is answered from here."""
+
+_AT_ONCE = 2
+_CHUNK_BYTES = 64 * 1024
+_RETRY_S = 5
+_CLOSING_S = 0.002
+"""How long the loop gets to see that a client which sent a request has closed the connection."""
+
+
+EncodePieces = Callable[[Task], Iterator[bytes]]
+"""The JSON of a task in a protocol version, in pieces."""
+
+
+class LargeAnswer:
+    """The encoded task at one sequence number, in chunks that all its readers send."""
+
+    __slots__ = ("__weakref__", "caller", "chunks", "head", "size")
+
+    def __init__(self, head: TaskHead, chunks: tuple[bytes, ...], caller: PeerName) -> None:
+        self.head = head
+        self.chunks = chunks
+        self.caller = caller
+        self.size = sum(map(len, chunks))
+
+
+class TaskFrame(msgspec.Struct, frozen=True):
+    """A large answer as the first body of a stream, with what its version has around a task."""
+
+    answer: LargeAnswer
+    around: tuple[bytes, bytes]
+
+    @property
+    def chunks(self) -> tuple[bytes, ...]:
+        """The body in chunks."""
+        return (self.around[0], *self.answer.chunks, self.around[1])
+
+
+class LargeAnswers:
+    """The large answers of a gateway that are being made or sent."""
+
+    def __init__(self, max_bytes: int = 256 * 1024 * 1024) -> None:
+        self._max_bytes = max_bytes
+        self._slots = FairSemaphore(_AT_ONCE)
+        # Weak: an answer is there, and counts, as long as a request that sends it.
+        self._answers: weakref.WeakValueDictionary[object, LargeAnswer] = (
+            weakref.WeakValueDictionary()
+        )
+
+    async def read(
+        self,
+        request: HttpRequest,
+        engine: Engine,
+        scope: Scope,
+        measured: MeasuredTask,
+        version: ProtocolVersion,
+        encode: EncodePieces,
+        history_length: int | None = None,
+    ) -> LargeAnswer:
+        """The encoded task. Raises: ClientDisconnected, Overloaded, TaskNotFound."""
+        task_id = measured.head.id
+        # Those that wait here cost nothing; by its turn a client that left is known to have left.
+        async with self._slots.slot(scope.principal, is_retry=False):
+            await _check_present(request, wait_s=_CLOSING_S)
+            key = (task_id, measured.head.sequence, version, history_length)
+            answer = self._answers.get(key)
+            if answer is None:
+                self._check_room(scope.principal, measured.size)
+                stored = await engine.store.tasks.read_task(scope, task_id)
+                if stored is None:
+                    raise TaskNotFound(f"task not found: there is no task {task_id}")
+                if version is ProtocolVersion.V1 and not stored.entries and history_length is None:
+                    chunks = (stored.snapshot,)
+                else:
+                    chunks = await _encode(request, stored, encode, history_length)
+                answer = LargeAnswer(stored.head, chunks, scope.principal)
+                # Under its own sequence: the task may have gone on since it was measured.
+                self._answers[task_id, stored.head.sequence, version, history_length] = answer
+            return answer
+
+    def _check_room(self, caller: PeerName, size: int) -> None:
+        held = list(self._answers.values())
+        own = sum(answer.size for answer in held if answer.caller == caller)
+        total = sum(answer.size for answer in held)
+        # One answer is always possible, however large: it can be read in no other way.
+        is_over = own and own + size > self._max_bytes // 2
+        if is_over or (total and total + size > self._max_bytes):
+            raise Overloaded(
+                "too many large answers wait to be read (limits.answerBytes); read those that were"
+                " asked for, then ask again",
+                retry_after_s=_RETRY_S,
+            )
+
+
+async def _check_present(request: HttpRequest, *, wait_s: float = 0) -> None:
+    if await request.is_disconnected(wait_s=wait_s):
+        raise ClientDisconnected("the client left before its large answer was made")
+
+
+async def _encode(
+    request: HttpRequest, stored: StoredTask, encode: EncodePieces, history_length: int | None
+) -> tuple[bytes, ...]:
+    pacer = Pacer()
+    projection = TaskProjection(decode_task(stored.snapshot))
+    for entry in stored.entries:
+        projection.apply(entry.event)
+        if await pacer.pause():
+            await _check_present(request)
+    task = projection.task()
+    if history_length is not None:
+        history = task.history[-history_length:] if history_length else ()
+        task = msgspec.structs.replace(task, history=history)
+    chunks: list[bytes] = []
+    pieces: list[bytes] = []
+    size = 0
+    for piece in encode(task):
+        pieces.append(piece)
+        size += len(piece)
+        if size > _CHUNK_BYTES:
+            chunks.append(b"".join(pieces))
+            pieces, size = [], 0
+        if await pacer.pause():
+            await _check_present(request)
+    return (*chunks, b"".join(pieces))
+
+
+async def measure_large(engine: Engine, scope: Scope, task_id: TaskId) -> MeasuredTask | None:
+    """The task, if it is large. Raises: TaskNotFound."""
+    measured = await queries.measure_task(engine, scope, task_id)
+    return measured if measured.size >= LARGE_BYTES else None

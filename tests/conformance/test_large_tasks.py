@@ -1,0 +1,119 @@
+"""Large tasks are answered as small ones are: the same content, in both versions and in streams."""
+
+from collections.abc import Iterable
+from typing import Any
+
+import anyio
+import pytest
+from tests.conformance.asgi_client import Request
+from tests.conformance.conftest import Start
+from tests.conformance.protocol_clients import V03Client, V1Client, encode_call
+from tests.conformance.scripted_agent import ScriptedAgent, Step
+
+from openclaw_a2a.model.agent_event import InputRequired, PartDelta, TextDelta
+from openclaw_a2a.model.message import Part
+from openclaw_a2a.model.turn import Turn
+from openclaw_a2a.server import large_answers
+
+JSON_TYPE = {"content-type": "application/json"}
+TASKS = {"agentStyle": "task-generating"}
+STORES = pytest.mark.parametrize("kind", ["memory", "sqlite", "json-file"])
+PIECE = 'é\\ "\x01' * 60_000
+
+
+def _answer(turn: Turn) -> Iterable[Step]:
+    for _ in range(4):
+        yield TextDelta(PIECE)
+        yield PartDelta(Part(data={"turn": turn.body, "parts": [], "bytes": "x" * 40_000}))
+    if turn.body == "pause":
+        yield InputRequired("Which one?")
+
+
+async def _small_view(v1: V1Client, task_id: str) -> Any:
+    """The task as lists show it, which encode it as a whole."""
+    (task,) = [
+        one for one in (await v1.list(includeArtifacts=True))["tasks"] if one["id"] == task_id
+    ]
+    return task
+
+
+@STORES
+async def test_a_large_task_is_read_whole_in_both_versions(start: Start, kind: str) -> None:
+    http = await start(ScriptedAgent(script=_answer), account=TASKS, settings={"store.kind": kind})
+    v1, v03 = V1Client(http), V03Client(http)
+    task = (await v1.send("hello"))["task"]
+    shown = await _small_view(v1, task["id"])
+    assert len(str(shown)) > large_answers.LARGE_BYTES
+    assert await v1.get(task["id"]) == shown == task
+    rest = await http.get(f"/a2a/rest/tasks/{task['id']}")
+    assert rest.json == shown
+    assert (await v1.get(task["id"], historyLength=0)).keys() == shown.keys() - {"history"}
+    assert (await v1.get(task["id"], historyLength=1))["history"] == shown["history"][-1:]
+    old = await v03.get(task["id"])
+    assert old["kind"] == "task"
+    texts = [part.get("text") for one in shown["artifacts"] for part in one["parts"]]
+    assert [part.get("text") for one in old["artifacts"] for part in one["parts"]] == texts
+    assert len(old["history"]) == len(shown["history"])
+    assert "history" not in await v03.get(task["id"], historyLength=0)
+
+
+@STORES
+async def test_a_stream_begins_with_a_large_task_and_goes_on(start: Start, kind: str) -> None:
+    http = await start(ScriptedAgent(script=_answer), account=TASKS, settings={"store.kind": kind})
+    v1, v03 = V1Client(http), V03Client(http)
+    task = (await v1.send("pause"))["task"]
+    async with v1.stream("SubscribeToTask", {"id": task["id"]}) as frames:
+        (first,) = await frames.take(1)
+        assert first.json["result"]["task"] == await _small_view(v1, task["id"])
+        await v1.send("more", taskId=task["id"])
+        rest = await frames.rest()
+    numbers = [int(frame.id or -1) for frame in (first, *rest)]
+    assert numbers == list(range(numbers[0], numbers[0] + len(numbers)))
+    assert rest[-1].json["result"]["statusUpdate"]["status"]["state"] == "TASK_STATE_COMPLETED"
+    async with v03.stream("tasks/resubscribe", {"id": task["id"]}) as frames:
+        (first,) = await frames.take(1)
+        assert first.json["result"]["kind"] == "task"
+        assert first.json["result"]["status"]["state"] == "completed"
+
+
+@STORES
+async def test_all_events_of_a_large_task_can_be_read_again(start: Start, kind: str) -> None:
+    http = await start(ScriptedAgent(script=_answer), account=TASKS, settings={"store.kind": kind})
+    v1 = V1Client(http)
+    task = (await v1.send("hello"))["task"]
+    body = encode_call("SubscribeToTask", {"id": task["id"]})
+    response = await http.post("/a2a/jsonrpc", body, **{"last-event-id": "0"})
+    ids = [int(line[4:]) for line in response.body.split(b"\n") if line.startswith(b"id: ")]
+    assert ids == list(range(1, len(ids) + 1))
+    assert response.body.count(b"TASK_STATE_COMPLETED") == 1
+
+
+async def test_nothing_is_sent_to_a_client_that_has_left(start: Start) -> None:
+    http = await start(ScriptedAgent(script=_answer), account=TASKS)
+    v1 = V1Client(http)
+    task = (await v1.send("hello"))["task"]
+    body = encode_call("GetTask", {"id": task["id"]})
+    async with http.open(Request("POST", "/a2a/jsonrpc", JSON_TYPE, (body,))) as active:
+        active.disconnect()
+        with anyio.fail_after(30):
+            await active.wait_ended()
+        assert active.status == 0
+
+
+async def test_answers_that_are_not_read_do_not_fill_the_memory(start: Start) -> None:
+    settings = {"limits.answerBytes": 4_000_000}
+    http = await start(ScriptedAgent(script=_answer), account=TASKS, settings=settings)
+    v1 = V1Client(http)
+    first, second = [(await v1.send("hello"))["task"]["id"] for _ in range(2)]
+    body = encode_call("GetTask", {"id": first})
+    async with http.open(
+        Request("POST", "/a2a/jsonrpc", JSON_TYPE, (body,)), is_slow=True
+    ) as active:
+        await active.wait_started()
+        # Another reader of the same task shares its bytes; another task has no room.
+        assert (await v1.get(first))["id"] == first
+        refused = await http.post("/a2a/jsonrpc", encode_call("GetTask", {"id": second}))
+        assert refused.status == 429
+        assert "limits.answerBytes" in refused.json["error"]["message"]
+        active.disconnect()
+    assert (await v1.get(second))["id"] == second

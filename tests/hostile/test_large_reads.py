@@ -1,0 +1,86 @@
+"""Readers of large tasks that leave at once, or never read."""
+
+import asyncio
+import json
+import socket
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from tests.conftest import GatewayProcess, StartGateway
+
+pytestmark = pytest.mark.slow
+
+WAIT_S = 120.0
+TASK_BYTES = 20_000_000
+MOST_MEMORY = 400_000_000
+"""More than the process takes, and much less than an answer for each reader."""
+
+
+@pytest.fixture
+def gateway(start_gateway: StartGateway, slow_agent: dict[str, object]) -> GatewayProcess:
+    agent = {**slow_agent, "maxOutputBytes": 2 * TASK_BYTES}
+    accounts = {"default": {"defaultAgentId": "main", "agentStyle": "task-generating"}}
+    return start_gateway({"agents": {"main": agent}, "channels": {"a2a": {"accounts": accounts}}})
+
+
+async def call(client: httpx.AsyncClient, method: str, params: Any) -> Any:
+    body = {"jsonrpc": "2.0", "id": 1, "method": method, "params": params}
+    return (await client.post("/a2a/jsonrpc", json=body)).json()["result"]
+
+
+async def make_large_task(client: httpx.AsyncClient) -> str:
+    text = f"chunks:{TASK_BYTES // 1_000_000}:1000000"
+    message = {"messageId": "m-large", "role": "ROLE_USER", "parts": [{"text": text}]}
+    return (await call(client, "SendMessage", {"message": message}))["task"]["id"]
+
+
+def ask(gateway: GatewayProcess, method: str, task_id: str) -> socket.socket:
+    """A connection on which the task was asked for, with a small buffer, and nothing read."""
+    connection = socket.socket()
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    connection.connect(("127.0.0.1", gateway.port))
+    params = {"id": task_id}
+    body = json.dumps({"jsonrpc": "2.0", "id": 1, "method": method, "params": params}).encode()
+    head = b"POST /a2a/jsonrpc HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-type: application/json\r\n"
+    connection.sendall(head + b"content-length: %d\r\n\r\n" % len(body) + body)
+    return connection
+
+
+def peak_memory(gateway: GatewayProcess) -> int:
+    """The most memory that the process has had, in bytes."""
+    status = Path(f"/proc/{gateway.pid}/status").read_text(encoding="ascii")
+    return int(status.partition("VmHWM:")[2].split()[0]) * 1024
+
+
+@pytest.mark.parametrize("method", ["GetTask", "tasks/get", "tasks/resubscribe"])
+async def test_readers_that_never_read_share_the_answer(
+    gateway: GatewayProcess, method: str
+) -> None:
+    async with httpx.AsyncClient(base_url=gateway.url, timeout=WAIT_S) as client:
+        task_id = await make_large_task(client)
+        before = peak_memory(gateway)
+        with ExitStack() as readers:
+            connections = [readers.enter_context(ask(gateway, method, task_id)) for _ in range(20)]
+            # Each has its first bytes: by then its whole answer has been made.
+            for connection in connections:
+                connection.setblocking(False)
+                async with asyncio.timeout(WAIT_S):
+                    assert await asyncio.get_running_loop().sock_recv(connection, 1)
+            assert (await client.get("/healthz")).status_code == 200
+            assert len(json.dumps(await call(client, "GetTask", {"id": task_id}))) > TASK_BYTES
+            assert peak_memory(gateway) - before < MOST_MEMORY
+
+
+async def test_readers_that_leave_at_once_cost_little(gateway: GatewayProcess) -> None:
+    async with httpx.AsyncClient(base_url=gateway.url, timeout=WAIT_S) as client:
+        task_id = await make_large_task(client)
+        before = peak_memory(gateway)
+        for _ in range(4):
+            for _ in range(20):
+                ask(gateway, "GetTask", task_id).close()
+            assert (await client.get("/healthz")).status_code == 200
+        assert len(json.dumps(await call(client, "GetTask", {"id": task_id}))) > TASK_BYTES
+        assert peak_memory(gateway) - before < MOST_MEMORY
