@@ -46,7 +46,7 @@ class RawClient:
 
     async def send_until_closed(self, data: bytes, *, most: int) -> int:
         """Repeat the data until the other side closes; how much was sent. What comes is heard."""
-        hearing = asyncio.ensure_future(self._hear())
+        hearing = asyncio.ensure_future(self.hear())
         sent = 0
         try:
             while sent < most and not hearing.done():
@@ -63,14 +63,15 @@ class RawClient:
         """The status of the first response; `whole`: read until the connection is closed."""
         async with asyncio.timeout(TIMEOUT_S):
             if whole:
-                await self._hear()
+                await self.hear()
             while not whole and b"\r\n\r\n" not in self.heard:
                 chunk = await self.reader.read(65_536)
                 assert chunk, self.heard
                 self.heard += chunk
         return self.status
 
-    async def _hear(self) -> None:
+    async def hear(self) -> None:
+        """Read until the connection is closed."""
         with suppress(ConnectionError):
             while chunk := await self.reader.read(65_536):
                 self.heard += chunk

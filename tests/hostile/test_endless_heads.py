@@ -7,7 +7,7 @@ from contextlib import suppress
 
 import pytest
 from tests.conftest import GatewayProcess, StartGateway
-from tests.hostile.raw_client import RawClient, healthy, resident_bytes
+from tests.hostile.raw_client import TIMEOUT_S, RawClient, healthy, resident_bytes
 
 pytestmark = pytest.mark.slow
 
@@ -92,6 +92,25 @@ async def test_a_head_that_drips_in_is_answered_408_at_its_deadline(
         assert "server.headerSeconds" in client.json["error"]["message"]
 
 
+@pytest.mark.parametrize(
+    "framing", [b"content-length: 1000\r\n\r\n", b"transfer-encoding: chunked\r\n\r\n"]
+)
+async def test_a_body_that_drips_in_is_answered_408_at_its_deadline(
+    start_gateway: StartGateway, framing: bytes
+) -> None:
+    gateway = start_gateway({"server": {"bodySeconds": 0.5}})
+    piece = b"1\r\n \r\n" if b"chunked" in framing else b" "
+    async with RawClient(gateway.port) as client:
+        with suppress(ConnectionError):
+            await client.send(START + b"a2a-version: 1.0\r\n" + framing)
+            for _ in range(900):
+                await client.send(piece)
+                if await client.wait_readable(0.05):
+                    break
+        assert await client.response() == 408
+        assert b"body-too-slow" in client.heard
+
+
 async def test_trailers_do_not_become_headers(gateway: GatewayProcess) -> None:
     call = {"jsonrpc": "2.0", "id": 1, "method": "ListTasks", "params": {}}
     body = json.dumps(call).encode()
@@ -170,7 +189,9 @@ async def test_an_offer_to_upgrade_to_http_2_is_ignored_and_the_body_read(
                 await client.send(part)
                 await client.wait_readable(0.2)
             assert await client.response(whole=False) == 200
-            assert b'"id":7' in client.heard
+            while b'"id":7' not in client.heard:
+                assert await client.wait_readable(TIMEOUT_S)
+                assert not client.reader.at_eof()
 
 
 async def test_a_client_that_leaves_a_connection_half_closed_is_forgotten(

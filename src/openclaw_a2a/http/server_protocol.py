@@ -18,11 +18,13 @@ client that takes nothing of what was written for `server.sendSeconds` is cut of
 import asyncio
 import ipaddress
 import math
+import os
 import socket
 import struct
 import sys
 from contextlib import suppress
 from enum import Enum, auto
+from operator import attrgetter
 from typing import Any
 
 import httptools
@@ -58,8 +60,13 @@ _LINGER_S = 2.0
 that is closed with bytes unread is reset, and the client would not see the answer.
 """
 _MOST_REFUSED = 128  # connections past the limit that are answered at the same time
-_EVICTED_SHARE = 16
-_SPARE_FILES = 64  # kept free for the store, for agents and for requests of our own
+_EVICTED_SHARE = 64
+_EXPIRED_AT_ONCE = 100
+_EXPIRED_PAUSE_S = 0.005  # so that requests are served between thousands that expire together
+_SPARE_FILES = 2048 + 64
+"""Kept free: for clients that come at once, as many as uvicorn lets wait to be accepted, and for
+the store, agents and requests of our own. Past the limit of the system all that wait are dropped.
+"""
 _PROGRESS_BYTES = 64 * 1024
 _BURST_S = 60.0
 
@@ -100,8 +107,11 @@ class ConnectionTable:
 
     def admit(self, connection: "ServerProtocol", transport: asyncio.Transport) -> None:
         """Count a new connection, and make room for it. Raises: TooManyConnections."""
-        network, limit = self._network(connection)
-        if network and self._per_network.get(network, 0) >= limit:
+        network, is_local = network_of(connection.client[0] if connection.client else "")
+        limit = self.limits.per_address_connections
+        if limit is None and not is_local:
+            limit = REMOTE_ADDRESS_CONNECTIONS
+        if limit is not None and self._per_network.get(network, 0) >= limit:
             raise TooManyConnections(
                 f"{limit} connections from your address are open (limits.perAddressConnections);"
                 " close some, or try again later"
@@ -110,8 +120,7 @@ class ConnectionTable:
         if reason and not self._evict(reason):
             raise TooManyConnections(f"{reason}; try again later")
         connection.network = network
-        if network:
-            self._per_network[network] = self._per_network.get(network, 0) + 1
+        self._per_network[network] = self._per_network.get(network, 0) + 1
         self._open.add(connection)
         self._start_timer(connection.loop)
 
@@ -131,12 +140,9 @@ class ConnectionTable:
         if connection not in self._open:
             return
         self._open.discard(connection)
-        if connection.network:
-            left = self._per_network[connection.network] - 1
-            if left:
-                self._per_network[connection.network] = left
-            else:
-                del self._per_network[connection.network]
+        left = self._per_network.pop(connection.network) - 1
+        if left:
+            self._per_network[connection.network] = left
 
     def block(self, connection: "ServerProtocol") -> None:
         """A client reads slower than is written to it."""
@@ -163,42 +169,19 @@ class ConnectionTable:
         else:
             self._bursts[event, reason] = self._bursts[event, reason][0], count + 1
 
-    def _network(self, connection: "ServerProtocol") -> tuple[str, int]:
-        """Whose connection it is, and how many those may have."""
-        wanted = self.limits.per_address_connections
-        host = connection.client[0] if connection.client else ""
-        try:
-            address = ipaddress.ip_address(host.partition("%")[0])
-        except ValueError:  # a socket in the file system
-            return "", 0
-        if isinstance(address, ipaddress.IPv6Address):
-            # Whoever has one address of a network of this size has them all.
-            mapped = address.ipv4_mapped
-            network = str(mapped or ipaddress.IPv6Network((address, 64), strict=False))
-            is_local = address.is_loopback or (mapped is not None and mapped.is_loopback)
-        else:
-            network, is_local = host, address.is_loopback
-        if wanted is None and is_local:
-            return "", 0
-        return network, wanted or REMOTE_ADDRESS_CONNECTIONS
-
     def _shortage(self, transport: asyncio.Transport) -> str:
         """Why there is no room for another connection; empty when there is."""
         if len(self._open) >= self.limits.connections:
             return f"{self.limits.connections} connections are open (limits.connections)"
-        most = _file_limit()
-        # A system gives the lowest free number: at a high one nearly all below it are taken,
-        # whatever they are used for.
-        number = transport.get_extra_info("socket").fileno()
-        is_scarce = number >= most - min(_SPARE_FILES, most // 4)
-        return f"the process may have only {most} open files" if is_scarce else ""
+        return _file_shortage(transport.get_extra_info("socket").fileno())
 
-    def _evict(self, reason: str) -> bool:
-        """Close connections without a request, the longest waiting first; False without any."""
+    def _evict(self, reason: str, share: int = _EVICTED_SHARE) -> bool:
+        """Close some connections without a request, the longest waiting; False without any."""
         waiting = [one for one in self._open if one.phase is ConnectionPhase.HEAD or one.is_idle]
-        # Those without a whole request first. Several at once: every search looks at all.
-        waiting.sort(key=lambda one: (one.is_idle, one.deadline))
-        for connection in waiting[: max(1, len(waiting) // _EVICTED_SHARE)]:
+        # Those without a whole request first: the others have no deadline here. Several at once:
+        # every search looks at all.
+        waiting.sort(key=attrgetter("deadline"))
+        for connection in waiting[: max(1, len(waiting) // share)]:
             self.report("http.connections_evicted", reason=reason)
             connection.abort()
         return bool(waiting)
@@ -216,7 +199,10 @@ class ConnectionTable:
     def _cut(self, connection: "ServerProtocol", setting: str) -> None:
         client = connection.client[0] if connection.client else None
         self.report(
-            "http.client_not_reading", reason=setting, client=client, bytes=connection.unsent
+            "http.client_not_reading",
+            reason=f"past {setting}",
+            client=client,
+            bytes=connection.unsent,
         )
         self.unblock(connection)
         # Later: the transport may be in the middle of a write.
@@ -228,13 +214,16 @@ class ConnectionTable:
 
     def _sweep(self, loop: asyncio.AbstractEventLoop) -> None:
         self._timer, now = None, loop.time()
-        expired = [one for one in (*self._open, *self._refused) if one.deadline <= now]
-        for connection in expired:
-            connection.expire(now)
+        self._expire([one for one in (*self._open, *self._refused) if one.deadline <= now], loop)
         for connection in [one for one, deadline in self._blocked.items() if deadline <= now]:
             self._check_progress(connection, now)
-        for connection in self._open:
-            connection.check_closing(now)
+        answering = (one for one in self._open if one.phase is ConnectionPhase.REQUEST)
+        for connection in [one for one in answering if one.transport.is_closing()]:
+            connection.close(now)
+        # Not only when a client comes: without a free file none is accepted any more.
+        reason = _file_shortage(_lowest_free_file())
+        if reason and not self._evict(reason, share=4):
+            self.report("http.connection_refused", reason=reason)
         for key, (end, count) in list(self._bursts.items()):
             if end <= now:
                 del self._bursts[key]
@@ -242,6 +231,16 @@ class ConnectionTable:
                     log.warning(key[0], reason=key[1], count=count, seconds=_BURST_S)
         if self._open or self._refused or self._bursts:
             self._start_timer(loop)
+
+    def _expire(self, connections: list["ServerProtocol"], loop: asyncio.AbstractEventLoop) -> None:
+        now = loop.time()
+        for connection in connections[:_EXPIRED_AT_ONCE]:
+            # Of those that were put off, some have sent the rest of their request.
+            if connection.deadline <= now:
+                connection.expire(now)
+        if len(connections) > _EXPIRED_AT_ONCE:
+            rest = connections[_EXPIRED_AT_ONCE:]
+            loop.call_later(_EXPIRED_PAUSE_S, self._expire, rest, loop)
 
     def _check_progress(self, connection: "ServerProtocol", now: float) -> None:
         size = connection.transport.get_write_buffer_size()
@@ -328,7 +327,7 @@ class ServerProtocol(HttpToolsProtocol):
         if self.phase is ConnectionPhase.CLOSING:
             unsent = self.transport.get_write_buffer_size()
             if 0 < unsent <= self._unsent_at_close - _PROGRESS_BYTES:
-                self._close(now)
+                self.close(now)
             else:
                 self.abort()
         elif self._is_in_head:
@@ -340,21 +339,16 @@ class ServerProtocol(HttpToolsProtocol):
                 )
             )
         else:
-            self._close(now)
+            self.close(now)
 
     def timeout_keep_alive_handler(self) -> None:
         """Called by uvicorn: there was no request for `server.idleSeconds`."""
-        self._close(self.loop.time())
+        self.close(self.loop.time())
 
     @property
     def is_idle(self) -> bool:
         """True when it waits for the next request after a response."""
         return self.timeout_keep_alive_task is not None
-
-    def check_closing(self, now: float) -> None:
-        """Give a connection that uvicorn closes a deadline for what is left to be sent."""
-        if self.phase is ConnectionPhase.REQUEST and self.transport.is_closing():
-            self._close(now)
 
     def abort(self) -> None:
         """Close the connection at once, and leave nothing of it with the system either."""
@@ -365,7 +359,8 @@ class ServerProtocol(HttpToolsProtocol):
             connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
         self.transport.abort()
 
-    def _close(self, now: float) -> None:
+    def close(self, now: float) -> None:
+        """Close it when everything was sent; a client that does not read is not waited for."""
         self.transport.close()
         self._unsent_at_close = self.transport.get_write_buffer_size()
         self.phase, self.deadline = ConnectionPhase.CLOSING, now + self.table.server.send_seconds
@@ -530,7 +525,7 @@ class ServerProtocol(HttpToolsProtocol):
             self.transport.write_eof()
             self._wait(ConnectionPhase.CLOSING, _LINGER_S)
         else:  # TLS
-            self._close(self.loop.time())
+            self.close(self.loop.time())
 
     def _report(self, error: GatewayError) -> None:
         is_full = isinstance(error, TooManyConnections)
@@ -552,13 +547,41 @@ class ServerProtocol(HttpToolsProtocol):
         return STATUS_LINE[http_status(error, for_rpc=False)] + lines + b"\r\n" + body
 
 
-def _file_limit() -> int:
+def network_of(host: str) -> tuple[str, bool]:
+    """The network whose connections are counted together, and whether it is this machine."""
+    try:
+        address = ipaddress.ip_address(host.partition("%")[0])
+    except ValueError:  # a socket in the file system
+        return host, True
+    address = getattr(address, "ipv4_mapped", None) or address
+    if isinstance(address, ipaddress.IPv6Address) and not address.is_loopback:
+        # Whoever has one address of a network of this size has them all.
+        return str(ipaddress.IPv6Network((address, 64), strict=False)), False
+    return str(address), address.is_loopback
+
+
+def _file_shortage(number: int) -> str:
+    """What is wrong when a new file has this number; empty when nothing is.
+
+    A system gives the lowest free number: at a high one nearly all below it are taken.
+    """
     if sys.platform == "win32":
-        return sys.maxsize
+        return ""
     import resource
 
-    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    return sys.maxsize if soft == resource.RLIM_INFINITY else soft
+    most, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if most == resource.RLIM_INFINITY or number < most - min(_SPARE_FILES, most // 4):
+        return ""
+    return f"the process may have only {most} open files"
+
+
+def _lowest_free_file() -> int:
+    try:
+        number = os.open(os.devnull, os.O_RDONLY)
+    except OSError:
+        return sys.maxsize
+    os.close(number)
+    return number
 
 
 def _disconnect(cycle: RequestResponseCycle) -> None:
