@@ -13,7 +13,7 @@ import httpx2
 from tests.cli.conftest import COMMAND, served
 from tests.ports import free_port
 
-from openclaw_a2a.auth.tool_tokens import TOOL_TOKENS_FILE, TokenKind, ToolTokens
+from openclaw_a2a.auth.tokens import TokenKind, TokenStore
 
 Json = Any
 PATIENCE_S = 60
@@ -176,7 +176,7 @@ def limited_gateway(home: Path, *peers: str, **sections: Json) -> Iterator[Limit
         **sections,
     }
     (home / "limited_agents.py").write_text(AGENTS, encoding="utf-8")
-    token = ToolTokens(home / TOOL_TOKENS_FILE).create("host", TokenKind.HOST)
+    token = TokenStore(home).create("host", TokenKind.HOST)
     where = {"address": f"http://127.0.0.1:{port}", "token": token}
     (home / "tools.json").write_text(json.dumps(where), encoding="utf-8")
     config = home / "gateway.json5"
