@@ -106,6 +106,7 @@ def test_http_statuses_that_clients_must_act_on():
         named.HeadersTooSlow: 408,
         named.MediaTypeNotSupported: 415,
         named.Overloaded: 429,
+        named.TooManyAttempts: 429,
         named.Draining: 503,
         named.IssuerUnavailable: 503,
         named.TooManyConnections: 503,

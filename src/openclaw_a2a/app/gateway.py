@@ -16,8 +16,9 @@ from openclaw_a2a.app.wiring.planning import PlanningWiring
 from openclaw_a2a.app.wiring.push import PushWiring
 from openclaw_a2a.app.wiring.tools import ToolsWiring
 from openclaw_a2a.auth.admin_token import AdminAuthenticator, ensure_admin_token
+from openclaw_a2a.auth.failed_attempts import FailedAttempts
 from openclaw_a2a.auth.peers import BearerVerifier, Credentials, PeerAuthenticator
-from openclaw_a2a.auth.request_origin import OwnAddresses
+from openclaw_a2a.auth.request_origin import OwnAddresses, TrustedProxies
 from openclaw_a2a.auth.tokens import TokenStore
 from openclaw_a2a.engine.audit_log import AUDIT_FILE, AuditFile, AuditLog
 from openclaw_a2a.engine.background_replies import BackgroundListener
@@ -176,6 +177,9 @@ class Gateway:
                 self.settings.peers.values(),
                 tokens=self._tokens,
                 verifiers=self._open_verifiers(),
+                certificate_header=self.settings.client_certificate_header,
+                proxies=TrustedProxies(self.settings.server.trusted_proxies),
+                failures=FailedAttempts(self.settings.limits.per_address_failures),
             )
             running = [account for account in self.settings.accounts if account.is_running]
             endpoints = [await self._open_account(account) for account in running]
@@ -369,7 +373,11 @@ class Gateway:
 
         def build(profile: AgentProfile | None) -> AgentCard:
             described = apply_profiles(account, profile, known)
-            schemes = security_schemes(issuers, has_tokens=credentials.accept_tokens())
+            schemes = security_schemes(
+                issuers,
+                has_tokens=credentials.accept_tokens(),
+                has_certificates=credentials.accept_certificates,
+            )
             return build_card(described, version=VERSION, schemes=schemes, extensions=extensions)
 
         own = agent.profile if isinstance(agent, SupportsProfile) else lambda: None

@@ -1,14 +1,17 @@
 """Who a caller is: the owner of credentials, or else this machine's own user."""
 
+import re
 import time
 from collections.abc import Iterable, Mapping
 from typing import Protocol
 
+from openclaw_a2a.auth.failed_attempts import FailedAttempts
 from openclaw_a2a.auth.principal import LOCAL_PRINCIPAL, Principal
 from openclaw_a2a.auth.request_origin import (
     PROXY_HEADERS,
     ClientRequest,
     OwnAddresses,
+    TrustedProxies,
     is_loopback_client,
 )
 from openclaw_a2a.auth.tokens import TokenStore, token_digest
@@ -16,6 +19,8 @@ from openclaw_a2a.model.errors import CorruptRecord, NotAllowed, Unauthenticated
 from openclaw_a2a.settings import PeerSettings
 
 _CHECK_S = 1.0
+_DIGEST_NAME = re.compile(r"sha-?(1|256)[:=]", re.IGNORECASE)
+_FINGERPRINT = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
 API_KEY_HEADER = b"x-api-key"
 _HOW_TO_SEND = "send your token as `Authorization: Bearer <token>` or `X-API-Key: <token>`"
 # The same for whatever is wrong with them: a stranger does not learn which tokens there were.
@@ -26,6 +31,12 @@ def read_bearer_token(headers: Mapping[bytes, bytes]) -> bytes | None:
     """The token of a request; None when it has none, or another kind of credentials."""
     scheme, _, token = headers.get(b"authorization", b"").partition(b" ")
     return token.strip() or None if scheme.lower() == b"bearer" else None
+
+
+def normal_certificate(text: str) -> str:
+    """A certificate as it is compared: a fingerprint in plain hexadecimal, or its subject."""
+    fingerprint = _DIGEST_NAME.sub("", text.strip()).replace(":", "").lower()
+    return fingerprint if _FINGERPRINT.fullmatch(fingerprint) else text.strip()
 
 
 class BearerVerifier(Protocol):
@@ -45,15 +56,28 @@ class Credentials:
         *,
         tokens: TokenStore | None = None,
         verifiers: Iterable[BearerVerifier] = (),
+        certificate_header: str = "",
+        proxies: TrustedProxies | None = None,
+        failures: FailedAttempts | None = None,
     ) -> None:
+        """`certificate_header`: in which trusted proxies name the certificate of their client."""
+        peers = tuple(peers)
         # Several tokens for a peer: the next one can be handed out before the old one is removed.
         # By digest, as in the token file: the cost does not grow with the peers.
         self._principals = {
             token.digest: Principal(peer.name) for peer in peers for token in peer.tokens
         }
+        self._by_certificate = {
+            normal_certificate(one): Principal(peer.name)
+            for peer in peers
+            for one in peer.certificates
+        }
+        self._certificate_header = certificate_header.lower().encode("latin-1")
+        self._proxies = proxies or TrustedProxies()
+        self._failures = failures
         self._tokens = tokens
         self._verifiers = tuple(verifiers)
-        self._are_configured = bool(self._principals or self._verifiers)
+        self._are_configured = bool(peers or self._verifiers)
         self._are_required = True
         self._next_check = float("-inf")
 
@@ -67,6 +91,11 @@ class Credentials:
             self._next_check = now + _CHECK_S
         return self._are_required
 
+    @property
+    def accept_certificates(self) -> bool:
+        """True when trusted proxies may name the certificates of peers."""
+        return bool(self._by_certificate and self._certificate_header)
+
     def accept_tokens(self) -> bool:
         """True when peers may show tokens: there are some in the settings or in the token file."""
         try:
@@ -78,21 +107,49 @@ class Credentials:
     def authenticate(self, request: ClientRequest) -> Principal:
         """The owner of the credentials of a request.
 
-        Raises: Unauthenticated, CorruptRecord (the token file).
+        Raises: Unauthenticated, TooManyAttempts, CorruptRecord (the token file).
         """
         headers = request.headers
         bearer = read_bearer_token(headers)
         token = bearer or headers.get(API_KEY_HEADER, b"").strip()
         if not token:
-            raise Unauthenticated(_HOW_TO_SEND, has_credentials=False)
+            return self._identify_certificate(request)
         principal = self._principals.get(token_digest(token))
         if principal is None and self._tokens is not None:
             principal = self._tokens.identify(token)
-        if principal is None and bearer:
-            principal = self._verify(bearer)
+        if principal is not None:
+            return principal
+        try:
+            principal = self._verify(bearer) if bearer else None
+        except Unauthenticated:
+            self._count_failure(request)
+            raise
         if principal is None:
+            self._count_failure(request)
             raise Unauthenticated(_NOT_VALID)
         return principal
+
+    def _identify_certificate(self, request: ClientRequest) -> Principal:
+        """The owner of the certificate that a trusted proxy has verified. Raises: as above."""
+        name = self._certificate_header
+        said = request.headers.get(name, b"").decode("latin-1").strip() if name else ""
+        # From anybody else the header is a claim of the caller, and not looked at. In several
+        # lines, one of them may be the caller's.
+        if (
+            not said
+            or not self._proxies.is_trusted(request.client_host())
+            or request.has_repeated(name)
+        ):
+            raise Unauthenticated(_HOW_TO_SEND, has_credentials=False)
+        principal = self._by_certificate.get(normal_certificate(said))
+        if principal is None:
+            self._count_failure(request)
+            raise Unauthenticated(_NOT_VALID)
+        return principal
+
+    def _count_failure(self, request: ClientRequest) -> None:
+        if self._failures is not None:
+            self._failures.count(self._proxies.client_address(request))
 
     def _verify(self, token: bytes) -> Principal | None:
         for verifier in self._verifiers:

@@ -19,6 +19,7 @@ _LOOPBACK_NAMES = frozenset({"localhost", "127.0.0.1", "::1"})
 _PORTS = {"http": 80, "https": 443}
 _MAX_PORT = 65535
 _MAX_KNOWN = 64
+_NO_PORT = 0
 # A name, an IPv4 or an IPv6 address, and a port. Nothing else: what is read in two ways by two
 # programs (user@host, several ports) names this gateway for one of them only.
 _AUTHORITY = re.compile(r"(?:\[([0-9A-Fa-f:.]+)\]|([A-Za-z0-9_.-]+))(?::([0-9]{1,5}))?")
@@ -44,6 +45,10 @@ class ClientRequest(Protocol):
         """The port at which the request came in; None when the server does not know it."""
         ...
 
+    def has_repeated(self, name: bytes) -> bool:
+        """True when a header comes in several lines."""
+        ...
+
 
 def is_loopback_client(request: ClientRequest) -> bool:
     """True when the client is known to be on this machine.
@@ -61,6 +66,44 @@ def is_proxied(request: ClientRequest) -> bool:
     return not PROXY_HEADERS.isdisjoint(request.headers)
 
 
+class TrustedProxies:
+    """The proxies whose headers are believed, by their addresses and networks."""
+
+    def __init__(self, networks: Iterable[str] = ()) -> None:
+        self._networks = tuple(ipaddress.ip_network(one, strict=False) for one in networks)
+
+    def is_trusted(self, address: str | None) -> bool:
+        """True for the address of one of the proxies."""
+        if not self._networks or address is None:
+            return False
+        try:
+            parsed = ipaddress.ip_address(address)
+        except ValueError:
+            return False
+        return any(parsed in network for network in self._networks)
+
+    def client_address(self, request: ClientRequest) -> str | None:
+        """The address of the client: that of the connection, or what trusted proxies say it is.
+
+        Each proxy appends the address that it was called from to `X-Forwarded-For`. The last one
+        that is not a trusted proxy is the client's; what stands before it, the client wrote.
+        """
+        client = request.client_host()
+        if not self.is_trusted(client):
+            return client
+        said = request.headers.get(b"x-forwarded-for", b"").decode("latin-1").split(",")
+        for text in reversed(said):
+            hop = text.strip()
+            try:
+                ipaddress.ip_address(hop)
+            except ValueError:
+                break
+            client = hop
+            if not self.is_trusted(hop):
+                break
+        return client
+
+
 class OwnAddresses:
     """The names and ports by which this gateway is reached.
 
@@ -70,7 +113,8 @@ class OwnAddresses:
 
     def __init__(self, host: str = "", urls: Iterable[str] = ()) -> None:
         self._names = _LOOPBACK_NAMES | {_normal_name(host)}
-        self._public = {_url_address(url) for url in urls} - {None}
+        public = [_url_address(url) for url in urls]
+        self._public = {address for address in public if address is not None}
         self._known: set[tuple[bytes | None, bytes | None, int | None]] = set()
         """Headers and ports that have passed; nearly all requests have the same."""
 
@@ -98,6 +142,8 @@ class OwnAddresses:
         if address is None:
             return False
         name, given = address
+        if given == _NO_PORT:
+            return name in self._names or any(name == public for public, _ in self._public)
         return (name in self._names and (given == port or port is None)) or address in self._public
 
 
@@ -114,7 +160,8 @@ def _is_loopback(address: str) -> bool:
 
 
 def _host_address(header: bytes) -> Address | None:
-    return _parse_authority(header.decode("latin-1"), _PORTS["http"])
+    # Browsers name the port, unless it is the usual one. Simple programs leave it out.
+    return _parse_authority(header.decode("latin-1"), _NO_PORT)
 
 
 def _origin_address(header: bytes) -> Address | None:
@@ -135,12 +182,12 @@ def _parse_authority(authority: str, default_port: int) -> Address | None:
     found = _AUTHORITY.fullmatch(authority)
     if found is None:
         return None
-    port = int(found[3] or default_port)
+    port = int(found[3]) if found[3] else default_port
     try:
         name = str(ipaddress.IPv6Address(found[1])) if found[1] else _normal_name(found[2])
     except ValueError:
         return None
-    return (name, port) if name and 0 < port <= _MAX_PORT else None
+    return (name, port) if name and (port or not found[3]) and port <= _MAX_PORT else None
 
 
 def _normal_name(name: str) -> str:

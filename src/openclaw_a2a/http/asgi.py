@@ -20,6 +20,7 @@ from openclaw_a2a.model.errors import (
     MediaTypeNotSupported,
     MethodNotAllowed,
     Overloaded,
+    TooManyAttempts,
     Unauthenticated,
 )
 from openclaw_a2a.model.ids import Json, JsonObject
@@ -195,6 +196,10 @@ class HttpRequest:
             return []
         lines = [value.decode("latin-1") for key, value in self.scope["headers"] if key == name]
         return [item.strip() for item in ",".join(lines).split(",") if item.strip()]
+
+    def has_repeated(self, name: bytes) -> bool:
+        """True when a header comes in several lines."""
+        return sum(key == name for key, _ in self.scope["headers"]) > 1
 
     def query(self) -> dict[str, str]:
         """The query parameters; the last of each name counts."""
@@ -382,6 +387,11 @@ class HttpRequest:
         """Log that the request is answered with an error; a fault of our own is a warning."""
         is_fault = isinstance(error, GatewayFault)
         event, write = ("request.failed", log.warning) if is_fault else (_REFUSED, log.info)
+        # Logged once a minute for each address; whoever tries tokens does not fill the log.
+        if isinstance(error, TooManyAttempts) or (
+            isinstance(error, Unauthenticated) and error.has_credentials
+        ):
+            write = log.debug
         reason = error.message[:_LOGGED_CHARS]
         write(event, code=error.code, reason=reason, **self.log_fields(), **fields)
 

@@ -8,8 +8,9 @@ GatewayError
       ApprovalOver DeliveryNotFound CallNotFound PlanItemNotFound StatusChangeNotAllowed
       ChangedMeanwhile PlanLimitExceeded DependencyNotValid OutputNotAccepted
       ExtendedCardNotConfigured ExtensionRequired VersionNotSupported MediaTypeNotSupported
-      BodyTooLarge BodyTooSlow Unauthenticated NotAllowed InsufficientScope Overloaded Draining
-      IssuerUnavailable RouteNotFound MethodNotAllowed AccountNotRunning
+      BodyTooLarge BodyTooSlow HeadersTooLarge HeadersTooSlow Unauthenticated NotAllowed
+      InsufficientScope Overloaded TooManyAttempts TooManyConnections Draining IssuerUnavailable
+      RouteNotFound MethodNotAllowed AccountNotRunning
   AgentError      the agent failed or refused
       AgentUnavailable AgentFailed
   GatewayFault    ours: peers are told no details
@@ -221,6 +222,10 @@ class Overloaded(CallerError, code="overloaded"):
             message, details["setting"] = f"{message} ({setting})", setting
         super().__init__(message, details=details)
         self.retry_after_s = retry_after_s
+
+
+class TooManyAttempts(Overloaded, code="too-many-attempts"):
+    """Wrong credentials, after many others from the same address."""
 
 
 class Draining(Overloaded, code="draining"):

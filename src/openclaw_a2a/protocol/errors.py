@@ -130,6 +130,7 @@ ERROR_TABLE: dict[type[GatewayError], ErrorCodes] = {
     named.NotAllowed: _Row(-32000, -32000, 403, "PERMISSION_DENIED", 403),
     named.InsufficientScope: _Row(-32000, -32000, 403, "PERMISSION_DENIED", 403),
     named.Overloaded: _Row(-32000, -32000, 429, _FULL, 429),
+    named.TooManyAttempts: _Row(-32000, -32000, 429, _FULL, 429),
     named.Draining: _Row(-32000, -32000, 503, _GONE, 503),
     named.IssuerUnavailable: _Row(-32000, -32000, 503, _GONE, 503),
     named.TooManyConnections: _Row(-32000, -32000, 503, _GONE, 503),

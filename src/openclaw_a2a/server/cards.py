@@ -30,14 +30,18 @@ _TOKEN_SCHEMES: dict[str, JsonObject] = {
 
 
 def security_schemes(
-    issuers: Iterable[OidcSettings] = (), *, has_tokens: bool
+    issuers: Iterable[OidcSettings] = (), *, has_tokens: bool, has_certificates: bool = False
 ) -> dict[str, JsonObject]:
     """The security schemes of a card; any of them is enough."""
     oidc: dict[str, JsonObject] = {
         f"oidc-{one.name}": {"openIdConnectSecurityScheme": {"openIdConnectUrl": one.discovery_url}}
         for one in issuers
     }
-    return {**_TOKEN_SCHEMES, **oidc} if has_tokens else oidc
+    tokens = _TOKEN_SCHEMES if has_tokens else {}
+    certificates: dict[str, JsonObject] = (
+        {"mtls": {"mtlsSecurityScheme": {}}} if has_certificates else {}
+    )
+    return {**tokens, **certificates, **oidc}
 
 
 def apply_profiles(account: Account, *profiles: AgentProfile | None) -> Account:

@@ -75,6 +75,21 @@ def check_exposure(settings: Settings, collector: ProblemCollector) -> None:
             collector.warning(path, message, "open-address")
 
 
+def check_certificates(settings: Settings, collector: ProblemCollector) -> None:
+    """Check that what the certificates of peers need is set, too."""
+    for peer in settings.peers.values():
+        if not peer.certificates:
+            continue
+        place = f"channels.a2a.security.peers.{peer.name}.certificates"
+        for key, value in (
+            ("server.trustedProxies", settings.server.trusted_proxies),
+            ("channels.a2a.security.clientCertificateHeader", settings.client_certificate_header),
+        ):
+            if not value:
+                message = f"are not accepted from anybody before {key} is set"
+                collector.warning(place, message, "certificate")
+
+
 def follow_hosts(
     accounts: tuple[Account, ...], server: ServerSettings, collector: ProblemCollector
 ) -> tuple[Account, ...]:

@@ -42,8 +42,16 @@ def effective_settings(settings: Settings) -> JsonObject:
     for name, peer in settings.peers.items():
         sources = [one.source for one in peer.tokens]
         shown = [f"sha256:{_HIDDEN}" if one == "sha256" else one for one in sources]
-        peers[name] = {"tokens": shown, **({"mayApprove": True} if peer.may_approve else {})}
-    issuers = {"oidc": [_plain(one) for one in settings.oidc]} if settings.oidc else {}
+        peers[name] = {
+            "tokens": shown,
+            **({"certificates": list(peer.certificates)} if peer.certificates else {}),
+            **({"mayApprove": True} if peer.may_approve else {}),
+        }
+    others: JsonObject = {}
+    if settings.client_certificate_header:
+        others["clientCertificateHeader"] = settings.client_certificate_header
+    if settings.oidc:
+        others["oidc"] = [_plain(one) for one in settings.oidc]
     accounts = {account.id: _account(account) for account in settings.accounts}
     written = {"openclaw": hide_secrets(settings.openclaw)} if settings.openclaw else {}
     outbound = {"outbound": hide_secrets(settings.outbound)} if settings.outbound else {}
@@ -53,7 +61,7 @@ def effective_settings(settings: Settings) -> JsonObject:
         "store": _plain(settings.store),
         "agents": {name: _agent(agent) for name, agent in settings.agents.items()},
         **written,
-        "channels": {"a2a": {"accounts": accounts, "security": {"peers": peers, **issuers}}},
+        "channels": {"a2a": {"accounts": accounts, "security": {"peers": peers, **others}}},
         "limits": _plain(settings.limits),
         "retention": _plain(settings.retention),
         "lease": _plain(settings.lease),

@@ -129,7 +129,11 @@ class PeerKeys(Section, frozen=True):
     tokens: Annotated[
         tuple[Annotated[str, Meta(pattern=TOKEN)], ...],
         about("env:NAME, file:PATH or sha256:HEX; several may be valid."),
-    ]
+    ] = ()
+    certificates: Annotated[
+        tuple[str, ...],
+        about("Client certificates that a trusted proxy names: fingerprints, or subjects."),
+    ] = ()
     may_approve: Annotated[
         bool, about("May allow commands that agents want to run on this machine.")
     ] = False
@@ -139,6 +143,10 @@ class SecurityKeys(Section, frozen=True):
     """Who may call."""
 
     peers: dict[str, PeerKeys] = msgspec.field(default_factory=dict)
+    client_certificate_header: Annotated[
+        str,
+        about("Header in which trusted proxies name the verified certificate of their client."),
+    ] = ""
     oidc: Annotated[
         tuple[OidcSettings, ...], about("Issuers whose tokens (JWT) are accepted besides.")
     ] = ()

@@ -144,6 +144,15 @@ def expand_path(text: str, folder: Path) -> Path:
     return Path(os.path.normpath(folder / expanded))
 
 
+def is_network(text: str) -> bool:
+    """True for an IP address and for a network, such as 10.0.0.0/8."""
+    try:
+        ipaddress.ip_network(text, strict=False)
+    except ValueError:
+        return False
+    return True
+
+
 def is_absolute(text: str) -> bool:
     """True for a path that is not relative; `~` counts as absolute."""
     return text.startswith("~") or Path(text).is_absolute()

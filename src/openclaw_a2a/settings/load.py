@@ -1,5 +1,6 @@
 """Loads the settings: reads the sources, checks everything, and reports every problem at once."""
 
+import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from types import MappingProxyType
@@ -20,6 +21,7 @@ from openclaw_a2a.model.validation import (
 from openclaw_a2a.settings.accounts import read_accounts, read_store_kind
 from openclaw_a2a.settings.agents import AgentDefaults, add_openclaw_agents, read_agents
 from openclaw_a2a.settings.cross_checks import (
+    check_certificates,
     check_exposure,
     check_routes,
     check_stores,
@@ -37,7 +39,7 @@ from openclaw_a2a.settings.file_schema import (
     StoreKeys,
     names_of,
 )
-from openclaw_a2a.settings.files import base_url, expand_path, normalize_base_url
+from openclaw_a2a.settings.files import base_url, expand_path, is_network, normalize_base_url
 from openclaw_a2a.settings.openclaw_discovery import OpenClawInstallation
 from openclaw_a2a.settings.running_gateway import find_running_gateways
 from openclaw_a2a.settings.sections import (
@@ -305,11 +307,13 @@ class _SettingsReader:
                 collector=collector,
             ),
             audit=self._section(AuditSettings, "audit"),
+            client_certificate_header=self._certificate_header(),
             has_token_file=peers_need_tokens(data),
         )
         check_routes(settings.accounts, collector)
         check_stores(settings, collector)
         check_exposure(settings, collector)
+        check_certificates(settings, collector)
         return settings
 
     def _oidc(
@@ -355,9 +359,22 @@ class _SettingsReader:
             self.collector.problem(key, f"cannot be used: {error}", "path")
             return None
 
+    def _certificate_header(self) -> str:
+        path = "channels.a2a.security.clientCertificateHeader"
+        value = self.read_object("channels.a2a.security").get("clientCertificateHeader", "")
+        if isinstance(value, str) and re.fullmatch(r"[A-Za-z0-9-]{0,64}", value):
+            return value
+        self.collector.problem(path, "must be the name of a header", "format")
+        return ""
+
     def read_server(self) -> ServerSettings:
         """The server section, with its public URL."""
         server = self._section(ServerSettings, "server")
+        for index, network in enumerate(server.trusted_proxies):
+            if not is_network(network):
+                message = f"{network} is neither an IP address nor a network such as 10.0.0.0/8"
+                self.collector.problem(f"server.trustedProxies[{index}]", message, "format")
+                server = msgspec.structs.replace(server, trusted_proxies=())
         section = self.layers.values.get("server")
         address = normalize_base_url(server.public_base_url)
         if not is_object(section) or section.get("publicBaseUrl") is None:

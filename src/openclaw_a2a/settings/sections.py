@@ -84,6 +84,13 @@ class ServerSettings(Section, frozen=True):
             "address the one by which a card is asked for; empty: none."
         ),
     ] = ""
+    trusted_proxies: Annotated[
+        tuple[Text, ...],
+        about(
+            "Addresses and networks of reverse proxies. From them `X-Forwarded-For` and the header "
+            "of client certificates are believed, from nobody else."
+        ),
+    ] = ()
     stop_seconds: Annotated[Wait, about("How long runs may continue after a stop.")] = 10.0
     heartbeat_seconds: Annotated[Seconds, about("Pause between stream comments.")] = 15.0
     header_seconds: Annotated[Seconds, about("Time a request's headers have to arrive.")] = 10.0
@@ -164,6 +171,9 @@ class Limits(Section, frozen=True):
             "number from this machine, where a proxy may be."
         ),
     ] = None
+    per_address_failures: Annotated[
+        Count, about("Wrong credentials a minute from one address (IPv6: from one /64 network).")
+    ] = 30
     headers: Annotated[Count, about("Headers of one request.")] = 100
     header_bytes: Annotated[
         Annotated[int, Meta(ge=256, le=_MOST)],
@@ -392,6 +402,8 @@ class PeerSettings(Section, frozen=True):
     tokens: tuple[Secret, ...]
     may_approve: bool = False
     """True: this peer may allow commands on this machine."""
+    certificates: tuple[str, ...] = ()
+    """Fingerprints or subjects of its client certificates, as a trusted proxy names them."""
 
 
 Algorithm = Literal[
@@ -478,6 +490,7 @@ class Settings(Section, frozen=True):
     opt: PlanningSettings = PlanningSettings()
     oidc: tuple[OidcSettings, ...] = ()
     audit: AuditSettings = AuditSettings()
+    client_certificate_header: str = ""
     has_token_file: bool = False
 
     @property

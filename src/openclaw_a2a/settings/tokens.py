@@ -247,8 +247,11 @@ def read_peers(
             collector.problem(place, message, "name")
         members = collector.as_object(place, values[name])
         collector.unknown_keys(place, members, names_of(PeerKeys))
+        certificates = _read_certificates(place, members, collector)
         references, tokens_path = members.get("tokens"), join_path(place, "tokens")
-        if not is_list(references) or not references:
+        if references is None and certificates:
+            references = []
+        elif not is_list(references) or (not references and not certificates):
             collector.problem(tokens_path, "must be a list with at least one token", "type")
             references = []
         found = [read(f"{tokens_path}[{index}]", one) for index, one in enumerate(references)]
@@ -264,5 +267,19 @@ def read_peers(
             message = f"must be true or false, not {json_kind(may_approve)}"
             collector.problem(join_path(place, "mayApprove"), message, "type")
             may_approve = False
-        peers[PeerName(name)] = PeerSettings(PeerName(name), secrets, may_approve)
+        peers[PeerName(name)] = PeerSettings(PeerName(name), secrets, may_approve, certificates)
     return peers
+
+
+def _read_certificates(
+    place: str, members: JsonObject, collector: ProblemCollector
+) -> tuple[str, ...]:
+    values = members.get("certificates", [])
+    path = join_path(place, "certificates")
+    if not is_list(values):
+        collector.problem(path, f"must be a list, not {json_kind(values)}", "type")
+        return ()
+    found = [value.strip() for value in values if isinstance(value, str) and value.strip()]
+    if len(found) != len(values):
+        collector.problem(path, "must be fingerprints or subjects of certificates", "type")
+    return tuple(found)
