@@ -117,6 +117,12 @@ _LITTLE_SPACE = 100 * 1024 * 1024
 _CORRECT = "correct it, then look again with: openclaw-a2a config check"
 
 
+class _Readiness(msgspec.Struct, frozen=True):
+    """The part of `/readyz` that is looked at."""
+
+    reasons: tuple[str, ...] = ()
+
+
 async def run_checks(examined: CheckedSettings, run_agents: bool) -> list[CheckResult]:
     """Every check; with `run_agents` each OpenClaw agent runs a turn."""
     settings = examined.loaded.settings
@@ -184,6 +190,10 @@ async def check_store(
         text = "in memory; nothing survives a stop"
         return CheckResult.note("gateway", "store", text, "set store.kind")
     shown = f"{kind}, {path}"
+    # What a running gateway says counts more than what the file looks like from here.
+    if own is not None and (reason := await anyio.to_thread.run_sync(_store_failure, own, path)):
+        detail, fix = _split(reason)
+        return CheckResult.broken("gateway", "store", f"{kind}: {detail}", fix)
     if not path.exists():  # the first start makes it, in a folder that must take it
         folder = next((one for one in path.parents if one.exists()), path.parent)
         if os.access(folder, os.W_OK):
@@ -408,6 +418,17 @@ async def _check_target(remote: "RemoteAgents", alias: str) -> CheckResult:
         text = f"{found.url} does not let us in: {found.trouble}"
         return CheckResult.broken("targets", name, text, fix)
     return CheckResult.note("targets", name, f"{found.url}: {found.trouble}", fix)
+
+
+def _store_failure(own: RunningGateway, path: Path) -> str | None:
+    """Why our running gateway cannot use this store; None when it says nothing about it."""
+    try:
+        with SyncHttpClient(timeout=_ANSWER_S, max_response_bytes=_MOST_BYTES) as http:
+            body = http.get(f"{own.address}/readyz").content
+        reasons = msgspec.json.decode(body, type=_Readiness).reasons
+    except (httpx2.HTTPError, httpx2.InvalidURL, msgspec.MsgspecError):
+        return None
+    return next((reason for reason in reasons if str(path) in reason), None)
 
 
 def _gateway_version(address: str) -> str | None:

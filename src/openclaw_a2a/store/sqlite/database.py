@@ -5,8 +5,9 @@ in the event loop: a few rows from the page cache cost less than a switch to a t
 """
 
 import sqlite3
+import time
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -32,6 +33,9 @@ from openclaw_a2a.store.sqlite.migrate import upgrade
 from openclaw_a2a.store.sqlite.transaction import BloomFilter, WriteCache, WriteTransaction
 
 log = get_logger(__name__)
+
+_LOOK_AGAIN_S = 30.0
+"""How often a database that was found damaged is examined again."""
 
 _SELECT_MESSAGE_KEYS = "SELECT principal, account, message_id FROM message"
 _PROBE = tuple(
@@ -73,6 +77,9 @@ class SqliteDatabase:
         self._writing: sqlite3.Connection | None = None  # used by the writer thread alone
         self._cache: WriteCache | None = None  # likewise
         self._failure: str | None = None  # of the last group that failed; `check` clears it
+        self._damage: str | None = None  # what SQLite found wrong with the file; likewise
+        self._damage_seen_at = 0.0
+        self._identity = (0, 0)  # device and inode of the file
 
     async def open(self) -> None:
         """Create the file if there is none, upgrade its schema, start to write.
@@ -90,7 +97,12 @@ class SqliteDatabase:
 
     async def check(self) -> None:
         self.writer.check()
+        try:
+            self._check_place()
+        except sqlite3.OperationalError as error:
+            raise write_failed(str(self.path), error) from error
         check_free_space(self.path.parent)
+        await self._check_damage()
         # `_failure` is set by the writer thread. A value that is a moment old costs one probe, no
         # more.
         if self._failure is not None:
@@ -100,6 +112,50 @@ class SqliteDatabase:
                     lambda transaction, text=statement: transaction.connection.execute(text)
                 )
             self._failure = None
+
+    async def _check_damage(self) -> None:
+        """Raises StoreUnavailable while the file is damaged; looks again now and then."""
+        # Reading a whole database takes long, so not for every probe of a load balancer.
+        is_due = time.monotonic() - self._damage_seen_at > _LOOK_AGAIN_S
+        if self._damage is not None and is_due:
+            self._damage = await anyio.to_thread.run_sync(self._find_damage)
+            self._damage_seen_at = time.monotonic()
+        if self._damage is not None:
+            raise StoreUnavailable(
+                f"the database {self.path} is damaged: {self._damage}; stop the gateway and "
+                "restore the file from a backup, or rebuild it with sqlite3 .recover"
+            )
+
+    def _find_damage(self) -> str | None:
+        try:
+            with closing(self._connect()) as connection:
+                found = connection.execute("PRAGMA quick_check(1)").fetchone()[0]
+        except sqlite3.Error as error:
+            return str(error)
+        return None if found == "ok" else str(found)
+
+    def _note_damage(self, error: sqlite3.Error) -> None:
+        # The low byte is the kind of error, what is above it the detail.
+        code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+        if code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB) and self._damage is None:
+            self._damage, self._damage_seen_at = str(error), time.monotonic()
+            log.error("store.database_damaged", path=str(self.path), reason=str(error))
+
+    def _check_place(self) -> None:
+        """Raises OperationalError when the file was moved away or replaced.
+
+        SQLite would go on writing to the file without a name, and a restart would not find it.
+        """
+        try:
+            status = self.path.stat()
+        except OSError as error:
+            reason = error.strerror or str(error)
+            raise sqlite3.OperationalError(f"its file is gone ({reason}); put it back") from None
+        if (status.st_dev, status.st_ino) != self._identity:
+            raise sqlite3.OperationalError(
+                "its file was replaced while the gateway used it; put the old one back, or "
+                "restart the gateway to use the new one"
+            )
 
     # ---------------------------------------------------------------- reads
 
@@ -121,6 +177,7 @@ class SqliteDatabase:
                 finally:
                     connection.text_factory = str
         except sqlite3.Error as error:
+            self._note_damage(error)
             raise StoreUnavailable(
                 f"the store {self.path} cannot be read: {error}; check the file and its disk"
             ) from error
@@ -152,6 +209,8 @@ class SqliteDatabase:
             outcomes = self._transact(group)
         except Exception as error:  # whatever it was, the transaction must not stay open
             self._roll_back()
+            if isinstance(error, sqlite3.Error):
+                self._note_damage(error)
             # A full disk, a failing device, a damaged file; not an invalid row.
             if isinstance(error, sqlite3.OperationalError) or type(error) is sqlite3.DatabaseError:
                 self._failure = str(error)
@@ -169,6 +228,7 @@ class SqliteDatabase:
         if connection is None:
             connection = self._writing = self._connect()
             connection.text_factory = _lenient_text
+        self._check_place()
         # IMMEDIATE takes the write lock now: checks and writes see the same database.
         connection.execute("BEGIN IMMEDIATE")
         if self._cache is None:
@@ -216,6 +276,8 @@ class SqliteDatabase:
             check_folder_rights(self.path.parent)
             # Before SQLite creates it with the default mode; its other files get the same.
             make_private_file(self.path)
+            status = self.path.stat()
+            self._identity = status.st_dev, status.st_ino
         except OSError as error:
             raise self._cannot_open(error.strerror or str(error)) from error
         # The lock before the first look: the write cache holds only if nobody else writes.
@@ -230,6 +292,12 @@ class SqliteDatabase:
         except BaseException as error:
             self._close_file()
             if isinstance(error, sqlite3.Error):
+                code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+                if code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
+                    raise StoreUnavailable(
+                        f"the store {self.path} is no database or is damaged: {error}; restore it "
+                        "from a backup, or move it away and start with an empty one"
+                    ) from error
                 raise self._cannot_open(str(error)) from error
             raise
 
