@@ -38,6 +38,7 @@ async def _small_view(v1: V1Client, task_id: str) -> Any:
 
 
 @STORES
+@pytest.mark.requirement("promise.bounds.large-reads")
 async def test_a_large_task_is_read_whole_in_both_versions(start: Start, kind: str) -> None:
     http = await start(ScriptedAgent(script=_answer), account=TASKS, settings={"store.kind": kind})
     v1, v03 = V1Client(http), V03Client(http)
@@ -58,6 +59,7 @@ async def test_a_large_task_is_read_whole_in_both_versions(start: Start, kind: s
 
 
 @STORES
+@pytest.mark.requirement("promise.bounds.large-reads")
 async def test_a_stream_begins_with_a_large_task_and_goes_on(start: Start, kind: str) -> None:
     http = await start(ScriptedAgent(script=_answer), account=TASKS, settings={"store.kind": kind})
     v1, v03 = V1Client(http), V03Client(http)
@@ -77,6 +79,7 @@ async def test_a_stream_begins_with_a_large_task_and_goes_on(start: Start, kind:
 
 
 @STORES
+@pytest.mark.requirement("promise.bounds.large-reads")
 async def test_all_events_of_a_large_task_can_be_read_again(start: Start, kind: str) -> None:
     http = await start(ScriptedAgent(script=_answer), account=TASKS, settings={"store.kind": kind})
     v1 = V1Client(http)
@@ -88,6 +91,7 @@ async def test_all_events_of_a_large_task_can_be_read_again(start: Start, kind: 
     assert response.body.count(b"TASK_STATE_COMPLETED") == 1
 
 
+@pytest.mark.requirement("promise.bounds.large-reads")
 async def test_nothing_is_sent_to_a_client_that_has_left(start: Start) -> None:
     http = await start(ScriptedAgent(script=_answer), account=TASKS)
     v1 = V1Client(http)
@@ -100,6 +104,7 @@ async def test_nothing_is_sent_to_a_client_that_has_left(start: Start) -> None:
         assert active.status == 0
 
 
+@pytest.mark.requirement("promise.bounds.large-reads")
 async def test_answers_that_are_not_read_do_not_fill_the_memory(start: Start) -> None:
     settings = {"limits.answerBytes": 4_000_000}
     http = await start(ScriptedAgent(script=_answer), account=TASKS, settings=settings)

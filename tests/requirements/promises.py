@@ -84,6 +84,7 @@ PROMISES = (
             "body": "A body past the limit is refused without reading the rest.",
             "parts": "Too many parts are refused with a clear error.",
             "references": "Referred tasks are read once each, at most so many and so large.",
+            "large-reads": "Large tasks are read in slices, few at once, while somebody reads.",
             "file-content": "A file whose bytes are not of its media type is refused.",
             "file-names": "The names of files reach an agent without folders and control codes.",
             "depth": "Deep nesting is refused with a clear error.",

@@ -375,7 +375,7 @@ async def check_issuers(examined: CheckedSettings) -> list[CheckResult]:
         return []
     from openclaw_a2a.app.wiring import oidc
 
-    failures = await oidc.check_issuers(issuers)
+    failures = await oidc.probe_issuers(issuers)
     return [
         CheckResult.ok("gateway", f"issuer {one.name}", one.issuer)
         if failure is None

@@ -31,7 +31,7 @@ def open_verifier(issuers: tuple[OidcSettings, ...], supervisor: Supervisor) -> 
     return verifier
 
 
-async def check_issuers(issuers: tuple[OidcSettings, ...]) -> list[str | None]:
+async def probe_issuers(issuers: tuple[OidcSettings, ...]) -> list[str | None]:
     """For each issuer, why its keys cannot be fetched; None when they can."""
 
     async def check(settings: OidcSettings) -> str | None:

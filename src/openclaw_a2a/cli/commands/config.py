@@ -93,9 +93,9 @@ def _issuer_warnings(settings: Settings) -> list[Problem]:
     """Issuers whose keys cannot be fetched now: the gateway starts without them."""
     if not settings.oidc:
         return []
-    from openclaw_a2a.app.wiring.oidc import check_issuers
+    from openclaw_a2a.app.wiring.oidc import probe_issuers
 
-    failures = asyncio.run(check_issuers(settings.oidc))
+    failures = asyncio.run(probe_issuers(settings.oidc))
     path = "channels.a2a.security.oidc"
     return [Problem(path, one, "unreachable") for one in failures if one is not None]
 
