@@ -15,7 +15,13 @@ _EMBEDDED_V4 = (
 )
 _OPEN_V6 = ipaddress.ip_network("2000::/3")
 """The only IPv6 range of the open internet; all others are local."""
-_PROTOCOLS_V4 = ipaddress.ip_network("192.0.0.0/24")
+_LOCAL_V4 = (
+    ipaddress.ip_network("192.0.0.0/24"),  # protocol assignments, and a cloud's metadata
+    ipaddress.ip_network("192.88.99.0/24"),  # the nearest 6to4 relay
+    ipaddress.ip_network("168.63.129.16/32"),  # a cloud's metadata, on an address of the internet
+)
+_HOST = re.compile(r"[a-z0-9_.-]+|\[[0-9a-f:.]+\]", re.IGNORECASE)
+"""A host in the only spelling that all programs read alike."""
 
 
 def url_rejection_reason(url: str) -> str | None:
@@ -32,6 +38,12 @@ def url_rejection_reason(url: str) -> str | None:
         return "is not an http or https address"
     if not host or any(character.isspace() for character in url):
         return "is not an address"
+    # Programs read a backslash, escapes, other scripts or a second @ in different ways: the host
+    # that is checked here would not be the host that somebody connects to.
+    spelled, _, _ = parts.netloc.rpartition("@")[2].partition("]")
+    spelled = f"{spelled}]" if spelled.startswith("[") else spelled.partition(":")[0]
+    if "\\" in url or parts.netloc.count("@") > 1 or not _HOST.fullmatch(spelled):
+        return "does not spell its host in plain ASCII letters, digits, hyphens and dots"
     return _why_not_public_host(host.lower())
 
 
@@ -46,7 +58,8 @@ def is_public_address(address: str) -> bool:
         return is_public_address(str(embedded))
     if isinstance(parsed, ipaddress.IPv6Address):
         return parsed in _OPEN_V6 and parsed.is_global
-    return parsed.is_global and not parsed.is_multicast and parsed not in _PROTOCOLS_V4
+    is_local = any(parsed in network for network in _LOCAL_V4)
+    return parsed.is_global and not parsed.is_multicast and not is_local
 
 
 def _embedded(

@@ -5,8 +5,10 @@ binding: an operation gets a call (who asks, in which version) and the decoded r
 returns the encoded result, or the stream to send.
 """
 
+import asyncio
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from typing import Any, Protocol
+from urllib.parse import urlsplit
 
 import msgspec
 
@@ -20,6 +22,7 @@ from openclaw_a2a.engine.tasks.cancel import cancel_task
 from openclaw_a2a.engine.tasks.run import ActiveRun
 from openclaw_a2a.engine.tasks.submit import (
     SubmitRequest,
+    check_parts,
     find_duplicate,
     submit,
     wait_created,
@@ -34,6 +37,7 @@ from openclaw_a2a.model.errors import (
     GatewayError,
     InvalidParams,
     IssuerUnavailable,
+    PartNotAccepted,
     Problem,
     PushNotSupported,
     TaskNotCancelable,
@@ -46,6 +50,13 @@ from openclaw_a2a.model.message import Message, Part, Role
 from openclaw_a2a.model.records import encode_json
 from openclaw_a2a.model.task import Task, is_terminal
 from openclaw_a2a.model.turn import CHAIN_KEY, Scope
+from openclaw_a2a.net.safe_resolver import (
+    AddressNotAllowed,
+    HostNotFound,
+    HostResolver,
+    ResolveHost,
+    find_addresses,
+)
 from openclaw_a2a.planning.service import PlanningService
 from openclaw_a2a.planning.steps import EXTENSION_URIS
 from openclaw_a2a.ports import MeasuredTask
@@ -73,6 +84,9 @@ from openclaw_a2a.server.push.configs import PushConfigService
 from openclaw_a2a.settings import Account
 
 NO_USABLE_PART = "No supported text or data part was found in the message."
+_LINK_LOOKUPS = 4  # at a time, for an account
+_MAX_LINK_HOSTS = 16
+_LINK_LOOKUP_S = 3.0
 _EXTENSION_HEADERS = (b"a2a-extensions", b"x-a2a-extensions")
 
 
@@ -121,6 +135,7 @@ class AccountEndpoint(msgspec.Struct, frozen=True, kw_only=True):
     planning: PlanningService | None = None
     large_answers: LargeAnswers = msgspec.field(default_factory=LargeAnswers)
     requires_activation: bool = True
+    resolve_link: ResolveHost = msgspec.field(default_factory=lambda: HostResolver(_LINK_LOOKUPS))
 
     async def admit(self, request: HttpRequest) -> Scope:
         """Authenticate and rate-limit a request; echo the extension that it activates.
@@ -262,6 +277,7 @@ async def send(call: AccountCall, request: SendRequest) -> bytes:
     if not (call.endpoint.rules.accepts_empty or has_content(request.message.parts)):
         answer = await _answer_empty_message(call, request.message)
         return call.codec.encode_sent_message(answer.message)
+    await _check_links(call.endpoint, request.message)
     run = await _submit(call, request)
     # A2A 3.2.2: a blocking send returns the task at its end (or pause), any other at once.
     if request.is_blocking:
@@ -288,6 +304,7 @@ async def send_streaming(call: AccountCall, request: SendRequest) -> EventStream
     if not (call.endpoint.rules.accepts_empty or has_content(request.message.parts)):
         answer = await _answer_empty_message(call, request.message)
         return EventStream(v1.wrap_message(answer.message), 0, None)
+    await _check_links(call.endpoint, request.message)
     # Accepted before the stream begins: a refusal can still be a plain response. From here on the
     # client may leave; the run does not depend on the connection.
     run = await _submit(call, request)
@@ -323,6 +340,39 @@ def _check_send(endpoint: AccountEndpoint, request: SendRequest) -> None:
             raise InvalidParams(f"{path}: {reason}", problems=(Problem(path, reason),))
     if request.push is not None:
         endpoint.push_configs().check_url(request.push)
+
+
+async def _check_links(endpoint: AccountEndpoint, message: Message) -> None:
+    """Refuse links to files whose hosts lead into the operator's network. Raises: PartNotAccepted.
+
+    Links are not fetched here, but an agent may fetch them, from this machine. A name that has no
+    address, or none in time, leads nowhere now and is accepted. A name may lead elsewhere later:
+    an agent that fetches links has to check the address that it connects to.
+    """
+    if all(part.url is None for part in message.parts):
+        return
+    check_parts(message, endpoint.rules)  # what is refused by its text needs no look-up
+    linked: dict[str, int] = {}
+    for index, part in enumerate(message.parts):
+        if part.url is not None:
+            linked.setdefault(urlsplit(part.url).hostname or "", index)
+    if len(linked) > _MAX_LINK_HOSTS:
+        raise PartNotAccepted(
+            f"message.parts has links to files on {len(linked)} hosts; at most {_MAX_LINK_HOSTS}"
+            " are accepted in one message"
+        )
+
+    async def check(host: str, index: int) -> None:
+        try:
+            async with asyncio.timeout(_LINK_LOOKUP_S):
+                await find_addresses(host, 0, resolve=endpoint.resolve_link, allow_private=False)
+        except AddressNotAllowed:
+            reason = f"message.parts[{index}] is a link to a file on {host[:200]}, which leads into"
+            raise PartNotAccepted(f"{reason} a private network") from None
+        except (HostNotFound, TimeoutError):
+            pass
+
+    await asyncio.gather(*(check(host, index) for host, index in linked.items()))
 
 
 async def _answer_empty_message(call: AccountCall, message: Message) -> DirectAnswer:
