@@ -136,6 +136,11 @@ class AdminEndpoint:
         """
         self._router.add_route(method, path, _Route(handler, max_content_bytes, event))
 
+    @property
+    def routes(self) -> list[tuple[str, str]]:
+        """The method and pattern of every route."""
+        return self._router.routes
+
     def add_stream(
         self,
         path: str,
