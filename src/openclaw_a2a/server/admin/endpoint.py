@@ -4,7 +4,7 @@ A handler gets the request decoded. What it returns is the JSON response (or a `
 it raises is sent as `{"error": {code, message}}`.
 """
 
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Collection, Coroutine
 from enum import Enum
 from functools import partial
 from typing import Any, NamedTuple, TypeVar
@@ -137,9 +137,9 @@ class AdminEndpoint:
         self._router.add_route(method, path, _Route(handler, max_content_bytes, event))
 
     @property
-    def routes(self) -> list[tuple[str, str]]:
+    def routes(self) -> Collection[tuple[str, str]]:
         """The method and pattern of every route."""
-        return self._router.routes
+        return self._router.routes.keys()
 
     def add_stream(
         self,
