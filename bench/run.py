@@ -8,6 +8,7 @@
   ./dev bench openclaw              what we add to a turn of a real OpenClaw
   ./dev bench calls                 what calls between agents cost, and when their answers come
   ./dev bench planning              what objectives cost: loading, changing, going from step to step
+  ./dev bench attacks               how a normal caller fares while another client attacks
   ./dev bench remote                what a send to a remote agent costs beside a bare client call
 
 Servers share one core and the loader has another, so CPU per operation is what to compare;
@@ -21,6 +22,7 @@ from collections.abc import Iterable
 from contextlib import ExitStack
 from pathlib import Path
 
+from attacks import measure_attacks
 from calls import measure_calls
 from compare import compare, run_load
 from grown import measure_grown
@@ -45,6 +47,7 @@ ALONE = {
     "calls": measure_calls,
     "planning": measure_planning,
     "remote": measure_remote,
+    "attacks": measure_attacks,
 }
 
 
