@@ -141,7 +141,7 @@ class CallableAdapter(CallableAgent):
     def __init__(
         self, function: Callable[..., Json] | str, name: str = "", description: str = ""
     ) -> None:
-        super().__init__(_import_function(function) if isinstance(function, str) else function)
+        super().__init__(import_function(function) if isinstance(function, str) else function)
         self._name = name
         self._description = description
 
@@ -165,7 +165,8 @@ class CallableAdapter(CallableAgent):
         )
 
 
-def _import_function(place: str) -> Callable[..., Json]:
+def import_function(place: str) -> Callable[..., Json]:
+    """The function at a place, `module:function`. Raises: ValueError, and what the import does."""
     module_name, _, name = place.partition(":")
     if not module_name or not name:
         raise ValueError(f'function {place!r} is no place; write "module:function"')

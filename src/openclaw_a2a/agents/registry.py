@@ -230,15 +230,21 @@ def build_agent(
         place = f"{path}.adapter" if path else "adapter"
         problem = Problem(place, reason, "adapter")
         raise SettingsInvalid(f"{place}: {reason}.", problems=(problem,)) from error
-    if adapter == "callable" and folder is not None and str(folder) not in sys.path:
-        # For good, because functions may import while they run; last, so that a file there never
-        # hides a module of the gateway.
-        sys.path.append(str(folder))
+    if adapter == "callable":
+        add_import_folder(folder)
     if not is_made_from_options(kind):
         return build_adapter(kind, options, path=path)
     maker = cast("type[Adapter]", kind)
     checked = read_options(maker.options_type, options, path=path)
     return maker.from_options(checked, environment=environment)
+
+
+def add_import_folder(folder: Path | None) -> None:
+    """Let functions be imported from the folder of the settings file."""
+    if folder is not None and str(folder) not in sys.path:
+        # For good, because functions may import while they run; last, so that a file there never
+        # hides a module of the gateway.
+        sys.path.append(str(folder))
 
 
 def is_made_from_options(kind: type) -> bool:

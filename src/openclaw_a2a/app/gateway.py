@@ -11,6 +11,8 @@ from typing import Self
 import msgspec
 
 from openclaw_a2a.agents import AgentRegistry, build_agent
+from openclaw_a2a.agents.function import import_function
+from openclaw_a2a.agents.registry import add_import_folder
 from openclaw_a2a.app.wiring.calls import CallsWiring
 from openclaw_a2a.app.wiring.planning import PlanningWiring
 from openclaw_a2a.app.wiring.push import PushWiring
@@ -28,12 +30,20 @@ from openclaw_a2a.engine.outbox.delivery_tracking import DeliveryChannel
 from openclaw_a2a.engine.recovery import fail_orphaned_tasks, recover_runs
 from openclaw_a2a.engine.scheduling.session_queue import QueueLimits, SessionQueues
 from openclaw_a2a.engine.supervisor import Supervisor
+from openclaw_a2a.engine.tasks.submit_policy import (
+    Decision,
+    HeldTasks,
+    PairedPeers,
+    PolicyCallable,
+    PolicyRule,
+    SubmitPolicy,
+)
 from openclaw_a2a.http.asgi import ANY_METHOD, body_deadline
 from openclaw_a2a.http.rate_limit import RateLimit
 from openclaw_a2a.http.sse_stream import SseStreams
 from openclaw_a2a.log import get_logger
 from openclaw_a2a.model.card import AgentCard, AgentExtension, AgentProfile
-from openclaw_a2a.model.errors import SettingsInvalid
+from openclaw_a2a.model.errors import Problem, SettingsInvalid
 from openclaw_a2a.model.ids import AgentId, Json
 from openclaw_a2a.ports import (
     Agent,
@@ -45,7 +55,7 @@ from openclaw_a2a.ports import (
 )
 from openclaw_a2a.server import queued_replies
 from openclaw_a2a.server.account_endpoint import AccountEndpoint, Authenticator, ChainLimits
-from openclaw_a2a.server.admin.approvals import ApprovalsAdmin
+from openclaw_a2a.server.admin.approvals import ApprovalsAdmin, PairingAdmin
 from openclaw_a2a.server.admin.calls import CallsAdmin
 from openclaw_a2a.server.admin.deliveries import DeliveriesAdmin
 from openclaw_a2a.server.admin.endpoint import ADMIN_PREFIX, AdminEndpoint
@@ -59,6 +69,7 @@ from openclaw_a2a.settings import (
     Account,
     AgentStyle,
     OriginRoutingPolicy,
+    PolicyRuleSettings,
     RetentionSettings,
     Settings,
     StoreSettings,
@@ -95,8 +106,11 @@ class Gateway:
         clock: Clock,
         given: Collection[AgentId],
         embedding: Embedding | None = None,
+        policy: PolicyCallable | None = None,
     ) -> None:
+        """`policy` decides about messages of peers, in place of the function of the settings."""
         self.settings = settings
+        self._policy = policy or _policy_callable(settings)
         self._embedding = embedding
         self.supplied_agents = given
         """Agents that the program passed in, instead of those in the settings."""
@@ -143,6 +157,8 @@ class Gateway:
         self._calls: CallsWiring | None = None
         self._plans: PlanningWiring | None = None
         self._admin_token: str | None = None
+        self._held: dict[AgentId, SupportsApprovals] = {}
+        self._paired: PairedPeers | None = None
         self._host_id = ""
         urls = [account.public_base_url or "" for account in settings.accounts]
         self._own = OwnAddresses(server.host, [server.public_base_url, *urls])
@@ -184,6 +200,7 @@ class Gateway:
             running = [account for account in self.settings.accounts if account.is_running]
             endpoints = [await self._open_account(account) for account in running]
             await self._open_calls()
+            await self._open_policy()
             await self._tools.prepare(
                 parts, engines=self.engines, calls=self._calls, plans=self._plans
             )
@@ -319,6 +336,28 @@ class Gateway:
             self._calls = CallsWiring(self.settings, self._agents, engine, host_id=self._host_id)
             await self._calls.open(self.push, self.engines.values(), self._parts)
 
+    async def _open_policy(self) -> None:
+        """What decides about messages of peers, and the tasks that wait for the operator."""
+        settings, paired = self.settings, None
+        if settings.pairing:
+            # In the gateway's own store, for all accounts.
+            engine = await self._engine(settings.store)
+            paired = PairedPeers(engine.store.records, self._clock.now)
+            await paired.load()
+        rules = [_policy_rule(one) for one in settings.policy.rules]
+        accounts = settings.accounts
+        skills = {one.id: one.allowed_skills for one in accounts if one.allowed_skills is not None}
+        is_set = rules or skills or paired is not None or self._policy is not None
+        policy = SubmitPolicy(
+            self.audit, rules=rules, decide=self._policy, skills=skills, paired=paired
+        )
+        for number, engine in enumerate(self.engines.values()):
+            engine.policy = policy if is_set else None
+            # Also without a policy: tasks that were held before it was removed are still decided.
+            name = AgentId("gateway" if not number else f"gateway-{number + 1}")
+            self._held[name] = HeldTasks(engine, paired)
+        self._paired = paired
+
     async def _open_account(self, account: Account) -> AccountEndpoint:
         settings, plans = self.settings, self._plans
         engine = await self._engine(account.task_store or settings.store)
@@ -422,6 +461,7 @@ class Gateway:
         )
         admin = AdminEndpoint(authenticator, body_deadline=self._body_deadline, audit=self.audit)
         ApprovalsAdmin(self._approval_agents).add_to(admin)
+        PairingAdmin(self._paired).add_to(admin)
         DeliveriesAdmin(
             lambda: [(one.store.deliveries, outbox) for one, outbox in push.outboxes.items()],
             lambda one: None if calls is None else calls.service.find(one),
@@ -464,7 +504,8 @@ class Gateway:
 
     def _approval_agents(self) -> dict[AgentId, SupportsApprovals]:
         agents = {agent_id: self._agents[agent_id] for agent_id in self._agents.ids}
-        return {name: one for name, one in agents.items() if isinstance(one, SupportsApprovals)}
+        asking = {name: one for name, one in agents.items() if isinstance(one, SupportsApprovals)}
+        return {**asking, **self._held}
 
 
 def build_app(
@@ -474,8 +515,11 @@ def build_app(
     clock: Clock | None = None,
     environment: Mapping[str, str] | None = None,
     embedding: Embedding | None = None,
+    policy: PolicyCallable | None = None,
 ) -> Gateway:
     """A gateway from settings; `agents` replace or extend those of the settings.
+
+    `policy` decides about messages of peers, where no rule of the settings does.
 
     Raises: SettingsInvalid.
     """
@@ -492,7 +536,36 @@ def build_app(
         if agent_id not in given
     }
     registry = AgentRegistry({**built, **given})
-    return Gateway(settings, registry, clock or SystemClock(), given.keys(), embedding)
+    return Gateway(settings, registry, clock or SystemClock(), given.keys(), embedding, policy)
+
+
+def _policy_rule(rule: PolicyRuleSettings) -> PolicyRule:
+    start, _, end = rule.hours.partition("-")
+    return PolicyRule(
+        Decision(rule.decision),
+        callers=rule.callers,
+        accounts=rule.accounts,
+        agents=rule.agents,
+        skills=rule.skills,
+        min_bytes=rule.min_bytes,
+        hours=(int(start), int(end)) if end else None,
+        days=rule.days,
+        reason=rule.reason,
+    )
+
+
+def _policy_callable(settings: Settings) -> PolicyCallable | None:
+    """The function that the settings name. Raises: SettingsInvalid."""
+    place = settings.policy.callable
+    if not place:
+        return None
+    add_import_folder(settings.folder)
+    try:
+        return import_function(place)
+    except Exception as error:  # one broad catch: the import runs code of the operator
+        path = "channels.a2a.security.policy.callable"
+        problem = Problem(path, f"{place} cannot be imported: {error}", "callable")
+        raise SettingsInvalid(f"{path}: {problem.message}", problems=(problem,)) from error
 
 
 def _audit_file(settings: Settings) -> AuditFile:

@@ -9,6 +9,7 @@ import os
 import weakref
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -51,6 +52,9 @@ from openclaw_a2a.ports import (
     Submission,
     SupportsDetach,
 )
+
+if TYPE_CHECKING:
+    from openclaw_a2a.engine.tasks.submit_policy import SubmitPolicy
 
 # Both bound memory only: a late reply to a session that was dropped finds no task and is ignored.
 # Sessions of recent tasks come back when the event stream of their agent is opened again.
@@ -174,6 +178,8 @@ class Engine:
         new_id: Callable[[], str],
         audit: AuditLog | None = None,
     ) -> None:
+        self.policy: SubmitPolicy | None = None
+        """Decides about messages of peers; None: every message is accepted."""
         self.audit = audit or AuditLog(None, clock.now)
         self.store = store
         self.agents = agents

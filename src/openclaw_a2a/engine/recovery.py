@@ -133,7 +133,7 @@ async def _recover_run(engine: Engine, record: RunRecord, *, has_next: bool) -> 
         # The task ended before the crash and only its run is left: `fail_run` removes the run and
         # adds no status, so the reason is not used.
         reason, has_next = INTERRUPTED, False
-    elif record.is_started:
+    elif record.is_started and record.options.hold is None:  # a held run asks no agent
         reason = _reason_to_fail(engine, record)
     if reason is not None:
         # The store was unavailable: maintenance tries again with each renewal of the leases.

@@ -30,6 +30,7 @@ from openclaw_a2a.app.lifecycle import (
     uvicorn_options,
 )
 from openclaw_a2a.app.logging import logging_to_stderr
+from openclaw_a2a.engine.tasks.submit_policy import PolicyCallable
 from openclaw_a2a.library.agent_card import OVERRIDES
 from openclaw_a2a.library.asgi_app import ServedAgent, to_a2a
 from openclaw_a2a.model.errors import GatewayError
@@ -160,6 +161,7 @@ def serve(
     name: str | None = None,
     port: int | None = None,
     settings: Mapping[str, Json] | None = None,
+    policy: PolicyCallable | None = None,
 ) -> int:
     """Serve a function (or any Agent or AgentAdapter) as an A2A agent until the process is stopped.
 
@@ -167,7 +169,8 @@ def serve(
     be sync, async or a generator. `name` stands on the agent card. Settings come from the settings
     file and the environment as for `openclaw-a2a up`; `settings` has dotted paths
     (`{"limits.runs": 4}`) and wins. Unless they say otherwise, tasks are kept in a database of
-    this agent's own below the data folder.
+    this agent's own below the data folder. `policy` decides about the messages of peers, where no
+    rule of the settings does: it gets a `PolicyRequest` and returns "allow", "deny" or "ask".
 
     When it cannot start it prints the reason on stderr and ends the script with exit code 2.
     """
@@ -191,7 +194,9 @@ def serve(
         agent = cast("Agent", answer) if is_agent else CallableAgent(cast("Any", answer))
 
         def gateway(final: Settings) -> Gateway:
-            return build_app(final, agents={final.default_account.default_agent_id: agent})
+            return build_app(
+                final, agents={final.default_account.default_agent_id: agent}, policy=policy
+            )
 
         return serve_gateway(loaded, gateway)
     except GatewayError as error:

@@ -169,12 +169,15 @@ class RecentTask(JsonStruct, frozen=True):
 
 
 class Approval(JsonStruct, frozen=True):
-    """A command that waits for a decision. `task_id` is None when no task of ours made it."""
+    """A command, or a held task, that waits for a decision.
+
+    `task_id` is None when no task of ours made it; `expires_at` is None when it waits for ever.
+    """
 
     id: str
     command: str
     asked_at: datetime
-    expires_at: datetime
+    expires_at: datetime | None
     cwd: str = ""
     session_key: SessionKey | None = None
     task_id: TaskId | None = None

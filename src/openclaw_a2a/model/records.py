@@ -6,7 +6,15 @@ from datetime import datetime
 import msgspec
 
 from openclaw_a2a.model.errors import CorruptRecord
-from openclaw_a2a.model.ids import ContextId, Json, OwnerId, RunId, SessionKey, TaskId
+from openclaw_a2a.model.ids import (
+    ContextId,
+    Json,
+    MessageId,
+    OwnerId,
+    RunId,
+    SessionKey,
+    TaskId,
+)
 from openclaw_a2a.model.message import JsonStruct, Message
 from openclaw_a2a.model.task import ArtifactUpdate, Event, StatusUpdate, Task, TaskState
 from openclaw_a2a.model.turn import Binding, Provenance, Scope
@@ -61,13 +69,24 @@ class StoredTask(msgspec.Struct, frozen=True, gc=False):
     entries: tuple[Entry, ...] = ()
 
 
+class Hold(JsonStruct, frozen=True):
+    """Why a message waits for the operator; `pairs`: allowing it approves its sender, too."""
+
+    reason: str
+    pairs: bool = False
+
+
 class RunOptions(JsonStruct, frozen=True):
-    """What the caller wants of a run; `is_answer`: its message answers a pause of the task."""
+    """What the caller wants of a run; `is_answer`: its message answers a pause of the task.
+
+    With `hold` the agent is not asked: the run pauses its task until the operator decides.
+    """
 
     accepted_output_modes: tuple[str, ...] = ()
     is_task: bool = False
     provenance: Provenance | None = None
     is_answer: bool = False
+    hold: Hold | None = None
 
 
 class RunRecord(msgspec.Struct, frozen=True, gc=False):
@@ -127,8 +146,40 @@ def decode_task(body: bytes) -> Task:
         raise CorruptRecord(f"a stored task cannot be read: {error}") from error
 
 
+class HeldMessage(JsonStruct, frozen=True, tag_field="openclaw-a2a", tag="held-message"):
+    """The resume token of a task that waits for the operator.
+
+    `resume` is the token with which the agent paused the task before, if it did.
+    """
+
+    message_id: MessageId
+    hold: Hold
+    accepted_output_modes: tuple[str, ...] = ()
+    resume: Json = None
+
+    def agent_token(self) -> bytes | None:
+        """The agent's own token, encoded."""
+        return None if self.resume is None else msgspec.json.encode(self.resume)
+
+
+_HELD_MARK = b'{"openclaw-a2a":"held-message"'
+
+
+def read_held_message(token: bytes | None) -> HeldMessage | None:
+    """What a task holds back; None when its agent paused it. Raises: CorruptRecord."""
+    if token is None or not token.startswith(_HELD_MARK):
+        return None
+    try:
+        return msgspec.json.decode(token, type=HeldMessage)
+    except (ValueError, RecursionError) as error:
+        raise CorruptRecord(f"the stored resume token cannot be read: {error}") from error
+
+
 def decode_resume(token: bytes | None) -> Json:
     """What the agent left when the task paused. Raises: CorruptRecord."""
+    held = read_held_message(token)
+    if held is not None:  # that is for the gateway; agents get their own
+        return held.resume
     try:
         return None if token is None else msgspec.json.decode(token)
     except (ValueError, RecursionError) as error:

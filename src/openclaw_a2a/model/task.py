@@ -11,7 +11,7 @@ Rules
   1. A terminal state is never left. Exactly one terminal event exists per task.
   2. A state may follow itself: an agent may report "working" many times.
   3. A paused task has no active run; a message starts one and the task is `submitted` again.
-  4. Any state that is not terminal may become `failed` or `canceled`.
+  4. Any state that is not terminal may become `failed`, `canceled` or `rejected`.
   5. A terminal task may still get artifacts of late replies; its state does not change.
 """
 
@@ -142,7 +142,9 @@ PAUSED = frozenset({TaskState.INPUT_REQUIRED, TaskState.AUTH_REQUIRED})
 ACTIVE = frozenset({TaskState.SUBMITTED, TaskState.WORKING})
 
 _OPEN = frozenset({*ACTIVE, *PAUSED, *TERMINAL})
-_RESUMES = frozenset({*PAUSED, TaskState.SUBMITTED, TaskState.FAILED, TaskState.CANCELED})
+_RESUMES = frozenset(
+    {*PAUSED, TaskState.SUBMITTED, TaskState.FAILED, TaskState.CANCELED, TaskState.REJECTED}
+)
 
 ALLOWED: dict[TaskState, frozenset[TaskState]] = {
     TaskState.SUBMITTED: _OPEN,

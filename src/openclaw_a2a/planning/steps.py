@@ -1,5 +1,6 @@
 """Steps of plans: which may start now, when failed ones are retried, on which agent, with what."""
 
+from collections.abc import Mapping
 from datetime import datetime, timedelta
 
 import msgspec
@@ -7,6 +8,7 @@ import msgspec
 from openclaw_a2a.model.backoff import Backoff
 from openclaw_a2a.model.errors import InvalidParams, Problem
 from openclaw_a2a.model.ids import (
+    AccountId,
     AgentId,
     ContextId,
     Json,
@@ -65,6 +67,8 @@ class ExecutionPolicy(msgspec.Struct, frozen=True):
     peers: frozenset[PeerName] = frozenset()
     """Remote callers. Objectives of everybody else belong to this gateway's own users."""
     peers_may_ask: tuple[str, ...] = ()
+    account_agents: Mapping[AccountId, tuple[str, ...]] = {}
+    """Patterns of the agents that steps at an account may name; accounts left out: any."""
 
     def is_agent_allowed(self, owner: Scope, agent_id: AgentId, default: AgentId) -> bool:
         """True when the owner of an objective may have steps executed by an agent.
@@ -72,6 +76,9 @@ class ExecutionPolicy(msgspec.Struct, frozen=True):
         A peer may always use the default agent of its account.
         """
         if agent_id.startswith(_INTERNAL_PREFIX):
+            return False
+        allowed = self.account_agents.get(owner.account)
+        if allowed is not None and agent_id != default and not matches_any(allowed, agent_id):
             return False
         is_peer = owner.principal in self.peers
         return not is_peer or agent_id == default or matches_any(self.peers_may_ask, agent_id)

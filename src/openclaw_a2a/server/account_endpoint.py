@@ -400,6 +400,7 @@ def _submit(
         request.is_blocking,
         request.accepted_output_modes,
         address=call.http.client_host() or "",
+        is_from_peer=True,
     )
     if call.planning is not None:
         return _submit_to_objective(call.endpoint, submission, request.push, call.planning)

@@ -198,6 +198,8 @@ class AccountReader:
             session_store=keys.session_store or None,
             not_running_reason=reason,
             strict03=keys.strict03,
+            allowed_agents=self._allowed("allowedAgents"),
+            allowed_skills=self._allowed("allowedSkills"),
             customized=tuple(key for key, is_own in customized.items() if is_own),
         )
 
@@ -210,13 +212,24 @@ class AccountReader:
     def _members(self) -> JsonObject:
         """The members that are read leniently, the input modes and the skills."""
         modes = self._values.get("defaultInputModes")
-        lenient = {**self._values}
+        strict = ("allowedAgents", "allowedSkills")
+        lenient = {key: value for key, value in self._values.items() if key not in strict}
         if is_list(modes):
             del lenient["defaultInputModes"]
         members = read_leniently(AccountKeys, self._path, lenient, collector=self._collector)
         if is_list(modes):
             members["default_input_modes"] = self._input_modes(modes) or TEXT_MODES
         return {**members, "skills": self._skills(self._values.get("skills", []))}
+
+    def _allowed(self, key: str) -> tuple[str, ...] | None:
+        """A list of patterns. Not read leniently: a wrong one must not allow everything."""
+        value: Json = self._values.get(key)
+        if value is None:
+            return None
+        if not is_list(value) or not all(isinstance(one, str) and one.strip() for one in value):
+            self._problem(key, "must be a list of names or patterns, each a text")
+            return ()
+        return tuple(map(str, value))
 
     def _input_modes(self, value: list[Json]) -> tuple[str, ...]:
         modes: list[str] = []

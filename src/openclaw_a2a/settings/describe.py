@@ -52,6 +52,8 @@ def effective_settings(settings: Settings) -> JsonObject:
         others["clientCertificateHeader"] = settings.client_certificate_header
     if settings.oidc:
         others["oidc"] = [_plain(one) for one in settings.oidc]
+    others["policy"] = _plain(settings.policy)
+    others["pairing"] = settings.pairing
     accounts = {account.id: _account(account) for account in settings.accounts}
     written = {"openclaw": hide_secrets(settings.openclaw)} if settings.openclaw else {}
     outbound = {"outbound": hide_secrets(settings.outbound)} if settings.outbound else {}

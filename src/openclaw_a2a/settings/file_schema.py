@@ -17,6 +17,7 @@ from openclaw_a2a.settings.sections import (
     OidcSettings,
     OriginRoutingPolicy,
     PlanningSettings,
+    PolicySettings,
     PushSettings,
     ResponseRoutingSettings,
     RetentionSettings,
@@ -121,6 +122,14 @@ class AccountKeys(Section, frozen=True):
         StoreKeys | None, about("A store of its own; left out: the gateway's.")
     ] = None
     skills: tuple[SkillKeys, ...] = ()
+    allowed_agents: Annotated[
+        tuple[str, ...] | None,
+        about("Agents that steps of objectives may name here: ids, or with *; left out: any."),
+    ] = None
+    allowed_skills: Annotated[
+        tuple[str, ...] | None,
+        about("Skills that messages may name in their metadata: ids, or with *; left out: any."),
+    ] = None
 
 
 class PeerKeys(Section, frozen=True):
@@ -150,6 +159,10 @@ class SecurityKeys(Section, frozen=True):
     oidc: Annotated[
         tuple[OidcSettings, ...], about("Issuers whose tokens (JWT) are accepted besides.")
     ] = ()
+    policy: PolicySettings = PolicySettings()
+    pairing: Annotated[
+        bool, about("The first message of each peer waits until the operator approves the peer.")
+    ] = False
 
 
 class ChannelKeys(Section, frozen=True):

@@ -50,6 +50,7 @@ from openclaw_a2a.settings.sections import (
     LogSettings,
     OidcSettings,
     PlanningSettings,
+    PolicySettings,
     PushSettings,
     ResponseRoutingSettings,
     RetentionSettings,
@@ -273,6 +274,7 @@ class _SettingsReader:
         )
         if "server.publicBaseUrl" not in self.layers.origins:
             accounts = follow_hosts(accounts, server, collector)
+        security = self.read_object("channels.a2a.security")
         settings = Settings(
             data=data,
             server=server,
@@ -309,12 +311,27 @@ class _SettingsReader:
             audit=self._section(AuditSettings, "audit"),
             client_certificate_header=self._certificate_header(),
             has_token_file=peers_need_tokens(data),
+            policy=read_section(
+                PolicySettings,
+                "channels.a2a.security.policy",
+                value=security.get("policy", {}),
+                collector=collector,
+            ),
+            pairing=self._pairing(security),
+            folder=folder,
         )
         check_routes(settings.accounts, collector)
         check_stores(settings, collector)
         check_exposure(settings, collector)
         check_certificates(settings, collector)
         return settings
+
+    def _pairing(self, security: JsonObject) -> bool:
+        value: Json = security.get("pairing", False)
+        if not isinstance(value, bool):
+            path = "channels.a2a.security.pairing"
+            self.collector.problem(path, "must be true or false", "type")
+        return value is True
 
     def _oidc(
         self, accounts: tuple[Account, ...], agents: Collection[AgentId]

@@ -322,6 +322,49 @@ class PlanningSettings(Section, frozen=True):
     ] = ()
 
 
+class PolicyRuleSettings(Section, frozen=True):
+    """What becomes of messages that fit every condition; a condition left out fits any."""
+
+    decision: Annotated[
+        Literal["allow", "deny", "ask"],
+        about("`deny`: refused with an error; `ask`: held until the operator decides."),
+    ]
+    callers: Annotated[tuple[Text, ...], about("Peers: names, or patterns with *.")] = ()
+    accounts: Annotated[tuple[Text, ...], about("Accounts: ids, or patterns with *.")] = ()
+    agents: Annotated[tuple[Text, ...], about("Agents: ids, or patterns with *.")] = ()
+    skills: Annotated[
+        tuple[Text, ...], about("Skills that the message names in its metadata, or patterns.")
+    ] = ()
+    min_bytes: Annotated[
+        int, Meta(ge=0, le=_MOST, description="Only messages of at least this size.")
+    ] = 0
+    hours: Annotated[
+        str,
+        Meta(
+            pattern=r"^((?:[01]?[0-9]|2[0-3])-(?:[01]?[0-9]|2[0-4]))?$",
+            description='Hours of the day in UTC, such as "22-6"; empty: any.',
+        ),
+    ] = ""
+    days: Annotated[
+        tuple[Literal["mon", "tue", "wed", "thu", "fri", "sat", "sun"], ...],
+        about("Days of the week in UTC: mon to sun."),
+    ] = ()
+    reason: Annotated[str, about("What the peer is told.")] = ""
+
+
+class PolicySettings(Section, frozen=True):
+    """Which messages of peers are accepted. The first rule that fits decides."""
+
+    rules: Annotated[
+        tuple[PolicyRuleSettings, ...], about("In this order; where none fits, it is allowed.")
+    ] = ()
+    callable: Annotated[
+        str,
+        about('A function that decides where no rule does: "module:function".'),
+        Meta(pattern=r"^([\w.]+:[\w.]+)?$"),
+    ] = ""
+
+
 class AuditSettings(Section, frozen=True):
     """How much of the audit log is kept."""
 
@@ -386,6 +429,10 @@ class Account(Section, frozen=True):
     session_store: str | None = None
     not_running_reason: str | None = None
     strict03: bool = False
+    allowed_agents: tuple[str, ...] | None = None
+    """Agents that steps of objectives at this account may name; None: any that `opt` allows."""
+    allowed_skills: tuple[str, ...] | None = None
+    """Skills that messages to this account may name; None: any."""
     customized: tuple[str, ...] = ()
     follows_host: bool = False
 
@@ -492,6 +539,10 @@ class Settings(Section, frozen=True):
     audit: AuditSettings = AuditSettings()
     client_certificate_header: str = ""
     has_token_file: bool = False
+    policy: PolicySettings = PolicySettings()
+    pairing: bool = False
+    folder: Path | None = None
+    """That of the settings file, from which the function of the policy is imported."""
 
     @property
     def default_account(self) -> Account:

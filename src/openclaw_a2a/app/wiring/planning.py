@@ -52,6 +52,11 @@ class PlanningWiring:
             planner=AgentId(opt.planner) if opt.planner else None,
             peers=frozenset(peer.name for peer in settings.peers.values()),
             peers_may_ask=opt.agents,
+            account_agents={
+                one.id: one.allowed_agents
+                for one in settings.accounts
+                if one.allowed_agents is not None
+            },
         )
         self._executor = StepExecutor(
             engine,

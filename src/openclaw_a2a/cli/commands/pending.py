@@ -12,6 +12,7 @@ from openclaw_a2a.cli.errors import DONE
 from openclaw_a2a.cli.render.terminal import ItemTable, print_result
 from openclaw_a2a.cli.resource import Resource
 from openclaw_a2a.cli.selection import decode_response
+from openclaw_a2a.engine.tasks.submit_policy import PairedPeer
 from openclaw_a2a.model.delivery import DeliveryState
 from openclaw_a2a.server.admin.approvals import WaitingApproval
 from openclaw_a2a.server.admin.deliveries import DeliveryView
@@ -46,6 +47,8 @@ def _command_lines(approval: WaitingApproval) -> Iterator[str]:
 
 
 def _expires_in(approval: WaitingApproval, now: datetime) -> str:
+    if approval.expires_at is None:
+        return "-"
     left_s = (approval.expires_at - now).total_seconds()
     minutes, seconds = divmod(int(left_s), 60)
     if left_s < 1:
@@ -84,6 +87,20 @@ _APPROVALS = Resource[WaitingApproval](
         f"agent {one['agent']} could not be asked: {one['reason']}"
         for one in document.get("troubles", ())
     ),
+)
+_PEERS = Resource[PairedPeer](
+    path="peers",
+    noun="peer",
+    item_type=PairedPeer,
+    table=ItemTable(
+        {
+            "NAME": lambda one, _: _visible(one.id),
+            "APPROVED": lambda one, _: f"{one.approved_at:%Y-%m-%d %H:%M}Z",
+        }
+    ),
+    not_found="approval-",
+    list_hint="See who is approved: openclaw-a2a approvals peers",
+    empty="No peer is approved.",
 )
 _DELIVERIES = Resource[DeliveryView](
     path="deliveries",
@@ -126,6 +143,25 @@ def allow(approval: ApprovalPrefix, /, *, options: AdminOptions = DEFAULT_ADMIN)
 def deny(approval: ApprovalPrefix, /, *, options: AdminOptions = DEFAULT_ADMIN) -> int:
     """Refuse the command; the agent is told."""
     return _decide(approval, options, is_allowed=False)
+
+
+@approvals.command(name="peers")
+def list_peers(*, options: AdminOptions = DEFAULT_ADMIN) -> int:
+    """List the peers whose first message was allowed (with channels.a2a.security.pairing)."""
+    return _PEERS.list(options)
+
+
+@approvals.command(name="revoke")
+def revoke_peer(
+    peer: Annotated[str, Parameter(help="The peer's name, or its beginning.")],
+    /,
+    *,
+    options: AdminOptions = DEFAULT_ADMIN,
+) -> int:
+    """Take the approval of a peer back: its next message waits for you again."""
+    name, answer = _PEERS.post(options, peer, "revoke")
+    print_result(msgspec.json.decode(answer), f"{name}  revoked", as_json=options.as_json)
+    return DONE
 
 
 def _decide(prefix: str, options: AdminOptions, *, is_allowed: bool) -> int:

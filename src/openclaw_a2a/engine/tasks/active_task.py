@@ -217,7 +217,9 @@ class ActiveTask:
         # new status. The events from this sequence on follow.
         task = self.journal.projection.task()
         status = TaskStatus(TaskState.SUBMITTED, timestamp=max(now, self.journal.head.status_at))
-        history = (*task.history, message)
+        # The message of a held task is in the history already.
+        is_known = any(one.message_id == message.message_id for one in task.history)
+        history = task.history if is_known else (*task.history, message)
         self._created = msgspec.structs.replace(task, status=status, history=history)
         self._created_sequence = self.journal.sequence
         self.opening = self.journal.open(StatusUpdate(task.id, task.context_id, status), message)

@@ -61,7 +61,13 @@ from openclaw_a2a.model.errors import (
 )
 from openclaw_a2a.model.ids import Json, MessageId
 from openclaw_a2a.model.message import Message, Role
-from openclaw_a2a.model.records import RunRecord, decode_resume, encode_json
+from openclaw_a2a.model.records import (
+    HeldMessage,
+    Hold,
+    RunRecord,
+    decode_resume,
+    encode_json,
+)
 from openclaw_a2a.model.task import PAUSED, TERMINAL, ArtifactUpdate, Event, Task, TaskState
 from openclaw_a2a.model.turn import BETWEEN_GATEWAYS, Scope, Turn
 from openclaw_a2a.ports import Accepted, Duplicate, Submission
@@ -93,6 +99,8 @@ class ActiveRun:
         self.active_task: ActiveTask | None = None
         self.address = ""
         """Where the message came from."""
+        self.is_released = False
+        """True when the operator has allowed the message, which was held."""
         self.created: Promise[FirstResult] = Promise()
         """The first result: the task (durable by then), the direct answer, or a rejection."""
         self.is_cancel_requested = False
@@ -210,8 +218,12 @@ class ActiveRun:
         record, active = self.record, self.active_task
         is_new = active is None or active.opening is not None
         event = "task-submitted" if is_new else "task-continued"
+        if self.is_released:
+            event = "task-released"
+        elif record.options.is_answer:
+            event = "task-answered"
         self._engine.audit.record(
-            "task-answered" if record.options.is_answer else event,
+            event,
             record.scope.principal,
             target=record.binding.agent_id,
             task=record.task_id,
@@ -333,7 +345,26 @@ class ActiveRun:
 
     # ---------------------------------------------------------------- the agent at work
 
+    async def _hold_task(self, active: ActiveTask, hold: Hold) -> None:
+        """Pause the task until the operator decides; the agent is not asked."""
+        record = self.record
+        transcript = self._transcript = self._new_transcript()
+        self.apply(RunSignal.CLOSE)
+        self.apply(RunSignal.END)
+        if self.is_cancel_requested:
+            await self._end_task(active, transcript, self._last_events(active, transcript))
+            return
+        text = f"This task waits for the operator of this gateway: {hold.reason}."
+        modes, resume = record.options.accepted_output_modes, decode_resume(record.resume)
+        held = HeldMessage(record.message.message_id, hold, modes, resume)
+        status = transcript.status_text(TaskState.AUTH_REQUIRED, text)
+        await self._end_task(active, transcript, [status], msgspec.json.encode(held))
+
     async def _execute(self) -> None:
+        hold = self.record.options.hold
+        if hold is not None and self.active_task is not None:
+            await self._hold_task(self.active_task, hold)
+            return
         transcript = self._transcript = self._new_transcript()
         if self.active_task is not None:
             journal = self.active_task.journal

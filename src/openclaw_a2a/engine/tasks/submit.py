@@ -45,7 +45,14 @@ from openclaw_a2a.model.errors import (
 from openclaw_a2a.model.file_content import content_mismatch
 from openclaw_a2a.model.ids import LOCAL_PEER, ContextId, JsonObject, SessionKey, TaskId
 from openclaw_a2a.model.message import Message
-from openclaw_a2a.model.records import RunOptions, StoredTask, TaskHead, encode_json
+from openclaw_a2a.model.records import (
+    Hold,
+    RunOptions,
+    StoredTask,
+    TaskHead,
+    encode_json,
+    read_held_message,
+)
 from openclaw_a2a.model.session_keys import main_session_key, session_key
 from openclaw_a2a.model.task import PAUSED, TERMINAL
 from openclaw_a2a.model.turn import Binding, Peer, Provenance, Scope
@@ -83,6 +90,11 @@ class SubmitRequest(msgspec.Struct, frozen=True):
     """True for a message that can only be an answer: refused unless its task waits for one."""
     address: str = ""
     """Where the message came from, for the audit log."""
+    is_from_peer: bool = False
+    """True for a message that came to an endpoint: the policy decides about it."""
+    is_released: bool = False
+    """True for the message of a held task that the operator has allowed."""
+    hold: Hold | None = None
 
 
 async def submit(
@@ -99,6 +111,11 @@ async def submit(
     duplicate = await _read_duplicate(engine, request, rules, body_hash)
     if duplicate is not None:
         return duplicate
+    if engine.policy is not None and request.is_from_peer:
+        # After the duplicates: a message that was accepted once is not decided about again.
+        hold = await engine.policy.check(request, rules, now=engine.clock.now())
+        if hold is not None:
+            request = msgspec.structs.replace(request, hold=hold)
     if message.task_id is None:
         # Nothing is awaited from this check to `start_run`: of two equal messages that arrive
         # together the second finds the first here. The store rejects a copy of a message that was
@@ -160,6 +177,9 @@ async def _read_duplicate(
 
 
 def _is_deduplicated(engine: Engine, request: SubmitRequest) -> bool:
+    # The message of a held task is in the store: it came once, and is let go once.
+    if request.is_released:
+        return False
     return engine.limits.deduplicates or request.internal_origin is not None
 
 
@@ -188,7 +208,8 @@ def _start_task(
     binding = create_binding(rules, request.scope, context_id, now=now)
     # A caller that does not wait can get its answer only from a task; so can a call or a plan step.
     is_task = rules.is_task_generating or not request.is_blocking or origin is not None
-    options = RunOptions(request.accepted_output_modes, is_task)
+    is_task = is_task or request.hold is not None
+    options = RunOptions(request.accepted_output_modes, is_task, hold=request.hold)
     # What belongs to the task (a call, a plan step) is stored with it: after a crash there is both
     # or neither.
     record = metadata = None
@@ -254,6 +275,11 @@ def continue_task(
     # first, and its reply would become the result of the task.
     if active is not None and active.is_answered:
         raise _already_answered(head.id)
+    is_held = active is not None and any(run.record.options.hold for run in active.runs)
+    if is_held or (read_held_message(resume) is not None and newest.state in PAUSED):
+        raise TaskNotWaiting(
+            f"task {head.id} waits for the operator of this gateway; wait for the decision"
+        )
     if request.is_answer and newest.state not in PAUSED:
         state = newest.state.value.removeprefix("TASK_STATE_").lower()
         raise TaskNotWaiting(
@@ -265,12 +291,16 @@ def continue_task(
         raise InvalidParams(f"message.taskId {problem.message}", problems=(problem,))
     message = msgspec.structs.replace(request.message, context_id=head.context_id)
     options = RunOptions(
-        request.accepted_output_modes, is_task=True, is_answer=newest.state in PAUSED
+        request.accepted_output_modes,
+        is_task=True,
+        is_answer=newest.state in PAUSED,
+        hold=request.hold,
     )
     run = engine.new_run(
         request.scope, message, binding, rules=rules, options=options, now=now, resume=resume
     )
     run.address = request.address
+    run.is_released = request.is_released
     # A paused task is submitted again in the transaction that stores the message. A task with runs
     # stays as it is: this message joins its history when its own run starts.
     commit = None

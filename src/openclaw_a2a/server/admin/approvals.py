@@ -6,6 +6,7 @@ from typing import TypeVar
 
 import msgspec
 
+from openclaw_a2a.engine.tasks.submit_policy import PairedPeer, PairedPeers
 from openclaw_a2a.log import get_logger
 from openclaw_a2a.model.agent_event import Approval
 from openclaw_a2a.model.errors import (
@@ -14,8 +15,9 @@ from openclaw_a2a.model.errors import (
     GatewayError,
     InvalidParams,
     Problem,
+    UnsupportedOperation,
 )
-from openclaw_a2a.model.ids import AgentId, JsonObject
+from openclaw_a2a.model.ids import AgentId, JsonObject, PeerName
 from openclaw_a2a.model.message import JsonStruct
 from openclaw_a2a.ports import SupportsApprovals
 from openclaw_a2a.server.admin.endpoint import AdminEndpoint, AdminRequest
@@ -45,6 +47,44 @@ class ApprovalList(JsonStruct, frozen=True, omit_defaults=False):
 
     approvals: tuple[WaitingApproval, ...]
     troubles: tuple[AgentProblem, ...] = ()
+
+
+class PairedPeerList(JsonStruct, frozen=True, omit_defaults=False):
+    """The peers that the operator has approved, oldest first."""
+
+    peers: tuple[PairedPeer, ...]
+
+
+class PairingAdmin:
+    """Lists approved peers and takes approvals back. `paired` is None while pairing is off."""
+
+    def __init__(self, paired: PairedPeers | None) -> None:
+        self._paired = paired
+
+    def add_to(self, endpoint: AdminEndpoint) -> None:
+        """Add the routes."""
+        root = "/operator/peers"
+        endpoint.add_route("GET", root, self.list)
+        endpoint.add_route("POST", f"{root}/{{}}/revoke", self.revoke, event="peer-revoked")
+
+    async def list(self, _: AdminRequest) -> PairedPeerList:
+        """The approved peers. Raises: UnsupportedOperation."""
+        return PairedPeerList(tuple(self._open().list_peers()))
+
+    async def revoke(self, request: AdminRequest) -> JsonObject:
+        """Take an approval back. Raises: ApprovalNotFound, UnsupportedOperation."""
+        [name] = request.segments
+        if not await self._open().remove(PeerName(name)):
+            raise ApprovalNotFound(f"no peer {name[:80]} is approved; list those that are")
+        return {"name": name, "revoked": True}
+
+    def _open(self) -> PairedPeers:
+        if self._paired is None:
+            raise UnsupportedOperation(
+                "pairing is off; set channels.a2a.security.pairing to true, and start the gateway"
+                " again"
+            )
+        return self._paired
 
 
 class ApprovalsAdmin:

@@ -1,0 +1,347 @@
+"""Decides whether a message of a peer may be given to its agent: rules, a callable, pairing.
+
+SubmitPolicy.decide ──> allow: the message goes on
+                    ├─> deny:  NotAllowed
+                    └─> ask:   the task is held as `auth-required`, until `HeldTasks.decide`
+"""
+
+import asyncio
+import inspect
+from collections.abc import Awaitable, Callable, Sequence
+from datetime import UTC, datetime
+from enum import Enum
+
+import msgspec
+
+from openclaw_a2a.engine.audit_log import FAILED, OK, REFUSED, AuditLog
+from openclaw_a2a.engine.engine import AccountRules, Engine
+from openclaw_a2a.engine.tasks.journal import TaskProjection
+from openclaw_a2a.engine.tasks.run import usable_text
+from openclaw_a2a.engine.tasks.submit import SubmitRequest, continue_task, hash_message
+from openclaw_a2a.log import get_logger
+from openclaw_a2a.model.agent_event import Approval
+from openclaw_a2a.model.errors import ApprovalNotFound, NotAllowed
+from openclaw_a2a.model.ids import LOCAL_PEER, AccountId, AgentId, PeerName, TaskId
+from openclaw_a2a.model.message import JsonStruct, Message
+from openclaw_a2a.model.records import (
+    HeldMessage,
+    Hold,
+    StoredTask,
+    decode_task,
+    encode_json,
+    read_held_message,
+)
+from openclaw_a2a.model.skill import matches_any
+from openclaw_a2a.model.task import TaskState
+from openclaw_a2a.ports import RecentHead, Record, RecordStore, TaskFilter
+
+log = get_logger(__name__)
+
+SKILL_KEYS = ("skillId", "skill")
+"""Metadata of a message with which its sender names a skill; A2A has no field for that."""
+
+_PEER_KIND = "paired-peer"
+_NEVER = datetime(9999, 1, 1, tzinfo=UTC)
+_CALLABLE_TIMEOUT_S = 10.0
+_MAX_LISTED = 1000
+_SHOWN_TEXT = 2000
+_DAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
+
+PAIRING_REASON = (
+    "this is the first message of {caller}; the operator has to approve this caller first"
+)
+DENIED_TEXT = "The operator of this gateway did not allow this task."
+
+
+class Decision(Enum):
+    """What becomes of a message."""
+
+    ALLOW = "allow"
+    DENY = "deny"
+    ASK = "ask"
+
+
+class PolicyRequest(msgspec.Struct, frozen=True):
+    """A message that a peer sent, for a policy to decide on.
+
+    `skill` is what the metadata of the message name, else ""; `size` is in bytes of JSON.
+    """
+
+    caller: PeerName
+    account: AccountId
+    agent: AgentId
+    skill: str
+    size: int
+    at: datetime
+    message: Message
+
+
+class PolicyDecision(msgspec.Struct, frozen=True):
+    """A decision and its reason, which the peer is told."""
+
+    decision: Decision
+    reason: str = ""
+
+
+PolicyResult = PolicyDecision | Decision | str | None
+PolicyCallable = Callable[[PolicyRequest], PolicyResult | Awaitable[PolicyResult]]
+"""None: no opinion. It may be a coroutine function; one that fails or hangs denies."""
+
+
+class PolicyRule(msgspec.Struct, frozen=True):
+    """A decision for the messages that fit all of its conditions; an empty one fits any.
+
+    Names are patterns with `*`. `hours` are those of the day in UTC, from the first up to the
+    second, which may be the smaller one (over midnight).
+    """
+
+    decision: Decision
+    callers: tuple[str, ...] = ()
+    accounts: tuple[str, ...] = ()
+    agents: tuple[str, ...] = ()
+    skills: tuple[str, ...] = ()
+    min_bytes: int = 0
+    hours: tuple[int, int] | None = None
+    days: tuple[str, ...] = ()
+    reason: str = ""
+
+    def matches(self, request: PolicyRequest) -> bool:
+        """True when the rule decides this message."""
+        names = (
+            (self.callers, request.caller),
+            (self.accounts, request.account),
+            (self.agents, request.agent),
+            (self.skills, request.skill),
+        )
+        if not all(not patterns or matches_any(patterns, name) for patterns, name in names):
+            return False
+        if request.size < self.min_bytes:
+            return False
+        at = request.at.astimezone(UTC)
+        if self.days and _DAYS[at.weekday()] not in self.days:
+            return False
+        if self.hours is None:
+            return True
+        start, end = self.hours
+        return start <= at.hour < end if start < end else at.hour >= start or at.hour < end
+
+
+class PairedPeer(JsonStruct, frozen=True):
+    """A peer that the operator has approved; its id is its name."""
+
+    id: PeerName
+    approved_at: datetime
+
+
+class PairedPeers:
+    """The peers that the operator has approved: stored, and in memory for every message."""
+
+    def __init__(self, records: RecordStore, now: Callable[[], datetime]) -> None:
+        self._records = records
+        self._now = now
+        self._peers: dict[PeerName, PairedPeer] = {}
+
+    async def load(self) -> None:
+        """Read the stored peers."""
+        for record in await self._records.list_records(_PEER_KIND):
+            peer = msgspec.json.decode(record.body, type=PairedPeer)
+            self._peers[peer.id] = peer
+
+    def __contains__(self, name: PeerName) -> bool:
+        # Whoever calls from this machine without a token is the operator.
+        return name == LOCAL_PEER or name in self._peers
+
+    def list_peers(self) -> list[PairedPeer]:
+        """The approved peers, oldest first."""
+        return sorted(self._peers.values(), key=lambda one: (one.approved_at, one.id))
+
+    async def add(self, name: PeerName) -> None:
+        """Approve a peer; durable when this returns."""
+        peer = PairedPeer(name, self._now())
+        await self._records.put_record(Record(_PEER_KIND, name, encode_json(peer), _NEVER))
+        self._peers[name] = peer
+
+    async def remove(self, name: PeerName) -> bool:
+        """Take the approval back: the peer's next message has to be approved. False: none."""
+        # First here: from now on no message of the peer passes, whatever the store does.
+        self._peers.pop(name, None)
+        return await self._records.delete_record(_PEER_KIND, name)
+
+
+class SubmitPolicy:
+    """The rules in their order, then the callable, then pairing. Without a match: allow."""
+
+    def __init__(
+        self,
+        audit: AuditLog,
+        *,
+        rules: Sequence[PolicyRule] = (),
+        decide: PolicyCallable | None = None,
+        skills: dict[AccountId, tuple[str, ...]] | None = None,
+        paired: PairedPeers | None = None,
+    ) -> None:
+        """`skills` are those that messages to an account may name. `paired`: pairing is on."""
+        self._audit = audit
+        self._rules = tuple(rules)
+        self._callable = decide
+        self._skills = skills or {}
+        self.paired = paired
+
+    async def check(
+        self, request: SubmitRequest, rules: AccountRules, *, now: datetime
+    ) -> Hold | None:
+        """None for a message that may go on, else why its task is held. Raises: NotAllowed."""
+        message, scope = request.message, request.scope
+        asked = PolicyRequest(
+            scope.principal,
+            scope.account,
+            rules.agent_id,
+            _named_skill(message),
+            len(encode_json(message)),
+            now,
+            message,
+        )
+        found = await self._decide(asked)
+        if found is not None:
+            self._record(found, asked, request.address)
+            if found.decision is Decision.DENY:
+                raise NotAllowed(_denied(found.reason))
+            if found.decision is Decision.ASK:
+                return Hold(found.reason or "the operator has to approve this task")
+        if self.paired is not None and asked.caller not in self.paired:
+            reason = PAIRING_REASON.format(caller=asked.caller)
+            self._record(PolicyDecision(Decision.ASK, "pairing"), asked, request.address)
+            return Hold(reason, pairs=True)
+        return None
+
+    async def _decide(self, request: PolicyRequest) -> PolicyDecision | None:
+        allowed = self._skills.get(request.account)
+        if allowed is not None and request.skill and not matches_any(allowed, request.skill):
+            return PolicyDecision(Decision.DENY, f"skill {request.skill[:80]} is not offered here")
+        for rule in self._rules:
+            if rule.matches(request):
+                return PolicyDecision(rule.decision, rule.reason)
+        return None if self._callable is None else await self._ask_callable(request)
+
+    async def _ask_callable(self, request: PolicyRequest) -> PolicyDecision | None:
+        call = self._callable
+        if call is None:
+            return None
+        try:
+            async with asyncio.timeout(_CALLABLE_TIMEOUT_S):
+                answer = call(request)
+                if inspect.isawaitable(answer):
+                    answer = await answer
+            if isinstance(answer, str):
+                answer = Decision(answer)
+            return PolicyDecision(answer) if isinstance(answer, Decision) else answer
+        except Exception:  # one broad catch: code of the operator; what it cannot decide is denied
+            log.exception("policy.callable_failed", caller=request.caller, account=request.account)
+            return PolicyDecision(Decision.DENY, "the policy could not decide")
+
+    def _record(self, found: PolicyDecision, request: PolicyRequest, address: str) -> None:
+        outcomes = {Decision.ALLOW: OK, Decision.DENY: REFUSED, Decision.ASK: "held"}
+        self._audit.record(
+            "policy-decided",
+            request.caller,
+            account=request.account,
+            target=request.agent,
+            address=address,
+            policy=found.decision.value,
+            outcome=outcomes.get(found.decision, FAILED),
+            reason=found.reason,
+        )
+
+
+class HeldTasks:
+    """The tasks of one engine that wait for the operator, listed and decided as approvals."""
+
+    def __init__(self, engine: Engine, paired: PairedPeers | None) -> None:
+        self._engine = engine
+        self._paired = paired
+
+    async def approvals(self) -> tuple[Approval, ...]:
+        """The held tasks, as far as they can be shown."""
+        tasks = self._engine.store.tasks
+        chosen = TaskFilter(state=TaskState.AUTH_REQUIRED)
+        found = [
+            (one, held)
+            for one in await tasks.list_recent_tasks(_MAX_LISTED, chosen)
+            if (held := read_held_message(one.resume)) is not None
+        ]
+        return tuple([await self._describe(one, held) for one, held in found])
+
+    async def _describe(self, recent: RecentHead, held: HeldMessage) -> Approval:
+        head = recent.head
+        stored = await self._engine.store.tasks.read_task(None, head.id)
+        message = None if stored is None else _find_message(stored, held)
+        text = "" if message is None else usable_text(message)
+        agent = "" if head.binding is None else head.binding.agent_id
+        cut = " [...]" if len(text) > _SHOWN_TEXT else ""
+        return Approval(
+            id=head.id,
+            command=f"{head.scope.principal} to {agent}: {text[:_SHOWN_TEXT]}{cut}",
+            asked_at=head.status_at,
+            expires_at=None,
+            task_id=head.id,
+            warning=held.hold.reason,
+        )
+
+    async def decide(self, approval_id: str, *, allow: bool) -> None:
+        """Let a held task go on, or reject it. Raises: ApprovalNotFound, Overloaded, Conflict."""
+        engine, task_id = self._engine, TaskId(approval_id)
+        while running := engine.running_tasks(task_id):
+            await asyncio.wait(running)  # the commit of the hold may be under way
+        async with engine.task_lock(task_id):
+            stored = await engine.store.tasks.read_task(None, task_id)
+            held = read_held_message(await engine.store.tasks.read_resume_token(task_id))
+            if stored is None or held is None or stored.head.state is not TaskState.AUTH_REQUIRED:
+                raise ApprovalNotFound(f"no task {approval_id[:80]} waits for a decision")
+            scope, binding = stored.head.scope, stored.head.binding
+            if not allow:
+                text = f"{DENIED_TEXT} Reason: {held.hold.reason}."
+                await engine.end_stored_task(stored, TaskState.REJECTED, text)
+                return
+            # Before the task: after a crash in between it is held still, and can be allowed again.
+            if held.hold.pairs and self._paired is not None:
+                await self._paired.add(scope.principal)
+                engine.audit.record("peer-paired", "operator", target=scope.principal)
+            message = _find_message(stored, held)
+            if message is None or binding is None:
+                raise ApprovalNotFound(f"the message of task {approval_id[:80]} is not stored")
+            rules = engine.accounts.get(scope.account) or AccountRules(
+                scope.account, binding.agent_id
+            )
+            run = continue_task(
+                engine,
+                SubmitRequest(
+                    scope,
+                    message,
+                    accepted_output_modes=held.accepted_output_modes,
+                    is_released=True,
+                ),
+                rules,
+                stored,
+                resume=held.agent_token(),
+                body_hash=hash_message(message),
+            )
+        # Durable when the operator sees that it was allowed.
+        await run.created.wait()
+
+
+def _find_message(stored: StoredTask, held: HeldMessage) -> Message | None:
+    history = decode_task(encode_json(TaskProjection.from_stored(stored).task())).history
+    return next((one for one in history if one.message_id == held.message_id), None)
+
+
+def _named_skill(message: Message) -> str:
+    metadata = message.metadata or {}
+    for key in SKILL_KEYS:
+        if isinstance(found := metadata.get(key), str):
+            return found
+    return ""
+
+
+def _denied(reason: str) -> str:
+    text = "the policy of this gateway does not allow this message"
+    return f"{text}: {reason}" if reason else f"{text}; ask its operator"

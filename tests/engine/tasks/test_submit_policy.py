@@ -1,0 +1,58 @@
+"""Rules of the policy: which messages they fit."""
+
+from datetime import UTC, datetime, timedelta, timezone
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from openclaw_a2a.engine.tasks.submit_policy import Decision, PolicyRequest, PolicyRule
+from openclaw_a2a.model.ids import AccountId, AgentId, MessageId, PeerName
+from openclaw_a2a.model.message import Message, Part, Role
+
+NOW = datetime(2026, 11, 16, 17, 30, tzinfo=UTC)  # a Monday
+MESSAGE = Message(MessageId("m"), Role.USER, (Part.of_text("hello"),))
+
+
+def request(at: datetime = NOW) -> PolicyRequest:
+    names = (PeerName("alice"), AccountId("default"), AgentId("main"), "read-mail")
+    return PolicyRequest(*names, 100, at, MESSAGE)
+
+
+@pytest.mark.parametrize(
+    ("rule", "fits"),
+    [
+        (PolicyRule(Decision.DENY), True),
+        (PolicyRule(Decision.DENY, callers=("ali*",)), True),
+        (PolicyRule(Decision.DENY, callers=("ALICE",)), True),
+        (PolicyRule(Decision.DENY, callers=("bob", "alicex")), False),
+        (PolicyRule(Decision.DENY, callers=("alice",), accounts=("other",)), False),
+        (PolicyRule(Decision.DENY, agents=("main",), skills=("read*",)), True),
+        (PolicyRule(Decision.DENY, skills=("write*",)), False),
+        (PolicyRule(Decision.DENY, min_bytes=100), True),
+        (PolicyRule(Decision.DENY, min_bytes=101), False),
+        (PolicyRule(Decision.DENY, days=("mon",)), True),
+        (PolicyRule(Decision.DENY, days=("tue", "sun")), False),
+        (PolicyRule(Decision.DENY, hours=(17, 18)), True),
+        (PolicyRule(Decision.DENY, hours=(8, 17)), False),
+        (PolicyRule(Decision.DENY, hours=(18, 17)), False),
+        (PolicyRule(Decision.DENY, hours=(22, 18)), True),
+        (PolicyRule(Decision.DENY, hours=(0, 24)), True),
+    ],
+)
+def test_a_rule_fits_when_all_of_its_conditions_do(rule: PolicyRule, *, fits: bool) -> None:
+    assert rule.matches(request()) is fits
+
+
+@given(start=st.integers(0, 23), end=st.integers(0, 23), hour=st.integers(0, 23))
+def test_hours_and_the_rest_of_the_day_share_it_exactly(start: int, end: int, hour: int) -> None:
+    at = NOW.replace(hour=hour)
+    inside = PolicyRule(Decision.ASK, hours=(start, end)).matches(request(at))
+    outside = PolicyRule(Decision.ASK, hours=(end, start)).matches(request(at))
+    assert inside != outside or start == end
+
+
+@given(offset=st.integers(-12, 12))
+def test_hours_and_days_are_those_of_utc(offset: int) -> None:
+    at = NOW.astimezone(timezone(timedelta(hours=offset)))
+    assert PolicyRule(Decision.ASK, hours=(17, 18), days=("mon",)).matches(request(at))

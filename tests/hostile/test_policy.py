@@ -1,0 +1,311 @@
+"""The policy at submit and pairing: what a peer cannot get past, against real gateway processes."""
+
+import json
+import os
+import signal
+import subprocess
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.cli.conftest import COMMAND, wait_until_ready
+from tests.ports import free_port
+
+Json = Any
+DEADLINE_S = 60.0
+
+
+class RunningGateway:
+    """A gateway process over a folder, whose operator and peers are the test."""
+
+    def __init__(self, home: Path, process: "subprocess.Popen[bytes]", address: str) -> None:
+        self.home = home
+        self.process = process
+        self.address = address
+
+    def rpc(self, peer: str, method: str, params: Json) -> Json:
+        body = {"jsonrpc": "2.0", "id": 1, "method": method, "params": params}
+        headers = {"A2A-Version": "1.0", "Authorization": f"Bearer token-of-{peer}"}
+        return self._call("/a2a/jsonrpc", body, headers)
+
+    def send(self, peer: str, text: str, *, wait: bool = True, **about: Json) -> Json:
+        message = {
+            "messageId": f"m-{text[:40]}",
+            "role": "ROLE_USER",
+            "parts": [{"text": text}],
+            **about,
+        }
+        configuration = {} if wait else {"returnImmediately": True}
+        params = {"message": message, "configuration": configuration}
+        return self.rpc(peer, "SendMessage", params)
+
+    def state(self, peer: str, task_id: str) -> str:
+        answer = self.rpc(peer, "GetTask", {"id": task_id})
+        return answer["result"]["status"]["state"]
+
+    def wait_state(self, peer: str, task_id: str, state: str) -> None:
+        deadline = time.monotonic() + DEADLINE_S
+        while (found := self.state(peer, task_id)) != state:
+            assert time.monotonic() < deadline, f"{found} instead of {state}"
+            time.sleep(0.02)  # another process works; nothing here can be awaited
+
+    def operator(self, method: str, path: str, body: Json = None) -> Json:
+        token = (self.home / "operator.token").read_text("utf-8").strip()
+        headers = {"Authorization": f"Bearer {token}"}
+        return self._call(f"/operator/{path}", body, headers, method)
+
+    def command(self, *words: str) -> str:
+        arguments = [*COMMAND, *words, "--data", str(self.home)]
+        config = ["--config", str(self.home / "gateway.json5")]
+        done = subprocess.run(
+            [*arguments, *config],
+            env={**os.environ, "HOME": str(self.home)},
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=120,
+        )
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    def audit(self, event: str) -> list[Json]:
+        """The entries of an event; there has to be one."""
+        deadline = time.monotonic() + DEADLINE_S
+        while time.monotonic() < deadline:
+            path = self.home / "audit.jsonl"
+            text = path.read_text("utf-8") if path.exists() else ""
+            lines = [json.loads(line) for line in text.splitlines() if line.endswith("}")]
+            if found := [one for one in lines if one["event"] == event]:
+                return found
+            time.sleep(0.02)  # written by another process
+        pytest.fail(f"there is no entry {event}")
+
+    def agent_saw(self) -> list[str]:
+        path = self.home / "seen"
+        return path.read_text("utf-8").splitlines() if path.exists() else []
+
+    def kill(self) -> None:
+        self.process.send_signal(signal.SIGKILL)
+        self.process.wait()
+
+    def _call(self, path: str, body: Json, headers: dict[str, str], method: str = "POST") -> Json:
+        data = None if body is None else json.dumps(body).encode()
+        given = {"Content-Type": "application/json", **headers}
+        request = urllib.request.Request(self.address + path, data, given, method=method)
+        try:
+            with urllib.request.urlopen(request, timeout=DEADLINE_S) as response:
+                return json.load(response)
+        except urllib.error.HTTPError as error:
+            return {"status": error.code, **json.load(error)}
+
+
+@contextmanager
+def gateway(home: Path, security: Json, account: Json = None) -> Iterator[RunningGateway]:
+    """Start a gateway over a folder; again for the same folder after a kill."""
+    for peer in ("alice", "bob", "eve"):
+        (home / peer).write_text(f"token-of-{peer}", "utf-8")
+        (home / peer).chmod(0o600)
+    peers = {one: {"tokens": [f"file:{home / one}"]} for one in ("alice", "bob", "eve")}
+    # The agent writes what it is given: what it never saw was held back for sure.
+    script = f"t=$(cat); printf '%s\\n' \"$t\" >> {home / 'seen'}; echo done"
+    settings = {
+        "server": {"stopSeconds": 0},
+        "agents": {"main": {"adapter": "command", "command": ["sh", "-c", script]}},
+        "channels": {
+            "a2a": {
+                "accounts": {"default": {"agentStyle": "task-generating", **(account or {})}},
+                "security": {"peers": peers, **security},
+            }
+        },
+    }
+    settings["agents"]["main"]["input"] = "stdin"
+    config = home / "gateway.json5"
+    config.write_text(json.dumps(settings), "utf-8")
+    port = free_port()
+    arguments = ("--config", str(config), "--port", str(port), "--data", str(home))
+    with (home / "log").open("ab") as log:
+        process = subprocess.Popen(
+            [*COMMAND, "up", *arguments],
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            cwd=home,
+            env={**os.environ, "HOME": str(home)},
+        )
+    try:
+        address = f"http://127.0.0.1:{port}"
+        wait_until_ready(address, process, home / "log")
+        yield RunningGateway(home, process, address)
+    finally:
+        if process.poll() is None:
+            process.send_signal(signal.SIGTERM)
+        process.wait(60)
+
+
+# ---------------------------------------------------------------- rules
+
+
+def test_rules_allow_deny_and_ask_in_their_order_with_an_audit_entry_each(tmp_path: Path) -> None:
+    rules = [
+        {"decision": "allow", "callers": ["alice"], "skills": ["safe"]},
+        {"decision": "deny", "callers": ["e*"], "reason": "eve is not welcome"},
+        {"decision": "ask", "minBytes": 3000, "reason": "large messages are looked at"},
+        {"decision": "deny", "callers": ["alice"], "skills": ["*"], "accounts": ["other"]},
+    ]
+    with gateway(tmp_path, {"policy": {"rules": rules}}) as running:
+        allowed = running.send("alice", "x" * 4000, metadata={"skillId": "safe"})
+        assert allowed["result"]["task"]["status"]["state"] == "TASK_STATE_COMPLETED"
+        refused = running.send("eve", "let me in")
+        assert refused["status"] == 403
+        assert "eve is not welcome" in refused["error"]["message"]
+        held = running.send("alice", "y" * 4000)["result"]["task"]
+        assert held["status"]["state"] == "TASK_STATE_AUTH_REQUIRED"
+        assert "large messages are looked at" in held["status"]["message"]["parts"][0]["text"]
+        plain = running.send("bob", "hello")
+        assert plain["result"]["task"]["status"]["state"] == "TASK_STATE_COMPLETED"
+        assert running.agent_saw() == ["x" * 4000, "hello"]
+        deadline = time.monotonic() + DEADLINE_S
+        while len(running.audit("policy-decided")) < 3 and time.monotonic() < deadline:
+            time.sleep(0.02)  # written by another process
+        entries = running.audit("policy-decided")
+        assert [(one["who"], one["policy"]) for one in entries] == [
+            ("alice", "allow"),
+            ("eve", "deny"),
+            ("alice", "ask"),
+        ]
+        assert entries[1]["from"] == "127.0.0.1"
+
+
+def test_a_held_task_cannot_be_talked_out_of_and_is_released_once(tmp_path: Path) -> None:
+    rules = [{"decision": "ask", "callers": ["eve"]}]
+    with gateway(tmp_path, {"policy": {"rules": rules}}) as running:
+        held = running.send("eve", "run this")["result"]["task"]
+        follow = running.send("eve", "allow", taskId=held["id"])
+        assert "operator" in follow["error"]["message"]
+        # The same message again is the same task, still held.
+        assert running.send("eve", "run this")["result"]["task"]["id"] == held["id"]
+        assert running.agent_saw() == []
+        [waiting] = running.operator("GET", "approvals")["approvals"]
+        assert waiting["id"] == held["id"]
+        assert "eve" in waiting["command"]
+        assert "run this" in waiting["command"]
+        assert "run this" in running.command("approvals", "list")
+        # Peers have no say in it.
+        stolen = running._call(f"/operator/approvals/{held['id']}", {"allow": True}, {})
+        assert stolen["status"] in (401, 403)
+        assert "allowed" in running.command("approvals", "allow", held["id"][:8])
+        running.wait_state("eve", held["id"], "TASK_STATE_COMPLETED")
+        assert running.agent_saw() == ["run this"]
+        task = running.rpc("eve", "GetTask", {"id": held["id"]})["result"]
+        texts = [part["text"] for one in task["history"] for part in one["parts"]]
+        assert texts.count("run this") == 1
+        again = running.operator("POST", f"approvals/{held['id']}", {"allow": True})
+        assert again["error"]["code"] == "approval-not-found"
+        assert [one["action"] for one in running.audit("approval-decided")][:1] == ["allow"]
+
+
+def test_a_denied_task_is_rejected_and_a_canceled_one_waits_no_more(tmp_path: Path) -> None:
+    with gateway(tmp_path, {"policy": {"rules": [{"decision": "ask"}]}}) as running:
+        first = running.send("eve", "one")["result"]["task"]["id"]
+        second = running.send("eve", "two")["result"]["task"]["id"]
+        assert "denied" in running.command("approvals", "deny", first)
+        assert running.state("eve", first) == "TASK_STATE_REJECTED"
+        running.rpc("eve", "CancelTask", {"id": second})
+        assert running.state("eve", second) == "TASK_STATE_CANCELED"
+        assert running.operator("GET", "approvals")["approvals"] == []
+        assert running.agent_saw() == []
+
+
+def test_a_held_task_survives_a_kill_and_is_then_allowed(tmp_path: Path) -> None:
+    security = {"policy": {"rules": [{"decision": "ask"}]}}
+    with gateway(tmp_path, security) as running:
+        held = running.send("eve", "later")["result"]["task"]["id"]
+        pending = running.send("eve", "at once", wait=False)["result"]["task"]["id"]
+        running.kill()
+    with gateway(tmp_path, security) as running:
+        running.wait_state("eve", pending, "TASK_STATE_AUTH_REQUIRED")
+        assert running.state("eve", held) == "TASK_STATE_AUTH_REQUIRED"
+        for task_id in (held, pending):
+            running.operator("POST", f"approvals/{task_id}", {"allow": True})
+            running.wait_state("eve", task_id, "TASK_STATE_COMPLETED")
+        assert running.agent_saw() == ["later", "at once"]
+
+
+# ---------------------------------------------------------------- the callable
+
+
+def test_a_function_decides_and_one_that_fails_denies(tmp_path: Path) -> None:
+    code = """
+async def decide(request):
+    if "boom" in request.message.parts[0].text:
+        raise RuntimeError("secret of the operator")
+    return {"alice": "allow", "bob": None}.get(request.caller, "deny")
+"""
+    (tmp_path / "own_policy.py").write_text(code, "utf-8")
+    with gateway(tmp_path, {"policy": {"callable": "own_policy:decide"}}) as running:
+        assert "result" in running.send("alice", "hello")
+        assert "result" in running.send("bob", "hello too")
+        assert running.send("eve", "hello three")["status"] == 403
+        refused = running.send("alice", "boom")
+        assert refused["status"] == 403
+        assert "secret" not in json.dumps(refused)
+        assert running.agent_saw() == ["hello", "hello too"]
+
+
+def test_a_function_that_cannot_be_imported_stops_the_start(tmp_path: Path) -> None:
+    security = {"policy": {"callable": "no_such_module:decide"}}
+    with (
+        pytest.raises(pytest.fail.Exception, match=r"policy\.callable"),
+        gateway(tmp_path, security),
+    ):
+        pass
+
+
+# ---------------------------------------------------------------- pairing
+
+
+def test_the_first_message_of_a_peer_waits_for_its_approval_which_survives_a_kill(
+    tmp_path: Path,
+) -> None:
+    with gateway(tmp_path, {"pairing": True}) as running:
+        first = running.send("alice", "first")["result"]["task"]
+        assert first["status"]["state"] == "TASK_STATE_AUTH_REQUIRED"
+        assert "alice" in first["status"]["message"]["parts"][0]["text"]
+        second = running.send("alice", "second")["result"]["task"]
+        assert second["status"]["state"] == "TASK_STATE_AUTH_REQUIRED"
+        assert running.agent_saw() == []
+        running.command("approvals", "allow", first["id"])
+        running.kill()
+    with gateway(tmp_path, {"pairing": True}) as running:
+        running.wait_state("alice", first["id"], "TASK_STATE_COMPLETED")
+        third = running.send("alice", "third")["result"]["task"]
+        assert third["status"]["state"] == "TASK_STATE_COMPLETED"
+        other = running.send("bob", "of bob")["result"]["task"]
+        assert other["status"]["state"] == "TASK_STATE_AUTH_REQUIRED"
+        assert "alice" in running.command("approvals", "peers")
+        assert "bob" not in running.command("approvals", "peers")
+        assert running.audit("peer-paired")[0]["target"] == "alice"
+        running.command("approvals", "revoke", "alice")
+        running.kill()
+    with gateway(tmp_path, {"pairing": True}) as running:
+        fourth = running.send("alice", "fourth")["result"]["task"]
+        assert fourth["status"]["state"] == "TASK_STATE_AUTH_REQUIRED"
+        assert set(running.agent_saw()) <= {"first", "third"}
+
+
+# ---------------------------------------------------------------- lists of an account
+
+
+def test_a_skill_that_an_account_does_not_list_is_refused(tmp_path: Path) -> None:
+    with gateway(tmp_path, {}, {"allowedSkills": ["read*"]}) as running:
+        assert "result" in running.send("alice", "one", metadata={"skillId": "read-mail"})
+        assert "result" in running.send("alice", "two")
+        refused = running.send("alice", "three", metadata={"skillId": "send-mail"})
+        assert refused["status"] == 403
+        assert "send-mail" in refused["error"]["message"]
+        assert running.agent_saw() == ["one", "two"]
