@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import msgspec
 
+from openclaw_a2a.auth.request_origin import parse_address
 from openclaw_a2a.log import get_logger
 from openclaw_a2a.model.errors import TooManyAttempts
 
@@ -48,16 +49,16 @@ class FailedAttempts:
         if window.count > self._per_minute:
             raise TooManyAttempts(
                 f"more than {self._per_minute} wrong credentials in a minute came from your"
-                " address; wait, and send right ones (limits.perAddressFailures)",
+                " address; wait, and send right ones",
                 retry_after_s=window.ends_at - now,
+                setting="limits.perAddressFailures",
             )
 
 
 def _network(address: str | None) -> str:
     """The address; of IPv6 the /64 network, of which one client has all addresses."""
-    try:
-        parsed = ipaddress.ip_address(address or "")
-    except ValueError:
+    parsed = parse_address(address)
+    if parsed is None:
         return (address or "unknown")[:80]
     if parsed.version == 4:
         return str(parsed)

@@ -25,6 +25,7 @@ _NO_PORT = 0
 _AUTHORITY = re.compile(r"(?:\[([0-9A-Fa-f:.]+)\]|([A-Za-z0-9_.-]+))(?::([0-9]{1,5}))?")
 _ORIGIN = re.compile(r"(https?)://([^/?#@\\]+)", re.IGNORECASE)
 
+IpAddress = ipaddress.IPv4Address | ipaddress.IPv6Address
 Address = tuple[str, int]
 """The name and the port of a server, in their usual spelling."""
 
@@ -66,6 +67,15 @@ def is_proxied(request: ClientRequest) -> bool:
     return not PROXY_HEADERS.isdisjoint(request.headers)
 
 
+def parse_address(text: str | None) -> IpAddress | None:
+    """The IP address; None for anything else. A server of both families names IPv4 in IPv6."""
+    try:
+        address = ipaddress.ip_address(text or "")
+    except ValueError:
+        return None
+    return getattr(address, "ipv4_mapped", None) or address
+
+
 class TrustedProxies:
     """The proxies whose headers are believed, by their addresses and networks."""
 
@@ -74,13 +84,10 @@ class TrustedProxies:
 
     def is_trusted(self, address: str | None) -> bool:
         """True for the address of one of the proxies."""
-        if not self._networks or address is None:
+        if not self._networks:
             return False
-        try:
-            parsed = ipaddress.ip_address(address)
-        except ValueError:
-            return False
-        return any(parsed in network for network in self._networks)
+        parsed = parse_address(address)
+        return parsed is not None and any(parsed in network for network in self._networks)
 
     def client_address(self, request: ClientRequest) -> str | None:
         """The address of the client: that of the connection, or what trusted proxies say it is.
@@ -94,9 +101,7 @@ class TrustedProxies:
         said = request.headers.get(b"x-forwarded-for", b"").decode("latin-1").split(",")
         for text in reversed(said):
             hop = text.strip()
-            try:
-                ipaddress.ip_address(hop)
-            except ValueError:
+            if parse_address(hop) is None:
                 break
             client = hop
             if not self.is_trusted(hop):
