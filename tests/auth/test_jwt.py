@@ -147,6 +147,7 @@ async def test_the_claims_of_subject_and_scopes_can_be_chosen(make: Any) -> None
         {"exp": 1},
         {"nbf": 4102444800},
         {"nbf": "0"},
+        {"nbf": False},
         {"iat": 4102444800},
         {"sub": None},
         {"sub": ""},
@@ -162,6 +163,25 @@ async def test_wrong_claims_are_refused(make: Any, claims: Json) -> None:
     one = await make()
     with pytest.raises(Unauthenticated):
         await one.verify(one.issuer.token(**claims))
+
+
+async def test_the_signature_must_be_that_of_the_key_over_exactly_this_text(make: Any) -> None:
+    one = await make()
+    issuer, stranger = one.issuer, SigningKey("first")
+    head, _, signature = issuer.token().rpartition(".")
+    other, _, _ = issuer.token(sub="bob").rpartition(".")
+    text = json.dumps(issuer.claims())
+    for token in (
+        stranger.sign(issuer.header(), issuer.claims()),
+        f"{other}.{signature}",
+        f"{head}.",
+        f"{head}.{base64url(bytes(256))}",
+        issuer.token(more="x" * 16_384),
+        issuer.key.sign(issuer.header(), text[:-1] + ', "sub": "bob"}'),
+        issuer.key.sign(issuer.header(), text[:-1] + ', "x": NaN}'),
+    ):
+        with pytest.raises(Unauthenticated):
+            await one.verify(token)
 
 
 async def test_an_audience_among_several_is_accepted(make: Any) -> None:
