@@ -80,7 +80,7 @@ class GatewayProcess:
             reader, writer = await asyncio.open_connection("127.0.0.1", self.port)
             try:
                 size = b"content-length: %d" % len(body)
-                writer.write(head(method, path, size, *headers) + body)
+                writer.write(head(method, path, size, *headers, port=self.port) + body)
                 return RawResponse(await reader.read())
             finally:
                 writer.close()
@@ -111,11 +111,11 @@ class RawResponse:
         return json.loads(self.body)
 
 
-def head(method: bytes, path: str, *more: bytes) -> bytes:
+def head(method: bytes, path: str, *more: bytes, port: int) -> bytes:
     """The first lines of a request that is the last of its connection."""
     lines = [
         b"%b %b HTTP/1.1" % (method, path.encode()),
-        b"host: 127.0.0.1",
+        b"host: 127.0.0.1:%d" % port,
         b"connection: close",
         b"content-type: application/json",
         b"a2a-version: 1.0",

@@ -111,7 +111,8 @@ async def test_a_request_still_being_sent_at_the_stop_gets_503(
     gateway = make_gateway({"server": {"stopSeconds": 0}})
     await gateway.start()
     reader, writer = await asyncio.open_connection("127.0.0.1", gateway.port)
-    writer.write(head(b"POST", RPC, b"content-length: 100", b"expect: 100-continue"))
+    expecting = (b"content-length: 100", b"expect: 100-continue")
+    writer.write(head(b"POST", RPC, *expecting, port=gateway.port))
     assert await reader.readuntil(b"\r\n\r\n") == b"HTTP/1.1 100 Continue\r\n\r\n"
     gateway.terminate()
     response = RawResponse(await reader.read())

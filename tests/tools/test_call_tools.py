@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import re
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -11,6 +12,11 @@ import pytest
 from mcp import Client
 from mcp.client.streamable_http import streamable_http_client
 from tests.tools.tool_gateway import ToolGateway
+
+from openclaw_a2a.auth.tool_tokens import ToolCaller
+from openclaw_a2a.calls.session_hosts import SessionHosts
+from openclaw_a2a.settings.file_schema import AGENT_ID
+from openclaw_a2a.tools.call_tools import CallerResolver
 
 Json = Any
 BETWEEN = {"agentToAgent": {"enabled": True, "allow": ["*"]}}
@@ -98,3 +104,12 @@ async def test_an_input_with_numbers_that_are_none_is_refused(serve: Any, number
         answer = await http.post("/mcp", content=json.dumps(asked).replace('"tides"', number))
     assert "completed" not in answer.text
     assert "cannot be written as JSON" in answer.text
+
+
+async def test_no_two_subjects_of_issuers_are_one_calling_agent() -> None:
+    resolve = CallerResolver(SessionHosts({}))
+    names = ["oidc:a:x y", "oidc:a:x-y", "oidc:a:X-Y", "oidc:a-x:y", "oidc-a-x-y", "operator"]
+    names += [f"oidc:a:{'x' * 80}{end}" for end in "12"]
+    callers = [await resolve(ToolCaller(name)) for name in names]
+    assert len({one.agent_id for one in callers}) == len(names)
+    assert all(re.fullmatch(AGENT_ID, one.agent_id) for one in callers)

@@ -2,8 +2,8 @@
 
 import re
 import time
-from collections.abc import Iterable, Mapping
-from typing import Protocol
+from collections.abc import Callable, Iterable, Mapping
+from typing import Protocol, TypeVar
 
 from openclaw_a2a.auth.failed_attempts import FailedAttempts
 from openclaw_a2a.auth.principal import LOCAL_PRINCIPAL, Principal
@@ -15,8 +15,11 @@ from openclaw_a2a.auth.request_origin import (
     is_loopback_client,
 )
 from openclaw_a2a.auth.tokens import TokenStore, token_digest
-from openclaw_a2a.model.errors import CorruptRecord, NotAllowed, Unauthenticated
+from openclaw_a2a.model.errors import CorruptRecord, IssuerUnavailable, NotAllowed, Unauthenticated
 from openclaw_a2a.settings import PeerSettings
+
+Request = TypeVar("Request", bound=ClientRequest)
+Caller = TypeVar("Caller")
 
 _CHECK_S = 1.0
 _DIGEST_NAME = re.compile(r"sha-?(1|256)[:=]", re.IGNORECASE)
@@ -157,6 +160,22 @@ class Credentials:
             if principal is not None:
                 return principal
         return None
+
+
+async def identify_caller(identify: Callable[[Request], Caller], request: Request) -> Caller:
+    """The caller as `identify` says; waits, for a while, for keys that are being fetched.
+
+    Raises: as `identify`.
+    """
+    # Twice at most: for the first keys of an issuer, and for those it has changed since.
+    for _ in range(2):
+        try:
+            return identify(request)
+        except IssuerUnavailable as pending:
+            if pending.wait is None:
+                raise
+            await pending.wait()
+    return identify(request)
 
 
 class PeerAuthenticator:

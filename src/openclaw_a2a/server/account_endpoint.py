@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
+from openclaw_a2a.auth.peers import identify_caller
 from openclaw_a2a.auth.principal import Principal
 from openclaw_a2a.calls.loop_guard import chain_violation, read_chain
 from openclaw_a2a.engine.audit_log import audit_outcome
@@ -36,7 +37,6 @@ from openclaw_a2a.model.delivery import Delivery, PushConfig
 from openclaw_a2a.model.errors import (
     GatewayError,
     InvalidParams,
-    IssuerUnavailable,
     PartNotAccepted,
     Problem,
     PushNotSupported,
@@ -150,7 +150,7 @@ class AccountEndpoint(msgspec.Struct, frozen=True, kw_only=True):
                         echo = (name, ", ".join(activated).encode("ascii"))
                         request.response_headers.append(echo)
         # The echo above is also how `planning_of` knows that this request activated the extension.
-        principal = await self._identify(request)
+        principal = await identify_caller(self.authenticator.identify, request)
         name = request.caller = principal.name
         account = self.account
         principal.check_account(account.id, account.default_agent_id)
@@ -159,17 +159,6 @@ class AccountEndpoint(msgspec.Struct, frozen=True, kw_only=True):
         if self.rate_limit is not None and name != LOCAL_PEER:
             self.rate_limit.count(name)
         return Scope(name, account.id)
-
-    async def _identify(self, request: HttpRequest) -> Principal:
-        # Twice at most: for the first keys of an issuer, and for those it has changed since.
-        for _ in range(2):
-            try:
-                return self.authenticator.identify(request)
-            except IssuerUnavailable as pending:
-                if pending.wait is None:
-                    raise
-                await pending.wait()
-        return self.authenticator.identify(request)
 
     def planning_of(self, request: HttpRequest) -> PlanningService | None:
         """The planning service, if the request activated the extension.

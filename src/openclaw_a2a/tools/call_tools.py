@@ -1,5 +1,6 @@
 """The tools of calls between agents, and who calls them."""
 
+import hashlib
 import re
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractContextManager
@@ -103,4 +104,9 @@ class CallerChains(msgspec.Struct, frozen=True):
 
 
 def _clean_id(name: str) -> AgentId:
-    return AgentId(_UNSAFE.sub("-", name.lower()).strip("-")[:_MAX_NAME] or "caller")
+    cleaned = _UNSAFE.sub("-", name.lower()).strip("-")
+    if ":" not in name:
+        return AgentId(cleaned[:_MAX_NAME] or "caller")
+    # Subjects of issuers have any characters and lengths: no two may become one agent.
+    digest = hashlib.sha256(name.encode("utf-8", "surrogatepass")).hexdigest()[:16]
+    return AgentId(f"{cleaned[: _MAX_NAME - len(digest) - 1]}-{digest}")
