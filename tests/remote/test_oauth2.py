@@ -10,9 +10,11 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs
 
+import grpc
 import pytest
 from tests.auth.local_issuer import serve_issuer
 from tests.captured_logs import capture_logs
+from tests.remote.grpc_peer import Context, GrpcPeer, grpc_peer
 from tests.remote.scripted_peer import (
     Answer,
     PeerRequest,
@@ -192,6 +194,38 @@ async def test_a_refused_token_is_renewed_once(follows: bool) -> None:
             error = await harness.fail_send(follow_updates=follows)
             assert error["details"]["httpStatus"] == 401
             assert issuer.issued == 3
+
+
+async def test_a_refused_token_is_renewed_over_http_json() -> None:
+    issuer = Issuer(respond(message("hello")))
+    async with scripted(issuer) as peer:
+        interface = {"url": f"{peer.url}rest", "protocolBinding": "HTTP+JSON"}
+        peer.card = v1_card(peer, supportedInterfaces=[{**interface, "protocolVersion": "1.0"}])
+        async with opened(peer) as harness:
+            for _ in range(2):
+                assert (await harness.send("hi"))["ok"]
+                issuer.valid.clear()
+            assert issuer.issued == 2
+
+
+async def test_a_refused_token_is_renewed_over_grpc() -> None:
+    issuer = Issuer()
+
+    async def answer(peer: GrpcPeer, context: Context) -> Json:
+        token = dict(peer.requests[-1]).get("authorization", "").removeprefix("Bearer ")
+        if token not in issuer.valid:
+            await context.abort(grpc.StatusCode.UNAUTHENTICATED, "who?")
+        return message("hello")
+
+    async with scripted(issuer) as server, grpc_peer(answer) as peer:
+        auth = {"oauth2": {**CLIENT, "tokenUrl": f"{server.url}token"}}
+        place = {"allowedHosts": [f"127.0.0.1:{peer.port}"]}
+        config = one_target(peer.url, auth=auth, preferredTransports=["GRPC"], **place)
+        async with open_tool(config, environment=ENVIRONMENT) as harness:
+            for _ in range(2):
+                assert (await harness.send("hi"))["ok"]
+                issuer.valid.clear()
+        assert issuer.issued == 2
 
 
 class FrozenSet(set[str]):
