@@ -19,7 +19,7 @@ from tests.hostile.raw_client import (
     rpc,
 )
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.requirement("promise.bounds.connections")]
 
 MB = 1024 * 1024
 ACCOUNTS = {"default": {"defaultAgentId": "main", "agentStyle": "task-generating"}}
@@ -248,6 +248,7 @@ READERS = 200
 SIZE = 4 * MB
 
 
+@pytest.mark.requirement("promise.bounds.unread")
 async def test_readers_that_never_read_are_cut_off_and_memory_stays_bounded(with_agent) -> None:
     limits = {"unsentBytes": 32 * MB, "connectionUnsentBytes": 16 * MB}
     gateway = with_agent(limits=limits, server={"sendSeconds": 1})
@@ -268,6 +269,7 @@ async def test_readers_that_never_read_are_cut_off_and_memory_stays_bounded(with
     assert 1 <= len(log_lines(gateway, "http.client_not_reading")) < 10
 
 
+@pytest.mark.requirement("promise.bounds.unread")
 async def test_a_stream_that_is_never_read_is_cut_off_and_its_slot_given_back(with_agent) -> None:
     gateway = with_agent(limits={"streams": 1}, server={"sendSeconds": 1})
     asked = rpc("SendStreamingMessage", message(f"chunks:{4 * SIZE // 65_536}:65536"))
@@ -279,6 +281,7 @@ async def test_a_stream_that_is_never_read_is_cut_off_and_its_slot_given_back(wi
         await _stream_opens(gateway.port, client, stream)
 
 
+@pytest.mark.requirement("promise.bounds.unread")
 async def test_a_slow_reader_gets_everything(with_agent) -> None:
     gateway = with_agent(server={"sendSeconds": 2})
     done = await call(gateway.port, "SendMessage", message(f"chunks:{SIZE // 65_536}:65536"))

@@ -9,7 +9,7 @@ import pytest
 from tests.conftest import GatewayProcess, StartGateway
 from tests.hostile.raw_client import TIMEOUT_S, RawClient, healthy, resident_bytes
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.requirement("promise.bounds.headers")]
 
 START = b"POST /a2a/jsonrpc HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-type: application/json\r\n"
 CHUNKED = START + b"transfer-encoding: chunked\r\n\r\n"

@@ -82,6 +82,9 @@ PROMISES = (
         "ours: G10",
         promise_bounds={
             "body": "A body past the limit is refused without reading the rest.",
+            "headers": "Heads, trailers and chunk extensions past the limit are refused unread.",
+            "connections": "Idle, slow and too many connections are closed; callers are served.",
+            "unread": "A client that does not read its response is cut off.",
             "parts": "Too many parts are refused with a clear error.",
             "references": "Referred tasks are read once each, at most so many and so large.",
             "large-reads": "Large tasks are read in slices, few at once, while somebody reads.",

@@ -184,9 +184,9 @@ class Limits(Section, frozen=True):
     ] = 256 * 1024 * 1024
     unsent_bytes: Annotated[
         Count, about("Bytes that wait for clients that do not read; past it some are cut off.")
-    ] = 256 * 1024 * 1024
+    ] = 64 * 1024 * 1024
     connection_unsent_bytes: Annotated[Count, about("Such bytes of one connection.")] = (
-        128 * 1024 * 1024
+        16 * 1024 * 1024
     )
     parts: Annotated[Count, about("Parts of one message.")] = 1000
     reference_tasks: Annotated[Count, about("Tasks that one message refers to.")] = 16
