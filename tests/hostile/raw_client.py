@@ -11,6 +11,11 @@ from uuid import uuid4
 TIMEOUT_S = 60.0
 
 
+def name_port(data: bytes, port: int) -> bytes:
+    """Requests with the port in `Host`, which has to name this gateway."""
+    return data.replace(b"host: 127.0.0.1\r\n", b"host: 127.0.0.1:%d\r\n" % port)
+
+
 class RawClient:
     """One connection; `heard` is all that came back."""
 
@@ -33,7 +38,7 @@ class RawClient:
     async def send(self, data: bytes) -> None:
         """Send and wait until the socket has taken it. Raises: ConnectionError, TimeoutError."""
         async with asyncio.timeout(TIMEOUT_S):
-            self.writer.write(data)
+            self.writer.write(name_port(data, self._port))
             await self.writer.drain()
 
     async def wait_readable(self, seconds: float) -> bool:

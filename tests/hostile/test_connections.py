@@ -15,6 +15,7 @@ from tests.hostile.raw_client import (
     call,
     healthy,
     message,
+    name_port,
     resident_bytes,
     rpc,
 )
@@ -303,7 +304,7 @@ def _silent_reader(port: int, request: bytes) -> socket.socket:
     reader.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
     reader.settimeout(TIMEOUT_S)
     reader.connect(("127.0.0.1", port))
-    reader.sendall(request)
+    reader.sendall(name_port(request, port))
     return reader
 
 
