@@ -162,7 +162,7 @@ class Credentials:
         return None
 
 
-async def identify_caller(identify: Callable[[Request], Caller], request: Request) -> Caller:
+async def await_identity(identify: Callable[[Request], Caller], request: Request) -> Caller:
     """The caller as `identify` says; waits, for a while, for keys that are being fetched.
 
     Raises: as `identify`.

@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from openclaw_a2a.auth.peers import identify_caller
+from openclaw_a2a.auth.peers import await_identity
 from openclaw_a2a.auth.principal import Principal
 from openclaw_a2a.calls.loop_guard import chain_violation, read_chain
 from openclaw_a2a.engine.audit_log import audit_outcome
@@ -150,7 +150,7 @@ class AccountEndpoint(msgspec.Struct, frozen=True, kw_only=True):
                         echo = (name, ", ".join(activated).encode("ascii"))
                         request.response_headers.append(echo)
         # The echo above is also how `planning_of` knows that this request activated the extension.
-        principal = await identify_caller(self.authenticator.identify, request)
+        principal = await await_identity(self.authenticator.identify, request)
         name = request.caller = principal.name
         account = self.account
         principal.check_account(account.id, account.default_agent_id)

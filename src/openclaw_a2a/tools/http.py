@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from openclaw_a2a.auth.peers import identify_caller
+from openclaw_a2a.auth.peers import await_identity
 from openclaw_a2a.auth.tool_tokens import ToolAuthenticator, ToolCaller
 from openclaw_a2a.engine.supervisor import Supervisor
 from openclaw_a2a.http.asgi import NO_STORE, Deadline, Handler, HttpRequest, write_deadline
@@ -78,7 +78,7 @@ class ToolGuard(msgspec.Struct, frozen=True):
 
         async def handle_http(request: HttpRequest) -> None:
             try:
-                caller = await identify_caller(self.authenticator.identify, request)
+                caller = await await_identity(self.authenticator.identify, request)
                 request.caller = caller.name
                 body = b""
                 if request.has_body():
