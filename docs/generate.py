@@ -218,7 +218,8 @@ PARTS: dict[str, Callable[[], str]] = {
 }
 _SECTIONS = (
     *("top", "server", "store", "agents", "openclaw", "channels"),
-    *("tools", "responseRouting", "opt", "limits", "push", "retention", "lease", "audit", "log"),
+    *("tools", "responseRouting", "opt", "limits", "push", "retention", "lease", "audit"),
+    *("security", "log"),
 )
 
 

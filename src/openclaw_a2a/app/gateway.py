@@ -75,7 +75,9 @@ from openclaw_a2a.settings import (
     StoreSettings,
 )
 from openclaw_a2a.settings.files import make_private_folder
+from openclaw_a2a.settings.tokens import decode_key, resolve_token
 from openclaw_a2a.store import create_store
+from openclaw_a2a.store.encryption import check_no_key_needed
 
 log = get_logger(__name__)
 
@@ -288,15 +290,19 @@ class Gateway:
             return self.engines[store_settings]
         embedding, limits = self._embedding, self.settings.limits
         store = embedding.store if embedding is not None else None
+        keys = [decode_key(resolve_token(one)) for one in self.settings.security.encryption.keys]
         if store is None:
             store = create_store(
                 store_settings.kind.value,
                 path=None if store_settings.path is None else str(store_settings.path),
                 logs_directory=self.settings.opt.directory,
+                keys=keys,
             )
         await store.open()
         # Only after `open` succeeded: a store that another process has locked is not ours to close.
         self._parts.push_async_callback(store.close)
+        if not keys:
+            await check_no_key_needed(store)
         engine = self.engines[store_settings] = Engine(
             store,
             self._agents,

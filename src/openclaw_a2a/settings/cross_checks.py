@@ -14,15 +14,22 @@ from openclaw_a2a.settings.file_schema import PEER_NAME
 from openclaw_a2a.settings.files import is_any_address, is_loopback
 from openclaw_a2a.settings.sections import (
     Account,
+    EncryptionSettings,
     OidcSettings,
     PlanningSettings,
     ResponseRoutingSettings,
+    SecuritySettings,
     ServerSettings,
     Settings,
     ToolSettings,
     WebhookSettings,
 )
-from openclaw_a2a.settings.tokens import absolute_reference, resolve_token, warn_if_shared
+from openclaw_a2a.settings.tokens import (
+    absolute_reference,
+    decode_key,
+    resolve_token,
+    warn_if_shared,
+)
 
 _GATEWAY_ROUTES = ("/healthz", "/readyz", "/metrics", "/agents")
 
@@ -178,6 +185,33 @@ def _is_safe_address(url: str) -> bool:
 
 
 _PATH = "responseRouting"
+
+
+def complete_security(
+    section: SecuritySettings,
+    *,
+    environ: Mapping[str, str],
+    folder: Path,
+    collector: ProblemCollector,
+) -> SecuritySettings:
+    """The section with absolute references to its keys; what is wrong is a problem."""
+    references: list[str] = []
+    for number, given in enumerate(section.encryption.keys):
+        place = f"security.encryption.keys[{number}]"
+        reference = absolute_reference(given, folder)
+        references.append(reference)
+        if not re.match(r"(env|file):.", reference):
+            message = "must be a reference, not the key itself: write env:NAME or file:PATH"
+            collector.problem(place, message, "secret")
+            continue
+        try:
+            decode_key(resolve_token(reference, environ=environ))
+        except SettingsInvalid as error:
+            collector.problem(place, error.message, "secret")
+        except ValueError as error:
+            collector.problem(place, f"{reference} {error}", "secret")
+        warn_if_shared(place, reference, collector)
+    return SecuritySettings(EncryptionSettings(tuple(references)))
 
 
 def complete_routing(

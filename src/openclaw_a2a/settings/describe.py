@@ -74,6 +74,7 @@ def effective_settings(settings: Settings) -> JsonObject:
         "responseRouting": _plain(settings.response_routing),
         "opt": _plain(settings.opt),
         "audit": _plain(settings.audit),
+        "security": _plain(settings.security),
     }
 
 

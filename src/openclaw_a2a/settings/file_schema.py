@@ -22,6 +22,7 @@ from openclaw_a2a.settings.sections import (
     ResponseRoutingSettings,
     RetentionSettings,
     Section,
+    SecuritySettings,
     ServerSettings,
     StoreKind,
     Text,
@@ -202,6 +203,7 @@ class FileKeys(Section, frozen=True):
     response_routing: ResponseRoutingSettings = ResponseRoutingSettings()
     opt: PlanningSettings = PlanningSettings()
     audit: AuditSettings = AuditSettings()
+    security: SecuritySettings = SecuritySettings()
 
 
 def names_of(kind: type[msgspec.Struct]) -> tuple[str, ...]:

@@ -28,6 +28,7 @@ from openclaw_a2a.settings.cross_checks import (
     complete_issuers,
     complete_planning,
     complete_routing,
+    complete_security,
     follow_hosts,
     warn_if_no_agent_may_call,
 )
@@ -54,6 +55,7 @@ from openclaw_a2a.settings.sections import (
     PushSettings,
     ResponseRoutingSettings,
     RetentionSettings,
+    SecuritySettings,
     ServerSettings,
     Settings,
     StoreKind,
@@ -309,6 +311,12 @@ class _SettingsReader:
                 collector=collector,
             ),
             audit=self._section(AuditSettings, "audit"),
+            security=complete_security(
+                self._section(SecuritySettings, "security"),
+                environ=self.environ,
+                folder=folder,
+                collector=collector,
+            ),
             client_certificate_header=self._certificate_header(),
             has_token_file=peers_need_tokens(data),
             policy=read_section(

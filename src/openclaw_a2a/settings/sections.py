@@ -376,6 +376,24 @@ class AuditSettings(Section, frozen=True):
     ] = 10
 
 
+class EncryptionSettings(Section, frozen=True):
+    """Encryption at rest of deliveries (webhooks and their credentials), calls and handles."""
+
+    keys: Annotated[
+        tuple[str, ...],
+        about(
+            "Keys of 32 bytes in base64, each as `env:NAME` or `file:PATH`. The first one writes, "
+            "all of them read."
+        ),
+    ] = ()
+
+
+class SecuritySettings(Section, frozen=True):
+    """What protects stored data."""
+
+    encryption: EncryptionSettings = EncryptionSettings()
+
+
 class LogSettings(Section, frozen=True):
     """What is written to the log, and how."""
 
@@ -537,6 +555,7 @@ class Settings(Section, frozen=True):
     opt: PlanningSettings = PlanningSettings()
     oidc: tuple[OidcSettings, ...] = ()
     audit: AuditSettings = AuditSettings()
+    security: SecuritySettings = SecuritySettings()
     client_certificate_header: str = ""
     has_token_file: bool = False
     policy: PolicySettings = PolicySettings()

@@ -1,5 +1,6 @@
 """Token references (`env:`, `file:`, `openclaw-config:`), and the peers whose tokens they name."""
 
+import base64
 import re
 from collections.abc import Mapping
 from functools import partial
@@ -33,6 +34,7 @@ _MAX_BYTES = 1024 * 1024
 _SHORTHAND = re.compile(r"\$\{?([A-Z][A-Z0-9_]{0,127})\}?")
 _MAX_PEER_TOKEN_BYTES = 64 * 1024
 _MIN_LENGTH = 16
+_KEY_BYTES = 32
 _RESERVED_NAMES = RESERVED_PEERS | {LOCAL_PEER}
 _USE_A_REFERENCE = (
     "must be a reference or a hash, not the token itself: write env:NAME, file:PATH or "
@@ -63,6 +65,23 @@ def resolve_token(reference: str, *, environ: Mapping[str, str] | None = None) -
     if token is None or not token.strip():
         raise SettingsInvalid(otherwise)
     return token.strip()
+
+
+def decode_key(text: str) -> bytes:
+    """The key in a text: 32 bytes in base64 or hex. Raises: ValueError."""
+    text = text.strip()
+    try:
+        key = bytes.fromhex(text) if len(text) == 2 * _KEY_BYTES else _from_base64(text)
+    except ValueError:
+        key = b""
+    if len(key) != _KEY_BYTES:
+        raise ValueError("is no key; make one with: openssl rand -base64 32")
+    return key
+
+
+def _from_base64(text: str) -> bytes:
+    plain = text.replace("-", "+").replace("_", "/").rstrip("=")
+    return base64.b64decode(plain + "=" * (-len(plain) % 4), validate=True)
 
 
 def absolute_reference(reference: str, folder: Path) -> str:

@@ -1,12 +1,20 @@
 """Stores: one contract (`ports`), several kinds."""
 
+from collections.abc import Sequence
+
 from openclaw_a2a.model.errors import SettingsInvalid
 from openclaw_a2a.ports import Store
 from openclaw_a2a.store.memory.store import MemoryStore
 
 
-def create_store(kind: str, *, path: str | None, logs_directory: str | None = None) -> Store:
-    """A store of this kind, not opened yet.
+def create_store(
+    kind: str,
+    *,
+    path: str | None,
+    logs_directory: str | None = None,
+    keys: Sequence[bytes] = (),
+) -> Store:
+    """A store of this kind, not opened yet; with `keys` encrypted (`store/encryption.py`).
 
     `logs_directory` is the directory of objective files of a json-file store, if it is not
     `objectives` next to its path; other kinds have no such files.
@@ -26,7 +34,13 @@ def create_store(kind: str, *, path: str | None, logs_directory: str | None = No
     if kind == "json-file":
         from openclaw_a2a.store.json_file.store import JsonFileStore
 
-        return JsonFileStore(path, logs_directory=logs_directory or None)
-    from openclaw_a2a.store.sqlite.store import SqliteStore
+        store: Store = JsonFileStore(path, logs_directory=logs_directory or None)
+    else:
+        from openclaw_a2a.store.sqlite.store import SqliteStore
 
-    return SqliteStore(path)
+        store = SqliteStore(path)
+    if keys:
+        from openclaw_a2a.store.encryption import EncryptedStore
+
+        return EncryptedStore(store, keys)
+    return store
