@@ -1,14 +1,13 @@
 """Limits and logs wrong credentials, per address."""
 
-import ipaddress
 import time
 from collections.abc import Callable
 
 import msgspec
 
-from openclaw_a2a.auth.request_origin import parse_address
 from openclaw_a2a.log import get_logger
 from openclaw_a2a.model.errors import TooManyAttempts
+from openclaw_a2a.model.url_policy import client_network
 
 log = get_logger(__name__)
 
@@ -35,7 +34,7 @@ class FailedAttempts:
 
     def count(self, address: str | None) -> None:
         """Count a failed attempt. Raises: TooManyAttempts (429), past the limit."""
-        key, now = _network(address), self._monotonic()
+        key, now = client_network(address or "unknown")[0], self._monotonic()
         window = self._windows.get(key)
         if window is None or window.ends_at <= now:
             before = 0 if window is None else window.count
@@ -53,13 +52,3 @@ class FailedAttempts:
                 retry_after_s=window.ends_at - now,
                 setting="limits.perAddressFailures",
             )
-
-
-def _network(address: str | None) -> str:
-    """The address; of IPv6 the /64 network, of which one client has all addresses."""
-    parsed = parse_address(address)
-    if parsed is None:
-        return (address or "unknown")[:80]
-    if parsed.version == 4:
-        return str(parsed)
-    return str(ipaddress.ip_network((parsed, 64), strict=False))

@@ -16,7 +16,6 @@ client that takes nothing of what was written for `server.sendSeconds` is cut of
 """
 
 import asyncio
-import ipaddress
 import math
 import os
 import socket
@@ -46,6 +45,7 @@ from openclaw_a2a.model.errors import (
     InvalidRequest,
     TooManyConnections,
 )
+from openclaw_a2a.model.url_policy import client_network
 from openclaw_a2a.protocol.errors import http_status
 from openclaw_a2a.settings import Limits, ServerSettings
 
@@ -107,7 +107,7 @@ class ConnectionTable:
 
     def admit(self, connection: "ServerProtocol", transport: asyncio.Transport) -> None:
         """Count a new connection, and make room for it. Raises: TooManyConnections."""
-        network, is_local = network_of(connection.client[0] if connection.client else "")
+        network, is_local = client_network(connection.client[0] if connection.client else "")
         limit = self.limits.per_address_connections
         if limit is None and not is_local:
             limit = REMOTE_ADDRESS_CONNECTIONS
@@ -545,19 +545,6 @@ class ServerProtocol(HttpToolsProtocol):
         ]
         lines = b"".join(b"%b: %b\r\n" % header for header in headers)
         return STATUS_LINE[http_status(error, for_rpc=False)] + lines + b"\r\n" + body
-
-
-def network_of(host: str) -> tuple[str, bool]:
-    """The network whose connections are counted together, and whether it is this machine."""
-    try:
-        address = ipaddress.ip_address(host.partition("%")[0])
-    except ValueError:  # a socket in the file system
-        return host, True
-    address = getattr(address, "ipv4_mapped", None) or address
-    if isinstance(address, ipaddress.IPv6Address) and not address.is_loopback:
-        # Whoever has one address of a network of this size has them all.
-        return str(ipaddress.IPv6Network((address, 64), strict=False)), False
-    return str(address), address.is_loopback
 
 
 def _file_shortage(number: int) -> str:

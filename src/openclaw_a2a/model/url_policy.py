@@ -62,6 +62,21 @@ def is_public_address(address: str) -> bool:
     return parsed.is_global and not parsed.is_multicast and not is_local
 
 
+def client_network(host: str) -> tuple[str, bool]:
+    """The network of a client, whose addresses are counted as one, and whether it is this machine.
+
+    It is the address itself; of IPv6 the /64 network, of which one client has all addresses.
+    """
+    try:
+        address = ipaddress.ip_address(host.partition("%")[0])
+    except ValueError:  # a socket in the file system, a test client
+        return host[:80], True
+    address = getattr(address, "ipv4_mapped", None) or address
+    if isinstance(address, ipaddress.IPv6Address) and not address.is_loopback:
+        return str(ipaddress.IPv6Network((address, 64), strict=False)), False
+    return str(address), address.is_loopback
+
+
 def _embedded(
     address: ipaddress.IPv4Address | ipaddress.IPv6Address,
 ) -> ipaddress.IPv4Address | None:

@@ -1,18 +1,18 @@
-"""Which addresses share a limit of connections. The limits: tests/hostile/test_connections.py."""
+"""Which addresses of clients share a limit."""
 
 import pytest
 
-from openclaw_a2a.http.server_protocol import network_of
+from openclaw_a2a.model.url_policy import client_network
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "127.8.9.1", "::1", "::ffff:127.0.0.1", ""])
 def test_this_machine_has_a_limit_only_when_one_is_set(host: str) -> None:
-    assert network_of(host)[1]
+    assert client_network(host)[1]
 
 
 @pytest.mark.parametrize("host", ["192.0.2.1", "2001:db8::1", "fe80::1%eth0", "10.0.0.1"])
 def test_other_machines_have_a_limit(host: str) -> None:
-    assert not network_of(host)[1]
+    assert not client_network(host)[1]
 
 
 @pytest.mark.parametrize(
@@ -26,4 +26,4 @@ def test_other_machines_have_a_limit(host: str) -> None:
     ],
 )
 def test_addresses_of_one_network_are_counted_together(one: str, other: str, is_same: bool) -> None:
-    assert (network_of(one)[0] == network_of(other)[0]) is is_same
+    assert (client_network(one)[0] == client_network(other)[0]) is is_same
