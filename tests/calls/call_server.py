@@ -29,7 +29,7 @@ SETTINGS = """{
   agents: { asker: { adapter: "echo" }, worker: { adapter: "echo" } },
   channels: { a2a: { accounts: { default: { defaultAgentId: "worker" } } } },
   tools: { agentToAgent: { enabled: true, allow: ["*"] } },
-  limits: { perPeerRuns: 1000, perPeerQueue: 10000 },
+  limits: { perPeerRuns: 1000, perPeerQueue: 10000, pendingCalls: 100000 },
 }"""
 
 

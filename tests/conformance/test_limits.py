@@ -79,8 +79,10 @@ async def test_too_many_parts_are_refused(start: Start) -> None:
     agent = _agent()
     v1 = V1Client(await start(agent, settings={"limits.parts": 3}))
     assert "message" in await v1.send(parts=[{"text": "x"}] * 3)
-    failed = await v1.error("SendMessage", v1_message(parts=[{"text": "x"}] * 4))
-    assert (failed.code, "message.parts" in failed.message) == (-32602, True)
+    response = await v1.post("SendMessage", v1_message(parts=[{"text": "x"}] * 4))
+    failed = response.json["error"]
+    assert (response.status, failed["code"]) == (413, -32602)
+    assert "message.parts" in failed["message"]
     assert len(agent.turns) == 1
 
 

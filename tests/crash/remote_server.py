@@ -17,7 +17,7 @@ def main() -> int:
     settings = {
         "outbound": {"enabled": True, "targets": [{"alias": "peer", "baseUrl": peer}]},
         "tools": {"agentToAgent": {"enabled": True, "allow": ["*"]}},
-        "limits": {"perPeerRuns": 1000, "perPeerQueue": 10000},
+        "limits": {"perPeerRuns": 1000, "perPeerQueue": 10000, "pendingCalls": 100000},
     }
     config = folder / "openclaw-a2a.json5"
     config.write_text(json.dumps(settings), encoding="utf-8")

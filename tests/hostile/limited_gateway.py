@@ -32,13 +32,17 @@ import httpx2
 from openclaw_a2a import InputRequired, Turn
 
 FOLDER = Path(__file__).parent
+CALL = {
+    "tool": "agent_call",
+    "input": {"agent": "worker", "skill": "work", "input": {}, "wait": True},
+}
 
 
 async def work(text: str):
     """Answers at once; `hold ...` never, `ask ...` with a question, `long ...` at length."""
     with (FOLDER / "started").open("a") as log:
         log.write(text + "\\n")
-    if text.startswith("hold"):
+    if text.startswith("hold") or '"hold"' in text:
         await asyncio.Event().wait()
     if text.startswith("ask"):
         return InputRequired("And?")
@@ -53,8 +57,11 @@ async def answer(text: str):
 
 
 async def coordinate(text: str, turn: Turn):
-    """Calls the tool that its message describes, as OpenClaw's plugin does, and waits for it."""
-    asked = json.loads(text)
+    """Calls the tool that its message describes, as OpenClaw's plugin does, and waits for it.
+
+    A step of an objective is any other text: then it calls another agent.
+    """
+    asked = json.loads(text) if text.startswith("{") else CALL
     where = json.loads((FOLDER / "tools.json").read_text())
     headers = {
         "authorization": f"Bearer {where['token']}",
@@ -81,6 +88,11 @@ class Peer:
         if name is not None:
             headers["authorization"] = f"Bearer token-of-{name}"
         self.http = httpx2.Client(base_url=address, headers=headers, timeout=PATIENCE_S)
+        self.last_message = ""
+
+    def _next_id(self) -> str:
+        self.last_message = f"m-{next(self._numbers)}"
+        return self.last_message
 
     def rpc(self, method: str, params: Json) -> httpx2.Response:
         body = {"jsonrpc": "2.0", "id": 1, "method": method, "params": params}
@@ -88,8 +100,12 @@ class Peer:
 
     def send(self, text: str, *, waits: bool = False, **message: Json) -> httpx2.Response:
         """Send a message; whether it waits for the answer or only for the task."""
-        name = f"m-{next(self._numbers)}"
-        said = {"messageId": name, "role": "ROLE_USER", "parts": [{"text": text}], **message}
+        said = {
+            "messageId": self._next_id(),
+            "role": "ROLE_USER",
+            "parts": [{"text": text}],
+            **message,
+        }
         configuration = {"returnImmediately": not waits}
         return self.rpc("SendMessage", {"message": said, "configuration": configuration})
 
@@ -116,7 +132,7 @@ class Peer:
     @contextlib.contextmanager
     def stream(self, text: str) -> Iterator[httpx2.Response]:
         """An open stream of a task that does not end, or its refusal."""
-        said = {"messageId": f"m-{next(self._numbers)}", "role": "ROLE_USER"}
+        said = {"messageId": self._next_id(), "role": "ROLE_USER"}
         params = {"message": {**said, "parts": [{"text": text}]}}
         body = {"jsonrpc": "2.0", "id": 1, "method": "SendStreamingMessage", "params": params}
         with self.http.stream("POST", RPC, json=body) as answer:
@@ -141,6 +157,17 @@ class LimitedGateway:
         self.clients.enter_context(peer.http)
         return peer
 
+    def call_tool(self, agent: str, tool: str, arguments: Json) -> httpx2.Response:
+        """Call a tool as an agent of this gateway does, in its main session."""
+        where = json.loads((self.home / "tools.json").read_text(encoding="utf-8"))
+        headers = {
+            "authorization": f"Bearer {where['token']}",
+            "x-openclaw-agent-id": agent,
+            "x-openclaw-session-key": f"agent:{agent}:main",
+        }
+        address = f"{self.address}/tools/{tool}"
+        return httpx2.post(address, json=arguments, headers=headers, timeout=PATIENCE_S)
+
     def started(self) -> list[str]:
         """The messages that `main` was asked, in order."""
         log = self.home / "started"
@@ -149,7 +176,10 @@ class LimitedGateway:
 
 @contextlib.contextmanager
 def limited_gateway(home: Path, *peers: str, **sections: Json) -> Iterator[LimitedGateway]:
-    """A gateway with these peers (none: everyone is `local`) and these sections of settings."""
+    """A gateway with these peers (none: everyone is `local`) and these sections of settings.
+
+    PORT in the settings stands for the port of the gateway.
+    """
     port = free_port()
     tokens = {name: {"tokens": [digest(f"token-of-{name}")]} for name in peers}
     default = {"defaultAgentId": "main", "agentStyle": "task-generating", "maxBodyBytes": 300_000}
@@ -180,7 +210,7 @@ def limited_gateway(home: Path, *peers: str, **sections: Json) -> Iterator[Limit
     where = {"address": f"http://127.0.0.1:{port}", "token": token}
     (home / "tools.json").write_text(json.dumps(where), encoding="utf-8")
     config = home / "gateway.json5"
-    config.write_text(json.dumps(settings), encoding="utf-8")
+    config.write_text(json.dumps(settings).replace("PORT", str(port)), encoding="utf-8")
     arguments = ("--config", str(config), "--port", str(port), "--data", str(home))
     with served([*COMMAND, "up", *arguments], home, port) as address:
         gateway = LimitedGateway(address, home)

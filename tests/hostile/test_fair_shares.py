@@ -5,12 +5,13 @@ Agents that wait for other agents hold nothing that those need.
 
 import contextlib
 import json
+import time
 from pathlib import Path
 from typing import Any
 
 import httpx2
 import pytest
-from tests.hostile.limited_gateway import Peer, limited_gateway
+from tests.hostile.limited_gateway import PATIENCE_S, Peer, limited_gateway
 
 Json = Any
 
@@ -116,3 +117,47 @@ def test_an_agent_that_waits_for_others_does_not_hold_their_run_slot(
         result = json.loads(boss.wait(json.dumps({"tool": tool, "input": COORDINATED[tool]})))
     answers = result.get("results", [result])
     assert {one["status"] for one in answers} <= {"completed", "resolved"}, result
+
+
+REMOTE = {
+    "remote_agent": {
+        "action": "send",
+        "target_alias": "self",
+        "parts": [{"kind": "text", "text": "hello"}],
+    },
+    "agent_call": {**CALL, "agent": "target:self"},
+}
+
+
+@pytest.mark.parametrize("tool", REMOTE)
+def test_an_agent_that_waits_for_a_remote_agent_does_not_hold_its_run_slot(
+    tmp_path: Path, tool: str
+) -> None:
+    """The remote agent is one of the same gateway, as when two gateways call each other."""
+    itself = {"alias": "self", "baseUrl": "http://127.0.0.1:PORT"}
+    outbound = {"enabled": True, "targets": [itself]}
+    with limited_gateway(tmp_path, limits=ONE_OF_ALL, outbound=outbound) as gateway:
+        boss = boss_of(gateway.peer())
+        result = boss.wait(json.dumps({"tool": tool, "input": REMOTE[tool]}))
+        assert len(gateway.started()) == 1
+    assert "hello" in result or json.loads(result)["status"] == "completed", result
+
+
+def test_steps_that_wait_for_other_agents_do_not_hold_their_run_slot(tmp_path: Path) -> None:
+    with limited_gateway(tmp_path, limits=ONE_OF_ALL, opt={"enabled": True}) as gateway:
+        local = gateway.peer()
+        made = local.rpc("objectives/create", {"name": "Party"}).json()["result"]["objective"]
+        steps = [{"name": str(number), "metadata": {"agent": "boss"}} for number in range(3)]
+        steps.append({"name": "last", "dependencies": ["task-0", "task-1", "task-2"]})
+        plan = {"objectiveId": made["id"], "name": "plan", "tasks": steps}
+        assert "result" in local.rpc("plans/create", plan).json()
+        assert "result" in local.rpc("objectives/run", {"id": made["id"]}).json()
+        deadline = time.monotonic() + PATIENCE_S
+        while (shown := get_objective(local, made["id"]))["status"] != "completed":
+            assert time.monotonic() < deadline, shown
+            assert shown["status"] not in ("failed", "canceled", "blocked"), shown
+
+
+def get_objective(peer: Peer, objective_id: str) -> Json:
+    params = {"id": objective_id, "includePlans": True, "includeTasks": True}
+    return peer.rpc("objectives/get", params).json()["result"]["objective"]

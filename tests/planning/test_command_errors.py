@@ -43,7 +43,7 @@ def with_plan(checked: CheckedObjective, *names: str, **members: object) -> str:
     [
         (PlanItemNotFound, -32050, -32000, 404),
         (StatusChangeNotAllowed, -32051, -32001, 409),
-        (PlanLimitExceeded, -32052, None, 400),
+        (PlanLimitExceeded, -32052, None, 413),
         (DependencyNotValid, -32053, None, 400),
     ],
 )

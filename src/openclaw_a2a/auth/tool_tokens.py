@@ -112,6 +112,7 @@ class ToolAuthenticator:
             raise Overloaded(
                 f"{caller.name} has {self._max_calls} calls under way; wait for one to end",
                 retry_after_s=_RETRY_S,
+                setting="tools.perTokenCalls",
             )
         self._active_calls[caller.name] += 1
         try:

@@ -33,11 +33,13 @@ class RoutingRules(msgspec.Struct, frozen=True):
 
 
 class CallRules(msgspec.Struct, frozen=True):
-    """The settings of calls."""
+    """The settings of calls; `pending` calls may have no outcome yet, in all and of one agent."""
 
     policy: CallPolicy = CallPolicy()
     limits: LoopLimits = LoopLimits()
     routing: RoutingRules = RoutingRules()
+    pending: int = 1000
+    pending_per_agent: int = 250
 
 
 class Refusal(msgspec.Struct, frozen=True):

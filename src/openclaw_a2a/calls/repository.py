@@ -8,7 +8,7 @@ import msgspec
 
 from openclaw_a2a.log import get_logger
 from openclaw_a2a.model.call import CALL_KIND, Call, CallId, OutcomeRoute
-from openclaw_a2a.model.ids import SessionKey, TaskId
+from openclaw_a2a.model.ids import AgentId, SessionKey, TaskId
 from openclaw_a2a.model.records import encode_json
 from openclaw_a2a.ports import Record, RecordStore
 
@@ -34,6 +34,9 @@ class CallRepository:
         self._settled: dict[CallId, asyncio.Event] = {}
         self._queues: dict[SessionKey, dict[CallId, Call]] = {}
         """By session, the calls whose outcomes have still to be sent to it."""
+        self._pending: dict[AgentId, set[CallId]] = {}
+        """By calling agent, the calls without an outcome; a debate's own calls are left out."""
+        self.pending_count = 0
         self.on_delivered: Callable[[SessionKey], None] = lambda _: None
         """Called when an outcome has left the queue of its session."""
 
@@ -76,6 +79,7 @@ class CallRepository:
             return
         self._calls[call.id] = call
         self._by_task[call.task_id] = call.id
+        self._count_pending(call, is_pending=not call.is_settled)
         session_key = call.caller.session_key
         if session_key is not None:
             if call.route is OutcomeRoute.SESSION and call.is_undelivered:
@@ -89,10 +93,26 @@ class CallRepository:
         """Drop a call from the cache: its record is deleted, or was never stored."""
         self._calls.pop(call.id, None)
         self._by_task.pop(call.task_id, None)
+        self._count_pending(call, is_pending=False)
         if call.caller.session_key is not None:
             self._unqueue(call.id, call.caller.session_key)
         if (settled := self._settled.pop(call.id, None)) is not None:
             settled.set()
+
+    def pending_of(self, agent_id: AgentId) -> int:
+        """How many calls of an agent have no outcome yet."""
+        return len(self._pending.get(agent_id, ()))
+
+    def _count_pending(self, call: Call, *, is_pending: bool) -> None:
+        if call.parent is not None:  # a step: its debate is counted
+            return
+        agent_id = call.caller.agent_id
+        pending = self._pending.setdefault(agent_id, set())
+        before = len(pending)
+        (pending.add if is_pending else pending.discard)(call.id)
+        self.pending_count += len(pending) - before
+        if not pending:
+            del self._pending[agent_id]
 
     async def update(self, call_id: CallId, edit: Callable[[Call], Call | None]) -> Call | None:
         """Change a call; the changed call, or None when `edit` has nothing to change.

@@ -129,12 +129,29 @@ class CallService:
         """Store and start a call. Raises: Draining, Overloaded, StoreUnavailable."""
         caller, about = new.call.caller, {"target": new.call.callee, "skill": new.call.skill}
         try:
+            self._check_pending(new.call)
             call = await self._submission.submit(new)
         except GatewayError as error:
             self._record("call-not-accepted", caller, **about, outcome=FAILED, reason=error.message)
             raise
         self._record("call", caller, **about, task=call.task_id)
         return call
+
+    def _check_pending(self, call: Call) -> None:
+        """Refuse one more call than may be without an outcome. Raises: Overloaded."""
+        rules, agent_id = self._rules, call.caller.agent_id
+        if call.parent is not None:  # a step: its debate was accepted
+            return
+        if self._calls.pending_of(agent_id) >= rules.pending_per_agent:
+            raise Overloaded(
+                f"{agent_id} has {rules.pending_per_agent} calls without an outcome; wait for one",
+                setting="limits.perAgentCalls",
+            )
+        if self._calls.pending_count >= rules.pending:
+            raise Overloaded(
+                f"{rules.pending} calls have no outcome yet; try again shortly",
+                setting="limits.pendingCalls",
+            )
 
     async def _wait(self, call: Call, waiter: WaitingCaller) -> JsonObject:
         with self._history.release_run_slot(call.caller):

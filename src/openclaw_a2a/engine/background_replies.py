@@ -114,10 +114,14 @@ async def append_reply(engine: Engine, task_id: TaskId, artifact: Artifact) -> b
             return True
         others, most = journal.projection.artifacts(REPLY_PREFIX), engine.limits.queued_replies
         if len(others) >= most:
-            raise AgentFailed(f"Task {task_id} has {most} queued replies, the limit.")
+            raise AgentFailed(
+                f"Task {task_id} has {most} queued replies, the most (limits.queuedReplies)."
+            )
         limit = engine.limits.run_bytes
         if sum(len(encode_json(one)) for one in [*others, artifact]) > limit:
-            raise AgentFailed(f"The queued replies of task {task_id} exceed {limit} bytes.")
+            raise AgentFailed(
+                f"The queued replies of task {task_id} exceed {limit} bytes (limits.artifactBytes)."
+            )
         context_id = journal.head.context_id
         await journal.add(ArtifactUpdate(task_id, context_id, artifact, last_chunk=True))
     log.info("background.reply_appended", task_id=task_id, artifact_id=artifact.artifact_id)

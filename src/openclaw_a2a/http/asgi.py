@@ -20,6 +20,7 @@ from openclaw_a2a.model.errors import (
     MediaTypeNotSupported,
     MethodNotAllowed,
     Overloaded,
+    QuotaExceeded,
     TooManyAttempts,
     Unauthenticated,
 )
@@ -444,7 +445,7 @@ def error_headers(error: GatewayError) -> list[Header]:
     if isinstance(error, MethodNotAllowed):
         # RFC 9110, 15.5.6: a 405 must say which methods there are.
         return [(b"allow", ", ".join(error.allowed).encode("ascii"))]
-    if isinstance(error, Overloaded):
+    if isinstance(error, Overloaded | QuotaExceeded):
         # Whole seconds, and never 0, which would invite everybody back at once.
         return [(b"retry-after", b"%d" % max(1, round(error.retry_after_s)))]
     return []

@@ -179,6 +179,7 @@ class ServedAgent(msgspec.Struct, frozen=True, kw_only=True):
             input_modes=_ANY_MODE,
             output_modes=_ANY_MODE,
             max_parts=self.limits.parts,
+            max_part_bytes=self.limits.part_bytes,
             accepts_empty=True,
             transcript_type=self.transcript_type,
         )

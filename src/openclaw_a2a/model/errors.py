@@ -2,11 +2,11 @@
 
 GatewayError
   CallerError     the request is wrong or not possible
-      ParseFailed InvalidRequest MethodNotFound InvalidParams PartNotAccepted MessageIdConflict
-      ContextMismatch TaskNotFound TaskTerminal TaskNotWaiting TaskNotCancelable TaskNotLive
-      TaskUnbound UnsupportedOperation PushNotSupported PushConfigNotFound ApprovalNotFound
-      ApprovalOver DeliveryNotFound CallNotFound PlanItemNotFound StatusChangeNotAllowed
-      ChangedMeanwhile PlanLimitExceeded DependencyNotValid OutputNotAccepted
+      ParseFailed InvalidRequest MethodNotFound InvalidParams ContentTooLarge PartNotAccepted
+      MessageIdConflict ContextMismatch TaskNotFound TaskTerminal TaskNotWaiting TaskNotCancelable
+      TaskNotLive QuotaExceeded TaskUnbound UnsupportedOperation PushNotSupported PushConfigNotFound
+      ApprovalNotFound ApprovalOver DeliveryNotFound CallNotFound PlanItemNotFound
+      StatusChangeNotAllowed ChangedMeanwhile PlanLimitExceeded DependencyNotValid OutputNotAccepted
       ExtendedCardNotConfigured ExtensionRequired VersionNotSupported MediaTypeNotSupported
       BodyTooLarge BodyTooSlow HeadersTooLarge HeadersTooSlow Unauthenticated NotAllowed
       InsufficientScope Overloaded TooManyAttempts TooManyConnections Draining IssuerUnavailable
@@ -71,6 +71,17 @@ class InvalidParams(CallerError, code="invalid-params"):
     def __init__(self, message: str, *, problems: tuple[Problem, ...] = ()) -> None:
         super().__init__(message)
         self.problems = problems
+
+
+class ContentTooLarge(InvalidParams, code="content-too-large"):
+    """A message, or the task that it continues, has more of something than a limit allows."""
+
+    def __init__(
+        self, message: str, *, problems: tuple[Problem, ...] = (), setting: str = ""
+    ) -> None:
+        super().__init__(message, problems=problems)
+        if setting:
+            self.details["setting"] = setting
 
 
 class PartNotAccepted(CallerError, code="part-not-accepted"):
@@ -222,6 +233,21 @@ class Overloaded(CallerError, code="overloaded"):
             message, details["setting"] = f"{message} ({setting})", setting
         super().__init__(message, details=details)
         self.retry_after_s = retry_after_s
+
+
+class QuotaExceeded(CallerError, code="quota-exceeded"):
+    """The caller has as many of something as it may have; `setting` says how many that is.
+
+    Unlike `Overloaded` this does not pass by itself: one of them has to be deleted, or to end.
+    """
+
+    retry_after_s = 60.0
+
+    def __init__(self, message: str, *, setting: str = "") -> None:
+        if setting:
+            super().__init__(f"{message} ({setting})", details={"setting": setting})
+        else:
+            super().__init__(message)
 
 
 class TooManyAttempts(Overloaded, code="too-many-attempts"):

@@ -16,7 +16,7 @@ from typing import Any, TypeGuard, TypeVar, cast, get_args, get_origin
 
 import msgspec
 
-from openclaw_a2a.model.errors import InvalidParams, Problem
+from openclaw_a2a.model.errors import ContentTooLarge, InvalidParams, Problem
 from openclaw_a2a.model.ids import Json, JsonObject
 
 _KINDS: tuple[tuple[type | tuple[type, ...], str], ...] = (
@@ -183,11 +183,18 @@ def invalid_params(
 def check_count(path: str, count: int, most: int, *, setting: str) -> None:
     """Refuse a list that is too long, before anything is done with its items.
 
-    Raises: InvalidParams, which names the setting that is the limit.
+    Raises: ContentTooLarge, which names the setting that is the limit.
     """
     if count > most:
-        text = f"has {count} items; the most are {most} ({setting})"
-        raise InvalidParams(f"{path} {text}", problems=(Problem(path, text, "maxItems"),))
+        raise too_large(path, f"has {count} items; the most are {most}", "maxItems", setting)
+
+
+def too_large(path: str, text: str, keyword: str, setting: str) -> ContentTooLarge:
+    """What is larger than a setting allows."""
+    text = f"{text} ({setting})"
+    return ContentTooLarge(
+        f"{path} {text}", problems=(Problem(path, text, keyword),), setting=setting
+    )
 
 
 def schema_errors(validator: Any, value: Json) -> list[Any]:

@@ -229,7 +229,7 @@ def create_plan(
     if len(state.plans) >= most:
         raise PlanLimitExceeded(
             f"The objective {state.id} has {len(state.plans)} plans; the most are {most}. "
-            "Add tasks to one of them, or create another objective.",
+            "Add tasks to one of them, or create another objective (opt.maxPlansPerObjective).",
             details={"limit": "maxPlansPerObjective", "most": most},
         )
     needed = tuple(dict.fromkeys(params.dependencies or ()))
@@ -344,7 +344,7 @@ def _append_tasks(
     if len(existing) + len(entries) > most:
         raise PlanLimitExceeded(
             f"The plan {plan_id} would have {len(existing) + len(entries)} tasks; the most are "
-            f"{most}. Create another plan for the rest.",
+            f"{most}. Create another plan for the rest (opt.maxTasksPerPlan).",
             details={"limit": "maxTasksPerPlan", "most": most},
         )
     ids = [task_id or PlanTaskId(TASK_PREFIX + context.new_id()) for _ in entries]

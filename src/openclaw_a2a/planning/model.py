@@ -121,10 +121,12 @@ class Objective(JsonStruct, frozen=True):
 
 
 class PlanLimits(JsonStruct, frozen=True):
-    """Limits for the size of objectives and plans."""
+    """Limits for the size of objectives and plans, and for how many objectives are open."""
 
     max_plans_per_objective: int = 10
     max_tasks_per_plan: int = 50
+    max_objectives: int = 10_000
+    max_objectives_per_peer: int = 2_500
 
 
 def is_valid_id(text: str) -> bool:

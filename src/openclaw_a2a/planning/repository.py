@@ -19,7 +19,13 @@ import msgspec
 
 from openclaw_a2a.engine.supervisor import Supervisor
 from openclaw_a2a.log import get_logger
-from openclaw_a2a.model.errors import GatewayError, StatusChangeNotAllowed, StoreUnavailable
+from openclaw_a2a.model.errors import (
+    GatewayError,
+    QuotaExceeded,
+    StatusChangeNotAllowed,
+    StoreUnavailable,
+)
+from openclaw_a2a.model.ids import LOCAL_PEER, PeerName
 from openclaw_a2a.planning.listing import ObjectiveIndex, ObjectiveSummary
 from openclaw_a2a.planning.model import (
     ObjectiveId,
@@ -286,8 +292,10 @@ class ObjectiveRepository:
     async def create(self, change: Change, lines: Sequence[bytes] = ()) -> ObjectiveState:
         """Store a new objective; with the lines of an imported log before the change.
 
-        Raises: StatusChangeNotAllowed (its id, or that of an imported plan, is taken).
+        Raises: StatusChangeNotAllowed (its id, or that of an imported plan, is taken),
+        QuotaExceeded.
         """
+        self._check_count(change.state.owner.principal)
         if lines:
             index = await self.load_index()
             for plan_id in change.state.plans:
@@ -297,6 +305,21 @@ class ObjectiveRepository:
         return await asyncio.shield(
             self._supervisor.start("planning.change", self._create(change, lines))
         )
+
+    def _check_count(self, peer: PeerName) -> None:
+        """Refuse one more open objective than there may be. Raises: QuotaExceeded."""
+        limits = self._limits
+        of_peer = sum(one.owner.principal == peer for one in self._open.values())
+        if peer != LOCAL_PEER and of_peer >= limits.max_objectives_per_peer:
+            raise QuotaExceeded(
+                f"{peer} has {of_peer} objectives that have not ended; end or delete one first",
+                setting="opt.maxObjectivesPerPeer",
+            )
+        if len(self._open) >= limits.max_objectives:
+            raise QuotaExceeded(
+                f"{len(self._open)} objectives have not ended; end or delete one first",
+                setting="opt.maxObjectives",
+            )
 
     async def change(
         self, objective_id: ObjectiveId, command: Callable[[Change, *_Args], object], *args: *_Args

@@ -189,6 +189,13 @@ class Limits(Section, frozen=True):
         16 * 1024 * 1024
     )
     parts: Annotated[Count, about("Parts of one message.")] = 1000
+    part_bytes: Annotated[Count, about("Size of one part; of a file, without its encoding.")] = (
+        16 * 1024 * 1024
+    )
+    pending_calls: Annotated[Count, about("Calls between agents that have no outcome yet.")] = 1000
+    per_agent_calls: Annotated[
+        Count | None, about("Such calls of one agent; left out: a quarter of pendingCalls.")
+    ] = None
     reference_tasks: Annotated[Count, about("Tasks that one message refers to.")] = 16
     reference_bytes: Annotated[
         Count, about("Size of the tasks that a message refers to; larger ones are left out.")
@@ -305,6 +312,10 @@ class PlanningSettings(Section, frozen=True):
         bool, about("Only for callers that name the extension with their request.")
     ] = True
     directory: Annotated[str, about("Folder of their files, where the store is json-file.")] = ""
+    max_objectives: Annotated[Count, about("Objectives that have not ended.")] = 10_000
+    max_objectives_per_peer: Annotated[
+        Count | None, about("Those of one peer; left out: a quarter of maxObjectives.")
+    ] = None
     max_plans_per_objective: Annotated[Count, about("Plans of one objective.")] = 10
     max_tasks_per_plan: Annotated[Count, about("Steps of one plan.")] = 50
     parallel: Annotated[Count, about("Steps of one objective that run at the same time.")] = 4

@@ -138,7 +138,7 @@ async def test_error_of_planning_is_returned_and_nothing_runs(server: Objectives
     server.planning.error = PlanLimitExceeded("50 tasks are the most")
     assert (await V1Client(server.activated).error("SendMessage", v1_message())).code == -32052
     assert (await V03Client(server.activated).error("message/send", v03_message())).code == -32052
-    assert (await _rest(server, v1_message())).status == 400
+    assert (await _rest(server, v1_message())).status == 413
     assert server.agent.turns == []
 
 

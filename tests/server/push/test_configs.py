@@ -138,12 +138,12 @@ async def test_a_task_has_several_configurations_up_to_a_limit(
     for name in ("a", "b", "c"):
         await v1.call(CREATE, {"taskId": task_id, "id": name, "url": receiver.url()})
     one_more = {"taskId": task_id, "id": "d", "url": receiver.url()}
-    failed = await v1.error(CREATE, one_more)
-    assert failed.code == -32602
-    assert "3 push configurations" in failed.message
+    failed = await v1.post(CREATE, one_more)
+    assert (failed.status, failed.json["error"]["code"]) == (429, -32602)
+    assert "3 push configurations" in failed.json["error"]["message"]
     inline = {"taskPushNotificationConfig": {"id": "e", "url": receiver.url()}}
-    failed = await v1.error("SendMessage", v1_message(taskId=task_id, configuration=inline))
-    assert failed.code == -32602
+    failed = await v1.post("SendMessage", v1_message(taskId=task_id, configuration=inline))
+    assert (failed.status, failed.json["error"]["code"]) == (429, -32602)
     await v1.call(CREATE, {"taskId": task_id, "id": "a", "url": receiver.url("/again")})
     await v1.call(DELETE, {"taskId": task_id, "id": "b"})
     await v1.call(CREATE, one_more)

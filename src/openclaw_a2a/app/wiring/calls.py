@@ -184,4 +184,8 @@ def _call_rules(settings: Settings) -> CallRules:
             max_ms=routing.max_timeout_ms,
             dual_delivery=routing.dual_delivery,
         ),
+        pending=settings.limits.pending_calls,
+        pending_per_agent=settings.limits.share(
+            settings.limits.per_agent_calls, settings.limits.pending_calls
+        ),
     )

@@ -17,7 +17,7 @@ from openclaw_a2a.planning.steps import ExecutionPolicy
 from openclaw_a2a.planning.task_sync import DELIVERY_KIND
 from openclaw_a2a.planning.views import ObjectiveView
 from openclaw_a2a.server.cards import objectives_extension
-from openclaw_a2a.settings import Settings
+from openclaw_a2a.settings import Limits, Settings
 
 _MAX_SUBSCRIPTIONS_PER_TASK = 1000
 # A state that is not copied to its step stops the plan: it is retried for as long as it takes.
@@ -43,7 +43,12 @@ class PlanningWiring:
             engine.supervisor,
             now=engine.clock.now,
             new_id=lambda: new_id().replace("-", "")[:16],
-            limits=PlanLimits(opt.max_plans_per_objective, opt.max_tasks_per_plan),
+            limits=PlanLimits(
+                opt.max_plans_per_objective,
+                opt.max_tasks_per_plan,
+                opt.max_objectives,
+                Limits.share(opt.max_objectives_per_peer, opt.max_objectives),
+            ),
         )
         policy = ExecutionPolicy(
             parallel=opt.parallel,

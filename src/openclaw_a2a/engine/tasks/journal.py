@@ -442,7 +442,10 @@ class Journal:
             if state is TaskState.WORKING and status.message is not None:
                 self._check_size(len(body), counts=counts)
                 if len(self.projection.history) >= (most := self.limits.history_messages):
-                    raise AgentFailed(f"The agent said more than the {most} messages of a task.")
+                    raise AgentFailed(
+                        f"The agent said more than the {most} messages of a task"
+                        " (limits.historyMessages)."
+                    )
             self.state = state
             self._status_at = status.timestamp or self._status_at
         else:
@@ -471,9 +474,14 @@ class Journal:
         self._written_bytes += size if counts else 0
         if size > limits.event_bytes:
             limit = limits.event_bytes
-            raise AgentFailed(f"The agent sent {size} bytes at once; the limit is {limit}.")
+            raise AgentFailed(
+                f"The agent sent {size} bytes at once; the limit is {limit} (limits.eventBytes)."
+            )
         if counts and self._written_bytes > limits.run_bytes:
-            raise AgentFailed(f"The agent's answer is larger than {limits.run_bytes} bytes.")
+            limit = limits.run_bytes
+            raise AgentFailed(
+                f"The agent's answer is larger than {limit} bytes (limits.artifactBytes)."
+            )
 
     def _next_commit(self, *, ends_run: bool, resume: bytes | None) -> Commit:
         entries, self._collected = tuple(self._collected), []

@@ -432,7 +432,10 @@ class ActiveRun:
     def _on_timeout(self, signal: RunSignal) -> None:
         """Interrupt the agent; one that has not stopped within `cancel_s` is forced."""
         engine = self._engine
-        self._stop_reason = f"The agent did not finish within {engine.limits.run_s:g} seconds."
+        limit = engine.limits.run_s
+        self._stop_reason = (
+            f"The agent did not finish within {limit:g} seconds (limits.runSeconds)."
+        )
         self.apply(signal)
         # Again until the agent is gone: its clean-up may swallow more than one cancellation.
         self._timer = engine.loop.call_later(
@@ -506,7 +509,9 @@ class ActiveRun:
         if transcript.is_promoted:
             await self._become_task(transcript, events)
         elif transcript.staged_size > (limit := self._engine.limits.run_bytes):
-            raise AgentFailed(f"The agent's answer is larger than {limit} bytes.")
+            raise AgentFailed(
+                f"The agent's answer is larger than {limit} bytes (limits.artifactBytes)."
+            )
 
     def _publish(
         self,

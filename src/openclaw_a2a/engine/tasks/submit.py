@@ -11,6 +11,7 @@ from collections.abc import Callable
 from datetime import datetime
 
 import msgspec
+from msgspec import UNSET
 
 from openclaw_a2a.engine.engine import AccountRules, Engine
 from openclaw_a2a.engine.tasks.active_task import (
@@ -31,11 +32,9 @@ from openclaw_a2a.model.errors import (
     ContextMismatch,
     Draining,
     GatewayError,
-    InvalidParams,
     MessageIdConflict,
     Overloaded,
     PartNotAccepted,
-    Problem,
     StoreUnavailable,
     TaskNotFound,
     TaskNotWaiting,
@@ -44,7 +43,7 @@ from openclaw_a2a.model.errors import (
 )
 from openclaw_a2a.model.file_content import content_mismatch
 from openclaw_a2a.model.ids import LOCAL_PEER, ContextId, JsonObject, SessionKey, TaskId
-from openclaw_a2a.model.message import Message
+from openclaw_a2a.model.message import Message, Part
 from openclaw_a2a.model.records import (
     Hold,
     RunOptions,
@@ -57,7 +56,7 @@ from openclaw_a2a.model.session_keys import main_session_key, session_key
 from openclaw_a2a.model.task import PAUSED, TERMINAL
 from openclaw_a2a.model.turn import Binding, Peer, Provenance, Scope
 from openclaw_a2a.model.url_policy import url_rejection_reason
-from openclaw_a2a.model.validation import check_count
+from openclaw_a2a.model.validation import check_count, too_large
 from openclaw_a2a.ports import Duplicate, Record, Submission
 
 
@@ -287,8 +286,8 @@ def continue_task(
         )
     most = engine.limits.history_messages
     if head.sequence >= most and len(TaskProjection.from_stored(stored).history) >= most:
-        problem = Problem("message.taskId", f"names a task with {most} messages, the most kept")
-        raise InvalidParams(f"message.taskId {problem.message}", problems=(problem,))
+        text = f"names a task with {most} messages, the most kept; start another task"
+        raise too_large("message.taskId", text, "limit", "limits.historyMessages")
     message = msgspec.structs.replace(request.message, context_id=head.context_id)
     options = RunOptions(
         request.accepted_output_modes,
@@ -337,6 +336,10 @@ def check_parts(message: Message, rules: AccountRules) -> None:
     """Reject what the agent does not accept, before anything is stored or run."""
     check_count("message.parts", len(message.parts), rules.max_parts, setting="limits.parts")
     for index, part in enumerate(message.parts):
+        # A character has at most four bytes: nearly every part is known to fit by its length.
+        length = len(part.text or part.raw or "")
+        if length * 4 > rules.max_part_bytes or part.data is not UNSET:
+            _check_part_size(part, f"message.parts[{index}]", rules.max_part_bytes)
         if part.text is not None or not part.is_file:
             continue
         media_type = part.media_type or "application/octet-stream"
@@ -353,6 +356,18 @@ def check_parts(message: Message, rules: AccountRules) -> None:
             raise PartNotAccepted(
                 f"message.parts[{index}] {reason}; send the file itself, or correct its media type"
             )
+
+
+def _check_part_size(part: Part, path: str, most: int) -> None:
+    if part.raw is not None:
+        size = len(part.raw) * 3 // 4
+    elif part.data is not UNSET:
+        size = len(encode_json(part.data))
+    else:
+        size = len((part.text or "").encode())
+    if size > most:
+        text = f"has {size} bytes; the most are {most}"
+        raise too_large(path, text, "maxLength", "limits.partBytes")
 
 
 def check_continuation(head: TaskHead, message: Message) -> Binding:

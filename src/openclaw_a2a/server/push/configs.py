@@ -15,7 +15,13 @@ import msgspec
 from openclaw_a2a.engine.outbox.outbox import Outbox
 from openclaw_a2a.log import get_logger
 from openclaw_a2a.model.delivery import PUSH_KIND, Delivery, DeliveryState, PushConfig, delivery_id
-from openclaw_a2a.model.errors import InvalidParams, Problem, PushConfigNotFound, TaskNotFound
+from openclaw_a2a.model.errors import (
+    InvalidParams,
+    Problem,
+    PushConfigNotFound,
+    QuotaExceeded,
+    TaskNotFound,
+)
 from openclaw_a2a.model.ids import TaskId
 from openclaw_a2a.model.records import encode_json
 from openclaw_a2a.model.turn import Scope
@@ -70,7 +76,7 @@ class PushConfigService(msgspec.Struct, frozen=True, kw_only=True):
             raise InvalidParams(f"{new.url_path} {reason}", problems=(problem,))
 
     async def check_count(self, scope: Scope, task_id: TaskId, new: NewPushConfig) -> None:
-        """Refuse one more configuration than a task may have. Raises: InvalidParams."""
+        """Refuse one more configuration than a task may have. Raises: QuotaExceeded."""
         if await self.store.tasks.read_task(scope, task_id) is None:
             return  # continuing the task fails with TaskNotFound
         others = [
@@ -109,7 +115,7 @@ class PushConfigService(msgspec.Struct, frozen=True, kw_only=True):
         The webhook is sent the task as it is now, then what follows. The same configuration again
         changes nothing, unless its deliveries had been given up.
 
-        Raises: TaskNotFound, InvalidParams (the URL, or too many configurations).
+        Raises: TaskNotFound, InvalidParams (the URL), QuotaExceeded.
         """
         self.check_url(new)
         task_id = task_id or TaskId("")
@@ -184,10 +190,11 @@ class PushConfigService(msgspec.Struct, frozen=True, kw_only=True):
         if await self.store.tasks.read_task(scope, task_id) is None:
             raise TaskNotFound(f"task not found: there is no task {task_id}")
 
-    def _too_many(self, task_id: TaskId) -> InvalidParams:
-        return InvalidParams(
+    def _too_many(self, task_id: TaskId) -> QuotaExceeded:
+        return QuotaExceeded(
             f"task {task_id} has {self.per_task} push configurations, the most there may be; "
-            "delete one of them, or give its id to put this one in its place"
+            "delete one of them, or give its id to put this one in its place",
+            setting="push.perTask",
         )
 
 
