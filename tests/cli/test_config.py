@@ -28,7 +28,7 @@ def test_an_issuer_that_does_not_answer_is_a_warning(command, tmp_path: Path) ->
 def test_every_settings_problem_is_reported(command, tmp_path: Path) -> None:
     file = tmp_path / "mine.json5"
     file.write_text("{ sever: {}, server: { port: 'x' } }", encoding="utf-8")
-    for words in (["config", "check"], ["config", "show"], ["up"], ["db", "upgrade"]):
+    for words in (["config", "check"], ["config", "show"], ["db", "upgrade"]):
         shown = command(*words, "--config", str(file))
         assert (shown.code, shown.out) == (2, "")
         first, *problems, last = shown.err.splitlines()
@@ -36,6 +36,16 @@ def test_every_settings_problem_is_reported(command, tmp_path: Path) -> None:
         assert [problem.split(":")[0].strip() for problem in problems] == ["sever", "server.port"]
         assert all("(in mine.json5, line 1)" in problem for problem in problems)
         assert ("openclaw-a2a config check" in last) is (words != ["config", "check"])
+    started = command("up", "--config", str(file))
+    assert (started.code, started.out) == (2, "")
+    line = json.loads(started.err)  # the log of a gateway is JSON lines, from the first one on
+    assert (line["event"], line["level"]) == ("gateway.not_started", "error")
+    assert (line["code"], line["reason"]) == (
+        "settings-invalid",
+        "the settings have 2 problems",
+    )
+    assert [problem["path"] for problem in line["problems"]] == ["sever", "server.port"]
+    assert "openclaw-a2a config check" in line["hint"]
     checked = command("config", "check", "--json", "--config", str(file))
     assert checked.code == 2
     assert [problem["path"] for problem in checked.json["problems"]] == ["sever", "server.port"]
@@ -131,8 +141,7 @@ def test_port_in_use_is_reported(command, shared_gateway: str, tmp_path: Path) -
     port = shared_gateway.rpartition(":")[2]
     shown = command("up", "--port", port, "--data", str(tmp_path))
     assert shown.code == 1
-    assert port in shown.err
-    assert shown.err.startswith("error ")
+    assert port in json.loads(shown.err)["reason"]
 
 
 @pytest.mark.slow
@@ -141,7 +150,9 @@ def test_locked_store_is_reported_with_an_alternative(start_gateway, command) ->
     data = gateway.home / ".openclaw-a2a"
     shown = command("up", "--port", "0", "--data", str(data))
     assert shown.code == 1
-    assert shown.err.startswith(f"error store-locked: process {gateway.pid} uses {data}/state.db")
+    line = json.loads(shown.err)
+    assert line["code"] == "store-locked"
+    assert line["reason"].startswith(f"process {gateway.pid} uses {data}/state.db")
     assert "OPENCLAW_A2A_DATA" in shown.err
     assert f"It is the gateway at {gateway.url}" in shown.err
     assert "stop it, or use another --data DIR." in shown.err

@@ -5,6 +5,7 @@ import json
 import os
 import signal
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -242,3 +243,18 @@ def test_fault_of_the_program_is_reported_with_its_traceback(command, monkeypatc
     assert done.json["error"]["code"] == "internal-error"
     assert "a disk on fire" in done.json["error"]["message"]
     assert "Traceback" in done.err
+
+
+def test_next_steps_name_the_program_as_it_was_started(tmp_path: Path) -> None:
+    script = Path(sys.executable).with_name("openclaw-a2a")
+    elsewhere = {"PATH": "/usr/bin:/bin", "HOME": str(tmp_path)}
+    words = [os.path.relpath(script, tmp_path), "tasks", "list", "--url", "http://127.0.0.1:1"]
+    done = subprocess.run(
+        words, cwd=tmp_path, env=elsewhere, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 3
+    assert f"{words[0]} up" in done.stderr
+    done = subprocess.run(
+        [*words, "--json"], cwd=tmp_path, env=elsewhere, capture_output=True, text=True, check=False
+    )
+    assert f"{words[0]} up" in json.loads(done.stdout)["error"]["hint"]

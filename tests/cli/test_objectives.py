@@ -329,7 +329,7 @@ def test_watching_all_objectives_without_a_terminal_prints_one_line_per_change(p
         if line == f"{objective_id}  Seen · completed\n":
             break
     process.send_signal(signal.SIGINT)
-    assert process.wait(TIMEOUT_S) == 0
+    assert process.wait(TIMEOUT_S) == 130  # as `watch ID` and `run --follow`
     watchdog.cancel()
     process.stdout.close()
 
@@ -536,6 +536,17 @@ def test_watch_in_a_low_terminal_scrolls_nothing_and_draws_what_changes(
     assert "100 %" in after  # the last page stays on the terminal, all of it
     assert STYLES.sub("", after).count("✓ Last") == 6
     assert terminal.process.returncode == 0
+
+
+def test_a_watch_that_is_terminated_gives_the_screen_back(roomy, tmp_path: Path) -> None:
+    objective_id = roomy.make("Long", Work=[f"until {tmp_path / 'now'}"])
+    words = [*COMMAND, "objectives", "run", objective_id, "--follow", *roomy.where]
+    terminal = Terminal(words, tmp_path, columns=80, rows=10)
+    terminal.read_until(lambda seen: "\x1b[?1049h" in seen and "Work" in seen)
+    terminal.process.send_signal(signal.SIGTERM)
+    assert "\x1b[?1049l" in terminal.finish()
+    assert terminal.process.returncode == 128 + signal.SIGTERM
+    (tmp_path / "now").touch()
 
 
 @pytest.mark.parametrize("more", [(), ("--json",)])

@@ -89,5 +89,5 @@ def test_up_says_that_the_gateway_of_the_folder_has_the_port(command, tmp_path: 
     with gateway(tmp_path) as address:
         again = command("up", "--port", address.rpartition(":")[2])
     assert again.code == 1
-    assert again.err.startswith("error port-taken")
+    assert '"code":"port-taken"' in again.err.replace(": ", ":")
     assert "The gateway of this data folder runs there (process" in again.err

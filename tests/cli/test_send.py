@@ -77,6 +77,14 @@ def test_failed_task_exits_with_1(command, shared_gateway: str) -> None:
     assert "failed" in command("send", "x", "--url", f"{shared_gateway}/agents/fails").err
 
 
+def test_a_file_of_a_type_that_is_not_accepted_names_the_setting(echo, tmp_path: Path) -> None:
+    (tmp_path / "README.md").write_text("# Hi", encoding="utf-8")
+    shown = echo("send", "--file", "README.md", "look")
+    assert shown.code != 0
+    assert "text/markdown" in shown.err
+    assert "defaultInputModes" in shown.err
+
+
 def test_empty_message_is_a_usage_error(echo) -> None:
     shown = echo("send")
     assert shown.code == 2

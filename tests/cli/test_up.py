@@ -8,6 +8,7 @@ import urllib.request
 from pathlib import Path
 
 import pytest
+from rich.cells import cell_len
 from tests.cli.conftest import served
 from tests.ports import free_port
 
@@ -128,6 +129,17 @@ def test_start_banner_lists_agents_without_an_account(start_gateway, more, reach
 
 def test_start_banner_has_no_such_line_when_every_agent_has_an_account(start_gateway) -> None:
     assert "no account" not in start_gateway().output()
+
+
+def test_start_banner_aligns_names_by_their_width_on_a_terminal(start_gateway) -> None:
+    accounts = {"default": {**TASKS, "label": "東京の窓口"}, "other": {**TASKS, "label": "plain"}}
+    gateway = start_gateway({"channels": {"a2a": {"accounts": accounts}}})
+    columns = {
+        cell_len(one.partition("agent main")[0])
+        for one in gateway.output().splitlines()
+        if "agent main" in one
+    }
+    assert len(columns) == 1
 
 
 def test_start_banner_lists_the_default_account_first_and_local_addresses(start_gateway) -> None:

@@ -78,6 +78,20 @@ def test_all_other_content_of_the_file_stays(tmp_path: Path, text: str) -> None:
     assert after.count("\r") == text.count("\r")
 
 
+def test_an_object_on_one_line_is_opened_at_its_depth(tmp_path: Path) -> None:
+    text = "{\n  // mine\n  outbound: { enabled: true },\n}\n"
+    assert added(tmp_path, text).splitlines() == [
+        "{",
+        "  // mine",
+        "  outbound: { enabled: true,",
+        "    targets: [",
+        '      { alias: "ops", baseUrl: "https://ops.example" },',
+        "    ],",
+        "  },",
+        "}",
+    ]
+
+
 def test_a_missing_file_is_created(tmp_path: Path) -> None:
     path = tmp_path / "new" / "openclaw-a2a.json5"
     plan_target_addition(path, OPS).write()

@@ -17,6 +17,7 @@ DEFAULT_URL = "http://127.0.0.1:9900"
 
 _PROGRAM = "openclaw-a2a"
 _OPENCLAW = "openclaw-gateway"
+_COLUMN = 12
 _USUAL_CARD = "/.well-known/agent-card.json"
 
 
@@ -56,16 +57,23 @@ def _account_lines(
     account: Account, gateway: Gateway, availability: AgentAvailability | None
 ) -> list[str]:
     if availability is None:
-        reason = f"  {account.label:<12} not running: {account.not_running_reason}"
+        reason = f"  {_padded(account.label)} not running: {account.not_running_reason}"
         return [reason] if account.enabled else []
     agent_id = account.default_agent_id
     is_supplied = agent_id in gateway.supplied_agents
     kind = "Python" if is_supplied else gateway.settings.agents[agent_id].adapter
     state = "" if availability.is_available else ", unavailable"
     return [
-        f"  {availability.name:<12} agent {agent_id} ({kind}){state}",
+        f"  {_padded(availability.name)} agent {agent_id} ({kind}){state}",
         f"  {'':<12} card  {account_url(account, account.agent_card_path)}",
     ]
+
+
+def _padded(name: str) -> str:
+    """A name in the first column; some characters take two cells of a terminal, some none."""
+    from rich.cells import cell_len  # not before there is a banner
+
+    return name + " " * max(0, _COLUMN - cell_len(name))
 
 
 def _other_agent_lines(gateway: Gateway) -> list[str]:

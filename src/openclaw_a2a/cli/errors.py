@@ -2,7 +2,7 @@
 
 import sys
 
-from openclaw_a2a.cli.render.terminal import print_json, print_message
+from openclaw_a2a.cli.render.terminal import print_json, print_message, spell_program
 from openclaw_a2a.model.errors import (
     AgentUnavailable,
     CallerError,
@@ -36,7 +36,7 @@ def code_of(error: GatewayError) -> str:
 def describe_failure(error: GatewayError) -> JsonObject:
     """What every command with --json prints as `error`: code, message, hint, and all problems."""
     code, message = code_of(error), error.message
-    hint = str(error.details.get("nextStep") or _NEXT_STEPS.get(code, ""))
+    hint = spell_program(str(error.details.get("nextStep") or _NEXT_STEPS.get(code, "")))
     problems = error.problems if isinstance(error, SettingsInvalid) else ()
     if not problems:
         return {"code": code, "message": message, "hint": hint}
@@ -58,6 +58,11 @@ def report_failure(error: GatewayError, *, as_json: bool = False) -> int:
             print_message(f"  {problem['path']}: {problem['message']}")
         if failure["hint"]:
             print_message(failure["hint"])
+    return exit_code(error)
+
+
+def exit_code(error: GatewayError) -> int:
+    """The exit code of a command that failed so."""
     if isinstance(error, AgentUnavailable):
         return UNREACHABLE
     return USAGE_ERROR if isinstance(error, SettingsInvalid | CallerError) else FAILED

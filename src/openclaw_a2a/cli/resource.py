@@ -214,7 +214,7 @@ class WatchedResource(Resource[_Watched]):
             try:
                 self._watch_newest(admin, options)
             except KeyboardInterrupt:
-                return DONE
+                return INTERRUPTED
 
     def watch_item(self, admin: AdminClient, item_id: str, options: AdminOptions) -> int:
         """Watch an item until it is over; the exit code."""

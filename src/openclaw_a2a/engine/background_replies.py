@@ -253,7 +253,10 @@ class BackgroundListener:
                 head = stored.head
             else:
                 continue
-            parts = output_modes(_rules(engine, head).output_modes).filter(reply.parts)
+            modes = output_modes(_rules(engine, head).output_modes)
+            parts = modes.filter(reply.parts)
+            if omitted := modes.omitted_text(reply.parts):
+                log.warning("task.files_omitted", task=task_id, reason=omitted)
             # Nothing that callers of this account accept: dropped, not offered to an older task.
             if not has_content(parts):
                 return

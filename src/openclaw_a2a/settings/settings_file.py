@@ -66,7 +66,11 @@ def insert_member(text: str, span: TextSpan, lines: str) -> str:
     if has_own_line:
         at, added = line, f"{_indented(lines, indent + '  ')},\n"
     elif "\n" in lines:
-        at, added = close, f"\n{_indented(lines, '  ')},\n"
+        # The object stands on one line: it is opened, at the depth of that line.
+        line = text.rfind("\n", 0, span.start) + 1
+        outer = text[line : len(text) - len(text[line:].lstrip(" \t"))]
+        at, added = len(text[:close].rstrip(" \t")), f"\n{_indented(lines, outer + '  ')},\n{outer}"
+        text = text[:at] + text[close:]
     else:
         at, added = close, f" {lines}" if known else lines
     before = text[:at]

@@ -506,6 +506,18 @@ def test_media_are_sent_when_their_type_is_accepted() -> None:
     assert script.answer() == (picture, unknown)
 
 
+def test_files_that_a_caller_does_not_accept_are_named_in_a_status() -> None:
+    file = Part.of_bytes(b"%PDF", media_type="application/pdf", filename="report.pdf")
+    unnamed = Part.of_url("https://example.com/a")
+    events = played(Reply((Part.of_text("see"), file, unnamed)), modes=("text/plain",))
+    told = [event_text(one) for one in events if isinstance(one, StatusUpdate)]
+    [line] = [one for one in told if "left out" in one]
+    assert "report.pdf (application/pdf), a file (application/octet-stream) were left out" in line
+    assert "defaultOutputModes" in line
+    accepted = played(Reply((file,)), modes=("application/*",))
+    assert not any("left out" in event_text(one) for one in accepted)
+
+
 def test_structured_parts_are_sent_to_callers_that_accept_json() -> None:
     reply = Reply((Part.of_data({"a": 1}),))
     script = transcript(is_task=False, modes=("application/json",))

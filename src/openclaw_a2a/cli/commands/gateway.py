@@ -8,12 +8,14 @@ from typing import Annotated
 from cyclopts import App, Parameter
 
 from openclaw_a2a.cli.commands.config import complete_check
-from openclaw_a2a.cli.errors import DONE, FAILED
+from openclaw_a2a.cli.errors import DONE, FAILED, describe_failure, exit_code
 from openclaw_a2a.cli.flags import ConfigFlag, DataFlag, JsonFlag, data_override, switch
 from openclaw_a2a.cli.render.terminal import print_data, print_json, print_message, print_table
-from openclaw_a2a.model.errors import PortTaken, StoreLocked
+from openclaw_a2a.log import get_logger
+from openclaw_a2a.model.errors import GatewayError, PortTaken, StoreLocked
 from openclaw_a2a.model.ids import Json
 from openclaw_a2a.settings import (
+    CheckedSettings,
     StoreKind,
     check_settings,
     find_running_gateways,
@@ -38,6 +40,24 @@ def up(
     given: dict[str, Json] = {"server.host": host, "server.port": port}
     overrides = {key: value for key, value in given.items() if value is not None}
     examined = complete_check(check_settings(config, overrides=overrides | data_override(data)))
+    try:
+        return _serve(examined)
+    except GatewayError as error:
+        from openclaw_a2a.app.logging import is_for_people, logging_to_stderr
+
+        settings = examined.loaded.settings.log
+        if is_for_people(settings):
+            raise
+        # Whoever reads the log of a gateway reads JSON lines, also when it does not start.
+        failure = describe_failure(error)
+        failure["reason"] = failure.pop("message")
+        with logging_to_stderr(settings):
+            get_logger(__name__).error("gateway.not_started", **failure)
+        return exit_code(error)
+
+
+def _serve(examined: CheckedSettings) -> int:
+    """Serve until it is stopped. Raises: SettingsInvalid, PortTaken, StoreLocked and others."""
     if examined.problems:
         raise examined.loaded.invalid(examined.problems)
 

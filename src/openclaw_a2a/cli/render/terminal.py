@@ -5,12 +5,17 @@ nothing is wrapped, cut, coloured or redrawn.
 """
 
 import json
+import os
 import re
+import shlex
+import shutil
+import signal
 import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import TYPE_CHECKING, Generic, TextIO, TypeVar
 
 import msgspec
@@ -28,6 +33,7 @@ _Item = TypeVar("_Item")
 Change = tuple[str, Json, str]
 """The id of something, its state, and the line to print when the state is new."""
 
+_PROGRAM = "openclaw-a2a"
 _UNLIMITED = 10_000
 _WIDE_TERMINAL = 120
 _LABEL_CELLS = 40
@@ -46,8 +52,21 @@ _CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u
 _UNEVEN = re.compile("[\ufe0e\ufe0f\U0001f3fb-\U0001f3ff]")
 
 
+def spell_program(text: str) -> str:
+    """The text with our command as a shell finds it, such as in the environment of a checkout."""
+    from openclaw_a2a.cli.overview import COMMANDS
+
+    script = sys.argv[0]
+    is_path = Path(script).name == _PROGRAM and os.sep in script
+    if _PROGRAM not in text or not is_path or shutil.which(_PROGRAM) is not None:
+        return text
+    command = rf"(?<![\w./-]){_PROGRAM}(?= (?:{'|'.join(COMMANDS)})\b)"
+    return re.sub(command, lambda _: shlex.quote(script), text)
+
+
 def print_message(text: str, style: str = "") -> None:
     """Print a message for people, on standard error."""
+    text = spell_program(text)
     if sys.stderr.isatty():
         console = console_for(sys.stderr)
         wrapped = "\n".join(wrap_line(line, console.width) for line in text.split("\n"))
@@ -362,6 +381,10 @@ class WaitIndicator:
         self._status = None
 
 
+def _exit_on_signal(number: int, _frame: object) -> None:
+    raise SystemExit(128 + number)
+
+
 class LiveView:
     """Shows the current state again and again, until it is closed.
 
@@ -416,6 +439,8 @@ class LiveView:
             lines = [*lines[: height - 1], left_out]
         lines += [""] * (height - len(lines))
         if self._drawn is None:
+            # Ends the command as Ctrl-C does, through `close`: else the screen would stay ours.
+            signal.signal(signal.SIGTERM, _exit_on_signal)
             sys.stdout.write(_ENTER_SCREEN)
         if self._drawn is None or self._size != (width, height):
             sys.stdout.write(_CLEAR_SCREEN)

@@ -346,7 +346,8 @@ def check_parts(message: Message, rules: AccountRules) -> None:
         if not output_modes(rules.input_modes).accepts(media_type):
             raise PartNotAccepted(
                 f"message.parts[{index}] is a file of type {media_type}; "
-                f"this agent takes {', '.join(rules.input_modes)}"
+                f"this agent takes {', '.join(rules.input_modes)}; its operator can add types with "
+                "defaultInputModes of the account"
             )
         reason = url_rejection_reason(part.url) if part.url is not None else None
         if reason is not None:

@@ -13,6 +13,7 @@ from typing import Any, ClassVar, cast
 
 import msgspec
 
+from openclaw_a2a.log import get_logger
 from openclaw_a2a.model.agent_event import (
     AgentEvent,
     Block,
@@ -49,6 +50,8 @@ OUTPUT_PREFIX = "assistant-output-"
 
 TEXT_MODE = "text/plain"
 
+log = get_logger(__name__)
+
 
 def output_id(number: int) -> ArtifactId:
     """The id of the artifact that holds this assistant message of the task, from 1."""
@@ -73,6 +76,22 @@ class OutputModes:
         """The accepted parts that are not empty, in a form that JSON can hold."""
         sendable = [self._sendable(part) for part in parts]
         return tuple([part for part in sendable if part is not None])
+
+    def omitted_text(self, parts: Sequence[Part]) -> str:
+        """A sentence about the files that are not accepted; empty when there is none."""
+        names = [
+            f"{part.filename or 'a file'} ({part.media_type or 'application/octet-stream'})"
+            for part in parts
+            if part.is_file and self._sendable(part) is None
+        ]
+        if not names:
+            return ""
+        was = "was" if len(names) == 1 else "were"
+        return (
+            f"{', '.join(names)[:500]} {was} left out: only {', '.join(self.accepted)} is accepted"
+            " here. More types: acceptedOutputModes of the request, or defaultOutputModes of the"
+            " account."
+        )
 
     def _sendable(self, part: Part) -> Part | None:
         if part.text is not None:
@@ -510,7 +529,15 @@ class Transcript:
         sendable = self._modes.filter(event.parts)
         self.content_modes.update(modes_of(event.parts))
         message.set_final(sendable)
-        return self._promote_second(message) + self.close()
+        return self._omitted_files(event.parts) + self._promote_second(message) + self.close()
+
+    def _omitted_files(self, parts: Sequence[Part]) -> list[Event]:
+        """A status about files that the caller does not get; a direct answer has no status."""
+        text = self._modes.omitted_text(parts)
+        if not text:
+            return []
+        log.warning("task.files_omitted", reason=text)
+        return [self.status_text(TaskState.WORKING, text)] if self.is_promoted else []
 
     def _on_message_end(self, _event: MessageEnd) -> list[Event]:
         return self.close()
