@@ -50,14 +50,22 @@ async def test_session_belongs_to_the_openclaw_agent_that_is_named(openclaw, ser
     assert arguments[-4:] == ["--thinking", "high", "--agent", "Support"]
 
 
-@pytest.mark.parametrize("message", [HOSTILE, "--help", "-", "~", "/status"])
+@pytest.mark.parametrize("message", [HOSTILE, "--help", "-", "~", "a\n/status"])
 async def test_message_arrives_untouched(serve, text, make_turn, message):
     assert await text(serve(), make_turn(message)) == f"echo: {message}"
 
 
-async def test_untrusted_notes_follow_the_message_in_fences(serve, text, make_turn):
-    turn = make_turn("look", untrusted=("Untrusted data:\n{}",))
-    assert await text(serve(), turn) == "echo: look\n\n```\nUntrusted data:\n{}\n```"
+@pytest.mark.parametrize("message", ["/new", " \n/reset"])
+async def test_text_that_starts_with_a_slash_is_no_command(serve, text, make_turn, message):
+    assert await text(serve(), make_turn(message)) == f"echo: \u2060{message}"
+
+
+async def test_untrusted_notes_follow_the_message_in_a_block_of_their_own(serve, text, make_turn):
+    """A fence of backticks was closed, or turned inside out, by backticks of the message."""
+    turn = make_turn("look\n```", untrusted=("Untrusted data:\n{}",))
+    begin, end = "--- Notes from the gateway about the peer's message ---", "--- End of notes ---"
+    block = f"{begin}\nUntrusted data:\n{{}}\n{end}"
+    assert await text(serve(), turn) == f"echo: look\n```\n\n{block}"
 
 
 async def test_files_are_named_as_not_given_to_the_agent(serve, events, make_turn):

@@ -13,7 +13,8 @@ from openclaw_a2a.agents.openclaw_gateway.pending_input import (
     parse_decision,
     question_prompt,
 )
-from openclaw_a2a.agents.openclaw_gateway.runs import build_prompt, openclaw_session_key
+from openclaw_a2a.agents.openclaw_gateway.runs import openclaw_session_key
+from openclaw_a2a.agents.prompt import build_prompt
 from openclaw_a2a.model.ids import SessionKey
 
 COLOR = Question("color", "Color", "Which color?", (Option("Red"), Option("Blue", "like the sky")))

@@ -15,6 +15,7 @@ from openclaw_a2a.agents.openclaw_cli.command import (
     argument_text,
 )
 from openclaw_a2a.agents.openclaw_cli.runner import OpenClawRunner
+from openclaw_a2a.agents.prompt import build_prompt
 from openclaw_a2a.model.agent_event import AgentEvent, Note, Reply, Report
 from openclaw_a2a.model.ids import RunId
 from openclaw_a2a.model.turn import Turn
@@ -54,9 +55,8 @@ class OpenClawCliAgent(EventAgent):
         omitted = tuple(_omitted_files(turn))
         for note in omitted:
             yield Note(note)
-        fenced = (f"```\n{note}\n```" for note in (*turn.untrusted, *omitted))
         request = CliRequest(
-            text=argument_text("\n\n".join((turn.body, *fenced))),
+            text=argument_text(build_prompt(turn, omitted)),
             session=agent_session(turn.session_key, agent_id),
             agent_id=agent_id,
             run_id=turn.run_id,

@@ -34,7 +34,6 @@ from openclaw_a2a.agents.openclaw_gateway.runs import (
     RunRequest,
     SessionRef,
     Timeouts,
-    build_prompt,
     openclaw_session_key,
     session_agent_id,
 )
@@ -45,6 +44,7 @@ from openclaw_a2a.agents.openclaw_gateway.session_delivery import (
     wait_processed,
 )
 from openclaw_a2a.agents.openclaw_gateway.turn import GatewayTurn
+from openclaw_a2a.agents.prompt import build_prompt
 from openclaw_a2a.model.agent_event import AgentEvent, Approval, BackgroundEvent, RecentTask
 from openclaw_a2a.model.card import AgentProfile
 from openclaw_a2a.model.errors import AgentError, AgentFailed, AgentUnavailable, TaskNotCancelable

@@ -21,7 +21,8 @@ from openclaw_a2a.agents.openclaw_gateway.handshake import (
     GatewayLimits,
 )
 from openclaw_a2a.agents.openclaw_gateway.protocol import Wire, decode_as, decode_object
-from openclaw_a2a.agents.openclaw_gateway.runs import build_prompt, openclaw_session_key
+from openclaw_a2a.agents.openclaw_gateway.runs import openclaw_session_key
+from openclaw_a2a.agents.prompt import build_prompt
 from openclaw_a2a.model.agent_event import AgentEvent, Report, Started, TextDelta
 from openclaw_a2a.model.errors import AgentError, AgentFailed, AgentUnavailable, ParseFailed
 from openclaw_a2a.model.ids import Json, JsonObject

@@ -1,7 +1,6 @@
-"""Runs and sessions inside OpenClaw: keys, prompts, and which runs and pauses are our tasks'."""
+"""Runs and sessions inside OpenClaw: keys, and which runs and pauses are our tasks'."""
 
 from collections import OrderedDict
-from collections.abc import Sequence
 from typing import Final, Literal, Self
 
 import msgspec
@@ -9,17 +8,6 @@ import msgspec
 from openclaw_a2a.model.ids import AgentId, Json, JsonObject, SessionKey, TaskId
 from openclaw_a2a.model.message import JsonStruct
 from openclaw_a2a.model.session_keys import main_session_key
-from openclaw_a2a.model.turn import Turn
-
-_WHITESPACE: Final = (
-    "\ufeff \t\n\v\f\r\x1c\x1d\x1e\x1f\x85\u00a0\u1680\u2028\u2029\u202f\u205f\u3000"
-    + "".join(map(chr, range(0x2000, 0x200B)))
-)
-"""What OpenClaw strips before it looks for a command, and other characters without content."""
-_WORD_JOINER: Final = "\u2060"
-"""An invisible character that OpenClaw does not strip: a text that starts with it is no command."""
-_NOTES_BEGIN: Final = "--- Notes from the gateway about the peer's message ---"
-_NOTES_END: Final = "--- End of notes ---"
 
 
 class Timeouts(msgspec.Struct, frozen=True):
@@ -102,31 +90,6 @@ def session_agent_id(session_key: str) -> str:
     """The agent of OpenClaw that a session key names; empty when it names none."""
     kind, _, rest = session_key.lower().partition(":")
     return rest.partition(":")[0] if kind == "agent" else ""
-
-
-def escape_command(text: str) -> str:
-    """The text in a form that OpenClaw does not execute as a command.
-
-    OpenClaw runs `/new` and `/reset` as host commands, whoever sends them. A text that starts with
-    a slash therefore gets an invisible first character.
-    """
-    if not text.strip(_WHITESPACE):
-        return "(no text)"
-    return _WORD_JOINER + text if text.lstrip(_WHITESPACE).startswith("/") else text
-
-
-def build_prompt(turn: Turn, notes: Sequence[str] = ()) -> str:
-    """The message text, with the peer's other content in a fenced block after it.
-
-    A message from another agent of this gateway has no such block: it is not an untrusted peer.
-    """
-    text = escape_command(turn.body)
-    untrusted = () if turn.provenance is not None else (*turn.untrusted, *notes)
-    if not untrusted:
-        return text
-    # A peer must not be able to close the block and continue in the gateway's voice.
-    fenced = "\n\n".join(note.replace(_NOTES_END, "--- end of notes ---") for note in untrusted)
-    return f"{text}\n\n{_NOTES_BEGIN}\n{fenced}\n{_NOTES_END}"
 
 
 RUN_PREFIX: Final = "a2a-"

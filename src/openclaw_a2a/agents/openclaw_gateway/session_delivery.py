@@ -29,9 +29,9 @@ from openclaw_a2a.agents.openclaw_gateway.runs import (
     DELIVERY_PREFIX,
     MAX_RUN_IDS,
     Timeouts,
-    escape_command,
     session_agent_id,
 )
+from openclaw_a2a.agents.prompt import escape_command
 from openclaw_a2a.model.errors import AgentError, AgentFailed, AgentUnavailable
 from openclaw_a2a.model.ids import AgentId, JsonObject, SessionKey
 from openclaw_a2a.model.session_keys import main_session_key
