@@ -10,10 +10,10 @@ from tests.conformance.conftest import Start
 from tests.conformance.protocol_clients import V03Client, V1Client, encode_call
 from tests.conformance.scripted_agent import ScriptedAgent, Step
 
+from openclaw_a2a.engine.tasks import queries
 from openclaw_a2a.model.agent_event import InputRequired, PartDelta, TextDelta
 from openclaw_a2a.model.message import Part
 from openclaw_a2a.model.turn import Turn
-from openclaw_a2a.server import large_answers
 
 JSON_TYPE = {"content-type": "application/json"}
 TASKS = {"agentStyle": "task-generating"}
@@ -44,7 +44,7 @@ async def test_a_large_task_is_read_whole_in_both_versions(start: Start, kind: s
     v1, v03 = V1Client(http), V03Client(http)
     task = (await v1.send("hello"))["task"]
     shown = await _small_view(v1, task["id"])
-    assert len(str(shown)) > large_answers.LARGE_BYTES
+    assert len(str(shown)) > queries.LARGE_BYTES
     assert await v1.get(task["id"]) == shown == task
     rest = await http.get(f"/a2a/rest/tasks/{task['id']}")
     assert rest.json == shown

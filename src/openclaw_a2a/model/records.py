@@ -1,6 +1,6 @@
 """The stored form of tasks, events and runs: 1.0 JSON, encoded once and served as stored."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import datetime
 
 import msgspec
@@ -74,6 +74,32 @@ class Hold(JsonStruct, frozen=True):
 
     reason: str
     pairs: bool = False
+
+
+class TaskOutline(msgspec.Struct, frozen=True, gc=False):
+    """A stored task with marks in place of its large strings, which stand beside it, each once.
+
+    It is small, so it can be decoded, changed and encoded again at once; `fill` then puts the
+    strings back. A mark is `mark` and the key of the string: nothing that a peer can write.
+    """
+
+    stored: StoredTask
+    mark: bytes = b""
+    contents: dict[bytes, tuple[bytes, ...]] = {}
+    """The strings as they are inside of JSON, in slices, by their keys, which all have one length.
+    """
+
+    def fill(self, chunk: bytes) -> Iterator[bytes]:
+        """What was encoded from the outline, with the strings in their places."""
+        if not self.contents:
+            yield chunk
+            return
+        first, *rest = chunk.split(self.mark)
+        yield first
+        size = len(next(iter(self.contents)))
+        for piece in rest:
+            yield from self.contents[piece[:size]]
+            yield piece[size:]
 
 
 class RunOptions(JsonStruct, frozen=True):

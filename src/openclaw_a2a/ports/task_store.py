@@ -17,7 +17,7 @@ from openclaw_a2a.model.ids import (
     RunId,
     TaskId,
 )
-from openclaw_a2a.model.records import Entry, RunRecord, StoredTask, TaskHead
+from openclaw_a2a.model.records import Entry, RunRecord, StoredTask, TaskHead, TaskOutline
 from openclaw_a2a.model.task import TaskState
 from openclaw_a2a.model.turn import Scope
 from openclaw_a2a.ports.record_store import Record
@@ -210,6 +210,13 @@ class TaskStore(Protocol):
 
     async def read_task(self, scope: Scope | None, task_id: TaskId) -> StoredTask | None:
         """One task, if it is in scope (None: any scope)."""
+        ...
+
+    async def read_outline(self, scope: Scope | None, task_id: TaskId) -> TaskOutline | None:
+        """As `read_task`, for a task that may be large: in small steps, which give way to others.
+
+        A store that keeps large strings by themselves leaves them beside the task.
+        """
         ...
 
     async def measure_task(self, scope: Scope | None, task_id: TaskId) -> MeasuredTask | None:

@@ -74,7 +74,6 @@ from openclaw_a2a.protocol.versions import ProtocolVersion
 from openclaw_a2a.server import task_list
 from openclaw_a2a.server.cards import LiveCard
 from openclaw_a2a.server.large_answers import (
-    LARGE_BYTES,
     LargeAnswer,
     LargeAnswers,
     TaskFrame,
@@ -537,7 +536,7 @@ async def subscribe(call: AccountCall, request: TaskRequest) -> EventStream:
     if cursor is None and is_refused:
         raise TaskTerminal(f"task {request.id} has ended; get it instead of subscribing to it")
     large = None
-    if cursor is None and measured.size >= LARGE_BYTES:
+    if cursor is None and measured.size >= queries.LARGE_BYTES:
         large = await _read_large(call, measured)
         cursor = large.head.sequence
     until_terminal = codec.FOLLOWS_PAUSED_TASKS

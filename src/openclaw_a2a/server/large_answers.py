@@ -24,9 +24,6 @@ from openclaw_a2a.model.turn import Scope
 from openclaw_a2a.ports import MeasuredTask
 from openclaw_a2a.protocol.versions import ProtocolVersion
 
-LARGE_BYTES = 512 * 1024
-"""From this size on a task is answered from here."""
-
 _AT_ONCE = 2
 _CHUNK_BYTES = 64 * 1024
 _RETRY_S = 5
@@ -47,7 +44,8 @@ class LargeAnswer:
         self.head = head
         self.chunks = chunks
         self.caller = caller
-        self.size = sum(map(len, chunks))
+        # Of memory: a string that is there several times is one object.
+        self.size = sum({id(chunk): len(chunk) for chunk in chunks}.values())
 
 
 class TaskFrame(msgspec.Struct, frozen=True):
@@ -92,16 +90,18 @@ class LargeAnswers:
             answer = self._answers.get(key)
             if answer is None:
                 self._check_room(scope.principal, measured.size)
-                stored = await engine.store.tasks.read_task(scope, task_id)
-                if stored is None:
+                outline = await engine.store.tasks.read_outline(scope, task_id)
+                if outline is None:
                     raise TaskNotFound(f"task not found: there is no task {task_id}")
+                stored, head = outline.stored, outline.stored.head
                 if version is ProtocolVersion.V1 and not stored.entries and history_length is None:
                     chunks = (stored.snapshot,)
                 else:
                     chunks = await _encode(request, stored, encode, history_length)
-                answer = LargeAnswer(stored.head, chunks, scope.principal)
+                filled = tuple([part for chunk in chunks for part in outline.fill(chunk)])
+                answer = LargeAnswer(head, filled, scope.principal)
                 # Under its own sequence: the task may have gone on since it was measured.
-                self._answers[task_id, stored.head.sequence, version, history_length] = answer
+                self._answers[task_id, head.sequence, version, history_length] = answer
             return answer
 
     def _check_room(self, caller: PeerName, size: int) -> None:
@@ -153,4 +153,4 @@ async def _encode(
 async def measure_large(engine: Engine, scope: Scope, task_id: TaskId) -> MeasuredTask | None:
     """The task, if it is large. Raises: TaskNotFound."""
     measured = await queries.measure_task(engine, scope, task_id)
-    return measured if measured.size >= LARGE_BYTES else None
+    return measured if measured.size >= queries.LARGE_BYTES else None

@@ -20,6 +20,9 @@ from openclaw_a2a.ports import MeasuredTask, TaskStore
 
 _RESTING = TERMINAL | PAUSED
 
+LARGE_BYTES = 512 * 1024
+"""From this size on a task is not read as a whole where that can be avoided."""
+
 _PAGE_BYTES = 1024 * 1024
 """How much is read from the store for one reader at once, unless one event is larger."""
 
@@ -247,9 +250,12 @@ async def subscribe(
 
     Raises: TaskNotFound, InvalidParams (a cursor the task never had), StoreUnavailable.
     """
-    # With a cursor the content is not read: the task may be large.
-    stored = None if cursor is not None else await get_task(engine, scope, task_id)
-    head = (stored or await measure_task(engine, scope, task_id)).head
+    # With a cursor the content is not needed. That of a small task is read nevertheless: so a
+    # damaged one is refused at once.
+    measured = await measure_task(engine, scope, task_id)
+    is_needed = cursor is None or measured.size < LARGE_BYTES
+    stored = await get_task(engine, scope, task_id) if is_needed else None
+    head = (stored or measured).head
     _check_not_abandoned(engine, task_id)
     sequence = head.sequence
     # A cursor beyond the end is of another task, or of a database that was restored from a backup.
@@ -258,7 +264,7 @@ async def subscribe(
         problem = Problem("Last-Event-ID", text)
         raise InvalidParams(f"Last-Event-ID {text}", problems=(problem,))
     # A2A 3.1.6: without a cursor the stream begins with the task as it is now.
-    snapshot = None if stored is None else task_json(stored)
+    snapshot = task_json(stored) if cursor is None and stored is not None else None
     start = sequence if cursor is None else cursor
     # Events committed since the read are not lost: the subscription begins at that sequence.
     if until_terminal:

@@ -17,7 +17,7 @@ import msgspec
 from openclaw_a2a.model.delivery import Delivery, DeliveryId, DeliveryState
 from openclaw_a2a.model.errors import GatewayError
 from openclaw_a2a.model.ids import MessageId, TaskId
-from openclaw_a2a.model.records import Entry, StoredTask
+from openclaw_a2a.model.records import Entry, StoredTask, TaskOutline
 from openclaw_a2a.model.task import is_active, is_terminal
 from openclaw_a2a.model.turn import Scope
 from openclaw_a2a.ports import (
@@ -70,6 +70,10 @@ class StateTaskStore(StatePart, TaskWrites):
         self.state.check_readable(task_id)
         task = self.state.find_task(scope, task_id)
         return None if task is None else task.stored()
+
+    async def read_outline(self, scope: Scope | None, task_id: TaskId) -> TaskOutline | None:
+        stored = await self.read_task(scope, task_id)
+        return None if stored is None else TaskOutline(stored)
 
     async def measure_task(self, scope: Scope | None, task_id: TaskId) -> MeasuredTask | None:
         self.state.check_readable(task_id)

@@ -187,6 +187,17 @@ class SqliteDatabase:
         rows = self.fetch_all(statement, values)
         return rows[0] if rows else None
 
+    def fetch_blob(self, table: str, number: int, start: int, size: int) -> bytes:
+        """A slice of the body of a row; empty without such a row. Raises: StoreUnavailable."""
+        if self._reading is None:
+            raise store_closed(str(self.path))
+        try:
+            with self._reading.blobopen(table, "body", number, readonly=True) as blob:
+                blob.seek(start)
+                return blob.read(size)
+        except sqlite3.Error:
+            return b""  # deleted meanwhile, or damaged: whoever reads it compares its hash
+
     @contextmanager
     def snapshot(self) -> Generator[None]:
         """Let all reads inside see the same committed state."""

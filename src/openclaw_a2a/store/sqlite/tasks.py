@@ -3,6 +3,8 @@
 The rarer writes work on the tables, so they flush what the transaction has collected first.
 """
 
+import hashlib
+import secrets
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import suppress
 from datetime import UTC, datetime
@@ -21,6 +23,7 @@ from openclaw_a2a.model.records import (
     RunRecord,
     StoredTask,
     TaskHead,
+    TaskOutline,
     check_event_body,
     check_task_body,
 )
@@ -66,6 +69,12 @@ _PURGE_BATCH = 100
 _READ_BYTES = 256 * 1024
 """About how much of a large task is read at once."""
 
+_CONTENT_MARK = b"content-%b-" % secrets.token_hex(16).encode()
+"""Of this process: a peer does not know it, so no text of a peer is taken for a mark."""
+
+_Restore = Callable[[int, bytes], bytes]
+"""The body of a row with what it refers to, from the number of its task and the row."""
+
 _TASK = """
 SELECT t.number, t.id, t.principal, t.account, t.context, t.state, t.status_at, t.created_at,
   t.sequence, t.binding, s.sequence, s.body
@@ -84,6 +93,7 @@ WHERE t.id = :task
 _SELECT_ENTRIES = """
 SELECT sequence, body, state, task FROM event
 WHERE task = ? AND sequence > ? AND sequence <= ? ORDER BY sequence LIMIT ?"""
+_MEASURE_CONTENT = "SELECT number, length(body) FROM content WHERE task = ? AND hash = ?"
 _HAS_TASK = "SELECT 1 FROM task WHERE number = ?"
 _SELECT_EVENTS = """
 SELECT sequence, body, state, task FROM event
@@ -213,14 +223,40 @@ class SqliteTaskStore(DatabasePart, TaskWrites):
         return [row[0] for row in self._database.fetch_all(_SELECT_ORPHANS)]
 
     async def read_task(self, scope: Scope | None, task_id: TaskId) -> StoredTask | None:
-        row = self._database.fetch_one(_SELECT_TASK, (task_id,))
+        row = self._find_row(scope, task_id)
+        return None if row is None else await self._read_stored(row, self._restore)
+
+    async def read_outline(self, scope: Scope | None, task_id: TaskId) -> TaskOutline | None:
+        row = self._find_row(scope, task_id)
         if row is None:
             return None
-        if scope is not None and (row[2] != scope.principal or row[3] != scope.account):
-            return None
-        snapshot, pages = self._read_content(row)
+        digests: set[bytes] = set()
+
+        def mark(_task: int, body: bytes) -> bytes:
+            def find(digest: bytes) -> bytes:
+                digests.add(digest)
+                return _CONTENT_MARK + digest.hex().encode()
+
+            return restore(body, find)
+
+        stored = await self._read_stored(row, mark)
+        contents: dict[bytes, tuple[bytes, ...]] = {}
+        for digest in digests:
+            slices = await self._read_slices(row[0], stored, digest)
+            if slices is None:
+                return None
+            contents[digest.hex().encode()] = slices
+        return None if stored is None else TaskOutline(stored, _CONTENT_MARK, contents)
+
+    def _find_row(self, scope: Scope | None, task_id: TaskId) -> Row | None:
+        row = self._database.fetch_one(_SELECT_TASK, (task_id,))
+        is_own = scope is None or (row and row[2] == scope.principal and row[3] == scope.account)
+        return row if is_own else None
+
+    async def _read_stored(self, row: Row, restore: _Restore) -> StoredTask | None:
         entries: list[Entry] = []
         pacer = Pacer()
+        snapshot, pages = self._read_content(row, restore)
         try:
             for page in pages:
                 entries += page
@@ -232,6 +268,26 @@ class SqliteTaskStore(DatabasePart, TaskWrites):
                 return None
             raise
         return StoredTask(self._head(row), snapshot, tuple(entries))
+
+    async def _read_slices(
+        self, number: int, stored: StoredTask | None, digest: bytes
+    ) -> tuple[bytes, ...] | None:
+        """A content in slices; None when its task was deleted meanwhile."""
+        slices: list[bytes] = []
+        pacer, hashed = Pacer(), hashlib.sha256()
+        row = self._database.fetch_one(_MEASURE_CONTENT, (number, digest))
+        if row is not None:
+            for start in range(0, row[1], _READ_BYTES):
+                part = self._database.fetch_blob("content", row[0], start, _READ_BYTES)
+                slices.append(part)
+                hashed.update(part)
+                await pacer.pause()
+        if hashed.digest() == digest:
+            return tuple(slices)
+        if stored is None or self._database.fetch_one(_HAS_TASK, (number,)) is None:
+            return None
+        error = ValueError(f"its content {digest.hex()[:16]} is missing or changed")
+        raise self._damaged(stored.head.id, error) from error
 
     async def measure_task(self, scope: Scope | None, task_id: TaskId) -> MeasuredTask | None:
         values = {"task": task_id, **bind_scope(scope)}
@@ -258,7 +314,8 @@ class SqliteTaskStore(DatabasePart, TaskWrites):
             while True:
                 rows = self._database.fetch_all(_SELECT_EVENTS, {**values, "limit": count})
                 for row in rows:
-                    entries.append(self._entry(task_id, row, max(after, 0) + len(entries) + 1))
+                    number = max(after, 0) + len(entries) + 1
+                    entries.append(self._entry(task_id, row, number, self._restore))
                     size += len(entries[-1].body)
                     if max_bytes is not None and size > max_bytes:
                         return entries
@@ -322,10 +379,10 @@ class SqliteTaskStore(DatabasePart, TaskWrites):
 
     def _stored(self, row: Row) -> StoredTask:
         """Raises CorruptRecord if any of it is damaged."""
-        snapshot, pages = self._read_content(row)
+        snapshot, pages = self._read_content(row, self._restore)
         return StoredTask(self._head(row), snapshot, tuple(chain.from_iterable(pages)))
 
-    def _read_content(self, row: Row) -> tuple[bytes, Iterator[list[Entry]]]:
+    def _read_content(self, row: Row, restore: _Restore) -> tuple[bytes, Iterator[list[Entry]]]:
         """The snapshot of a task, and the events after it as they are read, not many at once.
 
         Raises, also while they are read: CorruptRecord if any of it is damaged.
@@ -336,20 +393,22 @@ class SqliteTaskStore(DatabasePart, TaskWrites):
             if snapshot is None:
                 raise ValueError("it has no snapshot")
             if snapshot[0] == MARK:
-                snapshot = self._restore(row[0], snapshot)
+                snapshot = restore(row[0], snapshot)
             check_task_body(head.id, snapshot)
         except UNREADABLE as error:
             raise self._damaged(head.id, error) from error
         # A snapshot is rewritten only now and then; the events after it complete it.
-        return snapshot, self._entry_pages(row[0], head, row[10])
+        return snapshot, self._entry_pages(row[0], head, row[10], restore)
 
-    def _entry_pages(self, number: int, head: TaskHead, after: int) -> Iterator[list[Entry]]:
+    def _entry_pages(
+        self, number: int, head: TaskHead, after: int, restore: _Restore
+    ) -> Iterator[list[Entry]]:
         size, total, count, first = 0, 0, 1, after
         while after < head.sequence:
             try:
                 values = (number, after, head.sequence, count)
                 numbered = enumerate(self._database.fetch_all(_SELECT_ENTRIES, values), after + 1)
-                page = [self._entry(head.id, row, expected) for expected, row in numbered]
+                page = [self._entry(head.id, row, expected, restore) for expected, row in numbered]
                 if not page:
                     raise ValueError(f"it lacks the events after {after}")
             except UNREADABLE as error:
@@ -359,10 +418,10 @@ class SqliteTaskStore(DatabasePart, TaskWrites):
             size += sum([len(entry.body) for entry in page])
             count = _next_count(count, size, total)
 
-    def _entry(self, task_id: TaskId, row: Row, expected: int) -> Entry:
+    def _entry(self, task_id: TaskId, row: Row, expected: int, restore: _Restore) -> Entry:
         if row[0] != expected:
             raise ValueError(f"event {expected} is missing")
-        body = self._restore(row[3], row[1]) if row[1][0] == MARK else row[1]
+        body = restore(row[3], row[1]) if row[1][0] == MARK else row[1]
         check_event_body(task_id, body)
         return Entry(row[0], body, None if row[2] is None else STATE_OF[row[2]])
 
