@@ -67,7 +67,7 @@ def is_proxied(request: ClientRequest) -> bool:
     return not PROXY_HEADERS.isdisjoint(request.headers)
 
 
-def parse_address(text: str | None) -> IpAddress | None:
+def parse_ip_address(text: str | None) -> IpAddress | None:
     """The IP address; None for anything else. A server of both families names IPv4 in IPv6."""
     try:
         address = ipaddress.ip_address(text or "")
@@ -86,7 +86,7 @@ class TrustedProxies:
         """True for the address of one of the proxies."""
         if not self._networks:
             return False
-        parsed = parse_address(address)
+        parsed = parse_ip_address(address)
         return parsed is not None and any(parsed in network for network in self._networks)
 
     def client_address(self, request: ClientRequest) -> str | None:
@@ -101,7 +101,7 @@ class TrustedProxies:
         said = request.headers.get(b"x-forwarded-for", b"").decode("latin-1").split(",")
         for text in reversed(said):
             hop = text.strip()
-            if parse_address(hop) is None:
+            if parse_ip_address(hop) is None:
                 break
             client = hop
             if not self.is_trusted(hop):
