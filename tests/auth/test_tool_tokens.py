@@ -9,9 +9,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from openclaw_a2a.auth.peers import Credentials
+from openclaw_a2a.auth.principal import Principal, Scope
 from openclaw_a2a.auth.tokens import TokenKind, TokenStore
 from openclaw_a2a.auth.tool_tokens import OPERATOR_CALLER, ToolAuthenticator, ToolCaller
-from openclaw_a2a.model.errors import CorruptRecord, InvalidParams, Overloaded, Unauthenticated
+from openclaw_a2a.model.errors import (
+    CorruptRecord,
+    InsufficientScope,
+    InvalidParams,
+    Overloaded,
+    Unauthenticated,
+)
 
 DAMAGED_DIGEST = (
     b'{"tokens": [{"name": "ann", "sha256": "x", "createdAt": "2026-01-01T00:00:00Z"}]}'
@@ -117,6 +124,39 @@ def test_only_a_host_token_may_name_agent_and_session(path) -> None:
     assert authenticator.identify(FakeRequest(odd)) == ToolCaller("plugin")
     long = headers(host, session_key="x" * 2000, agent_id="a\x7fb")
     assert authenticator.identify(FakeRequest(long)) == ToolCaller("plugin")
+
+
+def test_a_limited_host_token_speaks_for_its_agents_only(path) -> None:
+    tokens = TokenStore(path.parent)
+    host = tokens.create("plugin", TokenKind.HOST, agents=["main"])
+    authenticator = ToolAuthenticator(Credentials(tokens=tokens), max_calls=1)
+    right = headers(host, agent_id="main", session_key="agent:main:x")
+    assert authenticator.identify(FakeRequest(right)).agent_id == "main"
+    for said in (
+        {},
+        {"agent_id": "other"},
+        {"agent_id": "main", "session_key": "agent:other:x"},
+        {"agent_id": "main", "session_key": "AGENT:Other:x"},
+        {"agent_id": "main", "session_key": "somewhere"},
+    ):
+        with pytest.raises(InsufficientScope):
+            authenticator.identify(FakeRequest(headers(host, **said)))
+
+
+def test_limits_that_tools_and_the_operator_do_not_know_make_a_token_invalid_there(path) -> None:
+    tokens = TokenStore(path.parent)
+    for kind, limits in (
+        (TokenKind.TOOL, {"agents": ["main"]}),
+        (TokenKind.TOOL, {"accounts": ["work"]}),
+        (TokenKind.HOST, {"accounts": ["work"]}),
+        (TokenKind.PEER, {"agents": ["main"], "scopes": [Scope.A2A, Scope.ADMIN]}),
+    ):
+        with pytest.raises(InvalidParams):
+            tokens.create("ann", kind, **limits)
+    limited = Principal("ann", frozenset(Scope), agents=frozenset({"main"}))
+    for scope in (Scope.TOOLS, Scope.ADMIN, Scope.DASHBOARD):
+        with pytest.raises(InsufficientScope):
+            limited.check_scope(scope)
 
 
 def test_the_operator_token_is_accepted_from_the_own_machine_only(path) -> None:

@@ -1,5 +1,6 @@
 """Who a caller is and what it may do: the result of authentication."""
 
+from collections.abc import Collection
 from enum import Enum
 
 import msgspec
@@ -45,12 +46,31 @@ class Principal(msgspec.Struct, frozen=True):
 
     def check_scope(self, scope: Scope) -> None:
         """Refuse credentials that are not for this part. Raises: InsufficientScope."""
-        if scope not in self.scopes:
+        if scope not in self.scopes or not can_be_limited(
+            {scope}, accounts=self.accounts, agents=self.agents, is_host=self.is_host
+        ):
             raise self._refusal(scope)
 
     def _refusal(self, scope: Scope) -> InsufficientScope:
         text = f"the credentials of {self.name} are not valid here; ask the operator for others"
         return InsufficientScope(text, scope=scope.value)
+
+
+def can_be_limited(
+    scopes: Collection[Scope],
+    *,
+    accounts: Collection[str] | None,
+    agents: Collection[str] | None,
+    is_host: bool,
+) -> bool:
+    """True when these limits are enforced in all these scopes.
+
+    Accounts and agents are those of A2A. Of tools only a host has agents: those that it speaks for.
+    """
+    if accounts is None and agents is None:
+        return True
+    others = {scope for scope in scopes if scope is not Scope.A2A}
+    return not others or (is_host and accounts is None and others == {Scope.TOOLS})
 
 
 LOCAL_PRINCIPAL = Principal(LOCAL_PEER)

@@ -11,7 +11,7 @@ import os
 import re
 import secrets
 import time
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Collection, Generator, Iterable
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from enum import Enum
@@ -20,7 +20,7 @@ from typing import Annotated
 
 import msgspec
 
-from openclaw_a2a.auth.principal import A2A_SCOPES, Principal, Scope
+from openclaw_a2a.auth.principal import A2A_SCOPES, Principal, Scope, can_be_limited
 from openclaw_a2a.engine.audit_log import record_command
 from openclaw_a2a.log import get_logger
 from openclaw_a2a.model.errors import CorruptRecord, InvalidParams, Problem
@@ -210,8 +210,8 @@ class TokenStore:
         kind: TokenKind = TokenKind.TOOL,
         *,
         scopes: Iterable[Scope] = (),
-        accounts: Iterable[str] | None = None,
-        agents: Iterable[str] | None = None,
+        accounts: Collection[str] | None = None,
+        agents: Collection[str] | None = None,
         expires_at: datetime | None = None,
     ) -> str:
         """Create a token and return its text, which is stored nowhere.
@@ -222,6 +222,13 @@ class TokenStore:
         """
         granted = frozenset(scopes) or scopes_of(kind)
         _check_name(name, granted)
+        is_host = kind is TokenKind.HOST
+        if not can_be_limited(granted, accounts=accounts, agents=agents, is_host=is_host):
+            reason = (
+                "accounts and agents limit tokens for a2a, and agents those of a host; make one"
+                " token for a2a and another for the rest"
+            )
+            raise InvalidParams(f"limits: {reason}", problems=(Problem("limits", reason),))
         token = Token(
             name,
             "0" * 64,

@@ -17,6 +17,7 @@ from openclaw_a2a.auth.request_origin import (
     is_proxied,
 )
 from openclaw_a2a.auth.tokens import OPERATOR_NAME, TOOL_TOKEN_PREFIX, token_digest
+from openclaw_a2a.calls.identifiers import session_agent
 from openclaw_a2a.model.errors import (
     InsufficientScope,
     Overloaded,
@@ -94,7 +95,11 @@ class ToolAuthenticator:
             return ToolCaller(principal.name)
         agent_id = _read_header(request.headers, AGENT_HEADER)
         session_key = _read_header(request.headers, SESSION_HEADER)
-        if principal.agents is not None and agent_id not in principal.agents:
+        # The session counts as well: it may be another agent's.
+        session = None if session_key is None else session_agent(SessionKey(session_key.lower()))
+        if principal.agents is not None and not (
+            agent_id in principal.agents and (session_key is None or session in principal.agents)
+        ):
             raise InsufficientScope(
                 f"the token of {principal.name} is not valid for this agent",
                 scope=Scope.TOOLS.value,
