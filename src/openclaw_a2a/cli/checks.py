@@ -1,4 +1,4 @@
-"""Looks for what keeps the gateway from working: checks as data, each with what to do about it."""
+"""Checks of the gateway: what keeps it from working, on this machine and with its settings."""
 
 import asyncio
 import os
@@ -7,37 +7,18 @@ import shutil
 import socket
 import sys
 import tempfile
-from collections import Counter
-from collections.abc import Iterable, Mapping
-from enum import Enum
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 import anyio.to_thread
 import httpx2
 import msgspec
-from rich.table import Table
-from rich.text import Text
 
-from openclaw_a2a.agents.openclaw_cli.command import OpenClawCliOptions
-from openclaw_a2a.agents.openclaw_gateway.agent import OpenClawGatewayOptions
 from openclaw_a2a.agents.process.child import expand_directory
 from openclaw_a2a.agents.process.command_agent import CommandOptions
 from openclaw_a2a.app.lifecycle import listen
-from openclaw_a2a.cli.openclaw_probe import (
-    Probe,
-    find_program,
-    is_supported,
-    probe_gateway,
-    run_program_turn,
-)
-from openclaw_a2a.cli.render.terminal import (
-    print_data,
-    print_page,
-    strip_control_characters,
-    styled_text,
-)
 from openclaw_a2a.model.errors import (
     GatewayError,
     PortTaken,
@@ -45,8 +26,7 @@ from openclaw_a2a.model.errors import (
     StoreLocked,
     StoreUnavailable,
 )
-from openclaw_a2a.model.ids import AgentId, JsonObject
-from openclaw_a2a.model.message import JsonStruct
+from openclaw_a2a.model.ids import AgentId
 from openclaw_a2a.net.http_client import SyncHttpClient
 from openclaw_a2a.remote.config import read_outbound
 from openclaw_a2a.remote.result.remote_result import RemoteAgentFailed
@@ -61,58 +41,21 @@ from openclaw_a2a.settings import (
     find_running_gateways,
     read_command_environment,
 )
-from openclaw_a2a.settings.agents import OPENCLAW_ADAPTER
-from openclaw_a2a.settings.openclaw_discovery import OpenClawInstallation, find_openclaw
 from openclaw_a2a.settings.sources import process_environment
 from openclaw_a2a.store import create_store
 from openclaw_a2a.store.rules import PROBE_BYTES, check_free_space
-from openclaw_a2a.tools.openclaw_plugin import PLUGIN_ID, check_plugin_access, plan_installation
 
 if TYPE_CHECKING:
     from openclaw_a2a.library.remote_agents import RemoteAgents
 
 
-class CheckStatus(Enum):
-    """How a check ended."""
-
-    OK = "ok"
-    NOTE = "note"
-    BROKEN = "broken"
-    SKIPPED = "skipped"
-
-
-class CheckResult(JsonStruct, frozen=True, omit_defaults=False):
-    """What one check found; `fix` is the next step when there is one."""
-
-    group: str
-    name: str = msgspec.field(name="check")
-    status: CheckStatus = msgspec.field(name="verdict")
-    detail: str
-    fix: str = ""
-
-    @classmethod
-    def ok(cls, group: str, name: str, detail: str) -> Self:
-        """All is well."""
-        return cls(group, name, CheckStatus.OK, detail)
-
-    @classmethod
-    def note(cls, group: str, name: str, detail: str, fix: str = "") -> Self:
-        """Something to know; nothing is broken."""
-        return cls(group, name, CheckStatus.NOTE, detail, fix)
-
-    @classmethod
-    def broken(cls, group: str, name: str, detail: str, fix: str = "") -> Self:
-        """The gateway does not work so."""
-        return cls(group, name, CheckStatus.BROKEN, detail, fix)
-
+from openclaw_a2a.cli.check_result import CheckResult, split_advice
+from openclaw_a2a.cli.openclaw_checks import check_openclaw, check_plugin
 
 _OLDEST_PYTHON = (3, 11)
 _ANSWER_S = 2.0
 _TARGET_S = 10.0
 _MOST_BYTES = 4096
-_COMMAND = "openclaw"
-_INSTALL = "install it with: npm install -g openclaw"
-_UPDATE = "update it with: openclaw update"
 _LITTLE_SPACE = 100 * 1024 * 1024
 _CORRECT = "correct it, then look again with: openclaw-a2a config check"
 
@@ -192,7 +135,7 @@ async def check_store(
     shown = f"{kind}, {path}"
     # What a running gateway says counts more than what the file looks like from here.
     if own is not None and (reason := await anyio.to_thread.run_sync(_store_failure, own, path)):
-        detail, fix = _split(reason)
+        detail, fix = split_advice(reason)
         return CheckResult.broken("gateway", "store", f"{kind}: {detail}", fix)
     if not path.exists():  # the first start makes it, in a folder that must take it
         folder = next((one for one in path.parents if one.exists()), path.parent)
@@ -212,7 +155,7 @@ async def check_store(
         detail, _, fix = error.message.rpartition(". ")
         return CheckResult.broken("gateway", "store", f"{kind}: {detail}", fix)
     except GatewayError as error:
-        detail, fix = _split(error.message)
+        detail, fix = split_advice(error.message)
         fix = fix or "move the file away, or use another with store.path"
         return CheckResult.broken("gateway", "store", f"{kind}: {detail}", fix)
     text = f"{shown} has an older schema; the next start upgrades it"
@@ -251,7 +194,7 @@ def check_disk(settings: StoreSettings) -> CheckResult:
         fix = "free some space, or set store.path to another disk"
         return CheckResult.broken("gateway", "disk", text, fix)
     except StoreUnavailable as error:
-        detail, fix = _split(error.message)
+        detail, fix = split_advice(error.message)
         return CheckResult.broken("gateway", "disk", detail, fix)
     free = disk.f_bavail * disk.f_frsize
     shown = f"{free / 1024**3:.1f} GiB free for {folder}"
@@ -441,217 +384,3 @@ def _gateway_version(address: str) -> str | None:
     except (httpx2.HTTPError, httpx2.InvalidURL, msgspec.MsgspecError):
         return None
     return answer.get("version") if answer.get("status") == "ok" else None
-
-
-async def check_openclaw(examined: CheckedSettings, *, run_agents: bool) -> list[CheckResult]:
-    """OpenClaw: its config, its program, and every gateway and command that agents use."""
-    settings = examined.loaded.settings
-    found = examined.loaded.openclaw or find_openclaw()
-    ours = {name: one for name, one in settings.agents.items() if one.adapter == OPENCLAW_ADAPTER}
-    by_command = {name: one for name, one in settings.agents.items() if one.adapter == _COMMAND}
-    findings = _config(found, settings.agents)
-    for name, agent in by_command.items():
-        findings += await _by_command(name, agent, run_agents=run_agents)
-    if not ours and (found is None or by_command):
-        return findings
-    findings.append(await _program())
-    for (url, token), agents in _gateways(ours).items():
-        turn_agents = tuple(filter(None, agents)) if run_agents else ()
-        seen = await probe_gateway(url, token, turn_agents=turn_agents)
-        findings += [*_gateway(url, seen), *[_agent(one, seen) for one in agents]]
-    return findings
-
-
-def check_plugin(examined: CheckedSettings, own: RunningGateway | None) -> list[CheckResult]:
-    """OpenClaw's agents have our tools: the plugin is there, reaches us, and is let in."""
-    settings, found = examined.loaded.settings, examined.loaded.openclaw or find_openclaw()
-    if found is None or found.config_path is None or not found.is_readable:
-        return []
-    wiring = plan_installation(settings, found.config_path)
-    ours = [own.address if own else wiring.options["url"], wiring.options["url"]]
-    if wiring.is_linked and (elsewhere := _elsewhere(wiring.found.options, ours)):
-        return [elsewhere]
-    if wiring.is_linked:
-        answer = check_plugin_access(wiring.found.options)
-        if answer.problem:
-            make = CheckResult.broken if answer.is_reached else CheckResult.note
-            return [make("openclaw", "plugin", *_split(answer.problem))]
-        text = f"{PLUGIN_ID} is let in: {', '.join(answer.tools) or 'no tools'}"
-        return [CheckResult.ok("openclaw", "plugin", text)]
-    if settings.outbound.get("enabled") is not True or not settings.tools.http:
-        return []
-    text = "OpenClaw's agents do not have our tools"
-    fix = "to give them: openclaw-a2a connect openclaw"
-    return [CheckResult.note("openclaw", "plugin", text, fix)]
-
-
-def _elsewhere(options: JsonObject, ours: list[str]) -> CheckResult | None:
-    """The plugin calls a gateway, and it is not ours: neither the one that runs, nor the next."""
-    url = str(options.get("url", "")).rstrip("/")
-    running, settings = ours
-    if url == running:
-        return None
-    if url == settings:
-        text = f"{PLUGIN_ID} calls {url}, and our gateway runs at {running}"
-        fix = f"start the gateway without --port, or set server.port to {urlsplit(running).port}"
-        fix = f"{fix} and run: openclaw-a2a connect openclaw"
-    else:
-        text = f"{PLUGIN_ID} calls {url or 'no address'}, and our gateway is at {running}"
-        fix = "to point it here: openclaw-a2a connect openclaw"
-    return CheckResult.broken("openclaw", "plugin", text, fix)
-
-
-def _config(
-    found: OpenClawInstallation | None, agents: Mapping[AgentId, AgentSettings]
-) -> list[CheckResult]:
-    if found is not None:
-        notes = [CheckResult.note("openclaw", "config", *_split(one)) for one in found.warnings]
-        if not found.is_readable:
-            return [CheckResult.broken("openclaw", "config", *_split(found.warnings[0]))]
-        place = str(found.config_path or found.url)
-        return [CheckResult.ok("openclaw", "config", place), *notes]
-    if any(one.adapter in (OPENCLAW_ADAPTER, _COMMAND) for one in agents.values()):
-        text = "not on this machine; the settings say all"
-        return [CheckResult.ok("openclaw", "config", text)]
-    text = "no OpenClaw was found on this machine"
-    if any(one.is_placeholder for one in agents.values()):
-        text += "; an agent that echoes answers instead"
-    fix = "to add one: openclaw-a2a connect openclaw"
-    return [CheckResult.note("openclaw", "config", text, fix)]
-
-
-async def _by_command(
-    name: AgentId, agent: AgentSettings, *, run_agents: bool
-) -> list[CheckResult]:
-    """An agent that runs by the command, with the program that it names."""
-    try:
-        options = msgspec.convert(agent.options, OpenClawCliOptions)
-    except msgspec.ValidationError:
-        return []  # reported with the settings already
-    check = f"agent {name}"
-    program = await find_program(options.openclaw_path, options.env)
-    if program is None:
-        text = f"the program {options.openclaw_path} was not found"
-        return [CheckResult.broken("openclaw", check, text, f"{_INSTALL}, or correct openclawPath")]
-    if not run_agents:
-        return [CheckResult.ok("openclaw", check, program.description)]
-    trouble = await run_program_turn(options, options.agent_id or name)
-    if trouble:
-        return [CheckResult.broken("openclaw", check, *_split(trouble))]
-    return [CheckResult.ok("openclaw", check, "answered a turn")]
-
-
-async def _program() -> CheckResult:
-    program = await find_program()
-    if program is None:
-        text = "openclaw is not on the PATH; its gateway may run all the same"
-        return CheckResult.note("openclaw", "program", text, _INSTALL)
-    if is_supported(program.version):
-        return CheckResult.ok("openclaw", "program", program.description)
-    return CheckResult.broken("openclaw", "program", f"{program.description} is too old", _UPDATE)
-
-
-def _gateways(agents: Mapping[AgentId, AgentSettings]) -> dict[tuple[str, str], tuple[str, ...]]:
-    """Each gateway by its address and token, with the ids of its agents that are offered."""
-    found: dict[tuple[str, str], tuple[str, ...]] = {}
-    for agent in agents.values():
-        try:
-            options = msgspec.convert(agent.options, OpenClawGatewayOptions)
-        except msgspec.ValidationError:
-            continue  # reported with the settings already
-        key = options.socket_url, options.token
-        found[key] = (*found.get(key, ()), options.agent_id)
-    return found
-
-
-def _gateway(url: str, seen: Probe) -> list[CheckResult]:
-    if seen.is_starting:
-        starting = CheckResult.note("openclaw", "gateway", f"{url} is starting", "look again")
-        return [starting, _skipped("token", "the gateway is starting")]
-    if not seen.is_reached:
-        reached = CheckResult.broken("openclaw", "gateway", *_split(seen.trouble))
-        return [reached, _skipped("token", "the gateway was not reached")]
-    reached = CheckResult.ok("openclaw", "gateway", url)
-    if not seen.is_in:
-        return [reached, CheckResult.broken("openclaw", "token", *_split(seen.trouble))]
-    version = CheckResult.ok("openclaw", "version", seen.version or "unknown")
-    if not is_supported(seen.version):
-        text = f"{seen.version} is too old"
-        version = CheckResult.broken("openclaw", "version", text, _UPDATE)
-    return [reached, CheckResult.ok("openclaw", "token", "accepted"), version]
-
-
-def _agent(agent_id: str, seen: Probe) -> CheckResult:
-    name = f"agent {agent_id}".strip()
-    if seen.agents is None:
-        if seen.is_in:
-            return CheckResult.broken("openclaw", name, *_split(seen.trouble))
-        why = "did not let us in" if seen.is_reached else "was not reached"
-        return _skipped(name, f"the gateway {why}")
-    known = [agent.id for agent in seen.agents]
-    # Without a name the gateway's only agent is meant.
-    if agent_id not in known and not (agent_id == "" and len(known) == 1):
-        wanted = "has no such agent" if agent_id else "has several agents, and none is named"
-        text = f"the gateway {wanted}; it has {', '.join(known) or 'none'}"
-        fix = "restart the gateway, or correct openclaw.expose or the agent's agentId"
-        return CheckResult.broken("openclaw", name, text, fix)
-    if agent_id not in seen.answers:
-        return CheckResult.ok("openclaw", name, "known to the gateway")
-    if seen.answers[agent_id]:
-        return CheckResult.broken("openclaw", name, *_split(seen.answers[agent_id]))
-    return CheckResult.ok("openclaw", name, "answered a turn")
-
-
-def _skipped(check: str, why: str) -> CheckResult:
-    return CheckResult("openclaw", check, CheckStatus.SKIPPED, f"not checked: {why}")
-
-
-def _split(sentence: str) -> tuple[str, str]:
-    """What is the case, and what to do about it, from a sentence that says both."""
-    detail, _, fix = sentence.rstrip(".").rpartition("; ")
-    return (detail, fix) if detail else (fix, "")
-
-
-_MARKS = {
-    CheckStatus.OK: ("✓", "+", "green"),
-    CheckStatus.NOTE: ("!", "!", "yellow"),
-    CheckStatus.BROKEN: ("✗", "x", "red"),
-    CheckStatus.SKIPPED: ("·", "-", "dim"),
-}
-
-
-def print_checks(results: Iterable[CheckResult]) -> None:
-    """Print results by group; on a terminal, details wrap within their column."""
-    rows = list(results)
-    width = max(len(row.name) for row in rows)
-    group = None
-    for row in rows:
-        if row.group != group:
-            print_data(("" if group is None else "\n") + row.group)
-            group = row.group
-        pretty, plain, style = _MARKS[row.status]
-        text = styled_text(row.detail)
-        for line in strip_control_characters(row.fix).splitlines():
-            text.append(f"\n{line}", "dim")
-        table = Table(box=None, show_header=False, padding=(0, 2, 0, 0), pad_edge=False)
-        table.add_column(width=4 + width, no_wrap=True)
-        table.add_column(overflow="fold")
-        mark = (pretty if _can_print(pretty) else plain, style)
-        table.add_row(Text.assemble("  ", mark, f" {row.name}"), text)
-        print_page([table])
-
-
-def summarize_checks(results: Iterable[CheckResult]) -> str:
-    """How many problems and notes there are, in one line."""
-    counts = Counter(one.status for one in results)
-    nouns = {"problem": counts[CheckStatus.BROKEN], "note": counts[CheckStatus.NOTE]}
-    words = [f"{n} {noun}{'s' if n > 1 else ''}" for noun, n in nouns.items() if n]
-    return f"{', '.join(words)}." if words else "Everything is in order."
-
-
-def _can_print(text: str) -> bool:
-    try:
-        text.encode(sys.stdout.encoding or "ascii")
-    except (UnicodeEncodeError, LookupError):
-        return False
-    return True

@@ -9,10 +9,11 @@ import anyio
 import msgspec
 from cyclopts import App
 
-from openclaw_a2a.cli.checks import CheckResult, CheckStatus, check_openclaw, print_checks
+from openclaw_a2a.cli.check_result import CheckResult, CheckStatus, print_checks
 from openclaw_a2a.cli.commands.config import complete_check
 from openclaw_a2a.cli.errors import DONE, FAILED
 from openclaw_a2a.cli.flags import ConfigFlag, JsonFlag, switch
+from openclaw_a2a.cli.openclaw_checks import check_openclaw
 from openclaw_a2a.cli.render.terminal import print_data, print_json, print_message
 from openclaw_a2a.model.errors import AgentFailed
 from openclaw_a2a.model.message import JsonStruct

@@ -98,7 +98,8 @@ def doctor(
     """
     import anyio
 
-    from openclaw_a2a.cli.checks import CheckStatus, print_checks, run_checks, summarize_checks
+    from openclaw_a2a.cli.check_result import CheckStatus, print_checks, summarize_checks
+    from openclaw_a2a.cli.checks import run_checks
 
     examined = complete_check(check_settings(config, overrides=data_override(data)))
     findings = anyio.run(run_checks, examined, ask)
