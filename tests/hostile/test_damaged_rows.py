@@ -6,6 +6,7 @@ import sqlite3
 import urllib.error
 import urllib.request
 from contextlib import closing
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -211,3 +212,45 @@ def test_a_damaged_record_file_leaves_the_other_tasks_alone(
     assert code_of(rpc(url, "SendMessage", {"message": said})) == "corrupt-record"
     assert is_ready(url)
     assert str(file) in gateway.output()
+
+
+class Webhook(BaseHTTPRequestHandler):
+    """Takes notifications, and remembers their tokens."""
+
+    def do_POST(self) -> None:
+        self.rfile.read(int(self.headers["content-length"]))
+        self.server.tokens.append(self.headers["x-a2a-notification-token"])  # type: ignore[attr-defined] - set by the test
+        self.send_response(200)
+        self.end_headers()
+
+    def log_message(self, *_: Any) -> None:
+        """Nothing is printed."""
+
+
+def test_a_damaged_delivery_is_given_up_and_the_others_are_sent(
+    start_gateway: Any, tmp_path: Path
+) -> None:
+    path = tmp_path / "state.db"
+    push = {"allowPrivate": True, "backoffSeconds": 0.1, "mostBackoffSeconds": 1, "attempts": 1000}
+    gateway = start_gateway({**TASKS, "store": {"kind": "sqlite", "path": str(path)}, "push": push})
+    url = gateway.url
+    with HTTPServer(("127.0.0.1", 0), Webhook, bind_and_activate=False) as server:
+        server.tokens = []  # type: ignore[attr-defined] - read by the handler
+        server.server_bind()  # not listening yet: both deliveries wait
+        address = f"http://127.0.0.1:{server.server_port}/hook"
+        tasks = [send(url, name) for name in ("damaged", "whole")]
+        for task_id in tasks:
+            config = {"taskId": task_id, "id": task_id, "url": address, "token": task_id}
+            assert "result" in rpc(url, "CreateTaskPushNotificationConfig", config)
+        gateway.kill()
+        damage(path, f"UPDATE delivery SET body = {BROKEN} WHERE task = :id", id=tasks[0])
+        server.server_activate()
+        server.timeout = DEADLINE_S
+        gateway.start()
+        server.handle_request()
+        assert server.tokens == [tasks[1]]  # type: ignore[attr-defined] - see above
+    listed = rpc(url, "ListTaskPushNotificationConfigs", {"taskId": tasks[0]})
+    assert listed["result"].get("configs", []) == []
+    assert is_ready(url)
+    # Logged without a traceback, which `start_gateway` takes for a fault.
+    assert "damaged" in gateway.output()
