@@ -270,7 +270,10 @@ async def test_caller_from_elsewhere_needs_a_token(start: Start) -> None:
 
 @pytest.mark.requirement("security.local")
 @pytest.mark.parametrize("path", [RPC, "/a2a/rest/message:send"])
-@pytest.mark.parametrize("header", ["Forwarded", "X-Forwarded-For", "X-Forwarded-Host"])
+@pytest.mark.parametrize(
+    "header",
+    ["Forwarded", "X-Forwarded-For", "X-Forwarded-Host", "X-Forwarded-Proto", "X-Real-IP", "Via"],
+)
 async def test_without_tokens_a_proxied_request_is_refused(
     start: Start, path: str, header: str
 ) -> None:

@@ -14,7 +14,17 @@ from urllib.parse import urlsplit
 
 from openclaw_a2a.model.errors import NotAllowed
 
-PROXY_HEADERS = frozenset({b"forwarded", b"x-forwarded-for", b"x-forwarded-host"})
+# One is enough, and each proxy sends others.
+PROXY_HEADERS = frozenset(
+    {
+        b"forwarded",
+        b"via",
+        b"x-forwarded-for",
+        b"x-forwarded-host",
+        b"x-forwarded-proto",
+        b"x-real-ip",
+    }
+)
 _LOOPBACK_NAMES = frozenset({"localhost", "127.0.0.1", "::1"})
 _PORTS = {"http": 80, "https": 443}
 _MAX_PORT = 65535
