@@ -9,12 +9,14 @@ from tests.conformance.asgi_client import TIMEOUT_S
 from tests.conformance.conftest import peers, token_of
 from tests.planning.gateway_harness import PlanningHarness
 
+from openclaw_a2a.auth.tokens import TokenKind, TokenStore
+
 Json = Any
 
 
-async def run_step(harness: PlanningHarness, agent: str) -> Json:
+async def run_step(harness: PlanningHarness, agent: str, token: str = token_of("alice")) -> Json:
     """How the step ends with which a peer, alice, names an agent."""
-    client = harness.client.with_headers(authorization=f"Bearer {token_of('alice')}")
+    client = harness.client.with_headers(authorization=f"Bearer {token}")
 
     async def call(method: str, **params: Json) -> Json:
         body = {"jsonrpc": "2.0", "id": 1, "method": method, "params": params}
@@ -39,6 +41,26 @@ async def test_a_peer_cannot_use_agents_other_than_that_of_its_account(
     ended = await run_step(harness, agent)
     assert ended["status"] == "failed"
     assert harness.workers["helper"].turns == []
+
+
+async def test_a_peer_whose_token_a_command_made_cannot_either(harness: PlanningHarness) -> None:
+    """Only peers of the settings file were known as peers; all others could name every agent."""
+    await harness.reopen({})
+    token = TokenStore(harness.folder).create("carol", TokenKind.PEER)
+    ended = await run_step(harness, "helper", token)
+    assert ended["status"] == "failed"
+    assert harness.workers["helper"].turns == []
+    assert (await run_step(harness, "main", token))["status"] == "completed"
+
+
+@pytest.mark.parametrize("allowed", [["main"], []])
+async def test_steps_at_an_account_name_only_the_agents_of_its_list(
+    harness: PlanningHarness, allowed: list[str]
+) -> None:
+    key = "channels.a2a.accounts.default.allowedAgents"
+    await harness.reopen({**peers("alice"), "opt.agents": ["*"], key: allowed})
+    assert (await run_step(harness, "helper"))["status"] == "failed"
+    assert (await run_step(harness, "main"))["status"] == "completed"
 
 
 @pytest.mark.parametrize("agent", ["main", "helper"])

@@ -1,6 +1,6 @@
 """Steps of plans: which may start now, when failed ones are retried, on which agent, with what."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
 
 import msgspec
@@ -64,8 +64,8 @@ class ExecutionPolicy(msgspec.Struct, frozen=True):
     retries: int = 0
     backoff_s: float = 5.0
     planner: AgentId | None = None
-    peers: frozenset[PeerName] = frozenset()
-    """Remote callers. Objectives of everybody else belong to this gateway's own users."""
+    is_peer: Callable[[PeerName], bool] = lambda _: False
+    """True for remote callers. Objectives of all others belong to this gateway's own users."""
     peers_may_ask: tuple[str, ...] = ()
     account_agents: Mapping[AccountId, tuple[str, ...]] = {}
     """Patterns of the agents that steps at an account may name; accounts left out: any."""
@@ -80,8 +80,9 @@ class ExecutionPolicy(msgspec.Struct, frozen=True):
         allowed = self.account_agents.get(owner.account)
         if allowed is not None and agent_id != default and not matches_any(allowed, agent_id):
             return False
-        is_peer = owner.principal in self.peers
-        return not is_peer or agent_id == default or matches_any(self.peers_may_ask, agent_id)
+        if agent_id == default or not self.is_peer(owner.principal):
+            return True
+        return matches_any(self.peers_may_ask, agent_id)
 
 
 def select_agent(state: ObjectiveState, task: PlanTask, default: AgentId) -> AgentId:

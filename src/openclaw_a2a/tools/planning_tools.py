@@ -171,9 +171,13 @@ def planning_tools(
     return [build(*definition) for definition in _TOOLS]
 
 
+AGENT_OWNER = "agent:"
+"""Prefix of the names under which agents own objectives."""
+
+
 def caller_scope(caller: Caller, account: AccountId) -> Scope:
     """The owner of a caller's objectives: the agent in all its sessions, or the token."""
-    name = caller.name if caller.session_key is None else f"agent:{caller.agent_id}"
+    name = caller.name if caller.session_key is None else f"{AGENT_OWNER}{caller.agent_id}"
     return Scope(PeerName(name), account)
 
 

@@ -1,12 +1,17 @@
 """Wires planning to the store, the outbox and the agents of a gateway."""
 
+from collections.abc import Collection
+from functools import partial
+
 from openclaw_a2a.agents import AgentRegistry
 from openclaw_a2a.app.wiring.push import PushWiring
-from openclaw_a2a.auth.tokens import OPERATOR_NAME
+from openclaw_a2a.auth.principal import Scope as CredentialScope
+from openclaw_a2a.auth.tokens import OPERATOR_NAME, TokenStore
 from openclaw_a2a.engine.engine import Engine, new_id
 from openclaw_a2a.engine.outbox.delivery_tracking import DeliveryChannel, DeliveryPolicy
 from openclaw_a2a.model.backoff import Backoff
-from openclaw_a2a.model.ids import AgentId, PeerName
+from openclaw_a2a.model.errors import CorruptRecord
+from openclaw_a2a.model.ids import LOCAL_PEER, AgentId, PeerName
 from openclaw_a2a.model.turn import Scope
 from openclaw_a2a.planning.admin_service import AdminService
 from openclaw_a2a.planning.executor import DENIED_AGENT, DeniedAgent, StepExecutor
@@ -18,12 +23,30 @@ from openclaw_a2a.planning.task_sync import DELIVERY_KIND
 from openclaw_a2a.planning.views import ObjectiveView
 from openclaw_a2a.server.cards import objectives_extension
 from openclaw_a2a.settings import Limits, Settings
+from openclaw_a2a.tools.planning_tools import AGENT_OWNER
 
 _MAX_SUBSCRIPTIONS_PER_TASK = 1000
 # A state that is not copied to its step stops the plan: it is retried for as long as it takes.
 _DELIVERY_POLICY = DeliveryPolicy(
     max_attempts=10_000, backoff=Backoff(first_s=0.5, max_s=60.0), max_parallel=64
 )
+
+
+def _is_peer(configured: Collection[PeerName], tokens: TokenStore, name: PeerName) -> bool:
+    """True unless a name is known as one of this gateway's own users.
+
+    Those are the operator, agents of this gateway, and programs with a token for tools only.
+    Callers that an issuer vouches for are listed nowhere: an unknown name is a peer's.
+    """
+    if name in configured:
+        return True
+    if name in (LOCAL_PEER, OPERATOR_NAME) or name.startswith(AGENT_OWNER):
+        return False
+    try:
+        known = [one for one in tokens.list_tokens() if one.name == name]
+    except (CorruptRecord, OSError):  # the damage is reported where callers are identified
+        return True
+    return not known or any(CredentialScope.A2A in one.principal.scopes for one in known)
 
 
 class PlanningWiring:
@@ -55,7 +78,7 @@ class PlanningWiring:
             retries=opt.retries,
             backoff_s=opt.backoff_seconds,
             planner=AgentId(opt.planner) if opt.planner else None,
-            peers=frozenset(peer.name for peer in settings.peers.values()),
+            is_peer=partial(_is_peer, settings.peers.keys(), TokenStore(settings.data)),
             peers_may_ask=opt.agents,
             account_agents={
                 one.id: one.allowed_agents
