@@ -55,6 +55,7 @@ class RateLimit:
         self._rates = [rate for rate in rates if rate.per_second]
         self._monotonic = monotonic
         self._buckets: dict[PeerName, tuple[float, list[float]]] = {}
+        self._forget_at = _MAX_PEERS
 
     def count(self, peer: PeerName) -> None:
         """Count one request. Raises: Overloaded."""
@@ -68,7 +69,7 @@ class RateLimit:
                     retry_after_s=(1 - level) / rate.per_second,
                     setting=rate.setting,
                 )
-        if len(self._buckets) >= _MAX_PEERS and peer not in self._buckets:
+        if len(self._buckets) >= self._forget_at:
             self._forget_idle(now)
         self._buckets[peer] = (now, [level - 1 for level in levels])
 
@@ -86,3 +87,5 @@ class RateLimit:
             for peer, bucket in self._buckets.items()
             if self._levels(peer, now) != full
         }
+        # Twice as many as were kept: looking at all of them stays rare when none is idle.
+        self._forget_at = max(_MAX_PEERS, 2 * len(self._buckets))
