@@ -221,7 +221,10 @@ class Outbox:
         if delivery.state in _NOTHING_FAILED:
             self._apply(tracked, Signal.WAKE)
         else:
-            self._apply(tracked, Signal.DEFER, due_at=delivery.next_at)
+            # No delay is longer: a later time was stored while the clock was wrong.
+            longest = timedelta(seconds=channel.policy.backoff.max_s)
+            due_at = min(delivery.next_at, self._engine.clock.now() + longest)
+            self._apply(tracked, Signal.DEFER, due_at=due_at)
 
     def _reset(self, delivery: Delivery) -> None:
         tracked = self._tracked.get(delivery.id)
