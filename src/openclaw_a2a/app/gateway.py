@@ -28,6 +28,7 @@ from openclaw_a2a.engine.engine import AccountRules, Engine, EngineLimits, Syste
 from openclaw_a2a.engine.maintenance import MaintenanceSchedule, purge_expired, renew_leases
 from openclaw_a2a.engine.outbox.delivery_tracking import DeliveryChannel
 from openclaw_a2a.engine.recovery import fail_orphaned_tasks, recover_runs
+from openclaw_a2a.engine.scheduling.fair_queue import CallerPacer
 from openclaw_a2a.engine.scheduling.session_queue import QueueLimits, SessionQueues
 from openclaw_a2a.engine.supervisor import Supervisor
 from openclaw_a2a.engine.tasks.submit_policy import (
@@ -154,6 +155,7 @@ class Gateway:
             write_timeout_s=2 * server.send_seconds,
         )
         self._large_answers = LargeAnswers(limits.answer_bytes)
+        self._body_pacer = CallerPacer()
         self.push = PushWiring(settings.push, version=VERSION, stop_s=server.stop_seconds)
         self._tools = ToolsWiring(settings, clock=clock, supervisor=self._supervisor)
         self._calls: CallsWiring | None = None
@@ -389,6 +391,7 @@ class Gateway:
             body_deadline=self._body_deadline,
             new_id=new_id,
             large_answers=self._large_answers,
+            body_pacer=self._body_pacer,
             push=self.push.config_service(engine),
             streaming=card.current().capabilities.streaming,
             # Whoever embeds a gateway has no settings.

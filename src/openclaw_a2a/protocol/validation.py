@@ -29,7 +29,6 @@ from openclaw_a2a.model.validation import (
     is_object,
     is_struct,
     join_path,
-    object_at,
     plain_type,
     values_of,
 )
@@ -133,7 +132,9 @@ _string = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"')
 _digits_alike = bytes.maketrans(b"123456789", b"000000000")
 _too_many_digits = b"0" * (MAX_DIGITS + 1)
 # Brackets as signed bytes: one level down, one level up.
-_steps = bytes.maketrans(b"[{]}", b"\x01\x01\xff\xff")
+_FLAT_LEVELS = 3
+_same_brackets = bytes.maketrans(b"{}", b"[]")
+_steps = bytes.maketrans(b"[]", b"\x01\xff")
 _not_brackets = bytes(byte for byte in range(256) if byte not in b"[]{}")
 
 
@@ -188,8 +189,15 @@ def check_depth(body: bytes) -> None:
     if body.count(b"{") + body.count(b"[") <= MAX_DEPTH:
         return
     outside = _string.sub(b"", body) if b"\\" in body else b"".join(body.split(b'"')[::2])
-    steps = outside.translate(None, _not_brackets).translate(_steps)
-    if max(accumulate(memoryview(steps).cast("b"))) > MAX_DEPTH:
+    brackets = outside.translate(_same_brackets, _not_brackets)
+    # The innermost levels are taken off first: lists of small values have few others. Each time
+    # the rest is one level less deep.
+    for _ in range(_FLAT_LEVELS):
+        brackets = brackets.replace(b"[]", b"")
+    if len(brackets) <= 2 * (MAX_DEPTH - _FLAT_LEVELS):
+        return
+    steps = brackets.translate(_steps)
+    if max(accumulate(memoryview(steps).cast("b"))) > MAX_DEPTH - _FLAT_LEVELS:
         raise _too_deep()
 
 
@@ -215,6 +223,25 @@ def _double_sized(digits: str) -> int:
 
 def _too_deep() -> ParseFailed:
     return ParseFailed(f"The body nests deeper than {MAX_DEPTH} levels. Send a flatter value.")
+
+
+class _MessageParts(msgspec.Struct, frozen=True):
+    parts: tuple[msgspec.Raw, ...] = ()
+
+
+class _PartsOfSend(msgspec.Struct, frozen=True):
+    message: _MessageParts = _MessageParts()
+
+
+_parts_decoder = msgspec.json.Decoder(_PartsOfSend)
+
+
+def _undecoded_parts(params: bytes) -> Json:
+    """The parts of a message to be sent, to be counted; none when the parameters have no list."""
+    try:
+        return _parts_decoder.decode(params).message.parts
+    except (ValueError, RecursionError):
+        return ()
 
 
 class ParamsDecoder(Generic[T]):
@@ -254,9 +281,9 @@ class ParamsDecoder(Generic[T]):
             return self._decoder.decode(params)
         except (ValueError, RecursionError) as failure:
             reason = str(failure)
-        tree = parse_json(params)
         if max_parts is not None:
-            check_part_count(object_at({"": tree}, "", "message").get("parts"), max_parts)
+            check_part_count(_undecoded_parts(params), max_parts)
+        tree = parse_json(params)
         if self._enums:
             tree = self._respell(tree, self._type, "")
             try:

@@ -6,8 +6,9 @@ returns the encoded result, or the stream to send.
 """
 
 import asyncio
+import time
 from collections.abc import Callable, Coroutine, Iterator, Sequence
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 from urllib.parse import urlsplit
 
 import msgspec
@@ -17,6 +18,7 @@ from openclaw_a2a.auth.principal import Principal
 from openclaw_a2a.calls.loop_guard import chain_violation, read_chain
 from openclaw_a2a.engine.audit_log import audit_outcome
 from openclaw_a2a.engine.engine import AccountRules, Engine
+from openclaw_a2a.engine.scheduling.fair_queue import CallerPacer
 from openclaw_a2a.engine.tasks import queries
 from openclaw_a2a.engine.tasks.active_task import DirectAnswer, DuplicateRun, Rejected, TaskCreated
 from openclaw_a2a.engine.tasks.cancel import cancel_task
@@ -86,6 +88,8 @@ NO_USABLE_PART = "No supported text or data part was found in the message."
 _LINK_LOOKUPS = 4  # at a time, for an account
 _MAX_LINK_HOSTS = 16
 _LINK_LOOKUP_S = 3.0
+_LARGE_BODY = 64 * 1024
+T = TypeVar("T")
 _EXTENSION_HEADERS = (b"a2a-extensions", b"x-a2a-extensions")
 
 
@@ -132,6 +136,7 @@ class AccountEndpoint(msgspec.Struct, frozen=True, kw_only=True):
     body_setting: str = ""
     chain_limits: ChainLimits = ChainLimits()
     planning: PlanningService | None = None
+    body_pacer: CallerPacer = msgspec.field(default_factory=CallerPacer)
     large_answers: LargeAnswers = msgspec.field(default_factory=LargeAnswers)
     requires_activation: bool = True
     resolve_link: ResolveHost = msgspec.field(default_factory=lambda: HostResolver(_LINK_LOOKUPS))
@@ -175,6 +180,25 @@ class AccountEndpoint(msgspec.Struct, frozen=True, kw_only=True):
         """The body of a request. Raises: as `HttpRequest.read_body`."""
         limit = self.account.max_body_bytes
         return await request.read_body(limit, self.body_deadline, setting=self.body_setting)
+
+    async def decode_body(self, caller: str, decode: Callable[[bytes], T], body: bytes) -> T:
+        """What the body holds. Large ones of one caller are decoded one after the other, with
+        time for other requests in between: a megabyte of small values takes long.
+
+        Raises: what `decode` raises.
+        """
+        if len(body) < _LARGE_BODY:
+            return decode(body)
+        await self.body_pacer.wait(caller)
+        began = time.perf_counter()
+        try:
+            decoded = decode(body)
+        finally:
+            worked = time.perf_counter() - began
+            # Twice: what is decoded here is decoded again, into the type of its method.
+            self.body_pacer.note(caller, 2 * worked)
+        await asyncio.sleep(worked)
+        return decoded
 
     def check_streaming(self) -> None:
         """Refuse a stream that the card does not offer. Raises: UnsupportedOperation."""

@@ -32,7 +32,7 @@ class RestRequest(AccountCall):
         """
         self.http.require_json()
         body = await self.endpoint.read_body(self.http)
-        check_json(body)
+        await self.endpoint.decode_body(self.scope.principal, check_json, body)
         return body
 
     async def skip_body(self) -> None:

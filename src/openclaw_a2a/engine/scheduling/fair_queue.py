@@ -139,6 +139,7 @@ class FairSemaphore:
 
 _SLICE_S = 0.002
 _REST_FACTOR = 3
+_MOST_CALLERS = 1000
 
 
 class Pacer:
@@ -161,3 +162,23 @@ class Pacer:
             self._resumed_at = time.perf_counter()
             return True
         return False
+
+
+class CallerPacer:
+    """Paces work of callers that cannot be cut into slices: each has a share of the event loop."""
+
+    def __init__(self) -> None:
+        self._free_at: dict[str, float] = {}
+
+    async def wait(self, caller: str) -> None:
+        """Wait until the caller may have the next piece of work done, which must begin at once."""
+        # Looked at again after the sleep: of several that wait, the first one has begun by then.
+        while (left := self._free_at.get(caller, 0.0) - time.perf_counter()) > 0:  # noqa: ASYNC110 - it waits for the time
+            await asyncio.sleep(left)
+
+    def note(self, caller: str, seconds: float) -> None:
+        """The work for a caller took so long."""
+        now = time.perf_counter()
+        if len(self._free_at) > _MOST_CALLERS:
+            self._free_at = {one: at for one, at in self._free_at.items() if at > now}
+        self._free_at[caller] = now + seconds * _REST_FACTOR
