@@ -303,10 +303,17 @@ async def test_scopes_accounts_and_agents_limit_what_a_token_may_do(
         refused = await _send(gateway, issuer.token(scope=scopes))
         assert refused.status == 403
         assert 'error="insufficient_scope"' in refused.headers["www-authenticate"]
-    for scopes, status in (("use", 200), ("call", 403)):
+    # Tools reach agents of every account: nobody who is limited to one may use them.
+    for scopes in ("use", "call", "call use"):
         header = b"authorization: Bearer " + issuer.token(scope=scopes).encode()
-        assert (await gateway.ask(b"GET", "/tools", headers=[header])).status == status
+        assert (await gateway.ask(b"GET", "/tools", headers=[header])).status == 403
     header = b"authorization: Bearer " + issuer.token(scope="call").encode()
     path = "/agents/second/a2a/jsonrpc"
     elsewhere = await gateway.call("SendMessage", message("hi", "m"), path=path, headers=[header])
     assert elsewhere.status == 403
+    gateway.close()
+    unlimited = make_gateway(_settings(issuer.settings(scopes={"use": ["tools"]})))
+    await unlimited.start()
+    for scopes, status in (("use", 200), ("call", 403)):
+        header = b"authorization: Bearer " + issuer.token(scope=scopes).encode()
+        assert (await unlimited.ask(b"GET", "/tools", headers=[header])).status == status
