@@ -18,6 +18,7 @@ from tests.ports import free_port
 
 Json = Any
 DEADLINE_S = 60.0
+EXTENSION = "https://github.com/zeroasterisk/a2a-opt/v1"
 
 
 class RunningGateway:
@@ -28,12 +29,22 @@ class RunningGateway:
         self.process = process
         self.address = address
 
-    def rpc(self, peer: str, method: str, params: Json) -> Json:
+    def rpc(
+        self, peer: str, method: str, params: Json, headers: dict[str, str] | None = None
+    ) -> Json:
         body = {"jsonrpc": "2.0", "id": 1, "method": method, "params": params}
-        headers = {"A2A-Version": "1.0", "Authorization": f"Bearer token-of-{peer}"}
-        return self._call("/a2a/jsonrpc", body, headers)
+        own = {"A2A-Version": "1.0", "Authorization": f"Bearer token-of-{peer}"}
+        return self._call("/a2a/jsonrpc", body, {**own, **(headers or {})})
 
-    def send(self, peer: str, text: str, *, wait: bool = True, **about: Json) -> Json:
+    def send(
+        self,
+        peer: str,
+        text: str,
+        *,
+        wait: bool = True,
+        headers: dict[str, str] | None = None,
+        **about: Json,
+    ) -> Json:
         message = {
             "messageId": f"m-{text[:40]}",
             "role": "ROLE_USER",
@@ -42,7 +53,7 @@ class RunningGateway:
         }
         configuration = {} if wait else {"returnImmediately": True}
         params = {"message": message, "configuration": configuration}
-        return self.rpc(peer, "SendMessage", params)
+        return self.rpc(peer, "SendMessage", params, headers)
 
     def state(self, peer: str, task_id: str) -> str:
         answer = self.rpc(peer, "GetTask", {"id": task_id})
@@ -105,7 +116,9 @@ class RunningGateway:
 
 
 @contextmanager
-def gateway(home: Path, security: Json, account: Json = None) -> Iterator[RunningGateway]:
+def gateway(
+    home: Path, security: Json, account: Json = None, more: Json = None
+) -> Iterator[RunningGateway]:
     """Start a gateway over a folder; again for the same folder after a kill."""
     for peer in ("alice", "bob", "eve"):
         (home / peer).write_text(f"token-of-{peer}", "utf-8")
@@ -124,6 +137,7 @@ def gateway(home: Path, security: Json, account: Json = None) -> Iterator[Runnin
         },
     }
     settings["agents"]["main"]["input"] = "stdin"
+    settings |= more or {}
     config = home / "gateway.json5"
     config.write_text(json.dumps(settings), "utf-8")
     port = free_port()
@@ -234,6 +248,28 @@ def test_a_held_task_survives_a_kill_and_is_then_allowed(tmp_path: Path) -> None
             running.operator("POST", f"approvals/{task_id}", {"allow": True})
             running.wait_state("eve", task_id, "TASK_STATE_COMPLETED")
         assert running.agent_saw() == ["later", "at once"]
+
+
+def test_objectives_are_no_way_around_the_policy(tmp_path: Path) -> None:
+    rules = [{"decision": "ask", "callers": ["eve"]}, {"decision": "deny", "callers": ["bob"]}]
+    opt = {"enabled": True, "requireActivation": False}
+    with gateway(tmp_path, {"policy": {"rules": rules}}, more={"opt": opt}) as running:
+        for peer in ("eve", "bob"):
+            refused = running.rpc(peer, "objectives/create", {"name": "mine"})
+            assert refused["status"] == 403
+        made = running.rpc("alice", "objectives/create", {"name": "hers"})["result"]["objective"]
+        assert running.rpc("eve", "objectives/list", {})["result"]["objectives"] == []
+        # A message that would create an objective and run it.
+        about = {"opt/v1/objective": {"name": "by message"}, "opt/v1/preferObjective": True}
+        extension = {"A2A-Extensions": EXTENSION}
+        held = running.send("eve", "please", metadata=about, headers=extension)
+        assert held["result"]["task"]["status"]["state"] == "TASK_STATE_AUTH_REQUIRED"
+        denied = running.send("bob", "please", metadata=about, headers=extension)
+        assert denied["status"] == 403
+        for peer in ("eve", "bob"):
+            assert running.rpc(peer, "objectives/list", {})["result"]["objectives"] == []
+        assert running.agent_saw() == []
+        assert made["id"]
 
 
 # ---------------------------------------------------------------- the callable

@@ -120,16 +120,28 @@ class PlanningService:
         }
 
     async def call(
-        self, method: str, params: Json, scope: Scope, *, address: str = ""
+        self,
+        method: str,
+        params: Json,
+        scope: Scope,
+        *,
+        address: str = "",
+        is_from_peer: bool = False,
     ) -> JsonObject:
         """Call a method; the audit log says what it changed, and from which address.
 
+        The policy decides about changes that come from a peer.
+
         Raises: MethodNotFound, InvalidParams, PlanItemNotFound, StatusChangeNotAllowed,
-        PlanLimitExceeded, DependencyNotValid, StoreUnavailable.
+        PlanLimitExceeded, DependencyNotValid, StoreUnavailable, NotAllowed.
         """
         parsed: Any = requests.parse_params(method, params)
+        engine, is_change = self._engine, not method.endswith(("/get", "/list"))
+        if is_change and is_from_peer and engine.policy is not None:
+            rules, now = self._executor.account_rules(scope.account), engine.clock.now()
+            await engine.policy.check_change(scope, rules, params, address=address, now=now)
         result = await self._call(method, parsed, scope)
-        if not method.endswith(("/get", "/list")):
+        if is_change:
             changed = result.get("objective", result.get("plan", {})).get("id", "")
             self._engine.audit.record(
                 "objective-changed",

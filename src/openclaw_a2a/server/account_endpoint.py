@@ -439,8 +439,14 @@ async def _submit_to_objective(
 ) -> ActiveRun | DuplicateRun:
     """Submit a message that may belong to an objective."""
     # First: a repeated message must not be routed again, which could create a second objective.
-    duplicate = await find_duplicate(endpoint.engine, submission, endpoint.rules)
-    if duplicate is None:
+    engine = endpoint.engine
+    duplicate = await find_duplicate(engine, submission, endpoint.rules)
+    if duplicate is None and engine.policy is not None:
+        # Before it is routed, which may create an objective and run it. A message that is held
+        # is not routed at all: the operator lets it go as a plain one.
+        hold = await engine.policy.check(submission, endpoint.rules, now=engine.clock.now())
+        submission = msgspec.structs.replace(submission, hold=hold, is_from_peer=False)
+    if duplicate is None and submission.hold is None:
         routed = await planning.route_message(submission.message, submission.scope, endpoint.rules)
         if routed is not None:
             submission = msgspec.structs.replace(

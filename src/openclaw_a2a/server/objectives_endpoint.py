@@ -93,7 +93,9 @@ class PlanningRpcCall(msgspec.Struct, frozen=True):
             await _stream(self, self.planning, params)
             return
         host = self.http.client_host() or ""
-        result = await self.planning.call(method, params, self.scope, address=host)
+        result = await self.planning.call(
+            method, params, self.scope, address=host, is_from_peer=True
+        )
         await self.http.respond(200, encode_result(self.envelope.id, msgspec.json.encode(result)))
 
     def frame(self, sequence: int, body: bytes, *, is_last: bool) -> bytes:
@@ -184,7 +186,7 @@ async def serve_rest(request: RestRequest, segments: list[str]) -> None:
         await _stream(request, planning, params)
         return
     host = request.http.client_host() or ""
-    result = await planning.call(method, params, request.scope, address=host)
+    result = await planning.call(method, params, request.scope, address=host, is_from_peer=True)
     await request.respond(msgspec.json.encode(result))
 
 

@@ -21,8 +21,16 @@ from openclaw_a2a.engine.tasks.submit import SubmitRequest, continue_task, hash_
 from openclaw_a2a.log import get_logger
 from openclaw_a2a.model.agent_event import Approval
 from openclaw_a2a.model.errors import ApprovalNotFound, NotAllowed
-from openclaw_a2a.model.ids import LOCAL_PEER, AccountId, AgentId, PeerName, TaskId
-from openclaw_a2a.model.message import JsonStruct, Message
+from openclaw_a2a.model.ids import (
+    LOCAL_PEER,
+    AccountId,
+    AgentId,
+    Json,
+    MessageId,
+    PeerName,
+    TaskId,
+)
+from openclaw_a2a.model.message import JsonStruct, Message, Part, Role
 from openclaw_a2a.model.records import (
     HeldMessage,
     Hold,
@@ -33,6 +41,7 @@ from openclaw_a2a.model.records import (
 )
 from openclaw_a2a.model.skill import matches_any
 from openclaw_a2a.model.task import TaskState
+from openclaw_a2a.model.turn import Scope
 from openclaw_a2a.ports import RecentHead, Record, RecordStore, TaskFilter
 
 log = get_logger(__name__)
@@ -213,6 +222,19 @@ class SubmitPolicy:
             self._record(PolicyDecision(Decision.ASK, "pairing"), asked, request.address)
             return Hold(reason, pairs=True)
         return None
+
+    async def check_change(
+        self, scope: Scope, rules: AccountRules, params: Json, *, address: str, now: datetime
+    ) -> None:
+        """Decide about a peer's change of an objective, whose steps give work to agents.
+
+        A change cannot be held, so what would be is refused. Raises: NotAllowed.
+        """
+        message = Message(MessageId("change"), Role.USER, (Part.of_data(params),))
+        request = SubmitRequest(scope, message, address=address)
+        hold = await self.check(request, rules, now=now)
+        if hold is not None:
+            raise NotAllowed(f"{hold.reason}; send a message, which the operator can approve")
 
     async def _decide(self, request: PolicyRequest) -> PolicyDecision | None:
         allowed = self._skills.get(request.account)
