@@ -22,10 +22,17 @@ class FailingTasks:
         return getattr(self._tasks, name)
 
     async def read_task(self, scope, task_id):
+        self._raise_error(task_id)
+        return await self._tasks.read_task(scope, task_id)
+
+    async def measure_task(self, scope, task_id):
+        self._raise_error(task_id)
+        return await self._tasks.measure_task(scope, task_id)
+
+    def _raise_error(self, task_id):
         prefix, _, name = task_id.partition("raise-")
         if not prefix and name:
             raise getattr(errors, name)("it was asked for")
-        return await self._tasks.read_task(scope, task_id)
 
 
 class FailingStore(MemoryStore):

@@ -68,7 +68,9 @@ class ScriptedPlanning:
         self.changes: asyncio.Queue[Change | GatewayError | None] = asyncio.Queue()
         self.open_followers = 0
 
-    async def call(self, method: str, params: Json, scope: Scope) -> JsonObject:
+    async def call(
+        self, method: str, params: Json, scope: Scope, *, address: str = ""
+    ) -> JsonObject:
         self.asked.append(Asked(method, params, scope))
         if self.error is not None:
             raise self.error

@@ -82,7 +82,7 @@ REFUSALS: list[tuple[GatewayError, int, str]] = [
     (PlanItemNotFound("there is no objective obj-1"), 404, "NOT_FOUND"),
     (ChangedMeanwhile("the objective obj-1 was changed"), 409, "ABORTED"),
     (StatusChangeNotAllowed("completed cannot become working"), 409, "FAILED_PRECONDITION"),
-    (PlanLimitExceeded("10 plans are the most"), 400, "FAILED_PRECONDITION"),
+    (PlanLimitExceeded("10 plans are the most"), 413, "FAILED_PRECONDITION"),
     (DependencyNotValid("plan-1 depends on itself"), 400, "INVALID_ARGUMENT"),
 ]
 
