@@ -69,7 +69,13 @@ class ScriptedPlanning:
         self.open_followers = 0
 
     async def call(
-        self, method: str, params: Json, scope: Scope, *, address: str = ""
+        self,
+        method: str,
+        params: Json,
+        scope: Scope,
+        *,
+        address: str = "",
+        is_from_peer: bool = False,
     ) -> JsonObject:
         self.asked.append(Asked(method, params, scope))
         if self.error is not None:
