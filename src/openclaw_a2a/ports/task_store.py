@@ -96,6 +96,8 @@ class TaskQuery(msgspec.Struct, frozen=True, gc=False):
     state: TaskState | None = None
     status_since: datetime | None = None
     after: TaskKey | None = None
+    max_bytes: int | None = None
+    """A page may end with the task with which it is larger than that."""
 
 
 class TaskPage(msgspec.Struct, frozen=True, gc=False):

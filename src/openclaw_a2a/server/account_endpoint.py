@@ -136,6 +136,7 @@ class AccountEndpoint(msgspec.Struct, frozen=True, kw_only=True):
     body_setting: str = ""
     chain_limits: ChainLimits = ChainLimits()
     planning: PlanningService | None = None
+    list_pacer: CallerPacer = msgspec.field(default_factory=CallerPacer)
     body_pacer: CallerPacer = msgspec.field(default_factory=CallerPacer)
     large_answers: LargeAnswers = msgspec.field(default_factory=LargeAnswers)
     requires_activation: bool = True
@@ -533,7 +534,15 @@ def _read_large(
 
 async def list_tasks(call: AccountCall, request: ListRequest) -> bytes:
     """A page of the caller's tasks. Raises: InvalidParams (the page token)."""
-    return await task_list.list_tasks(call.endpoint.engine.store.tasks, call.scope, request)
+    endpoint, caller = call.endpoint, call.scope.principal
+    # Pages of large tasks take long: one at a time for each caller, and time for others in between.
+    async with endpoint.large_answers.list_slots.slot(caller, is_retry=False):
+        await endpoint.list_pacer.wait(caller)
+        began = time.perf_counter()
+        page = await task_list.list_tasks(endpoint.engine.store.tasks, call.scope, request)
+        if len(page) >= queries.LARGE_BYTES:
+            endpoint.list_pacer.note(caller, time.perf_counter() - began)
+        return page
 
 
 async def cancel(call: AccountCall, request: TaskRequest) -> bytes:

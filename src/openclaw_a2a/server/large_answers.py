@@ -25,6 +25,7 @@ from openclaw_a2a.ports import MeasuredTask
 from openclaw_a2a.protocol.versions import ProtocolVersion
 
 _AT_ONCE = 2
+_LISTS_AT_ONCE = 3  # one for each caller
 _CHUNK_BYTES = 64 * 1024
 _RETRY_S = 5
 _CLOSING_S = 0.002
@@ -66,6 +67,8 @@ class LargeAnswers:
     def __init__(self, max_bytes: int = 256 * 1024 * 1024) -> None:
         self._max_bytes = max_bytes
         self._slots = FairSemaphore(_AT_ONCE)
+        self.list_slots = FairSemaphore(_LISTS_AT_ONCE)
+        """For lists of tasks, whose pages may be large."""
         # Weak: an answer is there, and counts, as long as a request that sends it.
         self._answers: weakref.WeakValueDictionary[object, LargeAnswer] = (
             weakref.WeakValueDictionary()

@@ -45,6 +45,7 @@ async def list_tasks(tasks: TaskStore, scope: Scope, request: ListRequest) -> by
         state=request.state,
         status_since=request.status_since,
         after=_read_token(request.page_token),
+        max_bytes=PAGE_BYTES,
     )
     page = _Page(request)
     found = await tasks.list_tasks(query)

@@ -347,16 +347,20 @@ class SqliteTaskStore(DatabasePart, TaskWrites):
         page, total = choose_statements(query)
         values = bind(query)
         tasks: list[StoredTask] = []
+        size = 0
         # One snapshot: the page and its total are of the same moment.
         with self._database.snapshot():
             all_tasks = self._database.fetch_all(total, values)[0][0]
             while True:
                 rows = self._database.fetch_all(page, values)
                 for row in rows:
-                    if len(tasks) == query.limit:
+                    is_full = query.max_bytes is not None and size > query.max_bytes
+                    if is_full or len(tasks) == query.limit:
                         return TaskPage(tuple(tasks), has_more=True, total=all_tasks)
                     with suppress(CorruptRecord):
                         tasks.append(self._stored(row))
+                        size += len(tasks[-1].snapshot)
+                        size += sum([len(entry.body) for entry in tasks[-1].entries])
                 # Damaged tasks are left out, and the page is filled up with those that follow: a
                 # page without tasks is the last one.
                 if len(rows) <= query.limit:
