@@ -20,7 +20,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "Send messages to remote agents; watch, query and cancel their tasks.",
     ),
     "card": ("agent:card", "Show an agent card."),
-    "token": ("token:app", "Create, list and revoke tool tokens."),
+    "token": ("token:app", "Create, list, rotate and revoke tokens of peers and tools."),
     "mcp": ("mcp:mcp", "Serve the tools over MCP on standard input and output."),
     "connect": ("connect:app", "Serve the agents of the OpenClaw on this machine."),
     "doctor": ("gateway:doctor", "Check what the gateway needs, and print how to fix problems."),
