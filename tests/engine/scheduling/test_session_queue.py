@@ -289,7 +289,7 @@ class LaneMachine(RuleBasedStateMachine):
 
     def check_grants(self, change: Callable[[], object]) -> None:
         """Of what starts, the first has a peer that held as few run slots as any that could."""
-        ready = [one for one in self.heads() if not one.has_turn]
+        ready = [one for one in self.heads() if not (one.has_turn or one.is_coordinator)]
         change()
         started = [one for one in ready if one.has_turn]
         if len(started) != 1:
