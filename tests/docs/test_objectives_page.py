@@ -75,7 +75,11 @@ class Reader:
         return subprocess.run(
             [COMMAND, *words[1:]],
             cwd=self._home,
-            env={"HOME": str(self._home), "NO_COLOR": "1", "PATH": "/usr/bin:/bin"},
+            env={
+                "HOME": str(self._home),
+                "NO_COLOR": "1",
+                "PATH": f"{Path(COMMAND).parent}:/usr/bin:/bin",
+            },
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,

@@ -32,7 +32,9 @@ def home(tmp_path: Path) -> Path:
 
 
 def environment(home: Path) -> dict[str, str]:
-    kept = {name: os.environ[name] for name in ("PATH", "LANG") if name in os.environ}
+    kept = {name: os.environ[name] for name in ("LANG",) if name in os.environ}
+    # With our command on it: hints name it as the page does.
+    kept["PATH"] = os.pathsep.join((str(Path(sys.executable).parent), os.environ["PATH"]))
     return {**kept, "HOME": str(home), "PYTHONUNBUFFERED": "1"}
 
 

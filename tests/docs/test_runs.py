@@ -42,7 +42,9 @@ DEADLINE_S = 60.0
 
 
 def environment(home: Path, **more: str) -> dict[str, str]:
-    kept = {name: os.environ[name] for name in ("PATH", "LANG") if name in os.environ}
+    kept = {name: os.environ[name] for name in ("LANG",) if name in os.environ}
+    # With our command on it: hints name it as the pages do.
+    kept["PATH"] = os.pathsep.join((str(Path(COMMAND).parent), os.environ["PATH"]))
     return {**kept, "HOME": str(home), "NO_COLOR": "1", **more}
 
 
