@@ -8,7 +8,7 @@ from tests.contracts.store_samples import StoreHarness
 
 from openclaw_a2a.ports import Store
 
-DURABLE = ["json-file", "sqlite"]
+DURABLE = ["json-file", "sqlite", "encrypted"]
 
 
 @pytest.fixture(params=["memory", *DURABLE])

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -43,6 +44,7 @@ from openclaw_a2a.model.task import (
 from openclaw_a2a.model.turn import Binding, Peer, Scope
 from openclaw_a2a.ports import Commit, Record, Retention, Store, Submission
 from openclaw_a2a.store import create_store
+from openclaw_a2a.store.encryption import EncryptedStore
 
 ALICE = Scope(PeerName("alice"), AccountId("default"))
 BOB = Scope(PeerName("bob"), AccountId("default"))
@@ -56,7 +58,7 @@ class StoreHarness:
 
     def __init__(self, kind: str, folder: Path) -> None:
         self.kind = kind
-        self.path = folder / ("state.db" if kind == "sqlite" else "tasks")
+        self.path = folder / ("tasks" if kind == "json-file" else "state.db")
         self.store = self.make()
 
     async def reopen(self) -> Store:
@@ -67,8 +69,15 @@ class StoreHarness:
         await self.store.open()
         return self.store
 
+    @property
+    def writer(self) -> Any:
+        """The writer thread of the store, which is not part of the port."""
+        return getattr(self.store, "_inner", self.store).writer
+
     def make(self) -> Store:
         """A new store on this path, not opened yet."""
+        if self.kind == "encrypted":
+            return EncryptedStore(create_store("sqlite", path=str(self.path)), [bytes(32)])
         return create_store(self.kind, path=None if self.kind == "memory" else str(self.path))
 
 

@@ -109,7 +109,7 @@ async def test_a_dead_writer_is_reported_and_fails_every_write(durable: StoreHar
     await store.tasks.submit(direct("t-1"))
     with anyio.fail_after(60):
         with pytest.raises(StoreUnavailable):
-            await store.writer.write(_exit)  # pyright: ignore[reportAttributeAccessIssue] - not part of the port
+            await durable.writer.write(_exit)
         with pytest.raises(StoreUnavailable, match="has died"):
             await store.check()
         with pytest.raises(StoreUnavailable, match="has died"):

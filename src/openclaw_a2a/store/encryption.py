@@ -247,6 +247,7 @@ class _EncryptedTasks:
         self.list_orphaned_tasks = inner.list_orphaned_tasks
         self.read_task = inner.read_task
         self.measure_task = inner.measure_task
+        self.read_outline = inner.read_outline
         self.read_resume_token = inner.read_resume_token
         self.read_events = inner.read_events
         self.list_recent_tasks = inner.list_recent_tasks
