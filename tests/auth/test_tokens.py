@@ -120,10 +120,11 @@ def test_the_end_of_the_last_token_does_not_open_the_gateway(tmp_path: Path) -> 
     assert TokenStore(tmp_path).peers_need_tokens()
 
 
-@pytest.mark.parametrize("name", ["local", "anon", "obj", "call", "operator"])
-def test_reserved_names_get_no_token_for_peers(tmp_path: Path, name: str) -> None:
-    with pytest.raises(InvalidParams):
-        TokenStore(tmp_path).create(name, TokenKind.PEER)
+@pytest.mark.parametrize("name", ["local", "gateway", "anon", "obj", "call", "operator"])
+@pytest.mark.parametrize("kind", TokenKind)
+def test_reserved_names_get_no_token(tmp_path: Path, name: str, kind: TokenKind) -> None:
+    with pytest.raises(InvalidParams, match="another name"):
+        TokenStore(tmp_path).create(name, kind)
     assert not (tmp_path / TOKENS_FILE).exists()
 
 

@@ -115,15 +115,19 @@ def test_only_a_host_token_may_name_agent_and_session(path) -> None:
     plain, host = tokens.create("ann"), tokens.create("plugin", TokenKind.HOST)
     authenticator = ToolAuthenticator(Credentials(tokens=tokens), max_calls=1)
     said = {"session_key": "agent:main:größe", "agent_id": "main"}
-    assert authenticator.identify(FakeRequest(headers(plain, **said))) == ToolCaller("ann")
-    assert authenticator.identify(FakeRequest(headers(host, **said), REMOTE)) == ToolCaller(
-        "plugin", agent_id="main", session_key="agent:main:größe"
+    assert authenticator.identify(FakeRequest(headers(plain, **said))) == ToolCaller(
+        "ann", owner="tool:ann"
     )
-    assert authenticator.identify(FakeRequest(headers(host))) == ToolCaller("plugin")
+    assert authenticator.identify(FakeRequest(headers(host, **said), REMOTE)) == ToolCaller(
+        "plugin", agent_id="main", session_key="agent:main:größe", owner="tool:plugin"
+    )
+    assert authenticator.identify(FakeRequest(headers(host))) == ToolCaller(
+        "plugin", owner="tool:plugin"
+    )
     odd = {b"authorization": f"bearer  {host} ".encode(), b"x-openclaw-agent-id": b"\xff"}
-    assert authenticator.identify(FakeRequest(odd)) == ToolCaller("plugin")
+    assert authenticator.identify(FakeRequest(odd)) == ToolCaller("plugin", owner="tool:plugin")
     long = headers(host, session_key="x" * 2000, agent_id="a\x7fb")
-    assert authenticator.identify(FakeRequest(long)) == ToolCaller("plugin")
+    assert authenticator.identify(FakeRequest(long)) == ToolCaller("plugin", owner="tool:plugin")
 
 
 def test_a_limited_host_token_speaks_for_its_agents_only(path) -> None:

@@ -62,7 +62,9 @@ def test_a_peer_needs_a_list_of_tokens(problems, tokens: object) -> None:
     assert set(problems(with_peers({"a": {"tokens": tokens}}))) == {f"{PEERS}.a.tokens"}
 
 
-@pytest.mark.parametrize("name", ["local", "anon", "obj", "call", "Alice", "", ".a", "x" * 65])
+@pytest.mark.parametrize(
+    "name", ["local", "operator", "gateway", "anon", "obj", "call", "Alice", "", ".a", "x" * 65]
+)
 def test_some_names_are_not_for_peers(problems, name: str) -> None:
     found = problems(with_peers({name: {"tokens": [f"sha256:{DIGEST}"]}}))
     assert [problem.keyword for problem in found.values()] == ["name"]

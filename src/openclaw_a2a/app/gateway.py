@@ -167,7 +167,9 @@ class Gateway:
         urls = [account.public_base_url or "" for account in settings.accounts]
         self._own = OwnAddresses(server.host, [server.public_base_url, *urls])
         # An embedding program decides who its callers are.
-        self._tokens = TokenStore(settings.data) if embedding is None else None
+        self._tokens = (
+            TokenStore(settings.data, peers=settings.peers) if embedding is None else None
+        )
         self._credentials = Credentials()
 
     async def __aenter__(self) -> Self:

@@ -15,8 +15,9 @@ from openclaw_a2a.auth.request_origin import (
     is_loopback_client,
     is_proxied,
 )
-from openclaw_a2a.auth.tokens import OPERATOR_NAME, token_digest
+from openclaw_a2a.auth.tokens import token_digest
 from openclaw_a2a.model.errors import NotAllowed, Unauthenticated
+from openclaw_a2a.model.session_keys import OPERATOR_NAME
 
 ADMIN_TOKEN_FILE = "operator.token"  # noqa: S105 - the name of a file
 _BYTES = 32

@@ -26,6 +26,7 @@ class Principal(msgspec.Struct, frozen=True):
 
     `accounts` and `agents` are those that the credentials are limited to; None means all.
     `is_host`: the caller is the host of agents, and may say for which agent and session it calls.
+    `owner` is the name under which it owns what it makes with tools; without one, its name.
     """
 
     name: PeerName
@@ -33,6 +34,7 @@ class Principal(msgspec.Struct, frozen=True):
     accounts: frozenset[str] | None = None
     agents: frozenset[str] | None = None
     is_host: bool = False
+    owner: PeerName = PeerName("")
 
     def check_account(self, account: AccountId, agent: AgentId) -> None:
         """Refuse credentials that are not for A2A at this account. Raises: InsufficientScope."""

@@ -24,8 +24,8 @@ from openclaw_a2a.auth.principal import A2A_SCOPES, Principal, Scope, can_be_lim
 from openclaw_a2a.engine.audit_log import record_command
 from openclaw_a2a.log import get_logger
 from openclaw_a2a.model.errors import CorruptRecord, InvalidParams, Problem
-from openclaw_a2a.model.ids import LOCAL_PEER, PeerName
-from openclaw_a2a.model.session_keys import RESERVED_PEERS
+from openclaw_a2a.model.ids import PeerName
+from openclaw_a2a.model.session_keys import OPERATOR_NAME, RESERVED_NAMES
 from openclaw_a2a.settings import TOKENS_FILE, TokenFileHead, write_private_file
 
 log = get_logger(__name__)
@@ -33,8 +33,8 @@ log = get_logger(__name__)
 OLD_TOOL_TOKENS_FILE = "tool-tokens.json"
 """The file of earlier versions, which knew tokens for tools only."""
 TOKEN_USE_FILE = "token-use.json"  # noqa: S105 - the name of a file
-OPERATOR_NAME = "operator"
-"""The name of the gateway's operator, whose token is not among these."""
+TOOL_OWNER = "tool:"
+"""Prefix of the names under which programs with a token for tools only own objectives."""
 
 TOKEN_PREFIX = "oca_"  # noqa: S105 - a name, not a secret
 TOOL_TOKEN_PREFIX = f"{TOKEN_PREFIX}tool_"
@@ -63,6 +63,7 @@ class Token(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     """A token as it is stored: its owner, what it is valid for, and the digest of its text.
 
     `scopes` without any are those of the kind; `accounts` and `agents` are None for all.
+    `owner` is the name under which its holder owns objectives; without one, its name.
     """
 
     name: str
@@ -74,6 +75,12 @@ class Token(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     accounts: frozenset[str] | None = None
     agents: frozenset[str] | None = None
     expires_at: datetime | None = None
+    owner: str = ""
+
+    @property
+    def is_for_tools_only(self) -> bool:
+        """True when its holder is a program that calls tools, and no peer."""
+        return self.kind is not TokenKind.PEER and Scope.A2A not in self.scopes
 
     def is_valid(self, now: datetime) -> bool:
         """True until the token expires."""
@@ -88,6 +95,7 @@ class Token(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
             self.accounts,
             self.agents,
             is_host=self.kind is TokenKind.HOST,
+            owner=PeerName(self.owner),
         )
 
 
@@ -111,7 +119,15 @@ def scopes_of(kind: TokenKind) -> frozenset[Scope]:
 class TokenStore:
     """The tokens in a data folder. The file is read again whenever it has changed."""
 
-    def __init__(self, folder: Path, *, now: Callable[[], float] = time.time) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        peers: Collection[str] = (),
+        now: Callable[[], float] = time.time,
+    ) -> None:
+        """`peers` are those of the settings."""
+        self._peers = peers
         self._path = folder / TOKENS_FILE
         self._old_path = folder / OLD_TOOL_TOKENS_FILE
         self._use_path = folder / TOKEN_USE_FILE
@@ -193,10 +209,11 @@ class TokenStore:
 
     def _set_tokens(self, tokens: Iterable[Token]) -> None:
         self._tokens = tuple(_complete(token) for token in tokens)
+        peers = {one.name for one in self._tokens if not one.is_for_tools_only}.union(self._peers)
         self._by_digest = {
             bytes.fromhex(token.sha256): _Entry(
                 token,
-                token.principal,
+                _separate(token, peers).principal,
                 float("inf") if token.expires_at is None else token.expires_at.timestamp(),
             )
             for token in self._tokens
@@ -221,7 +238,7 @@ class TokenStore:
         Raises: InvalidParams, CorruptRecord, OSError (the folder cannot be written to).
         """
         granted = frozenset(scopes) or scopes_of(kind)
-        _check_name(name, granted)
+        _check_name(name)
         is_host = kind is TokenKind.HOST
         if not can_be_limited(granted, accounts=accounts, agents=agents, is_host=is_host):
             reason = (
@@ -240,6 +257,10 @@ class TokenStore:
             expires_at=expires_at,
         )
         with self._locked():
+            # Like its other tokens: those of earlier versions own objectives under the bare name.
+            others = [one for one in self._tokens if one.name == name and one.is_for_tools_only]
+            if all(one.owner for one in others):
+                token = _separate(token, {name})
             text = self._add(self._tokens, token)
         record_command(self._path.parent, "token-created", target=name, action=kind.value)
         return text
@@ -362,14 +383,21 @@ def _lock(descriptor: int) -> None:
     fcntl.flock(descriptor, fcntl.LOCK_EX)
 
 
-def _check_name(name: str, scopes: frozenset[Scope]) -> None:
+def _separate(token: Token, peers: Collection[str]) -> Token:
+    """The token; that of a program owns nothing under a name which is one of the peers'."""
+    if not token.is_for_tools_only or token.owner or token.name not in peers:
+        return token
+    return msgspec.structs.replace(token, owner=f"{TOOL_OWNER}{token.name}")
+
+
+def _check_name(name: str) -> None:
     reason = ""
     if not _NAME.fullmatch(name):
         reason = "a token's name is 1 to 64 of a-z 0-9 _ . - and starts with a letter or digit"
     elif name == OPERATOR_NAME:
         reason = f"{name} is the person who runs the gateway; take another name"
-    elif Scope.A2A in scopes and name in {LOCAL_PEER, *RESERVED_PEERS}:
-        reason = f"{name} is a reserved name; call the peer something else"
+    elif name in RESERVED_NAMES:
+        reason = f"{name} is a reserved name; take another name"
     if reason:
         raise InvalidParams(f"name: {reason}", problems=(Problem("name", reason),))
 

@@ -16,7 +16,7 @@ from openclaw_a2a.auth.request_origin import (
     is_loopback_client,
     is_proxied,
 )
-from openclaw_a2a.auth.tokens import OPERATOR_NAME, TOOL_TOKEN_PREFIX, token_digest
+from openclaw_a2a.auth.tokens import TOOL_TOKEN_PREFIX, token_digest
 from openclaw_a2a.calls.identifiers import session_agent
 from openclaw_a2a.model.errors import (
     InsufficientScope,
@@ -24,6 +24,7 @@ from openclaw_a2a.model.errors import (
     Unauthenticated,
 )
 from openclaw_a2a.model.ids import AgentId, SessionKey
+from openclaw_a2a.model.session_keys import OPERATOR_NAME
 
 SESSION_HEADER = b"x-openclaw-session-key"
 AGENT_HEADER = b"x-openclaw-agent-id"
@@ -40,12 +41,14 @@ class ToolCaller(msgspec.Struct, frozen=True):
     """The caller of a tool.
 
     `name` is the token's. Agent and session come from the host an agent runs in, never from the
-    arguments that a model wrote; None means that no host vouches for one.
+    arguments that a model wrote; None means that no host vouches for one. `owner` is the name under
+    which it owns objectives where no agent does; without one, its name.
     """
 
     name: str
     agent_id: AgentId | None = None
     session_key: SessionKey | None = None
+    owner: str = ""
 
 
 OPERATOR_CALLER = ToolCaller(OPERATOR_NAME)
@@ -92,7 +95,7 @@ class ToolAuthenticator:
         principal.check_scope(Scope.TOOLS)
         # Only a host vouches for its agents; from others these headers are ignored claims.
         if not principal.is_host:
-            return ToolCaller(principal.name)
+            return ToolCaller(principal.name, owner=principal.owner)
         agent_id = _read_header(request.headers, AGENT_HEADER)
         session_key = _read_header(request.headers, SESSION_HEADER)
         # The session counts as well: it may be another agent's.
@@ -108,6 +111,7 @@ class ToolAuthenticator:
             principal.name,
             agent_id=AgentId(agent_id) if agent_id else None,
             session_key=SessionKey(session_key) if session_key else None,
+            owner=principal.owner,
         )
 
     @contextmanager

@@ -4,10 +4,13 @@ import functools
 import hashlib
 import re
 
-from openclaw_a2a.model.ids import AgentId, ContextId, PeerName, SessionKey
+from openclaw_a2a.model.ids import LOCAL_PEER, AgentId, ContextId, PeerName, SessionKey
 
-RESERVED_PEERS = frozenset({"obj", "call", "anon"})
-"""Reserved in the peer's position of session keys; no peer may have such a name."""
+OPERATOR_NAME = "operator"
+"""The name of the person who runs the gateway."""
+
+RESERVED_NAMES = frozenset({"obj", "call", "anon", "gateway", LOCAL_PEER, OPERATOR_NAME})
+"""Names of the gateway's own callers and parts of session keys; nobody else may have them."""
 
 _MAX_LABEL = 60
 _CLEAN = re.compile(r"[a-z0-9_](?:[a-z0-9_.-]{0,58}[a-z0-9_])?")

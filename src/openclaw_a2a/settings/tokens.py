@@ -9,8 +9,8 @@ from pathlib import Path
 import msgspec
 
 from openclaw_a2a.model.errors import SettingsInvalid
-from openclaw_a2a.model.ids import LOCAL_PEER, Json, JsonObject, PeerName
-from openclaw_a2a.model.session_keys import RESERVED_PEERS
+from openclaw_a2a.model.ids import Json, JsonObject, PeerName
+from openclaw_a2a.model.session_keys import RESERVED_NAMES
 from openclaw_a2a.model.validation import ProblemCollector, is_list, is_object, join_path, json_kind
 from openclaw_a2a.settings.file_schema import PEER_NAME, PeerKeys, names_of
 from openclaw_a2a.settings.files import expand_path, read_text_file
@@ -35,7 +35,6 @@ _SHORTHAND = re.compile(r"\$\{?([A-Z][A-Z0-9_]{0,127})\}?")
 _MAX_PEER_TOKEN_BYTES = 64 * 1024
 _MIN_LENGTH = 16
 _KEY_BYTES = 32
-_RESERVED_NAMES = RESERVED_PEERS | {LOCAL_PEER}
 _USE_A_REFERENCE = (
     "must be a reference or a hash, not the token itself: write env:NAME, file:PATH or "
     'sha256:HEX, where HEX is printed by: printf %s "$TOKEN" | openssl dgst -sha256 -r'
@@ -258,7 +257,7 @@ def read_peers(
     read = partial(read_secret, environ=environ, folder=folder, collector=collector)
     for name in sorted(values):
         place = f"channels.a2a.security.peers.{name}"
-        if name in _RESERVED_NAMES:
+        if name in RESERVED_NAMES:
             message = f"{name} is a reserved name; call the peer something else"
             collector.problem(place, message, "name")
         elif not re.fullmatch(PEER_NAME, name):

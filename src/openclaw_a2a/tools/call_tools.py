@@ -7,7 +7,6 @@ from contextlib import AbstractContextManager
 
 import msgspec
 
-from openclaw_a2a.auth.tokens import OPERATOR_NAME
 from openclaw_a2a.auth.tool_tokens import ToolCaller
 from openclaw_a2a.calls.debate.request import DEBATE_SCHEMA
 from openclaw_a2a.calls.identifiers import session_agent
@@ -18,6 +17,7 @@ from openclaw_a2a.calls.session_hosts import SessionHosts
 from openclaw_a2a.model.call import Caller
 from openclaw_a2a.model.errors import GatewayError
 from openclaw_a2a.model.ids import AgentId, Json, JsonObject, SessionKey
+from openclaw_a2a.model.session_keys import OPERATOR_NAME
 from openclaw_a2a.tools.registry import OnUpdate, Tool
 
 _UNSAFE = re.compile(r"[^a-z0-9_-]+")

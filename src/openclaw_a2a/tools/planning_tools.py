@@ -159,7 +159,8 @@ def planning_tools(
     def build(name: str, description: str, schema: JsonObject, to_request: ToRequest) -> Tool:
         async def run(arguments: Json, caller: ToolCaller, _on_update: OnUpdate) -> JsonObject:
             try:
-                scope = caller_scope(await resolve_caller(caller), account)
+                owner = caller.owner
+                scope = caller_scope(await resolve_caller(caller), account, owner=owner)
                 return {"status": "ok", **await planning.call(*to_request(arguments), scope)}
             except GatewayError as error:
                 if isinstance(error, GatewayFault):
@@ -175,9 +176,10 @@ AGENT_OWNER = "agent:"
 """Prefix of the names under which agents own objectives."""
 
 
-def caller_scope(caller: Caller, account: AccountId) -> Scope:
-    """The owner of a caller's objectives: the agent in all its sessions, or the token."""
-    name = caller.name if caller.session_key is None else f"{AGENT_OWNER}{caller.agent_id}"
+def caller_scope(caller: Caller, account: AccountId, *, owner: str = "") -> Scope:
+    """The owner of a caller's objectives: the agent in all its sessions, or the token's owner."""
+    own_name = owner or caller.name
+    name = own_name if caller.session_key is None else f"{AGENT_OWNER}{caller.agent_id}"
     return Scope(PeerName(name), account)
 
 

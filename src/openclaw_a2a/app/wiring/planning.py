@@ -6,12 +6,13 @@ from functools import partial
 from openclaw_a2a.agents import AgentRegistry
 from openclaw_a2a.app.wiring.push import PushWiring
 from openclaw_a2a.auth.principal import Scope as CredentialScope
-from openclaw_a2a.auth.tokens import OPERATOR_NAME, TokenStore
+from openclaw_a2a.auth.tokens import TOOL_OWNER, TokenStore
 from openclaw_a2a.engine.engine import Engine, new_id
 from openclaw_a2a.engine.outbox.delivery_tracking import DeliveryChannel, DeliveryPolicy
 from openclaw_a2a.model.backoff import Backoff
 from openclaw_a2a.model.errors import CorruptRecord
 from openclaw_a2a.model.ids import LOCAL_PEER, AgentId, PeerName
+from openclaw_a2a.model.session_keys import OPERATOR_NAME
 from openclaw_a2a.model.turn import Scope
 from openclaw_a2a.planning.admin_service import AdminService
 from openclaw_a2a.planning.executor import DENIED_AGENT, DeniedAgent, StepExecutor
@@ -40,7 +41,7 @@ def _is_peer(configured: Collection[PeerName], tokens: TokenStore, name: PeerNam
     """
     if name in configured:
         return True
-    if name in (LOCAL_PEER, OPERATOR_NAME) or name.startswith(AGENT_OWNER):
+    if name in (LOCAL_PEER, OPERATOR_NAME) or name.startswith((AGENT_OWNER, TOOL_OWNER)):
         return False
     try:
         known = [one for one in tokens.list_tokens() if one.name == name]
