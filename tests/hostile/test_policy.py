@@ -272,6 +272,85 @@ def test_objectives_are_no_way_around_the_policy(tmp_path: Path) -> None:
         assert made["id"]
 
 
+def two_agents(home: Path) -> Json:
+    """Settings in which steps of peers may name every agent; each agent writes its name."""
+    script = f"cat > /dev/null; echo $0 >> {home / 'seen'}; echo done"
+    agents = {
+        name: {"adapter": "command", "command": ["sh", "-c", script, name], "input": "stdin"}
+        for name in ("main", "worker")
+    }
+    opt = {"enabled": True, "requireActivation": False, "agents": ["*"]}
+    return {"opt": opt, "agents": agents}
+
+
+def work_for(agent: str, place: str, objective_id: str) -> tuple[str, Json]:
+    """A change of an objective that names an agent."""
+    metadata = {"agent": f" {agent} "}
+    if place == "objective":
+        return "objectives/create", {"name": "mine", "metadata": metadata}
+    plan = {"objectiveId": objective_id, "name": "plan"}
+    if place == "plan":
+        return "plans/create", {**plan, "tasks": [{"name": "step"}], "metadata": metadata}
+    return "plans/create", {**plan, "tasks": [{"name": "step", "metadata": metadata}]}
+
+
+@pytest.mark.parametrize("place", ["objective", "plan", "step", "message"])
+@pytest.mark.parametrize("limit", ["policy", "token"])
+def test_a_step_reaches_no_agent_that_its_owner_may_not_ask(
+    tmp_path: Path, limit: str, place: str
+) -> None:
+    rules = [{"decision": "deny", "callers": ["bob"], "agents": ["worker"], "reason": "not yours"}]
+    with gateway(tmp_path, {"policy": {"rules": rules}}, more=two_agents(tmp_path)) as running:
+        headers = {"A2A-Extensions": EXTENSION}
+        if limit == "token":
+            made = json.loads(
+                running.command("token", "create", "carol", "--agent", "main", "--json")
+            )
+            headers["Authorization"] = f"Bearer {made['token']}"
+        created = running.rpc("bob", "objectives/create", {"name": "mine"}, headers)
+        objective_id = created["result"]["objective"]["id"]
+        for agent in ("worker", "main"):
+            if place == "message":
+                step = {"name": "step", "metadata": {"agent": agent}}
+                about = {"opt/v1/objective": {"name": "hers"}, "opt/v1/plan": {"tasks": [step]}}
+                answer = running.send("bob", f"ask {agent}", metadata=about, headers=headers)
+            else:
+                answer = running.rpc("bob", *work_for(agent, place, objective_id), headers)
+            if agent == "main":
+                assert "result" in answer
+                continue
+            assert answer["status"] == 403
+            assert "worker" in answer["error"]["message"] or "not yours" in str(answer)
+        running.rpc("bob", "objectives/run", {"id": objective_id}, headers)
+        if place in ("plan", "step"):
+            deadline = time.monotonic() + DEADLINE_S
+            while "main" not in running.agent_saw():
+                assert time.monotonic() < deadline
+                time.sleep(0.02)  # another process works
+        assert "worker" not in running.agent_saw()
+
+
+def test_a_step_is_decided_about_once_more_when_it_starts(tmp_path: Path) -> None:
+    """The policy may have changed since the plan was made, or another agent may have made it."""
+    more = two_agents(tmp_path)
+    with gateway(tmp_path, {}, more=more) as running:
+        made = running.rpc("bob", "objectives/create", {"name": "mine"})["result"]["objective"]
+        for agent in ("worker", "main"):
+            running.rpc("bob", *work_for(agent, "step", made["id"]))
+    rules = [{"decision": "deny", "callers": ["bob"], "agents": ["worker"]}]
+    with gateway(tmp_path, {"policy": {"rules": rules}}, more=more) as running:
+        assert "result" in running.rpc("bob", "objectives/run", {"id": made["id"]})
+        deadline = time.monotonic() + DEADLINE_S
+        while True:
+            found = running.rpc("bob", "objectives/get", {"id": made["id"]})["result"]["objective"]
+            steps = [one["tasks"][0]["status"] for one in found["plans"]]
+            if steps == ["failed", "completed"]:
+                break
+            assert time.monotonic() < deadline, steps
+            time.sleep(0.02)  # another process works
+        assert running.agent_saw() == ["main"]
+
+
 # ---------------------------------------------------------------- the callable
 
 

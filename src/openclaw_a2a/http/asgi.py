@@ -148,6 +148,7 @@ class HttpRequest:
 
     __slots__ = (
         "caller",
+        "caller_agents",
         "has_started",
         "headers",
         "is_body_asked",
@@ -180,6 +181,8 @@ class HttpRequest:
         self.started_at = time.monotonic()
         self.caller: str | None = None
         """The name of the caller, once it is known."""
+        self.caller_agents: frozenset[str] | None = None
+        """The agents that the caller's credentials are limited to; None: all."""
         self.is_body_asked = False
         """True when the server was asked for the body: it has sent the client a 100 (Continue)."""
         self.is_body_read = False

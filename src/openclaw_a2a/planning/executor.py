@@ -28,6 +28,7 @@ from openclaw_a2a.model.agent_event import AgentEvent, Note
 from openclaw_a2a.model.errors import (
     AgentFailed,
     GatewayError,
+    NotAllowed,
     PlanItemNotFound,
     StatusChangeNotAllowed,
     TaskNotFound,
@@ -185,8 +186,8 @@ class DeniedAgent:
         """Raises: AgentFailed."""
         yield Note("not begun")  # a `yield` makes this an async generator, as the port requires
         raise AgentFailed(
-            "This step names an agent that its owner may not ask. "
-            "The setting opt.agents says which."
+            "This step names an agent that its owner may not ask. The setting opt.agents, the "
+            "policy of the gateway and the limits of the owner's credentials say which."
         )
 
     async def close(self) -> None:
@@ -310,7 +311,8 @@ class StepExecutor:
         owner = state.owner
         account = self.account_rules(owner.account)
         agent_id = select_agent(state, task, account.agent_id)
-        if not self._policy.is_agent_allowed(owner, agent_id, account.agent_id):
+        is_allowed = self._policy.is_agent_allowed(owner, agent_id, account.agent_id)
+        if not (is_allowed and await self._is_step_permitted(state, task, agent_id)):
             # A task that fails, not an error here: its owner reads why.
             agent_id = DENIED_AGENT
         # The number of the attempt is in the delivery, too: a report that arrives before the link
@@ -351,6 +353,25 @@ class StepExecutor:
             # is taken. And an attempt that an earlier process started may have no delivery left.
             await self.task_sync.sync(link, created.task.id)
         return True
+
+    async def _is_step_permitted(
+        self, state: ObjectiveState, task: PlanTask, agent_id: AgentId
+    ) -> bool:
+        """False when the policy does not let the owner, a peer, give this step to its agent."""
+        # Of the account's own agent it was decided when the plan was made. Others also now: the
+        # policy may have changed since, and the planner names agents, too.
+        engine, owner = self._engine, state.owner
+        rules = self.account_rules(owner.account)
+        is_peer = self._policy.is_peer(owner.principal)
+        if engine.policy is None or not is_peer or agent_id == rules.agent_id:
+            return True
+        # Without the results of other steps, which the peer did not write.
+        request = SubmitRequest(owner, step_message(state, task, [], agent_id=agent_id))
+        rules = msgspec.structs.replace(rules, agent_id=agent_id)
+        try:
+            return await engine.policy.check(request, rules, now=engine.clock.now()) is None
+        except NotAllowed:
+            return False
 
     # ------------------------------------------------------------- tasks of an objective
 

@@ -17,7 +17,7 @@ from openclaw_a2a.model.errors import (
     Problem,
     StatusChangeNotAllowed,
 )
-from openclaw_a2a.model.ids import LOCAL_PEER, ContextId, Json, JsonObject, TaskId
+from openclaw_a2a.model.ids import LOCAL_PEER, AgentId, ContextId, Json, JsonObject, TaskId
 from openclaw_a2a.model.message import Message
 from openclaw_a2a.model.turn import Scope
 from openclaw_a2a.planning.commands import add_tasks, create_objective, create_plan
@@ -44,6 +44,7 @@ from openclaw_a2a.planning.repository import ObjectiveRepository
 from openclaw_a2a.planning.state import Change, ObjectiveState, not_found
 from openclaw_a2a.planning.steps import (
     OBJECTIVE_KEY,
+    named_agents,
     objective_session,
     step_session,
     task_metadata,
@@ -270,6 +271,12 @@ class MessageRouter:
         context_id = ContextId(state.id)
         answer = msgspec.structs.replace(message, context_id=context_id, task_id=task_id)
         return RoutedMessage(answer, is_answer=True)
+
+
+def agents_of_message(message: Message) -> set[AgentId]:
+    """The agents that steps of an objective or plan in a message would go to."""
+    metadata = message.metadata or {}
+    return named_agents(metadata.get(OBJECTIVE)) | named_agents(metadata.get(PLAN))
 
 
 def _add_step(

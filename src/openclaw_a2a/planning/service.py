@@ -29,7 +29,7 @@ from openclaw_a2a.planning.model import (
 )
 from openclaw_a2a.planning.repository import ObjectiveRepository, OperationSubscription
 from openclaw_a2a.planning.state import Change, ObjectiveState, not_found
-from openclaw_a2a.planning.steps import find_waiting_step
+from openclaw_a2a.planning.steps import check_named_agents, find_waiting_step, named_agents
 from openclaw_a2a.planning.task_sync import StepLink
 from openclaw_a2a.planning.transitions import TASK_FAILED
 from openclaw_a2a.planning.views import ObjectiveView, read_step
@@ -127,19 +127,26 @@ class PlanningService:
         *,
         address: str = "",
         is_from_peer: bool = False,
+        agents: frozenset[str] | None = None,
     ) -> JsonObject:
         """Call a method; the audit log says what it changed, and from which address.
 
-        The policy decides about changes that come from a peer.
+        The policy decides about changes that come from a peer, also for each agent that they name;
+        `agents` are those that the caller's credentials are limited to.
 
         Raises: MethodNotFound, InvalidParams, PlanItemNotFound, StatusChangeNotAllowed,
         PlanLimitExceeded, DependencyNotValid, StoreUnavailable, NotAllowed.
         """
         parsed: Any = requests.parse_params(method, params)
         engine, is_change = self._engine, not method.endswith(("/get", "/list"))
-        if is_change and is_from_peer and engine.policy is not None:
-            rules, now = self._executor.account_rules(scope.account), engine.clock.now()
-            await engine.policy.check_change(scope, rules, params, address=address, now=now)
+        if is_change and is_from_peer:
+            named = named_agents(params)
+            check_named_agents(named, agents)
+            if engine.policy is not None:
+                rules, now = self._executor.account_rules(scope.account), engine.clock.now()
+                await engine.policy.check_change(
+                    scope, rules, params, address=address, now=now, agents=named
+                )
         result = await self._call(method, parsed, scope)
         if is_change:
             changed = result.get("objective", result.get("plan", {})).get("id", "")

@@ -2,11 +2,12 @@
 
 from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
+from typing import cast
 
 import msgspec
 
 from openclaw_a2a.model.backoff import Backoff
-from openclaw_a2a.model.errors import InvalidParams, Problem
+from openclaw_a2a.model.errors import InvalidParams, NotAllowed, Problem
 from openclaw_a2a.model.ids import (
     AccountId,
     AgentId,
@@ -55,6 +56,7 @@ _MESSAGE_GRACE = timedelta(seconds=60)
 # Metadata of a caller can ask for more retries than the operator set, but not without end.
 _MAX_RETRIES = 100
 _DAY_S = 86_400.0
+_MAX_NAMED_AGENTS = 100  # the policy decides about each
 
 
 class ExecutionPolicy(msgspec.Struct, frozen=True):
@@ -69,6 +71,8 @@ class ExecutionPolicy(msgspec.Struct, frozen=True):
     peers_may_ask: tuple[str, ...] = ()
     account_agents: Mapping[AccountId, tuple[str, ...]] = {}
     """Patterns of the agents that steps at an account may name; accounts left out: any."""
+    credential_agents: Callable[[PeerName], frozenset[str] | None] = lambda _: None
+    """The agents that all credentials of a caller together are limited to; None: all."""
 
     def is_agent_allowed(self, owner: Scope, agent_id: AgentId, default: AgentId) -> bool:
         """True when the owner of an objective may have steps executed by an agent.
@@ -82,16 +86,54 @@ class ExecutionPolicy(msgspec.Struct, frozen=True):
             return False
         if agent_id == default or not self.is_peer(owner.principal):
             return True
+        limited = self.credential_agents(owner.principal)
+        if limited is not None and agent_id not in limited:
+            return False
         return matches_any(self.peers_may_ask, agent_id)
 
 
 def select_agent(state: ObjectiveState, task: PlanTask, default: AgentId) -> AgentId:
     """The agent that the metadata of the step, its plan or its objective name, in this order."""
     for metadata in (task.metadata, state.plans[task.plan_id].metadata, state.objective.metadata):
-        named = metadata.get("agent")
-        if isinstance(named, str) and named.strip():
-            return AgentId(named.strip())
+        if (named := _named_agent(metadata)) is not None:
+            return named
     return default
+
+
+def _named_agent(metadata: JsonObject) -> AgentId | None:
+    named = metadata.get("agent")
+    return AgentId(named.strip()) if isinstance(named, str) and named.strip() else None
+
+
+def named_agents(given: Json) -> set[AgentId]:
+    """The agents that an objective or plan and its steps name, as a caller gave them."""
+    found: set[AgentId] = set()
+    if isinstance(given, dict):
+        members = cast(JsonObject, given)
+        tasks, metadata = members.get("tasks"), members.get("metadata")
+        if isinstance(metadata, dict) and (named := _named_agent(cast(JsonObject, metadata))):
+            found.add(named)
+        for task in cast(list[Json], tasks) if isinstance(tasks, list) else ():
+            # Only one level: steps have no steps.
+            if isinstance(task, dict):
+                found |= named_agents({"metadata": cast(JsonObject, task).get("metadata")})
+    return found
+
+
+def check_named_agents(named: set[AgentId], limited: frozenset[str] | None) -> None:
+    """Refuse a change that names agents for which the caller's credentials are not valid.
+
+    Raises: NotAllowed, InvalidParams (it names too many to decide about each).
+    """
+    if len(named) > _MAX_NAMED_AGENTS:
+        reason = f"names {len(named)} agents; the most are {_MAX_NAMED_AGENTS}"
+        raise InvalidParams(f"metadata.agent {reason}", problems=(Problem("metadata", reason),))
+    for agent in sorted(named):
+        if limited is not None and agent not in limited:
+            raise NotAllowed(
+                f"metadata.agent: these credentials are not valid for agent {agent[:80]}; "
+                "name another one, or leave it out"
+            )
 
 
 def ready_tasks(state: ObjectiveState) -> list[PlanTask]:

@@ -59,8 +59,9 @@ from openclaw_a2a.net.safe_resolver import (
     ResolveHost,
     find_addresses,
 )
+from openclaw_a2a.planning.message_routing import agents_of_message
 from openclaw_a2a.planning.service import PlanningService
-from openclaw_a2a.planning.steps import EXTENSION_URIS
+from openclaw_a2a.planning.steps import EXTENSION_URIS, check_named_agents
 from openclaw_a2a.ports import MeasuredTask
 from openclaw_a2a.protocol import v1
 from openclaw_a2a.protocol.requests import (
@@ -157,6 +158,7 @@ class AccountEndpoint(msgspec.Struct, frozen=True, kw_only=True):
         # The echo above is also how `planning_of` knows that this request activated the extension.
         principal = await await_identity(self.authenticator.identify, request)
         name = request.caller = principal.name
+        request.caller_agents = principal.agents
         account = self.account
         principal.check_account(account.id, account.default_agent_id)
         # After authentication: the limit is per caller, and no stranger uses up a peer's share.
@@ -416,7 +418,7 @@ def _submit(
         is_from_peer=True,
     )
     if call.planning is not None:
-        return _submit_to_objective(call.endpoint, submission, request.push, call.planning)
+        return _submit_to_objective(call, submission, request.push, call.planning)
     if request.push is not None:
         return _submit_with_push(call.endpoint, submission, request.push)
     return submit(call.endpoint.engine, submission, call.endpoint.rules)
@@ -433,19 +435,22 @@ def _with_clean_names(message: Message) -> Message:
 
 
 async def _submit_to_objective(
-    endpoint: AccountEndpoint,
+    call: AccountCall,
     submission: SubmitRequest,
     push: NewPushConfig | None,
     planning: PlanningService,
 ) -> ActiveRun | DuplicateRun:
     """Submit a message that may belong to an objective."""
     # First: a repeated message must not be routed again, which could create a second objective.
-    engine = endpoint.engine
+    endpoint, engine = call.endpoint, call.endpoint.engine
     duplicate = await find_duplicate(engine, submission, endpoint.rules)
+    agents = agents_of_message(submission.message)
+    check_named_agents(agents, call.http.caller_agents)
     if duplicate is None and engine.policy is not None:
         # Before it is routed, which may create an objective and run it. A message that is held
         # is not routed at all: the operator lets it go as a plain one.
-        hold = await engine.policy.check(submission, endpoint.rules, now=engine.clock.now())
+        now = engine.clock.now()
+        hold = await engine.policy.check(submission, endpoint.rules, now=now, agents=agents)
         submission = msgspec.structs.replace(submission, hold=hold, is_from_peer=False)
     if duplicate is None and submission.hold is None:
         routed = await planning.route_message(submission.message, submission.scope, endpoint.rules)

@@ -94,7 +94,12 @@ class PlanningRpcCall(msgspec.Struct, frozen=True):
             return
         host = self.http.client_host() or ""
         result = await self.planning.call(
-            method, params, self.scope, address=host, is_from_peer=True
+            method,
+            params,
+            self.scope,
+            address=host,
+            is_from_peer=True,
+            agents=self.http.caller_agents,
         )
         await self.http.respond(200, encode_result(self.envelope.id, msgspec.json.encode(result)))
 
@@ -186,7 +191,14 @@ async def serve_rest(request: RestRequest, segments: list[str]) -> None:
         await _stream(request, planning, params)
         return
     host = request.http.client_host() or ""
-    result = await planning.call(method, params, request.scope, address=host, is_from_peer=True)
+    result = await planning.call(
+        method,
+        params,
+        request.scope,
+        address=host,
+        is_from_peer=True,
+        agents=request.http.caller_agents,
+    )
     await request.respond(msgspec.json.encode(result))
 
 

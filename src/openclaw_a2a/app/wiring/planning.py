@@ -50,6 +50,22 @@ def _is_peer(configured: Collection[PeerName], tokens: TokenStore, name: PeerNam
     return not known or any(CredentialScope.A2A in one.principal.scopes for one in known)
 
 
+def _credential_agents(settings: Settings, name: PeerName) -> frozenset[str] | None:
+    """The agents for which the credentials of a caller are valid, all together; None: all."""
+    limits: list[Collection[str] | None] = [None] if name in settings.peers else []
+    limits += [one.agents for one in settings.oidc if name.startswith(f"oidc:{one.name}:")]
+    try:
+        found = [one.principal for one in TokenStore(settings.data).list_tokens()]
+    except (CorruptRecord, OSError):  # the damage is reported where callers are identified
+        found = []
+    limits += [
+        one.agents for one in found if one.name == name and CredentialScope.A2A in one.scopes
+    ]
+    known = [one for one in limits if one is not None]
+    # Without credentials there is no limit to know: they were revoked, which ends no objective.
+    return frozenset[str]().union(*known) if known and len(known) == len(limits) else None
+
+
 class PlanningWiring:
     """The objectives of one gateway, in the store of one engine."""
 
@@ -81,6 +97,7 @@ class PlanningWiring:
             planner=AgentId(opt.planner) if opt.planner else None,
             is_peer=partial(_is_peer, settings.peers.keys(), TokenStore(settings.data)),
             peers_may_ask=opt.agents,
+            credential_agents=partial(_credential_agents, settings),
             account_agents={
                 one.id: one.allowed_agents
                 for one in settings.accounts

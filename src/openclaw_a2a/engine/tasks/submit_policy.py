@@ -7,7 +7,7 @@ SubmitPolicy.decide ──> allow: the message goes on
 
 import asyncio
 import inspect
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from datetime import UTC, datetime
 from enum import Enum
 
@@ -197,9 +197,17 @@ class SubmitPolicy:
         self.paired = paired
 
     async def check(
-        self, request: SubmitRequest, rules: AccountRules, *, now: datetime
+        self,
+        request: SubmitRequest,
+        rules: AccountRules,
+        *,
+        now: datetime,
+        agents: Collection[AgentId] = (),
     ) -> Hold | None:
-        """None for a message that may go on, else why its task is held. Raises: NotAllowed."""
+        """None for a message that may go on, else why its task is held. Raises: NotAllowed.
+
+        `agents` are those to which it gives work besides the agent of the account.
+        """
         message, scope = request.message, request.scope
         asked = PolicyRequest(
             scope.principal,
@@ -210,13 +218,18 @@ class SubmitPolicy:
             now,
             message,
         )
-        found = await self._decide(asked)
-        if found is not None:
-            self._record(found, asked, request.address)
+        hold: Hold | None = None
+        for agent in dict.fromkeys((rules.agent_id, *sorted(agents))):
+            one = msgspec.structs.replace(asked, agent=agent)
+            if (found := await self._decide(one)) is None:
+                continue
+            self._record(found, one, request.address)
             if found.decision is Decision.DENY:
                 raise NotAllowed(_denied(found.reason))
-            if found.decision is Decision.ASK:
-                return Hold(found.reason or "the operator has to approve this task")
+            if found.decision is Decision.ASK and hold is None:
+                hold = Hold(found.reason or "the operator has to approve this task")
+        if hold is not None:
+            return hold
         if self.paired is not None and asked.caller not in self.paired:
             reason = PAIRING_REASON.format(caller=asked.caller)
             self._record(PolicyDecision(Decision.ASK, "pairing"), asked, request.address)
@@ -224,15 +237,22 @@ class SubmitPolicy:
         return None
 
     async def check_change(
-        self, scope: Scope, rules: AccountRules, params: Json, *, address: str, now: datetime
+        self,
+        scope: Scope,
+        rules: AccountRules,
+        params: Json,
+        *,
+        address: str,
+        now: datetime,
+        agents: Collection[AgentId] = (),
     ) -> None:
-        """Decide about a peer's change of an objective, whose steps give work to agents.
+        """Decide about a peer's change of an objective, whose steps give work to these agents.
 
         A change cannot be held, so what would be is refused. Raises: NotAllowed.
         """
         message = Message(MessageId("change"), Role.USER, (Part.of_data(params),))
         request = SubmitRequest(scope, message, address=address)
-        hold = await self.check(request, rules, now=now)
+        hold = await self.check(request, rules, now=now, agents=agents)
         if hold is not None:
             raise NotAllowed(f"{hold.reason}; send a message, which the operator can approve")
 
