@@ -159,6 +159,51 @@ def test_a_line_that_was_edited_is_named(command: Callable[..., Finished], tmp_p
     ]
 
 
+def settings_of_alice(home: Path, **others: object) -> Path:
+    (home / "token").write_text(TOKENS["alice"], "utf-8")
+    (home / "token").chmod(0o600)
+    security = {"peers": {"alice": {"tokens": [f"file:{home / 'token'}"]}}}
+    account = {"agentStyle": "task-generating"}
+    settings = {
+        "server": {"stopSeconds": 0},
+        "agents": {"main": {"adapter": "echo"}},
+        "channels": {"a2a": {"accounts": {"default": account}, "security": security}},
+        **others,
+    }
+    (home / "gateway.json5").write_text(json.dumps(settings), "utf-8")
+    return home / "gateway.json5"
+
+
+def test_a_log_that_was_removed_under_a_gateway_is_missed_for_good(
+    command: Callable[..., Finished], tmp_path: Path
+) -> None:
+    config, port = settings_of_alice(tmp_path), free_port()
+    data = ("--data", str(tmp_path), "--config", str(config))
+    with served([*COMMAND, "up", *data, "--port", str(port)], tmp_path, port) as address:
+        assert command("audit", "verify", *data).code == 0
+        for text in ("one", "two"):
+            rpc(address, "SendMessage", message(text))
+        deadline = time.monotonic() + 60
+        while len(command("audit", "--json", *data).lines) < 2:
+            assert time.monotonic() < deadline
+        for path in tmp_path.glob("audit.jsonl*"):
+            path.unlink()
+        found = command("audit", "verify", *data)
+        assert (found.code, "lines 1 to 2 of the log are missing" in found.out) == (1, True)
+        rpc(address, "SendMessage", message("three"))
+        while not command("audit", "--what", "task", "--json", *data).lines:
+            assert time.monotonic() < deadline
+        found = command("audit", "verify", *data)
+        assert (found.code, "lines 1 to 2 of the log are missing" in found.out) == (1, True)
+    lines = command("audit", "--json", *data).lines
+    assert (lines[0]["n"], lines[0]["event"]) == (3, "audit-lost")
+    # All that knows of it: then at least that there is none.
+    for path in [*tmp_path.glob("audit.jsonl*"), tmp_path / ".audit-anchor"]:
+        path.unlink()
+    found = command("audit", "verify", *data)
+    assert (found.code, "audit.jsonl:0  is missing" in found.out) == (1, True)
+
+
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [

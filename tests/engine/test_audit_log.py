@@ -18,6 +18,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from openclaw_a2a.engine.audit_log import (
+    ANCHOR_FILE,
     AUDIT_FILE,
     AuditEntry,
     AuditFile,
@@ -30,6 +31,7 @@ from openclaw_a2a.engine.audit_log import (
     verify_chain,
 )
 
+HEAD_FILE = f"{AUDIT_FILE}.head"
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
 
@@ -232,16 +234,88 @@ def test_removed_lines_stay_missing_when_the_gateway_writes_on(tmp_path: Path) -
     AuditFile(tmp_path / AUDIT_FILE).append([entry("next")])
     found = problems(tmp_path)
     assert found == [(AUDIT_FILE, 7, "lines 7 to 9 of the log are missing before this one")]
-    assert [one["event"] for one in read_lines(tmp_path)][-2:] == ["audit-repaired", "call"]
+    assert [one["event"] for one in read_lines(tmp_path)][-2:] == ["audit-lost", "call"]
 
 
 def test_a_missing_head_is_reported(tmp_path: Path) -> None:
     filled(tmp_path)
-    (tmp_path / f"{AUDIT_FILE}.head").unlink()
-    assert [file for file, _, _ in problems(tmp_path)] == [f"{AUDIT_FILE}.head"]
+    (tmp_path / HEAD_FILE).unlink()
+    assert [file for file, _, _ in problems(tmp_path)] == [HEAD_FILE]
     AuditFile(tmp_path / AUDIT_FILE).append([entry("next")])
     assert problems(tmp_path) == []
     assert "missing or damaged" in [one.get("reason", "") for one in read_lines(tmp_path)][9]
+
+
+@pytest.mark.parametrize("is_running", [True, False])
+@pytest.mark.parametrize("left", [0, 4], ids=["all", "the tail"])
+def test_a_log_that_is_removed_with_its_head_stays_missed(
+    tmp_path: Path, left: int, is_running: bool
+) -> None:
+    file = AuditFile(tmp_path / AUDIT_FILE)
+    file.append([entry(str(number)) for number in range(9)])
+    lines = (tmp_path / AUDIT_FILE).read_bytes().splitlines(keepends=True)
+    for path in tmp_path.glob("audit*"):
+        path.unlink()
+    if left:
+        (tmp_path / AUDIT_FILE).write_bytes(b"".join(lines[:left]))
+    missing = f"lines {left + 1} to 9 of the log are missing"
+    assert missing in str(problems(tmp_path))
+    file = file if is_running else AuditFile(tmp_path / AUDIT_FILE)
+    for number in range(3):
+        file.append([entry(str(number))])
+    assert problems(tmp_path) == [(AUDIT_FILE, left + 1, f"{missing} before this one")]
+    found = [(one["n"], one["event"]) for one in read_lines(tmp_path)][left]
+    assert found == (10, "audit-lost")
+
+
+def test_a_gateway_misses_its_log_also_without_head_and_anchor(tmp_path: Path) -> None:
+    log = audit(tmp_path)
+    for target in ("a", "b", "c"):
+        record_command(tmp_path, "token-created", target=target)
+    log.open()
+    for path in tmp_path.iterdir():
+        path.unlink()
+    record_command(tmp_path, "token-created", target="y")
+    assert problems(tmp_path) == []
+    log.open()
+    missing = "lines 2 to 3 of the log are missing before this one"
+    assert problems(tmp_path) == [(AUDIT_FILE, 2, missing)]
+    assert [one["event"] for one in read_lines(tmp_path)][-1] == "audit-lost"
+
+
+def test_a_log_without_any_end_is_not_proven_for_good(tmp_path: Path) -> None:
+    lines = filled(tmp_path)
+    for path in tmp_path.iterdir():
+        path.unlink()
+    (tmp_path / AUDIT_FILE).write_bytes(b"".join(lines[:5]))
+    AuditFile(tmp_path / AUDIT_FILE).append([entry("next")])
+    [(file, line, problem)] = problems(tmp_path)
+    assert (file, line) == (AUDIT_FILE, 6)
+    assert "may be missing" in problem
+
+
+def test_an_anchor_that_is_missing_or_damaged_is_made_again(tmp_path: Path) -> None:
+    """As after an earlier version, which had none."""
+    filled(tmp_path)
+    for damage in (b"", b"{", b"\0" * 300):
+        (tmp_path / ANCHOR_FILE).unlink()
+        if damage:
+            (tmp_path / ANCHOR_FILE).write_bytes(damage)
+        assert problems(tmp_path) == []
+        AuditFile(tmp_path / AUDIT_FILE).append([entry("next")])
+        assert problems(tmp_path) == []
+    (tmp_path / HEAD_FILE).unlink()
+    AuditFile(tmp_path / AUDIT_FILE).append([entry("next")])
+    assert problems(tmp_path) == []
+
+
+def test_where_a_gateway_has_run_there_must_be_a_log(tmp_path: Path) -> None:
+    assert verify_chain(tmp_path).problems == ()
+    [one] = verify_chain(tmp_path, is_used=True).problems
+    assert (one.file, "is missing" in one.problem) == (AUDIT_FILE, True)
+    audit(tmp_path).open()
+    report = verify_chain(tmp_path, is_used=True)
+    assert (report.lines, report.problems) == (0, ())
 
 
 @settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -264,7 +338,7 @@ def test_the_chain_continues_over_rotations_and_old_files_are_dropped(tmp_path: 
     file = AuditFile(tmp_path / AUDIT_FILE, max_bytes=400, keep=3)
     for number in range(30):
         file.append([entry(str(number))])
-    names = sorted(path.name for path in tmp_path.iterdir())
+    names = sorted(path.name for path in tmp_path.glob("audit*"))
     assert names[:2] == [f"{AUDIT_FILE}.1", f"{AUDIT_FILE}.2"] or AUDIT_FILE in names
     assert f"{AUDIT_FILE}.3" in names
     assert f"{AUDIT_FILE}.4" not in names
@@ -312,12 +386,14 @@ def test_a_rotation_that_was_interrupted_is_completed_by_the_next(tmp_path: Path
 def test_a_torn_last_line_is_repaired_and_noted(tmp_path: Path, cut: int) -> None:
     file = AuditFile(tmp_path / AUDIT_FILE)
     file.append([entry("a"), entry("b")])
-    head = (tmp_path / f"{AUDIT_FILE}.head").read_bytes()
+    ends = {name: (tmp_path / name).read_bytes() for name in (HEAD_FILE, ANCHOR_FILE)}
     file.append([entry("c")])
-    # Killed in the middle of the write, before the head was written.
+    # Killed in the middle of the write, before the head and the anchor were written.
     content = (tmp_path / AUDIT_FILE).read_bytes()
     (tmp_path / AUDIT_FILE).write_bytes(content[: -cut - 1])
-    (tmp_path / f"{AUDIT_FILE}.head").write_bytes(head)
+    for name, before in ends.items():
+        (tmp_path / name).write_bytes(before)
+    file = AuditFile(tmp_path / AUDIT_FILE)
     assert problems(tmp_path) == []
     file.append([entry("d")])
     assert targets(tmp_path) == ["a", "b", "d"]
@@ -329,11 +405,13 @@ def test_a_torn_last_line_is_repaired_and_noted(tmp_path: Path, cut: int) -> Non
 def test_a_whole_line_that_the_head_does_not_know_is_kept(tmp_path: Path, end: bytes) -> None:
     file = AuditFile(tmp_path / AUDIT_FILE)
     file.append([entry("a")])
-    head = (tmp_path / f"{AUDIT_FILE}.head").read_bytes()
+    ends = {name: (tmp_path / name).read_bytes() for name in (HEAD_FILE, ANCHOR_FILE)}
     file.append([entry("b")])
     content = (tmp_path / AUDIT_FILE).read_bytes()
     (tmp_path / AUDIT_FILE).write_bytes(content.removesuffix(b"\n") + end)
-    (tmp_path / f"{AUDIT_FILE}.head").write_bytes(head)
+    for name, before in ends.items():
+        (tmp_path / name).write_bytes(before)
+    file = AuditFile(tmp_path / AUDIT_FILE)
     file.append([entry("c")])
     assert targets(tmp_path) == ["a", "b", "c"]
     assert problems(tmp_path) == []

@@ -180,6 +180,7 @@ class Gateway:
             self._parts = parts
             # Closed last (`parts` go in reverse): what the others do at their end is logged.
             parts.callback(self.audit.close)
+            self.audit.open()
             parts.push_async_callback(self._supervisor.stop)
             parts.push_async_callback(self._agents.close)
             self._admin_token = self._ensure_admin_token()

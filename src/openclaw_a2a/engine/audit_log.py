@@ -3,7 +3,8 @@
 One JSON line each, in a file that the gateway and its commands append to. Each line has a number
 and the SHA-256 of the line before it, over rotations and restarts, so that a line that was changed,
 removed or moved can be found (`verify_chain`). A small file beside the log, the head, holds the
-number and hash of the last line; it is also the lock that writers take.
+number and hash of the last line; it is also the lock that writers take. Another file, the anchor,
+and the memory of the gateway hold them too: so a log that is removed with its head is missed.
 """
 
 import asyncio
@@ -28,11 +29,15 @@ log = get_logger(__name__)
 
 AUDIT_FILE = "audit.jsonl"
 HEAD_SUFFIX = ".head"
+ANCHOR_FILE = ".audit-anchor"
+"""Hidden, and with another beginning than the log: what removes `audit*` or `*` leaves it."""
 OLD_FILES = ("calls-audit.jsonl.1", "calls-audit.jsonl")
 """The calls that earlier versions logged, without numbers and hashes; oldest first."""
 
 OK, REFUSED, FAILED = "ok", "refused", "failed"
 OPERATOR = "operator"
+AUDIT_LOST = "audit-lost"
+"""Lines are gone that were written; the entry has the number after the last one known of."""
 
 _WRITE_DELAY_S = 0.05
 """How long an entry waits for others, to be written in one batch with them."""
@@ -99,6 +104,10 @@ class _Head(msgspec.Struct, frozen=True):
     size: int = 0
     first: int = 1
 
+    def follows(self, known: "_Head") -> bool:
+        """True when this can be the end of a log that has had the end `known`."""
+        return self.n > known.n or (self.n, self.hash) == (known.n, known.hash)
+
 
 class AuditFile:
     """The file and its chain. Processes take turns by a lock; a batch is one write.
@@ -109,8 +118,11 @@ class AuditFile:
     def __init__(self, path: Path, *, max_bytes: int | None = None, keep: int = 10) -> None:
         self.path = path
         self.head_path = path.with_name(path.name + HEAD_SUFFIX)
+        self.anchor_path = path.with_name(ANCHOR_FILE)
         self._max_bytes = max_bytes
         self._keep = keep
+        self._last = _Head()
+        """The end of the log when this process last wrote."""
 
     def append(self, entries: Sequence[AuditEntry]) -> None:
         """Add lines. Nothing is synced to the disk: a machine that loses power may lose lines.
@@ -128,12 +140,17 @@ class AuditFile:
             fcntl.flock(lock, fcntl.LOCK_EX)
             handle = os.open(self.path, _FLAGS | os.O_APPEND, 0o600)
             files.callback(os.close, handle)
-            given = os.pread(lock, _HEAD_BYTES, 0)
+            anchor = os.open(self.anchor_path, _FLAGS, 0o600)
+            files.callback(os.close, anchor)
             size = os.fstat(handle).st_size
-            head = _read_head(given) if not given.isspace() and given else None
-            if head is None or size != head.size:
-                head, entries = self._repair(handle, size, head, entries)
+            head = _read_head(os.pread(lock, _HEAD_BYTES, 0))
+            anchored = _read_head(os.pread(anchor, _HEAD_BYTES, 0)) or _Head()
+            known = max(anchored, self._last, key=lambda one: one.n)
+            if head is None or size != head.size or not head.follows(known):
+                head, entries = self._repair(handle, size, head, known, entries)
                 size = head.size
+                # A head from now on: lines without one were not left by a killed process.
+                _write_head(lock, head)
             n, previous, lines = head.n, head.hash, list[bytes]()
             for entry in entries:
                 n += 1
@@ -149,7 +166,10 @@ class AuditFile:
             head = _Head(n, previous, size, head.first)
             _write_head(lock, head)
             if self._max_bytes is not None and size >= self._max_bytes:
-                self._rotate(lock, head)
+                head = self._rotate(lock, head)
+            # Last: after a crash in between it is behind the log, never ahead of it.
+            _write_head(anchor, head)
+            self._last = head
 
     def files(self) -> list[Path]:
         """The files of the chain that exist, oldest first."""
@@ -165,7 +185,7 @@ class AuditFile:
     def _numbered(self, number: int) -> Path:
         return self.path.with_name(f"{self.path.name}.{number}")
 
-    def _rotate(self, lock: int, head: _Head) -> None:
+    def _rotate(self, lock: int, head: _Head) -> _Head:
         numbers = set(self._numbers())
         # Up to the first number that is free: a rotation that a crash interrupted left a gap.
         free = next(one for one in range(1, len(numbers) + 2) if one not in numbers)
@@ -177,53 +197,49 @@ class AuditFile:
             before = oldest - 1 if oldest <= free else oldest
             first = _first_number(self._numbered(before) if before else self.path) or first
         # The head first: it says that older lines may be missing, before they are.
-        _write_head(lock, msgspec.structs.replace(head, size=0, first=first))
+        head = msgspec.structs.replace(head, size=0, first=first)
+        _write_head(lock, head)
         for number in range(free - 1, 0, -1):
             self._numbered(number).replace(self._numbered(number + 1))
         self.path.replace(self._numbered(1))
         for number in dropped:
             self._numbered(number).unlink(missing_ok=True)
+        return head
 
     def _repair(
         self,
         handle: int,
         size: int,
         head: _Head | None,
+        known: _Head,
         entries: Sequence[AuditEntry],
     ) -> tuple[_Head, list[AuditEntry]]:
         """Continue the chain where a killed process, or somebody else, left the file.
 
         Whole lines that the head does not know are taken over, a torn one is cut off, and lines
-        that are gone stay gone: the chain continues from the head, so that the gap is found.
+        that are gone stay gone: the chain continues from the last line that is known of, so that
+        the gap is found.
         """
         notes: list[str] = []
+        lost = ""
         if head is None:
             head = self._rebuild_head()
-            if size or head.n:
+            if size or head.n or known.n:
                 notes.append(f"{self.head_path.name} was missing or damaged")
+            if (size or head.n) and not known.n:
+                lost = "nothing is left that says where the log ended"
+            head = msgspec.structs.replace(head, first=known.first if known.n else head.first)
         if size < head.size:
-            notes.append(f"the file was {head.size - size} bytes longer when it was last written")
-        start = min(head.size, size)
-        rest, end = _read_from(handle, start), start
-        n, previous = head.n, head.hash
-        for line in rest.splitlines(keepends=True):
-            text = line.rstrip(b"\n")
-            found = _chain_fields(text)
-            if found == (n + 1, previous):
-                n, previous = n + 1, hashlib.sha256(text).hexdigest()
-                if not line.endswith(b"\n"):
-                    os.write(handle, b"\n")
-                    end += 1
-            elif not line.endswith(b"\n"):
-                os.ftruncate(handle, end)
-                notes.append(f"a torn last line of {len(line)} bytes was removed")
-                break
-            elif found is None or found[0] > n:
-                notes.append("a line that no writer of this log has written was found")
-            end += len(line)
+            lost = f"the file was {head.size - size} bytes longer when it was last written"
+        n, previous, end = _take_over(handle, min(head.size, size), head, notes)
+        if not _Head(n, previous).follows(known):
+            lost = f"the log ended with line {n}, and was written up to line {known.n}"
+            n, previous = known.n, known.hash
         head = _Head(n, previous, end, head.first)
         at = entries[0].at if entries else datetime.now(UTC)
         noted = [AuditEntry(at, "audit-repaired", "gateway", reason=one) for one in notes]
+        if lost:
+            noted.insert(0, AuditEntry(at, AUDIT_LOST, "gateway", outcome=FAILED, reason=lost))
         return head, [*noted, *entries]
 
     def _rebuild_head(self) -> _Head:
@@ -286,6 +302,10 @@ class AuditLog:
         """The batch that is being written."""
         self._refusals: dict[tuple[str, str, str], list[int]] = {}
         self._summary_timer: asyncio.TimerHandle | None = None
+
+    def open(self) -> None:
+        """Begin the log, or note where it ends: then it is missed when it is removed."""
+        self._append([])
 
     def record(self, event: str, who: str, **about: Unpack[About]) -> None:
         """Have one line written; `about` are fields of `AuditEntry`.
@@ -367,9 +387,13 @@ class AuditLog:
             self._timer = asyncio.get_running_loop().call_later(0, self._start_batch)
 
     def _write(self, entries: list[AuditEntry]) -> None:
-        if self._file is None or not entries:
+        if entries:
+            self._append(entries)
+
+    def _append(self, entries: list[AuditEntry]) -> None:
+        if self._file is None:
             return
-        if self._lost:
+        if self._lost and entries:
             text = f"{self._lost} entries could not be written: {self._lost_reason}"
             note = AuditEntry(entries[0].at, "audit-incomplete", "gateway", reason=text)
             entries = [note, *entries]
@@ -382,7 +406,7 @@ class AuditLog:
             self._lost_reason = error.strerror or type(error).__name__
             self._lost += len(entries) - (1 if self._lost else 0)
         else:
-            self._lost = 0
+            self._lost = 0 if entries else self._lost
 
 
 # ---------------------------------------------------------------- lines
@@ -435,6 +459,27 @@ def _read_from(handle: int, offset: int) -> bytes:
     return b"".join(pieces)
 
 
+def _take_over(handle: int, start: int, head: _Head, notes: list[str]) -> tuple[int, str, int]:
+    """Continue the chain by the lines after `start`: the number, hash and place of its end."""
+    n, previous, end = head.n, head.hash, start
+    for line in _read_from(handle, start).splitlines(keepends=True):
+        text = line.rstrip(b"\n")
+        found = _chain_fields(text)
+        if found == (n + 1, previous):
+            n, previous = n + 1, hashlib.sha256(text).hexdigest()
+            if not line.endswith(b"\n"):
+                os.write(handle, b"\n")
+                end += 1
+        elif not line.endswith(b"\n"):
+            os.ftruncate(handle, end)
+            notes.append(f"a torn last line of {len(line)} bytes was removed")
+            break
+        elif found is None or found[0] > n:
+            notes.append("a line that no writer of this log has written was found")
+        end += len(line)
+    return n, previous, end
+
+
 def _chain_fields(line: bytes) -> tuple[int, str] | None:
     """The number and the hash in a line; None when it is none of ours."""
     try:
@@ -445,6 +490,10 @@ def _chain_fields(line: bytes) -> tuple[int, str] | None:
     if not isinstance(n, int) or isinstance(n, bool) or not isinstance(previous, str):
         return None
     return n, previous
+
+
+def _is_loss(line: bytes) -> bool:
+    return AUDIT_LOST.encode() in line and _decode_line(line).get("event") == AUDIT_LOST
 
 
 def _first_number(path: Path) -> int | None:
@@ -514,8 +563,11 @@ class AuditReport(msgspec.Struct, frozen=True):
     problems: tuple[AuditProblem, ...]
 
 
-def verify_chain(folder: Path) -> AuditReport:
-    """Check the chain of a data folder, also while a gateway writes. Raises: OSError."""
+def verify_chain(folder: Path, *, is_used: bool = False) -> AuditReport:
+    """Check the chain of a data folder, also while a gateway writes. Raises: OSError.
+
+    `is_used`: a gateway has run there, so there must be a log.
+    """
     audit = AuditFile(folder / AUDIT_FILE)
     with ExitStack() as opened:
         try:
@@ -527,11 +579,14 @@ def verify_chain(folder: Path) -> AuditReport:
             opened.callback(os.close, lock)
             fcntl.flock(lock, fcntl.LOCK_SH)
         head = None if lock is None else _read_head(os.pread(lock, _HEAD_BYTES, 0))
+        anchor = None
+        with suppress(FileNotFoundError):
+            anchor = _read_head(audit.anchor_path.read_bytes())
         files = [opened.enter_context(path.open("rb")) for path in audit.files()]
         sizes = [os.fstat(file.fileno()).st_size for file in files]
         if lock is not None:
             fcntl.flock(lock, fcntl.LOCK_UN)
-        checker = _ChainChecker(head)
+        checker = _ChainChecker(head, anchor, has_log=is_used or bool(files))
         for file, size in zip(files, sizes, strict=True):
             checker.read(file, size)
         return checker.finish(audit)
@@ -540,8 +595,10 @@ def verify_chain(folder: Path) -> AuditReport:
 class _ChainChecker:
     """Reads the lines of a chain in order and collects what does not fit."""
 
-    def __init__(self, head: _Head | None) -> None:
+    def __init__(self, head: _Head | None, anchor: _Head | None, *, has_log: bool) -> None:
         self._head = head
+        self._has_log = has_log
+        self._ends = [one for one in (head, anchor) if one is not None]
         self._problems: list[AuditProblem] = []
         self._count = 0
         self._n: int | None = None
@@ -573,27 +630,31 @@ class _ChainChecker:
             self._add(at, _numbering_problem(n, expected))
         elif previous != self._hash:
             self._add(before, f"line {expected} of the log was changed")
+        if _is_loss(line) and at not in [(one.file, one.line) for one in self._problems]:
+            self._add(at, "lines before this one may be missing: the log was without its head")
         digest = hashlib.sha256(line).hexdigest()
-        head = self._head
-        if head is not None and n == head.n and digest != head.hash:
+        if any(n == one.n and digest != one.hash for one in self._ends):
             self._add(at, f"line {n} of the log was changed")
         self._n, self._hash, self._at = n, digest, at
 
     def _check_first(self, at: tuple[str, int], n: int, previous: str) -> None:
-        first = 1 if self._head is None else self._head.first
-        if n > first and self._head is not None:
+        first = self._ends[0].first if self._ends else n
+        if n > first:
             self._add(at, f"lines {first} to {n - 1} of the log are missing before this one")
         if n == 1 and previous:
             self._add(at, "line 1 of the log was changed")
 
     def finish(self, audit: AuditFile) -> AuditReport:
-        head, last = self._head, self._n or 0
-        name = audit.path.name
-        if head is None and self._count:
+        last, name = self._n or 0, audit.path.name
+        end = max((one.n for one in self._ends), default=0)
+        if not self._ends and not self._count and self._has_log:
+            self._add((name, 0), "is missing, although a gateway has run with this folder")
+        elif self._head is None and (self._has_log or self._ends):
             self._add((audit.head_path.name, 0), "is missing or damaged; the end is not proven")
-        elif head is not None and head.n > last:
+        if end > last:
             line = self._at[1] if self._at[0] == name else 0
-            missing = f"lines {last + 1} to {head.n} of the log are missing after this one"
+            first = last + 1 if self._count else self._ends[0].first
+            missing = f"lines {first} to {end} of the log are missing after this one"
             self._add((name, line), missing)
         return AuditReport(self._count, self._hash, tuple(self._problems))
 

@@ -11,6 +11,7 @@ from typing import Annotated
 
 from cyclopts import App, Parameter
 
+from openclaw_a2a.auth.admin_token import ADMIN_TOKEN_FILE
 from openclaw_a2a.cli.errors import DONE, FAILED, next_step, usage_error
 from openclaw_a2a.cli.flags import ConfigFlag, JsonFlag, data_override, switch
 from openclaw_a2a.cli.render.terminal import ItemTable, print_data, print_json, print_message
@@ -127,11 +128,14 @@ def show(
 def verify(*, options: AuditOptions = DEFAULT_OPTIONS) -> int:
     """Check the chain of hashes: finds lines that were changed, removed or moved.
 
+    A log that was lost and begun again is found, too; where, is printed.
+
     Whoever can write the files can also write a whole new chain. Keep the hash that is printed
     somewhere else: as long as that line is in the log, nothing before it was changed.
     """
     try:
-        report = verify_chain(options.folder())
+        folder = options.folder()
+        report = verify_chain(folder, is_used=(folder / ADMIN_TOKEN_FILE).exists())
     except PermissionError as error:
         raise _not_readable(error) from None
     if options.as_json:
