@@ -23,6 +23,7 @@ from openclaw_a2a.engine.transcript.transcript import (
     EventContext,
     OutputModes,
     Transcript,
+    output_modes,
 )
 from openclaw_a2a.model.agent_event import (
     AgentEvent,
@@ -620,3 +621,10 @@ def test_a_text_that_differs_from_the_interrupted_attempt_replaces_it(
     assert shown == new
     is_replaced = any(not event.append for event in artifacts(after))
     assert is_replaced is (new != old if is_closed else not new.startswith(old))
+
+
+def test_a_file_that_is_left_out_is_named_in_words_that_any_log_can_hold() -> None:
+    part = Part.of_bytes(b"x", media_type="image/\ud83dpng", filename="../a\ud800\nb.png")
+    text = output_modes(("text/plain",)).omitted_text([part])
+    assert text.startswith("a__b.png (image/")
+    assert text.encode("utf-8")

@@ -32,6 +32,7 @@ from openclaw_a2a.model.agent_event import (
     ToolProgress,
     ToolReply,
 )
+from openclaw_a2a.model.file_content import clean_filename
 from openclaw_a2a.model.ids import ArtifactId, ContextId, Json, JsonObject, MessageId, TaskId
 from openclaw_a2a.model.message import Message, Part, Role
 from openclaw_a2a.model.task import (
@@ -80,15 +81,17 @@ class OutputModes:
     def omitted_text(self, parts: Sequence[Part]) -> str:
         """A sentence about the files that are not accepted; empty when there is none."""
         names = [
-            f"{part.filename or 'a file'} ({part.media_type or 'application/octet-stream'})"
+            f"{clean_filename(part.filename or '') or 'a file'}"
+            f" ({part.media_type or 'application/octet-stream'})"
             for part in parts
             if part.is_file and self._sendable(part) is None
         ]
         if not names:
             return ""
         was = "was" if len(names) == 1 else "were"
+        listed = replace_lone_surrogates(", ".join(names)[:500])
         return (
-            f"{', '.join(names)[:500]} {was} left out: only {', '.join(self.accepted)} is accepted"
+            f"{listed} {was} left out: only {', '.join(self.accepted)} is accepted"
             " here. More types: acceptedOutputModes of the request, or defaultOutputModes of the"
             " account."
         )
