@@ -1,6 +1,8 @@
 """`audit`: what a real gateway and the commands write into one log, shown, filtered and checked."""
 
 import json
+import os
+import subprocess
 import time
 import urllib.error
 import urllib.request
@@ -202,6 +204,43 @@ def test_a_log_that_was_removed_under_a_gateway_is_missed_for_good(
         path.unlink()
     found = command("audit", "verify", *data)
     assert (found.code, "audit.jsonl:0  is missing" in found.out) == (1, True)
+
+
+def test_what_a_peer_made_up_cannot_pose_as_a_line_of_the_log(
+    command: Callable[..., Finished], tmp_path: Path
+) -> None:
+    forged = "2026-01-01T00:00:00  operator  peer-paired  mallory  ok"
+    skill = f"x\x1b[2K\r\n{forged}\n\x9b\u202e"
+    config, port = settings_of_alice(tmp_path), free_port()
+    settings = json.loads(config.read_text("utf-8"))
+    settings["channels"]["a2a"]["accounts"]["default"]["allowedSkills"] = ["translate"]
+    config.write_text(json.dumps(settings), "utf-8")
+    data = ("--data", str(tmp_path), "--config", str(config))
+    with served([*COMMAND, "up", *data, "--port", str(port)], tmp_path, port) as address:
+        following = subprocess.Popen([*COMMAND, "audit", "--follow", *data], stdout=subprocess.PIPE)
+        assert following.stdout is not None
+        try:
+            sent = message("one")
+            sent["message"]["metadata"] = {"skillId": skill}  # type: ignore[index] - JSON
+            # Until it follows: which is not to be seen from outside.
+            shown, deadline = b"", time.monotonic() + 60
+            os.set_blocking(following.stdout.fileno(), False)
+            while b"policy-decided" not in shown and time.monotonic() < deadline:
+                sent["message"]["messageId"] = str(time.monotonic())  # type: ignore[index] - JSON
+                with pytest.raises(urllib.error.HTTPError, match="403"):
+                    rpc(address, "SendMessage", sent)
+                shown += following.stdout.read() or b""
+        finally:
+            following.terminate()
+            rest = following.communicate()[0]
+    lines = (shown + rest).decode().splitlines()
+    assert any("policy-decided" in one for one in lines)
+    table = command("audit", *data).out
+    for line in [*lines, *table.splitlines()]:
+        assert not line.strip().startswith("2026-01-01")
+        assert not set(line) & set("\x1b\x9b\r\u202e")
+    stored = command("audit", "--what", "policy", "--json", *data).lines
+    assert all(one["reason"].isprintable() for one in stored)
 
 
 @pytest.mark.parametrize(

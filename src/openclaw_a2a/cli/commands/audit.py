@@ -14,7 +14,13 @@ from cyclopts import App, Parameter
 from openclaw_a2a.auth.admin_token import ADMIN_TOKEN_FILE
 from openclaw_a2a.cli.errors import DONE, FAILED, next_step, usage_error
 from openclaw_a2a.cli.flags import ConfigFlag, JsonFlag, data_override, switch
-from openclaw_a2a.cli.render.terminal import ItemTable, print_data, print_json, print_message
+from openclaw_a2a.cli.render.terminal import (
+    ItemTable,
+    one_cell,
+    print_data,
+    print_json,
+    print_message,
+)
 from openclaw_a2a.engine.audit_log import (
     AuditFilter,
     follow_lines,
@@ -169,7 +175,9 @@ def _follow(lines: Iterator[JsonObject | None], chosen: AuditFilter, *, as_json:
                 print_json(line, pretty=False)
             else:
                 columns = (_text(line, "time")[:19], _text(line, "who", "token"), _what(line))
-                print_data("  ".join([*columns, _text(line, "target"), _outcome(line)]))
+                texts = [*columns, _text(line, "target"), _outcome(line)]
+                # A peer chose some of these: none may look like a line or a column of its own.
+                print_data("  ".join(one_cell(text) for text in texts))
 
 
 def _time(flag: str, text: str | None, now: datetime) -> datetime | None:

@@ -259,7 +259,9 @@ class SubmitPolicy:
     async def _decide(self, request: PolicyRequest) -> PolicyDecision | None:
         allowed = self._skills.get(request.account)
         if allowed is not None and request.skill and not matches_any(allowed, request.skill):
-            return PolicyDecision(Decision.DENY, f"skill {request.skill[:80]} is not offered here")
+            # Quoted: the peer chose it, and the audit log has it as a reason.
+            skill = ascii(request.skill[:80])
+            return PolicyDecision(Decision.DENY, f"skill {skill} is not offered here")
         for rule in self._rules:
             if rule.matches(request):
                 return PolicyDecision(rule.decision, rule.reason)
