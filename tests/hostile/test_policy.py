@@ -8,6 +8,7 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -248,6 +249,49 @@ def test_a_held_task_survives_a_kill_and_is_then_allowed(tmp_path: Path) -> None
             running.operator("POST", f"approvals/{task_id}", {"allow": True})
             running.wait_state("eve", task_id, "TASK_STATE_COMPLETED")
         assert running.agent_saw() == ["later", "at once"]
+
+
+def test_a_peer_can_have_few_tasks_held_and_hides_no_others(tmp_path: Path) -> None:
+    more = {"limits": {"perPeerHeld": 3}}
+    with gateway(tmp_path, {"policy": {"rules": [{"decision": "ask"}]}}, more=more) as running:
+        oldest = running.send("alice", "of alice")["result"]["task"]["id"]
+        held = [running.send("eve", f"of eve {number}")["result"]["task"] for number in range(3)]
+        refused = running.send("eve", "one too many")
+        assert refused["status"] == 429
+        assert "limits.perPeerHeld" in refused["error"]["message"]
+        # A message that was accepted is still the same task.
+        assert running.send("eve", "of eve 0")["result"]["task"]["id"] == held[0]["id"]
+        # Others are not concerned, and one that was decided makes room.
+        assert "result" in running.send("bob", "of bob")
+        listed = [one["id"] for one in running.operator("GET", "approvals")["approvals"]]
+        assert listed[:2] == [oldest, held[0]["id"]]
+        assert len(listed) == 5
+        running.operator("POST", f"approvals/{held[0]['id']}", {"allow": False})
+        assert "result" in running.send("eve", "one more")
+        assert running.send("eve", "and another")["status"] == 429
+
+
+def test_many_messages_at_once_do_not_get_past_the_limit_of_held_tasks(tmp_path: Path) -> None:
+    more = {"limits": {"perPeerHeld": 3}}
+    with (
+        gateway(tmp_path, {"pairing": True}, more=more) as running,
+        ThreadPoolExecutor(12) as threads,
+    ):
+        answers = list(threads.map(lambda one: running.send("eve", f"burst {one}"), range(24)))
+        assert sum("result" in one for one in answers) == 3
+        assert {one["status"] for one in answers if "error" in one} == {429}
+        assert len(running.operator("GET", "approvals")["approvals"]) == 3
+
+
+def test_a_held_task_that_nobody_decides_about_is_rejected_in_the_end(tmp_path: Path) -> None:
+    more = {"retention": {"heldSeconds": 1, "sweepSeconds": 0.2}}
+    with gateway(tmp_path, {"policy": {"rules": [{"decision": "ask"}]}}, more=more) as running:
+        held = running.send("eve", "forgotten")["result"]["task"]["id"]
+        running.wait_state("eve", held, "TASK_STATE_REJECTED")
+        status = running.rpc("eve", "GetTask", {"id": held})["result"]["status"]
+        assert "nobody decided" in status["message"]["parts"][0]["text"].lower()
+        assert running.operator("GET", "approvals")["approvals"] == []
+        assert running.agent_saw() == []
 
 
 def test_objectives_are_no_way_around_the_policy(tmp_path: Path) -> None:

@@ -322,6 +322,8 @@ class Gateway:
                 history_messages=limits.history_messages,
                 queued_replies=limits.queued_replies,
                 reference_tasks=limits.reference_tasks,
+                peer_held=limits.per_peer_held,
+                held_s=self.settings.retention.held_seconds,
                 reference_bytes=limits.reference_bytes,
                 event_bytes=limits.event_bytes,
                 run_bytes=limits.artifact_bytes,

@@ -8,6 +8,7 @@ import msgspec
 
 from openclaw_a2a.engine.engine import Engine
 from openclaw_a2a.engine.recovery import fail_run
+from openclaw_a2a.engine.tasks.submit_policy import reject_expired
 from openclaw_a2a.log import get_logger
 from openclaw_a2a.model.errors import StoreUnavailable
 from openclaw_a2a.ports import Record, Retention
@@ -151,14 +152,16 @@ _mark_decoder = msgspec.json.Decoder(_ClockMark)
 async def purge_expired(
     engine: Engine, schedule: MaintenanceSchedule, clock: RetentionClock | None = None
 ) -> None:
-    """Delete what has expired: ended tasks, message ids, records."""
+    """Delete what has expired: ended tasks, message ids, records. Held tasks are rejected."""
     clock = clock or RetentionClock(engine)
     while True:
         # Before the first sweep, too: a gateway that was started with a wrong clock, or on a copy
         # of its data, can be stopped before it deletes anything.
         await engine.clock.sleep(schedule.sweep_s)
         try:
-            await purge_once(engine, schedule, now=await clock.now())
+            now = await clock.now()
+            await reject_expired(engine, now=now)
+            await purge_once(engine, schedule, now=now)
         except StoreUnavailable as error:
             log.warning("maintenance.purge_failed", reason=error.message)
         except Exception:  # the loop must go on

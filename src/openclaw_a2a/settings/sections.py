@@ -156,6 +156,9 @@ class Limits(Section, frozen=True):
     per_peer_queue: Annotated[
         Count | None, about("Waiting runs of one peer; left out: a quarter of queue.")
     ] = None
+    per_peer_held: Annotated[
+        Count, about("Tasks of one peer that wait for the operator's approval.")
+    ] = 16
     per_peer_rate: Annotated[Wait, about("Requests of one peer a second; 0: any.")] = 200.0
     per_peer_requests: Annotated[Wait, about("Requests of one peer a minute; 0: any.")] = 6000.0
     session_queue: Annotated[Count, about("Waiting runs of one session.")] = 100
@@ -228,6 +231,9 @@ class RetentionSettings(Section, frozen=True):
     objective_seconds: Annotated[
         Seconds, about("Age since their last change at which ended objectives are deleted.")
     ] = 7_776_000
+    held_seconds: Annotated[
+        Seconds, about("Age at which tasks that wait for the operator's approval are rejected.")
+    ] = 604_800
     sweep_seconds: Annotated[Seconds, about("Pause between two sweeps.")] = 60.0
 
 

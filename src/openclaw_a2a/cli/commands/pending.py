@@ -53,6 +53,8 @@ def _expires_in(approval: WaitingApproval, now: datetime) -> str:
     minutes, seconds = divmod(int(left_s), 60)
     if left_s < 1:
         return "over"
+    if minutes >= 24 * 60:
+        return f"{minutes // (24 * 60)} days"
     return f"{minutes} min {seconds} s" if minutes else f"{seconds} s"
 
 

@@ -35,6 +35,7 @@ from openclaw_a2a.model.errors import (
     MessageIdConflict,
     Overloaded,
     PartNotAccepted,
+    QuotaExceeded,
     StoreUnavailable,
     TaskNotFound,
     TaskNotWaiting,
@@ -42,9 +43,10 @@ from openclaw_a2a.model.errors import (
     TaskUnbound,
 )
 from openclaw_a2a.model.file_content import content_mismatch
-from openclaw_a2a.model.ids import LOCAL_PEER, ContextId, JsonObject, SessionKey, TaskId
+from openclaw_a2a.model.ids import LOCAL_PEER, ContextId, JsonObject, PeerName, SessionKey, TaskId
 from openclaw_a2a.model.message import Message, Part
 from openclaw_a2a.model.records import (
+    HeldMessage,
     Hold,
     RunOptions,
     StoredTask,
@@ -53,11 +55,13 @@ from openclaw_a2a.model.records import (
     read_held_message,
 )
 from openclaw_a2a.model.session_keys import main_session_key, session_key
-from openclaw_a2a.model.task import PAUSED, TERMINAL
+from openclaw_a2a.model.task import PAUSED, TERMINAL, TaskState
 from openclaw_a2a.model.turn import Binding, Peer, Provenance, Scope
 from openclaw_a2a.model.url_policy import url_rejection_reason
 from openclaw_a2a.model.validation import check_count, too_large
-from openclaw_a2a.ports import Duplicate, Record, Submission
+from openclaw_a2a.ports import Duplicate, Record, Submission, TaskFilter
+
+_MAX_HELD = 100_000
 
 
 class InternalOrigin(msgspec.Struct, frozen=True):
@@ -104,17 +108,14 @@ async def submit(
     The same message again gives the same run, or the result of the first one.
 
     Raises: Draining, Overloaded, PartNotAccepted, InvalidParams, MessageIdConflict, TaskNotFound,
-    ContextMismatch, TaskTerminal, TaskNotWaiting, TaskUnbound.
+    ContextMismatch, TaskTerminal, TaskNotWaiting, TaskUnbound, NotAllowed, QuotaExceeded.
     """
     message, body_hash = request.message, hash_message(request.original_message or request.message)
     duplicate = await _read_duplicate(engine, request, rules, body_hash)
     if duplicate is not None:
         return duplicate
-    if engine.policy is not None and request.is_from_peer:
-        # After the duplicates: a message that was accepted once is not decided about again.
-        hold = await engine.policy.check(request, rules, now=engine.clock.now())
-        if hold is not None:
-            request = msgspec.structs.replace(request, hold=hold)
+    # After the duplicates: a message that was accepted once is not decided about again.
+    request = await _apply_policy(engine, request, rules)
     if message.task_id is None:
         # Nothing is awaited from this check to `start_run`: of two equal messages that arrive
         # together the second finds the first here. The store rejects a copy of a message that was
@@ -146,6 +147,48 @@ async def submit(
         if stored is None:
             raise TaskNotFound(f"task not found: there is no task {message.task_id}")
         return continue_task(engine, request, rules, stored, resume=resume, body_hash=body_hash)
+
+
+async def _apply_policy(
+    engine: Engine, request: SubmitRequest, rules: AccountRules
+) -> SubmitRequest:
+    """The request, with the reason if it is held. Raises: NotAllowed, QuotaExceeded."""
+    if engine.policy is not None and request.is_from_peer:
+        hold = await engine.policy.check(request, rules, now=engine.clock.now())
+        request = msgspec.structs.replace(request, hold=hold)
+    if request.hold is not None:
+        await _check_held(engine, request.scope.principal)
+    return request
+
+
+async def list_held(
+    engine: Engine, caller: PeerName | None = None
+) -> list[tuple[TaskHead, HeldMessage]]:
+    """The stored tasks that wait for the operator, of one caller or all, the oldest first."""
+    chosen = TaskFilter(principal=caller, state=TaskState.AUTH_REQUIRED)
+    found = [
+        (one.head, held)
+        for one in await engine.store.tasks.list_recent_tasks(_MAX_HELD, chosen)
+        if (held := read_held_message(one.resume)) is not None
+    ]
+    return sorted(found, key=lambda one: (one[0].status_at, one[0].id))
+
+
+async def _check_held(engine: Engine, caller: PeerName) -> None:
+    # They wait for somebody who may not come for days, in no queue that is limited.
+    held = {head.id for head, _ in await list_held(engine, caller)}
+    # After the await: those on their way to the store count, too, and nothing is awaited from here
+    # until a new task is one of them.
+    held |= {
+        run.record.task_id
+        for run in engine.runs.values()
+        if run.record.options.hold is not None and run.record.scope.principal == caller
+    }
+    if len(held) >= engine.limits.peer_held:
+        text = f"{len(held)} tasks of {caller} wait for the operator's approval, the most there may"
+        raise QuotaExceeded(
+            f"{text} be; wait for a decision, or cancel one", setting="limits.perPeerHeld"
+        )
 
 
 async def find_duplicate(

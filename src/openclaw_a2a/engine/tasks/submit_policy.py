@@ -7,8 +7,10 @@ SubmitPolicy.decide ──> allow: the message goes on
 
 import asyncio
 import inspect
+from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Sequence
-from datetime import UTC, datetime
+from contextlib import suppress
+from datetime import UTC, datetime, timedelta
 from enum import Enum
 
 import msgspec
@@ -17,10 +19,10 @@ from openclaw_a2a.engine.audit_log import FAILED, OK, REFUSED, AuditLog
 from openclaw_a2a.engine.engine import AccountRules, Engine
 from openclaw_a2a.engine.tasks.journal import TaskProjection
 from openclaw_a2a.engine.tasks.run import usable_text
-from openclaw_a2a.engine.tasks.submit import SubmitRequest, continue_task, hash_message
+from openclaw_a2a.engine.tasks.submit import SubmitRequest, continue_task, hash_message, list_held
 from openclaw_a2a.log import get_logger
 from openclaw_a2a.model.agent_event import Approval
-from openclaw_a2a.model.errors import ApprovalNotFound, NotAllowed
+from openclaw_a2a.model.errors import ApprovalNotFound, Conflict, NotAllowed
 from openclaw_a2a.model.ids import (
     LOCAL_PEER,
     AccountId,
@@ -35,6 +37,7 @@ from openclaw_a2a.model.records import (
     HeldMessage,
     Hold,
     StoredTask,
+    TaskHead,
     decode_task,
     encode_json,
     read_held_message,
@@ -42,7 +45,7 @@ from openclaw_a2a.model.records import (
 from openclaw_a2a.model.skill import matches_any
 from openclaw_a2a.model.task import TaskState
 from openclaw_a2a.model.turn import Scope
-from openclaw_a2a.ports import RecentHead, Record, RecordStore, TaskFilter
+from openclaw_a2a.ports import Record, RecordStore
 
 log = get_logger(__name__)
 
@@ -60,6 +63,7 @@ PAIRING_REASON = (
     "this is the first message of {caller}; the operator has to approve this caller first"
 )
 DENIED_TEXT = "The operator of this gateway did not allow this task."
+EXPIRED_TEXT = "Nobody decided about this task in time; send it again."
 
 
 class Decision(Enum):
@@ -305,18 +309,18 @@ class HeldTasks:
         self._paired = paired
 
     async def approvals(self) -> tuple[Approval, ...]:
-        """The held tasks, as far as they can be shown."""
-        tasks = self._engine.store.tasks
-        chosen = TaskFilter(state=TaskState.AUTH_REQUIRED)
-        found = [
-            (one, held)
-            for one in await tasks.list_recent_tasks(_MAX_LISTED, chosen)
-            if (held := read_held_message(one.resume)) is not None
-        ]
-        return tuple([await self._describe(one, held) for one, held in found])
+        """The held tasks, the oldest first, as far as they can be shown."""
+        waiting = await list_held(self._engine)
+        # Where there are too many, the oldest of each caller: none hides those of the others.
+        ranks: Counter[PeerName] = Counter()
+        ranked: list[tuple[int, int]] = []
+        for index, (head, _) in enumerate(waiting):
+            ranked.append((ranks[head.scope.principal], index))
+            ranks[head.scope.principal] += 1
+        shown = sorted(index for _, index in sorted(ranked)[:_MAX_LISTED])
+        return tuple([await self._describe(*waiting[index]) for index in shown])
 
-    async def _describe(self, recent: RecentHead, held: HeldMessage) -> Approval:
-        head = recent.head
+    async def _describe(self, head: TaskHead, held: HeldMessage) -> Approval:
         stored = await self._engine.store.tasks.read_task(None, head.id)
         message = None if stored is None else _find_message(stored, held)
         text = "" if message is None else usable_text(message)
@@ -326,13 +330,16 @@ class HeldTasks:
             id=head.id,
             command=f"{head.scope.principal} to {agent}: {text[:_SHOWN_TEXT]}{cut}",
             asked_at=head.status_at,
-            expires_at=None,
+            expires_at=head.status_at + timedelta(seconds=self._engine.limits.held_s),
             task_id=head.id,
             warning=held.hold.reason,
         )
 
-    async def decide(self, approval_id: str, *, allow: bool) -> None:
-        """Let a held task go on, or reject it. Raises: ApprovalNotFound, Overloaded, Conflict."""
+    async def decide(self, approval_id: str, *, allow: bool, text: str = DENIED_TEXT) -> None:
+        """Let a held task go on, or reject it with this text.
+
+        Raises: ApprovalNotFound, Overloaded, Conflict.
+        """
         engine, task_id = self._engine, TaskId(approval_id)
         while running := engine.running_tasks(task_id):
             await asyncio.wait(running)  # the commit of the hold may be under way
@@ -343,7 +350,7 @@ class HeldTasks:
                 raise ApprovalNotFound(f"no task {approval_id[:80]} waits for a decision")
             scope, binding = stored.head.scope, stored.head.binding
             if not allow:
-                text = f"{DENIED_TEXT} Reason: {held.hold.reason}."
+                text = f"{text} Reason: {held.hold.reason}."
                 await engine.end_stored_task(stored, TaskState.REJECTED, text)
                 return
             # Before the task: after a crash in between it is held still, and can be allowed again.
@@ -371,6 +378,19 @@ class HeldTasks:
             )
         # Durable when the operator sees that it was allowed.
         await run.created.wait()
+
+
+async def reject_expired(engine: Engine, *, now: datetime) -> None:
+    """Reject the tasks that have waited for the operator for too long. Raises: StoreUnavailable."""
+    before = now - timedelta(seconds=engine.limits.held_s)
+    for head, _ in await list_held(engine):
+        if head.status_at >= before:
+            return  # the oldest come first
+        with suppress(ApprovalNotFound, Conflict):  # decided, or canceled, meanwhile
+            await HeldTasks(engine, None).decide(head.id, allow=False, text=EXPIRED_TEXT)
+            engine.audit.record(
+                "approval-expired", head.scope.principal, task=head.id, account=head.scope.account
+            )
 
 
 def _find_message(stored: StoredTask, held: HeldMessage) -> Message | None:
