@@ -43,9 +43,17 @@ def gateway(home: Path) -> Iterator[str]:
         yield address
 
 
-def rpc(address: str, method: str, params: object, peer: str = "alice") -> dict[str, object]:
+def rpc(
+    address: str,
+    method: str,
+    params: object,
+    peer: str = "alice",
+    *,
+    headers: dict[str, str] | None = None,
+) -> dict[str, object]:
     body = {"jsonrpc": "2.0", "id": 1, "method": method, "params": params}
     headers = {
+        **(headers or {}),
         "Content-Type": "application/json",
         "A2A-Version": "1.0",
         "Authorization": f"Bearer {TOKENS.get(peer, peer)}",
@@ -239,6 +247,32 @@ def test_what_a_peer_made_up_cannot_pose_as_a_line_of_the_log(
         assert not set(line) & set("\x1b\x9b\r\u202e")
     stored = command("audit", "--what", "policy", "--json", *data).lines
     assert all(one["reason"].isprintable() for one in stored)
+
+
+def test_behind_a_trusted_proxy_the_client_is_logged_and_every_wrong_token_counted(
+    command: Callable[..., Finished], tmp_path: Path
+) -> None:
+    server = {"stopSeconds": 0, "trustedProxies": ["127.0.0.1"]}
+    opt = {"enabled": True, "requireActivation": False}
+    config = settings_of_alice(tmp_path, server=server, opt=opt, limits={"perAddressFailures": 2})
+    port, forwarded = free_port(), {"X-Forwarded-For": "192.0.2.66, 203.0.113.7"}
+    data = ("--data", str(tmp_path), "--config", str(config))
+    with served([*COMMAND, "up", *data, "--port", str(port)], tmp_path, port) as address:
+        task = rpc(address, "SendMessage", message("one"), headers=forwarded)
+        rpc(address, "CancelTask", {"id": task["result"]["task"]["id"]}, headers=forwarded)  # type: ignore[index] - JSON
+        rpc(address, "objectives/create", {"name": "goal"}, headers=forwarded)
+        for status in ("401", "401", "429", "429"):
+            with pytest.raises(urllib.error.HTTPError, match=status):
+                rpc(address, "GetTask", {"id": "x"}, "wrong", headers=forwarded)
+        rpc(address, "SendMessage", message("two"))
+    lines = command("audit", "--json", *data).lines
+    assert [(one["event"], one["from"], one.get("count")) for one in lines] == [
+        ("task-submitted", "203.0.113.7", None),
+        ("task-canceled", "203.0.113.7", None),
+        ("objective-changed", "203.0.113.7", None),
+        ("task-submitted", "127.0.0.1", None),
+        ("authentication-failed", "203.0.113.7", 4),
+    ]
 
 
 @pytest.mark.parametrize(

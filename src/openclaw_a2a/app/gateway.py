@@ -171,6 +171,7 @@ class Gateway:
             TokenStore(settings.data, peers=settings.peers) if embedding is None else None
         )
         self._credentials = Credentials()
+        self._proxies = TrustedProxies(server.trusted_proxies)
 
     async def __aenter__(self) -> Self:
         """Open the stores, recover what a crash left behind, then build the endpoints."""
@@ -201,7 +202,7 @@ class Gateway:
                 tokens=self._tokens,
                 verifiers=self._open_verifiers(),
                 certificate_header=self.settings.client_certificate_header,
-                proxies=TrustedProxies(self.settings.server.trusted_proxies),
+                proxies=self._proxies,
                 failures=FailedAttempts(self.settings.limits.per_address_failures),
             )
             running = [account for account in self.settings.accounts if account.is_running]
@@ -458,7 +459,7 @@ class Gateway:
     def _build_application(self, endpoints: list[AccountEndpoint]) -> ServerApplication:
         accounts = self.settings.accounts
         closed = [account for account in accounts if account.enabled and not account.is_running]
-        application = ServerApplication(endpoints, closed, audit=self.audit)
+        application = ServerApplication(endpoints, closed, audit=self.audit, proxies=self._proxies)
         self.availability = application.availability
         health = Health(
             self.engines.values(),

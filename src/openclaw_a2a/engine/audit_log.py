@@ -323,7 +323,7 @@ class AuditLog:
         """Count a request that was refused for who sent it; one line a minute sums them up."""
         if self._file is None:
             return
-        event = "authentication-failed" if status == 401 else "request-forbidden"
+        event = "request-forbidden" if status == 403 else "authentication-failed"
         key = (event, who, address)
         if key not in self._refusals and len(self._refusals) >= _MAX_SUMMARIZED:
             key = (event, "", "other addresses")

@@ -149,6 +149,8 @@ class HttpRequest:
     __slots__ = (
         "caller",
         "caller_agents",
+        "client_address",
+        "error_code",
         "has_started",
         "headers",
         "is_body_asked",
@@ -179,6 +181,10 @@ class HttpRequest:
         self.status = 0
         """The status that was sent."""
         self.started_at = time.monotonic()
+        self.client_address = self.client_host() or ""
+        """Where the client is, also behind proxies that are trusted; empty: not known."""
+        self.error_code = ""
+        """The code of the error that it is answered with."""
         self.caller: str | None = None
         """The name of the caller, once it is known."""
         self.caller_agents: frozenset[str] | None = None
@@ -389,6 +395,7 @@ class HttpRequest:
 
     def log_refusal(self, error: GatewayError, **fields: Json) -> None:
         """Log that the request is answered with an error; a fault of our own is a warning."""
+        self.error_code = error.code
         is_fault = isinstance(error, GatewayFault)
         event, write = ("request.failed", log.warning) if is_fault else (_REFUSED, log.info)
         # Logged once a minute for each address; whoever tries tokens does not fill the log.
@@ -403,7 +410,7 @@ class HttpRequest:
         """Who asked for what, and how long ago, for the log."""
         return {
             "caller": self.caller,
-            "client": self.client_host(),
+            "client": self.client_address or None,
             "method": self.method,
             "path": self.path[:_LOGGED_CHARS],
             "milliseconds": round((time.monotonic() - self.started_at) * 1000),

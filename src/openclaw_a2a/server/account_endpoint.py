@@ -270,7 +270,7 @@ class AccountCall:
             self.scope.principal,
             task=task_id or "",
             account=self.scope.account,
-            address=self.http.client_host() or "",
+            address=self.http.client_address,
             target=about.get("target", ""),
             **audit_outcome(error),
         )
@@ -414,7 +414,7 @@ def _submit(
         message,
         request.is_blocking,
         request.accepted_output_modes,
-        address=call.http.client_host() or "",
+        address=call.http.client_address,
         is_from_peer=True,
     )
     if call.planning is not None:

@@ -8,6 +8,7 @@ from functools import partial
 
 import msgspec
 
+from openclaw_a2a.auth.request_origin import TrustedProxies
 from openclaw_a2a.engine.audit_log import AuditLog
 from openclaw_a2a.http.asgi import (
     ANY_METHOD,
@@ -20,7 +21,12 @@ from openclaw_a2a.http.asgi import (
     error_headers,
 )
 from openclaw_a2a.log import get_logger
-from openclaw_a2a.model.errors import AccountNotRunning, Draining, RouteNotFound
+from openclaw_a2a.model.errors import (
+    AccountNotRunning,
+    Draining,
+    RouteNotFound,
+    TooManyAttempts,
+)
 from openclaw_a2a.model.ids import JsonObject
 from openclaw_a2a.server import jsonrpc, rest
 from openclaw_a2a.server.account_endpoint import AccountEndpoint
@@ -44,8 +50,10 @@ class ServerApplication:
         stopped: Iterable[Account],
         *,
         audit: AuditLog | None = None,
+        proxies: TrustedProxies | None = None,
     ) -> None:
         self._audit = audit
+        self._proxies = proxies or TrustedProxies()
         self.router = Router[Handler]()
         served = list(endpoints)
         self._default_account = served[0].account.id if served else "default"
@@ -64,6 +72,7 @@ class ServerApplication:
         request: HttpRequest | None = None
         try:
             request = HttpRequest(scope, receive, send)
+            request.client_address = self._proxies.client_address(request) or ""
             found = self.router.find(request.method, request.path)
             await (self._not_found if found is None else found[0])(request)
         except asyncio.CancelledError:
@@ -88,9 +97,9 @@ class ServerApplication:
             await _respond_problem(request, 500, code, text, self._default_account)
         finally:
             # Of every endpoint: tools, operator, peers.
-            if request is not None and request.status in (401, 403) and self._audit is not None:
-                host = request.client_host() or ""
-                self._audit.count_refusal(request.status, request.caller or "", host)
+            if request is not None and self._audit is not None and _is_refused(request):
+                who, address = request.caller or "", request.client_address
+                self._audit.count_refusal(request.status, who, address)
             # The access log. Its fields are made only where somebody reads them.
             if request is not None and log.is_enabled(logging.DEBUG):
                 log.debug("http.request", status=request.status, **request.log_fields())
@@ -140,6 +149,12 @@ def _rpc_paths(account: Account) -> list[str]:
 
 def _card_paths(account: Account) -> list[str]:
     return [path for path in (account.agent_card_path, account.agent_card_alias) if path]
+
+
+def _is_refused(request: HttpRequest) -> bool:
+    """True when a request was refused for who sent it."""
+    # Another 429 is of somebody who may come in, and came too often.
+    return request.status in (401, 403) or request.error_code == TooManyAttempts.code
 
 
 async def _respond_problem(

@@ -92,7 +92,7 @@ class PlanningRpcCall(msgspec.Struct, frozen=True):
         if method == SUBSCRIBE and not self.http.is_silent:
             await _stream(self, self.planning, params)
             return
-        host = self.http.client_host() or ""
+        host = self.http.client_address
         result = await self.planning.call(
             method,
             params,
@@ -190,7 +190,7 @@ async def serve_rest(request: RestRequest, segments: list[str]) -> None:
     if method == SUBSCRIBE:
         await _stream(request, planning, params)
         return
-    host = request.http.client_host() or ""
+    host = request.http.client_address
     result = await planning.call(
         method,
         params,

@@ -196,7 +196,7 @@ class AdminEndpoint:
                 action=action,
                 target=target,
                 task=target if route.event.startswith("task-") else "",
-                address=http.client_host() or "",
+                address=http.client_address,
                 **audit_outcome(error),
             )
 
