@@ -1,6 +1,7 @@
 """Lanes: one run at a time per session, in order, within the limits, whoever leaves when."""
 
 import asyncio
+import itertools
 from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
@@ -215,6 +216,26 @@ def test_nobody_starves_and_every_caller_is_served_in_its_order(
         assert [one for one in served if one.peer == peer] == [
             one for one in slots if one.peer == peer
         ]
+
+
+def test_callers_that_send_one_message_after_another_do_not_keep_out_one_with_several() -> None:
+    queues, numbers = SessionQueues(QueueLimits(runs=1)), itertools.count()
+
+    def join(peer: PeerName) -> QueueSlot:
+        return queues.join(key(str(next(numbers))), peer, MAIN)
+
+    one_by_one, patient = PEERS[:2], PEERS[2]
+    slots = [join(peer) for peer in (*one_by_one, patient, patient, patient)]
+    served: list[PeerName] = []
+    for _ in range(9):
+        [running] = [one for one in slots if one.has_turn]
+        served.append(running.peer)
+        slots.remove(running)
+        running.leave()
+        if running.peer in one_by_one:
+            slots.append(join(running.peer))
+    assert served.count(patient) == 3
+    assert min(served.count(peer) for peer in one_by_one) >= 2
 
 
 class LaneMachine(RuleBasedStateMachine):

@@ -16,6 +16,9 @@ import msgspec
 from openclaw_a2a.model.errors import Overloaded
 from openclaw_a2a.model.ids import LOCAL_PEER, AgentId, PeerName, SessionKey
 
+_MOST_REMEMBERED = 1024
+"""Peers of which it is known when they were served."""
+
 
 class QueueLimits(msgspec.Struct, frozen=True):
     """How many runs may be active and waiting: in all, per session, per peer and per agent.
@@ -139,7 +142,9 @@ class SessionQueues:
         self._running_by_peer: dict[PeerName, int] = {}
         self._running_by_agent: dict[AgentId, int] = {}
         self._served: dict[PeerName, int] = {}
-        """When a peer last got a run slot, as a number that rises; not there: not lately."""
+        """When a peer last got a run slot, as a number that rises, the last served at the end; not
+        there: not lately. Kept when it has no runs: else whoever comes with one run after another
+        would be new each time, and pass those who wait."""
         self._number = 0
         self._waiting = _Waiting()
         # Counted apart: those that coordinators wait for find the queue as free as without them.
@@ -243,7 +248,10 @@ class SessionQueues:
         self._running_by_peer[peer] = self._running_by_peer.get(peer, 0) + 1
         self._running_by_agent[agent_id] = self._running_by_agent.get(agent_id, 0) + 1
         self._number += 1
+        self._served.pop(peer, None)
         self._served[peer] = self._number
+        if len(self._served) > _MOST_REMEMBERED:
+            del self._served[next(iter(self._served))]
         slot.holds_run_slot = True
 
     def _give_back(self, slot: QueueSlot) -> None:
@@ -256,15 +264,9 @@ class SessionQueues:
         self._running_by_peer[peer] -= 1
         if not self._running_by_peer[peer]:
             del self._running_by_peer[peer]
-            # While it has runs that wait it keeps its place in the turns.
-            if peer not in self._waiting.by_peer:
-                self._served.pop(peer, None)
 
     def _stop_waiting(self, slot: QueueSlot) -> None:
-        peer = slot.peer
-        self._waiting.remove(peer)
-        if peer not in self._waiting.by_peer and peer not in self._running_by_peer:
-            self._served.pop(peer, None)
+        self._waiting.remove(slot.peer)
 
     # ---------------------------------------------------------------- ready slots
 
