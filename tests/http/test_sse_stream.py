@@ -10,7 +10,7 @@ from tests.conformance.asgi_client import AsgiClient, AsgiMessage, Receive, Requ
 
 from openclaw_a2a.http.asgi import HttpRequest
 from openclaw_a2a.http.sse_stream import EventStream, SseStreams
-from openclaw_a2a.model.errors import GatewayError
+from openclaw_a2a.model.errors import GatewayError, Unauthenticated
 
 
 class Event:
@@ -85,3 +85,26 @@ async def test_a_client_that_reads_slowly_keeps_its_stream() -> None:
             assert chunk.startswith(b"id: %d\n" % expected)
     assert len(streams) == 0
     assert source.is_over
+
+
+async def test_a_stream_that_is_never_idle_ends_when_its_caller_is_refused() -> None:
+    streams, source, checked = SseStreams(1, heartbeat_s=0.01), EndlessSource(), 0
+
+    def check(_: HttpRequest) -> None:
+        nonlocal checked
+        checked += 1
+        if checked == 3:
+            raise Unauthenticated("the token was revoked")
+
+    async def open_stream() -> EventStream:
+        return EventStream(None, 0, source)
+
+    async def application(scope: AsgiMessage, receive: Receive, send: Send) -> None:
+        request = HttpRequest(scope, receive, send)
+        await request.receive()
+        await streams.serve(request, open_stream, PlainFrames(), check=check)
+
+    with anyio.fail_after(60):
+        response = await AsgiClient(application).request(Request("GET", "/stream"))
+    assert response.body.endswith(b"event: error\n\n")
+    assert (len(streams), checked) == (0, 3)

@@ -63,6 +63,10 @@ class AdminAuthenticator:
         principal.check_scope(Scope.ADMIN)
         return principal.name
 
+    def check(self, request: ClientRequest) -> None:
+        """Look at the credentials of an identified request again. Raises: as `identify`."""
+        self.identify(request)
+
 
 def ensure_admin_token(folder: Path) -> str:
     """The token in the folder; a new one unless nobody else could have read the one there is.

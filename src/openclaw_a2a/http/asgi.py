@@ -156,6 +156,7 @@ class HttpRequest:
         "is_body_asked",
         "is_body_read",
         "is_silent",
+        "is_stream",
         "method",
         "path",
         "receive",
@@ -192,6 +193,8 @@ class HttpRequest:
         self.is_body_asked = False
         """True when the server was asked for the body: it has sent the client a 100 (Continue)."""
         self.is_body_read = False
+        self.is_stream = False
+        """True when the body of the response is a stream of events that lasts."""
         self.is_silent = False
         """True when the response has no body, whatever it says."""
 

@@ -6,8 +6,10 @@ that does not read at most the write deadline. So a slot is always given back.
 """
 
 import asyncio
+import itertools
 from collections.abc import Callable, Coroutine, Sequence
-from typing import Any, Protocol
+from contextlib import suppress
+from typing import Any, NamedTuple, Protocol
 
 import msgspec
 
@@ -23,7 +25,14 @@ from openclaw_a2a.http.asgi import (
     write_deadline,
 )
 from openclaw_a2a.log import get_logger
-from openclaw_a2a.model.errors import GatewayError, GatewayFault, InvalidParams, Overloaded, Problem
+from openclaw_a2a.model.errors import (
+    GatewayError,
+    GatewayFault,
+    InvalidParams,
+    IssuerUnavailable,
+    Overloaded,
+    Problem,
+)
 from openclaw_a2a.model.ids import LOCAL_PEER
 
 log = get_logger(__name__)
@@ -50,6 +59,7 @@ def encode_comment(text: str = "") -> bytes:
 
 
 _WRITE_BYTES = 16 * SLICE_BYTES
+_CHECKS_AT_ONCE = 64
 
 KEEP_ALIVE = encode_comment("keep-alive")
 
@@ -151,16 +161,16 @@ def last_event_id(request: HttpRequest) -> int | None:
 class SseWriter:
     """Writes the chunks of one stream. Every write has a deadline."""
 
-    __slots__ = ("_deadline", "_request")
+    __slots__ = ("_deadline", "request")
 
     def __init__(self, request: HttpRequest, deadline: Deadline) -> None:
-        self._request = request
+        self.request = request
         self._deadline = deadline
 
     async def start(self) -> None:
         """Send status and headers, unless they were sent."""
-        if not self._request.has_started:
-            await self._request.start_response(200, SSE_HEADERS)
+        if not self.request.has_started:
+            await self.request.start_response(200, SSE_HEADERS)
 
     async def write(self, *chunks: bytes) -> None:
         """Send chunks, in slices. Raises: ClientTooSlow."""
@@ -174,7 +184,7 @@ class SseWriter:
                 # One deadline for each: a client may take long for all of them.
                 operation = self._deadline.start()
                 try:
-                    await self._request.send_slices(
+                    await self.request.send_slices(
                         (chunk[start : start + _WRITE_BYTES],), is_watched=True
                     )
                 finally:
@@ -189,9 +199,68 @@ class SseWriter:
         operation = self._deadline.start()
         try:
             # To a client that is gone it may do nothing: only `receive` tells of a disconnect.
-            await self._request.send(message)
+            await self.request.send(message)
         finally:
             self._deadline.stop(operation)
+
+
+CheckCaller = Callable[[HttpRequest], None]
+"""Looks at the credentials of a request again. Raises: GatewayError, when they are not valid."""
+
+
+class _Check(NamedTuple):
+    request: HttpRequest
+    check: CheckCaller
+    end: Callable[[GatewayError], None]
+
+
+class CallerChecks:
+    """Ends streams whose callers' credentials were revoked or have expired since.
+
+    One timer for all streams, and nothing for each event: a stream that is never idle is looked at
+    as well.
+    """
+
+    def __init__(self, interval_s: float) -> None:
+        self._interval_s = interval_s
+        # Insertion order is the order of the times: every stream gets the same interval.
+        self._due: dict[_Check, float] = {}
+        self._timer: asyncio.TimerHandle | None = None
+
+    def add(
+        self, request: HttpRequest, check: CheckCaller, end: Callable[[GatewayError], None]
+    ) -> Callable[[], None]:
+        """Check the caller at intervals, and call `end` once it fails; returns what stops this."""
+        loop, one = asyncio.get_running_loop(), _Check(request, check, end)
+        self._due[one] = loop.time() + self._interval_s
+        # Not moved when streams end: it fires, looks at what is left, and is set again.
+        if self._timer is None:
+            self._timer = loop.call_later(self._interval_s, self._check_due)
+
+        def stop() -> None:
+            self._due.pop(one, None)
+
+        return stop
+
+    def _check_due(self) -> None:
+        self._timer = None
+        loop = asyncio.get_running_loop()
+        now = loop.time()
+        # A few at a time: many streams may have been opened in the same moment.
+        for one in list(itertools.islice(self._due, _CHECKS_AT_ONCE)):
+            if self._due[one] > now:
+                break
+            del self._due[one]
+            try:
+                one.check(one.request)
+            except IssuerUnavailable:
+                pass  # its keys are being fetched: the next check tells
+            except GatewayError as error:
+                one.end(error)
+                continue
+            self._due[one] = now + self._interval_s
+        if self._due:
+            self._timer = loop.call_at(next(iter(self._due.values())), self._check_due)
 
 
 class SseStreams:
@@ -217,6 +286,7 @@ class SseStreams:
         self._count = 0
         self._by_caller: dict[str | None, int] = {}
         self._sources: set[EventSource] = set()
+        self._checks = CallerChecks(heartbeat_s)
         self._is_closed = False
 
     def __len__(self) -> int:
@@ -229,11 +299,17 @@ class SseStreams:
             source.stop()
 
     async def serve(
-        self, request: HttpRequest, open_stream: OpenStream, encoder: FrameEncoder
+        self,
+        request: HttpRequest,
+        open_stream: OpenStream,
+        encoder: FrameEncoder,
+        *,
+        check: CheckCaller = lambda _: None,
     ) -> None:
         """Respond with a stream. It holds a slot from here until it has ended.
 
-        While the first event is awaited, comments keep proxies from closing the connection.
+        While the first event is awaited, comments keep proxies from closing the connection. Once in
+        a heartbeat `check` says whether the caller may still see it.
 
         Raises: Overloaded, and what `open_stream` raises while a plain response is possible.
         """
@@ -247,14 +323,14 @@ class SseStreams:
             try:
                 stream = await open_stream()
                 if not isinstance(stream, EventStream):
-                    stream = await self._wait_first(writer, stream, disconnected)
+                    stream = await self._wait_first(writer, stream, disconnected, check)
             except GatewayError as error:
                 if not (request.has_started or encoder.streams_early_error(error)):
                     raise
                 request.log_refusal(error)
                 stream = EventStream(None, 0, None, error=error)
             if stream is not None:
-                await self._write_stream(writer, stream, encoder, disconnected)
+                await self._write_stream(writer, stream, encoder, disconnected, check)
         except ClientTooSlow as slow:
             # The response stays incomplete; the server closes the connection.
             log.warning("sse.client_too_slow", path=request.path, reason=str(slow))
@@ -282,7 +358,11 @@ class SseStreams:
         self._by_caller[caller] = held + 1
 
     async def _wait_first(
-        self, writer: SseWriter, pending: PendingStream, disconnected: "asyncio.Task[None]"
+        self,
+        writer: SseWriter,
+        pending: PendingStream,
+        disconnected: "asyncio.Task[None]",
+        check: CheckCaller,
     ) -> EventStream | None:
         """The stream when its first event is there; None when the client left before."""
         # A task of its own, so that heartbeats can be written meanwhile. Cancelling it loses
@@ -299,6 +379,8 @@ class SseStreams:
                 if disconnected.done():
                     return None
                 if not first.done():
+                    with suppress(IssuerUnavailable):
+                        check(writer.request)
                     await writer.write(KEEP_ALIVE)
             return first.result()
         finally:
@@ -310,6 +392,7 @@ class SseStreams:
         stream: EventStream,
         encoder: FrameEncoder,
         disconnected: "asyncio.Task[None]",
+        check: CheckCaller,
     ) -> None:
         await writer.start()
         if stream.error is not None:
@@ -325,7 +408,20 @@ class SseStreams:
             source = stream.source
             # Wakes a source that waits for its next event, so that the slot is free at once.
             disconnected.add_done_callback(lambda _: source.stop())
-            await self._follow(writer, source, encoder)
+            refusals: list[GatewayError] = []
+
+            def end(error: GatewayError) -> None:
+                refusals.append(error)
+                source.stop()
+
+            stop_checks = self._checks.add(writer.request, check, end)
+            try:
+                await self._follow(writer, source, encoder)
+            finally:
+                stop_checks()
+            for refusal in refusals:
+                writer.request.log_refusal(refusal)
+                await writer.write(encoder.error_frame(refusal))
         await writer.close()
 
     async def _follow(self, writer: SseWriter, source: EventSource, encoder: FrameEncoder) -> None:

@@ -44,6 +44,7 @@ from openclaw_a2a.model.errors import (
     PushNotSupported,
     TaskNotCancelable,
     TaskTerminal,
+    Unauthenticated,
     UnsupportedOperation,
 )
 from openclaw_a2a.model.file_content import clean_filename
@@ -166,6 +167,16 @@ class AccountEndpoint(msgspec.Struct, frozen=True, kw_only=True):
         if self.rate_limit is not None and name != LOCAL_PEER:
             self.rate_limit.count(name)
         return Scope(name, account.id)
+
+    def check_caller(self, request: HttpRequest) -> None:
+        """Look at the credentials of an admitted request again.
+
+        Raises: Unauthenticated, NotAllowed, Overloaded.
+        """
+        principal = self.authenticator.identify(request)
+        if principal.name != request.caller:
+            raise Unauthenticated("these credentials are those of somebody else by now")
+        principal.check_account(self.account.id, self.account.default_agent_id)
 
     def planning_of(self, request: HttpRequest) -> PlanningService | None:
         """The planning service, if the request activated the extension.

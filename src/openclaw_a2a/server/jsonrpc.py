@@ -78,7 +78,9 @@ class JsonRpcCall(AccountCall):
                     stream.close()
                 await self.http.respond(200, b"")
                 return
-            await self.endpoint.streams.serve(self.http, self.open_stream, self)
+            await self.endpoint.streams.serve(
+                self.http, self.open_stream, self, check=self.endpoint.check_caller
+            )
             return
         if operation in _PUSH:
             self._check_push()

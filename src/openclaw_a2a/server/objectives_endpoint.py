@@ -44,7 +44,8 @@ async def _stream(
         return EventStream(None, 0, opened[0])
 
     try:
-        await call.endpoint.streams.serve(call.http, open_stream, call)
+        endpoint = call.endpoint
+        await endpoint.streams.serve(call.http, open_stream, call, check=endpoint.check_caller)
     finally:
         for subscription in opened:
             subscription.close()

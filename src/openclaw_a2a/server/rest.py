@@ -74,7 +74,8 @@ async def serve(http: HttpRequest, *, endpoint: AccountEndpoint, prefix: str) ->
         if request is not None:
             call.check_tenant(request.tenant)
         if route.is_stream:
-            await endpoint.streams.serve(http, partial(route.operation, call, request), call)
+            open_stream = partial(route.operation, call, request)
+            await endpoint.streams.serve(http, open_stream, call, check=endpoint.check_caller)
         else:
             await call.respond(await route.operation(call, request))
     except ClientDisconnected:

@@ -13,8 +13,15 @@ import msgspec
 from openclaw_a2a.auth.peers import await_identity
 from openclaw_a2a.auth.tool_tokens import ToolAuthenticator, ToolCaller
 from openclaw_a2a.engine.supervisor import Supervisor
-from openclaw_a2a.http.asgi import NO_STORE, Deadline, Handler, HttpRequest, write_deadline
-from openclaw_a2a.http.sse_stream import SseWriter, encode_comment, encode_frame
+from openclaw_a2a.http.asgi import (
+    NO_STORE,
+    Deadline,
+    Handler,
+    HttpRequest,
+    error_body,
+    write_deadline,
+)
+from openclaw_a2a.http.sse_stream import CallerChecks, SseWriter, encode_comment, encode_frame
 from openclaw_a2a.log import get_logger
 from openclaw_a2a.model.errors import (
     Draining,
@@ -24,6 +31,7 @@ from openclaw_a2a.model.errors import (
     ParseFailed,
     Problem,
     RouteNotFound,
+    Unauthenticated,
 )
 from openclaw_a2a.model.ids import Json, JsonObject
 from openclaw_a2a.tools.registry import (
@@ -72,6 +80,7 @@ class ToolGuard(msgspec.Struct, frozen=True):
     authenticator: ToolAuthenticator
     body_deadline: Deadline
     max_body_bytes: int
+    checks: CallerChecks
 
     def protect(self, handle: ToolHandler) -> Handler:
         """A handler for authenticated callers."""
@@ -85,13 +94,43 @@ class ToolGuard(msgspec.Struct, frozen=True):
                     body = await request.read_body(
                         self.max_body_bytes, self.body_deadline, setting="tools.bodyBytes"
                     )
-                await handle(ToolRequest(request, caller, body))
+                await self._handle(handle, ToolRequest(request, caller, body))
             except GatewayError as error:
                 if request.has_started:
                     raise
                 await request.respond_error(error)
 
         return handle_http
+
+    async def _handle(self, handle: ToolHandler, request: ToolRequest) -> None:
+        """Respond; a stream ends when the credentials of its caller are no longer valid."""
+        http, task = request.http, asyncio.current_task()
+        if not _accepts_stream(http):
+            await handle(request)
+            return
+        refusals: list[GatewayError] = []
+
+        def check(http: HttpRequest) -> None:
+            if http.is_stream and self.authenticator.identify(http) != request.caller:
+                raise Unauthenticated("these credentials are those of somebody else by now")
+
+        def end(error: GatewayError) -> None:
+            refusals.append(error)
+            if task is not None:
+                task.cancel()
+
+        stop_checks = self.checks.add(http, check, end)
+        try:
+            await handle(request)
+        except asyncio.CancelledError:
+            # Another cancellation may have come on top of ours; then that one wins.
+            if not refusals or task is None or task.uncancel():
+                raise
+            http.log_refusal(refusals[0])
+            frame = encode_frame(error_body(refusals[0], show_faults=False), event=b"error")
+            await http.send({"type": "http.response.body", "body": frame})
+        finally:
+            stop_checks()
 
 
 ReadStoredResult = Callable[[str, str, int, int], tuple[bytes, int] | None]
@@ -143,7 +182,7 @@ class ToolEndpoints:
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
             reason = "the body is no JSON; send the tool's arguments as an object"
             raise ParseFailed(reason) from None
-        is_streamed = "text/event-stream" in (http.header(b"accept") or "").lower()
+        is_streamed = _accepts_stream(http)
         with self._authenticator.admit(request.caller):
             watching = self._supervisor.start("tool-disconnect", http.wait_disconnected())
             try:
@@ -218,6 +257,7 @@ class ToolEndpoints:
     ) -> None:
         writer = SseWriter(request.http, self._write_deadline)
         await request.http.start_response(200, _STREAM_HEADERS)
+        request.http.is_stream = True
 
         async def show(update: JsonObject) -> None:
             body = msgspec.json.encode(update)
@@ -232,6 +272,10 @@ class ToolEndpoints:
         await writer.write(encode_frame(msgspec.json.encode(result), event=b"result"))
         await writer.close()
         tool.on_written(result)
+
+
+def _accepts_stream(http: HttpRequest) -> bool:
+    return b"text/event-stream" in http.headers.get(b"accept", b"").lower()
 
 
 def _parse_count(http: HttpRequest, name: str, default: int) -> int:

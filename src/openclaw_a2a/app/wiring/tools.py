@@ -18,6 +18,7 @@ from openclaw_a2a.engine.audit_log import FAILED, OK, AuditLog
 from openclaw_a2a.engine.engine import Engine, new_id
 from openclaw_a2a.engine.supervisor import Supervisor
 from openclaw_a2a.http.asgi import ANY_METHOD, Handler, Router, body_deadline
+from openclaw_a2a.http.sse_stream import CallerChecks
 from openclaw_a2a.log import get_logger
 from openclaw_a2a.model.errors import Problem, SettingsInvalid
 from openclaw_a2a.model.ids import Json, JsonObject
@@ -280,4 +281,5 @@ class ToolsWiring:
             ),
             body_deadline=body_deadline(self._settings.server.body_seconds),
             max_body_bytes=settings.body_bytes,
+            checks=CallerChecks(self._settings.server.heartbeat_seconds),
         )

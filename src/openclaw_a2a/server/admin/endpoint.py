@@ -163,7 +163,8 @@ class AdminEndpoint:
             if isinstance(route, _StreamRoute):
                 asked = AdminRequest(segments, request.query(), {}, cursor=last_event_id(request))
                 open_stream = partial(route.open_stream, asked)
-                await route.streams.serve(request, open_stream, _Frames())
+                check = self._authenticator.check
+                await route.streams.serve(request, open_stream, _Frames(), check=check)
                 return
             response = await self._call_handler(request, route, segments)
         except GatewayError as error:

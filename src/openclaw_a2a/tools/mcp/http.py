@@ -52,7 +52,10 @@ class McpEndpoint:
 
         async def send(message: Message) -> None:
             if message["type"] == "http.response.start":
-                await http.start_response(message["status"], list(message["headers"]))
+                headers = list(message["headers"])
+                media_type = dict(headers).get(b"content-type", b"")
+                await http.start_response(message["status"], headers)
+                http.is_stream = media_type.startswith(b"text/event-stream")
             else:
                 await http.send(message)
 
