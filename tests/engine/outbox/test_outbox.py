@@ -20,7 +20,7 @@ from openclaw_a2a.model.errors import StoreUnavailable
 from openclaw_a2a.model.ids import MessageId, TaskId
 from openclaw_a2a.model.message import Message, Part, Role
 from openclaw_a2a.model.task import TaskState
-from openclaw_a2a.ports import Delivered, TaskStore
+from openclaw_a2a.ports import Delivered, DeliveryFailed, TaskStore
 
 SENT = Delivered(1)
 
@@ -71,6 +71,21 @@ async def test_a_result_that_could_not_be_saved_is_saved_later_and_not_sent_agai
     row = await rig.harness.store.deliveries.read_delivery(None, rig.row.id)
     assert row.cursor == 1
     assert rig.phase is Phase.QUEUED, "what came since then has not been sent"
+
+
+async def test_a_retry_keeps_its_delay_when_the_clock_is_set_back(rig: OutboxHarness) -> None:
+    await rig.put_row()
+    await rig.check()
+    await rig.start()
+    rig.outbox._fire_timers()
+    await rig.end(DeliveryFailed("the receiver is down"))
+    assert rig.phase is Phase.SCHEDULED
+    rig.harness.clock.advance(-86_400)
+    rig.outbox._fire_timers()
+    assert rig.phase is Phase.SCHEDULED, "not early"
+    rig.harness.clock.advance(3_600)
+    rig.outbox._fire_timers()
+    assert rig.phase is not Phase.SCHEDULED, "and not a day late"
 
 
 async def test_a_delivery_that_is_added_again_during_an_attempt_has_no_second_one_beside_it(

@@ -78,6 +78,7 @@ class Outbox:
         self._to_check: dict[TaskId, None] = {}  # an ordered set: first changed, first checked
         self._delayed_checks: set[TaskId] = set()
         self._timers: list[tuple[datetime, DeliveryId]] = []
+        self._seen_at = engine.clock.now()
         self._wake_worker = asyncio.Event()
         self._supervisor = engine.supervisor.child("outbox")
         self._worker: asyncio.Task[None] | None = None
@@ -254,7 +255,9 @@ class Outbox:
             tracked.channel.enqueue(tracked.id, tracked.receiver, is_retry=signal is Signal.DUE)
             self._wake_worker.set()
         elif after is Phase.SCHEDULED:
-            tracked.due_at = due_at or self._engine.clock.now()
+            now = self._engine.clock.now()
+            self._follow_clock(now)
+            tracked.due_at = due_at or now
             heappush(self._timers, (tracked.due_at, tracked.id))
             self._wake_worker.set()
         elif after is Phase.GONE:
@@ -265,8 +268,19 @@ class Outbox:
                 del self._by_task[tracked.task_id]
                 self._engine.wakeups.unsubscribe(tracked.task_id)
 
+    def _follow_clock(self, now: datetime) -> None:
+        """Move the timers with a clock that was set back: their delays stay what they were."""
+        back, self._seen_at = self._seen_at - now, now
+        if back > timedelta():
+            for tracked in self._tracked.values():
+                if tracked.due_at is not None:
+                    tracked.due_at -= back
+            # In the same order, so still a heap.
+            self._timers = [(due_at - back, one) for due_at, one in self._timers]
+
     def _fire_timers(self) -> None:
         now, left = self._engine.clock.now(), _TIMERS_PER_ROUND
+        self._follow_clock(now)
         while left and self._timers and self._timers[0][0] <= now:
             left -= 1
             due_at, delivery_id = heappop(self._timers)
