@@ -46,6 +46,9 @@ class FakeRequest:
     def server_port(self) -> int | None:
         return 9900
 
+    def has_repeated(self, name: bytes) -> bool:
+        return False
+
 
 def headers(token: str, **more: str) -> dict[bytes, bytes]:
     said = {f"x-openclaw-{key.replace('_', '-')}": value for key, value in more.items()}

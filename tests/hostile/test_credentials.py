@@ -265,6 +265,25 @@ async def test_wrong_tokens_are_limited_and_logged_once_and_lock_nobody_out(
     assert not [line for line in gateway.log().splitlines() if "guess-" in line]
 
 
+async def test_credentials_that_come_twice_are_refused(
+    make_gateway: MakeGateway, tmp_path: Path
+) -> None:
+    """The last one counted: a proxy that looks at the first saw another caller."""
+    store = TokenStore(tmp_path)
+    right, tool = store.create("bob", TokenKind.PEER), store.create("ann", TokenKind.TOOL)
+    gateway = make_gateway(SETTINGS)
+    await gateway.start()
+    for kind in (_bearer, _api_key):
+        for pair in ((right, "wrong"), ("wrong", right), (right, right)):
+            twice = [line for one in pair for line in kind(one)]
+            assert (await gateway.call("ListTasks", {}, headers=twice)).status == 401
+    assert (await gateway.ask(b"GET", "/tools", headers=_bearer(tool) * 2)).status == 401
+    operator = _bearer(read_admin_token(tmp_path)) * 2
+    for path in ("/operator/tasks", "/tools"):
+        assert (await gateway.ask(b"GET", path, headers=operator)).status == 401
+    assert (await gateway.call("ListTasks", {}, headers=_bearer(right))).status == 200
+
+
 CERTIFICATE = "ab" * 32
 HEADER = b"x-client-cert: "
 

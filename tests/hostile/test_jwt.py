@@ -317,3 +317,25 @@ async def test_scopes_accounts_and_agents_limit_what_a_token_may_do(
     for scopes, status in (("use", 200), ("call", 403)):
         header = b"authorization: Bearer " + issuer.token(scope=scopes).encode()
         assert (await unlimited.ask(b"GET", "/tools", headers=[header])).status == status
+
+
+async def test_past_the_limit_of_failures_no_new_token_is_verified_and_known_ones_get_in(
+    issuer: LocalIssuer, make_gateway: MakeGateway
+) -> None:
+    settings = _settings(issuer.settings())
+    settings["limits"]["perAddressFailures"] = 5
+    gateway = make_gateway(settings)
+    await gateway.start()
+    known = issuer.token()
+    assert (await _send(gateway, known)).status == 200
+    status = 0
+    for attempt in range(3):  # a minute may end in between, which allows five more
+        for number in range(6):
+            wrong = issuer.token(jti=f"{attempt}-{number}")[:-8] + "AAAAAAAA"
+            assert (await _send(gateway, wrong)).status in (401, 429)
+        status = (await _send(gateway, issuer.token(jti=f"right-{attempt}"))).status
+        if status == 429:
+            break
+    assert status == 429
+    assert (await _send(gateway, known, "again")).status == 200
+    assert 1 <= gateway.log().count("oidc.token_rejected") <= 3

@@ -50,7 +50,7 @@ class AdminAuthenticator:
         self._own.check(request)
         if self._digest is None:
             raise NotAllowed("the operator's pages are shut; the log of the gateway says why")
-        token = read_bearer_token(request.headers)
+        token = read_bearer_token(request)
         if token is not None and hmac.compare_digest(token_digest(token), self._digest):
             return OPERATOR_NAME
         text = "this is not the operator's token; it is in the data folder of the gateway"

@@ -32,6 +32,15 @@ class FailedAttempts:
         self._monotonic = monotonic
         self._windows: dict[str, _Window] = {}
 
+    def is_exceeded(self, address: str | None) -> bool:
+        """True when the next failed attempt of an address is past the limit."""
+        window = self._windows.get(client_network(address or "unknown")[0])
+        return (
+            window is not None
+            and window.count >= self._per_minute
+            and window.ends_at > self._monotonic()
+        )
+
     def count(self, address: str | None) -> None:
         """Count a failed attempt. Raises: TooManyAttempts (429), past the limit."""
         key, now = client_network(address or "unknown")[0], self._monotonic()

@@ -24,6 +24,7 @@ from joserfc.errors import JoseError
 from joserfc.jwk import Key, import_key
 from joserfc.jws import JWSRegistry
 
+from openclaw_a2a.auth.failed_attempts import WINDOW_S
 from openclaw_a2a.auth.principal import Principal, Scope
 from openclaw_a2a.auth.tokens import token_digest
 from openclaw_a2a.engine.supervisor import Supervisor
@@ -297,6 +298,9 @@ class JwtVerifier:
     ) -> None:
         self._now = now
         self._verified: dict[bytes, _Verified] = {}
+        self._rejected = 0
+        """How many tokens were rejected since the last line in the log."""
+        self._next_line = -math.inf
         self._issuers = {
             one.issuer: (
                 one,
@@ -310,6 +314,11 @@ class JwtVerifier:
         for _, keys in self._issuers.values():
             keys.start()
 
+    def find_verified(self, token: bytes) -> Principal | None:
+        """The owner of a token that was verified before and is still valid; None otherwise."""
+        known = self._verified.get(token_digest(token))
+        return known.principal if known is not None and known.expires_at > self._now() else None
+
     def verify(self, token: bytes) -> Principal | None:
         """The owner of a token; None when it is no JWT.
 
@@ -317,10 +326,9 @@ class JwtVerifier:
         """
         if token.count(b".") != 2:
             return None
-        digest = token_digest(token)
-        known = self._verified.get(digest)
-        if known is not None and known.expires_at > self._now():
-            return known.principal
+        known = self.find_verified(token)
+        if known is not None:
+            return known
         try:
             parsed = parse_token(token)
             settings, keys = self._issuer_of(parsed)
@@ -328,12 +336,21 @@ class JwtVerifier:
             expires_at = _check_claims(parsed.claims, settings, self._now())
             principal = _principal_of(parsed.claims, settings)
         except _Rejected as reason:
-            log.info("oidc.token_rejected", reason=str(reason))
+            self._log_rejection(str(reason))
             raise Unauthenticated(f"{_NOT_VALID}; get a new one from its issuer") from None
         while len(self._verified) >= _MAX_CACHED:
             del self._verified[next(iter(self._verified))]
-        self._verified[digest] = _Verified(principal, expires_at)
+        self._verified[token_digest(token)] = _Verified(principal, expires_at)
         return principal
+
+    def _log_rejection(self, reason: str) -> None:
+        """One line in a minute: whoever sends wrong tokens does not fill the log."""
+        now = time.monotonic()
+        self._rejected += 1
+        if now >= self._next_line:
+            before, self._rejected = self._rejected - 1, 0
+            self._next_line = now + WINDOW_S
+            log.info("oidc.token_rejected", reason=reason, rejected_before=before)
 
     def _issuer_of(self, parsed: ParsedToken) -> tuple[OidcSettings, IssuerKeys]:
         issuer = parsed.claims.get("iss")

@@ -2,7 +2,7 @@
 
 import re
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from typing import Protocol, TypeVar
 
 from openclaw_a2a.auth.failed_attempts import FailedAttempts
@@ -30,10 +30,23 @@ _HOW_TO_SEND = "send your token as `Authorization: Bearer <token>` or `X-API-Key
 _NOT_VALID = "these credentials are not valid here; ask the operator for a token"
 
 
-def read_bearer_token(headers: Mapping[bytes, bytes]) -> bytes | None:
-    """The token of a request; None when it has none, or another kind of credentials."""
-    scheme, _, token = headers.get(b"authorization", b"").partition(b" ")
+def read_bearer_token(request: ClientRequest) -> bytes | None:
+    """The token of a request; None when it has none, or another kind of credentials.
+
+    Raises: Unauthenticated (it has several).
+    """
+    header = _read_once(request, b"authorization")
+    scheme, _, token = header.partition(b" ")
     return token.strip() or None if scheme.lower() == b"bearer" else None
+
+
+def _read_once(request: ClientRequest, name: bytes) -> bytes:
+    """The value of a header with credentials. Raises: Unauthenticated (it comes several times)."""
+    value = request.headers.get(name, b"")
+    # A proxy or a log may look at one of them, and we at another.
+    if value and request.has_repeated(name):
+        raise Unauthenticated(f"{name.decode()} comes several times; send your credentials once")
+    return value
 
 
 def normal_certificate(text: str) -> str:
@@ -44,6 +57,10 @@ def normal_certificate(text: str) -> str:
 
 class BearerVerifier(Protocol):
     """Verifies bearer tokens that are not kept here, such as JWTs of an issuer."""
+
+    def find_verified(self, token: bytes) -> Principal | None:
+        """The owner of a token that was verified before and is still valid; None otherwise."""
+        ...
 
     def verify(self, token: bytes) -> Principal | None:
         """The owner of a token; None when it is of another kind. Raises: Unauthenticated."""
@@ -112,9 +129,8 @@ class Credentials:
 
         Raises: Unauthenticated, TooManyAttempts, CorruptRecord (the token file).
         """
-        headers = request.headers
-        bearer = read_bearer_token(headers)
-        token = bearer or headers.get(API_KEY_HEADER, b"").strip()
+        bearer = read_bearer_token(request)
+        token = bearer or _read_once(request, API_KEY_HEADER).strip()
         if not token:
             return self._identify_certificate(request)
         principal = self._principals.get(token_digest(token))
@@ -123,7 +139,7 @@ class Credentials:
         if principal is not None:
             return principal
         try:
-            principal = self._verify(bearer) if bearer else None
+            principal = self._verify(request, bearer) if bearer else None
         except Unauthenticated:
             self._count_failure(request)
             raise
@@ -154,7 +170,16 @@ class Credentials:
         if self._failures is not None:
             self._failures.count(self._proxies.client_address(request))
 
-    def _verify(self, token: bytes) -> Principal | None:
+    def _verify(self, request: ClientRequest, token: bytes) -> Principal | None:
+        for verifier in self._verifiers:
+            principal = verifier.find_verified(token)
+            if principal is not None:
+                return principal
+        # Past the limit no signature is checked any more: that is what would take long.
+        if self._failures is not None and self._failures.is_exceeded(
+            self._proxies.client_address(request)
+        ):
+            return None
         for verifier in self._verifiers:
             principal = verifier.verify(token)
             if principal is not None:

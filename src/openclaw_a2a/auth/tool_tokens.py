@@ -84,7 +84,7 @@ class ToolAuthenticator:
             self._own.check(request)
         # Only from this machine: elsewhere the admin token is not even compared.
         if self._operator is not None and is_local and not is_proxied(request):
-            text = read_bearer_token(request.headers)
+            text = read_bearer_token(request)
             if text is not None and hmac.compare_digest(token_digest(text), self._operator):
                 return OPERATOR_CALLER
         try:

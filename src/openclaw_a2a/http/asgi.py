@@ -212,7 +212,8 @@ class HttpRequest:
 
     def has_repeated(self, name: bytes) -> bool:
         """True when a header comes in several lines."""
-        return sum(key == name for key, _ in self.scope["headers"]) > 1
+        lines = self.scope["headers"]
+        return len(lines) != len(self.headers) and sum(key == name for key, _ in lines) > 1
 
     def query(self) -> dict[str, str]:
         """The query parameters; the last of each name counts."""
