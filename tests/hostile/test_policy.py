@@ -294,6 +294,44 @@ def test_a_held_task_that_nobody_decides_about_is_rejected_in_the_end(tmp_path: 
         assert running.agent_saw() == []
 
 
+def test_the_operator_sees_how_much_of_a_held_message_is_not_shown(tmp_path: Path) -> None:
+    with gateway(tmp_path, {"policy": {"rules": [{"decision": "ask"}]}}) as running:
+        parts = [
+            {"text": "y" * 3000},
+            {"data": {"run": "rm -rf /"}},
+            {"raw": "aGVsbG8=", "mediaType": "text/plain", "filename": "notes.txt"},
+            {"text": "short", "metadata": {"hint": 1}},
+        ]
+        held = running.send("eve", "parts", parts=parts, metadata={"skillId": "a", "more": {}})
+        task_id = held["result"]["task"]["id"]
+        [waiting] = running.operator("GET", "approvals")["approvals"]
+        for expected in (
+            "1007 more characters",
+            "part 2: data, 18 bytes",
+            "part 3: file, 5 bytes, 'text/plain', 'notes.txt'",
+            "metadata of part 4: 'hint'",
+            "metadata: 'skillId', 'more'",
+            f"openclaw-a2a tasks show {task_id} --all --json",
+        ):
+            assert expected in waiting["warning"]
+        listed = running.command("approvals", "list")
+        assert "notes.txt" in listed
+        shown = running.command("tasks", "show", task_id, "--all", "--json")
+        assert "rm -rf /" in shown
+        assert "y" * 3000 in shown
+
+
+def test_a_held_message_of_many_parts_is_described_in_bounds(tmp_path: Path) -> None:
+    with gateway(tmp_path, {"policy": {"rules": [{"decision": "ask"}]}}) as running:
+        parts = [{"data": number} for number in range(900)]
+        metadata = {f"{'k' * 200}{number}": 1 for number in range(500)}
+        assert "result" in running.send("eve", "parts", parts=parts, metadata=metadata)
+        [waiting] = running.operator("GET", "approvals")["approvals"]
+        assert "880 more parts" in waiting["warning"]
+        assert "480 more" in waiting["warning"].partition("metadata: ")[2]
+        assert len(waiting["warning"]) < 10_000
+
+
 def test_objectives_are_no_way_around_the_policy(tmp_path: Path) -> None:
     rules = [{"decision": "ask", "callers": ["eve"]}, {"decision": "deny", "callers": ["bob"]}]
     opt = {"enabled": True, "requireActivation": False}
@@ -468,3 +506,44 @@ def test_a_skill_that_an_account_does_not_list_is_refused(tmp_path: Path) -> Non
         assert refused["status"] == 403
         assert "send-mail" in refused["error"]["message"]
         assert running.agent_saw() == ["one", "two"]
+
+
+@pytest.mark.parametrize(
+    "metadata",
+    [
+        {"skillId": "ok", "skill": "forbidden"},
+        {"skill": "ok", "skillId": "forbidden"},
+        {"skillId": ["forbidden"]},
+        {"skillId": {"id": "forbidden"}},
+        {"skillId": "ok", "skill": ["ok"]},
+        {"SkillID": "forbidden"},
+        {"skill_id": " Forbidden "},
+    ],
+)
+def test_every_skill_that_a_message_names_is_decided_about(
+    skills_gateway: RunningGateway, metadata: Json
+) -> None:
+    running = skills_gateway
+    before = running.agent_saw()
+    # The account lists `ok`; for `bob` there is a rule instead.
+    for peer in ("alice", "bob"):
+        assert running.send(peer, "named", metadata=metadata)["status"] == 403
+    params = {
+        "message": {"messageId": "m", "role": "ROLE_USER", "parts": [{"text": "named"}]},
+        "metadata": metadata,
+    }
+    assert running.rpc("alice", "SendMessage", params)["status"] == 403
+    assert running.agent_saw() == before
+
+
+def test_a_listed_skill_is_known_in_any_spelling(skills_gateway: RunningGateway) -> None:
+    for number, metadata in enumerate(({"skillId": " OK "}, {"skill_id": "ok", "skill": "Ok"})):
+        assert "result" in skills_gateway.send("alice", f"listed {number}", metadata=metadata)
+
+
+@pytest.fixture(scope="module")
+def skills_gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningGateway]:
+    rules = [{"decision": "deny", "callers": ["bob"], "skills": ["forbidden"]}]
+    home = tmp_path_factory.mktemp("skills")
+    with gateway(home, {"policy": {"rules": rules}}, {"allowedSkills": ["ok"]}) as running:
+        yield running

@@ -427,6 +427,7 @@ def _submit(
         request.accepted_output_modes,
         address=call.http.client_address,
         is_from_peer=True,
+        metadata=request.metadata,
     )
     if call.planning is not None:
         return _submit_to_objective(call, submission, request.push, call.planning)

@@ -2,6 +2,7 @@
 
 from datetime import UTC, datetime, timedelta, timezone
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -42,6 +43,28 @@ def request(at: datetime = NOW) -> PolicyRequest:
 )
 def test_a_rule_fits_when_all_of_its_conditions_do(rule: PolicyRule, *, fits: bool) -> None:
     assert rule.matches(request()) is fits
+
+
+@pytest.mark.parametrize(
+    ("skills", "has_odd_skill", "allowed", "denied"),
+    [
+        (("read-mail",), False, True, True),
+        (("read-mail", "send-mail"), False, False, True),
+        (("send-mail", "read-mail"), False, False, True),
+        (("send-mail",), False, False, False),
+        (("read-mail",), True, False, True),
+        ((), True, False, True),
+    ],
+)
+def test_a_rule_about_skills_looks_at_all_of_them(
+    skills: tuple[str, ...], *, has_odd_skill: bool, allowed: bool, denied: bool
+) -> None:
+    asked = msgspec.structs.replace(
+        request(), skill="".join(skills[:1]), skills=skills, has_odd_skill=has_odd_skill
+    )
+    assert PolicyRule(Decision.ALLOW, skills=("read*",)).matches(asked) is allowed
+    for decision in (Decision.DENY, Decision.ASK):
+        assert PolicyRule(decision, skills=("read*",)).matches(asked) is denied
 
 
 @given(start=st.integers(0, 23), end=st.integers(0, 23), hour=st.integers(0, 23))

@@ -98,6 +98,8 @@ class SubmitRequest(msgspec.Struct, frozen=True):
     is_released: bool = False
     """True for the message of a held task that the operator has allowed."""
     hold: Hold | None = None
+    metadata: JsonObject | None = None
+    """Metadata of the request, beside those of the message."""
 
 
 async def submit(

@@ -8,7 +8,7 @@ SubmitPolicy.decide ──> allow: the message goes on
 import asyncio
 import inspect
 from collections import Counter
-from collections.abc import Awaitable, Callable, Collection, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterator, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from enum import Enum
@@ -28,6 +28,7 @@ from openclaw_a2a.model.ids import (
     AccountId,
     AgentId,
     Json,
+    JsonObject,
     MessageId,
     PeerName,
     TaskId,
@@ -49,14 +50,17 @@ from openclaw_a2a.ports import Record, RecordStore
 
 log = get_logger(__name__)
 
-SKILL_KEYS = ("skillId", "skill")
-"""Metadata of a message with which its sender names a skill; A2A has no field for that."""
+SKILL_KEYS = frozenset({"skillid", "skill"})
+"""Metadata with which the sender of a message names a skill, in small letters, without `_` and
+`-`: who reads it may be generous, too. A2A has no field for that."""
 
 _PEER_KIND = "paired-peer"
 _NEVER = datetime(9999, 1, 1, tzinfo=UTC)
 _CALLABLE_TIMEOUT_S = 10.0
 _MAX_LISTED = 1000
 _SHOWN_TEXT = 2000
+_SHOWN_ITEMS = 20  # parts, and keys of metadata
+_SHOWN_NAME = 80
 _DAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
 
 PAIRING_REASON = (
@@ -77,7 +81,9 @@ class Decision(Enum):
 class PolicyRequest(msgspec.Struct, frozen=True):
     """A message that a peer sent, for a policy to decide on.
 
-    `skill` is what the metadata of the message name, else ""; `size` is in bytes of JSON.
+    `skill` is what the metadata of the message name, else ""; where they name several, `skills`
+    are all. `has_odd_skill`: one is named by something else than a string. `size` is in bytes of
+    JSON.
     """
 
     caller: PeerName
@@ -87,6 +93,8 @@ class PolicyRequest(msgspec.Struct, frozen=True):
     size: int
     at: datetime
     message: Message
+    skills: tuple[str, ...] = ()
+    has_odd_skill: bool = False
 
 
 class PolicyDecision(msgspec.Struct, frozen=True):
@@ -124,9 +132,10 @@ class PolicyRule(msgspec.Struct, frozen=True):
             (self.callers, request.caller),
             (self.accounts, request.account),
             (self.agents, request.agent),
-            (self.skills, request.skill),
         )
         if not all(not patterns or matches_any(patterns, name) for patterns, name in names):
+            return False
+        if self.skills and not self._matches_skills(request):
             return False
         if request.size < self.min_bytes:
             return False
@@ -137,6 +146,13 @@ class PolicyRule(msgspec.Struct, frozen=True):
             return True
         start, end = self.hours
         return start <= at.hour < end if start < end else at.hour >= start or at.hour < end
+
+    def _matches_skills(self, request: PolicyRequest) -> bool:
+        names = request.skills or (request.skill,)
+        if self.decision is Decision.ALLOW:
+            # A name that is allowed does not make others allowed that stand beside it.
+            return not request.has_odd_skill and all(matches_any(self.skills, one) for one in names)
+        return request.has_odd_skill or any(matches_any(self.skills, one) for one in names)
 
 
 class PairedPeer(JsonStruct, frozen=True):
@@ -213,14 +229,17 @@ class SubmitPolicy:
         `agents` are those to which it gives work besides the agent of the account.
         """
         message, scope = request.message, request.scope
+        skills, has_odd_skill = _named_skills(message.metadata, request.metadata)
         asked = PolicyRequest(
             scope.principal,
             scope.account,
             rules.agent_id,
-            _named_skill(message),
+            skills[0] if skills else "",
             len(encode_json(message)),
             now,
             message,
+            skills,
+            has_odd_skill,
         )
         hold: Hold | None = None
         for agent in dict.fromkeys((rules.agent_id, *sorted(agents))):
@@ -262,10 +281,13 @@ class SubmitPolicy:
 
     async def _decide(self, request: PolicyRequest) -> PolicyDecision | None:
         allowed = self._skills.get(request.account)
-        if allowed is not None and request.skill and not matches_any(allowed, request.skill):
-            # Quoted: the peer chose it, and the audit log has it as a reason.
-            skill = ascii(request.skill[:80])
-            return PolicyDecision(Decision.DENY, f"skill {skill} is not offered here")
+        if allowed is not None and request.has_odd_skill:
+            return PolicyDecision(Decision.DENY, "a skill has to be named by one string")
+        for one in request.skills:
+            if allowed is not None and not matches_any(allowed, one):
+                # Quoted: the reason is shown to the operator, too.
+                reason = f"skill {one[:_SHOWN_NAME]!a} is not offered here"
+                return PolicyDecision(Decision.DENY, reason)
         for rule in self._rules:
             if rule.matches(request):
                 return PolicyDecision(rule.decision, rule.reason)
@@ -326,13 +348,18 @@ class HeldTasks:
         text = "" if message is None else usable_text(message)
         agent = "" if head.binding is None else head.binding.agent_id
         cut = " [...]" if len(text) > _SHOWN_TEXT else ""
+        # Not in the command, where the peer could write the same.
+        warning, rest = held.hold.reason, "" if message is None else _describe_rest(message)
+        if rest:
+            see = f"see all of it with: openclaw-a2a tasks show {head.id} --all --json"
+            warning = f"{warning}; not shown here: {rest}; {see}"
         return Approval(
             id=head.id,
             command=f"{head.scope.principal} to {agent}: {text[:_SHOWN_TEXT]}{cut}",
             asked_at=head.status_at,
             expires_at=head.status_at + timedelta(seconds=self._engine.limits.held_s),
             task_id=head.id,
-            warning=held.hold.reason,
+            warning=warning,
         )
 
     async def decide(self, approval_id: str, *, allow: bool, text: str = DENIED_TEXT) -> None:
@@ -398,12 +425,49 @@ def _find_message(stored: StoredTask, held: HeldMessage) -> Message | None:
     return next((one for one in history if one.message_id == held.message_id), None)
 
 
-def _named_skill(message: Message) -> str:
-    metadata = message.metadata or {}
-    for key in SKILL_KEYS:
-        if isinstance(found := metadata.get(key), str):
-            return found
-    return ""
+def _named_skills(*given: JsonObject | None) -> tuple[tuple[str, ...], bool]:
+    """The skills that metadata name, and whether something else than a string names one."""
+    named = [
+        value
+        for metadata in given
+        for key, value in (metadata or {}).items()
+        if key.strip().lower().replace("_", "").replace("-", "") in SKILL_KEYS and value is not None
+    ]
+    texts = [one.strip() for one in named if isinstance(one, str)]
+    return tuple(dict.fromkeys(filter(None, texts))), len(texts) < len(named)
+
+
+def _describe_rest(message: Message) -> str:
+    """What a description of a message by the beginning of its text does not show."""
+    items: list[str] = []
+    if (hidden := len(usable_text(message)) - _SHOWN_TEXT) > 0:
+        items.append(f"{hidden} more characters")
+    for number, part in enumerate(message.parts[:_SHOWN_ITEMS], 1):
+        items += _describe_part(number, part)
+    if len(message.parts) > _SHOWN_ITEMS:
+        items.append(f"{len(message.parts) - _SHOWN_ITEMS} more parts")
+    if message.metadata:
+        items.append(f"metadata: {_listed_keys(message.metadata)}")
+    return "; ".join(items)
+
+
+def _describe_part(number: int, part: Part) -> Iterator[str]:
+    # What the peer chose is quoted: it cannot look like the rest of the description.
+    if part.is_file:
+        names = (part.media_type, part.filename, part.url)
+        quoted = ", ".join(ascii(one[:_SHOWN_NAME]) for one in names if one)
+        size = "a link" if part.raw is None else f"{len(part.content)} bytes"
+        yield f"part {number}: file, {size}, {quoted}"
+    elif part.data is not msgspec.UNSET:
+        yield f"part {number}: data, {len(encode_json(part.data))} bytes"
+    if part.metadata:
+        yield f"metadata of part {number}: {_listed_keys(part.metadata)}"
+
+
+def _listed_keys(metadata: JsonObject) -> str:
+    keys = [ascii(key[:_SHOWN_NAME]) for key in metadata]
+    more = len(keys) - _SHOWN_ITEMS
+    return ", ".join(keys[:_SHOWN_ITEMS]) + (f" and {more} more" if more > 0 else "")
 
 
 def _denied(reason: str) -> str:
