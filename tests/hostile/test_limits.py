@@ -33,6 +33,10 @@ def too_large_body(_: LimitedGateway, peer: Peer) -> Json:
     return send(peer, {"text": "x" * 400_000})
 
 
+def too_many_values(_: LimitedGateway, peer: Peer) -> Json:
+    return send(peer, {"data": [1.5] * 20_000})
+
+
 def too_many_parts(_: LimitedGateway, peer: Peer) -> Json:
     return send(peer, *[{"text": "hi"}] * 4)
 
@@ -129,6 +133,7 @@ SMALL: Json = {
     "limits": {
         "parts": 3,
         "partBytes": 2000,
+        "bodyValues": 10_000,
         "referenceTasks": 1,
         "historyMessages": 4,
         "sessionQueue": 1,
@@ -161,6 +166,7 @@ GATEWAYS = {
 TABLE: list[tuple[str, str, int, Attempt]] = [
     ("channels.a2a.accounts.default.maxBodyBytes", "small", 413, too_large_body),
     ("limits.parts", "small", 413, too_many_parts),
+    ("limits.bodyValues", "small", 413, too_many_values),
     ("limits.partBytes", "small", 413, too_large_text),
     ("limits.partBytes", "small", 413, too_large_data),
     ("limits.partBytes", "small", 413, too_large_file),

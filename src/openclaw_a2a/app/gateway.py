@@ -599,6 +599,7 @@ def _account_rules(account: Account, settings: Settings) -> AccountRules:
         keeps_origin=account.origin_routing_policy is OriginRoutingPolicy.LEGACY_ORIGIN_ROUTING,
         store_path=account.session_store or "",
         max_parts=settings.limits.parts,
+        max_values=settings.limits.body_values,
         max_part_bytes=settings.limits.part_bytes,
         approvers=frozenset(peer.name for peer in settings.peers.values() if peer.may_approve),
     )

@@ -18,7 +18,12 @@ from typing import Annotated, Generic, TypeVar, Union, cast, get_args, get_origi
 import msgspec
 from msgspec import Meta
 
-from openclaw_a2a.model.errors import InvalidParams, ParseFailed, Problem
+from openclaw_a2a.model.errors import (
+    ContentTooLarge,
+    InvalidParams,
+    ParseFailed,
+    Problem,
+)
 from openclaw_a2a.model.ids import ContextId, Json, JsonObject, MessageId, TaskId
 from openclaw_a2a.model.validation import (
     SchemaValidator,
@@ -178,6 +183,25 @@ def _may_have_duplicates(body: bytes, value: Json) -> bool:
         or b"\\u003" in body
         or (len(body) > MAX_DIGITS and _too_many_digits in body.translate(_digits_alike))
     )
+
+
+def check_value_count(body: bytes, limit: int) -> None:
+    """Count the values of JSON before it is decoded: many small ones take long.
+
+    Raises:
+        ContentTooLarge: there are more than the limit.
+    """
+    # Every value but the first of its list or object has a comma before it. Those in strings
+    # count as well at first: nearly always there are too few of either.
+    if body.count(b",") + body.count(b"{") + body.count(b"[") < limit:
+        return
+    outside = _string.sub(b"", body) if b"\\" in body else b"".join(body.split(b'"')[::2])
+    count = outside.count(b",") + outside.count(b"{") + outside.count(b"[")
+    if count >= limit:
+        raise ContentTooLarge(
+            f"the body has more than {limit} values (limits.bodyValues); send fewer, or as a file",
+            setting="limits.bodyValues",
+        )
 
 
 def check_depth(body: bytes) -> None:

@@ -74,6 +74,7 @@ from openclaw_a2a.protocol.requests import (
     SendRequest,
     TaskRequest,
 )
+from openclaw_a2a.protocol.validation import check_value_count
 from openclaw_a2a.protocol.versions import ProtocolVersion
 from openclaw_a2a.server import task_list
 from openclaw_a2a.server.cards import LiveCard
@@ -206,6 +207,7 @@ class AccountEndpoint(msgspec.Struct, frozen=True, kw_only=True):
         await self.body_pacer.wait(caller)
         began = time.perf_counter()
         try:
+            check_value_count(body, self.rules.max_values)
             decoded = decode(body)
         finally:
             worked = time.perf_counter() - began

@@ -192,6 +192,10 @@ class Limits(Section, frozen=True):
         16 * 1024 * 1024
     )
     parts: Annotated[Count, about("Parts of one message.")] = 1000
+    body_values: Annotated[
+        Count,
+        about("JSON values of one request of more than 64 KiB, numbers and strings included."),
+    ] = 100_000
     part_bytes: Annotated[Count, about("Size of one part; of a file, without its encoding.")] = (
         16 * 1024 * 1024
     )
