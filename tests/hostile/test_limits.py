@@ -189,6 +189,7 @@ NO_REFUSAL = {
     "runs": "a run beyond it waits",
     "perPeerRuns": "a run beyond it waits",
     "perAgentRuns": "a run beyond it waits",
+    "perPeerHeld": "of messages that wait for approval: tests/hostile/test_policy.py",
     "referenceBytes": "tasks beyond it are left out, and the agent is told",
     "pendingCalls": "the tool has a result with the error, below",
     "perAgentCalls": "the tool has a result with the error, below",
