@@ -3,6 +3,7 @@
 The addresses come from the routers: a new one without an entry in `AREAS` fails.
 """
 
+import asyncio
 import hashlib
 import json
 from collections.abc import AsyncIterator, Iterator
@@ -282,6 +283,43 @@ async def test_credentials_that_come_twice_are_refused(
     for path in ("/operator/tasks", "/tools"):
         assert (await gateway.ask(b"GET", path, headers=operator)).status == 401
     assert (await gateway.call("ListTasks", {}, headers=_bearer(right))).status == 200
+
+
+async def _status_of(gateway: GatewayProcess, version: str) -> int:
+    """The status of a request as nginx forwards it by default: without a word about its client."""
+    body = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "ListTasks", "params": {}})
+    lines = [
+        f"POST {RPC} {version}",
+        f"Host: 127.0.0.1:{gateway.port}",
+        "Connection: close",
+        "Content-Type: application/json",
+        "A2A-Version: 1.0",
+        f"Content-Length: {len(body)}",
+    ]
+    reader, writer = await asyncio.open_connection("127.0.0.1", gateway.port)
+    writer.write(("\r\n".join(lines) + "\r\n\r\n" + body).encode())
+    answer = await reader.read()
+    writer.close()
+    return int(answer.split()[1])
+
+
+async def test_without_tokens_what_a_silent_proxy_forwards_is_refused(
+    make_gateway: MakeGateway,
+) -> None:
+    gateway = make_gateway({})
+    await gateway.start()
+    assert await _status_of(gateway, "HTTP/1.1") == 200
+    assert await _status_of(gateway, "HTTP/1.0") == 403
+    gateway.close()
+    for settings in (
+        {"server": {"publicBaseUrl": "https://agents.example.org"}},
+        {"channels": {"a2a": {"accounts": {"default": {"publicBaseUrl": "https://a.example"}}}}},
+    ):
+        public = make_gateway(settings)
+        await public.start()
+        assert await _status_of(public, "HTTP/1.1") == 401
+        assert (await public.ask(b"GET", "/healthz")).status == 200
+        public.close()
 
 
 CERTIFICATE = "ab" * 32

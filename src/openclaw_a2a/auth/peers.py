@@ -26,6 +26,7 @@ _DIGEST_NAME = re.compile(r"sha-?(1|256)[:=]", re.IGNORECASE)
 _FINGERPRINT = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
 API_KEY_HEADER = b"x-api-key"
 _HOW_TO_SEND = "send your token as `Authorization: Bearer <token>` or `X-API-Key: <token>`"
+_MAKE_ONE = "make one (`openclaw-a2a token create NAME`, or channels.a2a.security.peers)"
 # The same for whatever is wrong with them: a stranger does not learn which tokens there were.
 _NOT_VALID = "these credentials are not valid here; ask the operator for a token"
 
@@ -222,10 +223,16 @@ class PeerAuthenticator:
         if not is_loopback_client(request):
             text = "without tokens this gateway answers its own machine only"
             raise Unauthenticated(text, has_credentials=False)
-        if not PROXY_HEADERS.isdisjoint(request.headers):
+        # A proxy need not say that it is one: then everybody who reaches it seems to be here.
+        if self._own.public_name is not None:
+            text = f"other machines reach this gateway as {self._own.public_name}, so callers need"
+            raise Unauthenticated(f"{text} tokens; {_MAKE_ONE}", has_credentials=False)
+        # HTTP/1.0 is what nginx speaks to a gateway unless it is told otherwise; it says nothing
+        # about its client then.
+        if not PROXY_HEADERS.isdisjoint(request.headers) or request.http_version() == "1.0":
             raise NotAllowed(
-                "this request was forwarded by a proxy, and without tokens its caller is unknown; "
-                "make a token (`openclaw-a2a token create NAME`, or channels.a2a.security.peers)"
+                "this request was forwarded by a proxy (or came as HTTP/1.0, as from one), and "
+                f"without a token its caller is unknown; {_MAKE_ONE}"
             )
         self._own.check(request)
         return LOCAL_PRINCIPAL

@@ -60,6 +60,10 @@ class ClientRequest(Protocol):
         """True when a header comes in several lines."""
         ...
 
+    def http_version(self) -> str:
+        """The version of HTTP, such as 1.1."""
+        ...
+
 
 def is_loopback_client(request: ClientRequest) -> bool:
     """True when the client is known to be on this machine.
@@ -130,6 +134,10 @@ class OwnAddresses:
         self._names = _LOOPBACK_NAMES | {_normal_name(host)}
         public = [_url_address(url) for url in urls]
         self._public = {address for address in public if address is not None}
+        self.public_name = next(
+            (name for name, _ in sorted(self._public) if not _is_loopback(name)), None
+        )
+        """A name by which other machines reach this gateway, if the settings have one."""
         self._known: set[tuple[bytes | None, bytes | None, int | None]] = set()
         """Headers and ports that have passed; nearly all requests have the same."""
 

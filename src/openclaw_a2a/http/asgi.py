@@ -237,6 +237,10 @@ class HttpRequest:
         server: tuple[str, int | None] | None = self.scope.get("server")
         return server[1] if server else None
 
+    def http_version(self) -> str:
+        """The version of HTTP, such as 1.1."""
+        return self.scope.get("http_version", "1.1")
+
     def require_json(self) -> None:
         """Refuse a body that is not declared as JSON. Raises: MediaTypeNotSupported."""
         content_type = self.headers.get(b"content-type", b"")

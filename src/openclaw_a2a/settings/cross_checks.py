@@ -76,8 +76,8 @@ def check_exposure(settings: Settings, collector: ProblemCollector) -> None:
     for address, path in addresses.items():
         if not is_loopback(urlsplit(address).hostname or "localhost"):
             message = (
-                f"is {address}, and everybody who reaches that address is `local`; "
-                "configure channels.a2a.security.peers"
+                f"is {address}, which other machines reach, so callers without a token are "
+                "refused; configure channels.a2a.security.peers"
             )
             collector.warning(path, message, "open-address")
 
