@@ -149,6 +149,7 @@ class LimitedGateway:
 
     def __init__(self, address: str, home: Path) -> None:
         self.address = address
+        self.port = int(address.rpartition(":")[2])
         self.home = home
         self.clients = contextlib.ExitStack()
 

@@ -5,13 +5,15 @@ The table has a row for each limit; a new key of `limits` without one fails.
 
 import base64
 import contextlib
+import socket
+import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import httpx2
 import msgspec
 import pytest
-from tests.hostile.limited_gateway import LimitedGateway, Peer, limited_gateway
+from tests.hostile.limited_gateway import PATIENCE_S, RPC, LimitedGateway, Peer, limited_gateway
 
 from openclaw_a2a.settings import Limits
 
@@ -104,6 +106,20 @@ def many_requests(_: LimitedGateway, peer: Peer) -> Json:
     return answers[-1]
 
 
+def unfinished_bodies(gateway: LimitedGateway, peer: Peer) -> Json:
+    first = socket.create_connection(("127.0.0.1", gateway.port))
+    gateway.clients.callback(first.close)
+    headers = [f"{name}: {value}" for name, value in peer.http.headers.items()]
+    headers += [f"host: 127.0.0.1:{gateway.port}", "content-length: 250000"]
+    headers += ["content-type: application/json"]
+    head = "\r\n".join([f"POST {RPC} HTTP/1.1", *headers, "", ""])
+    first.sendall(head.encode() + b" " * 200_000)
+    deadline = time.monotonic() + PATIENCE_S  # until the gateway has received that
+    while (answer := peer.rpc("ListTasks", {"filler": "x" * 100_000})).status_code == 200:
+        assert time.monotonic() < deadline
+    return answer
+
+
 def many_webhooks(_: LimitedGateway, peer: Peer) -> Json:
     task, peer.last_message = peer.start("hold"), ""
     method = "CreateTaskPushNotificationConfig"
@@ -153,6 +169,7 @@ FULL: Json = {"limits": {"runs": 1, "queue": 1, "perPeerQueue": 1}}
 STREAMS: Json = {"limits": {"streams": 1}}
 SLOW: Json = {"limits": {"perPeerRate": 0.01}}
 FEW: Json = {"limits": {"perPeerRate": 0, "perPeerRequests": 1}}
+BODIES: Json = {"limits": {"bodiesBytes": 800_000}}
 FEW_OBJECTIVES: Json = {"opt": {"enabled": True, "maxObjectives": 1, "maxObjectivesPerPeer": 9}}
 GATEWAYS = {
     "small": SMALL,
@@ -160,6 +177,7 @@ GATEWAYS = {
     "streams": STREAMS,
     "slow": SLOW,
     "few": FEW,
+    "bodies": BODIES,
     "objectives": FEW_OBJECTIVES,
 }
 
@@ -179,6 +197,7 @@ TABLE: list[tuple[str, str, int, Attempt]] = [
     ("limits.streams", "streams", 429, all_streams),
     ("limits.perPeerRate", "slow", 429, many_requests),
     ("limits.perPeerRequests", "few", 429, many_requests),
+    ("limits.bodiesBytes", "bodies", 429, unfinished_bodies),
     ("push.perTask", "small", 429, many_webhooks),
     ("opt.maxObjectivesPerPeer", "small", 429, many_objectives),
     ("opt.maxObjectives", "objectives", 429, many_objectives),

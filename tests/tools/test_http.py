@@ -14,7 +14,7 @@ from openclaw_a2a.auth.peers import Credentials
 from openclaw_a2a.auth.tokens import TokenKind
 from openclaw_a2a.auth.tool_tokens import ToolAuthenticator, ToolCaller
 from openclaw_a2a.engine.supervisor import Supervisor
-from openclaw_a2a.http.asgi import HttpRequest, body_deadline
+from openclaw_a2a.http.asgi import HttpRequest, RequestBodies
 from openclaw_a2a.model.ids import Json, JsonObject
 from openclaw_a2a.tools.http import ToolEndpoints, ToolRequest
 from openclaw_a2a.tools.registry import OnUpdate, Tool, ToolRegistry, run_with_progress
@@ -284,7 +284,7 @@ async def test_a_tool_learns_whether_its_result_was_written(
 
     async def app(scope: AsgiMessage, receive: Receive, send: Send) -> None:
         http = HttpRequest(scope, receive, send)
-        body = await http.read_body(100, body_deadline(5.0))
+        body = await http.read_body(100, RequestBodies(5.0))
         await endpoints.call(ToolRequest(http, ToolCaller("caller"), body))
 
     request = Request("POST", "/tools/ask", {**JSON, "accept": accept}, (b"{}",))

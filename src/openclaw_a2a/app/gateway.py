@@ -39,7 +39,7 @@ from openclaw_a2a.engine.tasks.submit_policy import (
     PolicyRule,
     SubmitPolicy,
 )
-from openclaw_a2a.http.asgi import ANY_METHOD, body_deadline
+from openclaw_a2a.http.asgi import ANY_METHOD, RequestBodies
 from openclaw_a2a.http.rate_limit import RateLimit
 from openclaw_a2a.http.sse_stream import SseStreams
 from openclaw_a2a.log import get_logger
@@ -146,7 +146,7 @@ class Gateway:
             per_minute=limits.per_peer_requests,
             monotonic=time.monotonic,
         )
-        self._body_deadline = body_deadline(server.body_seconds)
+        self._bodies = RequestBodies(server.body_seconds, limits.bodies_bytes)
         self.streams = SseStreams(
             limits.streams,
             server.heartbeat_seconds,
@@ -157,7 +157,9 @@ class Gateway:
         self._large_answers = LargeAnswers(limits.answer_bytes)
         self._body_pacer = CallerPacer()
         self.push = PushWiring(settings.push, version=VERSION, stop_s=server.stop_seconds)
-        self._tools = ToolsWiring(settings, clock=clock, supervisor=self._supervisor)
+        self._tools = ToolsWiring(
+            settings, clock=clock, supervisor=self._supervisor, bodies=self._bodies
+        )
         self._calls: CallsWiring | None = None
         self._plans: PlanningWiring | None = None
         self._admin_token: str | None = None
@@ -394,7 +396,7 @@ class Gateway:
             authenticator=authenticator,
             rate_limit=self._rate_limit,
             streams=self.streams,
-            body_deadline=self._body_deadline,
+            bodies=self._bodies,
             new_id=new_id,
             large_answers=self._large_answers,
             body_pacer=self._body_pacer,
@@ -474,7 +476,7 @@ class Gateway:
         authenticator = AdminAuthenticator(
             self._admin_token, own=self._own, credentials=self._credentials
         )
-        admin = AdminEndpoint(authenticator, body_deadline=self._body_deadline, audit=self.audit)
+        admin = AdminEndpoint(authenticator, bodies=self._bodies, audit=self.audit)
         ApprovalsAdmin(self._approval_agents).add_to(admin)
         PairingAdmin(self._paired).add_to(admin)
         DeliveriesAdmin(

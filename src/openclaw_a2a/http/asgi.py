@@ -24,7 +24,7 @@ from openclaw_a2a.model.errors import (
     TooManyAttempts,
     Unauthenticated,
 )
-from openclaw_a2a.model.ids import Json, JsonObject
+from openclaw_a2a.model.ids import LOCAL_PEER, Json, JsonObject
 from openclaw_a2a.protocol.errors import http_status, public_message
 
 log = get_logger(__name__)
@@ -42,6 +42,8 @@ _SLICES_PER_CHECK = 16
 DRAIN_BYTES = 16 * 1024 * 1024
 DRAIN_TIMEOUT_S = 2.0
 """How much of a refused body is received after the response, and for how long."""
+LARGE_BODY_BYTES = 64 * 1024
+_BODIES_RETRY_S = 5.0
 _EXPECT_TIMEOUT_S = 0.1
 """How long its first bytes are awaited when the client wanted to be asked for them, and was not."""
 _LOGGED_CHARS = 300  # of what a request says
@@ -110,15 +112,54 @@ class ClientTooSlow(Exception):
     """A client stopped reading its response."""
 
 
-def body_deadline(seconds: float) -> Deadline:
-    """How long the body of a request may take to arrive; past it: BodyTooSlow."""
-    return Deadline(
-        seconds,
-        lambda limit: BodyTooSlow(
-            f"the request body did not arrive within {limit:g} seconds; send it again",
-            details={"seconds": limit},
-        ),
-    )
+class RequestBodies:
+    """The bodies of requests until they are decoded: their time, and their bytes together.
+
+    A client may leave many large bodies unfinished. So the bytes of large ones are counted as they
+    arrive, in all and for each caller, who may have a quarter (`local`, the only caller there is
+    then, all). Small bodies are not counted: connections are limited.
+    """
+
+    def __init__(self, seconds: float, max_bytes: int = 256 * 1024 * 1024) -> None:
+        self.deadline = Deadline(
+            seconds,
+            lambda limit: BodyTooSlow(
+                f"the request body did not arrive within {limit:g} seconds; send it again",
+                details={"seconds": limit},
+            ),
+        )
+        self._max_bytes = max_bytes
+        self._total = 0
+        self._of_callers: dict[str, int] = {}
+        self._of_requests: dict[HttpRequest, tuple[str, int]] = {}
+
+    def hold(self, request: "HttpRequest", size: int) -> None:
+        """A body has `size` bytes by now. Raises: Overloaded."""
+        caller, before = self._of_requests.get(request, (request.caller or "", 0))
+        others = self._total - before
+        own_others = self._of_callers.get(caller, 0) - before
+        share = self._max_bytes if caller == LOCAL_PEER else self._max_bytes // 4
+        # One body is always possible, however large: maxBodyBytes limits it.
+        is_over = own_others and own_others + size > share
+        if is_over or (others and others + size > self._max_bytes):
+            raise Overloaded(
+                "too many large request bodies arrive at the same time; send fewer at once",
+                retry_after_s=_BODIES_RETRY_S,
+                setting="limits.bodiesBytes",
+            )
+        self._total = others + size
+        self._of_callers[caller] = own_others + size
+        self._of_requests[request] = caller, size
+        request.held_by = self
+
+    def release(self, request: "HttpRequest") -> None:
+        """The body of a request is decoded, or dropped."""
+        request.held_by = None
+        caller, size = self._of_requests.pop(request, ("", 0))
+        self._total -= size
+        left = self._of_callers.pop(caller, 0) - size
+        if left > 0:
+            self._of_callers[caller] = left
 
 
 def write_deadline(seconds: float = WRITE_TIMEOUT_S) -> Deadline:
@@ -153,6 +194,7 @@ class HttpRequest:
         "error_code",
         "has_started",
         "headers",
+        "held_by",
         "is_body_asked",
         "is_body_read",
         "is_silent",
@@ -195,6 +237,8 @@ class HttpRequest:
         self.is_body_read = False
         self.is_stream = False
         """True when the body of the response is a stream of events that lasts."""
+        self.held_by: RequestBodies | None = None
+        """What counts the bytes of its body, while it is large and not decoded."""
         self.is_silent = False
         """True when the response has no body, whatever it says."""
 
@@ -259,41 +303,61 @@ class HttpRequest:
         is_sized = self.headers.get(b"content-length", b"0") != b"0"
         return is_sized or b"transfer-encoding" in self.headers
 
-    async def read_body(self, limit: int, deadline: Deadline, *, setting: str = "") -> bytes:
+    async def read_body(self, limit: int, bodies: RequestBodies, *, setting: str = "") -> bytes:
         """The request body. Past the limit, which `setting` sets, the rest is not read.
 
-        Raises: BodyTooLarge, BodyTooSlow, InvalidRequest (the connection was closed before).
+        A large body counts until `release_body`, or the end of the request.
+
+        Raises: BodyTooLarge, BodyTooSlow, Overloaded, InvalidRequest (the connection was closed
+        before).
         """
         # Refused before the first byte: what is announced as too large is not even received.
         declared = self.headers.get(b"content-length")
         if declared is not None and declared.isdigit() and int(declared) > limit:
             raise _body_too_large(limit, setting)
-        operation = deadline.start()
+        operation = bodies.deadline.start()
         self.is_body_asked = True
         try:
             message = await self.receive()
             body: bytes = message.get("body", b"")
             if message.get("more_body", False):
-                body = await self._read_rest(body, limit, setting)
+                body = await self._read_rest(body, limit, bodies, setting)
+            elif len(body) >= LARGE_BODY_BYTES:
+                bodies.hold(self, len(body))
         finally:
-            deadline.stop(operation)
+            bodies.deadline.stop(operation)
         self.is_body_read = True
         if len(body) > limit:
             raise _body_too_large(limit, setting)
         return body
 
-    async def _read_rest(self, first: bytes, limit: int, setting: str) -> bytes:
+    async def _read_rest(
+        self, first: bytes, limit: int, bodies: RequestBodies, setting: str
+    ) -> bytes:
         chunks, size, has_more = [first], len(first), True
-        while has_more:
-            if size > limit:
-                raise _body_too_large(limit, setting)
-            message = await self.receive()
-            if message["type"] == "http.disconnect":
-                raise InvalidRequest("the connection was closed before the body was complete")
-            chunks.append(message.get("body", b""))
-            size += len(chunks[-1])
-            has_more = message.get("more_body", False)
-        return b"".join(chunks)
+        try:
+            while has_more:
+                if size > limit:
+                    raise _body_too_large(limit, setting)
+                message = await self.receive()
+                if message["type"] == "http.disconnect":
+                    raise InvalidRequest("the connection was closed before the body was complete")
+                chunks.append(message.get("body", b""))
+                size += len(chunks[-1])
+                if size >= LARGE_BODY_BYTES:
+                    bodies.hold(self, size)
+                has_more = message.get("more_body", False)
+            return b"".join(chunks)
+        except BaseException:
+            # Now: the error would keep this frame, and the chunks, until the response is sent.
+            chunks.clear()
+            self.release_body()
+            raise
+
+    def release_body(self) -> None:
+        """The body is decoded, or not used: its bytes do not count any more."""
+        if self.held_by is not None:
+            self.held_by.release(self)
 
     async def wait_disconnected(self) -> None:
         """Wait until the client is gone. The body must have been read."""

@@ -32,7 +32,7 @@ from openclaw_a2a.engine.tasks.submit import (
     wait_finished,
 )
 from openclaw_a2a.engine.transcript.transcript import has_content
-from openclaw_a2a.http.asgi import Deadline, HttpRequest
+from openclaw_a2a.http.asgi import LARGE_BODY_BYTES, HttpRequest, RequestBodies
 from openclaw_a2a.http.rate_limit import RequestLimit
 from openclaw_a2a.http.sse_stream import EventStream, PendingStream, SseStreams, last_event_id
 from openclaw_a2a.model.delivery import Delivery, PushConfig
@@ -91,7 +91,6 @@ NO_USABLE_PART = "No supported text or data part was found in the message."
 _LINK_LOOKUPS = 4  # at a time, for an account
 _MAX_LINK_HOSTS = 16
 _LINK_LOOKUP_S = 3.0
-_LARGE_BODY = 64 * 1024
 T = TypeVar("T")
 _EXTENSION_HEADERS = (b"a2a-extensions", b"x-a2a-extensions")
 
@@ -132,7 +131,7 @@ class AccountEndpoint(msgspec.Struct, frozen=True, kw_only=True):
     authenticator: Authenticator
     rate_limit: RequestLimit | None
     streams: SseStreams
-    body_deadline: Deadline
+    bodies: RequestBodies
     new_id: Callable[[], str]
     push: PushConfigService | None = None
     streaming: bool = True
@@ -194,16 +193,19 @@ class AccountEndpoint(msgspec.Struct, frozen=True, kw_only=True):
     async def read_body(self, request: HttpRequest) -> bytes:
         """The body of a request. Raises: as `HttpRequest.read_body`."""
         limit = self.account.max_body_bytes
-        return await request.read_body(limit, self.body_deadline, setting=self.body_setting)
+        return await request.read_body(limit, self.bodies, setting=self.body_setting)
 
-    async def decode_body(self, caller: str, decode: Callable[[bytes], T], body: bytes) -> T:
+    async def decode_body(
+        self, request: HttpRequest, decode: Callable[[bytes], T], body: bytes
+    ) -> T:
         """What the body holds. Large ones of one caller are decoded one after the other, with
         time for other requests in between: a megabyte of small values takes long.
 
         Raises: what `decode` raises.
         """
-        if len(body) < _LARGE_BODY:
+        if len(body) < LARGE_BODY_BYTES:
             return decode(body)
+        caller = request.caller or ""
         await self.body_pacer.wait(caller)
         began = time.perf_counter()
         try:
@@ -213,6 +215,7 @@ class AccountEndpoint(msgspec.Struct, frozen=True, kw_only=True):
             worked = time.perf_counter() - began
             # Twice: what is decoded here is decoded again, into the type of its method.
             self.body_pacer.note(caller, 2 * worked)
+            request.release_body()
         await asyncio.sleep(worked)
         return decoded
 

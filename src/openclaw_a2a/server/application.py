@@ -96,6 +96,8 @@ class ServerApplication:
             code = "A2A_INBOUND_ROUTE_ERROR"
             await _respond_problem(request, 500, code, text, self._default_account)
         finally:
+            if request is not None and request.held_by is not None:
+                request.release_body()
             # Of every endpoint: tools, operator, peers.
             if request is not None and self._audit is not None and _is_refused(request):
                 who, address = request.caller or "", request.client_address

@@ -152,7 +152,7 @@ async def serve(http: HttpRequest, *, endpoint: AccountEndpoint) -> None:
         scope = await endpoint.admit(http)
         http.require_json()
         body = await endpoint.read_body(http)
-        envelope = await endpoint.decode_body(scope.principal, decode_envelope, body)
+        envelope = await endpoint.decode_body(http, decode_envelope, body)
         request_id, method = envelope.id, envelope.method
         http.is_silent = envelope.is_notification
         call = _find_call(http, endpoint, scope, envelope)

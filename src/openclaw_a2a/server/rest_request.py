@@ -32,13 +32,14 @@ class RestRequest(AccountCall):
         """
         self.http.require_json()
         body = await self.endpoint.read_body(self.http)
-        await self.endpoint.decode_body(self.scope.principal, check_json, body)
+        await self.endpoint.decode_body(self.http, check_json, body)
         return body
 
     async def skip_body(self) -> None:
         """Read a body that is not used, so that the connection can be used again."""
         if self.http.has_body():
             await self.endpoint.read_body(self.http)
+            self.http.release_body()
 
     async def respond(self, result: bytes | LargeAnswer) -> None:
         """Send a result."""

@@ -182,6 +182,10 @@ class Limits(Section, frozen=True):
         Annotated[int, Meta(ge=256, le=_MOST)],
         about("Size of the headers of one request, its first line included."),
     ] = 32 * 1024
+    bodies_bytes: Annotated[
+        Count,
+        about("Large request bodies in memory until they are decoded; of one peer a quarter."),
+    ] = 256 * 1024 * 1024
     answer_bytes: Annotated[
         Count, about("Large answers in memory until they are read; of one peer half of it.")
     ] = 256 * 1024 * 1024

@@ -15,9 +15,9 @@ from openclaw_a2a.auth.tool_tokens import ToolAuthenticator, ToolCaller
 from openclaw_a2a.engine.supervisor import Supervisor
 from openclaw_a2a.http.asgi import (
     NO_STORE,
-    Deadline,
     Handler,
     HttpRequest,
+    RequestBodies,
     error_body,
     write_deadline,
 )
@@ -78,7 +78,7 @@ class ToolGuard(msgspec.Struct, frozen=True):
     """Authenticates callers before the body of a request is read."""
 
     authenticator: ToolAuthenticator
-    body_deadline: Deadline
+    bodies: RequestBodies
     max_body_bytes: int
     checks: CallerChecks
 
@@ -92,8 +92,9 @@ class ToolGuard(msgspec.Struct, frozen=True):
                 body = b""
                 if request.has_body():
                     body = await request.read_body(
-                        self.max_body_bytes, self.body_deadline, setting="tools.bodyBytes"
+                        self.max_body_bytes, self.bodies, setting="tools.bodyBytes"
                     )
+                    request.release_body()  # from here on `tools.perTokenCalls` limits them
                 await self._handle(handle, ToolRequest(request, caller, body))
             except GatewayError as error:
                 if request.has_started:

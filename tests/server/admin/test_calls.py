@@ -10,7 +10,7 @@ from tests.conformance.asgi_client import AsgiClient, Response
 
 from openclaw_a2a.auth.admin_token import AdminAuthenticator
 from openclaw_a2a.auth.request_origin import OwnAddresses
-from openclaw_a2a.http.asgi import HttpRequest, body_deadline
+from openclaw_a2a.http.asgi import HttpRequest, RequestBodies
 from openclaw_a2a.server.admin.calls import CallsAdmin
 from openclaw_a2a.server.admin.endpoint import AdminEndpoint
 
@@ -102,7 +102,7 @@ async def test_an_invalid_query_is_refused_with_the_valid_values(
 @pytest.mark.parametrize("path", ["/operator/calls", "/operator/calls/call-1"])
 async def test_while_calls_are_off_the_setting_is_named(path: str) -> None:
     authenticator = AdminAuthenticator(TOKEN, own=OwnAddresses("127.0.0.1"))
-    endpoint = AdminEndpoint(authenticator, body_deadline=body_deadline(5))
+    endpoint = AdminEndpoint(authenticator, bodies=RequestBodies(5))
     CallsAdmin(lambda: None).add_to(endpoint)
 
     async def app(scope: Any, receive: Any, send: Any) -> None:

@@ -17,7 +17,7 @@ from openclaw_a2a.auth.tool_tokens import ToolAuthenticator, ToolCaller
 from openclaw_a2a.engine.audit_log import FAILED, OK, AuditLog
 from openclaw_a2a.engine.engine import Engine, new_id
 from openclaw_a2a.engine.supervisor import Supervisor
-from openclaw_a2a.http.asgi import ANY_METHOD, Handler, Router, body_deadline
+from openclaw_a2a.http.asgi import ANY_METHOD, Handler, RequestBodies, Router
 from openclaw_a2a.http.sse_stream import CallerChecks
 from openclaw_a2a.log import get_logger
 from openclaw_a2a.model.errors import Problem, SettingsInvalid
@@ -167,11 +167,14 @@ async def _purge_results(results: ResultStore, clock: Clock) -> None:
 class ToolsWiring:
     """The tools of a gateway."""
 
-    def __init__(self, settings: Settings, *, clock: Clock, supervisor: Supervisor) -> None:
+    def __init__(
+        self, settings: Settings, *, clock: Clock, supervisor: Supervisor, bodies: RequestBodies
+    ) -> None:
         """Raises SettingsInvalid when the outbound section cannot be read."""
         self._settings = settings
         self._clock = clock
         self._supervisor = supervisor
+        self._bodies = bodies
         self._section = read_outbound(settings.outbound)
         self._mcp: McpEndpoint | None = None
         self._tools: ToolSet | None = None
@@ -279,7 +282,7 @@ class ToolsWiring:
                 operator=operator,
                 own=own,
             ),
-            body_deadline=body_deadline(self._settings.server.body_seconds),
+            bodies=self._bodies,
             max_body_bytes=settings.body_bytes,
             checks=CallerChecks(self._settings.server.heartbeat_seconds),
         )

@@ -13,7 +13,7 @@ import msgspec
 
 from openclaw_a2a.auth.admin_token import AdminAuthenticator
 from openclaw_a2a.engine.audit_log import AuditLog, audit_outcome
-from openclaw_a2a.http.asgi import JSON, NO_STORE, Deadline, HttpRequest, Router, error_body
+from openclaw_a2a.http.asgi import JSON, NO_STORE, HttpRequest, RequestBodies, Router, error_body
 from openclaw_a2a.http.sse_stream import EventStream, SseStreams, encode_frame, last_event_id
 from openclaw_a2a.model.errors import (
     GatewayError,
@@ -112,12 +112,12 @@ class AdminEndpoint:
         self,
         authenticator: AdminAuthenticator,
         *,
-        body_deadline: Deadline,
+        bodies: RequestBodies,
         audit: AuditLog | None = None,
     ) -> None:
         self._audit = audit
         self._authenticator = authenticator
-        self._body_deadline = body_deadline
+        self._bodies = bodies
         self._router = Router[_Route | _StreamRoute]()
 
     def add_route(
@@ -206,14 +206,15 @@ class AdminEndpoint:
     ) -> RawResponse:
         body, content = JsonObject(), b""
         if route.max_content_bytes is not None:
-            content = await request.read_body(route.max_content_bytes, self._body_deadline)
+            content = await request.read_body(route.max_content_bytes, self._bodies)
         elif request.has_body():
             request.require_json()
-            text = await request.read_body(_MAX_BODY_BYTES, self._body_deadline)
+            text = await request.read_body(_MAX_BODY_BYTES, self._bodies)
             try:
                 body = msgspec.json.decode(text, type=JsonObject)
             except (msgspec.MsgspecError, RecursionError):
                 raise ParseFailed("the body is no JSON object; send one") from None
+        request.release_body()
         decoded = AdminRequest(segments, request.query(), body, content)
         result = await self._audited(request, route, decoded)
         if isinstance(result, RawResponse):
