@@ -76,6 +76,7 @@ class ScriptedPlanning:
         *,
         address: str = "",
         is_from_peer: bool = False,
+        agents: frozenset[str] | None = None,
     ) -> JsonObject:
         self.asked.append(Asked(method, params, scope))
         if self.error is not None:
