@@ -31,18 +31,24 @@ async def call(client: httpx.AsyncClient, method: str, params: Any) -> Any:
     return (await client.post("/a2a/jsonrpc", json=body)).json()["result"]
 
 
+TEXT = f"chunks:{TASK_BYTES // 1_000_000}:1000000"
+MESSAGE = {"messageId": "m-large", "role": "ROLE_USER", "parts": [{"text": TEXT}]}
+MESSAGE_V03 = {"messageId": "m-large", "role": "user", "parts": [{"kind": "text", "text": TEXT}]}
+
+
 async def make_large_task(client: httpx.AsyncClient) -> str:
-    text = f"chunks:{TASK_BYTES // 1_000_000}:1000000"
-    message = {"messageId": "m-large", "role": "ROLE_USER", "parts": [{"text": text}]}
-    return (await call(client, "SendMessage", {"message": message}))["task"]["id"]
+    return (await call(client, "SendMessage", {"message": MESSAGE}))["task"]["id"]
 
 
 def ask(gateway: GatewayProcess, method: str, task_id: str) -> socket.socket:
     """A connection on which the task was asked for, with a small buffer, and nothing read."""
+    return request(gateway, method, {"id": task_id})
+
+
+def request(gateway: GatewayProcess, method: str, params: object) -> socket.socket:
     connection = socket.socket()
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
     connection.connect(("127.0.0.1", gateway.port))
-    params = {"id": task_id}
     body = json.dumps({"jsonrpc": "2.0", "id": 1, "method": method, "params": params}).encode()
     head = b"POST /a2a/jsonrpc HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-type: application/json\r\n"
     connection.sendall(head + b"content-length: %d\r\n\r\n" % len(body) + body)
@@ -61,17 +67,57 @@ async def test_readers_that_never_read_share_the_answer(
 ) -> None:
     async with httpx.AsyncClient(base_url=gateway.url, timeout=WAIT_S) as client:
         task_id = await make_large_task(client)
-        before = peak_memory(gateway)
-        with ExitStack() as readers:
-            connections = [readers.enter_context(ask(gateway, method, task_id)) for _ in range(20)]
-            # Each has its first bytes: by then its whole answer has been made.
-            for connection in connections:
-                connection.setblocking(False)
-                async with asyncio.timeout(WAIT_S):
-                    assert await asyncio.get_running_loop().sock_recv(connection, 1)
-            assert (await client.get("/healthz")).status_code == 200
-            assert len(json.dumps(await call(client, "GetTask", {"id": task_id}))) > TASK_BYTES
-            assert peak_memory(gateway) - before < MOST_MEMORY
+        await check_readers_share(gateway, client, method, {"id": task_id}, task_id)
+
+
+@pytest.mark.parametrize(
+    ("method", "params"),
+    [
+        ("SendMessage", {"message": MESSAGE}),
+        ("SendMessage", {"message": MESSAGE, "configuration": {"returnImmediately": True}}),
+        ("SendStreamingMessage", {"message": MESSAGE}),
+        ("message/send", {"message": MESSAGE_V03}),
+        ("message/stream", {"message": MESSAGE_V03}),
+        ("tasks/cancel", None),
+    ],
+)
+async def test_repeated_requests_that_never_read_share_the_task(
+    gateway: GatewayProcess, method: str, params: object
+) -> None:
+    async with httpx.AsyncClient(base_url=gateway.url, timeout=WAIT_S) as client:
+        task_id = await make_large_task(client)
+        await check_readers_share(gateway, client, method, params or {"id": task_id}, task_id)
+
+
+async def test_a_repeated_message_gets_the_whole_large_task(gateway: GatewayProcess) -> None:
+    async with httpx.AsyncClient(base_url=gateway.url, timeout=WAIT_S) as client:
+        first = await call(client, "SendMessage", {"message": MESSAGE})
+        assert await call(client, "SendMessage", {"message": MESSAGE}) == first
+        configuration = {"returnImmediately": True, "historyLength": 0}
+        params = {"message": MESSAGE, "configuration": configuration}
+        immediate = await call(client, "SendMessage", params)
+        assert first["task"].pop("history")
+        assert immediate == first
+        body = {"message": MESSAGE}
+        assert (
+            (await client.post("/a2a/rest/message:send", json=body)).json()["task"].pop("history")
+        )
+
+
+async def check_readers_share(
+    gateway: GatewayProcess, client: httpx.AsyncClient, method: str, params: object, task_id: str
+) -> None:
+    before = peak_memory(gateway)
+    with ExitStack() as readers:
+        connections = [readers.enter_context(request(gateway, method, params)) for _ in range(20)]
+        # Each has its first bytes: by then its whole answer has been made.
+        for connection in connections:
+            connection.setblocking(False)
+            async with asyncio.timeout(WAIT_S):
+                assert await asyncio.get_running_loop().sock_recv(connection, 1)
+        assert (await client.get("/healthz")).status_code == 200
+        assert len(json.dumps(await call(client, "GetTask", {"id": task_id}))) > TASK_BYTES
+        assert peak_memory(gateway) - before < MOST_MEMORY
 
 
 async def test_readers_that_leave_at_once_cost_little(gateway: GatewayProcess) -> None:

@@ -20,7 +20,13 @@ from openclaw_a2a.engine.audit_log import audit_outcome
 from openclaw_a2a.engine.engine import AccountRules, Engine
 from openclaw_a2a.engine.scheduling.fair_queue import CallerPacer
 from openclaw_a2a.engine.tasks import queries
-from openclaw_a2a.engine.tasks.active_task import DirectAnswer, DuplicateRun, Rejected, TaskCreated
+from openclaw_a2a.engine.tasks.active_task import (
+    DirectAnswer,
+    DuplicateRun,
+    Rejected,
+    TaskCreated,
+    TaskFinished,
+)
 from openclaw_a2a.engine.tasks.cancel import cancel_task
 from openclaw_a2a.engine.tasks.run import ActiveRun
 from openclaw_a2a.engine.tasks.submit import (
@@ -29,7 +35,8 @@ from openclaw_a2a.engine.tasks.submit import (
     find_duplicate,
     submit,
     wait_created,
-    wait_finished,
+    wait_final_result,
+    wait_first_result,
 )
 from openclaw_a2a.engine.transcript.transcript import has_content
 from openclaw_a2a.http.asgi import LARGE_BODY_BYTES, HttpRequest, RequestBodies
@@ -301,7 +308,7 @@ class AccountCall:
 # ---------------------------------------------------------------- messages
 
 
-async def send(call: AccountCall, request: SendRequest) -> bytes:
+async def send(call: AccountCall, request: SendRequest) -> bytes | TaskFrame:
     """Send a message; the result is the task, or a direct answer."""
     engine = call.endpoint.engine
     _check_send(call.endpoint, request)
@@ -313,16 +320,41 @@ async def send(call: AccountCall, request: SendRequest) -> bytes:
     # A2A 3.2.2: a blocking send returns the task at its end (or pause), any other at once.
     if request.is_blocking:
         # The result of the run itself, not the journal: one wake-up instead of one per event.
-        result = await wait_finished(engine, run)
+        result = await wait_final_result(engine, run)
     else:
-        result = await wait_created(engine, run)
+        result = await wait_first_result(engine, run)
     if isinstance(result, DirectAnswer):
         return call.codec.encode_sent_message(result.message)
-    if isinstance(result, TaskCreated):
-        return call.codec.encode_sent_task(encode_json(result.task), request.history_length)
-    if result.error is not None:
+    if isinstance(result, TaskFinished) and result.error is not None:
         raise result.error
-    return call.codec.encode_sent_task(result.task, request.history_length)
+    large = await _find_large(engine, request, result)
+    if large is not None:
+        answer = await _read_large(call, large, request.history_length)
+        return TaskFrame(answer, call.codec.AROUND_TASK)
+    if isinstance(result, TaskFinished):
+        task = result.task
+    elif isinstance(result, TaskCreated):
+        task = encode_json(result.task)
+    else:
+        task = queries.task_json(await queries.get_task(engine, None, result.head.id))
+    return call.codec.encode_sent_task(task, request.history_length)
+
+
+async def _find_large(
+    engine: Engine, request: SendRequest, result: TaskCreated | TaskFinished | MeasuredTask
+) -> MeasuredTask | None:
+    """The task that a send resulted in, if it is large.
+
+    Without the scope: that the caller may see it is known, for it is the task of its message.
+    """
+    if isinstance(result, TaskFinished):
+        is_large = len(result.task) >= queries.LARGE_BYTES
+        return await queries.measure_task(engine, None, result.id) if is_large else None
+    if isinstance(result, TaskCreated):
+        if request.message.task_id is None:  # new: no larger than the message
+            return None
+        result = await queries.measure_task(engine, None, result.task.id)
+    return result if result.size >= queries.LARGE_BYTES else None
 
 
 async def send_streaming(call: AccountCall, request: SendRequest) -> EventStream | PendingStream:
@@ -341,10 +373,10 @@ async def send_streaming(call: AccountCall, request: SendRequest) -> EventStream
     run = await _submit(call, request)
 
     async def wait_first_event() -> EventStream:
-        created = await wait_created(engine, run)
+        created = await wait_first_result(engine, run)
         if isinstance(created, DirectAnswer):
             return EventStream(v1.wrap_message(created.message), 0, None)
-        task_id, sequence = created.task.id, created.sequence
+        task_id = created.task.id if isinstance(created, TaskCreated) else created.head.id
         is_duplicate = isinstance(run.created.peek(), Rejected)
         # A request repeated after a broken stream gets what it missed, not the task again.
         if is_duplicate and cursor is not None:
@@ -352,9 +384,19 @@ async def send_streaming(call: AccountCall, request: SendRequest) -> EventStream
             return EventStream(None, 0, missed.subscription)
         # A2A 3.1.2: the stream begins with the task. Its events follow from that very sequence
         # number, so none is missed and none comes twice, however long the task took to encode.
-        task = v1.trim_task(encode_json(created.task), history_length=request.history_length)
+        large = await _find_large(engine, request, created)
+        if large is not None:
+            answer = await _read_large(call, large, request.history_length)
+            sequence, first = answer.head.sequence, TaskFrame(answer, call.codec.AROUND_TASK)
+        else:
+            if isinstance(created, TaskCreated):
+                task, sequence = encode_json(created.task), created.sequence
+            else:
+                stored = await queries.get_task(engine, None, task_id)
+                task, sequence = queries.task_json(stored), stored.head.sequence
+            first = v1.wrap_task(v1.trim_task(task, history_length=request.history_length))
         subscription = queries.subscribe_from(engine, call.scope, task_id, sequence)
-        return EventStream(v1.wrap_task(task), sequence, subscription)
+        return EventStream(first, sequence, subscription)
 
     return wait_first_event()
 
@@ -410,8 +452,8 @@ async def _answer_empty_message(call: AccountCall, message: Message) -> DirectAn
     """The answer to a message without usable content. Raises: TaskNotFound."""
     context_id, new_id = message.context_id, call.endpoint.new_id
     if message.task_id is not None:
-        stored = await queries.get_task(call.endpoint.engine, call.scope, message.task_id)
-        context_id = context_id or stored.head.context_id
+        found = await queries.measure_task(call.endpoint.engine, call.scope, message.task_id)
+        context_id = context_id or found.head.context_id
     parts = (Part(text=NO_USABLE_PART),)
     context_id = context_id or ContextId(new_id())
     return DirectAnswer(encode_json(Message(MessageId(new_id()), Role.AGENT, parts, context_id)))
@@ -546,7 +588,7 @@ def _read_large(
     return endpoint.large_answers.read(
         call.http,
         endpoint.engine,
-        call.scope,
+        call.scope.principal,
         measured,
         codec.VERSION,
         codec.encode_task_pieces,
@@ -567,7 +609,7 @@ async def list_tasks(call: AccountCall, request: ListRequest) -> bytes:
         return page
 
 
-async def cancel(call: AccountCall, request: TaskRequest) -> bytes:
+async def cancel(call: AccountCall, request: TaskRequest) -> bytes | LargeAnswer:
     """Cancel a task; the result is the task. Raises: TaskNotFound, TaskNotCancelable."""
     engine = call.endpoint.engine
     try:
@@ -576,11 +618,13 @@ async def cancel(call: AccountCall, request: TaskRequest) -> bytes:
     except TaskNotCancelable as error:
         call.record("task-canceled", request.id, error)
         # On 0.3 the cancellation of a finished task returns it unchanged.
-        stored = await queries.get_task(engine, call.scope, request.id)
+        measured = await queries.measure_task(engine, call.scope, request.id)
         is_contract = call.codec.VERSION is ProtocolVersion.V03 and not call.is_strict
-        if not is_contract or not is_terminal(stored.head.state):
+        if not is_contract or not is_terminal(measured.head.state):
             raise
-        task = queries.task_json(stored)
+        return await get(call, GetRequest(id=request.id))
+    if len(task) >= queries.LARGE_BYTES:
+        return await get(call, GetRequest(id=request.id))
     return call.codec.encode_task_result(task, None)
 
 
@@ -616,8 +660,8 @@ async def delete(call: AccountCall, request: TaskRequest) -> bytes:
     engine = call.endpoint.engine
     # An addition to A2A. The read below tells "not there" from "not ended".
     if not await engine.store.tasks.delete_task(call.scope, request.id):
-        # Not deleted: the task does not exist, which `get_task` raises, or has not ended.
-        await queries.get_task(engine, call.scope, request.id)
+        # Not deleted: the task does not exist, which `measure_task` raises, or has not ended.
+        await queries.measure_task(engine, call.scope, request.id)
         problem = Problem("id", "has not ended; cancel it first")
         raise InvalidParams(f"task {request.id} {problem.message}", problems=(problem,))
     call.record("task-deleted", request.id)

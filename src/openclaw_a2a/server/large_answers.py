@@ -50,7 +50,7 @@ class LargeAnswer:
 
 
 class TaskFrame(msgspec.Struct, frozen=True):
-    """A large answer as the first body of a stream, with what its version has around a task."""
+    """A large answer to a send, or the first of a stream, with what its version has around it."""
 
     answer: LargeAnswer
     around: tuple[bytes, bytes]
@@ -78,22 +78,25 @@ class LargeAnswers:
         self,
         request: HttpRequest,
         engine: Engine,
-        scope: Scope,
+        caller: PeerName,
         measured: MeasuredTask,
         version: ProtocolVersion,
         encode: EncodePieces,
         history_length: int | None = None,
     ) -> LargeAnswer:
-        """The encoded task. Raises: ClientDisconnected, Overloaded, TaskNotFound."""
+        """The encoded task, which the caller is known to be allowed to see.
+
+        Raises: ClientDisconnected, Overloaded, TaskNotFound.
+        """
         task_id = measured.head.id
         # Those that wait here cost nothing; by its turn a client that left is known to have left.
-        async with self._slots.slot(scope.principal, is_retry=False):
+        async with self._slots.slot(caller, is_retry=False):
             await _check_present(request, wait_s=_CLOSING_S)
             key = (task_id, measured.head.sequence, version, history_length)
             answer = self._answers.get(key)
             if answer is None:
-                self._check_room(scope.principal, measured.size)
-                outline = await engine.store.tasks.read_outline(scope, task_id)
+                self._check_room(caller, measured.size)
+                outline = await engine.store.tasks.read_outline(measured.head.scope, task_id)
                 if outline is None:
                     raise TaskNotFound(f"task not found: there is no task {task_id}")
                 stored, head = outline.stored, outline.stored.head
@@ -102,7 +105,7 @@ class LargeAnswers:
                 else:
                     chunks = await _encode(request, stored, encode, history_length)
                 filled = tuple([part for chunk in chunks for part in outline.fill(chunk)])
-                answer = LargeAnswer(head, filled, scope.principal)
+                answer = LargeAnswer(head, filled, caller)
                 # Under its own sequence: the task may have gone on since it was measured.
                 self._answers[task_id, head.sequence, version, history_length] = answer
             return answer

@@ -23,7 +23,7 @@ from openclaw_a2a.model.errors import (
     OutputNotAccepted,
     StoreUnavailable,
 )
-from openclaw_a2a.model.ids import Json, MessageId
+from openclaw_a2a.model.ids import Json, MessageId, TaskId
 from openclaw_a2a.model.message import Message
 from openclaw_a2a.model.records import RunRecord, StreamBody, encode_json
 from openclaw_a2a.model.task import ACTIVE, PAUSED, StatusUpdate, Task, TaskState, TaskStatus
@@ -97,6 +97,7 @@ class TaskCreated(msgspec.Struct, frozen=True):
 class TaskFinished(msgspec.Struct, frozen=True):
     """A task as it was when it ended or paused; `error` is what the caller gets instead."""
 
+    id: TaskId
     task: bytes
     error: GatewayError | None = None
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from openclaw_a2a.engine.engine import Engine
 from openclaw_a2a.engine.tasks.active_task import ActiveTask, Rejected
 from openclaw_a2a.engine.tasks.journal import TaskProjection
-from openclaw_a2a.engine.tasks.queries import get_task
+from openclaw_a2a.engine.tasks.queries import get_task, measure_task
 from openclaw_a2a.engine.transcript.task_text import status_text
 from openclaw_a2a.engine.transcript.transcript import CANCELED
 from openclaw_a2a.log import get_logger
@@ -38,12 +38,14 @@ async def cancel_task(engine: Engine, scope: Scope | None, task_id: TaskId) -> b
     while True:
         try:
             async with engine.task_lock(task_id):
-                stored = await get_task(engine, scope, task_id)
-                head, active = stored.head, engine.active_tasks.get(task_id)
+                # Without the content, which may be large, and is needed for a paused task only.
+                head = (await measure_task(engine, scope, task_id)).head
+                active = engine.active_tasks.get(task_id)
                 if head.state in TERMINAL:
                     state = head.state.value.removeprefix("TASK_STATE_").lower()
                     raise TaskNotCancelable(f"task {task_id} is {state} already")
                 if active is None and head.state in PAUSED:
+                    stored = await get_task(engine, scope, task_id)
                     # First what waits on the agent's side, then the commit: after a crash in
                     # between the task is paused still, and can be canceled again.
                     if head.binding is not None:

@@ -664,7 +664,7 @@ class ActiveRun:
         if not self.created.is_set:  # a message on a task that was running: see `_show_task`
             active.show_created(self)
         # After the commit: this releases blocking senders, streams and cancellations.
-        active.leave(self, TaskFinished(journal.snapshot, self._error))
+        active.leave(self, TaskFinished(journal.head.id, journal.snapshot, self._error))
 
 
 def _output_not_accepted(

@@ -23,7 +23,7 @@ from openclaw_a2a.engine.tasks.active_task import (
     decode_answer,
 )
 from openclaw_a2a.engine.tasks.journal import TaskProjection
-from openclaw_a2a.engine.tasks.queries import task_json
+from openclaw_a2a.engine.tasks.queries import get_task, task_json
 from openclaw_a2a.engine.tasks.run import ActiveRun
 from openclaw_a2a.engine.transcript.transcript import output_modes
 from openclaw_a2a.model.delivery import Delivery
@@ -59,7 +59,7 @@ from openclaw_a2a.model.task import PAUSED, TERMINAL, TaskState
 from openclaw_a2a.model.turn import Binding, Peer, Provenance, Scope
 from openclaw_a2a.model.url_policy import url_rejection_reason
 from openclaw_a2a.model.validation import check_count, too_large
-from openclaw_a2a.ports import Duplicate, Record, Submission, TaskFilter
+from openclaw_a2a.ports import Duplicate, MeasuredTask, Record, Submission, TaskFilter
 
 _MAX_HELD = 100_000
 
@@ -440,6 +440,28 @@ def check_continuation(head: TaskHead, message: Message) -> Binding:
 
 async def wait_created(engine: Engine, run: ActiveRun | DuplicateRun) -> TaskCreated | DirectAnswer:
     """The task as soon as it exists, or the direct answer. Raises: why it was rejected."""
+    first = await wait_first_result(engine, run)
+    if not isinstance(first, MeasuredTask):
+        return first
+    stored = await get_task(engine, None, first.head.id)
+    return TaskCreated(TaskProjection.from_stored(stored).task(), stored.head.sequence)
+
+
+async def wait_finished(
+    engine: Engine, run: ActiveRun | DuplicateRun
+) -> TaskFinished | DirectAnswer:
+    """The task when it ended or paused, or the direct answer. Raises: why it was rejected."""
+    result = await wait_final_result(engine, run)
+    if not isinstance(result, MeasuredTask):
+        return result
+    stored = await get_task(engine, None, result.head.id)
+    return TaskFinished(stored.head.id, task_json(stored))
+
+
+async def wait_first_result(
+    engine: Engine, run: ActiveRun | DuplicateRun
+) -> TaskCreated | DirectAnswer | MeasuredTask:
+    """As `wait_created`, but the task of a message that was accepted before is not read yet."""
     first = await run.created.wait()
     if not isinstance(first, Rejected):
         return first
@@ -449,19 +471,16 @@ async def wait_created(engine: Engine, run: ActiveRun | DuplicateRun) -> TaskCre
     # The first message may still be answered: then both senders wait for the same run.
     original = None if duplicate.answer is not None else engine.runs.get(duplicate.run_id)
     if original is not None:
-        has_task = await engine.store.tasks.read_task(None, duplicate.task_id) is not None
+        has_task = await engine.store.tasks.measure_task(None, duplicate.task_id) is not None
         if not has_task:  # its run has not decided yet between an answer and a task
-            return await wait_created(engine, original)
-    stored = await _read_result(engine, run, duplicate)
-    if isinstance(stored, DirectAnswer):
-        return stored
-    return TaskCreated(TaskProjection.from_stored(stored).task(), stored.head.sequence)
+            return await wait_first_result(engine, original)
+    return await _find_result(engine, run, duplicate)
 
 
-async def wait_finished(
+async def wait_final_result(
     engine: Engine, run: ActiveRun | DuplicateRun
-) -> TaskFinished | DirectAnswer:
-    """The task when it ended or paused, or the direct answer. Raises: why it was rejected."""
+) -> TaskFinished | DirectAnswer | MeasuredTask:
+    """As `wait_finished`, but the task of a message that was accepted before is not read yet."""
     result = await run.wait_result()
     if not isinstance(result, Rejected):
         return result
@@ -470,14 +489,13 @@ async def wait_finished(
         raise await _rejection_error(engine, run, result)
     original = None if duplicate.answer is not None else engine.runs.get(duplicate.run_id)
     if original is not None:
-        return await wait_finished(engine, original)
+        return await wait_final_result(engine, original)
     active = engine.active_tasks.get(TaskId(duplicate.task_id))
     if active is not None and active.runs:
         # The run of the first copy has ended, but a later message on the task is being answered. A
         # blocking caller gets the task when it rests, so wait for that run.
-        return await wait_finished(engine, active.runs[0])
-    stored = await _read_result(engine, run, duplicate)
-    return stored if isinstance(stored, DirectAnswer) else TaskFinished(task_json(stored))
+        return await wait_final_result(engine, active.runs[0])
+    return await _find_result(engine, run, duplicate)
 
 
 async def _rejection_error(
@@ -488,30 +506,30 @@ async def _rejection_error(
     error = rejected.error or StoreUnavailable("the run ended without a result")
     if not isinstance(error, Conflict) or not isinstance(run, ActiveRun):
         return error
-    stored = await engine.store.tasks.read_task(run.record.scope, run.record.task_id)
-    if stored is None:
+    found = await engine.store.tasks.measure_task(run.record.scope, run.record.task_id)
+    if found is None:
         return error
     try:
-        check_continuation(stored.head, run.record.message)
+        check_continuation(found.head, run.record.message)
     except GatewayError as reason:
         return reason
-    if run.record.options.is_answer and stored.head.state not in PAUSED:
-        return _already_answered(stored.head.id)
+    if run.record.options.is_answer and found.head.state not in PAUSED:
+        return _already_answered(found.head.id)
     return Overloaded(
-        f"task {stored.head.id} changed while the message was being accepted; send it again"
+        f"task {found.head.id} changed while the message was being accepted; send it again"
     )
 
 
-async def _read_result(
+async def _find_result(
     engine: Engine, sent: ActiveRun | DuplicateRun, duplicate: Duplicate
-) -> StoredTask | DirectAnswer:
+) -> MeasuredTask | DirectAnswer:
     """What came of the first of two equal messages. Raises: also the error of a direct answer."""
     if duplicate.answer is not None:
         return decode_answer(duplicate.answer)
     # Without the scope: the idempotency record, found with the caller's scope, names the task.
-    stored = await engine.store.tasks.read_task(None, duplicate.task_id)
-    if stored is not None:
-        return stored
+    measured = await engine.store.tasks.measure_task(None, duplicate.task_id)
+    if measured is not None:
+        return measured
     newest = await engine.store.tasks.find_duplicate(sent.scope, sent.message_id)
     if newest is not None and newest.answer is not None:  # answered since the duplicate was read
         return decode_answer(newest.answer)
