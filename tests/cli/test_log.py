@@ -146,3 +146,21 @@ def test_warnings_of_libraries_are_lines_of_the_same_form(log: ReadLog) -> None:
     log.send("warn")
     [warned] = [one for one in log.events() if "a library complains" in one["event"]]
     assert (warned["level"], warned["logger"]) == ("warning", "py.warnings")
+
+
+def test_refusals_of_strangers_are_one_line_for_each_code(log: ReadLog) -> None:
+    for number in range(200):
+        assert log.post(b"{}", token="") == 401
+        assert log.post(b"{}", token=f"wrong-{number}") in (401, 429)
+        assert log.post(b"{}", path=f"/nowhere/{number}") == 404
+    assert log.post(b"{nonsense")["error"]["code"] == -32700
+    assert log.post(b"{nonsense")["error"]["code"] == -32700
+    refused = log.find("request.refused")
+    # A minute may end in between: then a second line, and a count.
+    assert len([one for one in refused if one.get("caller") is None]) <= 3 * 3
+    assert {one["code"] for one in refused if one.get("caller") is None} == {
+        "unauthenticated",
+        "too-many-attempts",
+        "route-not-found",
+    }
+    assert len([one for one in refused if one.get("caller") == "alice"]) == 2

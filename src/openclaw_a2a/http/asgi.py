@@ -21,10 +21,10 @@ from openclaw_a2a.model.errors import (
     MethodNotAllowed,
     Overloaded,
     QuotaExceeded,
-    TooManyAttempts,
     Unauthenticated,
 )
 from openclaw_a2a.model.ids import LOCAL_PEER, Json, JsonObject
+from openclaw_a2a.model.url_policy import client_network
 from openclaw_a2a.protocol.errors import http_status, public_message
 
 log = get_logger(__name__)
@@ -46,6 +46,7 @@ LARGE_BODY_BYTES = 64 * 1024
 _BODIES_RETRY_S = 5.0
 _EXPECT_TIMEOUT_S = 0.1
 """How long its first bytes are awaited when the client wanted to be asked for them, and was not."""
+_MOST_BURSTS = 4096
 _LOGGED_CHARS = 300  # of what a request says
 _REFUSED = "request.refused"
 
@@ -102,6 +103,55 @@ class Deadline:
         if self._deadlines:
             earliest = next(iter(self._deadlines.values()))
             self._timer = loop.call_at(earliest, self._cancel_expired)
+
+
+class _Burst(msgspec.Struct):
+    ends_at: float
+    write: Callable[..., None]
+    kind: JsonObject
+    count: int = 0
+
+
+class EventBursts:
+    """Logs the first of many equal events at once, and after a minute how many more came.
+
+    For what strangers cause as often as they like. `_MOST_BURSTS` kinds are told apart; those
+    beyond are one.
+    """
+
+    def __init__(self, seconds: float = 60.0) -> None:
+        self._seconds = seconds
+        # Insertion order is the order of their ends: every burst gets the same time.
+        self._bursts: dict[tuple[Json, ...], _Burst] = {}
+        self._timer: asyncio.TimerHandle | None = None
+
+    def report(
+        self, write: Callable[..., None], event: str, kind: JsonObject, **fields: Json
+    ) -> None:
+        """Log or count an event; those of the same kind are equal, whatever their fields are."""
+        key = (event, *kind.values())
+        if key not in self._bursts and len(self._bursts) >= _MOST_BURSTS:
+            kind = dict.fromkeys(kind, "others")
+            key = (event, *kind.values())
+        burst = self._bursts.get(key)
+        if burst is not None:
+            burst.count += 1
+            return
+        write(event, **(kind | fields))
+        loop = asyncio.get_running_loop()
+        self._bursts[key] = _Burst(loop.time() + self._seconds, write, kind)
+        if self._timer is None:
+            self._timer = loop.call_later(self._seconds, self._end_bursts, loop)
+
+    def _end_bursts(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._timer, now = None, loop.time()
+        for key, burst in list(self._bursts.items()):
+            if burst.ends_at > now:
+                self._timer = loop.call_at(burst.ends_at, self._end_bursts, loop)
+                return
+            del self._bursts[key]
+            if burst.count:
+                burst.write(key[0], **burst.kind, count=burst.count, seconds=self._seconds)
 
 
 class ClientDisconnected(Exception):
@@ -188,6 +238,7 @@ class HttpRequest:
     """One request and the way to respond to it."""
 
     __slots__ = (
+        "bursts",
         "caller",
         "caller_agents",
         "client_address",
@@ -237,6 +288,8 @@ class HttpRequest:
         self.is_body_read = False
         self.is_stream = False
         """True when the body of the response is a stream of events that lasts."""
+        self.bursts: EventBursts | None = None
+        """Where refusals of unknown callers are counted; None: each is logged."""
         self.held_by: RequestBodies | None = None
         """What counts the bytes of its body, while it is large and not decoded."""
         self.is_silent = False
@@ -466,17 +519,20 @@ class HttpRequest:
         await self.send({"type": "http.response.start", "status": status, "headers": headers})
 
     def log_refusal(self, error: GatewayError, **fields: Json) -> None:
-        """Log that the request is answered with an error; a fault of our own is a warning."""
+        """Log that the request is answered with an error; a fault of our own is a warning.
+
+        Of callers that are not known, once a minute for each address and code.
+        """
         self.error_code = error.code
         is_fault = isinstance(error, GatewayFault)
         event, write = ("request.failed", log.warning) if is_fault else (_REFUSED, log.info)
-        # Logged once a minute for each address; whoever tries tokens does not fill the log.
-        if isinstance(error, TooManyAttempts) or (
-            isinstance(error, Unauthenticated) and error.has_credentials
-        ):
-            write = log.debug
-        reason = error.message[:_LOGGED_CHARS]
-        write(event, code=error.code, reason=reason, **self.log_fields(), **fields)
+        fields = {"reason": error.message[:_LOGGED_CHARS], **self.log_fields(), **fields}
+        if self.caller is None and self.bursts is not None:
+            network, _ = client_network(self.client_address)
+            kind: JsonObject = {"code": error.code, "client": network}
+            self.bursts.report(write, event, kind, **fields)
+        else:
+            write(event, code=error.code, **fields)
 
     def log_fields(self) -> JsonObject:
         """Who asked for what, and how long ago, for the log."""

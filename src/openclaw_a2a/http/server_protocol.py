@@ -36,7 +36,7 @@ from uvicorn.protocols.http.httptools_impl import (
 from uvicorn.protocols.utils import get_remote_addr
 from uvicorn.server import ServerState
 
-from openclaw_a2a.http.asgi import JSON, NO_STORE, error_body, error_headers
+from openclaw_a2a.http.asgi import JSON, NO_STORE, EventBursts, error_body, error_headers
 from openclaw_a2a.log import get_logger
 from openclaw_a2a.model.errors import (
     GatewayError,
@@ -45,6 +45,7 @@ from openclaw_a2a.model.errors import (
     InvalidRequest,
     TooManyConnections,
 )
+from openclaw_a2a.model.ids import Json
 from openclaw_a2a.model.url_policy import client_network
 from openclaw_a2a.protocol.errors import http_status
 from openclaw_a2a.settings import Limits, ServerSettings
@@ -68,7 +69,6 @@ _SPARE_FILES = 2048 + 64
 the store, agents and requests of our own. Past the limit of the system all that wait are dropped.
 """
 _PROGRESS_BYTES = 64 * 1024
-_BURST_S = 60.0
 
 _RESET = struct.pack("ii", 1, 0)
 _SLICE = 64 * 1024
@@ -103,7 +103,7 @@ class ConnectionTable:
         self._timer: asyncio.TimerHandle | None = None
         shortest = min(server.header_seconds, server.idle_seconds, server.send_seconds)
         self._sweep_s = max(0.05, min(_SWEEP_S, shortest / 4))
-        self._bursts: dict[tuple[str, str], tuple[float, int]] = {}
+        self._bursts = EventBursts()
 
     def admit(self, connection: "ServerProtocol", transport: asyncio.Transport) -> None:
         """Count a new connection, and make room for it. Raises: TooManyConnections."""
@@ -160,14 +160,9 @@ class ConnectionTable:
         if self._blocked.pop(connection, None) is not None:
             self._unsent -= connection.unsent
 
-    def report(self, event: str, *, reason: str, **fields: object) -> None:
-        """Log the first of many equal events at once, and how many more came within a minute."""
-        _, count = self._bursts.get((event, reason), (0.0, -1))
-        if count < 0:
-            log.warning(event, reason=reason, **fields)
-            self._bursts[event, reason] = asyncio.get_running_loop().time() + _BURST_S, 0
-        else:
-            self._bursts[event, reason] = self._bursts[event, reason][0], count + 1
+    def report(self, event: str, *, reason: str, **fields: Json) -> None:
+        """Log the first of many equal events, and later how many there were."""
+        self._bursts.report(log.warning, event, {"reason": reason}, **fields)
 
     def _shortage(self, transport: asyncio.Transport) -> str:
         """Why there is no room for another connection; empty when there is."""
@@ -224,12 +219,7 @@ class ConnectionTable:
         reason = _file_shortage(_lowest_free_file())
         if reason and not self._evict(reason, share=4):
             self.report("http.connection_refused", reason=reason)
-        for key, (end, count) in list(self._bursts.items()):
-            if end <= now:
-                del self._bursts[key]
-                if count:
-                    log.warning(key[0], reason=key[1], count=count, seconds=_BURST_S)
-        if self._open or self._refused or self._bursts:
+        if self._open or self._refused:
             self._start_timer(loop)
 
     def _expire(self, connections: list["ServerProtocol"], loop: asyncio.AbstractEventLoop) -> None:

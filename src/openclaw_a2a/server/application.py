@@ -13,6 +13,7 @@ from openclaw_a2a.engine.audit_log import AuditLog
 from openclaw_a2a.http.asgi import (
     ANY_METHOD,
     AsgiScope,
+    EventBursts,
     Handler,
     HttpRequest,
     Receive,
@@ -54,6 +55,7 @@ class ServerApplication:
     ) -> None:
         self._audit = audit
         self._proxies = proxies or TrustedProxies()
+        self._bursts = EventBursts()
         self.router = Router[Handler]()
         served = list(endpoints)
         self._default_account = served[0].account.id if served else "default"
@@ -72,6 +74,7 @@ class ServerApplication:
         request: HttpRequest | None = None
         try:
             request = HttpRequest(scope, receive, send)
+            request.bursts = self._bursts
             request.client_address = self._proxies.client_address(request) or ""
             found = self.router.find(request.method, request.path)
             await (self._not_found if found is None else found[0])(request)

@@ -192,9 +192,10 @@ class Limits(Section, frozen=True):
     unsent_bytes: Annotated[
         Count, about("Bytes that wait for clients that do not read; past it some are cut off.")
     ] = 64 * 1024 * 1024
-    connection_unsent_bytes: Annotated[Count, about("Such bytes of one connection.")] = (
-        16 * 1024 * 1024
-    )
+    connection_unsent_bytes: Annotated[
+        Annotated[int, Meta(ge=1024 * 1024, le=_MOST)],
+        about("Such bytes of one connection. What is on its way to a client that reads is less."),
+    ] = 16 * 1024 * 1024
     parts: Annotated[Count, about("Parts of one message.")] = 1000
     body_values: Annotated[
         Count,
