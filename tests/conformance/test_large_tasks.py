@@ -1,12 +1,13 @@
 """Large tasks are answered as small ones are: the same content, in both versions and in streams."""
 
+import contextlib
 from collections.abc import Iterable
 from typing import Any
 
 import anyio
 import pytest
 from tests.conformance.asgi_client import Request
-from tests.conformance.conftest import Start
+from tests.conformance.conftest import Start, peers, token_of
 from tests.conformance.protocol_clients import V03Client, V1Client, encode_call
 from tests.conformance.scripted_agent import ScriptedAgent, Step
 
@@ -122,3 +123,42 @@ async def test_answers_that_are_not_read_do_not_fill_the_memory(start: Start) ->
         assert "limits.answerBytes" in refused.json["error"]["message"]
         active.disconnect()
     assert (await v1.get(second))["id"] == second
+
+
+@pytest.mark.requirement("promise.bounds.large-reads")
+async def test_a_caller_that_holds_no_large_answer_gets_one(start: Start) -> None:
+    settings = {"limits.answerBytes": 4_000_000, **peers("alice", "bob", "carol")}
+    http = await start(ScriptedAgent(script=_answer), account=TASKS, settings=settings)
+    async with contextlib.AsyncExitStack() as readers:
+        for name in ("alice", "bob", "carol"):
+            own = http.with_headers(authorization=f"Bearer {token_of(name)}")
+            v1 = V1Client(own)
+            first, second = [(await v1.send("hello"))["task"]["id"] for _ in range(2)]
+            body = encode_call("GetTask", {"id": first})
+            request = Request("POST", "/a2a/jsonrpc", JSON_TYPE, (body,))
+            active = await readers.enter_async_context(own.open(request, is_slow=True))
+            readers.callback(active.disconnect)
+            await active.wait_started()
+            assert active.status == 200
+            refused = await own.post("/a2a/jsonrpc", encode_call("GetTask", {"id": second}))
+            assert refused.status == 429
+
+
+@pytest.mark.requirement("promise.bounds.large-reads")
+async def test_no_list_is_made_for_clients_that_left_while_they_waited(start: Start) -> None:
+    http = await start(ScriptedAgent(script=_answer), account=TASKS)
+    v1 = V1Client(http)
+    await v1.send("hello")
+    request = Request(
+        "POST", "/a2a/jsonrpc", JSON_TYPE, (encode_call("ListTasks", {"includeArtifacts": True}),)
+    )
+    async with contextlib.AsyncExitStack() as readers:
+        lists = [await readers.enter_async_context(http.open(request)) for _ in range(5)]
+        for one in lists:
+            one.disconnect()
+        with anyio.fail_after(30):
+            for one in lists:
+                await one.wait_ended()
+    # The first one did not wait.
+    assert [one.status for one in lists[1:]] == [0, 0, 0, 0]
+    assert len((await v1.list(includeArtifacts=True))["tasks"]) == 1

@@ -86,9 +86,11 @@ from openclaw_a2a.protocol.versions import ProtocolVersion
 from openclaw_a2a.server import task_list
 from openclaw_a2a.server.cards import LiveCard
 from openclaw_a2a.server.large_answers import (
+    CLOSING_S,
     LargeAnswer,
     LargeAnswers,
     TaskFrame,
+    check_present,
     measure_large,
 )
 from openclaw_a2a.server.push.configs import PushConfigService
@@ -599,14 +601,18 @@ def _read_large(
 async def list_tasks(call: AccountCall, request: ListRequest) -> bytes:
     """A page of the caller's tasks. Raises: InvalidParams (the page token)."""
     endpoint, caller = call.endpoint, call.scope.principal
+    pacer = endpoint.list_pacer
     # Pages of large tasks take long: one at a time for each caller, and time for others in between.
-    async with endpoint.large_answers.list_slots.slot(caller, is_retry=False):
-        await endpoint.list_pacer.wait(caller)
-        began = time.perf_counter()
-        page = await task_list.list_tasks(endpoint.engine.store.tasks, call.scope, request)
-        if len(page) >= queries.LARGE_BYTES:
-            endpoint.list_pacer.note(caller, time.perf_counter() - began)
-        return page
+    async with pacer.turn(caller) as has_waited:
+        if has_waited:
+            await check_present(call.http, wait_s=CLOSING_S)
+        # The slot after the wait: one that waits keeps no other caller from its list.
+        async with endpoint.large_answers.list_slots.slot(caller, is_retry=False):
+            began = time.perf_counter()
+            page = await task_list.list_tasks(endpoint.engine.store.tasks, call.scope, request)
+            if len(page) >= queries.LARGE_BYTES:
+                pacer.note(caller, time.perf_counter() - began)
+            return page
 
 
 async def cancel(call: AccountCall, request: TaskRequest) -> bytes | LargeAnswer:

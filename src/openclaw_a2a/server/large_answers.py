@@ -28,7 +28,7 @@ _AT_ONCE = 2
 _LISTS_AT_ONCE = 3  # one for each caller
 _CHUNK_BYTES = 64 * 1024
 _RETRY_S = 5
-_CLOSING_S = 0.002
+CLOSING_S = 0.002
 """How long the loop gets to see that a client which sent a request has closed the connection."""
 
 
@@ -91,7 +91,7 @@ class LargeAnswers:
         task_id = measured.head.id
         # Those that wait here cost nothing; by its turn a client that left is known to have left.
         async with self._slots.slot(caller, is_retry=False):
-            await _check_present(request, wait_s=_CLOSING_S)
+            await check_present(request, wait_s=CLOSING_S)
             key = (task_id, measured.head.sequence, version, history_length)
             answer = self._answers.get(key)
             if answer is None:
@@ -114,9 +114,9 @@ class LargeAnswers:
         held = list(self._answers.values())
         own = sum(answer.size for answer in held if answer.caller == caller)
         total = sum(answer.size for answer in held)
-        # One answer is always possible, however large: it can be read in no other way.
-        is_over = own and own + size > self._max_bytes // 2
-        if is_over or (total and total + size > self._max_bytes):
+        # Each caller can always have one, however large, and whatever others hold: it can be read
+        # in no other way. So only those that hold one already are refused.
+        if own and (own + size > self._max_bytes // 2 or total + size > self._max_bytes):
             raise Overloaded(
                 "too many large answers wait to be read (limits.answerBytes); read those that were"
                 " asked for, then ask again",
@@ -124,9 +124,10 @@ class LargeAnswers:
             )
 
 
-async def _check_present(request: HttpRequest, *, wait_s: float = 0) -> None:
+async def check_present(request: HttpRequest, *, wait_s: float = 0) -> None:
+    """Raises ClientDisconnected when the client leaves within `wait_s`."""
     if await request.is_disconnected(wait_s=wait_s):
-        raise ClientDisconnected("the client left before its large answer was made")
+        raise ClientDisconnected("the client left before its answer was made")
 
 
 async def _encode(
@@ -137,7 +138,7 @@ async def _encode(
     for entry in stored.entries:
         projection.apply(entry.event)
         if await pacer.pause():
-            await _check_present(request)
+            await check_present(request)
     task = projection.task()
     if history_length is not None:
         history = task.history[-history_length:] if history_length else ()
@@ -152,7 +153,7 @@ async def _encode(
             chunks.append(b"".join(pieces))
             pieces, size = [], 0
         if await pacer.pause():
-            await _check_present(request)
+            await check_present(request)
     return (*chunks, b"".join(pieces))
 
 

@@ -187,7 +187,10 @@ class Limits(Section, frozen=True):
         about("Large request bodies in memory until they are decoded; of one peer a quarter."),
     ] = 256 * 1024 * 1024
     answer_bytes: Annotated[
-        Count, about("Large answers in memory until they are read; of one peer half of it.")
+        Count,
+        about(
+            "Large answers in memory until they are read; of one peer half of it, or one answer."
+        ),
     ] = 256 * 1024 * 1024
     unsent_bytes: Annotated[
         Count, about("Bytes that wait for clients that do not read; past it some are cut off.")

@@ -9,6 +9,7 @@ from collections import Counter, OrderedDict, deque
 from collections.abc import AsyncGenerator, Hashable, Iterator
 from contextlib import asynccontextmanager
 from typing import Generic, NamedTuple, TypeVar
+from weakref import WeakValueDictionary
 
 Item = TypeVar("Item", bound=Hashable)
 
@@ -169,6 +170,23 @@ class CallerPacer:
 
     def __init__(self) -> None:
         self._free_at: dict[str, float] = {}
+        # Weak: a lock is there as long as a turn is taken or waited for.
+        self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+
+    @asynccontextmanager
+    async def turn(self, caller: str) -> AsyncGenerator[bool]:
+        """Have one piece of the caller's work done at a time, each when it may begin, in order.
+
+        True when it had to wait.
+        """
+        lock = self._turns.get(caller)
+        if lock is None:
+            lock = self._turns[caller] = asyncio.Lock()
+        began, is_taken = time.perf_counter(), lock.locked()
+        async with lock:
+            has_waited = is_taken or self._free_at.get(caller, 0.0) > began
+            await self.wait(caller)
+            yield has_waited
 
     async def wait(self, caller: str) -> None:
         """Wait until the caller may have the next piece of work done, which must begin at once."""
