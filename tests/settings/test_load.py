@@ -95,6 +95,13 @@ def test_every_problem_is_reported_at_once_with_its_path(problems) -> None:
     assert "postgres is not available" in found["store.kind"].message
 
 
+def test_the_unsent_bytes_of_a_connection_leave_room_for_clients_that_read(load, problems) -> None:
+    found = problems({"limits": {"connectionUnsentBytes": 1024 * 1024 - 1}})
+    assert set(found) == {"limits.connectionUnsentBytes"}
+    least = load({"limits": {"connectionUnsentBytes": 1024 * 1024}}).settings.limits
+    assert least.connection_unsent_bytes == 1024 * 1024
+
+
 def test_the_error_text_has_one_line_for_each_problem(load) -> None:
     with pytest.raises(SettingsInvalid) as caught:
         load({"server": {"port": "x"}, "log": {"level": 1}})
