@@ -85,14 +85,15 @@ class RunningGateway:
         assert done.returncode == 0, done.stderr
         return done.stdout
 
-    def audit(self, event: str) -> list[Json]:
-        """The entries of an event; there has to be one."""
+    def audit(self, event: str, count: int = 1) -> list[Json]:
+        """The entries of an event; there have to be so many."""
         deadline = time.monotonic() + DEADLINE_S
         while time.monotonic() < deadline:
             path = self.home / "audit.jsonl"
             text = path.read_text("utf-8") if path.exists() else ""
             lines = [json.loads(line) for line in text.splitlines() if line.endswith("}")]
-            if found := [one for one in lines if one["event"] == event]:
+            found = [one for one in lines if one["event"] == event]
+            if len(found) >= count:
                 return found
             time.sleep(0.02)  # written by another process
         pytest.fail(f"there is no entry {event}")
@@ -160,6 +161,43 @@ def gateway(
         if process.poll() is None:
             process.send_signal(signal.SIGTERM)
         process.wait(60)
+
+
+# ---------------------------------------------------------------- the audit log
+
+
+def test_the_log_names_who_approved_a_peer_and_the_task_of_a_decision(tmp_path: Path) -> None:
+    rules = [{"decision": "deny", "callers": ["bob"]}, {"decision": "allow", "callers": ["eve"]}]
+    with gateway(tmp_path, {"pairing": True, "policy": {"rules": rules}}) as running:
+        token = running.command("token", "create", "second", "--scope", "admin").strip()
+        held = running.send("alice", "first")["result"]["task"]
+        admin = {"Authorization": f"Bearer {token}"}
+        path = f"/operator/approvals/{held['id']}"
+        assert running._call(path, {"allow": True}, admin)["allowed"] is True
+        running.wait_state("alice", held["id"], "TASK_STATE_COMPLETED")
+        assert running.send("bob", "no")["status"] == 403
+        [paired] = running.audit("peer-paired")
+        assert (paired["who"], paired["target"]) == ("second", "alice")
+        assert (paired["task"], paired["from"]) == (held["id"], "127.0.0.1")
+        decided = {one["who"]: one.get("task") for one in running.audit("policy-decided", 2)}
+        assert decided == {"alice": held["id"], "bob": None}
+
+
+def test_changes_of_objectives_and_tool_calls_are_logged_whole(tmp_path: Path) -> None:
+    opt = {"opt": {"enabled": True, "requireActivation": False}}
+    with gateway(tmp_path, {}, more=opt) as running:
+        made = running.operator("POST", "objectives", {"name": "goal"})["id"]
+        running.rpc("alice", "objectives/update", {"id": made, "name": "mine"})
+        first, second = running.audit("objective-changed", 2)
+        assert (first["who"], first["target"], first["outcome"]) == ("operator", made, "ok")
+        assert (second["who"], second["target"], second["outcome"]) == ("alice", made, "refused")
+        assert (second["action"], second["from"]) == ("objectives/update", "127.0.0.1")
+        token = running.command("token", "create", "--tool", "tess").strip()
+        arguments = {"agentId": "main", "skill": "x", "input": {}}
+        admin = {"Authorization": f"Bearer {token}"}
+        running._call("/tools/agent_call", arguments, admin)
+        [refused] = running.audit("call-refused")
+        assert (refused["who"], refused["from"]) == ("tess", "127.0.0.1")
 
 
 # ---------------------------------------------------------------- rules

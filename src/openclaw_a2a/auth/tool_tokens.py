@@ -42,13 +42,15 @@ class ToolCaller(msgspec.Struct, frozen=True):
 
     `name` is the token's. Agent and session come from the host an agent runs in, never from the
     arguments that a model wrote; None means that no host vouches for one. `owner` is the name under
-    which it owns objectives where no agent does; without one, its name.
+    which it owns objectives where no agent does; without one, its name. `address` is where it calls
+    from.
     """
 
     name: str
     agent_id: AgentId | None = None
     session_key: SessionKey | None = None
     owner: str = ""
+    address: str = ""
 
 
 OPERATOR_CALLER = ToolCaller(OPERATOR_NAME)

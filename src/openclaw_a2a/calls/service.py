@@ -43,7 +43,7 @@ from openclaw_a2a.calls.request import (
 )
 from openclaw_a2a.calls.session_hosts import SessionHosts
 from openclaw_a2a.calls.submission import CallSubmission, NewCall
-from openclaw_a2a.engine.audit_log import FAILED, REFUSED, About
+from openclaw_a2a.engine.audit_log import FAILED, REFUSED, About, acting
 from openclaw_a2a.engine.engine import Engine
 from openclaw_a2a.model.call import CALL_KIND, Call, Caller, CallId, CallStatus, OutcomeRoute
 from openclaw_a2a.model.delivery import DeliveryState, delivery_id
@@ -377,7 +377,7 @@ class CallService:
         return {"status": refusal.status, "error": refusal.reason}
 
     def _record(self, event: str, caller: Caller, **about: Unpack[About]) -> None:
-        about["requester"] = caller.agent_id
+        about["requester"], about["address"] = caller.agent_id, acting.get()[1]
         self._audit.record(event, caller.name, **about)
 
 

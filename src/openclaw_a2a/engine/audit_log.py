@@ -14,6 +14,7 @@ import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, suppress
+from contextvars import ContextVar
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import BinaryIO, TypedDict, Unpack
@@ -38,6 +39,13 @@ OK, REFUSED, FAILED = "ok", "refused", "failed"
 OPERATOR = "operator"
 AUDIT_LOST = "audit-lost"
 """Lines are gone that were written; the entry has the number after the last one known of."""
+
+acting: ContextVar[tuple[str, str]] = ContextVar("acting", default=(OPERATOR, ""))
+"""Who has this done and from where, for code that is not told: `decide` of agents, calls.
+
+Set right before such code is called. Nothing else may rely on it: background work keeps the value
+of whoever happened to start it.
+"""
 
 _WRITE_DELAY_S = 0.05
 """How long an entry waits for others, to be written in one batch with them."""
@@ -274,10 +282,12 @@ class _Outcome(TypedDict):
     reason: str
 
 
-def audit_outcome(error: GatewayError | None) -> _Outcome:
+def audit_outcome(error: BaseException | None) -> _Outcome:
     """The outcome of what was tried, and why it is not `ok`."""
     if error is None:
         return _Outcome(outcome=OK, reason="")
+    if not isinstance(error, GatewayError):  # a fault of ours, or the server stops
+        return _Outcome(outcome=FAILED, reason=type(error).__name__)
     # The code, not the message: messages quote what a caller wrote.
     is_refused = isinstance(error, CallerError)
     return _Outcome(outcome=REFUSED if is_refused else FAILED, reason=error.code)

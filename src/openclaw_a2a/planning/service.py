@@ -5,6 +5,7 @@ from typing import Any, TypeVarTuple
 
 import msgspec
 
+from openclaw_a2a.engine.audit_log import audit_outcome
 from openclaw_a2a.engine.engine import Engine
 from openclaw_a2a.model.delivery import Delivery
 from openclaw_a2a.model.errors import (
@@ -129,7 +130,7 @@ class PlanningService:
         is_from_peer: bool = False,
         agents: frozenset[str] | None = None,
     ) -> JsonObject:
-        """Call a method; the audit log says what it changed, and from which address.
+        """Call a method; the audit log says what it changed or could not, and from which address.
 
         The policy decides about changes that come from a peer, also for each agent that they name;
         `agents` are those that the caller's credentials are limited to.
@@ -138,27 +139,40 @@ class PlanningService:
         PlanLimitExceeded, DependencyNotValid, StoreUnavailable, NotAllowed.
         """
         parsed: Any = requests.parse_params(method, params)
-        engine, is_change = self._engine, not method.endswith(("/get", "/list"))
-        if is_change and is_from_peer:
-            named = named_agents(params)
-            check_named_agents(named, agents)
-            if engine.policy is not None:
-                rules, now = self._executor.account_rules(scope.account), engine.clock.now()
-                await engine.policy.check_change(
-                    scope, rules, params, address=address, now=now, agents=named
-                )
-        result = await self._call(method, parsed, scope)
-        if is_change:
-            changed = result.get("objective", result.get("plan", {})).get("id", "")
+        if method.endswith(("/get", "/list")):
+            return await self._call(method, parsed, scope)
+
+        def record(made: str, error: BaseException | None = None) -> None:
             self._engine.audit.record(
                 "objective-changed",
                 scope.principal,
                 action=method,
-                target=getattr(parsed, "id", "") or changed,
+                target=getattr(parsed, "id", "") or made,
                 account=scope.account,
                 address=address,
+                **audit_outcome(error),
             )
+
+        try:
+            if is_from_peer:
+                await self._check_change(params, scope, address, agents)
+            result = await self._call(method, parsed, scope)
+        except BaseException as error:  # whatever it is: something may have been changed
+            record(getattr(parsed, "objective_id", ""), error)
+            raise
+        record(result.get("objective", result.get("plan", {})).get("id", ""))
         return result
+
+    async def _check_change(
+        self, params: Json, scope: Scope, address: str, agents: frozenset[str] | None
+    ) -> None:
+        engine, named = self._engine, named_agents(params)
+        check_named_agents(named, agents)
+        if engine.policy is not None:
+            rules, now = self._executor.account_rules(scope.account), engine.clock.now()
+            await engine.policy.check_change(
+                scope, rules, params, address=address, now=now, agents=named
+            )
 
     async def _call(self, method: str, parsed: Any, scope: Scope) -> JsonObject:
         kind, _, action = method.partition("/")

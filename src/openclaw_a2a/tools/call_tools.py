@@ -14,6 +14,7 @@ from openclaw_a2a.calls.loop_guard import CallHistory, chain_metadata, chain_vio
 from openclaw_a2a.calls.request import BATCH_SCHEMA, CALL_SCHEMA, POLL_SCHEMA
 from openclaw_a2a.calls.service import CallService
 from openclaw_a2a.calls.session_hosts import SessionHosts
+from openclaw_a2a.engine.audit_log import acting
 from openclaw_a2a.model.call import Caller
 from openclaw_a2a.model.errors import GatewayError
 from openclaw_a2a.model.ids import AgentId, Json, JsonObject, SessionKey
@@ -45,6 +46,7 @@ def call_tools(service: CallService, resolve_caller: "CallerResolver") -> list[T
     def tool(name: str, label: str, text: str, schema: JsonObject, run: RunCallTool) -> Tool:
         async def run_tool(arguments: Json, caller: ToolCaller, _report: OnUpdate) -> JsonObject:
             try:
+                acting.set((caller.name, caller.address))
                 return await run(arguments, await resolve_caller(caller))
             except GatewayError as error:
                 return {"status": "error", "error": error.message}

@@ -88,6 +88,7 @@ class ToolGuard(msgspec.Struct, frozen=True):
         async def handle_http(request: HttpRequest) -> None:
             try:
                 caller = await await_identity(self.authenticator.identify, request)
+                caller = msgspec.structs.replace(caller, address=request.client_address)
                 request.caller = caller.name
                 body = b""
                 if request.has_body():

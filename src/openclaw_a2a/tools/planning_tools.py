@@ -161,11 +161,13 @@ def planning_tools(
             try:
                 owner = caller.owner
                 scope = caller_scope(await resolve_caller(caller), account, owner=owner)
-                return {"status": "ok", **await planning.call(*to_request(arguments), scope)}
+                method, params = to_request(arguments)
+                result = await planning.call(method, params, scope, address=caller.address)
             except GatewayError as error:
                 if isinstance(error, GatewayFault):
                     log.exception("planning.tool_failed", tool=name, reason=error.message)
                 return {"status": "error", "code": error.code, "error": error.message}
+            return {"status": "ok", **result}
 
         return Tool(name, name.replace("_", " ").title(), description, schema, run)
 

@@ -148,6 +148,7 @@ def _audited_tool(tool: Tool, audit: AuditLog) -> Tool:
             # Not an address that the caller chose: it may hold a token.
             target=str(given.get("target_alias", "")),
             requester=caller.agent_id,
+            address=caller.address,
             outcome=OK if is_ok else FAILED,
         )
         return result

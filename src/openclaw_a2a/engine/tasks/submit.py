@@ -100,6 +100,8 @@ class SubmitRequest(msgspec.Struct, frozen=True):
     hold: Hold | None = None
     metadata: JsonObject | None = None
     """Metadata of the request, beside those of the message."""
+    new_task_id: TaskId | None = None
+    """The id of the task that it opens, where that is needed before."""
 
 
 async def submit(
@@ -156,6 +158,8 @@ async def _apply_policy(
 ) -> SubmitRequest:
     """The request, with the reason if it is held. Raises: NotAllowed, QuotaExceeded."""
     if engine.policy is not None and request.is_from_peer:
+        if request.message.task_id is None:  # the audit log names the task of a decision
+            request = msgspec.structs.replace(request, new_task_id=TaskId(engine.new_id()))
         hold = await engine.policy.check(request, rules, now=engine.clock.now())
         request = msgspec.structs.replace(request, hold=hold)
     if request.hold is not None:
@@ -245,7 +249,7 @@ def _start_task(
     engine: Engine, request: SubmitRequest, rules: AccountRules, body_hash: bytes
 ) -> ActiveRun:
     now, origin = engine.clock.now(), request.internal_origin
-    task_id = TaskId(engine.new_id())
+    task_id = request.new_task_id or TaskId(engine.new_id())
     # A2A 3.4.1: a message without a context gets a new one, and one that it names is used.
     context_id = request.message.context_id or ContextId(engine.new_id())
     message = msgspec.structs.replace(request.message, context_id=context_id, task_id=task_id)

@@ -15,7 +15,7 @@ from enum import Enum
 
 import msgspec
 
-from openclaw_a2a.engine.audit_log import FAILED, OK, REFUSED, AuditLog
+from openclaw_a2a.engine.audit_log import FAILED, OK, REFUSED, AuditLog, acting
 from openclaw_a2a.engine.engine import AccountRules, Engine
 from openclaw_a2a.engine.tasks.journal import TaskProjection
 from openclaw_a2a.engine.tasks.run import usable_text
@@ -246,7 +246,7 @@ class SubmitPolicy:
             one = msgspec.structs.replace(asked, agent=agent)
             if (found := await self._decide(one)) is None:
                 continue
-            self._record(found, one, request.address)
+            self._record(found, one, request)
             if found.decision is Decision.DENY:
                 raise NotAllowed(_denied(found.reason))
             if found.decision is Decision.ASK and hold is None:
@@ -255,7 +255,7 @@ class SubmitPolicy:
             return hold
         if self.paired is not None and asked.caller not in self.paired:
             reason = PAIRING_REASON.format(caller=asked.caller)
-            self._record(PolicyDecision(Decision.ASK, "pairing"), asked, request.address)
+            self._record(PolicyDecision(Decision.ASK, "pairing"), asked, request)
             return Hold(reason, pairs=True)
         return None
 
@@ -309,14 +309,19 @@ class SubmitPolicy:
             log.exception("policy.callable_failed", caller=request.caller, account=request.account)
             return PolicyDecision(Decision.DENY, "the policy could not decide")
 
-    def _record(self, found: PolicyDecision, request: PolicyRequest, address: str) -> None:
+    def _record(
+        self, found: PolicyDecision, request: PolicyRequest, submitted: SubmitRequest
+    ) -> None:
         outcomes = {Decision.ALLOW: OK, Decision.DENY: REFUSED, Decision.ASK: "held"}
+        # What is denied becomes no task.
+        new = None if found.decision is Decision.DENY else submitted.new_task_id
         self._audit.record(
             "policy-decided",
             request.caller,
             account=request.account,
             target=request.agent,
-            address=address,
+            task=submitted.message.task_id or new or "",
+            address=submitted.address,
             policy=found.decision.value,
             outcome=outcomes.get(found.decision, FAILED),
             reason=found.reason,
@@ -383,7 +388,10 @@ class HeldTasks:
             # Before the task: after a crash in between it is held still, and can be allowed again.
             if held.hold.pairs and self._paired is not None:
                 await self._paired.add(scope.principal)
-                engine.audit.record("peer-paired", "operator", target=scope.principal)
+                who, address = acting.get()
+                engine.audit.record(
+                    "peer-paired", who, target=scope.principal, task=task_id, address=address
+                )
             message = _find_message(stored, held)
             if message is None or binding is None:
                 raise ApprovalNotFound(f"the message of task {approval_id[:80]} is not stored")

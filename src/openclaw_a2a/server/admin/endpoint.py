@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, TypeVar
 import msgspec
 
 from openclaw_a2a.auth.admin_token import AdminAuthenticator
-from openclaw_a2a.engine.audit_log import AuditLog, audit_outcome
+from openclaw_a2a.engine.audit_log import AuditLog, acting, audit_outcome
 from openclaw_a2a.http.asgi import JSON, NO_STORE, HttpRequest, RequestBodies, Router, error_body
 from openclaw_a2a.http.sse_stream import EventStream, SseStreams, encode_frame, last_event_id
 from openclaw_a2a.model.errors import (
@@ -23,6 +23,7 @@ from openclaw_a2a.model.errors import (
     RouteNotFound,
 )
 from openclaw_a2a.model.ids import Json, JsonObject
+from openclaw_a2a.model.validation import is_object
 
 ADMIN_PREFIX = "/operator/"
 DEFAULT_LIMIT = 20
@@ -179,27 +180,43 @@ class AdminEndpoint:
     ) -> "Json | RawResponse":
         if self._audit is None or http.method == "GET":
             return await route.handler(request)
-        error = None
+        acting.set((http.caller or "", http.client_address))
         try:
-            return await route.handler(request)
-        except GatewayError as raised:
-            error = raised
+            result = await route.handler(request)
+        except BaseException as error:  # whatever it is: something may have been changed
+            self._record(http, route, request, error=error)
             raise
-        finally:
-            segments, allow = request.segments, request.body.get("allow")
-            action = http.path.removeprefix(ADMIN_PREFIX)
-            if isinstance(allow, bool):  # what the operator decided is in the body
-                action = "allow" if allow else "deny"
-            target = segments[0] if segments else ""
-            self._audit.record(
-                route.event,
-                http.caller or "",
-                action=action,
-                target=target,
-                task=target if route.event.startswith("task-") else "",
-                address=http.client_address,
-                **audit_outcome(error),
-            )
+        made = ""
+        if not isinstance(result, RawResponse) and is_object(result):
+            made = str(result.get("id", ""))
+        self._record(http, route, request, made=made)
+        return result
+
+    def _record(
+        self,
+        http: HttpRequest,
+        route: _Route,
+        request: AdminRequest,
+        *,
+        made: str = "",
+        error: BaseException | None = None,
+    ) -> None:
+        if self._audit is None:
+            return
+        allow = request.body.get("allow")
+        action = http.path.removeprefix(ADMIN_PREFIX)
+        if isinstance(allow, bool):  # what the operator decided is in the body
+            action = "allow" if allow else "deny"
+        target = request.segments[0] if request.segments else made
+        self._audit.record(
+            route.event,
+            http.caller or "",
+            action=action,
+            target=target,
+            task=target if route.event.startswith("task-") else "",
+            address=http.client_address,
+            **audit_outcome(error),
+        )
 
     async def _call_handler(
         self, request: HttpRequest, route: _Route, segments: tuple[str, ...]
