@@ -233,7 +233,7 @@ def test_what_a_peer_made_up_cannot_pose_as_a_line_of_the_log(
             shown, deadline = "", time.monotonic() + 60
             while shown.count("policy-decided") < 2 and time.monotonic() < deadline:
                 sent["message"]["messageId"] = str(time.monotonic())  # type: ignore[index] - JSON
-                with pytest.raises(urllib.error.HTTPError, match="403|429"):
+                with pytest.raises(urllib.error.HTTPError, match=r"403|429"):
                     rpc(address, "SendMessage", sent)
                 time.sleep(0.2)  # another process reads; more would be too many requests
                 shown = (tmp_path / "followed").read_text("utf-8")
