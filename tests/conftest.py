@@ -9,9 +9,10 @@ import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -270,3 +271,19 @@ def _wait_for(address: str, process: "subprocess.Popen[bytes]", log: Path) -> No
             return
         time.sleep(0.02)  # another process becomes ready; nothing here can be awaited
     pytest.fail(f"the agent was not ready:\n{log.read_text(encoding='utf-8')}")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_report_to_serializable() -> Generator[None, Any, Any]:
+    """Lone surrogates in what a test printed or logged would end the worker that ran it."""
+    return _encodable((yield))
+
+
+def _encodable(value: Any) -> Any:
+    if isinstance(value, str):
+        return value.encode("utf-8", "backslashreplace").decode("utf-8")
+    if isinstance(value, dict):
+        return {key: _encodable(one) for key, one in value.items()}
+    if isinstance(value, list | tuple):
+        return type(value)(_encodable(one) for one in value)
+    return value
