@@ -36,7 +36,7 @@ class Planning:
         self.asked: list[tuple[str, Json, Scope]] = []
         self._answer = answer or {"objective": {"id": "obj-1", "status": "submitted"}}
 
-    async def call(self, method: str, params: Json, scope: Scope) -> Json:
+    async def call(self, method: str, params: Json, scope: Scope, *, address: str = "") -> Json:
         self.asked.append((method, params, scope))
         if isinstance(self._answer, Exception):
             raise self._answer

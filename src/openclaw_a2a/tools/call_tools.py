@@ -75,11 +75,13 @@ class CallerResolver(msgspec.Struct, frozen=True):
         if caller.name == OPERATOR_NAME:
             return Caller(AgentId(OPERATOR_NAME), caller.name, is_operator=True)
         if caller.session_key is None:
-            return Caller(_clean_id(caller.agent_id or caller.name), caller.name)
+            agent_id = _clean_id(caller.agent_id) if caller.agent_id else _id_of_name(caller.name)
+            return Caller(agent_id, caller.name)
         session_key = SessionKey(caller.session_key.lower())
         own = await self.hosts.find_agent(session_key)
-        named = caller.agent_id or session_agent(session_key) or caller.name
-        return Caller(own or _clean_id(named), caller.name, session_key)
+        named = caller.agent_id or session_agent(session_key)
+        agent_id = own or (_clean_id(named) if named else _id_of_name(caller.name))
+        return Caller(agent_id, caller.name, session_key)
 
 
 class CallerChains(msgspec.Struct, frozen=True):
@@ -106,9 +108,12 @@ class CallerChains(msgspec.Struct, frozen=True):
 
 
 def _clean_id(name: str) -> AgentId:
-    cleaned = _UNSAFE.sub("-", name.lower()).strip("-")
+    return AgentId(_UNSAFE.sub("-", name.lower()).strip("-")[:_MAX_NAME] or "caller")
+
+
+def _id_of_name(name: str) -> AgentId:
     if ":" not in name:
-        return AgentId(cleaned[:_MAX_NAME] or "caller")
+        return _clean_id(name)
     # Subjects of issuers have any characters and lengths: no two may become one agent.
     digest = hashlib.sha256(name.encode("utf-8", "surrogatepass")).hexdigest()[:16]
-    return AgentId(f"{cleaned[: _MAX_NAME - len(digest) - 1]}-{digest}")
+    return AgentId(f"{_clean_id(name)[: _MAX_NAME - len(digest) - 1]}-{digest}")

@@ -113,7 +113,11 @@ class ToolGuard(msgspec.Struct, frozen=True):
         refusals: list[GatewayError] = []
 
         def check(http: HttpRequest) -> None:
-            if http.is_stream and self.authenticator.identify(http) != request.caller:
+            if not http.is_stream:
+                return
+            known = request.caller
+            found = self.authenticator.identify(http)
+            if msgspec.structs.replace(found, address=known.address) != known:
                 raise Unauthenticated("these credentials are those of somebody else by now")
 
         def end(error: GatewayError) -> None:
