@@ -138,19 +138,23 @@ class OwnAddresses:
             (name for name, _ in sorted(self._public) if not _is_loopback(name)), None
         )
         """A name by which other machines reach this gateway, if the settings have one."""
-        self._known: set[tuple[bytes | None, bytes | None, int | None]] = set()
+        self._known: set[tuple[bytes | None, bytes | None, int | None, bool]] = set()
         """Headers and ports that have passed; nearly all requests have the same."""
 
-    def check(self, request: ClientRequest) -> None:
-        """Refuse requests of web pages, by their Host and Origin headers. Raises: NotAllowed."""
+    def check(self, request: ClientRequest, *, shows_token: bool = False) -> None:
+        """Refuse requests of web pages, by their Host and Origin headers. Raises: NotAllowed.
+
+        Who shows a token may name another port as Host: a tunnel or a mapped port leaves the header
+        as it is, and a page has no token.
+        """
         # A page can make its own name point to 127.0.0.1 (DNS rebinding); the browser then sends
         # that name as Host. Programs that send neither header are not browsers.
         host, origin = request.headers.get(b"host"), request.headers.get(b"origin")
         port = request.server_port()
-        known = (host, origin, port)
+        known = (host, origin, port, shows_token)
         if known in self._known:
             return
-        if host and not self._names_us(_host_address(host), port):
+        if host and not self._names_us(_host_address(host), None if shows_token else port):
             raise NotAllowed(
                 f"the Host header says {_shown(host)}, which is not this gateway; if it is reached"
                 " by that name and port, set server.publicBaseUrl"
