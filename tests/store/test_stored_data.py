@@ -10,7 +10,7 @@ import json
 import shutil
 import sys
 from collections.abc import AsyncGenerator, AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -32,6 +32,8 @@ from openclaw_a2a.ports import MessageAccepted, Recovery, SessionMessage, Sessio
 
 Json = Any
 DATA = Path(__file__).with_name("stored_data")
+WAITING_CONTEXT = "c6edc4bf-575f-9fdf-c6c2-8ffd186109f8"
+"""The context of the task whose webhook waits."""
 WEBHOOK = ("127.77.31.9", 39417)
 TIMEOUT_S = 60.0
 
@@ -80,11 +82,13 @@ async def webhook() -> AsyncIterator["asyncio.Queue[Json]"]:
     posts: asyncio.Queue[Json] = asyncio.Queue()
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        head = (await reader.readuntil(b"\r\n\r\n")).lower()
-        length = int(head.split(b"content-length:")[1].split(b"\r\n")[0])
-        posts.put_nowait(json.loads(await reader.readexactly(length)))
-        writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
-        await writer.drain()
+        # The gateway of another test may end in the middle of its request.
+        with suppress(asyncio.IncompleteReadError, OSError):
+            head = (await reader.readuntil(b"\r\n\r\n")).lower()
+            length = int(head.split(b"content-length:")[1].split(b"\r\n")[0])
+            posts.put_nowait(json.loads(await reader.readexactly(length)))
+            writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
+            await writer.drain()
         writer.close()
 
     server = await asyncio.start_server(serve, *WEBHOOK)
@@ -198,6 +202,8 @@ async def test_a_waiting_webhook_gets_what_it_missed(tmp_path: Path) -> None:
             seen: list[Json] = []
             while not seen or "COMPLETED" not in json.dumps(seen[-1]):
                 post = await posts.get()
-                if post not in seen[-1:]:  # a slow answer is a failure: the same post comes again
+                # A slow answer is a failure: the same post comes again. And gateways of other tests
+                # have the same webhook at the same time, for this task and for others.
+                if WAITING_CONTEXT in json.dumps(post) and post not in seen:
                     seen.append(post)
     assert len(seen) == 4
