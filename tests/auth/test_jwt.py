@@ -344,7 +344,6 @@ async def test_the_keys_are_at_the_configured_address_if_there_is_one() -> None:
 
 
 _ISSUER = LocalIssuer()
-_TOKEN = _ISSUER.token()
 
 
 @settings(max_examples=200, deadline=None)
@@ -353,8 +352,9 @@ async def test_no_changed_token_is_accepted(noise: bytes, data: st.DataObject) -
     one = Verifier(_ISSUER)
     one.verifier.start()
     try:
-        assert await one.verify(_TOKEN)
-        text = _TOKEN.encode()
+        token = _ISSUER.token()
+        assert await one.verify(token)
+        text = token.encode()
         start = data.draw(st.integers(0, len(text)))
         end = data.draw(st.integers(start, len(text)))
         changed = text[:start] + noise + text[end:]

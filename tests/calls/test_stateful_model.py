@@ -197,6 +197,9 @@ class CallMachine(RuleBasedStateMachine):
             "store.kind": "memory",
             "log.level": "error",
             "server.stopSeconds": 0.01,
+            # Callers wait until the callee has their call: none may wait for a run slot.
+            "limits.runs": 256,
+            "limits.perPeerRuns": 256,
             "channels.a2a.accounts.default": {"defaultAgentId": "a"},
             "tools.agentToAgent.enabled": True,
             "tools.agentToAgent.allow": ["*"],

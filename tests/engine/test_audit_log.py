@@ -22,11 +22,13 @@ from openclaw_a2a.engine.audit_log import (
     AUDIT_FILE,
     AuditEntry,
     AuditFile,
-    AuditFilter,
     AuditLog,
+    record_command,
+)
+from openclaw_a2a.engine.audit_reader import (
+    AuditFilter,
     follow_lines,
     read_lines,
-    record_command,
     select,
     verify_chain,
 )

@@ -24,6 +24,7 @@ from openclaw_a2a.auth.principal import A2A_SCOPES, Principal, Scope, can_be_lim
 from openclaw_a2a.engine.audit_log import record_command
 from openclaw_a2a.log import get_logger
 from openclaw_a2a.model.errors import CorruptRecord, InvalidParams, Problem
+from openclaw_a2a.model.file_lock import lock_file
 from openclaw_a2a.model.ids import PeerName
 from openclaw_a2a.model.session_keys import OPERATOR_NAME, RESERVED_NAMES
 from openclaw_a2a.settings import TOKENS_FILE, TokenFileHead, write_private_file
@@ -329,7 +330,8 @@ class TokenStore:
         # The folder itself is locked: there is no lock file that somebody could put a link to.
         descriptor = os.open(self._path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
-            _lock(descriptor)
+            # Where there are no file locks, of two commands at once one may lose its change.
+            lock_file(descriptor)
             self._refresh()
             yield
         finally:
@@ -373,14 +375,6 @@ class TokenStore:
         uses = {**self.last_used(), **dict.fromkeys(used, moment)}
         kept = {token_id: used_at for token_id, used_at in uses.items() if token_id in known}
         write_private_file(self._use_path, msgspec.json.encode(kept))
-
-
-def _lock(descriptor: int) -> None:
-    try:
-        import fcntl
-    except ImportError:  # without file locks, of two commands at once one may lose its change
-        return
-    fcntl.flock(descriptor, fcntl.LOCK_EX)
 
 
 def _separate(token: Token, peers: Collection[str]) -> Token:

@@ -2,28 +2,27 @@
 
 One JSON line each, in a file that the gateway and its commands append to. Each line has a number
 and the SHA-256 of the line before it, over rotations and restarts, so that a line that was changed,
-removed or moved can be found (`verify_chain`). A small file beside the log, the head, holds the
-number and hash of the last line; it is also the lock that writers take. Another file, the anchor,
-and the memory of the gateway hold them too: so a log that is removed with its head is missed.
+removed or moved can be found (`audit_reader.verify_chain`). A small file beside the log, the head,
+holds the number and hash of the last line; it is also the lock that writers take. Another file, the
+anchor, and the memory of the gateway hold them too: so a log removed with its head is missed.
 """
 
 import asyncio
-import fcntl
 import hashlib
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
 from contextvars import ContextVar
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import BinaryIO, TypedDict, Unpack
+from typing import TypedDict, Unpack
 
 import msgspec
 
 from openclaw_a2a.log import get_logger
 from openclaw_a2a.model.errors import CallerError, GatewayError
-from openclaw_a2a.model.ids import JsonObject
+from openclaw_a2a.model.file_lock import lock_file
 from openclaw_a2a.model.message import format_timestamp
 
 log = get_logger(__name__)
@@ -52,10 +51,11 @@ _WRITE_DELAY_S = 0.05
 _SUMMARY_S = 60.0
 _MAX_SUMMARIZED = 1000  # addresses; those beyond are counted together
 _MAX_TEXT = 500
-_HEAD_BYTES = 256  # of a fixed width: it is overwritten in place by one small write
+HEAD_BYTES = 256  # of a fixed width: it is overwritten in place by one small write
 _FLAGS = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
 _NUMBERED = re.compile(r"\.([1-9][0-9]*)")
-_decode_line = msgspec.json.Decoder(dict[str, object]).decode
+decode_line = msgspec.json.Decoder(dict[str, object]).decode
+"""The fields of a line. Raises: msgspec.MsgspecError, UnicodeDecodeError, RecursionError."""
 
 
 class AuditEntry(msgspec.Struct, frozen=True, gc=False):
@@ -100,7 +100,7 @@ class _Line(msgspec.Struct, frozen=True, omit_defaults=True, rename={"address": 
     previous: str = ""
 
 
-class _Head(msgspec.Struct, frozen=True):
+class AuditHead(msgspec.Struct, frozen=True):
     """The last line that was written, the size of the file then, and the first line that is kept.
 
     It is written after the lines. Whatever the file has beyond `size` was written by a process
@@ -112,7 +112,7 @@ class _Head(msgspec.Struct, frozen=True):
     size: int = 0
     first: int = 1
 
-    def follows(self, known: "_Head") -> bool:
+    def follows(self, known: "AuditHead") -> bool:
         """True when this can be the end of a log that has had the end `known`."""
         return self.n > known.n or (self.n, self.hash) == (known.n, known.hash)
 
@@ -129,7 +129,7 @@ class AuditFile:
         self.anchor_path = path.with_name(ANCHOR_FILE)
         self._max_bytes = max_bytes
         self._keep = keep
-        self._last = _Head()
+        self._last = AuditHead()
         """The end of the log when this process last wrote."""
 
     def append(self, entries: Sequence[AuditEntry]) -> None:
@@ -145,14 +145,14 @@ class AuditFile:
             lock = os.open(self.head_path, _FLAGS, 0o600)
         with ExitStack() as files:
             files.callback(os.close, lock)  # which releases the lock, too
-            fcntl.flock(lock, fcntl.LOCK_EX)
+            lock_file(lock)
             handle = os.open(self.path, _FLAGS | os.O_APPEND, 0o600)
             files.callback(os.close, handle)
             anchor = os.open(self.anchor_path, _FLAGS, 0o600)
             files.callback(os.close, anchor)
             size = os.fstat(handle).st_size
-            head = _read_head(os.pread(lock, _HEAD_BYTES, 0))
-            anchored = _read_head(os.pread(anchor, _HEAD_BYTES, 0)) or _Head()
+            head = read_head(os.pread(lock, HEAD_BYTES, 0))
+            anchored = read_head(os.pread(anchor, HEAD_BYTES, 0)) or AuditHead()
             known = max(anchored, self._last, key=lambda one: one.n)
             if head is None or size != head.size or not head.follows(known):
                 head, entries = self._repair(handle, size, head, known, entries)
@@ -171,7 +171,7 @@ class AuditFile:
                 written = os.write(handle, batch)
                 size += written
                 batch = batch[written:]
-            head = _Head(n, previous, size, head.first)
+            head = AuditHead(n, previous, size, head.first)
             _write_head(lock, head)
             if self._max_bytes is not None and size >= self._max_bytes:
                 head = self._rotate(lock, head)
@@ -193,7 +193,7 @@ class AuditFile:
     def _numbered(self, number: int) -> Path:
         return self.path.with_name(f"{self.path.name}.{number}")
 
-    def _rotate(self, lock: int, head: _Head) -> _Head:
+    def _rotate(self, lock: int, head: AuditHead) -> AuditHead:
         numbers = set(self._numbers())
         # Up to the first number that is free: a rotation that a crash interrupted left a gap.
         free = next(one for one in range(1, len(numbers) + 2) if one not in numbers)
@@ -218,10 +218,10 @@ class AuditFile:
         self,
         handle: int,
         size: int,
-        head: _Head | None,
-        known: _Head,
+        head: AuditHead | None,
+        known: AuditHead,
         entries: Sequence[AuditEntry],
-    ) -> tuple[_Head, list[AuditEntry]]:
+    ) -> tuple[AuditHead, list[AuditEntry]]:
         """Continue the chain where a killed process, or somebody else, left the file.
 
         Whole lines that the head does not know are taken over, a torn one is cut off, and lines
@@ -240,26 +240,26 @@ class AuditFile:
         if size < head.size:
             lost = f"the file was {head.size - size} bytes longer when it was last written"
         n, previous, end = _take_over(handle, min(head.size, size), head, notes)
-        if not _Head(n, previous).follows(known):
+        if not AuditHead(n, previous).follows(known):
             lost = f"the log ended with line {n}, and was written up to line {known.n}"
             n, previous = known.n, known.hash
-        head = _Head(n, previous, end, head.first)
+        head = AuditHead(n, previous, end, head.first)
         at = entries[0].at if entries else datetime.now(UTC)
         noted = [AuditEntry(at, "audit-repaired", "gateway", reason=one) for one in notes]
         if lost:
             noted.insert(0, AuditEntry(at, AUDIT_LOST, "gateway", outcome=FAILED, reason=lost))
         return head, [*noted, *entries]
 
-    def _rebuild_head(self) -> _Head:
+    def _rebuild_head(self) -> AuditHead:
         """A head from the rotated files, as far as they tell."""
         numbers = sorted(self._numbers())
         if not numbers:
-            return _Head()
+            return AuditHead()
         first = _first_number(self._numbered(numbers[-1])) or 1
         last = self._numbered(numbers[0]).read_bytes().rstrip(b"\n").rpartition(b"\n")[2]
-        found = _chain_fields(last)
+        found = chain_fields(last)
         n = 0 if found is None else found[0]
-        return _Head(n, hashlib.sha256(last).hexdigest(), 0, first)
+        return AuditHead(n, hashlib.sha256(last).hexdigest(), 0, first)
 
 
 class About(TypedDict, total=False):
@@ -450,15 +450,16 @@ def _encode(entry: AuditEntry, n: int, previous: str) -> bytes:
         return msgspec.json.encode(msgspec.structs.replace(line, **clean))
 
 
-def _read_head(raw: bytes) -> _Head | None:
+def read_head(raw: bytes) -> AuditHead | None:
+    """The head in the bytes of its file; None when it is damaged."""
     try:
-        return msgspec.json.decode(raw.rstrip(), type=_Head)
+        return msgspec.json.decode(raw.rstrip(), type=AuditHead)
     except msgspec.MsgspecError:
         return None
 
 
-def _write_head(lock: int, head: _Head) -> None:
-    os.pwrite(lock, msgspec.json.encode(head).ljust(_HEAD_BYTES - 1) + b"\n", 0)
+def _write_head(lock: int, head: AuditHead) -> None:
+    os.pwrite(lock, msgspec.json.encode(head).ljust(HEAD_BYTES - 1) + b"\n", 0)
 
 
 def _read_from(handle: int, offset: int) -> bytes:
@@ -469,12 +470,12 @@ def _read_from(handle: int, offset: int) -> bytes:
     return b"".join(pieces)
 
 
-def _take_over(handle: int, start: int, head: _Head, notes: list[str]) -> tuple[int, str, int]:
+def _take_over(handle: int, start: int, head: AuditHead, notes: list[str]) -> tuple[int, str, int]:
     """Continue the chain by the lines after `start`: the number, hash and place of its end."""
     n, previous, end = head.n, head.hash, start
     for line in _read_from(handle, start).splitlines(keepends=True):
         text = line.rstrip(b"\n")
-        found = _chain_fields(text)
+        found = chain_fields(text)
         if found == (n + 1, previous):
             n, previous = n + 1, hashlib.sha256(text).hexdigest()
             if not line.endswith(b"\n"):
@@ -490,10 +491,10 @@ def _take_over(handle: int, start: int, head: _Head, notes: list[str]) -> tuple[
     return n, previous, end
 
 
-def _chain_fields(line: bytes) -> tuple[int, str] | None:
+def chain_fields(line: bytes) -> tuple[int, str] | None:
     """The number and the hash in a line; None when it is none of ours."""
     try:
-        fields = _decode_line(line)
+        fields = decode_line(line)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return None
     n, previous = fields.get("n"), fields.get("previous", "")
@@ -502,217 +503,11 @@ def _chain_fields(line: bytes) -> tuple[int, str] | None:
     return n, previous
 
 
-def _is_loss(line: bytes) -> bool:
-    return AUDIT_LOST.encode() in line and _decode_line(line).get("event") == AUDIT_LOST
-
-
 def _first_number(path: Path) -> int | None:
     with suppress(OSError), path.open("rb") as file:
-        found = _chain_fields(file.readline().rstrip(b"\n"))
+        found = chain_fields(file.readline().rstrip(b"\n"))
         return None if found is None else found[0]
     return None
-
-
-# ---------------------------------------------------------------- reading and checking
-
-
-def read_lines(folder: Path) -> Iterator[JsonObject]:
-    """The entries of a data folder, oldest first, also those of earlier versions.
-
-    What is no JSON object is left out: `verify_chain` is for finding that.
-    """
-    paths = [folder / name for name in OLD_FILES] + AuditFile(folder / AUDIT_FILE).files()
-    for path in paths:
-        with suppress(FileNotFoundError), path.open("rb") as file:
-            for line in file:
-                with suppress(msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-                    yield _decode_line(line)
-
-
-def follow_lines(folder: Path) -> Iterator[JsonObject | None]:
-    """The entries that are added from now on; None whenever there is none yet."""
-    audit = AuditFile(folder / AUDIT_FILE)
-    last = _last_number(audit)
-    return _follow_lines(folder, last)
-
-
-def _follow_lines(folder: Path, last: int) -> Iterator[JsonObject | None]:
-    audit = AuditFile(folder / AUDIT_FILE)
-    while True:
-        if _last_number(audit) <= last:
-            yield None
-            continue
-        # From the first file again: a rotation may have moved lines that were not read yet.
-        for line in read_lines(folder):
-            n = line.get("n")
-            if isinstance(n, int) and n > last:
-                last = n
-                yield line
-
-
-def _last_number(audit: AuditFile) -> int:
-    with suppress(FileNotFoundError):
-        head = _read_head(audit.head_path.read_bytes())
-        return 0 if head is None else head.n
-    return 0
-
-
-class AuditProblem(msgspec.Struct, frozen=True):
-    """What is wrong with a line."""
-
-    file: str
-    line: int
-    problem: str
-
-
-class AuditReport(msgspec.Struct, frozen=True):
-    """The result of a check: how many lines there are, the hash of the last, and what is wrong."""
-
-    lines: int
-    hash: str
-    problems: tuple[AuditProblem, ...]
-
-
-def verify_chain(folder: Path, *, is_used: bool = False) -> AuditReport:
-    """Check the chain of a data folder, also while a gateway writes. Raises: OSError.
-
-    `is_used`: a gateway has run there, so there must be a log.
-    """
-    audit = AuditFile(folder / AUDIT_FILE)
-    with ExitStack() as opened:
-        try:
-            lock = os.open(audit.head_path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
-        except FileNotFoundError:
-            lock = None
-        # Only while the files are opened: then they may be rotated and appended to.
-        if lock is not None:
-            opened.callback(os.close, lock)
-            fcntl.flock(lock, fcntl.LOCK_SH)
-        head = None if lock is None else _read_head(os.pread(lock, _HEAD_BYTES, 0))
-        anchor = None
-        with suppress(FileNotFoundError):
-            anchor = _read_head(audit.anchor_path.read_bytes())
-        files = [opened.enter_context(path.open("rb")) for path in audit.files()]
-        sizes = [os.fstat(file.fileno()).st_size for file in files]
-        if lock is not None:
-            fcntl.flock(lock, fcntl.LOCK_UN)
-        checker = _ChainChecker(head, anchor, has_log=is_used or bool(files))
-        for file, size in zip(files, sizes, strict=True):
-            checker.read(file, size)
-        return checker.finish(audit)
-
-
-class _ChainChecker:
-    """Reads the lines of a chain in order and collects what does not fit."""
-
-    def __init__(self, head: _Head | None, anchor: _Head | None, *, has_log: bool) -> None:
-        self._head = head
-        self._has_log = has_log
-        self._ends = [one for one in (head, anchor) if one is not None]
-        self._problems: list[AuditProblem] = []
-        self._count = 0
-        self._n: int | None = None
-        self._hash = ""
-        self._at = ("", 0)
-
-    def read(self, file: BinaryIO, size: int) -> None:
-        name, left = Path(file.name).name, size
-        for number, line in enumerate(file, 1):
-            if left <= 0:
-                return
-            left -= len(line)
-            if not line.endswith(b"\n") and _chain_fields(line) is None:
-                return  # torn by a kill: the next writer repairs it
-            self._check(line.rstrip(b"\n"), name, number)
-
-    def _check(self, line: bytes, name: str, number: int) -> None:
-        at, before = (name, number), self._at
-        found = _chain_fields(line)
-        if found is None:
-            self._add(at, "is no line of the audit log: it was changed, or added")
-            return
-        self._count += 1
-        n, previous = found
-        expected = self._n
-        if expected is None:
-            self._check_first(at, n, previous)
-        elif n != expected + 1:
-            self._add(at, _numbering_problem(n, expected))
-        elif previous != self._hash:
-            self._add(before, f"line {expected} of the log was changed")
-        if _is_loss(line) and at not in [(one.file, one.line) for one in self._problems]:
-            self._add(at, "lines before this one may be missing: the log was without its head")
-        digest = hashlib.sha256(line).hexdigest()
-        if any(n == one.n and digest != one.hash for one in self._ends):
-            self._add(at, f"line {n} of the log was changed")
-        self._n, self._hash, self._at = n, digest, at
-
-    def _check_first(self, at: tuple[str, int], n: int, previous: str) -> None:
-        first = self._ends[0].first if self._ends else n
-        if n > first:
-            self._add(at, f"lines {first} to {n - 1} of the log are missing before this one")
-        if n == 1 and previous:
-            self._add(at, "line 1 of the log was changed")
-
-    def finish(self, audit: AuditFile) -> AuditReport:
-        last, name = self._n or 0, audit.path.name
-        end = max((one.n for one in self._ends), default=0)
-        if not self._ends and not self._count and self._has_log:
-            self._add((name, 0), "is missing, although a gateway has run with this folder")
-        elif self._head is None and (self._has_log or self._ends):
-            self._add((audit.head_path.name, 0), "is missing or damaged; the end is not proven")
-        if end > last:
-            line = self._at[1] if self._at[0] == name else 0
-            first = last + 1 if self._count else self._ends[0].first
-            missing = f"lines {first} to {end} of the log are missing after this one"
-            self._add((name, line), missing)
-        return AuditReport(self._count, self._hash, tuple(self._problems))
-
-    def _add(self, at: tuple[str, int], problem: str) -> None:
-        self._problems.append(AuditProblem(at[0], at[1], problem))
-
-
-def _numbering_problem(n: int, expected: int) -> str:
-    if n > expected + 1:
-        return f"lines {expected + 1} to {n - 1} of the log are missing before this one"
-    return f"line {n} of the log stands after line {expected}: lines were moved or copied"
-
-
-# ---------------------------------------------------------------- filters
-
-
-class AuditFilter(msgspec.Struct, frozen=True):
-    """Which entries to show. Texts of names are compared whole, `what` also as a beginning."""
-
-    who: str | None = None
-    what: str | None = None
-    task: str | None = None
-    since: datetime | None = None
-    until: datetime | None = None
-
-    def accepts(self, line: JsonObject) -> bool:
-        """True when an entry is to be shown."""
-        # `token` and `requester` name the caller in the lines of earlier versions.
-        names = {line.get(key) for key in ("who", "requester", "token")}
-        if self.who is not None and self.who not in names:
-            return False
-        if self.what is not None and not str(line.get("event", "")).startswith(self.what):
-            return False
-        if self.task is not None and not str(line.get("task", "")).startswith(self.task):
-            return False
-        if self.since is None and self.until is None:
-            return True
-        try:
-            at = datetime.fromisoformat(str(line.get("time", "")))
-        except ValueError:
-            return False
-        after = self.since is None or at >= self.since
-        return after and (self.until is None or at < self.until)
-
-
-def select(lines: Iterable[JsonObject], chosen: AuditFilter) -> Iterator[JsonObject]:
-    """The entries that a filter accepts."""
-    return (one for one in lines if chosen.accepts(one))
 
 
 def record_command(folder: Path, event: str, **about: Unpack[About]) -> None:

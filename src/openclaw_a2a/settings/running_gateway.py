@@ -13,6 +13,8 @@ from pathlib import Path
 
 import msgspec
 
+from openclaw_a2a.model.file_lock import try_lock_file
+
 _FILES = "gateway-*.json"
 _MAX_BYTES = 64 * 1024
 
@@ -35,7 +37,7 @@ def announce_gateway(folder: Path, gateway: RunningGateway) -> Generator[None]:
     descriptor = os.open(draft, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     try:
         # Locked before it has its name: whoever finds the file finds it locked.
-        _try_lock(descriptor, shared=False)
+        try_lock_file(descriptor)
         os.write(descriptor, msgspec.json.encode(gateway))
         draft.replace(path)
         for other in folder.glob(_FILES):
@@ -60,21 +62,10 @@ def read_running_gateway(path: Path) -> RunningGateway | None:
     """The gateway that a file describes; None when it does not run, or the file is none of ours."""
     try:
         with path.open("rb") as file:
-            # Shared with other readers, which must not take each other for the gateway.
-            if _try_lock(file.fileno(), shared=True):
+            # Shared with other readers, which must not take each other for the gateway. Where
+            # there are no file locks nothing is found, and the settings decide.
+            if try_lock_file(file.fileno(), is_shared=True):
                 return None  # no gateway holds it; closing the file releases it again
             return msgspec.json.decode(file.read(_MAX_BYTES), type=RunningGateway)
     except (OSError, msgspec.MsgspecError):
         return None
-
-
-def _try_lock(descriptor: int, *, shared: bool) -> bool:
-    try:
-        import fcntl
-    except ImportError:  # without file locks nothing is found, and the settings decide
-        return True
-    try:
-        fcntl.flock(descriptor, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True

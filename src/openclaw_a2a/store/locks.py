@@ -17,6 +17,7 @@ import msgspec
 
 from openclaw_a2a.model.backoff import Backoff
 from openclaw_a2a.model.errors import StoreLocked, StoreUnavailable
+from openclaw_a2a.model.file_lock import CAN_LOCK_FILES, try_lock_file
 
 LOCK_NAME = ".writer.lock"
 # The format that other programs share lets a lock be taken over after 30 minutes, so a living
@@ -43,8 +44,12 @@ class FileLock:
 
         Raises:
             StoreLocked: another process holds the lock.
-            StoreUnavailable: the lock file cannot be created.
+            StoreUnavailable: the lock file cannot be created, or there are no file locks here.
         """
+        if not CAN_LOCK_FILES:
+            raise StoreUnavailable(
+                "SQLite stores need file locks of Linux or macOS; use store.kind memory here"
+            )
         lock_path = path.with_name(path.name + ".lock")
         try:
             # Not through a link: it is emptied and written, whatever it is.
@@ -60,16 +65,14 @@ class FileLock:
                 f"the lock file {lock_path} cannot be opened: {error.strerror}; "
                 "check that the directory exists and may be written"
             ) from error
-        try:
-            _flock(descriptor)
-        except BlockingIOError as error:
+        if not try_lock_file(descriptor):
             holder = os.read(descriptor, 32).decode("ascii", "replace").strip() or "unknown"
             os.close(descriptor)
             raise StoreLocked(
                 f"process {holder} uses {path}; stop it, or give this gateway another store path "
                 "or data folder (OPENCLAW_A2A_DATA)",
                 details={"pid": holder, "path": str(path)},
-            ) from error
+            )
         # The pid is for the error message of the next process. The lock itself belongs to the
         # descriptor: a crash releases it, and a stale pid in the file keeps nobody out.
         os.ftruncate(descriptor, 0)
@@ -261,13 +264,3 @@ def _remove_all() -> None:
     # and its lock is reclaimed.
     for path in list(_held):
         _remove_own(path)
-
-
-def _flock(descriptor: int) -> None:
-    try:
-        import fcntl
-    except ImportError as error:
-        raise StoreUnavailable(
-            "SQLite stores need file locks of Linux or macOS; use store.kind memory here"
-        ) from error
-    fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)

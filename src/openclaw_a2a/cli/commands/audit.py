@@ -21,7 +21,7 @@ from openclaw_a2a.cli.render.terminal import (
     print_json,
     print_message,
 )
-from openclaw_a2a.engine.audit_log import (
+from openclaw_a2a.engine.audit_reader import (
     AuditFilter,
     follow_lines,
     read_lines,
