@@ -21,7 +21,8 @@ from tests.contracts.store_samples import (
 
 from openclaw_a2a.model.errors import TaskDeleted
 from openclaw_a2a.model.ids import ContextId, TaskId
-from openclaw_a2a.model.task import TaskState
+from openclaw_a2a.model.records import decode_task, encode_json
+from openclaw_a2a.model.task import Task, TaskState
 from openclaw_a2a.model.turn import Scope
 from openclaw_a2a.ports import (
     RecentHead,
@@ -103,6 +104,33 @@ async def test_listed_tasks_are_whole(store: Store) -> None:
     page = await store.tasks.list_tasks(TaskQuery(ALICE, 10))
     assert [project_task(task) for task in page.tasks] == [two.task, one.task]
     assert [task.head for task in page.tasks] == [two.head, one.head]
+
+
+async def test_large_tasks_are_listed_without_content_and_read_by_their_outline(
+    store: Store,
+) -> None:
+    small, large = Draft("t-1"), Draft("t-2")
+    await store.tasks.submit(small.submission(1))
+    await store.tasks.submit(large.submission(2))
+    await store.tasks.commit(large.chunk("x" * 300_000))
+    page = await store.tasks.list_tasks(TaskQuery(ALICE, 10, large_bytes=100_000))
+    assert page.large == {TaskId("t-2")}
+    listed = {task.head.id: task for task in page.tasks}
+    assert project_task(listed[TaskId("t-1")]) == small.task
+    assert (listed[TaskId("t-2")].head, listed[TaskId("t-2")].snapshot) == (large.head, b"")
+    assert await _read_by_outline(store, ALICE, TaskId("t-2")) == large.task
+    assert await _read_by_outline(store, BOB, TaskId("t-2")) is None
+    assert await store.tasks.read_contents(BOB, TaskId("t-2"), []) is None
+
+
+async def _read_by_outline(store: Store, scope: Scope, task_id: TaskId) -> Task | None:
+    outline = await store.tasks.read_outline(scope, task_id)
+    if outline is None:
+        return None
+    encoded = encode_json(project_task(outline.stored))
+    contents = await store.tasks.read_contents(scope, task_id, outline.keys([encoded]))
+    assert contents is not None
+    return decode_task(b"".join(outline.fill(encoded, contents)))
 
 
 async def test_pages_follow_each_other_without_gaps_or_repeats(store: Store) -> None:

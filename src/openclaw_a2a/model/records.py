@@ -1,6 +1,6 @@
 """The stored form of tasks, events and runs: 1.0 JSON, encoded once and served as stored."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import datetime
 
 import msgspec
@@ -77,7 +77,7 @@ class Hold(JsonStruct, frozen=True):
 
 
 class TaskOutline(msgspec.Struct, frozen=True, gc=False):
-    """A stored task with marks in place of its large strings, which stand beside it, each once.
+    """A stored task with marks in place of its large strings, which the store keeps by themselves.
 
     It is small, so it can be decoded, changed and encoded again at once; `fill` then puts the
     strings back. A mark is `mark` and the key of the string: nothing that a peer can write.
@@ -85,21 +85,25 @@ class TaskOutline(msgspec.Struct, frozen=True, gc=False):
 
     stored: StoredTask
     mark: bytes = b""
-    contents: dict[bytes, tuple[bytes, ...]] = {}
-    """The strings as they are inside of JSON, in slices, by their keys, which all have one length.
-    """
+    key_size: int = 0
 
-    def fill(self, chunk: bytes) -> Iterator[bytes]:
-        """What was encoded from the outline, with the strings in their places."""
-        if not self.contents:
+    def keys(self, chunks: Iterable[bytes]) -> set[bytes]:
+        """The keys of the strings that belong into what was encoded from the outline."""
+        if not self.mark:
+            return set()
+        pieces = [piece for chunk in chunks for piece in chunk.split(self.mark)[1:]]
+        return {piece[: self.key_size] for piece in pieces}
+
+    def fill(self, chunk: bytes, contents: Mapping[bytes, tuple[bytes, ...]]) -> Iterator[bytes]:
+        """What was encoded from the outline, with the strings, as they are in JSON, in it."""
+        if not contents:
             yield chunk
             return
         first, *rest = chunk.split(self.mark)
         yield first
-        size = len(next(iter(self.contents)))
         for piece in rest:
-            yield from self.contents[piece[:size]]
-            yield piece[size:]
+            yield from contents[piece[: self.key_size]]
+            yield piece[self.key_size :]
 
 
 class RunOptions(JsonStruct, frozen=True):

@@ -1,7 +1,7 @@
 """The task store: tasks, their events, runs and idempotency records."""
 
 import asyncio
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Iterable
 from datetime import datetime
 from typing import Protocol
 
@@ -98,6 +98,8 @@ class TaskQuery(msgspec.Struct, frozen=True, gc=False):
     after: TaskKey | None = None
     max_bytes: int | None = None
     """A page may end with the task with which it is larger than that."""
+    large_bytes: int | None = None
+    """A task that may be larger than that comes without its content, for `read_outline`."""
 
 
 class TaskPage(msgspec.Struct, frozen=True, gc=False):
@@ -106,6 +108,8 @@ class TaskPage(msgspec.Struct, frozen=True, gc=False):
     tasks: tuple[StoredTask, ...]
     has_more: bool
     total: int
+    large: frozenset[TaskId] = frozenset()
+    """The tasks that have no snapshot and no entries here, because they are large."""
 
 
 class TaskFilter(msgspec.Struct, frozen=True, gc=False):
@@ -217,8 +221,14 @@ class TaskStore(Protocol):
     async def read_outline(self, scope: Scope | None, task_id: TaskId) -> TaskOutline | None:
         """As `read_task`, for a task that may be large: in small steps, which give way to others.
 
-        A store that keeps large strings by themselves leaves them beside the task.
+        A store that keeps large strings by themselves leaves them out, for `read_contents`.
         """
+        ...
+
+    async def read_contents(
+        self, scope: Scope | None, task_id: TaskId, keys: Iterable[bytes]
+    ) -> dict[bytes, tuple[bytes, ...]] | None:
+        """Large strings of an outline, in slices, by their keys; None as `read_task`."""
         ...
 
     async def measure_task(self, scope: Scope | None, task_id: TaskId) -> MeasuredTask | None:

@@ -96,7 +96,8 @@ class LargeAnswers:
             answer = self._answers.get(key)
             if answer is None:
                 self._check_room(caller, measured.size)
-                outline = await engine.store.tasks.read_outline(measured.head.scope, task_id)
+                tasks, scope = engine.store.tasks, measured.head.scope
+                outline = await tasks.read_outline(scope, task_id)
                 if outline is None:
                     raise TaskNotFound(f"task not found: there is no task {task_id}")
                 stored, head = outline.stored, outline.stored.head
@@ -104,7 +105,10 @@ class LargeAnswers:
                     chunks = (stored.snapshot,)
                 else:
                     chunks = await _encode(request, stored, encode, history_length)
-                filled = tuple([part for chunk in chunks for part in outline.fill(chunk)])
+                contents = await tasks.read_contents(scope, task_id, outline.keys(chunks))
+                if contents is None:
+                    raise TaskNotFound(f"task not found: there is no task {task_id}")
+                filled = tuple([part for chunk in chunks for part in outline.fill(chunk, contents)])
                 answer = LargeAnswer(head, filled, caller)
                 # Under its own sequence: the task may have gone on since it was measured.
                 self._answers[task_id, head.sequence, version, history_length] = answer

@@ -1,19 +1,20 @@
 """Pages of a caller's tasks, limited in number and in size."""
 
-import asyncio
 import base64
 from datetime import datetime
 from typing import Annotated
 
 import msgspec
 
+from openclaw_a2a.engine.scheduling.fair_queue import Pacer
 from openclaw_a2a.engine.tasks import queries
+from openclaw_a2a.engine.tasks.journal import TaskProjection
 from openclaw_a2a.log import get_logger
 from openclaw_a2a.model.errors import CorruptRecord, InvalidParams, Problem
 from openclaw_a2a.model.ids import TaskId
-from openclaw_a2a.model.records import StoredTask
+from openclaw_a2a.model.records import TaskHead, decode_task, encode_json
 from openclaw_a2a.model.turn import Scope
-from openclaw_a2a.ports import TaskKey, TaskQuery, TaskStore
+from openclaw_a2a.ports import TaskKey, TaskPage, TaskQuery, TaskStore
 from openclaw_a2a.protocol import v1
 from openclaw_a2a.protocol.requests import ListRequest
 
@@ -46,16 +47,17 @@ async def list_tasks(tasks: TaskStore, scope: Scope, request: ListRequest) -> by
         status_since=request.status_since,
         after=_read_token(request.page_token),
         max_bytes=PAGE_BYTES,
+        large_bytes=_LARGE_BYTES,
     )
-    page = _Page(request)
+    page = _Page(request, tasks)
     found = await tasks.list_tasks(query)
-    total, is_full = found.total, await page.add(found.tasks)
+    total, is_full = found.total, await page.add(found)
     # Separate reads, each after a key: a task that changes in between moves to the front of the
     # list, so it may be missing here but does not come twice.
     while found.has_more and not is_full:
         query = msgspec.structs.replace(query, after=page.last, limit=page.next_limit())
         found = await tasks.list_tasks(query)
-        is_full = await page.add(found.tasks)
+        is_full = await page.add(found)
     token = _write_token(page.last) if page.last and (page.is_cut or found.has_more) else ""
     return v1.encode_task_list(page.tasks, token, page_size=request.page_size, total=total)
 
@@ -63,8 +65,9 @@ async def list_tasks(tasks: TaskStore, scope: Scope, request: ListRequest) -> by
 class _Page:
     """The tasks of one page so far."""
 
-    def __init__(self, request: ListRequest) -> None:
+    def __init__(self, request: ListRequest, tasks: TaskStore) -> None:
         self._request = request
+        self._store = tasks
         self._size = 0
         self._read_size = 0
         self.tasks: list[bytes] = []
@@ -72,21 +75,43 @@ class _Page:
         self.is_cut = False
         """True when a task that was read is left for the next page."""
 
-    async def add(self, found: tuple[StoredTask, ...]) -> bool:
+    async def add(self, found: TaskPage) -> bool:
         """Add tasks until the page is full; True when it is."""
-        for stored in found:
+        for stored in found.tasks:
+            head = stored.head
             try:
-                task = queries.task_json(stored)
+                if head.id in found.large:
+                    task = await self._read_large(head)
+                else:
+                    task = self._trim(queries.task_json(stored))
             except CorruptRecord as error:
-                log.warning("store.record_damaged", id=stored.head.id, reason=error.message)
-                self.last = TaskKey(stored.head.status_at, stored.head.id)
-                continue
-            self.is_cut = not self._add_task(stored, task)
-            if self.is_cut:
-                return True
-            if len(task) > _LARGE_BYTES:
-                await asyncio.sleep(0)  # let other requests run between large tasks
+                log.warning("store.record_damaged", id=head.id, reason=error.message)
+                task = None
+            if task is not None:
+                self.is_cut = not self._has_room(len(task))
+                if self.is_cut:
+                    return True
+                self.tasks.append(task)
+            self.last = TaskKey(head.status_at, head.id)
         return len(self.tasks) >= self._request.page_size
+
+    async def _read_large(self, head: TaskHead) -> bytes | None:
+        """The task, read in small steps, and only what the page shows; None when it is gone."""
+        outline = await self._store.read_outline(head.scope, head.id)
+        # Whoever asks for tasks in a state gets none that has left it since the page was read.
+        if outline is None or outline.stored.head.state is not head.state:
+            return None
+        projection = TaskProjection(decode_task(outline.stored.snapshot))
+        pacer = Pacer()
+        for entry in outline.stored.entries:
+            projection.apply(entry.event)
+            await pacer.pause()
+        task = projection.task()
+        if not self._request.include_artifacts:
+            task = msgspec.structs.replace(task, artifacts=())
+        trimmed = self._trim(encode_json(task))
+        contents = await self._store.read_contents(head.scope, head.id, outline.keys([trimmed]))
+        return None if contents is None else b"".join(outline.fill(trimmed, contents))
 
     def next_limit(self) -> int:
         """How many tasks to read next, so that not much more is read than fits the page."""
@@ -94,20 +119,17 @@ class _Page:
         room = max(1, (READ_BYTES - self._read_size) // average)
         return min(room, self._request.page_size - len(self.tasks))
 
-    def _add_task(self, stored: StoredTask, task: bytes) -> bool:
+    def _trim(self, task: bytes) -> bytes:
         self._read_size += len(task)
-        if self.tasks and self._read_size > READ_BYTES:
-            return False
         request = self._request
-        trimmed = v1.trim_task(
+        return v1.trim_task(
             task, history_length=request.history_length, with_artifacts=request.include_artifacts
         )
-        self._size += len(trimmed)
-        if self.tasks and self._size > PAGE_BYTES:
-            return False
-        self.tasks.append(trimmed)
-        self.last = TaskKey(stored.head.status_at, stored.head.id)
-        return True
+
+    def _has_room(self, size: int) -> bool:
+        self._size += size
+        is_full = self._size > PAGE_BYTES or self._read_size > READ_BYTES
+        return not self.tasks or not is_full
 
 
 def _write_token(key: TaskKey) -> str:

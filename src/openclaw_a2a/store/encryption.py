@@ -248,6 +248,7 @@ class _EncryptedTasks:
         self.read_task = inner.read_task
         self.measure_task = inner.measure_task
         self.read_outline = inner.read_outline
+        self.read_contents = inner.read_contents
         self.read_resume_token = inner.read_resume_token
         self.read_events = inner.read_events
         self.list_recent_tasks = inner.list_recent_tasks

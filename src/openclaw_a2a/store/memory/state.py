@@ -73,6 +73,12 @@ class TaskRow(msgspec.Struct):
     entries: list[Entry] = []
     resume: bytes | None = None
 
+    @property
+    def size(self) -> int:
+        """The bytes of what a reader gets."""
+        entries = self.after(self.snapshot_sequence)
+        return len(self.snapshot) + sum([len(entry.body) for entry in entries])
+
     def stored(self) -> StoredTask:
         """The task for a reader."""
         return StoredTask(self.head, self.snapshot, tuple(self.after(self.snapshot_sequence)))

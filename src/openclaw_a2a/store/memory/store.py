@@ -6,7 +6,7 @@
 
 import asyncio
 from bisect import bisect_right, insort
-from collections.abc import Awaitable, Iterator
+from collections.abc import Awaitable, Iterable, Iterator
 from datetime import UTC, datetime
 from heapq import nlargest, nsmallest
 from itertools import accumulate, islice
@@ -75,14 +75,18 @@ class StateTaskStore(StatePart, TaskWrites):
         stored = await self.read_task(scope, task_id)
         return None if stored is None else TaskOutline(stored)
 
+    async def read_contents(
+        self, scope: Scope | None, task_id: TaskId, keys: Iterable[bytes]
+    ) -> dict[bytes, tuple[bytes, ...]] | None:
+        del keys  # the strings are in the tasks
+        return None if self.state.find_task(scope, task_id) is None else {}
+
     async def measure_task(self, scope: Scope | None, task_id: TaskId) -> MeasuredTask | None:
         self.state.check_readable(task_id)
         task = self.state.find_task(scope, task_id)
         if task is None:
             return None
-        entries = task.after(task.snapshot_sequence)
-        size = len(task.snapshot) + sum([len(entry.body) for entry in entries])
-        return MeasuredTask(task.head, size)
+        return MeasuredTask(task.head, task.size)
 
     async def read_resume_token(self, task_id: TaskId) -> bytes | None:
         task = self.state.tasks.get(task_id)
@@ -130,8 +134,14 @@ class StateTaskStore(StatePart, TaskWrites):
     async def list_tasks(self, query: TaskQuery) -> TaskPage:
         """Damaged tasks are left out."""
         ids, total = self.state.index.page(query)
-        tasks = tuple([self.state.tasks[task_id].stored() for task_id in ids[: query.limit]])
-        return TaskPage(tasks, has_more=len(ids) > query.limit, total=total)
+        rows = [self.state.tasks[task_id] for task_id in ids[: query.limit]]
+        most = query.large_bytes
+        large = {row.head.id for row in rows if most is not None and row.size > most}
+        tasks = [
+            StoredTask(row.head, b"") if row.head.id in large else row.stored() for row in rows
+        ]
+        has_more = len(ids) > query.limit
+        return TaskPage(tuple(tasks), has_more=has_more, total=total, large=frozenset(large))
 
     async def find_duplicate(
         self, scope: Scope, message_id: MessageId, *, body_hash: bytes | None = None

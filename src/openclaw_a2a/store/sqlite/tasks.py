@@ -5,7 +5,7 @@ The rarer writes work on the tables, so they flush what the transaction has coll
 
 import hashlib
 import secrets
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from contextlib import suppress
 from datetime import UTC, datetime
 from functools import partial
@@ -71,6 +71,7 @@ _READ_BYTES = 256 * 1024
 
 _CONTENT_MARK = b"content-%b-" % secrets.token_hex(16).encode()
 """Of this process: a peer does not know it, so no text of a peer is taken for a mark."""
+_KEY_SIZE = 2 * hashlib.sha256().digest_size  # the key of a content is its hash in hex
 
 _Restore = Callable[[int, bytes], bytes]
 """The body of a row with what it refers to, from the number of its task and the row."""
@@ -93,7 +94,9 @@ WHERE t.id = :task
 _SELECT_ENTRIES = """
 SELECT sequence, body, state, task FROM event
 WHERE task = ? AND sequence > ? AND sequence <= ? ORDER BY sequence LIMIT ?"""
-_MEASURE_CONTENT = "SELECT number, length(body) FROM content WHERE task = ? AND hash = ?"
+_MEASURE_CONTENT = """
+SELECT number, length(body) FROM content
+WHERE task = (SELECT number FROM task WHERE id = ?) AND hash = ?"""
 _HAS_TASK = "SELECT 1 FROM task WHERE number = ?"
 _SELECT_EVENTS = """
 SELECT sequence, body, state, task FROM event
@@ -230,23 +233,21 @@ class SqliteTaskStore(DatabasePart, TaskWrites):
         row = self._find_row(scope, task_id)
         if row is None:
             return None
-        digests: set[bytes] = set()
+        stored = await self._read_stored(row, _mark_contents)
+        return None if stored is None else TaskOutline(stored, _CONTENT_MARK, _KEY_SIZE)
 
-        def mark(_task: int, body: bytes) -> bytes:
-            def find(digest: bytes) -> bytes:
-                digests.add(digest)
-                return _CONTENT_MARK + digest.hex().encode()
-
-            return restore(body, find)
-
-        stored = await self._read_stored(row, mark)
+    async def read_contents(
+        self, scope: Scope | None, task_id: TaskId, keys: Iterable[bytes]
+    ) -> dict[bytes, tuple[bytes, ...]] | None:
+        if self._find_row(scope, task_id) is None:
+            return None
         contents: dict[bytes, tuple[bytes, ...]] = {}
-        for digest in digests:
-            slices = await self._read_slices(row[0], stored, digest)
+        for key in keys:
+            slices = await self._read_slices(task_id, bytes.fromhex(key.decode("ascii")))
             if slices is None:
                 return None
-            contents[digest.hex().encode()] = slices
-        return None if stored is None else TaskOutline(stored, _CONTENT_MARK, contents)
+            contents[key] = slices
+        return contents
 
     def _find_row(self, scope: Scope | None, task_id: TaskId) -> Row | None:
         row = self._database.fetch_one(_SELECT_TASK, (task_id,))
@@ -269,13 +270,11 @@ class SqliteTaskStore(DatabasePart, TaskWrites):
             raise
         return StoredTask(self._head(row), snapshot, tuple(entries))
 
-    async def _read_slices(
-        self, number: int, stored: StoredTask | None, digest: bytes
-    ) -> tuple[bytes, ...] | None:
+    async def _read_slices(self, task_id: TaskId, digest: bytes) -> tuple[bytes, ...] | None:
         """A content in slices; None when its task was deleted meanwhile."""
         slices: list[bytes] = []
         pacer, hashed = Pacer(), hashlib.sha256()
-        row = self._database.fetch_one(_MEASURE_CONTENT, (number, digest))
+        row = self._database.fetch_one(_MEASURE_CONTENT, (task_id, digest))
         if row is not None:
             for start in range(0, row[1], _READ_BYTES):
                 part = self._database.fetch_blob("content", row[0], start, _READ_BYTES)
@@ -284,10 +283,10 @@ class SqliteTaskStore(DatabasePart, TaskWrites):
                 await pacer.pause()
         if hashed.digest() == digest:
             return tuple(slices)
-        if stored is None or self._database.fetch_one(_HAS_TASK, (number,)) is None:
+        if self._find_row(None, task_id) is None:
             return None
         error = ValueError(f"its content {digest.hex()[:16]} is missing or changed")
-        raise self._damaged(stored.head.id, error) from error
+        raise self._damaged(task_id, error) from error
 
     async def measure_task(self, scope: Scope | None, task_id: TaskId) -> MeasuredTask | None:
         values = {"task": task_id, **bind_scope(scope)}
@@ -347,6 +346,7 @@ class SqliteTaskStore(DatabasePart, TaskWrites):
         page, total = choose_statements(query)
         values = bind(query)
         tasks: list[StoredTask] = []
+        large: set[TaskId] = set()
         size = 0
         # One snapshot: the page and its total are of the same moment.
         with self._database.snapshot():
@@ -356,15 +356,19 @@ class SqliteTaskStore(DatabasePart, TaskWrites):
                 for row in rows:
                     is_full = query.max_bytes is not None and size > query.max_bytes
                     if is_full or len(tasks) == query.limit:
-                        return TaskPage(tuple(tasks), has_more=True, total=all_tasks)
+                        return TaskPage(tuple(tasks), True, all_tasks, frozenset(large))
                     with suppress(CorruptRecord):
-                        tasks.append(self._stored(row))
+                        stored = self._stored(row, query.large_bytes)
+                        if stored is None:
+                            stored = StoredTask(self._head(row), b"")
+                            large.add(stored.head.id)
+                        tasks.append(stored)
                         size += len(tasks[-1].snapshot)
                         size += sum([len(entry.body) for entry in tasks[-1].entries])
                 # Damaged tasks are left out, and the page is filled up with those that follow: a
                 # page without tasks is the last one.
                 if len(rows) <= query.limit:
-                    return TaskPage(tuple(tasks), has_more=False, total=all_tasks)
+                    return TaskPage(tuple(tasks), False, all_tasks, frozenset(large))
                 values["before"], values["before_id"] = rows[-1][6], rows[-1][1]
 
     async def find_duplicate(
@@ -381,10 +385,22 @@ class SqliteTaskStore(DatabasePart, TaskWrites):
         check_same_body(row[3], body_hash, message_id)
         return Duplicate(*row[:3])
 
-    def _stored(self, row: Row) -> StoredTask:
-        """Raises CorruptRecord if any of it is damaged."""
-        snapshot, pages = self._read_content(row, self._restore)
-        return StoredTask(self._head(row), snapshot, tuple(chain.from_iterable(pages)))
+    def _stored(self, row: Row, most_bytes: int | None) -> StoredTask | None:
+        """The task; None if it may be larger. Raises CorruptRecord if any of it is damaged."""
+        if most_bytes is None:
+            snapshot, pages = self._read_content(row, self._restore)
+            return StoredTask(self._head(row), snapshot, tuple(chain.from_iterable(pages)))
+        try:
+            snapshot, pages = self._read_content(row, _refuse_contents)
+            size, entries = len(snapshot), list[Entry]()
+            for page in pages:
+                entries += page
+                size += sum([len(entry.body) for entry in page])
+                if size > most_bytes:
+                    return None
+        except _HasContents:
+            return None
+        return StoredTask(self._head(row), snapshot, tuple(entries)) if size <= most_bytes else None
 
     def _read_content(self, row: Row, restore: _Restore) -> tuple[bytes, Iterator[list[Entry]]]:
         """The snapshot of a task, and the events after it as they are read, not many at once.
@@ -444,6 +460,18 @@ class SqliteTaskStore(DatabasePart, TaskWrites):
 
     def _damaged(self, task_id: TaskId, error: BaseException) -> CorruptRecord:
         return damaged_task(str(self._database.path), task_id, error)
+
+
+class _HasContents(Exception):
+    """A task has strings that are large enough to be stored by themselves."""
+
+
+def _refuse_contents(_task: int, _body: bytes) -> bytes:
+    raise _HasContents
+
+
+def _mark_contents(_task: int, body: bytes) -> bytes:
+    return restore(body, lambda digest: _CONTENT_MARK + digest.hex().encode())
 
 
 def _next_count(count: int, size: int, total: int) -> int:
