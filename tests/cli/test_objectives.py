@@ -198,14 +198,17 @@ def test_run_with_follow_and_json_prints_one_line_per_change(run, planning, tmp_
     assert begun.code == 0
     assert begun.out.startswith(objective_id)
     assert f"objectives watch {objective_id} --url {planning.address}" in begun.err
-    opening = threading.Timer(0.5, (tmp_path / "now").touch)
-    opening.start()
-    done = run("watch", objective_id, "--json")
-    opening.join()
-    assert done.code == 0
-    assert [line["status"] for line in done.lines][-1] == "completed"
-    assert all(line["id"] == objective_id for line in done.lines)
-    assert len(done.lines) > 1
+    words = ["objectives", "watch", objective_id, "--json", *planning.where]
+    with subprocess.Popen([*COMMAND, *words], stdout=subprocess.PIPE, text=True) as watching:
+        assert watching.stdout is not None
+        first = watching.stdout.readline()
+        (tmp_path / "now").touch()
+        rest, _ = watching.communicate(timeout=60)
+    assert watching.returncode == 0
+    lines = [json.loads(line) for line in [first, *rest.splitlines()]]
+    assert lines[0]["status"] == "working"
+    assert lines[-1]["status"] == "completed"
+    assert all(line["id"] == objective_id for line in lines)
 
 
 def test_active_step_is_shown_with_its_dependents(run, planning, tmp_path: Path) -> None:

@@ -189,9 +189,14 @@ async def test_a_message_queued_during_a_crash_is_reported_lost_and_delivered_on
         model.release(marker)
         await run_in_thread(killable_openclaw.start)
         assert not await wait_processed(agent, note)
+        # As the outbox does: on a busy machine OpenClaw shows a message late, and it counts as
+        # missing until then.
+        with anyio.fail_after(TIMEOUT_S):
+            is_processed = False
+            while not is_processed:
+                assert await agent.deliver(repeated(note)) == MessageAccepted()
+                is_processed = await agent.wait_processed(repeated(note))
         assert await agent.deliver(repeated(note)) == MessageAccepted()
-        assert await agent.deliver(repeated(note)) == MessageAccepted()
-        assert await wait_processed(agent, repeated(note))
         async with bare(killable_openclaw) as other:
             assert len(await entries(other, note)) == 1
     assert len(model.requests(f'"output": "answer-{marker}"')) == 1
