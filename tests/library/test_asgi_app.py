@@ -400,8 +400,19 @@ async def test_without_auth_every_caller_is_answered(serving):
         assert (await send_message(client, {"X-Forwarded-For": "203.0.113.9"}))[0] == 200
 
 
+OWN = "127.0.0.1:9000"
+
+
 @pytest.mark.parametrize(
-    "headers", [{"Host": "evil.example.com"}, {"Origin": "https://evil.example.com"}]
+    "headers",
+    [
+        {"Host": "evil.example.com"},
+        {"Origin": "https://evil.example.com"},
+        [("Host", "evil.example.com"), ("Host", OWN)],
+        [("Host", OWN), ("Host", OWN)],
+        [("Origin", "https://evil.example.com"), ("Origin", f"http://{OWN}")],
+        [("Origin", "https://evil.example.com"), ("Origin", "")],
+    ],
 )
 async def test_web_pages_cannot_call_an_open_server_on_loopback(headers):
     async with to_a2a(Echo()) as app:

@@ -83,6 +83,7 @@ PROMISES = (
         promise_bounds={
             "body": "A body past the limit is refused without reading the rest.",
             "headers": "Heads, trailers and chunk extensions past the limit are refused unread.",
+            "smuggling": "A request of unclear extent is refused, and what follows not answered.",
             "connections": "Idle, slow and too many connections are closed; callers are served.",
             "unread": "A client that does not read its response is cut off.",
             "parts": "Too many parts are refused with a clear error.",
@@ -148,6 +149,7 @@ PROMISES = (
             "drain": "A stopping gateway refuses new work and leaves the rest recoverable.",
             "bind": "A bind other than loopback without authentication is refused at start.",
             "loopback-host": "A gateway on loopback refuses foreign Host and Origin headers.",
+            "one-host": "A request names one host in a clear spelling, and one origin at most.",
         },
         clients={
             "official": "Official clients of both generations do every call.",

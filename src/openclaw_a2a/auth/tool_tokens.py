@@ -82,7 +82,7 @@ class ToolAuthenticator:
         token file).
         """
         is_local = is_loopback_client(request)
-        if is_local or request.headers.get(b"origin"):
+        if is_local or b"origin" in request.headers:
             shows_token = b"authorization" in request.headers or b"x-api-key" in request.headers
             self._own.check(request, shows_token=shows_token)
         # Only from this machine: elsewhere the admin token is not even compared.

@@ -16,8 +16,10 @@ client that takes nothing of what was written for `server.sendSeconds` is cut of
 """
 
 import asyncio
+import functools
 import math
 import os
+import re
 import socket
 import struct
 import sys
@@ -46,7 +48,7 @@ from openclaw_a2a.model.errors import (
     TooManyConnections,
 )
 from openclaw_a2a.model.ids import Json
-from openclaw_a2a.model.url_policy import client_network
+from openclaw_a2a.model.url_policy import client_network, parse_authority
 from openclaw_a2a.protocol.errors import http_status
 from openclaw_a2a.settings import Limits, ServerSettings
 
@@ -78,6 +80,10 @@ _FRAMING_FACTOR = 9
 """A chunk of one byte comes in six; beyond nine bytes for each of the body it is no body."""
 
 _HOP_HEADERS = (b"connection", b"upgrade", b"http2-settings")
+_SINGLE_HEADERS = frozenset({b"host", b"origin", b"content-length", b"transfer-encoding"})
+"""Headers of which a proxy might look at one line, and we at another."""
+_ABSOLUTE_TARGET = re.compile(rb"https?://([^/?#]*)(.*)", re.IGNORECASE)
+_MOST_HOST = 300
 
 
 class ConnectionPhase(Enum):
@@ -433,7 +439,9 @@ class ServerProtocol(HttpToolsProtocol):
 
     def _parser_stopped(self, error: Exception, part: bytes) -> None:
         if not isinstance(error, httptools.HttpParserUpgrade):
-            self._refuse(InvalidRequest("this is not a valid HTTP/1.1 request"))
+            found = error.__context__  # what `_check_head` raised
+            unclear = InvalidRequest("this is not a valid HTTP/1.1 request")
+            self._refuse(found if isinstance(found, GatewayError) else unclear)
         elif self.scope["method"] == "CONNECT":
             self._refuse(InvalidRequest("this server is no proxy: it has no CONNECT"))
         elif self._get_upgrade() == b"websocket":
@@ -464,17 +472,60 @@ class ServerProtocol(HttpToolsProtocol):
 
     # ------------------------------------------------------------------ requests
 
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """Called by the parser, which leaves white space at the end of values."""
+        super().on_header(name, value.rstrip(b" \t"))
+
+    def on_headers_complete(self) -> None:
+        """Called by the parser. What is raised here stops it."""
+        self._check_head()
+        # A copy: trailers are added to the list that the parser fills, and they are no headers.
+        self.scope["headers"] = list(self.headers)
+        super().on_headers_complete()
+
+    def _check_head(self) -> None:
+        """Refuse a head that another program may read in another way than this one.
+
+        Raises: HeadersTooLarge, InvalidRequest.
+        """
+        most, version = self.table.limits.headers, self.parser.get_http_version()
+        if len(self.headers) > most:
+            raise HeadersTooLarge(f"the request has more than {most} headers (limits.headers)")
+        if version not in ("1.1", "1.0"):
+            raise InvalidRequest("this server speaks HTTP/1.1 and HTTP/1.0")
+        single: dict[bytes, bytes] = {}
+        for name, value in self.headers:
+            if name in _SINGLE_HEADERS:
+                if name in single:
+                    raise InvalidRequest(f"the header {name.decode()} comes twice; send it once")
+                single[name] = value
+        coding, host = single.get(b"transfer-encoding"), single.get(b"host")
+        # RFC 9112, 6.1: with a length beside it, or in HTTP/1.0, it is probably an attack.
+        if coding is not None and (
+            coding.lower() != b"chunked" or version == "1.0" or b"content-length" in single
+        ):
+            raise InvalidRequest(
+                "send a body with Content-Length, or in HTTP/1.1 with Transfer-Encoding: chunked,"
+                " and in no other way"
+            )
+        if host is None and version == "1.1":  # RFC 9112, 3.2
+            raise InvalidRequest("the request has no Host header")
+        if host is not None and not _is_host(host):
+            raise InvalidRequest("the Host header must be a name or an address, and a port")
+        if not self.url.startswith(b"/") and self.parser.get_method() != b"CONNECT":
+            self._use_absolute_target()
+
+    def _use_absolute_target(self) -> None:
+        """The host of an absolute target takes the place of the header (RFC 9112, 3.2.2)."""
+        found = _ABSOLUTE_TARGET.fullmatch(self.url)
+        if found is None or not _is_host(found[1]):
+            raise InvalidRequest("the target of the request must be a path, or an http(s) URL")
+        self.url = found[2] if found[2].startswith(b"/") else b"/" + found[2]
+        self.headers = [one for one in self.headers if one[0] != b"host"]
+        self.headers.append((b"host", found[1]))
+
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
         """Called by uvicorn when it is a request's turn."""
-        headers, most = list(cycle.scope["headers"]), self.table.limits.headers
-        if len(headers) > most:
-            self.pipeline.clear()
-            self._refuse(
-                HeadersTooLarge(f"the request has more than {most} headers (limits.headers)")
-            )
-            return
-        # A copy: trailers are added to the list that the parser fills, and they are no headers.
-        cycle.scope["headers"] = headers
         if self._unparsed or self._refusal is not None:
             cycle.on_response = self._continue
         self._running = cycle
@@ -535,6 +586,15 @@ class ServerProtocol(HttpToolsProtocol):
         ]
         lines = b"".join(b"%b: %b\r\n" % header for header in headers)
         return STATUS_LINE[http_status(error, for_rpc=False)] + lines + b"\r\n" + body
+
+
+def _is_host(host: bytes) -> bool:
+    return len(host) <= _MOST_HOST and _parses_as_host(host)
+
+
+@functools.lru_cache(maxsize=256)  # nearly all requests have the same
+def _parses_as_host(host: bytes) -> bool:
+    return parse_authority(host.decode("latin-1")) is not None
 
 
 def _file_shortage(number: int) -> str:
