@@ -20,7 +20,8 @@ from openclaw_a2a.app.banner import print_banner, print_lines
 from openclaw_a2a.app.gateway import Gateway, build_app
 from openclaw_a2a.app.logging import is_for_people, logging_to_stderr
 from openclaw_a2a.engine.supervisor import Supervisor
-from openclaw_a2a.http.server_protocol import ConnectionTable, ServerProtocol
+from openclaw_a2a.http.connection_table import ConnectionTable
+from openclaw_a2a.http.server_protocol import ServerProtocol
 from openclaw_a2a.log import get_logger
 from openclaw_a2a.model.errors import PortTaken
 from openclaw_a2a.settings import (
