@@ -383,8 +383,10 @@ class AuditLog:
             return
         self._batch = None
         if self._entries and self._timer is None:
-            # Without the delay: these have waited while the batch was written.
-            self._start_batch()
+            # With the delay, also for those that have waited while this batch was written: under
+            # load each batch without it has a few entries, and costs a thread its wake-up.
+            loop = asyncio.get_running_loop()
+            self._timer = loop.call_later(_WRITE_DELAY_S, self._start_batch)
 
     def _summarize(self) -> None:
         self._summary_timer = None

@@ -24,6 +24,7 @@ class Exchange:
 
     __slots__ = (
         "_connection",
+        "_head",
         "_is_chunked",
         "_is_delivered",
         "_left",
@@ -53,6 +54,8 @@ class Exchange:
         self.is_complete = False
         """True when the response has been written."""
         self._is_delivered = False
+        self._head = b""
+        """Of the response, until it is written with the first bytes of its body."""
         self._is_chunked = False
         self._left = 0
         self._waiters: list[asyncio.Future[None]] = []
@@ -103,6 +106,11 @@ class Exchange:
 
     # ------------------------------------------------------------------ the response
 
+    @property
+    def is_unanswered(self) -> bool:
+        """True while nothing of a response was written."""
+        return not self.is_started or bool(self._head)
+
     async def send(self, message: AsgiMessage) -> None:
         """Called by the application; waits while the client does not take what was written."""
         connection = self._connection
@@ -146,23 +154,28 @@ class Exchange:
         # A line break within a header would begin another one, or the body.
         if head.count(b"\n") != len(lines) or head.count(b"\r") != len(lines):
             raise RuntimeError("a header of the response holds a line break")
-        self._connection.transport.write(head + b"\r\n")
+        head += b"\r\n"
+        if self._is_chunked or self._left < 0:
+            self._connection.transport.write(head)
+        else:
+            # Together with the body, which is known and follows: every write is a system call and
+            # a packet, and costs the kernel more than parsing the whole request costs us.
+            self._head = head
 
     def _write_body(self, body: bytes, *, is_last: bool) -> None:
-        write = self._connection.transport.write
         if self._is_chunked:
             end = b"0\r\n\r\n" if is_last else b""
-            if body:
-                write(b"%x\r\n%b\r\n%b" % (len(body), body, end))
-            elif end:
-                write(end)
-        elif self.scope["method"] != "HEAD":
-            if self._left >= 0:
-                self._left -= len(body)
-                if self._left < 0 or (is_last and self._left):
-                    raise RuntimeError("the body of the response is not as long as announced")
-            if body:
-                write(body)
+            body = b"%x\r\n%b\r\n%b" % (len(body), body, end) if body else end
+        elif self.scope["method"] == "HEAD":
+            body = b""
+        elif self._left >= 0:
+            self._left -= len(body)
+            if self._left < 0 or (is_last and self._left):
+                raise RuntimeError("the body of the response is not as long as announced")
+        if self._head:
+            body, self._head = self._head + body, b""
+        if body:
+            self._connection.transport.write(body)
         if is_last:
             self.is_complete = True
             self.wake()

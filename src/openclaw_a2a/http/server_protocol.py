@@ -12,7 +12,7 @@ each phase ends:
 | CLOSING | the client, to take what was written | `server.sendSeconds` | aborted |
 
 The application is called as an ASGI server calls it. Uvicorn's `Server` accepts connections and
-stops them; its own protocol costs a third more for each request, and leaves most limits out.
+stops them; its own protocol has none of these limits, and two writes for each response.
 """
 
 import asyncio
@@ -501,7 +501,7 @@ class ServerProtocol(asyncio.Protocol):
         if exchange is not None:
             # The application waits for a body that is not going to come.
             exchange.disconnect()
-        if exchange is None or not exchange.is_started:
+        if exchange is None or exchange.is_unanswered:
             self.transport.write(self._response(error))
         if self.transport.can_write_eof():
             self.transport.write_eof()
