@@ -33,7 +33,6 @@ from openclaw_a2a.http.asgi import (
     JSON,
     NO_STORE,
     AsgiMessage,
-    Header,
     Receive,
     Send,
     error_body,
@@ -41,7 +40,7 @@ from openclaw_a2a.http.asgi import (
 )
 from openclaw_a2a.http.connection_table import PROGRESS_BYTES, ConnectionTable
 from openclaw_a2a.http.exchange import STATUS_LINES, Exchange
-from openclaw_a2a.log import get_logger
+from openclaw_a2a.http.request_head import NOT_HTTP, RequestHead
 from openclaw_a2a.model.errors import (
     GatewayError,
     HeadersTooLarge,
@@ -50,8 +49,6 @@ from openclaw_a2a.model.errors import (
     TooManyConnections,
 )
 from openclaw_a2a.protocol.errors import http_status
-
-log = get_logger(__name__)
 
 _LINGER_S = 2.0
 """How long a refused client may read the answer: what it sends meanwhile is dropped. A connection
@@ -63,7 +60,6 @@ _BUFFER_BYTES = 64 * 1024
 _HEAD_END = b"\r\n\r\n"
 _FRAMING_FACTOR = 9
 """A chunk of one byte comes in six; beyond nine bytes for each of the body it is no body."""
-_NOT_HTTP = "this is not a valid HTTP/1.1 request"
 AsgiApplication = Callable[[AsgiMessage, Receive, Send], Coroutine[Any, Any, None]]
 _ASGI = {"version": "3.0", "spec_version": "2.3"}
 # In an own parser behind a head of ours: that of the request may have ended in an upgrade.
@@ -79,71 +75,45 @@ class ConnectionPhase(Enum):
     CLOSING = auto()
 
 
-class _Head:
-    """The head of a request, filled by its parser."""
-
-    __slots__ = ("_parser", "headers", "is_kept_alive", "method", "target", "version")
-
-    def __init__(self) -> None:
-        self.method = self.target = b""
-        self.version = ""
-        self.headers: list[Header] = []
-        self.is_kept_alive = False
-        self._parser = httptools.HttpRequestParser(self)
-
-    def parse(self, data: bytes) -> None:
-        """Raises: HttpParserError, HttpParserUpgrade (it is whole all the same)."""
-        self._parser.feed_data(data)
-
-    def on_url(self, target: bytes) -> None:
-        """Called by the parser."""
-        self.target += target
-
-    def on_header(self, name: bytes, value: bytes) -> None:
-        """Called by the parser."""
-        self.headers.append((name.lower(), value))
-
-    def on_headers_complete(self) -> None:
-        """Called by the parser, which forgets all this at the end of a request without a body."""
-        parser = self._parser
-        self.method, self.version = parser.get_method(), parser.get_http_version()
-        self.is_kept_alive = parser.should_keep_alive() and self.version != "1.0"
-
-
 class _ChunkedBody:
-    """The end of a body is where its parser finds it: nobody knows its size before."""
+    """A body whose end its parser finds."""
 
-    __slots__ = ("_framing", "_most_framing", "_parser", "_received", "is_complete", "is_followed")
+    __slots__ = ("_framing", "_last", "_most_framing", "_parser", "_received", "is_complete")
 
     def __init__(self, most_framing: int) -> None:
         self._received: list[bytes] = []
+        self._last = b""  # bytes: an end may begin in one packet and end in the next
         self._framing = 0
         self._most_framing = most_framing
         self.is_complete = False
-        self.is_followed = False
-        """True when bytes came behind the body: where they begin is not known."""
         self._parser = httptools.HttpRequestParser(self)
         self._parser.feed_data(_CHUNKED_HEAD)
 
-    def feed(self, data: bytes) -> bytes:
-        """The bytes of the body in what was received. Raises: HeadersTooLarge, HttpParserError."""
-        self._parser.feed_data(data)
+    def feed(self, data: bytes) -> tuple[bytes, bytes]:
+        """The bytes of the body in what was received, and what follows its end.
+
+        Raises: HeadersTooLarge, HttpParserError.
+        """
+        # A parser does not say where a request ends, and it would begin with the next one. With an
+        # empty line each of them ends, so it gets no more than that at a time.
+        known, before, position = self._last + data, len(self._last), 0
+        while not self.is_complete and position < len(data):
+            found = known.find(_HEAD_END, max(0, before + position - len(_HEAD_END) + 1))
+            end = len(data) if found < 0 else found + len(_HEAD_END) - before
+            self._parser.feed_data(data[position:end])
+            position = end
+        self._last = known[1 - len(_HEAD_END) :]
         body = b"".join(self._received)
         self._received.clear()
         # What is neither body nor in proportion to it: extensions, trailers.
-        self._framing += len(data) - _FRAMING_FACTOR * len(body)
+        self._framing += position - _FRAMING_FACTOR * len(body)
         if self._framing > self._most_framing:
             raise _too_large("what is around the body", self._most_framing)
-        return body
-
-    def on_message_begin(self) -> None:
-        """Called by the parser."""
-        self.is_followed = self.is_complete
+        return body, data[position:]
 
     def on_body(self, body: bytes) -> None:
         """Called by the parser."""
-        if not self.is_complete:
-            self._received.append(body)
+        self._received.append(body)
 
     def on_message_complete(self) -> None:
         """Called by the parser."""
@@ -359,18 +329,14 @@ class ServerProtocol(asyncio.Protocol):
     def _read_body(self, exchange: Exchange) -> None:
         received = self._received
         if self._chunked is not None:
-            self._received = b""
             try:
-                body = self._chunked.feed(received)
+                body, self._received = self._chunked.feed(received)
             except HeadersTooLarge as error:
                 self._refuse(error)
                 return
             except httptools.HttpParserError:
-                self._refuse(InvalidRequest(_NOT_HTTP))
+                self._refuse(InvalidRequest(NOT_HTTP))
                 return
-            if self._chunked.is_followed:
-                # The client sends the next request again, on another connection.
-                exchange.is_kept_alive = False
             has_more = not self._chunked.is_complete
         else:
             body, self._received = received[: self._body_left], received[self._body_left :]
@@ -399,10 +365,11 @@ class ServerProtocol(asyncio.Protocol):
         head, self._received = received[: end + len(_HEAD_END)], received[end + len(_HEAD_END) :]
         self._searched = self._empty = 0
         try:
-            self._begin_request(head)
-        except GatewayError as error:
+            request = RequestHead(head, self.table.limits.headers)
+        except (InvalidRequest, HeadersTooLarge) as error:
             self._refuse(error)
             return False
+        self._begin_request(request)
         return True
 
     def _wait_for_head(self, received: bytes, most: int) -> None:
@@ -410,31 +377,26 @@ class ServerProtocol(asyncio.Protocol):
         if len(received) >= most:
             self._refuse(_too_large("the head of the request", most))
         elif not received[:1].isupper() or received.count(b"\n") != received.count(b"\r\n"):
-            self._refuse(InvalidRequest(_NOT_HTTP))  # it would never have an end
+            self._refuse(InvalidRequest(NOT_HTTP))  # it would never have an end
         elif self.phase is ConnectionPhase.IDLE:
             self._wait(ConnectionPhase.HEAD, self.table.server.header_seconds)
 
-    def _begin_request(self, data: bytes) -> None:
-        """Raises: InvalidRequest, HeadersTooLarge."""
-        lines = data.count(b"\r\n")
-        if data.count(b"\n") != lines or data.count(b"\r") != lines:
-            raise InvalidRequest(_NOT_HTTP)
-        head = _Head()
-        try:
-            head.parse(data)
-        except httptools.HttpParserUpgrade:
-            # RFC 9110, 7.8: a server may ignore an upgrade.
-            _check_upgrade(head.method, head.headers)
-        except httptools.HttpParserError:
-            raise InvalidRequest(_NOT_HTTP) from None
-        if head.version not in ("1.1", "1.0"):
-            raise InvalidRequest(_NOT_HTTP)
-        headers, most = head.headers, self.table.limits.headers
-        if len(headers) > most:
-            raise HeadersTooLarge(f"the request has more than {most} headers (limits.headers)")
-        path, query = _split_target(head.target)
-        known = dict(headers)
-        scope: AsgiMessage = {
+    def _begin_request(self, head: RequestHead) -> None:
+        exchange = Exchange(self, self._scope(head), is_kept_alive=head.is_kept_alive)
+        exchange.expects_continue = head.expects_continue
+        exchange.has_more = head.is_chunked or head.body_size > 0
+        self._body_left = head.body_size
+        if head.is_chunked:
+            self._chunked = _ChunkedBody(self.table.limits.header_bytes)
+        self._exchange = exchange
+        self.phase, self.deadline = ConnectionPhase.REQUEST, math.inf
+        task = self.loop.create_task(self._app(exchange.scope, exchange.receive, exchange.send))
+        self.server_state.tasks.add(task)
+        task.add_done_callback(exchange.on_application_done)
+
+    def _scope(self, head: RequestHead) -> AsgiMessage:
+        path = head.path
+        return {
             "type": "http",
             "asgi": _ASGI,
             "http_version": head.version,
@@ -445,30 +407,9 @@ class ServerProtocol(asyncio.Protocol):
             "root_path": "",
             "path": unquote(path) if "%" in path else path,
             "raw_path": path.encode("ascii"),
-            "query_string": query,
-            "headers": headers,
+            "query_string": head.query,
+            "headers": head.headers,
         }
-        exchange = Exchange(self, scope, is_kept_alive=head.is_kept_alive)
-        self._frame_body(exchange, known)
-        self._exchange = exchange
-        self.phase, self.deadline = ConnectionPhase.REQUEST, math.inf
-        task = self.loop.create_task(self._app(scope, exchange.receive, exchange.send))
-        self.server_state.tasks.add(task)
-        task.add_done_callback(exchange.on_application_done)
-
-    def _frame_body(self, exchange: Exchange, headers: dict[bytes, bytes]) -> None:
-        """Find out how the body ends. The parser has refused what contradicts itself."""
-        coding, length = headers.get(b"transfer-encoding"), headers.get(b"content-length")
-        self._chunked, self._body_left = None, 0
-        if coding is not None:
-            # Another coding, or a list of them: other parsers on the way may take it otherwise.
-            if coding.lower() != b"chunked" or length is not None:
-                raise InvalidRequest("the only transfer coding that this server knows is chunked")
-            self._chunked = _ChunkedBody(self.table.limits.header_bytes)
-        elif length is not None and length != b"0":
-            self._body_left = int(length)
-        exchange.has_more = self._chunked is not None or self._body_left > 0
-        exchange.expects_continue = headers.get(b"expect", b"").lower() == b"100-continue"
 
     # ------------------------------------------------------------------ the end of a request
 
@@ -533,25 +474,6 @@ def _address(transport: asyncio.Transport, name: str) -> tuple[str, int] | None:
     """An end of the connection; None where it has no address, as a Unix socket."""
     found: Any = transport.get_extra_info(name)
     return (str(found[0]), int(found[1])) if found and not isinstance(found, str | bytes) else None
-
-
-def _split_target(target: bytes) -> tuple[str, bytes]:
-    """The path and the query of a request. Raises: InvalidRequest."""
-    path, _, query = target.partition(b"?")
-    try:
-        if b"#" in target or not (path.startswith(b"/") or path == b"*"):
-            raise InvalidRequest(_NOT_HTTP)
-        return path.decode("ascii"), query
-    except UnicodeDecodeError:
-        raise InvalidRequest(_NOT_HTTP) from None
-
-
-def _check_upgrade(method: bytes, headers: list[Header]) -> None:
-    """Raises: InvalidRequest, for what cannot be served without it."""
-    if method == b"CONNECT":
-        raise InvalidRequest("this server is no proxy: it has no CONNECT")
-    if any(name == b"upgrade" and value.lower() == b"websocket" for name, value in headers):
-        raise InvalidRequest("this server has no WebSocket endpoints; use plain HTTP")
 
 
 def _too_large(what: str, most: int) -> HeadersTooLarge:
