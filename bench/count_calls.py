@@ -379,7 +379,11 @@ def main() -> None:
     shows = parser.add_mutually_exclusive_group()
     for name in ("files", "calls"):
         shows.add_argument(
-            f"--{name}", dest="shows", action="store_const", const=name, help=f"list the {name}, too"
+            f"--{name}",
+            dest="shows",
+            action="store_const",
+            const=name,
+            help=f"list the {name}, too",
         )
     args = parser.parse_args()
     chosen = args.operations or list(OPERATIONS)
