@@ -145,4 +145,5 @@ def test_only_the_supervisor_creates_tasks() -> None:
         # Task groups own what they create.
         and not (isinstance(node.value, ast.Name) and node.value.id == "group")
     }
-    assert creators == {"engine/supervisor.py"}
+    # The HTTP server has its requests, and stops them: uvicorn's `Server.shutdown` waits for them.
+    assert creators == {"engine/supervisor.py", "http/server_protocol.py"}

@@ -37,7 +37,7 @@ the store, agents and requests of our own. Past the limit of the system all that
 """
 
 
-class Connection(Protocol):
+class ClientConnection(Protocol):
     """What the table needs of a connection."""
 
     transport: asyncio.Transport
@@ -78,18 +78,18 @@ class ConnectionTable:
     def __init__(self, limits: Limits, server: ServerSettings) -> None:
         self.limits = limits
         self.server = server
-        self._open: set[Connection] = set()
-        self._refused: set[Connection] = set()
+        self._open: set[ClientConnection] = set()
+        self._refused: set[ClientConnection] = set()
         self._per_network: dict[str, int] = {}
         # Insertion order is the order in which they stopped to read.
-        self._blocked: dict[Connection, float] = {}
+        self._blocked: dict[ClientConnection, float] = {}
         self._unsent = 0  # at most: of a connection what it was when it stopped to read
         self._timer: asyncio.TimerHandle | None = None
         shortest = min(server.header_seconds, server.idle_seconds, server.send_seconds)
         self._sweep_s = max(0.05, min(_SWEEP_S, shortest / 4))
         self._bursts = EventBursts()
 
-    def admit(self, connection: Connection, transport: asyncio.Transport) -> None:
+    def admit(self, connection: ClientConnection, transport: asyncio.Transport) -> None:
         """Count a new connection, and make room for it. Raises: TooManyConnections."""
         network, is_local = client_network(connection.client[0] if connection.client else "")
         limit = self.limits.per_address_connections
@@ -108,7 +108,7 @@ class ConnectionTable:
         self._open.add(connection)
         self._start_timer(connection.loop)
 
-    def may_answer(self, connection: Connection) -> bool:
+    def may_answer(self, connection: ClientConnection) -> bool:
         """True when a refused connection may stay for a moment, to be told why."""
         if len(self._refused) >= _MOST_REFUSED:
             return False
@@ -116,7 +116,7 @@ class ConnectionTable:
         self._start_timer(connection.loop)
         return True
 
-    def remove(self, connection: Connection) -> None:
+    def remove(self, connection: ClientConnection) -> None:
         """A connection is closed, or as good as that."""
         if connection in self._blocked:
             self.unblock(connection)
@@ -128,7 +128,7 @@ class ConnectionTable:
         if left:
             self._per_network[connection.network] = left
 
-    def block(self, connection: Connection) -> None:
+    def block(self, connection: ClientConnection) -> None:
         """A client reads slower than is written to it."""
         size = connection.transport.get_write_buffer_size()
         self._blocked[connection] = connection.loop.time() + self.server.send_seconds
@@ -139,7 +139,7 @@ class ConnectionTable:
         elif self._unsent > self.limits.unsent_bytes:
             self._cut_longest_blocked()
 
-    def unblock(self, connection: Connection) -> None:
+    def unblock(self, connection: ClientConnection) -> None:
         """A client has taken what was written to it, or is gone."""
         if self._blocked.pop(connection, None) is not None:
             self._unsent -= connection.unsent
@@ -175,7 +175,7 @@ class ConnectionTable:
                 return
             self._cut(connection, "limits.unsentBytes")
 
-    def _cut(self, connection: Connection, setting: str) -> None:
+    def _cut(self, connection: ClientConnection, setting: str) -> None:
         client = connection.client[0] if connection.client else None
         self.report(
             "http.client_not_reading",
@@ -206,7 +206,7 @@ class ConnectionTable:
         if self._open or self._refused:
             self._start_timer(loop)
 
-    def _expire(self, connections: list[Connection], loop: asyncio.AbstractEventLoop) -> None:
+    def _expire(self, connections: list[ClientConnection], loop: asyncio.AbstractEventLoop) -> None:
         now = loop.time()
         for connection in connections[:_EXPIRED_AT_ONCE]:
             # Of those that were put off, some have sent the rest of their request.
@@ -216,7 +216,7 @@ class ConnectionTable:
             rest = connections[_EXPIRED_AT_ONCE:]
             loop.call_later(_EXPIRED_PAUSE_S, self._expire, rest, loop)
 
-    def _check_progress(self, connection: Connection, now: float) -> None:
+    def _check_progress(self, connection: ClientConnection, now: float) -> None:
         size = connection.transport.get_write_buffer_size()
         if size > connection.unsent - PROGRESS_BYTES:
             self._cut(connection, "server.sendSeconds")

@@ -127,6 +127,7 @@ class ServerProtocol(asyncio.Protocol):
         "_app",
         "_body_left",
         "_chunked",
+        "_connections",
         "_empty",
         "_exchange",
         "_is_reading_paused",
@@ -160,9 +161,11 @@ class ServerProtocol(asyncio.Protocol):
         del app_state  # that of the lifespan, which is off
         self.table = table
         self.server_state = server_state
+        # Typed for uvicorn's own protocols; all that is called is `shutdown`.
+        self._connections = cast("set[ServerProtocol]", server_state.connections)
         self.loop = _loop or asyncio.get_running_loop()
         self._app = cast("AsgiApplication", config.loaded_app)
-        self.transport: asyncio.Transport = None  # pyright: ignore[reportAttributeAccessIssue] - set in connection_made
+        self.transport: asyncio.Transport
         self.client: tuple[str, int] | None = None
         self.server: tuple[str, int] | None = None
         self.scheme: Literal["http", "https"] = "http"
@@ -202,14 +205,14 @@ class ServerProtocol(asyncio.Protocol):
                 self._report(error)
                 transport.abort()
             return
-        self.server_state.connections.add(self)  # pyright: ignore[reportArgumentType] - its own protocols
+        self._connections.add(self)
         self._wait(ConnectionPhase.HEAD, self.table.server.header_seconds)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Called by the event loop: the connection is closed."""
         del exc
         self.table.remove(self)
-        self.server_state.connections.discard(self)  # pyright: ignore[reportArgumentType] - see above
+        self._connections.discard(self)
         self.phase, self.deadline = ConnectionPhase.CLOSING, math.inf
         self._received = b""
         if self._exchange is not None:
