@@ -59,8 +59,9 @@ def serve(config: Path, port: int, stamps: Path) -> None:
 
 def clock_edges() -> list[Stamp]:
     """Put a clock at the edges of this process; the list fills as bytes pass."""
-    from openclaw_a2a.http.server_protocol import ServerProtocol
     from websockets.asyncio.client import ClientConnection
+
+    from openclaw_a2a.http.server_protocol import ServerProtocol
 
     seen: list[Stamp] = []
     now = time.perf_counter
