@@ -158,7 +158,12 @@ class Gateway:
         self._body_pacer = CallerPacer()
         self.push = PushWiring(settings.push, version=VERSION, stop_s=server.stop_seconds)
         self._tools = ToolsWiring(
-            settings, clock=clock, supervisor=self._supervisor, bodies=self._bodies
+            settings,
+            clock=clock,
+            supervisor=self._supervisor,
+            bodies=self._bodies,
+            rate_limit=self._rate_limit,
+            streams=self.streams,
         )
         self._calls: CallsWiring | None = None
         self._plans: PlanningWiring | None = None

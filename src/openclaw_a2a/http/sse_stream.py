@@ -7,8 +7,8 @@ that does not read at most the write deadline. So a slot is always given back.
 
 import asyncio
 import itertools
-from collections.abc import Callable, Coroutine, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Coroutine, Generator, Sequence
+from contextlib import contextmanager, suppress
 from typing import Any, NamedTuple, Protocol
 
 import msgspec
@@ -33,7 +33,7 @@ from openclaw_a2a.model.errors import (
     Overloaded,
     Problem,
 )
-from openclaw_a2a.model.ids import LOCAL_PEER
+from openclaw_a2a.model.session_keys import OWN_CALLERS
 
 log = get_logger(__name__)
 
@@ -266,7 +266,7 @@ class CallerChecks:
 class SseStreams:
     """The open streams of a gateway: at most `limit`, and at most `per_caller` of one caller.
 
-    `local`, the only caller of its gateway, may have all.
+    `local`, the only caller of its gateway, may have all, and so may the operator.
     """
 
     def __init__(
@@ -314,8 +314,16 @@ class SseStreams:
         Raises: Overloaded, and what `open_stream` raises while a plain response is possible.
         """
         # Before anything is awaited: the limit holds however many clients come at once.
-        caller = request.caller
-        self._take_slot(caller)
+        with self.slot(request.caller):
+            await self._serve(request, open_stream, encoder, check)
+
+    async def _serve(
+        self,
+        request: HttpRequest,
+        open_stream: OpenStream,
+        encoder: FrameEncoder,
+        check: CheckCaller,
+    ) -> None:
         writer = SseWriter(request, self._deadline)
         # Cancelled in any case: a task that waits for `receive` would outlive the request.
         disconnected = self._supervisor.start("sse-disconnect", request.wait_disconnected())
@@ -335,27 +343,31 @@ class SseStreams:
             # The response stays incomplete; the server closes the connection.
             log.warning("sse.client_too_slow", path=request.path, reason=str(slow))
         finally:
-            # Before the await: the slot is free even when this task is cancelled there.
-            self._count -= 1
-            self._by_caller[caller] -= 1
-            if not self._by_caller[caller]:
-                del self._by_caller[caller]
             await _cancel(disconnected)
 
-    def _take_slot(self, caller: str | None) -> None:
+    @contextmanager
+    def slot(self, caller: str | None) -> Generator[None]:
+        """Count a stream while it lasts, also one that is written elsewhere. Raises: Overloaded."""
         held = self._by_caller.get(caller, 0)
-        if held >= self._per_caller and caller != LOCAL_PEER:
+        if held >= self._per_caller and caller not in OWN_CALLERS:
             raise Overloaded(
-                f"{caller} has {held} streams open already; close one, or poll the task instead",
+                f"{caller} has {held} streams open already; close one, or ask without a stream",
                 setting="limits.perPeerStreams",
             )
         if self._count >= self._limit:
             raise Overloaded(
-                f"{self._limit} streams are open already; poll the task instead",
+                f"{self._limit} streams are open already; ask without a stream",
                 setting="limits.streams",
             )
         self._count += 1
         self._by_caller[caller] = held + 1
+        try:
+            yield
+        finally:
+            self._count -= 1
+            self._by_caller[caller] -= 1
+            if not self._by_caller[caller]:
+                del self._by_caller[caller]
 
     async def _wait_first(
         self,

@@ -292,6 +292,12 @@ class ToolSettings(Section, frozen=True):
     body_bytes: Annotated[Count, about("Largest request body.")] = 4 * 1024 * 1024
     per_token_calls: Annotated[Count, about("Calls with one token at the same time.")] = 32
     sessions: Annotated[Count, about("Open MCP sessions.")] = 256
+    per_token_sessions: Annotated[
+        Count | None, about("Those of one token; left out: a quarter of sessions.")
+    ] = None
+    session_idle_seconds: Annotated[
+        Seconds, about("Time after which an MCP session without a request or a stream ends.")
+    ] = 1800.0
     agent_to_agent: AgentToAgentSettings = AgentToAgentSettings()
 
 

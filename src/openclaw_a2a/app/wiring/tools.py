@@ -18,7 +18,8 @@ from openclaw_a2a.engine.audit_log import FAILED, OK, AuditLog
 from openclaw_a2a.engine.engine import Engine, new_id
 from openclaw_a2a.engine.supervisor import Supervisor
 from openclaw_a2a.http.asgi import ANY_METHOD, Handler, RequestBodies, Router
-from openclaw_a2a.http.sse_stream import CallerChecks
+from openclaw_a2a.http.rate_limit import RequestLimit
+from openclaw_a2a.http.sse_stream import CallerChecks, SseStreams
 from openclaw_a2a.log import get_logger
 from openclaw_a2a.model.errors import Problem, SettingsInvalid
 from openclaw_a2a.model.ids import Json, JsonObject
@@ -28,11 +29,11 @@ from openclaw_a2a.remote.config import SECTION, TOOL_NAME, OutboundConfig, read_
 from openclaw_a2a.remote.errors import RemoteFailure
 from openclaw_a2a.remote.handles import HandleStore, RecordHandleStore
 from openclaw_a2a.remote.result.result_truncation import ResultStore
-from openclaw_a2a.settings import Settings, StoreSettings
+from openclaw_a2a.settings import Limits, Settings, StoreSettings
 from openclaw_a2a.settings.sources import process_environment
 from openclaw_a2a.tools.call_tools import CallerChains, call_tools
 from openclaw_a2a.tools.http import RESULTS_PATH, TOOLS_PATH, ToolEndpoints, ToolGuard
-from openclaw_a2a.tools.mcp.http import MCP_PATH, McpEndpoint
+from openclaw_a2a.tools.mcp.http import MCP_PATH, McpEndpoint, SessionLimits
 from openclaw_a2a.tools.openclaw_plugin import write_tool_table
 from openclaw_a2a.tools.planning_tools import planning_tools
 from openclaw_a2a.tools.registry import OnUpdate, Tool, ToolRegistry
@@ -169,13 +170,22 @@ class ToolsWiring:
     """The tools of a gateway."""
 
     def __init__(
-        self, settings: Settings, *, clock: Clock, supervisor: Supervisor, bodies: RequestBodies
+        self,
+        settings: Settings,
+        *,
+        clock: Clock,
+        supervisor: Supervisor,
+        bodies: RequestBodies,
+        rate_limit: RequestLimit,
+        streams: SseStreams,
     ) -> None:
         """Raises SettingsInvalid when the outbound section cannot be read."""
         self._settings = settings
         self._clock = clock
         self._supervisor = supervisor
         self._bodies = bodies
+        self._rate_limit = rate_limit
+        self._streams = streams
         self._section = read_outbound(settings.outbound)
         self._mcp: McpEndpoint | None = None
         self._tools: ToolSet | None = None
@@ -257,7 +267,11 @@ class ToolsWiring:
             self._mcp = McpEndpoint(
                 tools.registry,
                 guard.authenticator,
-                max_sessions=settings.sessions,
+                limits=SessionLimits(
+                    settings.sessions,
+                    Limits.share(settings.per_token_sessions, settings.sessions),
+                    settings.session_idle_seconds,
+                ),
                 max_body_bytes=settings.body_bytes,
                 supervisor=self._supervisor.child("mcp"),
             )
@@ -286,4 +300,6 @@ class ToolsWiring:
             bodies=self._bodies,
             max_body_bytes=settings.body_bytes,
             checks=CallerChecks(self._settings.server.heartbeat_seconds),
+            rate_limit=self._rate_limit,
+            streams=self._streams,
         )
