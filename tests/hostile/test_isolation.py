@@ -8,7 +8,6 @@ import hashlib
 import inspect
 import json
 import re
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -365,49 +364,3 @@ def test_references_to_tasks_of_another_caller_tell_nothing(
         assert "secret" not in text
         answers.append((status, "error" in json.loads(text)))
     assert answers[0] == answers[1]
-
-
-# ------------------------------------------------------------------ tools
-
-OWN_CALLS = "calls/test_contract_tools.py::test_a_call_of_another_caller_is_not_found"
-OWN_OBJECTIVES = (
-    "tools/test_planning_tools_in_sessions.py::"
-    "test_an_agent_sees_its_objectives_in_every_session_and_others_do_not"
-)
-OWN_STEPS = "planning/test_step_tools.py::test_steps_of_another_owner_are_not_found"
-TOOLS = {
-    "agent_call": OWN_CALLS,
-    "agent_call_batch": OWN_CALLS,
-    "debate_call": OWN_CALLS,
-    "agent_poll": OWN_CALLS,
-    "objective_create": OWN_OBJECTIVES,
-    "objective_update": OWN_OBJECTIVES,
-    "objective_status": OWN_OBJECTIVES,
-    "plan_create": OWN_OBJECTIVES,
-    "plan_update": OWN_OBJECTIVES,
-    "step_read": OWN_STEPS,
-    "step_answer": OWN_STEPS,
-    # To a remote agent all agents of a gateway are one caller, the gateway: whoever has the random
-    # handle of a task may follow it. What was cut from a result is its owner's.
-    "remote_agent": "tools/test_http.py::test_a_large_result_is_cut_and_its_owner_reads_the_rest",
-}
-"""Every tool, and the test that shows that its callers see their own things only."""
-
-
-@pytest.mark.slow
-def test_every_tool_has_a_test_of_its_isolation(address: str, home: Path) -> None:
-    place = ("--config", str(home / "gateway.json5"), "--data", str(home))
-    made = subprocess.run(
-        [*COMMAND, "token", "create", "--tool", "ann", "--json", *place],
-        capture_output=True,
-        check=True,
-        timeout=PATIENCE_S,
-    )
-    token = json.loads(made.stdout)["token"]
-    headers = {"authorization": f"Bearer {token}"}
-    listed = httpx2.get(f"{address}/tools", headers=headers, timeout=PATIENCE_S).json()["tools"]
-    assert {tool["name"] for tool in listed} == set(TOOLS)
-    for place_of_test in set(TOOLS.values()):
-        file, _, name = place_of_test.partition("::")
-        tests = (Path(__file__).parents[1] / file).read_text(encoding="utf-8")
-        assert f"def {name}(" in tests

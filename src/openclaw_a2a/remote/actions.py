@@ -9,7 +9,7 @@ import msgspec
 
 from openclaw_a2a.log import get_logger
 from openclaw_a2a.model.backoff import Backoff
-from openclaw_a2a.model.ids import JsonObject
+from openclaw_a2a.model.ids import JsonObject, PeerName
 from openclaw_a2a.remote.config import MAX_TIMEOUT_MS, OutboundConfig
 from openclaw_a2a.remote.credentials import find_secrets
 from openclaw_a2a.remote.errors import ErrorCode, RemoteFailure
@@ -72,7 +72,11 @@ class ActionCall:
     """One validated request from its target to its result."""
 
     def __init__(
-        self, context: ActionContext, request: JsonObject, on_update: OnStreamUpdate | None
+        self,
+        context: ActionContext,
+        request: JsonObject,
+        on_update: OnStreamUpdate | None,
+        owner: PeerName | None,
     ) -> None:
         """Raises RemoteFailure when the request names no target that may be used."""
         self._config = context.config
@@ -81,7 +85,7 @@ class ActionCall:
         self._request = request
         self._action: str = request["action"]
         self._on_update = on_update
-        self._resolved: ResolvedTarget = context.resolver.resolve(request)
+        self._resolved: ResolvedTarget = context.resolver.resolve(request, owner)
         self._result = ResultBuilder(self._resolved, context.pool, context.handles)
         self._headers: dict[str, str] = {}
         self._credentials: ClientCredentials | None = None

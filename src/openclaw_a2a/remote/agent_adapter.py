@@ -30,7 +30,7 @@ from openclaw_a2a.log import get_logger
 from openclaw_a2a.model.agent_event import AgentEvent, InputRequired, Note, Reply, Stopped
 from openclaw_a2a.model.backoff import Backoff
 from openclaw_a2a.model.errors import AgentError, AgentFailed, AgentUnavailable, TaskNotCancelable
-from openclaw_a2a.model.ids import Json, JsonObject
+from openclaw_a2a.model.ids import Json, JsonObject, PeerName
 from openclaw_a2a.model.turn import Binding, Turn
 from openclaw_a2a.model.validation import is_object
 from openclaw_a2a.planning.steps import EXTENSION_URIS, TASK_KEYS
@@ -63,6 +63,8 @@ _STATUS_S = 30.0
 _CANCEL_REQUEST_S = 10.0
 _CANCEL_POLL_S = 0.2
 _POLL_BACKOFF = Backoff(first_s=0.2, max_s=5.0, jitter=0.0)
+_OWNER = PeerName("gateway")
+"""The owner of the remote tasks of runs; a reserved name, which no caller has."""
 
 
 class RemoteTimeouts(msgspec.Struct, frozen=True):
@@ -239,6 +241,7 @@ class RemoteRun:
         return await self._context.remote.execute(
             request,
             self._on_update,
+            owner=_OWNER,
             message_metadata=chain_metadata(chain, self._context.host_id),
             extension_metadata=dict.fromkeys(sorted(EXTENSION_URIS), plan_step)
             if plan_step
@@ -432,7 +435,8 @@ async def _cancel_remote_task(context: RunContext, continuation: JsonObject) -> 
     while True:
         left_s = max(1.0, min(_CANCEL_REQUEST_S, deadline - anyio.current_time()))
         request: JsonObject = {"action": action, "continuation": continuation}
-        envelope = await context.remote.execute({**request, "timeout_ms": round(left_s * 1000)})
+        request["timeout_ms"] = round(left_s * 1000)
+        envelope = await context.remote.execute(request, owner=_OWNER)
         result = RemoteResult.from_envelope(envelope)
         if result.task is not None and result.task.is_over:
             return result.task.state

@@ -122,7 +122,9 @@ def _tool(agent: "RemoteAgentTool", results: ResultStore, chains: CallerChains |
 
         # The peer may call an agent of this gateway before it answers.
         with nullcontext() if chains is None else await chains.release_run_slot(caller):
-            envelope = await agent.execute(arguments, on_update, message_metadata=metadata)
+            envelope = await agent.execute(
+                arguments, on_update, owner=caller.remote_owner, message_metadata=metadata
+            )
         if results.fits(envelope):
             return envelope
         try:
