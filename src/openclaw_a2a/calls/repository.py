@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 import msgspec
 
 from openclaw_a2a.log import get_logger
-from openclaw_a2a.model.call import CALL_KIND, Call, CallId, OutcomeRoute
+from openclaw_a2a.model.call import CALL_KIND, Call, Caller, CallId, OutcomeRoute
 from openclaw_a2a.model.ids import AgentId, SessionKey, TaskId
 from openclaw_a2a.model.records import encode_json
 from openclaw_a2a.ports import Record, RecordStore
@@ -59,13 +59,19 @@ class CallRepository:
             self.add(call)
 
     def find(self, call_id: CallId) -> Call | None:
-        """The call with this id."""
+        """The call with this id, whoever made it."""
         return self._calls.get(call_id)
 
-    def find_by_task(self, task_id: TaskId) -> Call | None:
-        """The call that the callee works on in this task."""
+    def find_owned(self, caller: Caller, call_id: CallId) -> Call | None:
+        """The call with this id, if the caller made it or is the operator."""
+        call = self._calls.get(call_id)
+        is_visible = call is not None and (caller.is_operator or call.caller.is_same(caller))
+        return call if is_visible else None
+
+    def find_by_task(self, caller: Caller, task_id: TaskId) -> Call | None:
+        """As `find_owned`, the call that the callee works on in this task."""
         call_id = self._by_task.get(task_id)
-        return None if call_id is None else self._calls.get(call_id)
+        return None if call_id is None else self.find_owned(caller, call_id)
 
     def to_record(self, call: Call) -> Record:
         """The stored form of a call."""

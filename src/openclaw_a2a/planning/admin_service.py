@@ -85,13 +85,13 @@ class AdminService:
         index = await self._repository.load_index()
         wanted = None if status is None else ObjectiveStatus(status)
         page = index.page(limit, scope=None, status=wanted)
-        states = [await self._repository.get(one.id) for one in page.objectives]
+        states = [await self._repository.get(None, one.id) for one in page.objectives]
         shown = [self._view.objective_with_owner(one, with_plans=False) for one in states]
         return shown, page.total
 
     async def get(self, objective_id: str) -> JsonObject:
         """An objective with its plans, and the last texts of steps. Raises: PlanItemNotFound."""
-        state = await self._repository.get(ObjectiveId(objective_id))
+        state = await self._repository.get(None, ObjectiveId(objective_id))
         failed_attempts = await self._executor.find_failed_attempts(state)
         shown = self._view.objective_with_owner(state)
         return await add_step_texts(self._engine.store.tasks, shown, failed_attempts)
@@ -103,19 +103,19 @@ class AdminService:
         is no planner).
         """
         key = ObjectiveId(objective_id)
-        state = await self._repository.get(key)
+        state = await self._repository.get(None, key)
         is_open = state.objective.status not in OBJECTIVE_CLOSED
         if action == "run" and is_open and not state.plans:
             self._check_planner(f"the objective {objective_id} has no plans to run")
         if action == "cancel":
             update = UpdateObjective(key, status=ObjectiveStatus.CANCELED)
-            await self._repository.change(key, update_objective, update)
-            state = await self._executor.stop_steps(key)
+            await self._repository.change(None, key, update_objective, update)
+            state = await self._executor.stop_steps(None, key)
         elif action == "replan":
-            state = (await self._repository.change(key, replan)).state
+            state = (await self._repository.change(None, key, replan)).state
         else:
             mode = EXECUTION_MODES[action]
-            state = (await self._repository.change(key, set_objective_execution, mode)).state
+            state = (await self._repository.change(None, key, set_objective_execution, mode)).state
         return self._view.objective_with_owner(state)
 
     async def create(self, params: Json, *, is_planned: bool = False) -> JsonObject:
@@ -142,7 +142,7 @@ class AdminService:
         Raises: PlanItemNotFound, InvalidParams, DependencyNotValid, PlanLimitExceeded,
         StatusChangeNotAllowed.
         """
-        change = await self._repository.change(ObjectiveId(objective_id), add_plans, plans)
+        change = await self._repository.change(None, ObjectiveId(objective_id), add_plans, plans)
         return self._view.objective_with_owner(change.state)
 
     async def make_plans(self, objective_id: str) -> JsonObject:
@@ -152,7 +152,7 @@ class AdminService:
         """
         self._check_planner(f"the objective {objective_id} gets no plans with this request")
         change = await self._repository.change(
-            ObjectiveId(objective_id), set_objective_execution, PLANNING
+            None, ObjectiveId(objective_id), set_objective_execution, PLANNING
         )
         return self._view.objective_with_owner(change.state)
 
@@ -161,7 +161,8 @@ class AdminService:
 
         Raises: PlanItemNotFound, StatusChangeNotAllowed (a task of it is running).
         """
-        await self._executor.delete_objective(DeleteObjective(ObjectiveId(objective_id), cancel))
+        params = DeleteObjective(ObjectiveId(objective_id), cancel)
+        await self._executor.delete_objective(None, params)
         return {"id": objective_id, "deleted": True}
 
     async def retry(self, objective_id: str, named: str) -> JsonObject:
@@ -169,12 +170,12 @@ class AdminService:
 
         Raises: PlanItemNotFound, InvalidParams (several are meant), StatusChangeNotAllowed.
         """
-        state = await self._repository.get(ObjectiveId(objective_id))
+        state = await self._repository.get(None, ObjectiveId(objective_id))
         item = state.find_item(named)
         if isinstance(item, Plan):
-            change = await self._repository.change(state.id, retry_plan, item.id)
+            change = await self._repository.change(None, state.id, retry_plan, item.id)
         else:
-            change = await self._repository.change(state.id, retry_step, item.id)
+            change = await self._repository.change(None, state.id, retry_step, item.id)
         return self._view.objective_with_owner(change.state)
 
     async def answer(self, objective_id: str, text: str, step: str | None = None) -> JsonObject:
@@ -182,10 +183,10 @@ class AdminService:
 
         Raises: PlanItemNotFound, InvalidParams (none waits, or several), GatewayError.
         """
-        state = await self._repository.get(ObjectiveId(objective_id))
+        state = await self._repository.get(None, ObjectiveId(objective_id))
         waiting = find_waiting_step(state, step)
         await self._executor.answer_step(state, waiting, text)
-        return self._view.objective_with_owner(await self._repository.get(state.id))
+        return self._view.objective_with_owner(await self._repository.get(None, state.id))
 
     async def export(self, objective_id: str) -> bytes:
         """The log of an objective as JSON lines. Raises: PlanItemNotFound."""
@@ -269,7 +270,7 @@ class AdminService:
         index = await self._repository.load_index()
         for objective_id in index.unchanged_since(before, OBJECTIVE_ENDED):
             with suppress(PlanItemNotFound, StatusChangeNotAllowed):
-                await self._repository.delete(objective_id, check)
+                await self._repository.delete(None, objective_id, check)
                 count += 1
         if count:
             log.info("planning.purged", objectives=count)

@@ -144,7 +144,7 @@ class TaskSync:
                 return _Synced(stored.head)
             try:
                 change = await self._repository.change(
-                    link.objective, self._report, link.task, link.attempt, stored.head
+                    None, link.objective, self._report, link.task, link.attempt, stored.head
                 )
                 if not is_delivery:
                     self._applied[link.objective, task_id] = stored.head

@@ -10,6 +10,7 @@ from openclaw_a2a.engine.tasks.journal import TaskProjection
 from openclaw_a2a.engine.transcript.task_text import last_agent_text, status_text
 from openclaw_a2a.model.ids import JsonObject, TaskId
 from openclaw_a2a.model.message import JsonStruct
+from openclaw_a2a.model.turn import Scope
 from openclaw_a2a.planning.model import (
     ObjectiveStatus,
     Plan,
@@ -240,7 +241,7 @@ async def add_step_texts(
 
 
 async def read_step(
-    tasks: TaskStore, step: PlanTask, failed_attempt: TaskId | None = None
+    tasks: TaskStore, scope: Scope, step: PlanTask, failed_attempt: TaskId | None = None
 ) -> JsonObject:
     """A step with what its agent said: `question`, `result`, or `reason` of a failure.
 
@@ -248,7 +249,7 @@ async def read_step(
     """
     shown: JsonObject = {"step": to_builtins(step)}
     task_id = failed_attempt or step.a2a_task_id
-    stored = None if task_id is None else await tasks.read_task(None, task_id)
+    stored = None if task_id is None else await tasks.read_task(scope, task_id)
     if stored is None:
         return shown
     task = TaskProjection.from_stored(stored).task()

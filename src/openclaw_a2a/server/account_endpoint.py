@@ -329,7 +329,7 @@ async def send(call: AccountCall, request: SendRequest) -> bytes | TaskFrame:
         return call.codec.encode_sent_message(result.message)
     if isinstance(result, TaskFinished) and result.error is not None:
         raise result.error
-    large = await _find_large(engine, request, result)
+    large = await _find_large(call, request, result)
     if large is not None:
         answer = await _read_large(call, large, request.history_length)
         return TaskFrame(answer, call.codec.AROUND_TASK)
@@ -338,24 +338,22 @@ async def send(call: AccountCall, request: SendRequest) -> bytes | TaskFrame:
     elif isinstance(result, TaskCreated):
         task = encode_json(result.task)
     else:
-        task = queries.task_json(await queries.get_task(engine, None, result.head.id))
+        task = queries.task_json(await queries.get_task(engine, call.scope, result.head.id))
     return call.codec.encode_sent_task(task, request.history_length)
 
 
 async def _find_large(
-    engine: Engine, request: SendRequest, result: TaskCreated | TaskFinished | MeasuredTask
+    call: AccountCall, request: SendRequest, result: TaskCreated | TaskFinished | MeasuredTask
 ) -> MeasuredTask | None:
-    """The task that a send resulted in, if it is large.
-
-    Without the scope: that the caller may see it is known, for it is the task of its message.
-    """
+    """The task that a send resulted in, if it is large."""
+    engine = call.endpoint.engine
     if isinstance(result, TaskFinished):
         is_large = len(result.task) >= queries.LARGE_BYTES
-        return await queries.measure_task(engine, None, result.id) if is_large else None
+        return await queries.measure_task(engine, call.scope, result.id) if is_large else None
     if isinstance(result, TaskCreated):
         if request.message.task_id is None:  # new: no larger than the message
             return None
-        result = await queries.measure_task(engine, None, result.task.id)
+        result = await queries.measure_task(engine, call.scope, result.task.id)
     return result if result.size >= queries.LARGE_BYTES else None
 
 
@@ -386,7 +384,7 @@ async def send_streaming(call: AccountCall, request: SendRequest) -> EventStream
             return EventStream(None, 0, missed.subscription)
         # A2A 3.1.2: the stream begins with the task. Its events follow from that very sequence
         # number, so none is missed and none comes twice, however long the task took to encode.
-        large = await _find_large(engine, request, created)
+        large = await _find_large(call, request, created)
         if large is not None:
             answer = await _read_large(call, large, request.history_length)
             sequence, first = answer.head.sequence, TaskFrame(answer, call.codec.AROUND_TASK)
@@ -394,7 +392,7 @@ async def send_streaming(call: AccountCall, request: SendRequest) -> EventStream
             if isinstance(created, TaskCreated):
                 task, sequence = encode_json(created.task), created.sequence
             else:
-                stored = await queries.get_task(engine, None, task_id)
+                stored = await queries.get_task(engine, call.scope, task_id)
                 task, sequence = queries.task_json(stored), stored.head.sequence
             first = v1.wrap_task(v1.trim_task(task, history_length=request.history_length))
         subscription = queries.subscribe_from(engine, call.scope, task_id, sequence)

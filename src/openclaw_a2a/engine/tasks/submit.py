@@ -447,7 +447,7 @@ async def wait_created(engine: Engine, run: ActiveRun | DuplicateRun) -> TaskCre
     first = await wait_first_result(engine, run)
     if not isinstance(first, MeasuredTask):
         return first
-    stored = await get_task(engine, None, first.head.id)
+    stored = await get_task(engine, run.scope, first.head.id)
     return TaskCreated(TaskProjection.from_stored(stored).task(), stored.head.sequence)
 
 
@@ -458,7 +458,7 @@ async def wait_finished(
     result = await wait_final_result(engine, run)
     if not isinstance(result, MeasuredTask):
         return result
-    stored = await get_task(engine, None, result.head.id)
+    stored = await get_task(engine, run.scope, result.head.id)
     return TaskFinished(stored.head.id, task_json(stored))
 
 
@@ -475,7 +475,8 @@ async def wait_first_result(
     # The first message may still be answered: then both senders wait for the same run.
     original = None if duplicate.answer is not None else engine.runs.get(duplicate.run_id)
     if original is not None:
-        has_task = await engine.store.tasks.measure_task(None, duplicate.task_id) is not None
+        tasks = engine.store.tasks
+        has_task = await tasks.measure_task(run.scope, duplicate.task_id) is not None
         if not has_task:  # its run has not decided yet between an answer and a task
             return await wait_first_result(engine, original)
     return await _find_result(engine, run, duplicate)
@@ -530,8 +531,7 @@ async def _find_result(
     """What came of the first of two equal messages. Raises: also the error of a direct answer."""
     if duplicate.answer is not None:
         return decode_answer(duplicate.answer)
-    # Without the scope: the idempotency record, found with the caller's scope, names the task.
-    measured = await engine.store.tasks.measure_task(None, duplicate.task_id)
+    measured = await engine.store.tasks.measure_task(sent.scope, duplicate.task_id)
     if measured is not None:
         return measured
     newest = await engine.store.tasks.find_duplicate(sent.scope, sent.message_id)
