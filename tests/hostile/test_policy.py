@@ -9,7 +9,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -490,6 +490,56 @@ async def decide(request):
         assert refused["status"] == 403
         assert "secret" not in json.dumps(refused)
         assert running.agent_saw() == ["hello", "hello too"]
+
+
+def test_a_plain_function_that_blocks_holds_up_nobody_else_and_denies_at_its_deadline(
+    tmp_path: Path,
+) -> None:
+    # Opening a pipe that nobody writes to blocks: here until the test has seen everything.
+    code = f"""
+from pathlib import Path
+
+HOME = Path({str(tmp_path)!r})
+
+def decide(request):
+    if "stuck" in request.message.parts[0].text:
+        with (HOME / "asked").open("a") as log:
+            log.write(request.message.parts[0].text + "\\n")
+        (HOME / "pipe").read_text()
+    return "allow"
+"""
+    (tmp_path / "own_policy.py").write_text(code, "utf-8")
+    os.mkfifo(tmp_path / "pipe")
+    with (
+        gateway(tmp_path, {"policy": {"callable": "own_policy:decide"}}) as running,
+        ThreadPoolExecutor(20) as threads,
+    ):
+        waiting = [threads.submit(running.send, "eve", f"stuck {number}") for number in range(20)]
+        deadline = time.monotonic() + DEADLINE_S
+        while len(lines_of(tmp_path / "asked")) < 8:
+            assert time.monotonic() < deadline
+            time.sleep(0.02)  # another process works
+        assert "result" in running.send("bob", "while eve waits")
+        # Nobody lets the function go: what denies is its deadline.
+        assert [one.result()["status"] for one in waiting] == [403] * 20
+        # A few of each caller at a time, and not those that waited for them.
+        assert len(lines_of(tmp_path / "asked")) == 8
+        assert "result" in running.send("bob", "while the threads of eve hang")
+        # Their late `allow` lets nothing through, and makes room for the next.
+        deadline = time.monotonic() + DEADLINE_S
+        while (answer := running.send("eve", f"free {time.monotonic()}")).get("status") == 403:
+            assert time.monotonic() < deadline, answer
+            with suppress(OSError):  # nobody reads it any more
+                os.close(os.open(tmp_path / "pipe", os.O_WRONLY | os.O_NONBLOCK))
+        assert not [text for text in running.agent_saw() if "stuck" in text]
+        [decided] = {
+            one["policy"] for one in running.audit("policy-decided") if one["who"] == "bob"
+        }
+        assert decided == "allow"
+
+
+def lines_of(path: Path) -> list[str]:
+    return path.read_text("utf-8").splitlines() if path.exists() else []
 
 
 def test_a_function_that_cannot_be_imported_stops_the_start(tmp_path: Path) -> None:
