@@ -168,9 +168,9 @@ def over(number: int) -> Call:
 async def test_the_oldest_outcomes_go_when_there_are_too_many(count: int, left: int) -> None:
     store = create_store("memory", path=None)
     await store.open()
-    book = CallRepository(store.records, lambda: NOW)
+    book = CallRepository(store.records)
     for number in range(MAX_SETTLED + count):
         book.add(over(number))
-    await book.purge()
+    await book.purge(NOW)
     kept = [int(call.id) for call in book]
     assert kept == list(range(MAX_SETTLED + count - left, MAX_SETTLED + count))

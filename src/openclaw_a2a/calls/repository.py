@@ -26,9 +26,8 @@ _decoder = msgspec.json.Decoder(Call)
 class CallRepository:
     """Finds and updates calls. Those that are delivered are purged after a while."""
 
-    def __init__(self, store: RecordStore, now: Callable[[], datetime]) -> None:
+    def __init__(self, store: RecordStore) -> None:
         self._store = store
-        self._now = now
         self._calls: dict[CallId, Call] = {}
         self._by_task: dict[TaskId, CallId] = {}
         self._settled: dict[CallId, asyncio.Event] = {}
@@ -156,9 +155,11 @@ class CallRepository:
             await self._settled.setdefault(call_id, asyncio.Event()).wait()
         return call
 
-    async def purge(self) -> None:
-        """Delete calls that are delivered for long enough, and the oldest above the limit."""
-        now = self._now()
+    async def purge(self, now: datetime) -> int:
+        """Delete calls that are delivered for long enough by `now`, and the oldest above the limit.
+
+        How many there were. Raises: StoreUnavailable.
+        """
         expired: list[Call] = []
         kept: list[Call] = []
         for call in self:
@@ -176,6 +177,7 @@ class CallRepository:
             self.remove(call)
         # Together, so that the store deletes them in one transaction.
         await asyncio.gather(*(self._store.delete_record(CALL_KIND, call.id) for call in expired))
+        return len(expired)
 
     def _unqueue(self, call_id: CallId, session_key: SessionKey) -> None:
         queue = self._queues.get(session_key, {})

@@ -244,7 +244,7 @@ class AdminService:
 
     async def purge_regularly(self, *, interval_s: float, max_age_s: float) -> None:
         """Purge again and again."""
-        clock = RetentionClock(self._engine)
+        clock = RetentionClock(self._engine.clock, self._engine.store)
         while True:
             # Not at the start: the archived objectives need not be known before the first request.
             await self._engine.clock.sleep(interval_s)

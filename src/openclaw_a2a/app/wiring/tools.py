@@ -16,18 +16,19 @@ from openclaw_a2a.auth.request_origin import OwnAddresses
 from openclaw_a2a.auth.tool_tokens import ToolAuthenticator, ToolCaller
 from openclaw_a2a.engine.audit_log import FAILED, OK, AuditLog
 from openclaw_a2a.engine.engine import Engine, new_id
+from openclaw_a2a.engine.maintenance import RetentionClock
 from openclaw_a2a.engine.supervisor import Supervisor
 from openclaw_a2a.http.asgi import ANY_METHOD, Handler, RequestBodies, Router
 from openclaw_a2a.http.rate_limit import RequestLimit
 from openclaw_a2a.http.sse_stream import CallerChecks, SseStreams
 from openclaw_a2a.log import get_logger
-from openclaw_a2a.model.errors import Problem, SettingsInvalid
+from openclaw_a2a.model.errors import Problem, SettingsInvalid, StoreUnavailable
 from openclaw_a2a.model.ids import Json, JsonObject
 from openclaw_a2a.model.validation import is_object
-from openclaw_a2a.ports import Clock
+from openclaw_a2a.ports import Clock, Store
 from openclaw_a2a.remote.config import SECTION, TOOL_NAME, OutboundConfig, read_outbound
 from openclaw_a2a.remote.errors import RemoteFailure
-from openclaw_a2a.remote.handles import HandleStore, RecordHandleStore
+from openclaw_a2a.remote.handles import RecordHandleStore
 from openclaw_a2a.remote.result.result_truncation import ResultStore
 from openclaw_a2a.settings import Limits, Settings, StoreSettings
 from openclaw_a2a.settings.sources import process_environment
@@ -45,7 +46,6 @@ if TYPE_CHECKING:
 log = get_logger(__name__)
 
 _RESULTS_FOLDER = "results"
-_PURGE_S = 3600.0
 _TOO_FAR = (
     "answer with what is known already; tools.agentToAgent.maxDepth says how far calls may go"
 )
@@ -67,15 +67,17 @@ async def open_tool_set(
     *,
     clock: Clock,
     supervisor: Supervisor,
-    handle_store: HandleStore | None = None,
+    store: Store | None = None,
     chains: CallerChains | None = None,
 ) -> AsyncGenerator[ToolSet]:
-    """The tools of these settings, as long as the context lasts. Raises: SettingsInvalid."""
+    """The tools of these settings, as long as the context lasts. Raises: SettingsInvalid.
+
+    Handles of remote tasks are stored in `store`; without one they end with the process.
+    """
     results = ResultStore(
         settings.data / _RESULTS_FOLDER,
         limit=config.policy.max_result_bytes,
         ttl=timedelta(milliseconds=config.task_handles.ttl_ms),
-        now=clock.now,
     )
     if not config.enabled:
         yield ToolSet(ToolRegistry(), results)
@@ -87,7 +89,10 @@ async def open_tool_set(
     async with AsyncExitStack() as parts:
         loops = supervisor.child("tools")
         parts.push_async_callback(loops.stop)
-        loops.run_loop("tool-results-retention", _purge_results(results, clock))
+        purging = _purge_results(
+            results, clock, RetentionClock(clock, store), settings.retention.sweep_seconds
+        )
+        loops.run_loop("tool-results-retention", purging)
         connections = TargetConnections(config.policy, limit=settings.limits.artifact_bytes)
         await parts.enter_async_context(connections)
         try:
@@ -97,7 +102,7 @@ async def open_tool_set(
                 now=clock.now,
                 new_id=new_id,
                 environment=process_environment(None),
-                handle_store=handle_store,
+                handle_store=None if store is None else RecordHandleStore(store),
             )
         except RemoteFailure as failure:
             problem = Problem(f"{SECTION}.targets", failure.message, "unsupported")
@@ -159,13 +164,19 @@ def _audited_tool(tool: Tool, audit: AuditLog) -> Tool:
     return msgspec.structs.replace(tool, run=run)
 
 
-async def _purge_results(results: ResultStore, clock: Clock) -> None:
+async def _purge_results(
+    results: ResultStore, clock: Clock, retention_clock: RetentionClock, sweep_s: float
+) -> None:
     while True:
+        # Before the first sweep, too: a gateway that was started with a wrong clock can be stopped.
+        await clock.sleep(sweep_s)
         try:
-            await asyncio.to_thread(results.delete_expired)
-        except OSError as error:
+            count = await asyncio.to_thread(results.delete_expired, await retention_clock.now())
+        except (OSError, StoreUnavailable) as error:
             log.warning("tools.results_not_purged", reason=str(error))
-        await clock.sleep(_PURGE_S)
+        else:
+            if count:
+                log.info("tools.results_purged", results=count)
 
 
 class ToolsWiring:
@@ -216,7 +227,7 @@ class ToolsWiring:
                 config,
                 clock=self._clock,
                 supervisor=self._supervisor,
-                handle_store=None if engine is None else RecordHandleStore(engine.store),
+                store=None if engine is None else engine.store,
                 chains=None if calls is None else calls.chains,
             )
         )
