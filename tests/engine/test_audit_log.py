@@ -150,6 +150,40 @@ async def test_refusals_of_many_addresses_take_a_bounded_number_of_lines(tmp_pat
     assert sum(one["count"] for one in lines) == 5000
 
 
+async def test_refusals_of_a_caller_have_few_lines_and_a_sum(tmp_path: Path) -> None:
+    log = audit(tmp_path)
+    for number in range(100):
+        log.record_refusal("task-canceled", "eve", task=f"t-{number}", address="192.0.2.1")
+        log.record_refusal("task-canceled", "eve", outcome="failed", address="192.0.2.1")
+        log.record_refusal("task-deleted", "eve", address=f"192.0.2.{number}", reason="x")
+    log.record_refusal("task-canceled", "alice", task="t", address="192.0.2.2")
+    for number in range(5000):  # strangers take nothing away from callers that are known
+        log.count_refusal(401, "", f"2001:db8::{number:x}")
+    log.record_refusal("task-canceled", "bob", task="t", address="192.0.2.2")
+    log.close()
+    lines = [one for one in read_lines(tmp_path) if one["event"].startswith("task-")]
+    sums = [one for one in lines if "count" in one]
+    assert len(lines) == 3 * 10 + 2 + len(sums)
+    assert [(one["event"], one["who"], one["outcome"], one["count"]) for one in sums] == [
+        ("task-canceled", "eve", "refused", 90),
+        ("task-canceled", "eve", "failed", 90),
+        ("task-deleted", "eve", "refused", 90),
+    ]
+    # What all of them have in common.
+    assert (sums[0]["from"], sums[2]["reason"]) == ("192.0.2.1", "x")
+    assert "task" not in sums[0] and "from" not in sums[2]
+
+
+async def test_refusals_of_many_callers_take_a_bounded_number_of_lines(tmp_path: Path) -> None:
+    log = audit(tmp_path)
+    for number in range(20_000):
+        log.record_refusal("task-canceled", f"peer-{number % 5000}", task="t")
+    log.close()
+    lines = list(read_lines(tmp_path))
+    assert len(lines) <= 5000
+    assert sum(one.get("count", 1) for one in lines) == 20_000
+
+
 async def test_a_log_that_cannot_be_written_stops_nobody_and_says_so_later(tmp_path: Path) -> None:
     (tmp_path / "folder").touch()
     log = audit(tmp_path / "folder")
@@ -168,6 +202,7 @@ async def test_a_log_that_cannot_be_written_stops_nobody_and_says_so_later(tmp_p
 async def test_without_a_file_nothing_is_logged() -> None:
     log = AuditLog(None, lambda: NOW)
     log.record("call", "alice")
+    log.record_refusal("call", "alice")
     log.count_refusal(401, "", "192.0.2.1")
     await log.flush()
     log.close()

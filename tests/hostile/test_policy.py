@@ -66,6 +66,10 @@ class RunningGateway:
             assert time.monotonic() < deadline, f"{found} instead of {state}"
             time.sleep(0.02)  # another process works; nothing here can be awaited
 
+    def rest(self, peer: str, method: str, path: str) -> Json:
+        headers = {"A2A-Version": "1.0", "Authorization": f"Bearer token-of-{peer}"}
+        return self._call(f"/a2a/rest/{path}", None, headers, method)
+
     def operator(self, method: str, path: str, body: Json = None) -> Json:
         token = (self.home / "operator.token").read_text("utf-8").strip()
         headers = {"Authorization": f"Bearer {token}"}
@@ -192,12 +196,82 @@ def test_changes_of_objectives_and_tool_calls_are_logged_whole(tmp_path: Path) -
         assert (first["who"], first["target"], first["outcome"]) == ("operator", made, "ok")
         assert (second["who"], second["target"], second["outcome"]) == ("alice", made, "refused")
         assert (second["action"], second["from"]) == ("objectives/update", "127.0.0.1")
+        # The policy let the peer's change through, and has no say in the operator's.
+        assert (first.get("policy"), second.get("policy")) == (None, "allow")
         token = running.command("token", "create", "--tool", "tess").strip()
         arguments = {"agentId": "main", "skill": "x", "input": {}}
         admin = {"Authorization": f"Bearer {token}"}
         running._call("/tools/agent_call", arguments, admin)
         [refused] = running.audit("call-refused")
         assert (refused["who"], refused["from"]) == ("tess", "127.0.0.1")
+
+
+def test_the_decision_of_the_policy_is_on_the_entry_of_every_message(tmp_path: Path) -> None:
+    rules = [{"decision": "ask", "callers": ["eve"]}]
+    with gateway(tmp_path, {"policy": {"rules": rules}}) as running:
+        allowed = running.send("alice", "nobody decides about this")["result"]["task"]["id"]
+        held = running.send("eve", "held")["result"]["task"]["id"]
+        running.command("approvals", "allow", held)
+        running.wait_state("eve", held, "TASK_STATE_COMPLETED")
+        running.audit("task-released")
+        found = {one["task"]: one.get("policy") for one in running.audit("task-submitted", 2)}
+        assert found == {allowed: "allow", held: "ask"}
+        # No entry of its own for the silent default.
+        assert [one["who"] for one in running.audit("policy-decided")] == ["eve"]
+
+
+def test_changes_that_are_refused_are_logged(tmp_path: Path) -> None:
+    with gateway(tmp_path, {}, more={"push": {"allowPrivate": True}}) as running:
+        task = running.send("alice", "of alice")["result"]["task"]["id"]
+        hook = {"id": "hook", "url": "http://127.0.0.1:9/s3cret"}
+        # Another caller's task is one that does not exist.
+        for task_id in (task, "t-unknown"):
+            running.rpc("eve", "CancelTask", {"id": task_id})
+            running.rpc("eve", "CreateTaskPushNotificationConfig", {"taskId": task_id, **hook})
+            about = {"taskId": task_id, "id": "hook"}
+            running.rpc("eve", "DeleteTaskPushNotificationConfig", about)
+            running.rest("eve", "DELETE", f"tasks/{task_id}")
+        for event in ("task-canceled", "push-set", "push-deleted", "task-deleted"):
+            first, second = running.audit(event, 2)
+            assert (first["who"], first["task"], second["task"]) == ("eve", task, "t-unknown")
+            assert (first["outcome"], first["reason"]) == ("refused", "task-not-found")
+            assert (first["from"], first["account"]) == ("127.0.0.1", "default")
+        assert "s3cret" not in (tmp_path / "audit.jsonl").read_text("utf-8")
+
+
+def test_a_peer_cannot_fill_the_log_with_what_is_refused(tmp_path: Path) -> None:
+    rules = [{"decision": "deny", "callers": ["bob"]}]
+    opt = {"opt": {"enabled": True, "requireActivation": False}}
+    with gateway(tmp_path, {"policy": {"rules": rules}}, more=opt) as running:
+        for number in range(60):
+            running.rpc("eve", "CancelTask", {"id": f"t-{number}"})
+            running.rpc("eve", "objectives/update", {"id": f"o-{number}", "name": "x"})
+            assert running.send("bob", f"m {number}")["status"] == 403
+    # Stopped: what was only counted is summed up.
+    lines = [json.loads(one) for one in lines_of(tmp_path / "audit.jsonl")]
+    for event, who in (
+        ("task-canceled", "eve"),
+        ("objective-changed", "eve"),
+        ("policy-decided", "bob"),
+    ):
+        own = [one for one in lines if (one["event"], one["who"]) == (event, who)]
+        assert sum(one.get("count", 1) for one in own) == 60
+        # Ten and one sum in each minute that this took.
+        assert len(own) <= 33
+        assert {one["outcome"] for one in own} == {"refused"}
+
+
+def test_what_retention_deletes_is_summed_up_in_the_log(tmp_path: Path) -> None:
+    keep = {"retention": {"sweepSeconds": 1, "endedSeconds": 1}}
+    with gateway(tmp_path, {}, more=keep) as running:
+        for text in ("one", "two"):
+            running.send("alice", text)
+        deadline, count = time.monotonic() + DEADLINE_S, 0
+        while count < 2:
+            assert time.monotonic() < deadline
+            deleted = [one for one in running.audit("data-expired") if one["action"] == "tasks"]
+            count = sum(one["count"] for one in deleted)
+        assert {one["who"] for one in deleted} == {"gateway"}
 
 
 # ---------------------------------------------------------------- rules

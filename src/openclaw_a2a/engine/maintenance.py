@@ -201,4 +201,6 @@ async def purge_once(
         retention = msgspec.structs.replace(retention, after=purged.next_after)
     if tasks or messages or records:
         log.info("maintenance.purged", tasks=tasks, message_ids=messages, records=records)
+    for what, count in (("tasks", tasks), ("message ids", messages), ("records", records)):
+        engine.audit.record_expired(what, count)
     return tasks

@@ -274,3 +274,4 @@ class AdminService:
                 count += 1
         if count:
             log.info("planning.purged", objectives=count)
+        self._engine.audit.record_expired("objectives", count)

@@ -142,20 +142,25 @@ class PlanningService:
         if method.endswith(("/get", "/list")):
             return await self._call(method, parsed, scope)
 
+        audit, policy = self._engine.audit, ""
+
         def record(made: str, error: BaseException | None = None) -> None:
-            self._engine.audit.record(
+            write = audit.record if error is None else audit.record_refusal
+            write(
                 "objective-changed",
                 scope.principal,
                 action=method,
                 target=getattr(parsed, "id", "") or made,
                 account=scope.account,
                 address=address,
+                policy=policy,
                 **audit_outcome(error),
             )
 
         try:
             if is_from_peer:
                 await self._check_change(params, scope, address, agents)
+                policy = "allow"  # it raises what it does not allow
             result = await self._call(method, parsed, scope)
         except BaseException as error:  # whatever it is: something may have been changed
             record(getattr(parsed, "objective_id", ""), error)

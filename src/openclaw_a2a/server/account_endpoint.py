@@ -7,7 +7,8 @@ returns the encoded result, or the stream to send.
 
 import asyncio
 import time
-from collections.abc import Callable, Coroutine, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Generator, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, Protocol, TypeVar
 from urllib.parse import urlsplit
 
@@ -16,7 +17,7 @@ import msgspec
 from openclaw_a2a.auth.peers import await_identity
 from openclaw_a2a.auth.principal import Principal
 from openclaw_a2a.calls.loop_guard import chain_violation, read_chain
-from openclaw_a2a.engine.audit_log import audit_outcome
+from openclaw_a2a.engine.audit_log import About, audit_outcome
 from openclaw_a2a.engine.engine import AccountRules, Engine
 from openclaw_a2a.engine.scheduling.fair_queue import CallerPacer
 from openclaw_a2a.engine.tasks import queries
@@ -44,7 +45,6 @@ from openclaw_a2a.http.rate_limit import RequestLimit
 from openclaw_a2a.http.sse_stream import EventStream, PendingStream, SseStreams, last_event_id
 from openclaw_a2a.model.delivery import Delivery, PushConfig
 from openclaw_a2a.model.errors import (
-    GatewayError,
     InvalidParams,
     PartNotAccepted,
     Problem,
@@ -100,6 +100,7 @@ NO_USABLE_PART = "No supported text or data part was found in the message."
 _LINK_LOOKUPS = 4  # at a time, for an account
 _MAX_LINK_HOSTS = 16
 _LINK_LOOKUP_S = 3.0
+_MAX_ID = 128  # in the audit log
 T = TypeVar("T")
 _EXTENSION_HEADERS = (b"a2a-extensions", b"x-a2a-extensions")
 
@@ -287,18 +288,37 @@ class AccountCall:
         return self.endpoint.account.strict03 and self.codec.VERSION is ProtocolVersion.V03
 
     def record(
-        self, event: str, task_id: TaskId | None, error: GatewayError | None = None, **about: str
+        self,
+        event: str,
+        task_id: TaskId | None,
+        error: BaseException | None = None,
+        *,
+        target: str = "",
     ) -> None:
         """Have the audit log say what this call changed, or could not change."""
-        self.endpoint.engine.audit.record(
-            event,
-            self.scope.principal,
-            task=task_id or "",
+        audit = self.endpoint.engine.audit
+        about = About(
+            # Of what was refused, the ids are whatever the caller wrote.
+            task=(task_id or "")[:_MAX_ID],
             account=self.scope.account,
             address=self.http.client_address,
-            target=about.get("target", ""),
+            target=target[:_MAX_ID],
             **audit_outcome(error),
         )
+        record = audit.record if error is None else audit.record_refusal
+        record(event, self.scope.principal, **about)
+
+    @contextmanager
+    def recording_failure(
+        self, event: str, task_id: TaskId | None, *, target: str = ""
+    ) -> Generator[None]:
+        """Have the audit log say what could not be changed, if the block raises."""
+        try:
+            yield
+        # Whatever it is: of a caller that left in the middle, something may have been changed.
+        except BaseException as error:
+            self.record(event, task_id, error, target=target)
+            raise
 
     def check_tenant(self, tenant: str | None) -> None:
         """Refuse a tenant: no interface on our cards names one. Raises: InvalidParams."""
@@ -510,7 +530,7 @@ async def _submit_to_objective(
         # is not routed at all: the operator lets it go as a plain one.
         now = engine.clock.now()
         hold = await engine.policy.check(submission, endpoint.rules, now=now, agents=agents)
-        submission = msgspec.structs.replace(submission, hold=hold, is_from_peer=False)
+        submission = msgspec.structs.replace(submission, hold=hold, is_decided=True)
     if duplicate is None and submission.hold is None:
         routed = await planning.route_message(submission.message, submission.scope, endpoint.rules)
         if routed is not None:
@@ -617,10 +637,10 @@ async def cancel(call: AccountCall, request: TaskRequest) -> bytes | LargeAnswer
     """Cancel a task; the result is the task. Raises: TaskNotFound, TaskNotCancelable."""
     engine = call.endpoint.engine
     try:
-        task = await cancel_task(engine, call.scope, request.id)
+        with call.recording_failure("task-canceled", request.id):
+            task = await cancel_task(engine, call.scope, request.id)
         call.record("task-canceled", request.id)
-    except TaskNotCancelable as error:
-        call.record("task-canceled", request.id, error)
+    except TaskNotCancelable:
         # On 0.3 the cancellation of a finished task returns it unchanged.
         measured = await queries.measure_task(engine, call.scope, request.id)
         is_contract = call.codec.VERSION is ProtocolVersion.V03 and not call.is_strict
@@ -663,11 +683,12 @@ async def delete(call: AccountCall, request: TaskRequest) -> bytes:
     """Delete a finished task. Raises: TaskNotFound, InvalidParams (it has not ended)."""
     engine = call.endpoint.engine
     # An addition to A2A. The read below tells "not there" from "not ended".
-    if not await engine.store.tasks.delete_task(call.scope, request.id):
-        # Not deleted: the task does not exist, which `measure_task` raises, or has not ended.
-        await queries.measure_task(engine, call.scope, request.id)
-        problem = Problem("id", "has not ended; cancel it first")
-        raise InvalidParams(f"task {request.id} {problem.message}", problems=(problem,))
+    with call.recording_failure("task-deleted", request.id):
+        if not await engine.store.tasks.delete_task(call.scope, request.id):
+            # Not deleted: the task does not exist, which `measure_task` raises, or has not ended.
+            await queries.measure_task(engine, call.scope, request.id)
+            problem = Problem("id", "has not ended; cancel it first")
+            raise InvalidParams(f"task {request.id} {problem.message}", problems=(problem,))
     call.record("task-deleted", request.id)
     return call.EMPTY
 
@@ -682,8 +703,9 @@ async def extended_card(_call: AccountCall, _request: None) -> bytes:
 
 async def create_push(call: AccountCall, new: NewPushConfig) -> bytes:
     """Create a push configuration. Raises: as `PushConfigService.create`."""
-    config = await call.endpoint.push_configs().create(call.scope, new.task_id, new)
     # Its id and no more: the address and the credentials may be secret.
+    with call.recording_failure("push-set", new.task_id, target=new.id or ""):
+        config = await call.endpoint.push_configs().create(call.scope, new.task_id, new)
     call.record("push-set", config.task_id, target=config.id)
     return call.codec.encode_push_config(config)
 
@@ -702,6 +724,7 @@ async def list_push(call: AccountCall, request: PushListRequest) -> bytes:
 
 async def delete_push(call: AccountCall, request: PushConfigRequest) -> bytes:
     """Delete a push configuration, if it exists. Raises: TaskNotFound."""
-    await call.endpoint.push_configs().delete(call.scope, request)
+    with call.recording_failure("push-deleted", request.task_id, target=request.id or ""):
+        await call.endpoint.push_configs().delete(call.scope, request)
     call.record("push-deleted", request.task_id, target=request.id or "")
     return call.EMPTY

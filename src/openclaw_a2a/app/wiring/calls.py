@@ -160,6 +160,7 @@ class CallsWiring:
             else:
                 if count:
                     log.info("calls.purged", calls=count)
+                self._engine.audit.record_expired("calls", count)
 
 
 async def _post(

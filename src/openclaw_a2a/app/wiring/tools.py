@@ -68,6 +68,7 @@ async def open_tool_set(
     clock: Clock,
     supervisor: Supervisor,
     store: Store | None = None,
+    audit: AuditLog | None = None,
     chains: CallerChains | None = None,
 ) -> AsyncGenerator[ToolSet]:
     """The tools of these settings, as long as the context lasts. Raises: SettingsInvalid.
@@ -79,6 +80,7 @@ async def open_tool_set(
         limit=config.policy.max_result_bytes,
         ttl=timedelta(milliseconds=config.task_handles.ttl_ms),
     )
+    audit = audit or AuditLog(None, clock.now)
     if not config.enabled:
         yield ToolSet(ToolRegistry(), results)
         return
@@ -90,7 +92,7 @@ async def open_tool_set(
         loops = supervisor.child("tools")
         parts.push_async_callback(loops.stop)
         purging = _purge_results(
-            results, clock, RetentionClock(clock, store), settings.retention.sweep_seconds
+            results, clock, RetentionClock(clock, store), settings.retention.sweep_seconds, audit
         )
         loops.run_loop("tool-results-retention", purging)
         connections = TargetConnections(config.policy, limit=settings.limits.artifact_bytes)
@@ -165,7 +167,11 @@ def _audited_tool(tool: Tool, audit: AuditLog) -> Tool:
 
 
 async def _purge_results(
-    results: ResultStore, clock: Clock, retention_clock: RetentionClock, sweep_s: float
+    results: ResultStore,
+    clock: Clock,
+    retention_clock: RetentionClock,
+    sweep_s: float,
+    audit: AuditLog,
 ) -> None:
     while True:
         # Before the first sweep, too: a gateway that was started with a wrong clock can be stopped.
@@ -177,6 +183,7 @@ async def _purge_results(
         else:
             if count:
                 log.info("tools.results_purged", results=count)
+            audit.record_expired("results", count)
 
 
 class ToolsWiring:
@@ -228,6 +235,7 @@ class ToolsWiring:
                 clock=self._clock,
                 supervisor=self._supervisor,
                 store=None if engine is None else engine.store,
+                audit=None if engine is None else engine.audit,
                 chains=None if calls is None else calls.chains,
             )
         )

@@ -99,6 +99,8 @@ class ActiveRun:
         self.active_task: ActiveTask | None = None
         self.address = ""
         """Where the message came from."""
+        self.policy = ""
+        """What the policy decided about it, for the audit log."""
         self.is_released = False
         """True when the operator has allowed the message, which was held."""
         self.created: Promise[FirstResult] = Promise()
@@ -229,6 +231,8 @@ class ActiveRun:
             task=record.task_id,
             account=record.scope.account,
             address=self.address,
+            # Here and not in an entry of its own: it is the same for nearly every message.
+            policy=self.policy,
         )
 
     async def _show_task(self) -> None:

@@ -95,6 +95,8 @@ class SubmitRequest(msgspec.Struct, frozen=True):
     """Where the message came from, for the audit log."""
     is_from_peer: bool = False
     """True for a message that came to an endpoint: the policy decides about it."""
+    is_decided: bool = False
+    """True when the policy has decided about it already."""
     is_released: bool = False
     """True for the message of a held task that the operator has allowed."""
     hold: Hold | None = None
@@ -102,6 +104,13 @@ class SubmitRequest(msgspec.Struct, frozen=True):
     """Metadata of the request, beside those of the message."""
     new_task_id: TaskId | None = None
     """The id of the task that it opens, where that is needed before."""
+
+    @property
+    def policy(self) -> str:
+        """What the policy decided about a message that was accepted; "" where it has no say."""
+        if not self.is_from_peer:
+            return ""
+        return "allow" if self.hold is None else "ask"
 
 
 async def submit(
@@ -157,7 +166,7 @@ async def _apply_policy(
     engine: Engine, request: SubmitRequest, rules: AccountRules
 ) -> SubmitRequest:
     """The request, with the reason if it is held. Raises: NotAllowed, QuotaExceeded."""
-    if engine.policy is not None and request.is_from_peer:
+    if engine.policy is not None and request.is_from_peer and not request.is_decided:
         if request.message.task_id is None:  # the audit log names the task of a decision
             request = msgspec.structs.replace(request, new_task_id=TaskId(engine.new_id()))
         hold = await engine.policy.check(request, rules, now=engine.clock.now())
@@ -268,7 +277,7 @@ def _start_task(
         metadata = origin.metadata
     # May refuse with Overloaded, and so comes before anything is registered.
     run = engine.new_run(request.scope, message, binding, rules=rules, options=options, now=now)
-    run.address = request.address
+    run.address, run.policy = request.address, request.policy
     commit = None
     if is_task:
         run.active_task = engine.open_task(run, now, metadata)
@@ -347,7 +356,7 @@ def continue_task(
     run = engine.new_run(
         request.scope, message, binding, rules=rules, options=options, now=now, resume=resume
     )
-    run.address = request.address
+    run.address, run.policy = request.address, request.policy
     run.is_released = request.is_released
     # A paused task is submitted again in the transaction that stores the message. A task with runs
     # stays as it is: this message joins its history when its own run starts.

@@ -335,7 +335,10 @@ class SubmitPolicy:
         outcomes = {Decision.ALLOW: OK, Decision.DENY: REFUSED, Decision.ASK: "held"}
         # What is denied becomes no task.
         new = None if found.decision is Decision.DENY else submitted.new_task_id
-        self._audit.record(
+        # What is held can be refused after this, for too many that are.
+        is_allowed = found.decision is Decision.ALLOW
+        record = self._audit.record if is_allowed else self._audit.record_refusal
+        record(
             "policy-decided",
             request.caller,
             account=request.account,
