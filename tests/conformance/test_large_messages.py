@@ -19,7 +19,7 @@ ENVELOPE = 32 * 1024
 
 
 @pytest.mark.requirement("store.task.few-events")
-@pytest.mark.parametrize("kind", ["sqlite"])
+@pytest.mark.parametrize("kind", ["sqlite", "json-file"])
 async def test_a_large_message_and_its_answer_are_each_stored_once(
     serve: Serve, tmp_path: Path, kind: str
 ) -> None:
