@@ -32,7 +32,7 @@ from openclaw_a2a.model.errors import (
 from openclaw_a2a.model.ids import ArtifactId, Json, TaskId
 from openclaw_a2a.model.message import Part
 from openclaw_a2a.model.records import Entry, RunRecord
-from openclaw_a2a.model.task import TERMINAL, ArtifactUpdate, Event, TaskState
+from openclaw_a2a.model.task import PAUSED, TERMINAL, ArtifactUpdate, Event, TaskState
 from openclaw_a2a.ports import Recovery, SupportsOrphanCleanup
 
 log = get_logger(__name__)
@@ -159,6 +159,11 @@ async def _recover_run(engine: Engine, record: RunRecord, *, has_next: bool) -> 
             left_open = [event.artifact.artifact_id for event in _closing_events(entries)]
             projection.open_artifacts = dict.fromkeys(left_open)
             begin = _begin_of_run(entries)
+            if _was_paused(entries, begin):
+                # Not stored with a run that was queued before the pause: its turn made it the
+                # answer. Without it a second answer would be accepted behind this one.
+                options = msgspec.structs.replace(record.options, is_answer=True)
+                record = msgspec.structs.replace(record, options=options)
             steps = [_tool_step(entry.event) for entry in entries if entry.sequence > begin]
             # A run that is repeated calls its tools anew; one that is joined has called them.
             is_joined = engine.agents[record.binding.agent_id].recovery is Recovery.REATTACH
@@ -254,6 +259,12 @@ def _begin_of_run(entries: list[Entry]) -> int:
     """The event with which the interrupted run began: each begins with `submitted`."""
     begins = [entry.sequence for entry in entries if entry.state is TaskState.SUBMITTED]
     return begins[-1] if begins else 0
+
+
+def _was_paused(entries: list[Entry], begin: int) -> bool:
+    """True when the task waited for its caller when the run began with this event."""
+    states = [entry.state for entry in entries if entry.sequence < begin and entry.state]
+    return bool(states) and states[-1] in PAUSED
 
 
 def _tool_step(event: Event) -> tuple[ArtifactId, str] | None:
