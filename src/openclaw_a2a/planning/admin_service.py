@@ -1,6 +1,6 @@
 """Objectives for the operator: those of all callers, and actions on behalf of their owners."""
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from datetime import datetime, timedelta
 
@@ -9,12 +9,14 @@ import msgspec
 from openclaw_a2a.engine.engine import Engine
 from openclaw_a2a.engine.maintenance import RetentionClock
 from openclaw_a2a.log import get_logger
+from openclaw_a2a.model.delivery import Delivery
 from openclaw_a2a.model.errors import (
     GatewayError,
     InvalidParams,
     PlanItemNotFound,
     Problem,
     StatusChangeNotAllowed,
+    TaskNotFound,
 )
 from openclaw_a2a.model.ids import Json, JsonObject
 from openclaw_a2a.model.task import TaskState, is_terminal
@@ -50,7 +52,8 @@ from openclaw_a2a.planning.planner import add_plans
 from openclaw_a2a.planning.repository import ObjectiveRepository
 from openclaw_a2a.planning.rollup import report_task, roll_up, running_tasks
 from openclaw_a2a.planning.state import Change, ObjectiveState, not_found, replay
-from openclaw_a2a.planning.steps import find_waiting_step
+from openclaw_a2a.planning.steps import attempt_message_id, find_waiting_step
+from openclaw_a2a.planning.task_sync import StepLink
 from openclaw_a2a.planning.transitions import (
     OBJECTIVE_CLOSED,
     OBJECTIVE_ENDED,
@@ -72,9 +75,11 @@ class AdminService:
         view: ObjectiveView,
         *,
         owner: Scope,
+        add_delivery: Callable[[Delivery], Awaitable[bool]],
     ) -> None:
-        """`owner` owns what the operator creates."""
+        """`owner` owns what the operator creates; `add_delivery` stores one for the outbox."""
         self._owner = owner
+        self._add_delivery = add_delivery
         self._engine = engine
         self._repository = repository
         self._executor = executor
@@ -197,7 +202,8 @@ class AdminService:
         """Add an objective from its exported log. Raises: InvalidParams.
 
         Steps whose A2A tasks are running according to the log, but have ended or are not in this
-        gateway, become pending again; a completed one is completed.
+        gateway, become pending again; a completed one is completed. One whose task is running here
+        follows it.
         """
         lines: list[bytes] = []  # the readable ones, numbered from 1
         for line in jsonl.split(b"\n"):
@@ -221,7 +227,32 @@ class AdminService:
             imported = await self._repository.create(change, lines)
         except (PlanItemNotFound, StatusChangeNotAllowed) as error:
             raise InvalidParams(f"this cannot be imported: {error.message}") from error
+        # After the objective is stored, or a report would find none and end the subscription. After
+        # a crash in between, `subscribe_missing` does this.
+        await self._subscribe(imported)
         return self._view.objective_with_owner(imported)
+
+    async def subscribe_missing(self) -> None:
+        """Subscribe open objectives to those of their running tasks that they do not follow."""
+        for state in self._repository.list_open():
+            if state.objective.status not in OBJECTIVE_CLOSED:
+                await self._subscribe(state, only_missing=True)
+
+    async def _subscribe(self, state: ObjectiveState, *, only_missing: bool = False) -> None:
+        """Have the outbox report the running tasks of an objective to their steps."""
+        store, make_delivery = self._engine.store, self._executor.task_sync.delivery_factory
+        for task_id in running_tasks(state):
+            for step in state.linked_to(task_id):
+                attempt = state.attempts.get(step.id, 1)
+                message_id = attempt_message_id(step, attempt)
+                started = await store.tasks.find_duplicate(state.owner, message_id)
+                is_own = started is not None and started.task_id == task_id
+                link = StepLink(state.id, step.id, attempt, is_own=is_own)
+                delivery = make_delivery(link)(task_id, -1)
+                if only_missing and await store.deliveries.read_delivery(None, delivery.id):
+                    continue
+                with suppress(TaskNotFound):  # it was deleted: the next import starts it again
+                    await self._add_delivery(delivery)
 
     async def _restart_lost_steps(self, change: Change) -> None:
         """Make steps pending whose A2A tasks are running according to the log, but not here."""
