@@ -43,7 +43,8 @@ _NAME = re.compile(r"[a-z0-9][a-z0-9_.-]{0,63}")
 _TOKEN_BYTES = 32
 _ID_DIGITS = 8
 _WRITE_USE_S = 30.0
-_HexDigest = Annotated[str, msgspec.Meta(pattern=r"^[0-9a-fA-F]{64}$")]
+_HexDigest = Annotated[str, msgspec.Meta(pattern=r"^[0-9a-fA-F]{64}\Z")]
+_Moment = Annotated[datetime, msgspec.Meta(tz=True)]
 _Version = tuple[int, ...] | None
 
 
@@ -69,13 +70,13 @@ class Token(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
 
     name: str
     sha256: _HexDigest
-    created_at: datetime
+    created_at: _Moment
     kind: TokenKind = TokenKind.TOOL
     id: str = ""
     scopes: frozenset[Scope] = frozenset()
     accounts: frozenset[str] | None = None
     agents: frozenset[str] | None = None
-    expires_at: datetime | None = None
+    expires_at: _Moment | None = None
     owner: str = ""
 
     @property
@@ -176,8 +177,8 @@ class TokenStore:
     def last_used(self) -> dict[str, datetime]:
         """When tokens were last used, by id, as far as gateways have written it."""
         try:
-            return msgspec.json.decode(self._use_path.read_bytes(), type=dict[str, datetime])
-        except (OSError, msgspec.MsgspecError):  # a damaged file is replaced by the next use
+            return msgspec.json.decode(self._use_path.read_bytes(), type=dict[str, _Moment])
+        except (OSError, ValueError, RecursionError):  # a damaged file is replaced by the next use
             return {}
 
     def _find(self, digest: bytes) -> _Entry | None:
@@ -285,8 +286,8 @@ class TokenStore:
                 raise InvalidParams(reason, problems=(Problem("token", reason),))
             (old,) = found
             if expires_at is None and old.expires_at is not None:
-                expires_at = now + (old.expires_at - old.created_at)
-            end = now + grace
+                expires_at = _later(now, old.expires_at - old.created_at)
+            end = _later(now, grace)
             if old.expires_at is not None:
                 end = min(end, old.expires_at)
             ending = msgspec.structs.replace(old, expires_at=end)
@@ -377,6 +378,14 @@ class TokenStore:
         write_private_file(self._use_path, msgspec.json.encode(kept))
 
 
+def _later(moment: datetime, span: timedelta) -> datetime:
+    """The moment after this time; the last one that there is when it lies beyond."""
+    try:
+        return moment + span
+    except OverflowError:
+        return datetime.max.replace(tzinfo=UTC)
+
+
 def _separate(token: Token, peers: Collection[str]) -> Token:
     """The token; that of a program owns nothing under a name which is one of the peers'."""
     if not token.is_for_tools_only or token.owner or token.name not in peers:
@@ -423,6 +432,6 @@ def _read_file(path: Path) -> _TokenFile:
         return msgspec.json.decode(path.read_bytes(), type=_TokenFile)
     except (FileNotFoundError, NotADirectoryError):
         return _TokenFile()
-    except (OSError, msgspec.MsgspecError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         reason = f"{path} is no list of tokens ({error}); restore it or delete it"
         raise CorruptRecord(reason) from error

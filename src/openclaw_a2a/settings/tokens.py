@@ -191,7 +191,7 @@ def peers_need_tokens(data: Path) -> bool:
         return msgspec.json.decode(body, type=TokenFileHead).peers_need_tokens
     except FileNotFoundError:
         return False
-    except (OSError, msgspec.MsgspecError):
+    except (OSError, ValueError, RecursionError):
         return True  # the gateway refuses every caller until the file is mended
 
 
