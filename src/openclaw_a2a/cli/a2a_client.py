@@ -45,7 +45,7 @@ def read_result(status: int, body: bytes) -> bytes:
     """The result in a JSON-RPC answer. Raises: AgentFailed."""
     try:
         answer = _answers.decode(body)
-    except msgspec.MsgspecError:
+    except (ValueError, RecursionError):
         raise response_error(status, body) from None
     if answer.error is not None or status != OK:
         raise response_error(status, body)
@@ -59,7 +59,7 @@ def response_error(status: int, body: bytes) -> AgentFailed:
     """The error in an answer, of JSON-RPC or HTTP+JSON, or the HTTP status when there is none."""
     try:
         error = msgspec.convert(_answers.decode(body).error, _Error)
-    except msgspec.MsgspecError:
+    except (ValueError, RecursionError):
         error = _Error()
     message = error.message or f"the answer is HTTP {status} and no A2A answer"
     return _failed(message, _code(error) or _HTTP_CODES.get(status, f"http-{status}"))
@@ -154,7 +154,7 @@ class Client:
         for address in addresses:
             try:
                 answer = self._http.get(address, timeout=_CONNECT_S * 2)
-            except (httpx2.TransportError, httpx2.InvalidURL) as error:
+            except (httpx2.HTTPError, httpx2.InvalidURL) as error:
                 raise unreachable(self.url, error) from None
             status = answer.status_code
             if status == OK:
@@ -172,7 +172,7 @@ class Client:
             capabilities = {"streaming": False, **members.get("capabilities", {})}
             whole = {**_MAY_BE_MISSING, **members, "capabilities": capabilities}
             return msgspec.convert(whole, AgentCard)
-        except (msgspec.MsgspecError, TypeError) as error:
+        except (ValueError, TypeError, RecursionError) as error:
             raise _failed(
                 f"the card of {self.url} is no A2A 1.0 card: {error}", "card-invalid"
             ) from None
@@ -212,7 +212,7 @@ class Client:
                 "POST", address, json=_request(method, params), headers=headers, timeout=wait
             ) as answer:
                 yield from read_frames(answer, address, read_result)
-        except httpx2.TransportError as error:
+        except (httpx2.HTTPError, httpx2.InvalidURL) as error:
             raise self._broken(address, error) from None
 
     def delete_task(self, task_id: str) -> None:
@@ -231,13 +231,16 @@ class Client:
         wait = httpx2.Timeout(timeout_s, connect=_CONNECT_S)
         try:
             return self._http.request(method, address, json=body, timeout=wait)
-        except httpx2.TransportError as error:
+        except (httpx2.HTTPError, httpx2.InvalidURL) as error:
             raise self._broken(address, error) from None
 
-    def _broken(self, address: str, error: httpx2.TransportError) -> AgentError:
+    def _broken(self, address: str, error: httpx2.HTTPError | httpx2.InvalidURL) -> AgentError:
         """The error for a request without a usable answer."""
-        if isinstance(error, ResponseEncoded | ResponseTooLarge):
+        if isinstance(error, ResponseEncoded | ResponseTooLarge | httpx2.TooManyRedirects):
             return _failed(str(error), "answer-unreadable")
+        if isinstance(error, httpx2.InvalidURL) or not _host(address):
+            message = f"the card at {self.url} names {address[:200]!r}, which is no address"
+            return _failed(message, "card-invalid")
         if not isinstance(error, _NEVER_SENT):
             return connection_lost(address)
         failure = unreachable(address, error)
