@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+import msgspec
 import pytest
 from tests.calls.call_gateway import (
     CallGateway,
@@ -18,9 +19,15 @@ from tests.calls.call_gateway import (
 )
 
 from openclaw_a2a.calls.repository import MAX_SETTLED, CallRepository
-from openclaw_a2a.model.call import Call, Caller, CallId, CallStatus, OutcomeRoute
+from openclaw_a2a.model.call import CALL_KIND, Call, Caller, CallId, CallStatus, OutcomeRoute
 from openclaw_a2a.model.ids import AgentId, SessionKey, TaskId
-from openclaw_a2a.ports import DeliveryFailed, MessageAccepted, SessionGone, SessionMessage
+from openclaw_a2a.ports import (
+    DeliveryFailed,
+    MessageAccepted,
+    Record,
+    SessionGone,
+    SessionMessage,
+)
 from openclaw_a2a.store import create_store
 
 A = main_session("a")
@@ -161,6 +168,17 @@ def over(number: int) -> Call:
         settled_at=NOW + timedelta(milliseconds=number),
         delivered_at=NOW,
     )
+
+
+@pytest.mark.parametrize("body", [b"{", b"7", b'{"id":"\xff"}', b'{"x":' + b"[" * 9999])
+async def test_an_unreadable_record_leaves_the_other_calls_alone(body: bytes) -> None:
+    store = create_store("memory", path=None)
+    await store.open()
+    await store.records.put_record(Record(CALL_KIND, "bad", body, NOW))
+    await store.records.put_record(Record(CALL_KIND, "5", msgspec.json.encode(over(5)), NOW))
+    book = CallRepository(store.records, lambda: NOW)
+    await book.load()
+    assert [call.id for call in book] == ["5"]
 
 
 @pytest.mark.requirement("calls.state.most")

@@ -207,7 +207,10 @@ async def test_stored_handles_stay_within_limit_and_ttl(
     assert await opened.store.records.list_records(RECORD_KIND) == []
 
 
-@pytest.mark.parametrize("body", [b"", b"{]", b"7", b"{}", b'{"baseUrl": 7}'])
+@pytest.mark.parametrize(
+    "body",
+    [b"", b"{]", b"7", b"{}", b'{"baseUrl": 7}', b'{"baseUrl": "\xff"}', b'{"x":' + b"[" * 9999],
+)
 async def test_an_unreadable_record_is_skipped(
     opened: StoreFixture, peer: ScriptedPeer, body: bytes
 ) -> None:

@@ -52,7 +52,7 @@ class BuiltInAgent:
 def _read(turn: Turn) -> _Invocation:
     try:
         invocation = msgspec.json.decode(turn.message.text, type=_Invocation)
-    except msgspec.MsgspecError as error:
+    except (ValueError, RecursionError) as error:
         raise AgentFailed(f"The message is no invocation of a built-in skill: {error}.") from None
     if invocation.skill not in BUILT_IN:
         known = ", ".join(BUILT_IN)

@@ -52,7 +52,7 @@ class CallRepository:
         for record in await self._store.list_records(CALL_KIND):
             try:
                 found.append(_decoder.decode(record.body))
-            except msgspec.MsgspecError as error:
+            except (ValueError, RecursionError) as error:
                 log.warning("calls.record_unreadable", call_id=record.id, reason=str(error))
         for call in sorted(found, key=lambda call: call.accepted_at):
             self.add(call)

@@ -496,7 +496,7 @@ class ObjectiveRepository:
         # A change beside this loop has put a newer summary, or deleted the objective.
         if objective_id in self._index or objective_id in self._deleted_early:
             return
-        with suppress(msgspec.DecodeError):
+        with suppress(ValueError, RecursionError):
             summary = None if stored is None else _summary_decoder.decode(stored)
             if summary is not None and summary.sequence == head.sequence:
                 self._index.put(summary)

@@ -350,7 +350,10 @@ def encode_handle(handle: TaskHandle) -> bytes:
 
 
 def decode_handle(body: bytes, restore: RestoreTarget) -> TaskHandle | None:
-    """The handle; None when its target may not be used any more. Raises: msgspec.DecodeError."""
+    """The handle; None when its target may not be used any more.
+
+    Raises: ValueError, RecursionError.
+    """
     stored = _decoder.decode(body)
     identity = TargetIdentity(stored.base_url, stored.card_path, stored.preferred_transports)
     target = restore(Target(identity, stored.alias))
@@ -383,7 +386,7 @@ class RecordHandleStore(HandleStore):
         for record in await self._store.records.list_records(RECORD_KIND):
             try:
                 handle = decode_handle(record.body, restore)
-            except msgspec.DecodeError as error:
+            except (ValueError, RecursionError) as error:
                 log.warning("remote.handle_unreadable", handle=record.id, reason=str(error))
                 continue
             if handle is None:
@@ -433,7 +436,7 @@ class FolderHandleStore(HandleStore):
         """The handles in the folder, least recently used first."""
         found: list[tuple[float, TaskHandle]] = []
         for path in self._folder.glob("rah_*.json"):
-            with contextlib.suppress(OSError, msgspec.MsgspecError):
+            with contextlib.suppress(OSError, ValueError, RecursionError):
                 handle = decode_handle(path.read_bytes(), restore)
                 if handle is not None and handle.name == path.stem:
                     found.append((path.stat().st_mtime, handle))

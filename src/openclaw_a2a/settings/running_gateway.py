@@ -67,5 +67,5 @@ def read_running_gateway(path: Path) -> RunningGateway | None:
             if try_lock_file(file.fileno(), is_shared=True):
                 return None  # no gateway holds it; closing the file releases it again
             return msgspec.json.decode(file.read(_MAX_BYTES), type=RunningGateway)
-    except (OSError, msgspec.MsgspecError):
+    except (OSError, ValueError, RecursionError):
         return None

@@ -334,7 +334,7 @@ class SessionStore:
                 self._sessions = msgspec.json.decode(content, type=dict[str, str])
             except FileNotFoundError:
                 pass
-            except (OSError, msgspec.DecodeError, RecursionError) as error:
+            except (OSError, ValueError, RecursionError) as error:
                 log.warning("sessions.read_failed", path=str(self._path), reason=str(error))
 
     def get(self, context_key: str) -> str | None:

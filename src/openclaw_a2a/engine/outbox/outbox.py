@@ -365,7 +365,7 @@ class Outbox:
         except CorruptRecord as error:
             # Its task is damaged, now and in an hour: an operator repairs it and redelivers.
             return DeliveryFailed(error.message, is_final=True)
-        except msgspec.DecodeError as error:
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             # Senders decode what is stored, and nothing else: its own body is damaged.
             log.warning("outbox.delivery_damaged", delivery_id=delivery.id, reason=str(error))
             return DeliveryFailed(f"its stored form is damaged: {error}", is_final=True)

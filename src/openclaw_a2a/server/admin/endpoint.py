@@ -229,7 +229,7 @@ class AdminEndpoint:
             text = await request.read_body(_MAX_BODY_BYTES, self._bodies)
             try:
                 body = msgspec.json.decode(text, type=JsonObject)
-            except (msgspec.MsgspecError, RecursionError):
+            except (ValueError, RecursionError):
                 raise ParseFailed("the body is no JSON object; send one") from None
         request.release_body()
         decoded = AdminRequest(segments, request.query(), body, content)

@@ -354,7 +354,7 @@ def _replay_log(folder: RecordFolder, contents: ContentFolder, state: MemoryStat
             continue  # a probe, see `_append`
         try:
             command = reader.read(line)
-        except (msgspec.DecodeError, OSError) as error:
+        except (ValueError, OSError, RecursionError) as error:
             log.warning("store.log_line_ignored", file=LOG_NAME, line=number, reason=str(error))
         else:
             changed.update(state.replay(command))

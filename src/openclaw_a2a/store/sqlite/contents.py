@@ -72,7 +72,7 @@ def restore(body: bytes, find: Callable[[bytes], bytes | None]) -> bytes:
     """A row as it was written; `find` gives the content of a hash. Raises: CorruptRecord."""
     try:
         references, rest = _decoder.decode(memoryview(body)[1:])
-    except msgspec.DecodeError as error:
+    except (ValueError, RecursionError) as error:
         raise CorruptRecord(
             f"a stored row cannot be read: {error}; restore the database from a backup"
         ) from error
