@@ -1,13 +1,14 @@
 """JSON from peers: what is refused, and that nothing else is."""
 
 import json
+import re
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from openclaw_a2a.model.errors import ParseFailed
-from openclaw_a2a.protocol.validation import check_json, parse_json
+from openclaw_a2a.model.errors import ContentTooLarge, ParseFailed
+from openclaw_a2a.protocol.validation import check_depth, check_json, check_value_count, parse_json
 
 keys = st.sampled_from(["a", "b", ":", "a:b", '"', "\\", "é", "\n"])
 values = st.recursive(
@@ -139,3 +140,32 @@ def test_a_duplicate_member_is_refused_by_name(body: bytes, member: str):
 )
 def test_unusual_json_is_accepted(body: bytes):
     assert parse_json(body) == json.loads(body)
+
+
+TEXTS = st.text(alphabet='",{}[]\\\\a\n', max_size=8)
+VALUES = st.recursive(
+    TEXTS | st.integers(0, 9) | st.none(),
+    lambda inner: st.lists(inner, max_size=5) | st.dictionaries(TEXTS, inner, max_size=5),
+    max_leaves=30,
+)
+
+
+@given(VALUES, st.sampled_from([(",", ":"), (", ", " : ")]), st.integers(65_520, 65_550))
+def test_values_are_counted_outside_of_strings(value, separators, padding) -> None:
+    text = json.dumps([" " * padding, value], separators=separators).encode()
+    outside = re.sub(rb'"(?:[^"\\]|\\.)*"', b"", text)
+    # Every value but the first of its list or object has a comma before it.
+    count = sum(outside.count(mark) for mark in (b",", b"{", b"["))
+    check_value_count(text, count + 1)
+    with pytest.raises(ContentTooLarge):
+        check_value_count(text, count)
+
+
+@given(VALUES, st.integers(65_520, 65_550))
+def test_brackets_in_strings_are_no_nesting(value, padding) -> None:
+    # Deep enough for its brackets to be counted, and the text of it again as one string.
+    deep = json.loads("[" * 98 + "]" * 98)
+    text = json.dumps([" " * padding, json.dumps([value] * 40), deep]).encode()
+    check_depth(text)
+    with pytest.raises(ParseFailed):
+        check_depth(b"[[" + text + b"]]")
