@@ -15,6 +15,7 @@ import msgspec
 
 from openclaw_a2a.engine.audit_log import AuditLog
 from openclaw_a2a.engine.outbox.wakeups import WakeupRegistry
+from openclaw_a2a.engine.scheduling.fair_queue import FairSemaphore
 from openclaw_a2a.engine.scheduling.session_queue import SessionQueues
 from openclaw_a2a.engine.supervisor import Supervisor
 from openclaw_a2a.engine.tasks.active_task import ActiveTask
@@ -60,6 +61,8 @@ if TYPE_CHECKING:
 # Sessions of recent tasks come back when the event stream of their agent is opened again.
 log = get_logger(__name__)
 
+_REFERENCES_AT_ONCE = 2
+"""How many tasks that messages refer to are read at once; one of each caller."""
 _MAX_SESSIONS = 10_000
 _MAX_TASKS_PER_SESSION = 32
 
@@ -214,6 +217,7 @@ class Engine:
         # Not a child of `supervisor`: `stop` gives runs time to end between the two stops.
         self._run_supervisor = Supervisor("runs")
         self._queues = queues
+        self._reference_slots = FairSemaphore(_REFERENCES_AT_ONCE)
         self._lease = timedelta(seconds=limits.lease_s)
         self._journal_limits = JournalLimits(
             limits.event_bytes, limits.run_bytes, limits.history_messages
@@ -436,10 +440,12 @@ class Engine:
                 )
                 log.info("run.reference_left_out", task_id=record.task_id, reference=task_id)
                 continue
-            stored = await self.store.tasks.read_task(record.scope, task_id)
-            if stored is not None:
-                room -= size
-                found.append(TaskProjection.from_stored(stored).task())
+            # One at a time for each caller, in small steps: a short message can ask for megabytes.
+            async with self._reference_slots.slot(record.scope.principal, is_retry=False):
+                stored = await self.store.tasks.read_task(record.scope, task_id)
+                if stored is not None:
+                    room -= size
+                    found.append((await TaskProjection.from_large(stored)).task())
         return tuple(found), tuple(left_out)
 
     # ---------------------------------------------------------------- leases and the end

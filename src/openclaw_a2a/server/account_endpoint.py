@@ -87,6 +87,7 @@ from openclaw_a2a.server import task_list
 from openclaw_a2a.server.cards import LiveCard
 from openclaw_a2a.server.large_answers import (
     CLOSING_S,
+    AnswerChunks,
     LargeAnswer,
     LargeAnswers,
     TaskFrame,
@@ -616,7 +617,7 @@ def _read_large(
     )
 
 
-async def list_tasks(call: AccountCall, request: ListRequest) -> bytes:
+async def list_tasks(call: AccountCall, request: ListRequest) -> bytes | AnswerChunks:
     """A page of the caller's tasks. Raises: InvalidParams (the page token)."""
     endpoint, caller = call.endpoint, call.scope.principal
     pacer = endpoint.list_pacer
@@ -628,9 +629,10 @@ async def list_tasks(call: AccountCall, request: ListRequest) -> bytes:
         async with endpoint.large_answers.list_slots.slot(caller, is_retry=False):
             began = time.perf_counter()
             page = await task_list.list_tasks(endpoint.engine.store.tasks, call.scope, request)
-            if len(page) >= queries.LARGE_BYTES:
-                pacer.note(caller, time.perf_counter() - began)
-            return page
+            if len(page) == 1:
+                return page[0]
+            pacer.note(caller, time.perf_counter() - began)
+            return AnswerChunks(page)
 
 
 async def cancel(call: AccountCall, request: TaskRequest) -> bytes | LargeAnswer:

@@ -20,7 +20,7 @@ from openclaw_a2a.protocol.jsonrpc import (
 from openclaw_a2a.protocol.versions import ProtocolVersion, read_version, version_of_method
 from openclaw_a2a.server import account_endpoint as operations
 from openclaw_a2a.server.account_endpoint import AccountCall, AccountEndpoint, Codec
-from openclaw_a2a.server.large_answers import LargeAnswer, TaskFrame
+from openclaw_a2a.server.large_answers import AnswerChunks, LargeAnswer, TaskFrame
 from openclaw_a2a.server.objectives_endpoint import PlanningRpcCall, find_rpc_call
 
 log = get_logger(__name__)
@@ -85,7 +85,7 @@ class JsonRpcCall(AccountCall):
         if operation in _PUSH:
             self._check_push()
         result = await operation(self, self.decode())
-        if isinstance(result, LargeAnswer | TaskFrame):
+        if isinstance(result, LargeAnswer | TaskFrame | AnswerChunks):
             before, _, after = encode_result(self.envelope.id, b"\0").partition(b"\0")
             await self.http.respond_chunks((before, *result.chunks, after))
             return

@@ -61,6 +61,12 @@ class TaskFrame(msgspec.Struct, frozen=True):
         return (self.around[0], *self.answer.chunks, self.around[1])
 
 
+class AnswerChunks(msgspec.Struct, frozen=True):
+    """A large answer of one request."""
+
+    chunks: tuple[bytes, ...]
+
+
 class LargeAnswers:
     """The large answers of a gateway that are being made or sent."""
 

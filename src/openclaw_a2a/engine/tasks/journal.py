@@ -15,6 +15,7 @@ from collections.abc import Callable, Sequence
 import msgspec
 
 from openclaw_a2a.engine.outbox.wakeups import WakeupRegistry
+from openclaw_a2a.engine.scheduling.fair_queue import Pacer
 from openclaw_a2a.log import get_logger
 from openclaw_a2a.model.errors import (
     AgentFailed,
@@ -91,6 +92,16 @@ class TaskProjection:
         projection = cls(decode_task(stored.snapshot))
         for entry in stored.entries:
             projection.apply(entry.event)
+        return projection
+
+    @classmethod
+    async def from_large(cls, stored: StoredTask) -> "TaskProjection":
+        """The same in small steps, with time for other work in between."""
+        projection = cls(decode_task(stored.snapshot))
+        pacer = Pacer()
+        for entry in stored.entries:
+            projection.apply(entry.event)
+            await pacer.pause()
         return projection
 
     def apply(self, event: Event) -> None:
