@@ -22,6 +22,7 @@ import asyncio
 import hashlib
 import json
 import os
+import random
 import resource
 import socket
 import subprocess
@@ -45,7 +46,7 @@ RATE = 50.0
 SECONDS = 5.0
 ROUNDS = 3
 CONNECTIONS = 1000
-WARM_UP_S, MOST_SETTLE_S = 2.0, 30.0
+WARM_UP_S, MOST_SETTLE_S = 3.0, 30.0
 BAR = 3.0
 BUSY = 0.1
 """Above this share of the time without a core the latencies are those of the neighbours."""
@@ -195,14 +196,18 @@ class Target(NamedTuple):
 Attack = Callable[[Target], Awaitable[None]]
 
 
-async def repeat(count: int, once: Callable[[int], Awaitable[None]]) -> None:
-    """So many clients that do the same again and again, whatever comes of it."""
+async def repeat(count: int, once: Callable[[int], Awaitable[None]], pause_s: float = 0.01) -> None:
+    """So many clients that do the same again and again, whatever comes of it.
+
+    They begin one after the other, and do not become one wave.
+    """
 
     async def client(number: int) -> None:
+        await asyncio.sleep(number / count * WARM_UP_S * 0.8)
         while True:
             with suppress(OSError, asyncio.IncompleteReadError, ValueError):
                 await once(number)
-            await asyncio.sleep(0.01)
+            await asyncio.sleep(pause_s * random.uniform(0.5, 1.5))
 
     await asyncio.gather(*(client(number) for number in range(count)))
 
@@ -275,19 +280,25 @@ async def references(target: Target) -> None:
 
 
 async def wrong_parts(target: Target) -> None:
-    """H5: a megabyte of wrong parts."""
+    """H5: a megabyte of wrong parts, of which some are few enough to be decoded."""
+    many, some, few = 900_000, 130_000, 60_000  # few are not counted
+    lists = [(b"1", many), (b"{}", many), (b'{"text":1}', many), (b'{"raw":"!"}', many)]
+    lists += [(b'{"text":1}', some), (b'{"raw":"!"}', some), (b'{"text":1}', few), (b"1", few)]
+    start = b'{"jsonrpc":"2.0","id":1,"method":"SendMessage","params":{"message":{"messageId":"w",'
+    start += b'"role":"ROLE_USER",'
     bodies = [
-        b'{"jsonrpc":"2.0","id":1,"method":"SendMessage","params":{"message":{"messageId":"w",'
-        b'"role":"ROLE_USER","parts":[' + b",".join([item] * (900_000 // (len(item) + 1))) + b"]}}}"
-        for item in (b"1", b"{}", b'{"text":1}', b'{"raw":"!"}')
+        start + b'"parts":[' + b",".join([item] * (size // (len(item) + 1))) + b"]}}}"
+        for item, size in lists
     ]
+    keys = b",".join(b'"%d":1' % number for number in range(24_000))
+    bodies.append(start + b'"parts":[{"data":{' + keys + b',"0":2}}]}}}')
 
     async def once(number: int) -> None:
         async with connection(target.port) as (reader, writer):
             writer.write(post(bodies[number % len(bodies)]))
             await answer(reader)
 
-    await repeat(4, once)
+    await repeat(len(bodies), once)
 
 
 async def flood_runs(target: Target) -> None:
@@ -315,9 +326,8 @@ async def flood_streams(target: Target) -> None:
             await reader.read(1000)
             if number % 2:
                 await reader.read()
-        await asyncio.sleep(1)
 
-    await repeat(target.connections, once)
+    await repeat(target.connections, once, pause_s=2)
 
 
 async def read_and_close(target: Target) -> None:
@@ -327,9 +337,8 @@ async def read_and_close(target: Target) -> None:
         async with connection(target.port) as (_, writer):
             writer.write(request("GetTask", {"id": target.task}))
             await writer.drain()
-        await asyncio.sleep(0.25)
 
-    await repeat(40, once)
+    await repeat(40, once, pause_s=0.25)
 
 
 async def large_lists(target: Target) -> None:

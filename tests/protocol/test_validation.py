@@ -114,12 +114,37 @@ def test_invalid_json_is_refused(body: bytes):
         (b'{"a":1,"\\u0061":2}', "a"),
         (b'{"a":"\\u003a","a":"b"}', "a"),
         (b'{"a":"\\u003A:","b":1,"b":1}', "b"),
-        (b"{" + b",".join(b'"k%d":1' % n for n in range(50_000)) + b',"k7":2}', "k7"),
     ],
 )
 def test_a_duplicate_member_is_refused_by_name(body: bytes, member: str):
     with pytest.raises(ParseFailed, match=f"'{member}' more than once"):
         check_json(body)
+
+
+def test_a_duplicate_member_of_a_large_body_is_refused():
+    members = b",".join(b'"k%d":":"' % n for n in range(50_000))
+    check_json(b"{" + members + b"}")
+    with pytest.raises(ParseFailed, match="more than once"):
+        check_json(b"{" + members + b',"k7":2}')
+
+
+@pytest.mark.parametrize("before", [b"", b"-", b"[1.5,", b'["1e-",'])
+def test_an_integer_that_is_no_double_is_refused(before: bytes):
+    after = b"]" if before.startswith(b"[") else b""
+    for digits, is_double in ((b"1" + b"0" * 308, True), (b"9" * 309, False), (b"9" * 400, False)):
+        body = before + digits + after
+        if is_double:
+            check_json(body)
+        else:
+            with pytest.raises(ParseFailed, match="integer"):
+                check_json(body)
+
+
+@pytest.mark.parametrize(
+    "body", [b'"' + b"9" * 400 + b'"', b"0." + b"9" * 400, b"1e-" + b"0" * 400 + b"1"]
+)
+def test_long_digits_that_are_no_integer_are_fine(body: bytes):
+    check_json(body)
 
 
 @pytest.mark.parametrize(

@@ -107,7 +107,7 @@ class AccountRules(msgspec.Struct, frozen=True):
     keeps_origin: bool = False
     store_path: str = ""
     max_parts: int = 1000
-    max_values: int = 100_000
+    max_values: int = 25_000
     max_part_bytes: int = 16 * 1024 * 1024
     approvers: frozenset[PeerName] = frozenset()
     """Peers that may decide approvals, which otherwise only the operator may."""

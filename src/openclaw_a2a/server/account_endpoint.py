@@ -98,6 +98,7 @@ from openclaw_a2a.server.push.configs import PushConfigService
 from openclaw_a2a.settings import Account
 
 NO_USABLE_PART = "No supported text or data part was found in the message."
+_PACED_BODY_BYTES = 16 * 1024
 _LINK_LOOKUPS = 4  # at a time, for an account
 _MAX_LINK_HOSTS = 16
 _LINK_LOOKUP_S = 3.0
@@ -209,18 +210,19 @@ class AccountEndpoint(msgspec.Struct, frozen=True, kw_only=True):
     async def decode_body(
         self, request: HttpRequest, decode: Callable[[bytes], T], body: bytes
     ) -> T:
-        """What the body holds. Large ones of one caller are decoded one after the other, with
-        time for other requests in between: a megabyte of small values takes long.
+        """What the body holds. All but small ones of one caller are decoded one after the other,
+        with time for other requests in between: many small values take long.
 
         Raises: what `decode` raises.
         """
-        if len(body) < LARGE_BODY_BYTES:
+        if len(body) < _PACED_BODY_BYTES:
             return decode(body)
         caller = request.caller or ""
         await self.body_pacer.wait(caller)
         began = time.perf_counter()
         try:
-            check_value_count(body, self.rules.max_values)
+            if len(body) >= LARGE_BODY_BYTES:
+                check_value_count(body, self.rules.max_values)
             decoded = decode(body)
         finally:
             worked = time.perf_counter() - began

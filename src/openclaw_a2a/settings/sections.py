@@ -203,7 +203,7 @@ class Limits(Section, frozen=True):
     body_values: Annotated[
         Count,
         about("JSON values of one request of more than 64 KiB, numbers and strings included."),
-    ] = 100_000
+    ] = 25_000
     part_bytes: Annotated[Count, about("Size of one part; of a file, without its encoding.")] = (
         16 * 1024 * 1024
     )
