@@ -13,6 +13,7 @@ from openclaw_a2a.log import get_logger
 from openclaw_a2a.model.errors import (
     BodyTooLarge,
     BodyTooSlow,
+    ContentCodingNotSupported,
     GatewayError,
     GatewayFault,
     InsufficientScope,
@@ -361,9 +362,15 @@ class HttpRequest:
 
         A large body counts until `release_body`, or the end of the request.
 
-        Raises: BodyTooLarge, BodyTooSlow, Overloaded, InvalidRequest (the connection was closed
-        before).
+        Raises: ContentCodingNotSupported, BodyTooLarge, BodyTooSlow, Overloaded, InvalidRequest
+        (the connection was closed before).
         """
+        # Also refused before the first byte: what is compressed is small until it is read.
+        codings = self.header_items(b"content-encoding")
+        if any(coding.lower() != "identity" for coding in codings):
+            raise ContentCodingNotSupported(
+                "bodies are read as they are: send this one without Content-Encoding"
+            )
         # Refused before the first byte: what is announced as too large is not even received.
         declared = self.headers.get(b"content-length")
         if declared is not None and declared.isdigit() and int(declared) > limit:
@@ -583,6 +590,9 @@ def error_headers(error: GatewayError) -> list[Header]:
     if isinstance(error, MethodNotAllowed):
         # RFC 9110, 15.5.6: a 405 must say which methods there are.
         return [(b"allow", ", ".join(error.allowed).encode("ascii"))]
+    if isinstance(error, ContentCodingNotSupported):
+        # RFC 9110, 15.5.16: which codings there are.
+        return [(b"accept-encoding", b"identity")]
     if isinstance(error, Overloaded | QuotaExceeded):
         # Whole seconds, and never 0, which would invite everybody back at once.
         return [(b"retry-after", b"%d" % max(1, round(error.retry_after_s)))]

@@ -8,9 +8,9 @@ GatewayError
       ApprovalNotFound ApprovalOver DeliveryNotFound CallNotFound PlanItemNotFound
       StatusChangeNotAllowed ChangedMeanwhile PlanLimitExceeded DependencyNotValid OutputNotAccepted
       ExtendedCardNotConfigured ExtensionRequired VersionNotSupported MediaTypeNotSupported
-      BodyTooLarge BodyTooSlow HeadersTooLarge HeadersTooSlow Unauthenticated NotAllowed
-      InsufficientScope Overloaded TooManyAttempts TooManyConnections Draining IssuerUnavailable
-      RouteNotFound MethodNotAllowed AccountNotRunning
+      ContentCodingNotSupported BodyTooLarge BodyTooSlow HeadersTooLarge HeadersTooSlow
+      Unauthenticated NotAllowed InsufficientScope Overloaded TooManyAttempts TooManyConnections
+      Draining IssuerUnavailable RouteNotFound MethodNotAllowed AccountNotRunning
   AgentError      the agent failed or refused
       AgentUnavailable AgentFailed
   GatewayFault    ours: peers are told no details
@@ -186,6 +186,10 @@ class VersionNotSupported(CallerError, code="version-not-supported"):
 
 class MediaTypeNotSupported(CallerError, code="media-type-not-supported"):
     """The request body is not JSON by its content type."""
+
+
+class ContentCodingNotSupported(CallerError, code="content-coding-not-supported"):
+    """The request body is compressed, or encoded in another way."""
 
 
 class BodyTooLarge(CallerError, code="body-too-large"):

@@ -123,6 +123,7 @@ ERROR_TABLE: dict[type[GatewayError], ErrorCodes] = {
     named.ExtensionRequired: _Row(-32008, -32603, 400, _EARLY),
     named.VersionNotSupported: _Row(-32009, -32009, 400, _EARLY),
     named.MediaTypeNotSupported: _Row(-32005, -32005, 415, _BAD, rpc_http=415),
+    named.ContentCodingNotSupported: _Row(-32005, -32005, 415, _BAD, rpc_http=415),
     named.BodyTooLarge: _Row(-32600, -32600, 413, _BAD, 413),
     named.BodyTooSlow: _Row(-32600, -32600, 408, "DEADLINE_EXCEEDED", 408),
     named.HeadersTooLarge: _Row(-32600, -32600, 431, _BAD, 431),
