@@ -39,6 +39,9 @@ class PlainFrames:
     def frame(self, sequence: int, body: bytes, *, is_last: bool) -> bytes:
         return b"id: %d\ndata: %b\n\n" % (sequence, body)
 
+    def encode_body(self, body: bytes, *, is_last: bool) -> bytes:
+        return body
+
     def around_frame(self, sequence: int) -> tuple[bytes, bytes]:
         return b"id: %d\ndata: " % sequence, b"\n\n"
 

@@ -40,6 +40,11 @@ SLICE_BYTES = 64 * 1024
 
 _SLICES_PER_CHECK = 16
 
+UNSENT_KEY = "openclaw_a2a.unsent"
+"""In the scope of a request: how many bytes are in memory for its client alone, to be sent next.
+Our own server reads it (http/server_protocol.py).
+"""
+
 DRAIN_BYTES = 16 * 1024 * 1024
 DRAIN_TIMEOUT_S = 2.0
 """How much of a refused body is received after the response, and for how long."""
@@ -432,7 +437,9 @@ class HttpRequest:
                 return True
         return False
 
-    async def send_slices(self, chunks: Iterable[bytes], *, is_watched: bool = False) -> None:
+    async def send_slices(
+        self, chunks: Iterable[bytes | memoryview], *, is_watched: bool = False
+    ) -> None:
         """Send a part of a body without holding it all in the buffer of the connection.
 
         `is_watched`: something else waits for the client to disconnect.
@@ -441,8 +448,9 @@ class HttpRequest:
         """
         count = 0
         for chunk in chunks:
+            view = memoryview(chunk)
             for start in range(0, len(chunk), SLICE_BYTES):
-                part = chunk if len(chunk) <= SLICE_BYTES else chunk[start : start + SLICE_BYTES]
+                part = bytes(chunk if len(chunk) <= SLICE_BYTES else view[start:][:SLICE_BYTES])
                 await self.send({"type": "http.response.body", "body": part, "more_body": True})
                 count += 1
                 # A server drops what is sent to a client that is gone; nothing would slow us down.
@@ -479,6 +487,7 @@ class HttpRequest:
         await self.start_response(status, own)
         if self.is_body_read or not self.has_body():
             if len(body) > 2 * SLICE_BYTES:
+                self.scope[UNSENT_KEY] = len(body)
                 await self.send_slices((body,))
                 body = b""
             await self.send({"type": "http.response.body", "body": body})

@@ -26,6 +26,8 @@ REMOTE_ADDRESS_CONNECTIONS = 256
 PROGRESS_BYTES = 64 * 1024
 """What a slow client must take of a response in `server.sendSeconds`, at least."""
 
+_STALLED_S = 1.0
+"""Blocked for so long, a client does not read. For a moment every client is."""
 _SWEEP_S = 1.0
 _MOST_REFUSED = 128  # connections past the limit that are answered at the same time
 _EVICTED_SHARE = 64
@@ -47,7 +49,13 @@ class ClientConnection(Protocol):
     """The network of the client, by which connections are counted."""
     unsent: int
     """The bytes that the client had not taken when it was looked at last."""
+    held: int
+    """What the application kept for the client at that time."""
     deadline: float
+
+    def held_bytes(self) -> int:
+        """What the application keeps in memory for this client, to be sent next."""
+        ...
 
     @property
     def is_waiting(self) -> bool:
@@ -83,7 +91,9 @@ class ConnectionTable:
         self._per_network: dict[str, int] = {}
         # Insertion order is the order in which they stopped to read.
         self._blocked: dict[ClientConnection, float] = {}
-        self._unsent = 0  # at most: of a connection what it was when it stopped to read
+        # At most: of a connection what it was when it stopped to read.
+        self._unsent = 0
+        self._held = 0  # by the application, for clients that do not read
         self._timer: asyncio.TimerHandle | None = None
         shortest = min(server.header_seconds, server.idle_seconds, server.send_seconds)
         self._sweep_s = max(0.05, min(_SWEEP_S, shortest / 4))
@@ -130,19 +140,24 @@ class ConnectionTable:
 
     def block(self, connection: ClientConnection) -> None:
         """A client reads slower than is written to it."""
-        size = connection.transport.get_write_buffer_size()
-        self._blocked[connection] = connection.loop.time() + self.server.send_seconds
-        connection.unsent = size
-        self._unsent += size
-        if size > self.limits.connection_unsent_bytes:
+        self._count_blocked(connection, connection.loop.time())
+        if connection.unsent > self.limits.connection_unsent_bytes:
             self._cut(connection, "limits.connectionUnsentBytes")
         elif self._unsent > self.limits.unsent_bytes:
             self._cut_longest_blocked()
+
+    def _count_blocked(self, connection: ClientConnection, now: float) -> None:
+        self._blocked[connection] = now + self.server.send_seconds
+        connection.unsent = connection.transport.get_write_buffer_size()
+        connection.held = connection.held_bytes()
+        self._unsent += connection.unsent
+        self._held += connection.held
 
     def unblock(self, connection: ClientConnection) -> None:
         """A client has taken what was written to it, or is gone."""
         if self._blocked.pop(connection, None) is not None:
             self._unsent -= connection.unsent
+            self._held -= connection.held
 
     def report(self, event: str, *, reason: str, **fields: Json) -> None:
         """Log the first of many equal events, and later how many there were."""
@@ -175,13 +190,22 @@ class ConnectionTable:
                 return
             self._cut(connection, "limits.unsentBytes")
 
+    def _cut_stalled(self, now: float) -> None:
+        """Cut off clients that do not read, while the application holds too much for them."""
+        latest = now - _STALLED_S + self.server.send_seconds
+        for connection, deadline in list(self._blocked.items()):
+            if self._held <= self.limits.answer_bytes or deadline > latest:
+                return
+            if connection.held:
+                self._cut(connection, "limits.answerBytes")
+
     def _cut(self, connection: ClientConnection, setting: str) -> None:
         client = connection.client[0] if connection.client else None
         self.report(
             "http.client_not_reading",
             reason=f"past {setting}",
             client=client,
-            bytes=connection.unsent,
+            bytes=connection.unsent + connection.held,
         )
         self.unblock(connection)
         # Later: the transport may be in the middle of a write.
@@ -196,6 +220,7 @@ class ConnectionTable:
         self._expire([one for one in (*self._open, *self._refused) if one.deadline <= now], loop)
         for connection in [one for one, deadline in self._blocked.items() if deadline <= now]:
             self._check_progress(connection, now)
+        self._cut_stalled(now)
         answering = (one for one in self._open if one.is_answering)
         for connection in [one for one in answering if one.transport.is_closing()]:
             connection.close(now)
@@ -223,9 +248,7 @@ class ConnectionTable:
             return
         # Moved to the end: the order is that of the deadlines.
         self.unblock(connection)
-        self._blocked[connection] = now + self.server.send_seconds
-        connection.unsent = size
-        self._unsent += size
+        self._count_blocked(connection, now)
 
 
 def _file_shortage(number: int) -> str:

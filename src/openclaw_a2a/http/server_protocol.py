@@ -32,6 +32,7 @@ from uvicorn.server import ServerState
 from openclaw_a2a.http.asgi import (
     JSON,
     NO_STORE,
+    UNSENT_KEY,
     AsgiMessage,
     Receive,
     Send,
@@ -138,6 +139,7 @@ class ServerProtocol(asyncio.Protocol):
         "client",
         "deadline",
         "drained",
+        "held",
         "loop",
         "network",
         "phase",
@@ -172,7 +174,7 @@ class ServerProtocol(asyncio.Protocol):
         self.network = ""
         self.phase = ConnectionPhase.HEAD
         self.deadline = math.inf
-        self.unsent = 0
+        self.unsent = self.held = 0
         self.drained: asyncio.Future[None] | None = None
         """Set while the client takes less than is written: done when it has caught up."""
         self._unsent_at_close = 0
@@ -261,6 +263,10 @@ class ServerProtocol(asyncio.Protocol):
     def is_answering(self) -> bool:
         """True while a request is served."""
         return self.phase is ConnectionPhase.REQUEST
+
+    def held_bytes(self) -> int:
+        """What the application keeps in memory for this client, to be sent next."""
+        return 0 if self._exchange is None else self._exchange.scope.get(UNSENT_KEY, 0)
 
     def expire(self, now: float) -> None:
         """The deadline of the phase has passed."""

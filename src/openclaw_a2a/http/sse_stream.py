@@ -7,6 +7,7 @@ that does not read at most the write deadline. So a slot is always given back.
 
 import asyncio
 import itertools
+from collections import deque
 from collections.abc import Callable, Coroutine, Generator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any, NamedTuple, Protocol
@@ -17,6 +18,7 @@ from openclaw_a2a.engine.supervisor import Supervisor
 from openclaw_a2a.http.asgi import (
     NO_STORE,
     SLICE_BYTES,
+    UNSENT_KEY,
     WRITE_TIMEOUT_S,
     ClientTooSlow,
     Deadline,
@@ -78,6 +80,11 @@ class StreamEvent(Protocol):
         ...
 
 
+class _First(NamedTuple):
+    sequence: int
+    body: bytes
+
+
 class EventSource(Protocol):
     """Where a stream gets its events from."""
 
@@ -104,8 +111,8 @@ class EncodedBody(Protocol):
         ...
 
 
-class EventStream(msgspec.Struct, frozen=True):
-    """What a stream sends: a stored body first, then the events of a source.
+class EventStream(msgspec.Struct):
+    """What a stream sends: a stored body first (None once it is sent), then events of a source.
 
     `error` is sent as the only event: the response has started already, or the binding sends such
     an error as a frame (`FrameEncoder.streams_early_error`).
@@ -131,6 +138,10 @@ class FrameEncoder(Protocol):
 
     def frame(self, sequence: int, body: bytes, *, is_last: bool) -> bytes:
         """A stored body as one frame; `is_last`: the stream ends with it."""
+        ...
+
+    def encode_body(self, body: bytes, *, is_last: bool) -> bytes:
+        """A stored body without what is around it in a frame, which streams can share."""
         ...
 
     def around_frame(self, sequence: int) -> tuple[bytes, bytes]:
@@ -184,11 +195,14 @@ class SseWriter:
                 # One deadline for each: a client may take long for all of them.
                 operation = self._deadline.start()
                 try:
-                    await self.request.send_slices(
-                        (chunk[start : start + _WRITE_BYTES],), is_watched=True
-                    )
+                    part = memoryview(chunk)[start : start + _WRITE_BYTES]
+                    await self.request.send_slices((part,), is_watched=True)
                 finally:
                     self._deadline.stop(operation)
+
+    def hold(self, size: int) -> None:
+        """So many bytes are in memory for this client alone, until it reads."""
+        self.request.scope[UNSENT_KEY] = size
 
     async def close(self) -> None:
         """End the response. Raises: ClientTooSlow."""
@@ -409,13 +423,16 @@ class SseStreams:
         await writer.start()
         if stream.error is not None:
             await writer.write(encoder.error_frame(stream.error))
-        if stream.first is not None:
+        # Taken out: what was sent is not kept while the stream lasts.
+        first, stream.first = stream.first, None
+        if isinstance(first, bytes):
             is_last = stream.source is None or stream.source.is_over
-            if isinstance(stream.first, bytes):
-                await writer.write(encoder.frame(stream.sequence, stream.first, is_last=is_last))
-            else:
-                before, after = encoder.around_frame(stream.sequence)
-                await writer.write(before, *stream.first.chunks, after)
+            last = stream.sequence if is_last else None
+            await self._write_events(writer, deque([_First(stream.sequence, first)]), encoder, last)
+        elif first is not None:
+            before, after = encoder.around_frame(stream.sequence)
+            await writer.write(before, *first.chunks, after)
+        del first
         if stream.source is not None:
             source = stream.source
             # Wakes a source that waits for its next event, so that the slot is free at once.
@@ -443,10 +460,10 @@ class SseStreams:
             source.stop()
         try:
             while not source.is_over:
-                events = await source.next_events(self._heartbeat_s)
+                events = deque(await source.next_events(self._heartbeat_s))
                 if events:
-                    end = events[-1] if source.is_over else None
-                    await self._write_events(writer, events, encoder, end)
+                    last = events[-1].sequence if source.is_over else None
+                    await self._write_events(writer, events, encoder, last)
                 elif not source.is_over:
                     await writer.write(KEEP_ALIVE)
         except ClientTooSlow:
@@ -463,22 +480,36 @@ class SseStreams:
     async def _write_events(
         self,
         writer: SseWriter,
-        events: Sequence[StreamEvent],
+        events: deque[StreamEvent],
         encoder: FrameEncoder,
-        end: StreamEvent | None,
+        last: int | None,
     ) -> None:
-        # One write for many of them: fewer packets, and one deadline to watch. Not for all: a frame
-        # is a copy of its event, which the streams of a task share otherwise.
-        frames: list[bytes] = []
-        size = 0
-        for event in events:
-            frames.append(encoder.frame(event.sequence, event.body, is_last=event is end))
-            size += len(frames[-1])
-            if size >= SLICE_BYTES:
-                await writer.write(b"".join(frames))
-                frames, size = [], 0
-        if frames:
-            await writer.write(b"".join(frames))
+        """Write events, and take them out; the stream ends with the one of the number `last`."""
+        # A client may not read for long: nothing of what it has got is kept then, and of a large
+        # event no copy is made, which the streams of a task share otherwise.
+        held = sum([len(event.body) for event in events])
+        while events:
+            writer.hold(held)
+            if len(events[0].body) >= SLICE_BYTES:
+                event = events.popleft()
+                before, after = encoder.around_frame(event.sequence)
+                body = encoder.encode_body(event.body, is_last=event.sequence == last)
+                await writer.write(before, body, after)
+                held -= len(event.body)
+                continue
+            # One write for many of them: fewer packets, and one deadline to watch.
+            frames: list[bytes] = []
+            size = 0
+            while events and size < SLICE_BYTES and len(events[0].body) < SLICE_BYTES:
+                event = events.popleft()
+                is_last = event.sequence == last
+                frames.append(encoder.frame(event.sequence, event.body, is_last=is_last))
+                size += len(frames[-1])
+                held -= len(event.body)
+            chunk = b"".join(frames)
+            frames.clear()
+            await writer.write(chunk)
+        writer.hold(0)
 
 
 async def _cancel(task: "asyncio.Task[Any]") -> None:

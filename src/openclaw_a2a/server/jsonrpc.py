@@ -123,10 +123,13 @@ class JsonRpcCall(AccountCall):
 
     def frame(self, sequence: int, body: bytes, *, is_last: bool) -> bytes:
         """A stored body as one frame."""
-        is_strict_end = is_last and self.is_strict
-        encode = v03.encode_strict_end if is_strict_end else self.codec.encode_stream_body
-        result = encode(body)
+        result = self.encode_body(body, is_last=is_last)
         return encode_frame(encode_result(self.envelope.id, result), sequence=sequence)
+
+    def encode_body(self, body: bytes, *, is_last: bool) -> bytes:
+        """A stored body in the version of the call."""
+        is_strict_end = is_last and self.is_strict
+        return (v03.encode_strict_end if is_strict_end else self.codec.encode_stream_body)(body)
 
     def around_frame(self, sequence: int) -> tuple[bytes, bytes]:
         """What is around a result that is encoded already."""

@@ -108,6 +108,10 @@ class PlanningRpcCall(msgspec.Struct, frozen=True):
         """One event, in this call's envelope."""
         return encode_frame(encode_result(self.envelope.id, body), sequence=sequence)
 
+    def encode_body(self, body: bytes, *, is_last: bool) -> bytes:
+        """A body is sent as it is stored."""
+        return body
+
     def around_frame(self, sequence: int) -> tuple[bytes, bytes]:
         """What is around a result that is encoded already."""
         before, _, after = encode_result(self.envelope.id, b"\0").partition(b"\0")

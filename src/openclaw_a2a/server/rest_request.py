@@ -52,6 +52,10 @@ class RestRequest(AccountCall):
         """A stored body as one frame, without an envelope."""
         return encode_frame(body, sequence=sequence)
 
+    def encode_body(self, body: bytes, *, is_last: bool) -> bytes:
+        """A body is sent as it is stored."""
+        return body
+
     def around_frame(self, sequence: int) -> tuple[bytes, bytes]:
         """What is around a body that is encoded already."""
         return b"id: %d\ndata: " % sequence, b"\n\n"

@@ -190,6 +190,7 @@ class Limits(Section, frozen=True):
         Count,
         about(
             "Large answers in memory until they are read; of one peer half of it, or one answer."
+            " For events and other answers: past it clients that do not read are cut off."
         ),
     ] = 256 * 1024 * 1024
     unsent_bytes: Annotated[

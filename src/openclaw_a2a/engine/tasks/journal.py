@@ -65,6 +65,8 @@ _FIRST_SNAPSHOT = 64
 # A snapshot over this size is not stored when a task with few events comes to rest.
 _LARGE_SNAPSHOT = 256 * 1024
 
+_CLOSED_WINDOW_S = 1.0
+
 _REASON_CHARS = 300  # of the text of a failure, in the log
 
 
@@ -172,7 +174,7 @@ UNLIMITED = JournalLimits()
 class EventFeed:
     """The recent committed events of one active task, and the readers that wait for the next."""
 
-    __slots__ = ("_waiters", "_window", "failure", "is_closed", "sequence")
+    __slots__ = ("_had_readers", "_waiters", "_window", "failure", "is_closed", "sequence")
 
     def __init__(self, sequence: int) -> None:
         self.sequence = sequence
@@ -182,6 +184,7 @@ class EventFeed:
         """Why the events that follow could not be stored."""
         self._window: list[Entry] = []
         self._waiters: set[asyncio.Future[None]] = set()
+        self._had_readers = False
 
     def publish(self, entries: tuple[Entry, ...]) -> None:
         """Make committed events visible."""
@@ -200,9 +203,14 @@ class EventFeed:
         self.failure = failure
         if self._waiters:
             self._wake()
+        if self._had_readers:
+            # Those that read have the last events at once. A reader whose client does not would
+            # keep all of them in memory; it finds them in the store.
+            asyncio.get_running_loop().call_later(_CLOSED_WINDOW_S, self._window.clear)
 
     def since(self, cursor: int) -> list[Entry] | None:
         """The events after the cursor; None when some of them have left the window."""
+        self._had_readers = True
         if cursor >= self.sequence:
             return []
         if not self._window or self._window[0].sequence > cursor + 1:

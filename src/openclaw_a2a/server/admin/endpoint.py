@@ -96,6 +96,9 @@ class _Frames:
     def frame(self, sequence: int, body: bytes, *, is_last: bool) -> bytes:
         return encode_frame(body, sequence=sequence)
 
+    def encode_body(self, body: bytes, *, is_last: bool) -> bytes:
+        return body
+
     def around_frame(self, sequence: int) -> tuple[bytes, bytes]:
         return b"id: %d\ndata: " % sequence, b"\n\n"
 
