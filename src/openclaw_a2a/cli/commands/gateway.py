@@ -23,8 +23,6 @@ from openclaw_a2a.settings import (
     load_settings,
 )
 
-_ASK = "Have each OpenClaw agent answer a short turn, which costs what a turn costs."
-
 
 def up(
     *,

@@ -70,8 +70,6 @@ class SqliteDatabase:
         self._handlers = handlers
         self.writer: GroupWriter[Command] = GroupWriter(str(self.path), self.write_group)
         self.known_messages = BloomFilter()
-        self.transaction_count = 0
-        """How many groups were committed since the store was opened."""
         self._lock: FileLock | None = None
         self._reading: sqlite3.Connection | None = None
         self._writing: sqlite3.Connection | None = None  # used by the writer thread alone
@@ -231,7 +229,6 @@ class SqliteDatabase:
                 # the others do not fail with it.
                 return [outcome for write in group for outcome in self.write_group([write])]
             return [(write, None, write_failed(str(self.path), error)) for write in group]
-        self.transaction_count += 1
         return outcomes
 
     def _transact(self, group: Iterable[Write[Command]]) -> list[WriteOutcome]:
