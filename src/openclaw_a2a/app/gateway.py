@@ -39,8 +39,9 @@ from openclaw_a2a.engine.tasks.submit_policy import (
     PolicyRule,
     SubmitPolicy,
 )
-from openclaw_a2a.http.asgi import ANY_METHOD, RequestBodies
 from openclaw_a2a.http.rate_limit import RateLimit
+from openclaw_a2a.http.request_limits import RequestBodies
+from openclaw_a2a.http.router import ANY_METHOD
 from openclaw_a2a.http.sse_stream import SseStreams
 from openclaw_a2a.log import get_logger
 from openclaw_a2a.model.card import AgentCard, AgentExtension, AgentProfile

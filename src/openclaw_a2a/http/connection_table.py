@@ -11,7 +11,7 @@ import sys
 from operator import attrgetter
 from typing import Protocol
 
-from openclaw_a2a.http.asgi import EventBursts
+from openclaw_a2a.http.request_limits import EventBursts
 from openclaw_a2a.log import get_logger
 from openclaw_a2a.model.errors import TooManyConnections
 from openclaw_a2a.model.ids import Json

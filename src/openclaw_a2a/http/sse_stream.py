@@ -15,15 +15,11 @@ from typing import Any, NamedTuple, Protocol
 import msgspec
 
 from openclaw_a2a.engine.supervisor import Supervisor
-from openclaw_a2a.http.asgi import (
-    NO_STORE,
-    SLICE_BYTES,
-    UNSENT_KEY,
+from openclaw_a2a.http.asgi import NO_STORE, SLICE_BYTES, UNSENT_KEY, Header, HttpRequest
+from openclaw_a2a.http.request_limits import (
     WRITE_TIMEOUT_S,
     ClientTooSlow,
     Deadline,
-    Header,
-    HttpRequest,
     write_deadline,
 )
 from openclaw_a2a.log import get_logger

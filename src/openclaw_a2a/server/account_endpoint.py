@@ -40,8 +40,9 @@ from openclaw_a2a.engine.tasks.submit import (
     wait_first_result,
 )
 from openclaw_a2a.engine.transcript.transcript import has_content
-from openclaw_a2a.http.asgi import LARGE_BODY_BYTES, HttpRequest, RequestBodies
+from openclaw_a2a.http.asgi import HttpRequest
 from openclaw_a2a.http.rate_limit import RequestLimit
+from openclaw_a2a.http.request_limits import LARGE_BODY_BYTES, RequestBodies
 from openclaw_a2a.http.sse_stream import EventStream, PendingStream, SseStreams, last_event_id
 from openclaw_a2a.model.delivery import Delivery, PushConfig
 from openclaw_a2a.model.errors import (

@@ -10,17 +10,9 @@ import msgspec
 
 from openclaw_a2a.auth.request_origin import TrustedProxies
 from openclaw_a2a.engine.audit_log import AuditLog
-from openclaw_a2a.http.asgi import (
-    ANY_METHOD,
-    AsgiScope,
-    EventBursts,
-    Handler,
-    HttpRequest,
-    Receive,
-    Router,
-    Send,
-    error_headers,
-)
+from openclaw_a2a.http.asgi import AsgiScope, Handler, HttpRequest, Receive, Send, error_headers
+from openclaw_a2a.http.request_limits import EventBursts
+from openclaw_a2a.http.router import ANY_METHOD, Router
 from openclaw_a2a.log import get_logger
 from openclaw_a2a.model.errors import (
     AccountNotRunning,

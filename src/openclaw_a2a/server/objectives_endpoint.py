@@ -4,7 +4,8 @@ from typing import cast
 
 import msgspec
 
-from openclaw_a2a.http.asgi import HttpRequest, Router
+from openclaw_a2a.http.asgi import HttpRequest
+from openclaw_a2a.http.router import Router
 from openclaw_a2a.http.sse_stream import EventStream, encode_frame, last_event_id
 from openclaw_a2a.model.errors import (
     GatewayError,

@@ -13,15 +13,9 @@ import msgspec
 from openclaw_a2a.auth.peers import await_identity
 from openclaw_a2a.auth.tool_tokens import ToolAuthenticator, ToolCaller
 from openclaw_a2a.engine.supervisor import Supervisor
-from openclaw_a2a.http.asgi import (
-    NO_STORE,
-    Handler,
-    HttpRequest,
-    RequestBodies,
-    error_body,
-    write_deadline,
-)
+from openclaw_a2a.http.asgi import NO_STORE, Handler, HttpRequest, error_body
 from openclaw_a2a.http.rate_limit import RequestLimit
+from openclaw_a2a.http.request_limits import RequestBodies, write_deadline
 from openclaw_a2a.http.sse_stream import (
     CallerChecks,
     SseStreams,

@@ -13,7 +13,9 @@ import msgspec
 
 from openclaw_a2a.auth.admin_token import AdminAuthenticator
 from openclaw_a2a.engine.audit_log import AuditLog, acting, audit_outcome
-from openclaw_a2a.http.asgi import JSON, NO_STORE, HttpRequest, RequestBodies, Router, error_body
+from openclaw_a2a.http.asgi import JSON, NO_STORE, HttpRequest, error_body
+from openclaw_a2a.http.request_limits import RequestBodies
+from openclaw_a2a.http.router import Router
 from openclaw_a2a.http.sse_stream import EventStream, SseStreams, encode_frame, last_event_id
 from openclaw_a2a.model.errors import (
     GatewayError,

@@ -3,7 +3,7 @@
 import asyncio
 from typing import Any
 
-from openclaw_a2a.http.asgi import EventBursts
+from openclaw_a2a.http.request_limits import EventBursts
 
 TIMEOUT_S = 60
 
