@@ -11,11 +11,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import cast
 
 import anyio
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tests.captured_logs import capture_logs
 
 from openclaw_a2a.engine.audit_log import (
     ANCHOR_FILE,
@@ -197,6 +199,20 @@ async def test_a_log_that_cannot_be_written_stops_nobody_and_says_so_later(tmp_p
     first, second = read_lines(tmp_path / "folder")
     assert (first["event"], second["target"]) == ("audit-incomplete", "d")
     assert first["reason"].startswith("2 entries could not be written")
+
+
+async def test_an_entry_that_cannot_be_written_takes_no_later_one_with_it(tmp_path: Path) -> None:
+    log = audit(tmp_path)
+    with capture_logs() as logs:
+        log.record("call", cast("str", 5))
+        with anyio.fail_after(60):
+            await log.flush()
+    assert [one["event"] for one in logs] == ["audit.not_written"]
+    log.record("call", "alice", target="b")
+    with anyio.fail_after(60):
+        await log.flush()
+    first, second = read_lines(tmp_path)
+    assert (first["event"], second["target"]) == ("audit-incomplete", "b")
 
 
 async def test_without_a_file_nothing_is_logged() -> None:

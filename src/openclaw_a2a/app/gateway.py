@@ -129,8 +129,8 @@ class Gateway:
         self.engines: dict[StoreSettings, Engine] = {}
         self.availability = Availability(())
         """Which agents can answer now; filled when the endpoints are built."""
-        # The background work outside the engines; `/readyz` asks it for loops that have died.
-        self._supervisor = Supervisor()
+        self.supervisor = Supervisor()
+        """The background work outside the engines; `/readyz` asks it for loops that have died."""
         limits, server = settings.limits, settings.server
         self._queues = SessionQueues(
             QueueLimits(
@@ -147,12 +147,14 @@ class Gateway:
             per_minute=limits.per_peer_requests,
             monotonic=time.monotonic,
         )
-        self._bodies = RequestBodies(server.body_seconds, limits.bodies_bytes)
+        self._bodies = RequestBodies(
+            server.body_seconds, limits.bodies_bytes, supervisor=self.supervisor
+        )
         self.streams = SseStreams(
             limits.streams,
             server.heartbeat_seconds,
             per_caller=limits.share(limits.per_peer_streams, limits.streams),
-            supervisor=self._supervisor.child("sse"),
+            supervisor=self.supervisor.child("sse"),
             write_timeout_s=2 * server.send_seconds,
         )
         self._large_answers = LargeAnswers(limits.answer_bytes)
@@ -161,7 +163,7 @@ class Gateway:
         self._tools = ToolsWiring(
             settings,
             clock=clock,
-            supervisor=self._supervisor,
+            supervisor=self.supervisor,
             bodies=self._bodies,
             rate_limit=self._rate_limit,
             streams=self.streams,
@@ -190,7 +192,7 @@ class Gateway:
             # Closed last (`parts` go in reverse): what the others do at their end is logged.
             parts.callback(self.audit.close)
             self.audit.open()
-            parts.push_async_callback(self._supervisor.stop)
+            parts.push_async_callback(self.supervisor.stop)
             parts.push_async_callback(self._agents.close)
             self._admin_token = self._ensure_admin_token()
             # By what other gateways know this one in chains of calls; the same after each start.
@@ -231,7 +233,7 @@ class Gateway:
             self._tools.open(self.asgi.router, parts, credentials=self._credentials, own=self._own)
             if self._tokens is not None:
                 parts.push_async_callback(self._tokens.write_use)
-                self._supervisor.run_loop("token-use", self._tokens.record_use())
+                self.supervisor.run_loop("token-use", self._tokens.record_use())
             # Last: a late reply or a resolved pause may start a run.
             self._start_background_listeners()
             # Started in full: `__aexit__` closes the parts from now on, not the end of this block.
@@ -423,7 +425,7 @@ class Gateway:
         # Slow to import (cryptography, httpx2), and most gateways have no issuer.
         from openclaw_a2a.app.wiring.oidc import open_verifier
 
-        return (open_verifier(self.settings.oidc, self._supervisor.child("oidc")),)
+        return (open_verifier(self.settings.oidc, self.supervisor.child("oidc")),)
 
     def _card(self, account: Account, extensions: tuple[AgentExtension, ...]) -> LiveCard:
         """The card: texts of the account, else of its agent, else those of the settings."""
@@ -467,13 +469,19 @@ class Gateway:
     def _build_application(self, endpoints: list[AccountEndpoint]) -> ServerApplication:
         accounts = self.settings.accounts
         closed = [account for account in accounts if account.enabled and not account.is_running]
-        application = ServerApplication(endpoints, closed, audit=self.audit, proxies=self._proxies)
+        application = ServerApplication(
+            endpoints,
+            closed,
+            audit=self.audit,
+            proxies=self._proxies,
+            supervisor=self.supervisor,
+        )
         self.availability = application.availability
         health = Health(
             self.engines.values(),
             self.availability,
             version=VERSION,
-            supervisors=[self._supervisor],
+            supervisors=[self.supervisor],
         )
         add_route = application.router.add_route
         add_route("GET", "/healthz", health.healthz)

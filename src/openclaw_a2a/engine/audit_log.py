@@ -471,11 +471,11 @@ class AuditLog:
             entries = [note, *entries]
         try:
             self._file.append(entries)
-        except OSError as error:
+        except Exception as error:  # also a bug: later entries have to be written
             if not self._lost:
                 reason, path = str(error), str(self._file.path)
                 log.warning("audit.not_written", path=path, reason=reason)
-            self._lost_reason = error.strerror or type(error).__name__
+            self._lost_reason = getattr(error, "strerror", None) or type(error).__name__
             self._lost += len(entries) - (1 if self._lost else 0)
         else:
             self._lost = 0 if entries else self._lost

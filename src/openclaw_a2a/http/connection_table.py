@@ -11,6 +11,7 @@ import sys
 from operator import attrgetter
 from typing import Protocol
 
+from openclaw_a2a.engine.supervisor import Supervisor
 from openclaw_a2a.http.request_limits import EventBursts
 from openclaw_a2a.log import get_logger
 from openclaw_a2a.model.errors import TooManyConnections
@@ -83,7 +84,10 @@ class ClientConnection(Protocol):
 class ConnectionTable:
     """The connections of one server: who may connect, and what has taken too long."""
 
-    def __init__(self, limits: Limits, server: ServerSettings) -> None:
+    def __init__(
+        self, limits: Limits, server: ServerSettings, supervisor: Supervisor | None = None
+    ) -> None:
+        supervisor = supervisor or Supervisor()
         self.limits = limits
         self.server = server
         self._open: set[ClientConnection] = set()
@@ -94,10 +98,10 @@ class ConnectionTable:
         # At most: of a connection what it was when it stopped to read.
         self._unsent = 0
         self._held = 0  # by the application, for clients that do not read
-        self._timer: asyncio.TimerHandle | None = None
         shortest = min(server.header_seconds, server.idle_seconds, server.send_seconds)
         self._sweep_s = max(0.05, min(_SWEEP_S, shortest / 4))
-        self._bursts = EventBursts()
+        self._timer = supervisor.timer("connection sweep", self._sweep, retry_s=self._sweep_s)
+        self._bursts = EventBursts(supervisor=supervisor)
 
     def admit(self, connection: ClientConnection, transport: asyncio.Transport) -> None:
         """Count a new connection, and make room for it. Raises: TooManyConnections."""
@@ -116,14 +120,14 @@ class ConnectionTable:
         connection.network = network
         self._per_network[network] = self._per_network.get(network, 0) + 1
         self._open.add(connection)
-        self._start_timer(connection.loop)
+        self._timer.start(self._sweep_s)
 
     def may_answer(self, connection: ClientConnection) -> bool:
-        """True when a refused connection may stay for a moment, to be told why."""
+        """True when a refused connection may stay for a moment, to read why."""
         if len(self._refused) >= _MOST_REFUSED:
             return False
         self._refused.add(connection)
-        self._start_timer(connection.loop)
+        self._timer.start(self._sweep_s)
         return True
 
     def remove(self, connection: ClientConnection) -> None:
@@ -211,12 +215,9 @@ class ConnectionTable:
         # Later: the transport may be in the middle of a write.
         connection.loop.call_soon(connection.abort)
 
-    def _start_timer(self, loop: asyncio.AbstractEventLoop) -> None:
-        if self._timer is None:
-            self._timer = loop.call_later(self._sweep_s, self._sweep, loop)
-
-    def _sweep(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._timer, now = None, loop.time()
+    def _sweep(self) -> float | None:
+        loop = asyncio.get_running_loop()
+        now = loop.time()
         self._expire([one for one in (*self._open, *self._refused) if one.deadline <= now], loop)
         for connection in [one for one, deadline in self._blocked.items() if deadline <= now]:
             self._check_progress(connection, now)
@@ -228,15 +229,19 @@ class ConnectionTable:
         reason = _file_shortage(_lowest_free_file())
         if reason and not self._evict(reason, share=4):
             self.report("http.connection_refused", reason=reason)
-        if self._open or self._refused:
-            self._start_timer(loop)
+        return now + self._sweep_s if self._open or self._refused else None
 
     def _expire(self, connections: list[ClientConnection], loop: asyncio.AbstractEventLoop) -> None:
         now = loop.time()
         for connection in connections[:_EXPIRED_AT_ONCE]:
             # Of those that were put off, some have sent the rest of their request.
-            if connection.deadline <= now:
+            if connection.deadline > now:
+                continue
+            try:
                 connection.expire(now)
+            except Exception:  # the others have to be closed all the same
+                log.exception("http.connection_failed")
+                connection.abort()
         if len(connections) > _EXPIRED_AT_ONCE:
             rest = connections[_EXPIRED_AT_ONCE:]
             loop.call_later(_EXPIRED_PAUSE_S, self._expire, rest, loop)

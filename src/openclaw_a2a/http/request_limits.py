@@ -6,6 +6,7 @@ from typing import Protocol
 
 import msgspec
 
+from openclaw_a2a.engine.supervisor import Supervisor
 from openclaw_a2a.model.errors import BodyTooSlow, Overloaded
 from openclaw_a2a.model.ids import LOCAL_PEER, Json, JsonObject
 
@@ -28,24 +29,28 @@ class Deadline:
     So there is no timer per operation, only one that looks at those still under way.
     """
 
-    def __init__(self, seconds: float, make_error: Callable[[float], Exception]) -> None:
+    def __init__(
+        self,
+        seconds: float,
+        make_error: Callable[[float], Exception],
+        supervisor: Supervisor | None = None,
+    ) -> None:
         self._seconds = seconds
         self._make_error = make_error
         # By task: a task reads one body or writes one chunk at a time.
         self._deadlines: dict[asyncio.Task[object], float] = {}
         # Insertion order is deadline order: every operation gets the same time.
         self._expired: set[asyncio.Task[object]] = set()
-        self._timer: asyncio.TimerHandle | None = None
+        self._timer = (supervisor or Supervisor()).timer("request deadlines", self._cancel_expired)
 
     def start(self) -> "asyncio.Task[object] | None":
         """The current task begins an operation."""
         task = asyncio.current_task()
         if task is not None:
-            loop = task.get_loop()
-            self._deadlines[task] = loop.time() + self._seconds
+            self._deadlines[task] = task.get_loop().time() + self._seconds
             # Not moved when operations end: it fires, looks at what is left, and is set again.
-            if self._timer is None:
-                self._timer = loop.call_later(self._seconds, self._cancel_expired)
+            if not self._timer.is_set:
+                self._timer.start(self._seconds)
         return task
 
     def stop(self, task: "asyncio.Task[object] | None") -> None:
@@ -60,19 +65,13 @@ class Deadline:
             if task.uncancel() == 0:
                 raise self._make_error(self._seconds)
 
-    def _cancel_expired(self) -> None:
-        self._timer = None
-        if not self._deadlines:
-            return
-        loop = asyncio.get_running_loop()
-        now = loop.time()
+    def _cancel_expired(self) -> float | None:
+        now = asyncio.get_running_loop().time()
         for task in [one for one, deadline in self._deadlines.items() if deadline <= now]:
             del self._deadlines[task]
             self._expired.add(task)
             task.cancel()
-        if self._deadlines:
-            earliest = next(iter(self._deadlines.values()))
-            self._timer = loop.call_at(earliest, self._cancel_expired)
+        return next(iter(self._deadlines.values()), None)
 
 
 class _Burst(msgspec.Struct):
@@ -85,15 +84,15 @@ class _Burst(msgspec.Struct):
 class EventBursts:
     """Logs the first of many equal events at once, and after a minute how many more came.
 
-    For what strangers cause as often as they like. `_MOST_BURSTS` kinds are told apart; those
-    beyond are one.
+    For events that unknown clients can cause without limit. At most `_MOST_BURSTS` kinds are
+    counted separately; all others count as one kind.
     """
 
-    def __init__(self, seconds: float = 60.0) -> None:
+    def __init__(self, seconds: float = 60.0, *, supervisor: Supervisor | None = None) -> None:
         self._seconds = seconds
         # Insertion order is the order of their ends: every burst gets the same time.
         self._bursts: dict[tuple[Json, ...], _Burst] = {}
-        self._timer: asyncio.TimerHandle | None = None
+        self._timer = (supervisor or Supervisor()).timer("event counts", self._log_counts)
 
     def report(
         self, write: Callable[..., None], event: str, kind: JsonObject, **fields: Json
@@ -108,24 +107,20 @@ class EventBursts:
             burst.count += 1
             return
         write(event, **(kind | fields))
-        loop = asyncio.get_running_loop()
-        self._bursts[key] = _Burst(loop.time() + self._seconds, write, kind)
-        if self._timer is None:
-            self._timer = loop.call_later(self._seconds, self._end_bursts, loop)
+        ends_at = asyncio.get_running_loop().time() + self._seconds
+        self._bursts[key] = _Burst(ends_at, write, kind)
+        self._timer.start(self._seconds)
 
-    def _end_bursts(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._timer, now = None, loop.time()
+    def _log_counts(self) -> float | None:
+        now = asyncio.get_running_loop().time()
         for key, burst in list(self._bursts.items()):
             if burst.ends_at > now:
-                self._timer = loop.call_at(burst.ends_at, self._end_bursts, loop)
-                return
+                break
             del self._bursts[key]
             if burst.count:
                 burst.write(key[0], **burst.kind, count=burst.count, seconds=self._seconds)
-
-
-class ClientTooSlow(Exception):
-    """A client stopped reading its response."""
+        # Looked up now: writing a line may have reported another event.
+        return min((burst.ends_at for burst in self._bursts.values()), default=None)
 
 
 class BodySender(Protocol):
@@ -143,13 +138,20 @@ class RequestBodies:
     then, all). Small bodies are not counted: connections are limited.
     """
 
-    def __init__(self, seconds: float, max_bytes: int = 256 * 1024 * 1024) -> None:
+    def __init__(
+        self,
+        seconds: float,
+        max_bytes: int = 256 * 1024 * 1024,
+        *,
+        supervisor: Supervisor | None = None,
+    ) -> None:
         self.deadline = Deadline(
             seconds,
             lambda limit: BodyTooSlow(
                 f"the request body did not arrive within {limit:g} seconds; send it again",
                 details={"seconds": limit},
             ),
+            supervisor,
         )
         self._max_bytes = max_bytes
         self._total = 0
@@ -185,8 +187,14 @@ class RequestBodies:
             self._of_callers[caller] = left
 
 
-def write_deadline(seconds: float = WRITE_TIMEOUT_S) -> Deadline:
+class ClientTooSlow(Exception):
+    """A client stopped reading its response."""
+
+
+def write_deadline(
+    seconds: float = WRITE_TIMEOUT_S, supervisor: Supervisor | None = None
+) -> Deadline:
     """How long a client may leave a chunk of a stream unread; past it: ClientTooSlow."""
     return Deadline(
-        seconds, lambda limit: ClientTooSlow(f"the client read nothing for {limit:g} s")
+        seconds, lambda limit: ClientTooSlow(f"the client read nothing for {limit:g} s"), supervisor
     )

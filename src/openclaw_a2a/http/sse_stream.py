@@ -231,46 +231,43 @@ class CallerChecks:
     as well.
     """
 
-    def __init__(self, interval_s: float) -> None:
+    def __init__(self, interval_s: float, supervisor: Supervisor) -> None:
         self._interval_s = interval_s
         # Insertion order is the order of the times: every stream gets the same interval.
         self._due: dict[_Check, float] = {}
-        self._timer: asyncio.TimerHandle | None = None
+        self._timer = supervisor.timer("caller checks", self._check_due)
 
     def add(
         self, request: HttpRequest, check: CheckCaller, end: Callable[[GatewayError], None]
     ) -> Callable[[], None]:
         """Check the caller at intervals, and call `end` once it fails; returns what stops this."""
-        loop, one = asyncio.get_running_loop(), _Check(request, check, end)
-        self._due[one] = loop.time() + self._interval_s
+        one = _Check(request, check, end)
+        self._due[one] = asyncio.get_running_loop().time() + self._interval_s
         # Not moved when streams end: it fires, looks at what is left, and is set again.
-        if self._timer is None:
-            self._timer = loop.call_later(self._interval_s, self._check_due)
+        self._timer.start(self._interval_s)
 
         def stop() -> None:
             self._due.pop(one, None)
 
         return stop
 
-    def _check_due(self) -> None:
-        self._timer = None
-        loop = asyncio.get_running_loop()
-        now = loop.time()
+    def _check_due(self) -> float | None:
+        now = asyncio.get_running_loop().time()
         # A few at a time: many streams may have been opened in the same moment.
         for one in list(itertools.islice(self._due, _CHECKS_AT_ONCE)):
             if self._due[one] > now:
                 break
+            # Before the check: one that raises an unknown error is repeated.
             del self._due[one]
+            self._due[one] = now + self._interval_s
             try:
                 one.check(one.request)
             except IssuerUnavailable:
                 pass  # its keys are being fetched: the next check tells
             except GatewayError as error:
+                self._due.pop(one, None)
                 one.end(error)
-                continue
-            self._due[one] = now + self._interval_s
-        if self._due:
-            self._timer = loop.call_at(next(iter(self._due.values())), self._check_due)
+        return next(iter(self._due.values()), None)
 
 
 class SseStreams:
@@ -292,11 +289,11 @@ class SseStreams:
         self._per_caller = per_caller or limit
         self._heartbeat_s = heartbeat_s
         self._supervisor = supervisor or Supervisor("sse")
-        self._deadline = write_deadline(write_timeout_s)
+        self._deadline = write_deadline(write_timeout_s, self._supervisor)
         self._count = 0
         self._by_caller: dict[str | None, int] = {}
         self._sources: set[EventSource] = set()
-        self._checks = CallerChecks(heartbeat_s)
+        self._checks = CallerChecks(heartbeat_s, self._supervisor)
         self._is_closed = False
 
     def __len__(self) -> int:

@@ -10,6 +10,7 @@ import msgspec
 
 from openclaw_a2a.auth.request_origin import TrustedProxies
 from openclaw_a2a.engine.audit_log import AuditLog
+from openclaw_a2a.engine.supervisor import Supervisor
 from openclaw_a2a.http.asgi import AsgiScope, Handler, HttpRequest, Receive, Send, error_headers
 from openclaw_a2a.http.request_limits import EventBursts
 from openclaw_a2a.http.router import ANY_METHOD, Router
@@ -44,10 +45,11 @@ class ServerApplication:
         *,
         audit: AuditLog | None = None,
         proxies: TrustedProxies | None = None,
+        supervisor: Supervisor | None = None,
     ) -> None:
         self._audit = audit
         self._proxies = proxies or TrustedProxies()
-        self._bursts = EventBursts()
+        self._bursts = EventBursts(supervisor=supervisor)
         self.router = Router[Handler]()
         served = list(endpoints)
         self._default_account = served[0].account.id if served else "default"

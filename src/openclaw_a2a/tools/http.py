@@ -176,7 +176,7 @@ class ToolEndpoints:
         self._read_stored = read_result
         self._heartbeat_s = heartbeat_s
         self._supervisor = supervisor
-        self._write_deadline = write_deadline()
+        self._write_deadline = write_deadline(supervisor=supervisor)
 
     async def list_tools(self, request: ToolRequest) -> None:
         """List the tools."""

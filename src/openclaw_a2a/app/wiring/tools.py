@@ -322,7 +322,9 @@ class ToolsWiring:
             ),
             bodies=self._bodies,
             max_body_bytes=settings.body_bytes,
-            checks=CallerChecks(self._settings.server.heartbeat_seconds),
+            checks=CallerChecks(
+                self._settings.server.heartbeat_seconds, self._supervisor.child("tool-callers")
+            ),
             rate_limit=self._rate_limit,
             streams=self._streams,
         )
