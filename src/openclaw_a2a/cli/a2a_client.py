@@ -14,7 +14,7 @@ from openclaw_a2a.model.ids import Json, JsonObject
 from openclaw_a2a.net.http_client import ResponseEncoded, ResponseTooLarge, SyncHttpClient
 from openclaw_a2a.net.sse_reader import SseReader
 
-OK = 200
+_OK = 200
 _HTTP_CODES = {401: "unauthenticated", 403: "not-allowed"}
 _ABSENT = msgspec.Raw()
 
@@ -47,7 +47,7 @@ def read_result(status: int, body: bytes) -> bytes:
         answer = _answers.decode(body)
     except (ValueError, RecursionError):
         raise response_error(status, body) from None
-    if answer.error is not None or status != OK:
+    if answer.error is not None or status != _OK:
         raise response_error(status, body)
     result = bytes(answer.result)
     if not result:
@@ -157,7 +157,7 @@ class Client:
             except (httpx2.HTTPError, httpx2.InvalidURL) as error:
                 raise unreachable(self.url, error) from None
             status = answer.status_code
-            if status == OK:
+            if status == _OK:
                 return answer.content
         raise AgentFailed(
             f"{self.url} has no agent card (HTTP {status} at {addresses[0]})",
@@ -222,7 +222,7 @@ class Client:
         """
         address = f"{self.address('HTTP+JSON').rstrip('/')}/tasks/{quote(task_id, safe='')}"
         answer = self._send("DELETE", address, _ANSWER_S)
-        if answer.status_code != OK:
+        if answer.status_code != _OK:
             raise response_error(answer.status_code, answer.content)
 
     def _send(
@@ -266,7 +266,7 @@ def read_frames(
     try:
         for chunk in answer.iter_raw():
             for event in reader.feed(chunk):
-                yield StreamFrame(event.id, read(OK, event.data.encode()))
+                yield StreamFrame(event.id, read(_OK, event.data.encode()))
     except ParseFailed as error:
         raise _failed(error.message, "stream-unreadable") from None
     except ResponseTooLarge:  # The rest comes with the next stream, after the last event.

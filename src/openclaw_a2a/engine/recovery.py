@@ -37,7 +37,7 @@ from openclaw_a2a.ports import Recovery, SupportsOrphanCleanup
 
 log = get_logger(__name__)
 
-INTERRUPTED = (
+_INTERRUPTED = (
     "The gateway stopped while the agent was working, and this agent's work cannot be repeated "
     "safely. Send the message again under a new message id to have it done anew."
 )
@@ -132,7 +132,7 @@ async def _recover_run(engine: Engine, record: RunRecord, *, has_next: bool) -> 
     if stored is not None and stored.head.state in TERMINAL:
         # The task ended before the crash and only its run is left: `fail_run` removes the run and
         # adds no status, so the reason is not used.
-        reason, has_next = INTERRUPTED, False
+        reason, has_next = _INTERRUPTED, False
     elif record.is_started and record.options.hold is None:  # a held run asks no agent
         reason = _reason_to_fail(engine, record)
     if reason is not None:
@@ -184,7 +184,7 @@ def _reason_to_fail(engine: Engine, record: RunRecord) -> str | None:
     if recovery is Recovery.FAIL:
         is_call = record.options.provenance is not None
         agent = record.binding.agent_id
-        return INTERRUPTED_CALL.format(agent=agent) if is_call else INTERRUPTED
+        return INTERRUPTED_CALL.format(agent=agent) if is_call else _INTERRUPTED
     # A re-attached run is not done again, only followed, so its attempts are not limited.
     if record.attempt >= engine.limits.attempts and recovery is Recovery.REPEAT:
         return TOO_MANY_ATTEMPTS.format(attempts=record.attempt)

@@ -40,7 +40,7 @@ from openclaw_a2a.planning.model import (
     is_valid_id,
     to_timestamp,
 )
-from openclaw_a2a.planning.operations import PlanTaskUpdated, decode_line, encode_line
+from openclaw_a2a.planning.operations import PlanTaskUpdated, decode_operation, encode_operation
 from openclaw_a2a.planning.params import (
     EXECUTION_MODES,
     CreateObjective,
@@ -208,10 +208,12 @@ class AdminService:
         lines: list[bytes] = []  # the readable ones, numbered from 1
         for line in jsonl.split(b"\n"):
             with suppress(GatewayError):
-                operation = decode_line(line)
+                operation = decode_operation(line)
                 # Numbered again: lines that were left out make gaps, and a log file refuses lines
                 # whose seq is not their number.
-                lines.append(encode_line(msgspec.structs.replace(operation, seq=len(lines) + 1)))
+                lines.append(
+                    encode_operation(msgspec.structs.replace(operation, seq=len(lines) + 1))
+                )
         state = replay(lines).state
         try:
             if state is None:

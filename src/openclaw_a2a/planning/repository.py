@@ -40,8 +40,8 @@ from openclaw_a2a.planning.model import (
 from openclaw_a2a.planning.operations import (
     ObjectiveArchived,
     Operation,
-    decode_line,
-    encode_line,
+    decode_operation,
+    encode_operation,
 )
 from openclaw_a2a.planning.state import Change, CommandContext, ObjectiveState, not_found, replay
 from openclaw_a2a.ports import (
@@ -256,7 +256,7 @@ class ObjectiveRepository:
         for line in () if stored is None else stored.lines:
             if line.sequence > after:
                 with suppress(GatewayError):  # a damaged line was reported when the log was read
-                    operation = decode_line(line.body)
+                    operation = decode_operation(line.body)
                     operations.append(msgspec.structs.replace(operation, seq=line.sequence))
         return operations
 
@@ -441,7 +441,7 @@ class ObjectiveRepository:
         """
         state, objective_id = change.state, change.state.objective.id
         is_archived = state.is_archived
-        bodies = [*lines, *map(encode_line, change.operations)]
+        bodies = [*lines, *map(encode_operation, change.operations)]
         # `after` is the version that the command decided on: the append is refused when another
         # process wrote to the log meanwhile.
         append = LogAppend(

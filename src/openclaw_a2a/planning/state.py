@@ -34,7 +34,7 @@ from openclaw_a2a.planning.model import (
     next_timestamp,
     to_timestamp,
 )
-from openclaw_a2a.planning.operations import Operation, decode_line
+from openclaw_a2a.planning.operations import Operation, decode_operation
 from openclaw_a2a.planning.transitions import KIND_NAMES, PLAN_DONE, PLAN_OPEN, TASK_FAILED
 
 _Key = TypeVar("_Key", bound=str)
@@ -306,7 +306,7 @@ def replay(lines: Iterable[bytes]) -> ReplayResult:
         if not line.strip():
             continue
         try:
-            state, warning = apply(state, decode_line(line))
+            state, warning = apply(state, decode_operation(line))
         except CorruptRecord as error:
             warning = error.message
         if warning is not None:

@@ -21,7 +21,7 @@ from openclaw_a2a.planning.model import (
     PlanTaskStatus,
     Timestamp,
 )
-from openclaw_a2a.planning.operations import Operation, encode_line
+from openclaw_a2a.planning.operations import Operation, encode_operation
 from openclaw_a2a.planning.planner import REASON_KEY
 from openclaw_a2a.planning.state import ObjectiveState
 from openclaw_a2a.planning.steps import ExecutionPolicy, pending_retries
@@ -207,7 +207,7 @@ class ObjectiveView:
 
     def change(self, operation: Operation, state: ObjectiveState) -> JsonObject:
         """An operation for subscribers, with status and progress of the newest state."""
-        line = cast("JsonObject", msgspec.json.decode(encode_line(operation)))
+        line = cast("JsonObject", msgspec.json.decode(encode_operation(operation)))
         # It names the principal of the caller, which is no member of an objective.
         line["data"].pop("owner", None)
         status = state.objective.status.value

@@ -15,10 +15,10 @@ from openclaw_a2a.tools.registry import OnUpdate, Tool
 
 log = get_logger(__name__)
 
-Request = tuple[str, Json]
+_Request = tuple[str, Json]
 """A planning method and its params."""
 
-ToRequest = Callable[[Json], Request]
+ToRequest = Callable[[Json], _Request]
 """From the arguments of a tool call to the request."""
 
 _OBJECTIVE_ACTIONS = ("run", "pause", "resume", "replan")
@@ -185,7 +185,7 @@ def caller_scope(caller: Caller, account: AccountId, *, owner: str = "") -> Scop
     return Scope(PeerName(name), account)
 
 
-def _update(arguments: Json, kind: str, actions: tuple[str, ...]) -> Request:
+def _update(arguments: Json, kind: str, actions: tuple[str, ...]) -> _Request:
     """An update of an objective or a plan, or the one thing that goes alone with its id."""
     given = arguments if is_object(arguments) else {}
     alone = next((name for name in ("action", "addTasks") if name in given), None)
@@ -201,7 +201,7 @@ def _update(arguments: Json, kind: str, actions: tuple[str, ...]) -> Request:
     return f"{kind}/{given['action']}", {"id": given.get("id")}
 
 
-def _status_request(arguments: Json) -> Request:
+def _status_request(arguments: Json) -> _Request:
     has_id = is_object(arguments) and "id" in arguments
     return "objectives/get" if has_id else "objectives/list", arguments
 

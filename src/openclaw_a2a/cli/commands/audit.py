@@ -85,7 +85,7 @@ class AuditOptions:
         return local_gateway(self.config, overrides=data_override(self.data)).data
 
 
-DEFAULT_OPTIONS = AuditOptions()
+_DEFAULT_OPTIONS = AuditOptions()
 _TIME_HELP = "a time (2026-11-16, 2026-11-16T15:00, UTC unless it says otherwise) or 30m, 2h, 7d"
 
 
@@ -105,7 +105,7 @@ def show(
         int, Parameter(name=["--limit", "-n"], help="How many at most, the newest; 0: all.")
     ] = 50,
     follow: Annotated[bool, switch("Go on with what follows, until Ctrl-C.")] = False,
-    options: AuditOptions = DEFAULT_OPTIONS,
+    options: AuditOptions = _DEFAULT_OPTIONS,
 ) -> int:
     """Show the audit log, the newest entries last. A gateway need not run.
 
@@ -131,7 +131,7 @@ def show(
 
 
 @app.command
-def verify(*, options: AuditOptions = DEFAULT_OPTIONS) -> int:
+def verify(*, options: AuditOptions = _DEFAULT_OPTIONS) -> int:
     """Check the chain of hashes: finds lines that were changed, removed or moved.
 
     A log that was lost and begun again is found, too; where, is printed.

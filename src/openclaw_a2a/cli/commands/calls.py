@@ -79,7 +79,7 @@ class CallOptions:
     main: Annotated[bool, switch("In the agent's main session.")] = False
 
 
-DEFAULT_OPTIONS = CallOptions()
+_DEFAULT_OPTIONS = CallOptions()
 
 
 def call(
@@ -88,7 +88,7 @@ def call(
     given: Annotated[str, Parameter(name="INPUT", show_default=False)] = "{}",
     /,
     *,
-    calling: CallOptions = DEFAULT_OPTIONS,
+    calling: CallOptions = _DEFAULT_OPTIONS,
     options: AdminOptions = DEFAULT_ADMIN,
 ) -> int:
     """Call a skill of an agent, and optionally wait for the answer.
@@ -196,13 +196,13 @@ app = App(
     help="List, show and watch calls between agents. Ids may be cut to their unique beginning.",
 )
 
-Status = Literal["pending", "completed", "error", "timeout", "discarded"]
+_Status = Literal["pending", "completed", "error", "timeout", "discarded"]
 
 
 @app.command(name="list")
 def list_(
     *,
-    status: Annotated[Status | None, Parameter(help="Only calls with this status.")] = None,
+    status: Annotated[_Status | None, Parameter(help="Only calls with this status.")] = None,
     agent: Annotated[str | None, Parameter(help="Only calls from or to this agent.")] = None,
     limit: LimitFlag = 20,
     options: AdminOptions = DEFAULT_ADMIN,

@@ -4,7 +4,7 @@ import re
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
 from cyclopts import App, Parameter
 
@@ -22,6 +22,7 @@ from openclaw_a2a.cli.render.terminal import (
 from openclaw_a2a.model.errors import NotAllowed
 from openclaw_a2a.model.ids import JsonObject
 from openclaw_a2a.settings import local_gateway
+from openclaw_a2a.settings.sections import ScopeName
 
 app = App(name="token", help="Create, list, rotate and revoke tokens of peers and tools.")
 
@@ -87,9 +88,8 @@ class TokenOptions:
         return TokenStore(gateway.data)
 
 
-DEFAULT_OPTIONS = TokenOptions()
+_DEFAULT_OPTIONS = TokenOptions()
 
-ScopeName = Literal["a2a", "tools", "dashboard", "admin"]
 ExpiresFlag = Annotated[
     str | None, Parameter(help="How long it is valid, such as 12h or 30d; left out: for ever.")
 ]
@@ -120,7 +120,7 @@ def create(
         bool,
         Parameter(negative=(), help="Its holder may say for which agent and session it calls."),
     ] = False,
-    options: TokenOptions = DEFAULT_OPTIONS,
+    options: TokenOptions = _DEFAULT_OPTIONS,
 ) -> int:
     """Make a token for a peer, or with --tool for tools. It is shown once and kept hashed.
 
@@ -157,7 +157,7 @@ def create(
 
 
 @app.command(name="list")
-def list_(*, options: TokenOptions = DEFAULT_OPTIONS) -> int:
+def list_(*, options: TokenOptions = _DEFAULT_OPTIONS) -> int:
     """List who has a token; the tokens themselves are not kept."""
     tokens = options.tokens()
     used = tokens.last_used()
@@ -177,7 +177,7 @@ def rotate(
     *,
     grace: Annotated[str, Parameter(help="How long the old one stays valid, such as 1h.")] = "1d",
     expires: ExpiresFlag = None,
-    options: TokenOptions = DEFAULT_OPTIONS,
+    options: TokenOptions = _DEFAULT_OPTIONS,
 ) -> int:
     """Make a token like another one, which stays valid for the grace time.
 
@@ -197,7 +197,7 @@ def revoke(
     token: Annotated[str, Parameter(help="Its id, or a name: then all tokens of that name.")],
     /,
     *,
-    options: TokenOptions = DEFAULT_OPTIONS,
+    options: TokenOptions = _DEFAULT_OPTIONS,
 ) -> int:
     """Revoke a token, or every token of a name, at once."""
     tokens = options.tokens()

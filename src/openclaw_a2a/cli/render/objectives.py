@@ -26,15 +26,15 @@ from openclaw_a2a.cli.render.terminal import (
 from openclaw_a2a.model.ids import JsonObject
 from openclaw_a2a.model.message import JsonStruct
 
-COMPLETED = "completed"
+_COMPLETED = "completed"
 BLOCKED = "blocked"
-PENDING = "pending"
-OVER = frozenset({COMPLETED, "failed", "canceled"})
+_PENDING = "pending"
+OVER = frozenset({_COMPLETED, "failed", "canceled"})
 """Nothing more happens to such an objective by itself."""
 
-ACTIVE = frozenset({"submitted", "working"})
-_WAITING = frozenset({PENDING, BLOCKED})
-_DONE = frozenset({COMPLETED, "skipped"})
+_ACTIVE = frozenset({"submitted", "working"})
+_WAITING = frozenset({_PENDING, BLOCKED})
+_DONE = frozenset({_COMPLETED, "skipped"})
 _ASKS = "input-required"
 _WANTS = {_ASKS: "an answer", "auth-required": "a sign-in"}
 _PAUSED = "paused"
@@ -73,7 +73,7 @@ class _Row(JsonStruct, frozen=True):
 
     id: str
     name: str = ""
-    status: str = PENDING
+    status: str = _PENDING
     dependencies: tuple[str, ...] = ()
     metadata: JsonObject = msgspec.field(default_factory=dict[str, object])
     execution: str = ""
@@ -111,7 +111,7 @@ class ObjectiveRow(_Row, frozen=True):
     @property
     def is_success(self) -> bool:
         """True when it is completed."""
-        return self.status == COMPLETED
+        return self.status == _COMPLETED
 
     @property
     def is_paused(self) -> bool:
@@ -159,7 +159,7 @@ def step_notes(
     """
     timed = [*objective.progress.current, objective.progress.oldest_waiting]
     since = next((one.since for one in timed if one and one.task_id == task.id), None)
-    has_task = task.a2a_task_id and task.status != PENDING
+    has_task = task.a2a_task_id and task.status != _PENDING
     notes = {
         "agent": objective.agent_of(plan, task),
         "waits": " · ".join(_waits_for(objective, plan, task, now)),
@@ -185,15 +185,15 @@ def _waits_for(
     """What a step waits for; else its status, unless it is completed."""
     if task.status in _WANTS:
         yield f"waits for {_WANTS[task.status]}"
-    elif task.status == PENDING:
+    elif task.status == _PENDING:
         for retry in objective.progress.retrying:
             if retry.task_id == task.id:
                 times = "once" if retry.attempts == 1 else f"{retry.attempts} times"
                 yield f"failed {times}, again {_in(retry.next_at, now)}"
-        missing = _missing(task.dependencies, plan.tasks, {COMPLETED})
+        missing = _missing(task.dependencies, plan.tasks, {_COMPLETED})
         if missing and plan.status != "skipped":
             yield f"after {', '.join(missing)}"
-    elif task.status != COMPLETED:
+    elif task.status != _COMPLETED:
         yield task.status
 
 
@@ -351,7 +351,7 @@ def objective_tree(
 
     def draw(row: PlanRow | StepRow, name: str, notes: str) -> Text:
         sign, colour = _SIGNS_AND_COLOURS.get(row.status, ("○", ""))
-        mark = moving if row.status in ACTIVE else sign
+        mark = moving if row.status in _ACTIVE else sign
         name += _short_id(row) if with_ids else ""
         return styled_text(f"{mark} {name}  {notes}".rstrip(), colour)
 
@@ -359,7 +359,7 @@ def objective_tree(
     for plan, plan_notes in _plan_notes(objective, cells):
         branch = tree.add(draw(plan, pad(shorten(plan.name), width), plan_notes))
         for task in plan.tasks:
-            if not is_folded or task.status in ACTIVE or task.status in _WANTS:
+            if not is_folded or task.status in _ACTIVE or task.status in _WANTS:
                 notes = step_notes(objective, plan, task, now, cells=cells)
                 branch.add(draw(task, pad(shorten(task.name), width - _GUIDE), notes))
     return tree
@@ -370,7 +370,7 @@ def _plan_notes(objective: ObjectiveRow, cells: int | None) -> list[tuple[PlanRo
     bars: list[str] = []
     notes: list[str] = []
     for plan in objective.plans:
-        done, total = sum(task.status == COMPLETED for task in plan.tasks), len(plan.tasks)
+        done, total = sum(task.status == _COMPLETED for task in plan.tasks), len(plan.tasks)
         missing = _missing(plan.dependencies, objective.plans, _DONE)
         waits = f" · after {', '.join(missing)}" if missing and plan.status in _WAITING else ""
         note = " · paused" if plan.execution == _PAUSED else waits
@@ -411,7 +411,7 @@ def objective_changes(objective: ObjectiveRow, _: datetime) -> Iterator[Change]:
     """A line for each status in it, from the steps up to itself."""
     statuses: list[tuple[str, str, str]] = []
     for plan, task in objective.steps():
-        agent = objective.agent_of(plan, task) if task.status != PENDING else ""
+        agent = objective.agent_of(plan, task) if task.status != _PENDING else ""
         status = " · ".join(filter(None, (task.status, agent, one_line(task.said))))
         statuses.append((task.id, f"{shorten(plan.name)} / {shorten(task.name)}", status))
     statuses += [(plan.id, shorten(plan.name), plan.status) for plan in objective.plans]

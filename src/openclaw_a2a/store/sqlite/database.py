@@ -47,7 +47,7 @@ _PROBE = tuple(
 Values = Sequence[object] | Mapping[str, object]
 Row = tuple[Any, ...]
 Decoded = TypeVar("Decoded")
-Command = AnyCommand | Callable[[WriteTransaction], Any]
+_Command = AnyCommand | Callable[[WriteTransaction], Any]
 """A command, or a function for a write that only this kind of store has."""
 Handlers = Mapping[type[Any], Callable[[WriteTransaction, Any], Any]]
 """What performs each type of command in the writer thread."""
@@ -68,7 +68,7 @@ class SqliteDatabase:
     def __init__(self, path: str | Path, handlers: Handlers) -> None:
         self.path = Path(path).expanduser()
         self._handlers = handlers
-        self.writer: GroupWriter[Command] = GroupWriter(str(self.path), self.write_group)
+        self.writer: GroupWriter[_Command] = GroupWriter(str(self.path), self.write_group)
         self.known_messages = BloomFilter()
         self._lock: FileLock | None = None
         self._reading: sqlite3.Connection | None = None
@@ -208,7 +208,7 @@ class SqliteDatabase:
 
     # ---------------------------------------------------------------- writes
 
-    def write_group(self, group: Sequence[Write[Command]]) -> list[WriteOutcome]:
+    def write_group(self, group: Sequence[Write[_Command]]) -> list[WriteOutcome]:
         """Write a group in one transaction, in the writer thread.
 
         A refusal concerns one write. If the database itself fails, the whole group fails, and the
@@ -231,7 +231,7 @@ class SqliteDatabase:
             return [(write, None, write_failed(str(self.path), error)) for write in group]
         return outcomes
 
-    def _transact(self, group: Iterable[Write[Command]]) -> list[WriteOutcome]:
+    def _transact(self, group: Iterable[Write[_Command]]) -> list[WriteOutcome]:
         connection = self._writing
         if connection is None:
             connection = self._writing = self._connect()
