@@ -368,8 +368,9 @@ class HttpRequest:
         """
         self.error_code = error.code
         is_fault = isinstance(error, GatewayFault)
-        event = "request.failed" if is_fault else "request.refused"
-        write = log.warning if is_fault else log.info
+        event, write = (
+            ("request.failed", log.warning) if is_fault else ("request.refused", log.info)
+        )
         fields = {"reason": error.message[:_LOGGED_CHARS], **self.log_fields(), **fields}
         if self.caller is None and self.bursts is not None:
             network, _ = client_network(self.client_address)
