@@ -55,7 +55,7 @@ _HIDDEN: Final = re.compile(
 def escape_command(text: str) -> str:
     """The text in a form that OpenClaw does not execute as a command.
 
-    OpenClaw runs `/new` and `/reset` as host commands, whoever sends them. A text that starts with
+    OpenClaw runs `/new` and `/reset` as host commands, for every sender. A text that starts with
     a slash therefore gets an invisible first character.
     """
     if not text.strip(_WHITESPACE):

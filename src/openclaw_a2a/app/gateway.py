@@ -410,7 +410,7 @@ class Gateway:
             body_pacer=self._body_pacer,
             push=self.push.config_service(engine),
             streaming=card.current().capabilities.streaming,
-            # Whoever embeds a gateway has no settings.
+            # An embedded gateway has no settings.
             body_setting=""
             if self._embedding is not None
             else f"channels.a2a.accounts.{account.id}.maxBodyBytes",
@@ -521,7 +521,7 @@ class Gateway:
             if repaired is not None:
                 log.warning("gateway.folder_made_private", reason=repaired)
         except PermissionError as error:
-            if error.errno is None:  # everybody may write there, and it is not ours to change
+            if error.errno is None:  # every user may write there, and it is not ours to change
                 raise SettingsInvalid(str(error)) from error
         except OSError:
             pass  # said below

@@ -64,7 +64,7 @@ class FetchFailed(Exception):
 
 
 class _Rejected(Exception):
-    """Why a token is not accepted: for the log, not for the caller, who may be anybody."""
+    """Why a token is not accepted: for the log, not for the caller, who is unknown."""
 
 
 class IssuerKeys:
@@ -349,7 +349,7 @@ class JwtVerifier:
         return principal
 
     def _log_rejection(self, reason: str) -> None:
-        """One line in a minute: whoever sends wrong tokens does not fill the log."""
+        """One line in a minute: a client that sends wrong tokens does not fill the log."""
         now = time.monotonic()
         self._rejected += 1
         if now >= self._next_line:

@@ -27,7 +27,7 @@ _FINGERPRINT = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
 API_KEY_HEADER = b"x-api-key"
 _HOW_TO_SEND = "send your token as `Authorization: Bearer <token>` or `X-API-Key: <token>`"
 _MAKE_ONE = "make one (`openclaw-a2a token create NAME`, or channels.a2a.security.peers)"
-# The same for whatever is wrong with them: a stranger does not learn which tokens there were.
+# The same for whatever is wrong with them: an unknown caller learns nothing about tokens.
 _NOT_VALID = "these credentials are not valid here; ask the operator for a token"
 
 
@@ -121,7 +121,7 @@ class Credentials:
         """True when peers may show tokens: there are some in the settings or in the token file."""
         try:
             has_file = self._tokens is not None and self._tokens.peers_need_tokens()
-        except CorruptRecord:  # then nobody gets in without a token of the settings
+        except CorruptRecord:  # then only tokens of the settings are accepted
             has_file = True
         return has_file or bool(self._principals)
 
@@ -153,7 +153,7 @@ class Credentials:
         """The owner of the certificate that a trusted proxy has verified. Raises: as above."""
         name = self._certificate_header
         said = request.headers.get(name, b"").decode("latin-1").strip() if name else ""
-        # From anybody else the header is a claim of the caller, and not looked at. In several
+        # From any other client the header is a claim, and not looked at. In several
         # lines, one of them may be the caller's.
         if (
             not said
@@ -223,11 +223,11 @@ class PeerAuthenticator:
         if not is_loopback_client(request):
             text = "without tokens this gateway answers its own machine only"
             raise Unauthenticated(text, has_credentials=False)
-        # A proxy need not say that it is one: then everybody who reaches it seems to be here.
+        # A proxy need not say that it is one: then every client of it seems to be on this machine.
         if self._own.public_name is not None:
             text = f"other machines reach this gateway as {self._own.public_name}, so callers need"
             raise Unauthenticated(f"{text} tokens; {_MAKE_ONE}", has_credentials=False)
-        # HTTP/1.0 is what nginx speaks to a gateway unless it is told otherwise; it says nothing
+        # nginx speaks HTTP/1.0 to a gateway unless it is configured otherwise; it says nothing
         # about its client then.
         if not PROXY_HEADERS.isdisjoint(request.headers) or request.http_version() == "1.0":
             raise NotAllowed(

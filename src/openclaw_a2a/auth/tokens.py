@@ -147,7 +147,7 @@ class TokenStore:
         """The owner of a token; None when it is unknown, revoked or expired. Raises: CorruptRecord.
 
         The cost does not grow with the number of tokens. How long a lookup takes tells nothing
-        about the tokens: nobody can choose the digest of what is sent.
+        about the tokens: a client cannot choose the digest of what it sends.
         """
         entry = self._find(token_digest(text))
         if entry is None:
@@ -193,7 +193,7 @@ class TokenStore:
         version = _file_version(self._path)
         if version != self._version:
             self._load(version)
-        if self._damage:  # until somebody mends the file no token is accepted
+        if self._damage:  # until the file is mended no token is accepted
             raise CorruptRecord(self._damage)
 
     def _load(self, version: _Version) -> None:
@@ -328,7 +328,7 @@ class TokenStore:
     def _locked(self) -> Generator[None]:
         """The newest tokens, while no other command can change them."""
         self._path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        # The folder itself is locked: there is no lock file that somebody could put a link to.
+        # The folder itself is locked: there is no lock file that could be replaced by a link.
         descriptor = os.open(self._path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             # Where there are no file locks, of two commands at once one may lose its change.

@@ -185,7 +185,7 @@ class OutcomeDelivery:
     # ---------------------------------------------------------------- a callee that asks back
 
     def _end_question(self, task_id: TaskId) -> None:
-        """Nobody can answer the callee of a call: its task fails with its question."""
+        """Fail the task of a callee that asks: a call has no one who answers questions."""
         if task_id not in self._open_questions:
             self._open_questions.add(task_id)
             # In a task of its own: `fail_paused_task` waits until the asking run has ended, and the

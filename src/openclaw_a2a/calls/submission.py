@@ -218,5 +218,5 @@ class CallSubmission:
 
 
 def _return_session(caller: Caller) -> SessionKey:
-    """The session that the callee is told as the receiver of its answer."""
+    """The session that the callee sees as the receiver of its answer."""
     return caller.session_key or SessionKey(f"agent:{caller.agent_id}:inbox")

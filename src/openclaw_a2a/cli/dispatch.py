@@ -37,7 +37,7 @@ def build_commands() -> App:
 
 
 def dispatch(arguments: list[str]) -> int:
-    """Run one command line; its exit code. Raises: BrokenPipeError (nobody reads on)."""
+    """Run one command line; its exit code. Raises: BrokenPipeError (the reader has left)."""
     as_json = _wants_json(arguments)
     try:
         _check_encoding(arguments)

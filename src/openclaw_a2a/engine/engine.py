@@ -222,7 +222,7 @@ class Engine:
         self._journal_limits = JournalLimits(
             limits.event_bytes, limits.run_bytes, limits.history_messages
         )
-        # Weak: a lock lives as long as somebody holds it or waits for it, and no longer.
+        # Weak: a lock lives as long as it is held or waited for, and no longer.
         self._task_locks: weakref.WeakValueDictionary[TaskId, asyncio.Lock] = (
             weakref.WeakValueDictionary()
         )

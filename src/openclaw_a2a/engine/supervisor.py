@@ -43,7 +43,7 @@ class Supervisor:
         return task
 
     def spawn(self, name: str, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
-        """Start a job that nobody awaits. Its exception is logged."""
+        """Start a job whose outcome is not awaited. Its exception is logged."""
         task = self.start(name, work)
         task.add_done_callback(self._report_job)
         return task

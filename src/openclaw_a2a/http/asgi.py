@@ -49,7 +49,7 @@ _LOGGED_CHARS = 300  # of what a request says
 
 
 class ClientDisconnected(Exception):
-    """The client has left: there is nobody to respond to."""
+    """The client has left: the response has no receiver."""
 
 
 AsgiMessage = MutableMapping[str, Any]
@@ -432,7 +432,7 @@ def error_headers(error: GatewayError) -> list[Header]:
         # RFC 9110, 15.5.16: which codings there are.
         return [(b"accept-encoding", b"identity")]
     if isinstance(error, Overloaded | QuotaExceeded):
-        # Whole seconds, and never 0, which would invite everybody back at once.
+        # Whole seconds, and never 0, which would bring all clients back at once.
         return [(b"retry-after", b"%d" % max(1, round(error.retry_after_s)))]
     return []
 

@@ -394,7 +394,7 @@ class SseStreams:
                     timeout=self._heartbeat_s,
                     return_when=asyncio.FIRST_COMPLETED,
                 )
-                # Looked at before `first`: nobody is left to write to.
+                # Looked at before `first`: there is no client to write to.
                 if disconnected.done():
                     return None
                 if not first.done():
@@ -511,4 +511,4 @@ async def _cancel(task: "asyncio.Task[Any]") -> None:
     # `wait`, not `await task`: its CancelledError could not be told from one of our own.
     await asyncio.wait({task})
     if not task.cancelled():
-        task.exception()  # mark it as seen: nobody waits for the outcome any more
+        task.exception()  # mark it as seen: its outcome is not awaited any more

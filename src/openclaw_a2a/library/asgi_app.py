@@ -71,7 +71,7 @@ class OpenAuthenticator:
     def identify(self, request: HttpRequest) -> Principal:
         """Always the same caller. Raises: NotAllowed."""
         server = cast("tuple[str, int | None] | None", request.scope.get("server"))
-        # Only on an address of this machine alone: elsewhere everybody may call anyway.
+        # Only on an address of this machine alone: elsewhere every client may call anyway.
         if server is not None and _is_loopback_address(server[0]):
             self._own.check(request)
         return LOCAL_PRINCIPAL
@@ -127,7 +127,7 @@ async def identify_caller(function: CallerFunction, scope: AsgiScope) -> None:
         if inspect.isawaitable(answer):
             answer = await answer
     except Exception:
-        # No name in the scope: `FunctionAuthenticator` refuses. A failure lets nobody in.
+        # No name in the scope: `FunctionAuthenticator` refuses. A failure admits no caller.
         log.warning("auth.function_failed", exc_info=True)
         return
     if answer:

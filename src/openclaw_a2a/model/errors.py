@@ -13,7 +13,7 @@ GatewayError
       Draining IssuerUnavailable RouteNotFound MethodNotAllowed AccountNotRunning
   AgentError      the agent failed or refused
       AgentUnavailable AgentFailed
-  GatewayFault    ours: peers are told no details
+  GatewayFault    ours: peers get no details
       StoreUnavailable Conflict LeaseLost IllegalTransition AlreadyExists TaskDeleted
       CorruptRecord SchemaTooNew StoreLocked PortTaken SettingsInvalid
 """

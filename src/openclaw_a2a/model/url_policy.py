@@ -70,7 +70,7 @@ def url_rejection_reason(url: str) -> str | None:
     if not host or any(character.isspace() for character in url):
         return "is not an address"
     # Programs read a backslash, escapes, other scripts or a second @ in different ways: the host
-    # that is checked here would not be the host that somebody connects to.
+    # that is checked here would not be the host that a client connects to.
     spelled, _, _ = parts.netloc.rpartition("@")[2].partition("]")
     spelled = f"{spelled}]" if spelled.startswith("[") else spelled.partition(":")[0]
     if "\\" in url or parts.netloc.count("@") > 1 or not _HOST.fullmatch(spelled):

@@ -418,8 +418,8 @@ class StepExecutor:
         running = running_tasks(state, plan_id)
         to_stop = running if plan_id else await self.find_running_tasks(state)
         await asyncio.gather(*(self._cancel_task(state, task_id) for task_id in to_stop))
-        # Whoever canceled the objective sees the steps as they are now, not as the outbox will
-        # report them.
+        # The caller that canceled the objective sees the steps as they are now, not as the outbox
+        # will report them.
         for task_id in running:
             for step in state.linked_to(task_id):
                 link = StepLink(state.id, step.id, state.attempts.get(step.id, 1), is_own=False)

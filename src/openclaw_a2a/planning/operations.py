@@ -113,7 +113,7 @@ class PlanTaskCreated(OperationData, frozen=True):
 class PlanTaskUpdated(OperationData, frozen=True):
     """A plan task changed; one that becomes pending is no longer linked to an A2A task.
 
-    `at_once`: somebody asked for the next attempt, which waits for no back-off.
+    `at_once`: a caller asked for the next attempt, which waits for no back-off.
     """
 
     op: ClassVar[str] = "task.update"

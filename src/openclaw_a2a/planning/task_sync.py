@@ -150,8 +150,8 @@ class TaskSync:
                     self._applied[link.objective, task_id] = stored.head
                 return _Synced(stored.head, change.state.tasks[link.task])
             except (PlanItemNotFound, StatusChangeNotAllowed):  # deleted, canceled or completed
-                # Started by the executor for an objective that is gone or closed: nobody wants its
-                # result.
+                # Started by the executor for an objective that is gone or closed: its result is
+                # not used.
                 if link.is_own:
                     await self._cancel(stored.head)
                 return _Synced(stored.head, is_rejected=True)

@@ -304,7 +304,7 @@ def encode_push_list(configs: Sequence[PushConfig], next_page_token: str) -> byt
 
 
 def _push_config_json(config: PushConfig) -> JsonObject:
-    """Without token and credentials: they are for the webhook, and nobody reads them back."""
+    """Without token and credentials: they are for the webhook, and are not read back."""
     members: JsonObject = {"id": config.id, "taskId": config.task_id, "url": config.url}
     if config.schemes:
         members["authentication"] = {"scheme": config.schemes[0]}

@@ -58,7 +58,7 @@ PATTERN_MESSAGES = {
     _HEADER_VALUE: "must have printable ASCII characters only, and no blank at either end",
     _SCHEME: "must be the name of an HTTP authentication scheme, such as Bearer",
 }
-"""What a value is told that does not match one of the patterns."""
+"""The messages for values that do not match one of the patterns."""
 
 _filled = Meta(min_length=1, max_length=MAX_ID_LENGTH, pattern=_FILLED)
 _clean = Meta(max_length=MAX_ID_LENGTH, pattern=_NO_CONTROLS)

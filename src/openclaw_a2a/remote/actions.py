@@ -271,7 +271,7 @@ class ActionCall:
         try:
             return await self._follow(lambda client: client.subscribe(task_id, self._headers))
         except RemoteFailure as failure:
-            # Peers of 1.0 refuse to subscribe anybody to a task that has ended.
+            # Peers of 1.0 refuse subscriptions to a task that has ended.
             is_refused = "rpcCode" in failure.details and not self._result.received.events
             if is_refused and await self._has_ended(task_id):
                 return await self._end()

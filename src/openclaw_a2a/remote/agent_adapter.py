@@ -7,7 +7,7 @@ refuse to cancel its task, and then the run goes on.
 
 Invariant: a task that the peer has named is in `_continuation`, and the checkpoint that names it is
 in the store, before an event of that task is in the buffer. After a crash the run therefore finds
-every task whose events anybody has seen.
+every task whose events were seen.
 
 A message that answers a question of the remote task is sent, under the same message id, until the
 peer was heard (`_is_heard`); only then is there a checkpoint. Asking for the state of the task
@@ -154,7 +154,7 @@ class RemoteRun:
         Raises: AgentFailed, AgentUnavailable (whether the task has ended is not known).
         """
         async with self._changed:
-            self._is_stopping = True  # lifts the bound: while we wait here nobody reads the buffer
+            self._is_stopping = True  # lifts the bound: while we wait here the buffer is not read
             self._changed.notify_all()
         if self._job is None:
             await self._load_checkpoint()
@@ -280,7 +280,7 @@ class RemoteRun:
         self, events: Sequence[AgentEvent] = (), *, failure: Exception | None = None
     ) -> None:
         async with self._changed:
-            # Without a bound: this is the last that is put in, and nobody may read any more.
+            # Without a bound: this is the last that is put in, and the reader may have left.
             self._buffer += events
             self._failure = failure
             self._is_settled = True
@@ -441,7 +441,7 @@ async def _cancel_remote_task(context: RunContext, continuation: JsonObject) -> 
         if result.task is not None and result.task.is_over:
             return result.task.state
         if result.details.get("rpcCode") == _TASK_NOT_FOUND:
-            return _CANCELED  # nobody works on a task that the peer does not know
+            return _CANCELED  # a task that the peer does not know is not worked on
         is_refused = is_peer_answer(result)
         if is_refused and action == "status":
             return None

@@ -99,7 +99,7 @@ class ServerApplication:
             if request is not None and self._audit is not None and _is_refused(request):
                 who, address = request.caller or "", request.client_address
                 self._audit.count_refusal(request.status, who, address)
-            # The access log. Its fields are made only where somebody reads them.
+            # The access log. Its fields are made only when it is written.
             if request is not None and log.is_enabled(logging.DEBUG):
                 log.debug("http.request", status=request.status, **request.log_fields())
 
@@ -152,7 +152,7 @@ def _card_paths(account: Account) -> list[str]:
 
 def _is_refused(request: HttpRequest) -> bool:
     """True when a request was refused for who sent it."""
-    # Another 429 is of somebody who may come in, and came too often.
+    # Any other 429 is for a known caller that sent too many requests.
     return request.status in (401, 403) or request.error_code == TooManyAttempts.code
 
 

@@ -72,7 +72,7 @@ class JsonRpcCall(AccountCall):
         if operation in _STREAMING:
             self.endpoint.check_streaming()
             if self.http.is_silent:
-                # Accepted, and its stream not opened: nobody wants to see it.
+                # Accepted, and its stream not opened: the client does not want to see it.
                 stream = await self.open_stream()
                 if not isinstance(stream, EventStream):
                     stream.close()
@@ -151,7 +151,7 @@ async def serve(http: HttpRequest, *, endpoint: AccountEndpoint) -> None:
     """Respond to one JSON-RPC request."""
     request_id, version, method = NO_ID, None, None
     try:
-        # Before the body is read: a stranger cannot make the gateway receive and parse megabytes.
+        # Before the body is read: unknown callers cannot make us receive and parse megabytes.
         scope = await endpoint.admit(http)
         http.require_json()
         body = await endpoint.read_body(http)

@@ -114,7 +114,7 @@ class _Page:
     async def _read_large(self, head: TaskHead) -> tuple[bytes, ...] | None:
         """The task, read in small steps, and only what the page shows; None when it is gone."""
         outline = await self._store.read_outline(head.scope, head.id)
-        # Whoever asks for tasks in a state gets none that has left it since the page was read.
+        # A list of one state has no task that has left this state since the page was read.
         if outline is None or outline.stored.head.state is not head.state:
             return None
         task = (await TaskProjection.from_large(outline.stored)).task()

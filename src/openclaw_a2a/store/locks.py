@@ -74,7 +74,7 @@ class FileLock:
                 details={"pid": holder, "path": str(path)},
             )
         # The pid is for the error message of the next process. The lock itself belongs to the
-        # descriptor: a crash releases it, and a stale pid in the file keeps nobody out.
+        # descriptor: a crash releases it, and a stale pid in the file keeps no process out.
         os.ftruncate(descriptor, 0)
         os.write(descriptor, f"{os.getpid()}\n".encode("ascii"))
         return cls(descriptor)

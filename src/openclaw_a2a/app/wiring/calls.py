@@ -146,7 +146,7 @@ class CallsWiring:
         self._engine.supervisor.run_loop("calls-retention", self._purge())
 
     def release_waiters(self) -> None:
-        """The gateway stops: callers that wait are told that the outcome comes later."""
+        """The gateway stops: answer waiting callers that the outcome comes later."""
         self._delivery.release_waiters()
 
     async def _purge(self) -> None:

@@ -47,7 +47,7 @@ def up(
         settings = examined.loaded.settings.log
         if is_for_people(settings):
             raise
-        # Whoever reads the log of a gateway reads JSON lines, also when it does not start.
+        # Readers of the log of a gateway expect JSON lines, also when it does not start.
         failure = describe_failure(error)
         failure["reason"] = failure.pop("message")
         with logging_to_stderr(settings):

@@ -150,7 +150,7 @@ class Outbox:
     async def remove_delivery(self, delivery: Delivery) -> None:
         """Deliver nothing more; an attempt under way may still arrive."""
         # Stored first. After a crash in between it is removed; the other way round it would be
-        # delivered again although its owner was told that it is gone.
+        # delivered again although its owner has the answer that it is gone.
         await self._store.delete_delivery(delivery.id)
         tracked = self._tracked.get(delivery.id)
         if tracked is not None:

@@ -194,7 +194,7 @@ class SqliteDatabase:
                 blob.seek(start)
                 return blob.read(size)
         except sqlite3.Error:
-            return b""  # deleted meanwhile, or damaged: whoever reads it compares its hash
+            return b""  # deleted meanwhile, or damaged: the reader compares its hash
 
     @contextmanager
     def snapshot(self) -> Generator[None]:
@@ -288,7 +288,7 @@ class SqliteDatabase:
             self._identity = status.st_dev, status.st_ino
         except OSError as error:
             raise self._cannot_open(error.strerror or str(error)) from error
-        # The lock before the first look: the write cache holds only if nobody else writes.
+        # The lock before the first look: the write cache holds only without another writer.
         self._lock = FileLock.acquire(self.path)
         try:
             self._writing = self._connect()
