@@ -134,7 +134,7 @@ async def test_what_is_left_at_the_end_is_written(tmp_path: Path) -> None:
     )
 
 
-async def test_an_entry_is_written_although_nobody_waits_for_it(tmp_path: Path) -> None:
+async def test_an_entry_is_written_without_a_flush(tmp_path: Path) -> None:
     log = audit(tmp_path)
     log.record("call", "alice", target="b")
     with anyio.fail_after(60):

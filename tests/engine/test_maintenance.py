@@ -313,7 +313,7 @@ class Machine:
         self._harness.clock.advance(seconds)
 
     def set_clock(self, seconds: float) -> None:
-        """Somebody sets the clock."""
+        """Set the clock to another time."""
         self._harness.clock.advance(seconds)
 
 

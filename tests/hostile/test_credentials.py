@@ -239,7 +239,7 @@ async def test_tokens_are_made_rotated_and_revoked_while_the_gateway_runs(
     assert first not in gateway.log() and second not in gateway.log()
 
 
-async def test_wrong_tokens_are_limited_and_logged_once_and_lock_nobody_out(
+async def test_wrong_tokens_are_limited_and_logged_once_and_lock_no_caller_out(
     make_gateway: MakeGateway, tmp_path: Path
 ) -> None:
     right = TokenStore(tmp_path).create("bob", TokenKind.PEER)

@@ -237,7 +237,7 @@ def test_lists_hold_the_callers_own_tasks(alice: Peer, bob: Peer, hers: tuple[st
 
 
 @pytest.mark.slow
-def test_the_message_and_context_ids_of_another_caller_are_free_for_everybody(
+def test_the_message_and_context_ids_of_one_caller_are_free_for_all_others(
     alice: Peer, bob: Peer
 ) -> None:
     ids = {"messageId": "shared-id", "contextId": "shared-context", "role": "ROLE_USER"}

@@ -395,7 +395,7 @@ def test_many_messages_at_once_do_not_get_past_the_limit_of_held_tasks(tmp_path:
         assert len(running.operator("GET", "approvals")["approvals"]) == 3
 
 
-def test_a_held_task_that_nobody_decides_about_is_rejected_in_the_end(tmp_path: Path) -> None:
+def test_a_held_task_without_a_decision_is_rejected_in_the_end(tmp_path: Path) -> None:
     more = {"retention": {"heldSeconds": 1, "sweepSeconds": 0.2}}
     with gateway(tmp_path, {"policy": {"rules": [{"decision": "ask"}]}}, more=more) as running:
         held = running.send("eve", "forgotten")["result"]["task"]["id"]

@@ -88,7 +88,7 @@ class ServerSettings(Section, frozen=True):
         tuple[Text, ...],
         about(
             "Addresses and networks of reverse proxies. From them `X-Forwarded-For` and the header "
-            "of client certificates are believed, from nobody else."
+            "of client certificates are believed, from no other client."
         ),
     ] = ()
     stop_seconds: Annotated[Wait, about("How long runs may continue after a stop.")] = 10.0
@@ -385,7 +385,7 @@ class PolicyRuleSettings(Section, frozen=True):
         tuple[Literal["mon", "tue", "wed", "thu", "fri", "sat", "sun"], ...],
         about("Days of the week in UTC: mon to sun."),
     ] = ()
-    reason: Annotated[str, about("What the peer is told.")] = ""
+    reason: Annotated[str, about("The text that the peer gets.")] = ""
 
 
 class PolicySettings(Section, frozen=True):

@@ -32,7 +32,7 @@ from openclaw_a2a.model.errors import NotAllowed
 from openclaw_a2a.model.ids import JsonObject
 from openclaw_a2a.settings import local_gateway
 
-app = App(name="audit", help="Show who changed what, and check that nobody edited the log.")
+app = App(name="audit", help="Show who changed what, and check that the log was not edited.")
 
 _EMPTY = "Nothing that fits is in the audit log."
 _FOLLOW_S = 0.5
@@ -136,7 +136,7 @@ def verify(*, options: AuditOptions = _DEFAULT_OPTIONS) -> int:
 
     A log that was lost and begun again is found, too; where, is printed.
 
-    Whoever can write the files can also write a whole new chain. Keep the hash that is printed
+    A user who can write the files can also write a whole new chain. Keep the hash that is printed
     somewhere else: as long as that line is in the log, nothing before it was changed.
     """
     try:
