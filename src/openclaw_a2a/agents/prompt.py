@@ -29,11 +29,11 @@ _IGNORED: Final = (
 _DASH: Final = r"[-\u2010-\u2015\u2212\u2e3a\u2e3b\ufe58\ufe63\uff0d_=*#~\u2500\u2501]"
 
 
-def _letters(words: str) -> str:
-    return _IGNORED.join(_either(one) for one in words.replace(" ", ""))
+def _phrase(words: str) -> str:
+    return _IGNORED.join(_both_cases(one) for one in words.replace(" ", ""))
 
 
-def _either(letter: str) -> str:
+def _both_cases(letter: str) -> str:
     # The full-width forms, which look alike and which models read alike.
     wide = "".join(chr(ord(one) + 0xFEE0) for one in {letter, letter.upper()})
     return f"[{letter}{letter.upper()}{wide}]"

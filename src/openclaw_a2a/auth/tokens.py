@@ -210,7 +210,7 @@ class TokenStore:
         self._version = version
 
     def _set_tokens(self, tokens: Iterable[Token]) -> None:
-        self._tokens = tuple(_complete(token) for token in tokens)
+        self._tokens = tuple(_fill_old_fields(token) for token in tokens)
         peers = {one.name for one in self._tokens if not one.is_for_tools_only}.union(self._peers)
         self._by_digest = {
             bytes.fromhex(token.sha256): _Entry(
@@ -405,7 +405,7 @@ def _check_name(name: str) -> None:
         raise InvalidParams(f"name: {reason}", problems=(Problem("name", reason),))
 
 
-def _complete(token: Token) -> Token:
+def _fill_old_fields(token: Token) -> Token:
     """The token with what files of earlier versions leave out."""
     if token.id and token.scopes:
         return token

@@ -114,7 +114,9 @@ _LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
 
 _START = "Start a gateway with: openclaw-a2a up    (or give another address: --url)"
 _CHECK = "Check the address, and that the agent runs."
-_ELSEWHERE = "Whoever runs the agent can correct that; in our settings it is publicBaseUrl."
+_WRONG_CARD_ADDRESS = (
+    "The operator of the agent can correct that; in our settings it is publicBaseUrl."
+)
 
 
 class StreamFrame(msgspec.Struct, frozen=True):
@@ -246,7 +248,7 @@ class Client:
         failure = unreachable(address, error)
         if urlsplit(address).netloc != urlsplit(self.url).netloc:
             failure.message += f"; the card at {self.url} names {address} as its address"
-            failure.details["nextStep"] = _ELSEWHERE
+            failure.details["nextStep"] = _WRONG_CARD_ADDRESS
         return failure
 
 

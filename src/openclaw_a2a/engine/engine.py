@@ -151,16 +151,16 @@ class SessionTasks:
         known = self._tasks.pop(session_key, ())
         if task_id in known:
             known = tuple([one for one in known if one != task_id])
-        self._put(session_key, (task_id, *known))
+        self._store_tasks(session_key, (task_id, *known))
 
     def add_oldest(self, session_key: SessionKey, task_id: TaskId) -> None:
         """The session had this task before all that are known."""
         known = self._tasks.get(session_key, ())
         if task_id not in known:
             self._tasks.pop(session_key, None)
-            self._put(session_key, (*known, task_id))
+            self._store_tasks(session_key, (*known, task_id))
 
-    def _put(self, session_key: SessionKey, tasks: tuple[TaskId, ...]) -> None:
+    def _store_tasks(self, session_key: SessionKey, tasks: tuple[TaskId, ...]) -> None:
         # Popped by the caller and inserted here: the first of the mapping is the least recent.
         self._tasks[session_key] = tasks[:_MAX_TASKS_PER_SESSION]
         if len(self._tasks) > _MAX_SESSIONS:

@@ -94,7 +94,7 @@ def parse_agent_card(card: Json, adapter: AgentAdapter | Agent) -> AgentCard:
     What it leaves out is filled in from the adapter. Raises: ValueError.
     """
     if isinstance(card, AgentCard):
-        return _complete(card, build_agent_card(adapter))
+        return _fill_missing(card, build_agent_card(adapter))
     given = to_json_object(card)
     if given is None:
         raise ValueError(
@@ -120,7 +120,7 @@ def parse_agent_card(card: Json, adapter: AgentAdapter | Agent) -> AgentCard:
         raise ValueError(f"This is no agent card: {error}.") from error
 
 
-def _complete(card: AgentCard, defaults: AgentCard) -> AgentCard:
+def _fill_missing(card: AgentCard, defaults: AgentCard) -> AgentCard:
     """The card, with what it leaves out."""
     missing: JsonObject = {}
     if not card.supported_interfaces:

@@ -137,7 +137,7 @@ def _failure_reason(state: ObjectiveState) -> str:
     waits = f" {_names('The plan', waiting)} waits for it." if waiting else ""
     return " ".join(
         (
-            f"The plan {_shown(failed[0].name)} failed{at}{others}.{waits}",
+            f"The plan {_short_name(failed[0].name)} failed{at}{others}.{waits}",
             "Run the objective again to retry what failed, or add another plan.",
             *stuck[:1],
         )
@@ -146,30 +146,33 @@ def _failure_reason(state: ObjectiveState) -> str:
 
 def _stuck_reason(state: ObjectiveState, plan: Plan) -> str | None:
     """Why a plan cannot start even when everything that failed is retried."""
-    waits, skip = f"The plan {_shown(plan.name)} waits for", f"skip the plan {_shown(plan.name)}"
+    waits, skip = (
+        f"The plan {_short_name(plan.name)} waits for",
+        f"skip the plan {_short_name(plan.name)}",
+    )
     # A log of another program may name what does not exist.
     for needed_plan in plan.dependencies:
         if needed_plan not in state.plans:
-            return f"{waits} the plan {_shown(needed_plan)}, which does not exist; {skip}."
+            return f"{waits} the plan {_short_name(needed_plan)}, which does not exist; {skip}."
     for task in state.tasks_of(plan.id):
-        change = f"Change the dependencies of its step {_shown(task.name)}, or {skip}."
+        change = f"Change the dependencies of its step {_short_name(task.name)}, or {skip}."
         for needed_id in task.dependencies:
             needed = state.tasks.get(needed_id)
             if needed is None:
-                return f"{waits} the step {_shown(needed_id)}, which does not exist. {change}"
+                return f"{waits} the step {_short_name(needed_id)}, which does not exist. {change}"
             other = state.plans[needed.plan_id]
             if needed.status is not PlanTaskStatus.COMPLETED and other.status in PLAN_DONE:
-                step = f"the step {_shown(needed.name)} of the plan {_shown(other.name)}"
+                step = f"the step {_short_name(needed.name)} of the plan {_short_name(other.name)}"
                 return f"{waits} {step}, which is {other.status.value}. {change}"
     return None
 
 
 def _names(kind: str, names: list[str]) -> str:
     others = f" (and {len(names) - 1} more)" if len(names) > 1 else ""
-    return f"{kind} {_shown(names[0])}{others}"
+    return f"{kind} {_short_name(names[0])}{others}"
 
 
-def _shown(name: str) -> str:
+def _short_name(name: str) -> str:
     return repr(name if len(name) <= _MAX_NAME else f"{name[: _MAX_NAME - 1]}…")
 
 

@@ -321,9 +321,9 @@ class RemoteRun:
     async def _after_answer(self, step: _Step, result: RemoteResult) -> _Step | None:
         task = result.task
         if task is None or result.envelope["summary"].get("response_kind") != "task":
-            await self._end(result, "completed")
+            await self._settle_result(result, "completed")
         elif task.is_over:
-            await self._end(result, task.state)
+            await self._settle_result(result, task.state)
         elif task.is_waiting:
             await self._pause(self._translator.status_text or result.text)
         elif step is _Step.STATUS and self._can_watch:
@@ -404,7 +404,7 @@ class RemoteRun:
         self._lost_at = self._lost_at or now
         return now < self._lost_at + self._context.timeouts.lost_s
 
-    async def _end(self, result: RemoteResult, state: str | None) -> None:
+    async def _settle_result(self, result: RemoteResult, state: str | None) -> None:
         translator = self._translator
         if state == "completed":
             text = result.text or translator.status_text

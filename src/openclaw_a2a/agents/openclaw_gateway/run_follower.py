@@ -563,9 +563,9 @@ class RunFollower:
             return await self._look_up()
         if outcome.status != "ok":
             return self._fail(outcome.failure_reason)
-        return await self._complete(outcome)
+        return await self._finish_with_outcome(outcome)
 
-    async def _complete(self, outcome: RunOutcome) -> Sequence[AgentEvent]:
+    async def _finish_with_outcome(self, outcome: RunOutcome) -> Sequence[AgentEvent]:
         payloads = outcome.result.payloads
         usable = [one for one in payloads if not one.is_error]
         report = Report(run_metadata(self.run_id, outcome.result.meta))

@@ -146,7 +146,7 @@ def create(
             scopes=scopes,
             accounts=account,
             agents=agent,
-            expires_at=_end(expires),
+            expires_at=_parse_expiry(expires),
         )
     except OSError as error:
         raise _not_written(error) from None
@@ -163,7 +163,7 @@ def list_(*, options: TokenOptions = _DEFAULT_OPTIONS) -> int:
     used = tokens.last_used()
     rows = [_Row(token, used.get(token.id)) for token in tokens.list_tokens()]
     if options.as_json:
-        shown = [{**_members(row.token), "lastUsedAt": row.last_used} for row in rows]
+        shown = [{**_token_json(row.token), "lastUsedAt": row.last_used} for row in rows]
         print_json({"tokens": shown})
     else:
         _TABLE.print(rows, empty=_EMPTY)
@@ -185,7 +185,9 @@ def rotate(
     """
     tokens = options.tokens()
     try:
-        text = tokens.rotate(token, grace=_duration("--grace", grace), expires_at=_end(expires))
+        text = tokens.rotate(
+            token, grace=_duration("--grace", grace), expires_at=_parse_expiry(expires)
+        )
     except OSError as error:
         raise _not_written(error) from None
     _print_token(tokens, text, as_json=options.as_json)
@@ -217,13 +219,13 @@ def revoke(
 
 def _print_token(tokens: TokenStore, text: str, *, as_json: bool) -> None:
     token = tokens.find(text.encode())
-    document = {**(_members(token) if token else {}), "token": text}
+    document = {**(_token_json(token) if token else {}), "token": text}
     print_result(document, text, as_json=as_json)
     if not as_json:
         print_message(_KEEP)
 
 
-def _members(token: Token) -> JsonObject:
+def _token_json(token: Token) -> JsonObject:
     return {
         "id": token.id,
         "name": token.name,
@@ -236,7 +238,7 @@ def _members(token: Token) -> JsonObject:
     }
 
 
-def _end(expires: str | None) -> datetime | None:
+def _parse_expiry(expires: str | None) -> datetime | None:
     return None if expires is None else datetime.now(UTC) + _duration("--expires", expires)
 
 

@@ -80,12 +80,12 @@ class CallView(JsonStruct, frozen=True):
     @property
     def state(self) -> str:
         """The latest state."""
-        return self._last[0]
+        return self._last_change[0]
 
     @property
     def since(self) -> datetime | None:
         """When it reached that state."""
-        return self._last[1]
+        return self._last_change[1]
 
     @property
     def is_over(self) -> bool:
@@ -107,7 +107,7 @@ class CallView(JsonStruct, frozen=True):
         return cast("JsonObject", self.output) if isinstance(self.output, dict) else {}
 
     @property
-    def _last(self) -> tuple[str, datetime | None]:
+    def _last_change(self) -> tuple[str, datetime | None]:
         times = [(name.replace("_", " "), getattr(self.times, name)) for name in _STATES]
         return next(((word, at) for word, at in reversed(times) if at), ("accepted", None))
 
