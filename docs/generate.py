@@ -15,6 +15,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from enum import Enum
+from functools import cache
 from pathlib import Path
 from typing import cast, get_args
 from unittest import mock
@@ -201,6 +202,7 @@ class LogEvent(msgspec.Struct):
     fields: dict[str, None]  # in the order of the source
 
 
+@cache
 def log_events() -> dict[str, LogEvent]:
     """Every event of the log, by its name."""
     found: dict[str, LogEvent] = {}

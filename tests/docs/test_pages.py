@@ -3,6 +3,7 @@
 import importlib.util
 import re
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from types import ModuleType
 
@@ -24,6 +25,7 @@ SHELL_ONLY = {"cd", "chmod", "curl", "export", "journalctl", "mkdir", "openssl",
 SHELL_ONLY |= {"systemctl"}
 
 
+@cache
 def generator() -> ModuleType:
     spec = importlib.util.spec_from_file_location("generate", ROOT / "docs" / "generate.py")
     assert spec is not None
