@@ -206,23 +206,39 @@ class LogEvent(msgspec.Struct):
 def log_events() -> dict[str, LogEvent]:
     """Every event of the log, by its name."""
     found: dict[str, LogEvent] = {}
-    for path in sorted(Path(openclaw_a2a.__file__).parent.rglob("*.py")):
-        tree = ast.parse(path.read_text(encoding="utf-8"))
-        functions = [node for node in ast.walk(tree) if isinstance(node, _FUNCTIONS)]
-        # Functions that log the event they are given, such as `report(event, ...)`.
-        helpers = {
-            node.name: (level, _field_names(call))
-            for node in functions
-            if any(one.arg == "event" for one in node.args.args)
-            for call in _calls(node)
-            if (level := _level(call)) and _has_event_variable(call)
-        }
+    sources = sorted(Path(openclaw_a2a.__file__).parent.rglob("*.py"))
+    modules = [_functions(path.read_text(encoding="utf-8")) for path in sources]
+    public = {
+        name: helper
+        for functions in modules
+        for name, helper in _log_helpers(functions).items()
+        if not name.startswith("_")
+    }
+    for functions in modules:
+        helpers = public | _log_helpers(functions)
         for function in functions:
             for name, level, fields in _logged(function, helpers):
                 event = found.setdefault(name, LogEvent(set(), {}))
                 event.levels.add("error" if level == "exception" else level)
                 event.fields.update(dict.fromkeys(fields))
     return found
+
+
+def _functions(source: str) -> "list[ast.FunctionDef | ast.AsyncFunctionDef]":
+    return [node for node in ast.walk(ast.parse(source)) if isinstance(node, _FUNCTIONS)]
+
+
+def _log_helpers(
+    functions: "list[ast.FunctionDef | ast.AsyncFunctionDef]",
+) -> dict[str, tuple[str, list[str]]]:
+    """The functions that log the event they are given: `report(event, ...)`; level and fields."""
+    return {
+        node.name: (level, _field_names(call))
+        for node in functions
+        if any(one.arg == "event" for one in node.args.args)
+        for call in _calls(node)
+        if (level := _level(call)) and _has_event_variable(call)
+    }
 
 
 _Helpers = Mapping[str, tuple[str, list[str]]]
@@ -236,10 +252,11 @@ def _logged(function: ast.AST, helpers: _Helpers) -> Iterator[tuple[str, str, li
         for node in ast.walk(function)
         if isinstance(node, ast.Assign) and "event" in ast.unparse(node.targets[0])
     ]
-    for value in chosen:
-        for pair in ast.walk(value):
-            if isinstance(pair, ast.Tuple) and (level := _level_of(*pair.elts)):
-                yield from ((name, level, []) for name in _event_names(pair))
+    pairs = [one for value in chosen for one in ast.walk(value) if isinstance(one, ast.Tuple)]
+    for pair in pairs:
+        if level := _level_of(*pair.elts):
+            chosen = []
+            yield from ((name, level, []) for name in _event_names(pair))
     for call in _calls(function):
         called = call.func.attr if isinstance(call.func, ast.Attribute) else ast.unparse(call.func)
         level, fields = helpers.get(called, (None, list[str]()))
