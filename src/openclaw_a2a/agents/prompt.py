@@ -40,9 +40,9 @@ def _both_cases(letter: str) -> str:
 
 
 _MARK: Final = re.compile(
-    f"({_DASH}{_IGNORED})(?:{_letters('end of notes')}|{_letters('notes from the gateway')})"
+    f"({_DASH}{_IGNORED})(?:{_phrase('end of notes')}|{_phrase('notes from the gateway')})"
     # Without dashes, too: a peer must not name another sender in any line that looks like ours.
-    f"|{_letters(_SENDER.lower())}"
+    f"|{_phrase(_SENDER.lower())}"
 )
 _NO_MARK: Final = r"\1(removed)"
 _HIDDEN: Final = re.compile(
