@@ -36,7 +36,7 @@ OLD_FILES = ("calls-audit.jsonl.1", "calls-audit.jsonl")
 
 OK, REFUSED, FAILED = "ok", "refused", "failed"
 OPERATOR = "operator"
-GATEWAY = "gateway"
+_GATEWAY = "gateway"
 """Who did what nobody had done: the log itself, and what expires."""
 EXPIRED = "data-expired"
 AUDIT_LOST = "audit-lost"
@@ -249,9 +249,9 @@ class AuditFile:
             n, previous = known.n, known.hash
         head = AuditHead(n, previous, end, head.first)
         at = entries[0].at if entries else datetime.now(UTC)
-        noted = [AuditEntry(at, "audit-repaired", GATEWAY, reason=one) for one in notes]
+        noted = [AuditEntry(at, "audit-repaired", _GATEWAY, reason=one) for one in notes]
         if lost:
-            noted.insert(0, AuditEntry(at, AUDIT_LOST, GATEWAY, outcome=FAILED, reason=lost))
+            noted.insert(0, AuditEntry(at, AUDIT_LOST, _GATEWAY, outcome=FAILED, reason=lost))
         return head, [*noted, *entries]
 
     def _rebuild_head(self) -> AuditHead:
@@ -361,7 +361,7 @@ class AuditLog:
     def record_expired(self, what: str, count: int) -> None:
         """Have one line written about data that a sweep deleted."""
         if count:
-            self.record(EXPIRED, GATEWAY, action=what, count=count)
+            self.record(EXPIRED, _GATEWAY, action=what, count=count)
 
     def record_refusal(self, event: str, who: str, **about: Unpack[About]) -> None:
         """Have one line written about a change that was refused, or that failed.
@@ -467,7 +467,7 @@ class AuditLog:
             return
         if self._lost and entries:
             text = f"{self._lost} entries could not be written: {self._lost_reason}"
-            note = AuditEntry(entries[0].at, "audit-incomplete", GATEWAY, reason=text)
+            note = AuditEntry(entries[0].at, "audit-incomplete", _GATEWAY, reason=text)
             entries = [note, *entries]
         try:
             self._file.append(entries)
