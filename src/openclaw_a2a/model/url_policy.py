@@ -43,7 +43,9 @@ def parse_authority(text: str, default_port: int = NO_PORT) -> Authority | None:
         name = str(ipaddress.IPv6Address(found[1])) if found[1] else normal_host(found[2])
     except ValueError:
         return None
-    return (name, port) if name and (port or not found[3]) and port <= _MAX_PORT else None
+    # A second dot at the end is left: for some programs it is the same name, for others no name.
+    is_clear = bool(name) and not name.endswith(".") and (port or not found[3])
+    return (name, port) if is_clear and port <= _MAX_PORT else None
 
 
 def normal_host(name: str) -> str:
