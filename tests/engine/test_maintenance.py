@@ -304,8 +304,7 @@ class Machine:
 
     def start(self) -> RetentionClock:
         """A gateway starts."""
-        engine = self._harness.engine
-        return RetentionClock(engine.clock, engine.store, lambda: self._elapsed_s)
+        return RetentionClock(self._harness.engine, lambda: self._elapsed_s)
 
     def run(self, seconds: float) -> None:
         """Time passes."""
@@ -313,7 +312,7 @@ class Machine:
         self._harness.clock.advance(seconds)
 
     def set_clock(self, seconds: float) -> None:
-        """Set the clock to another time."""
+        """Somebody sets the clock."""
         self._harness.clock.advance(seconds)
 
 

@@ -1,4 +1,4 @@
-"""A copy of the store of a gateway holds no credentials of webhooks."""
+"""Whoever copies the store of a gateway finds no credentials of webhooks in it."""
 
 import base64
 import os
