@@ -25,6 +25,8 @@ _CHECK_S = 1.0
 _DIGEST_NAME = re.compile(r"sha-?(1|256)[:=]", re.IGNORECASE)
 _FINGERPRINT = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
 API_KEY_HEADER = b"x-api-key"
+CERTIFICATE_SCHEME = "ClientCertificate"
+"""What a challenge calls client certificates; none of the registered schemes is about them."""
 _HOW_TO_SEND = "send your token as `Authorization: Bearer <token>` or `X-API-Key: <token>`"
 _MAKE_ONE = "make one (`openclaw-a2a token create NAME`, or channels.a2a.security.peers)"
 # The same for whatever is wrong with them: an unknown caller learns nothing about tokens.
@@ -146,8 +148,17 @@ class Credentials:
             raise
         if principal is None:
             self._count_failure(request)
-            raise Unauthenticated(_NOT_VALID)
+            raise self._refusal(_NOT_VALID)
         return principal
+
+    def _refusal(self, text: str, *, has_credentials: bool = True) -> Unauthenticated:
+        """The error for a request without valid credentials: it says which kinds there are."""
+        schemes: list[str] = []
+        if self._verifiers or not self.accept_certificates or self.accept_tokens():
+            schemes.append("Bearer")
+        if self.accept_certificates:
+            schemes.append(CERTIFICATE_SCHEME)
+        return Unauthenticated(text, has_credentials=has_credentials, schemes=schemes)
 
     def _identify_certificate(self, request: ClientRequest) -> Principal:
         """The owner of the certificate that a trusted proxy has verified. Raises: as above."""
@@ -160,11 +171,11 @@ class Credentials:
             or not self._proxies.is_trusted(request.client_host())
             or request.has_repeated(name)
         ):
-            raise Unauthenticated(_HOW_TO_SEND, has_credentials=False)
+            raise self._refusal(_HOW_TO_SEND, has_credentials=False)
         principal = self._by_certificate.get(normal_certificate(said))
         if principal is None:
             self._count_failure(request)
-            raise Unauthenticated(_NOT_VALID)
+            raise self._refusal(_NOT_VALID)
         return principal
 
     def _count_failure(self, request: ClientRequest) -> None:

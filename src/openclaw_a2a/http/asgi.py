@@ -61,9 +61,7 @@ Header = tuple[bytes, bytes]
 JSON = b"application/json"
 A2A_JSON = b"application/a2a+json"
 NO_STORE: Header = (b"cache-control", b"no-store")
-_BEARER = 'Bearer realm="openclaw-a2a"'
-_CHALLENGE: Header = (b"www-authenticate", _BEARER.encode("ascii"))
-_INVALID: Header = (b"www-authenticate", f'{_BEARER}, error="invalid_token"'.encode("ascii"))
+_REALM = 'realm="openclaw-a2a"'
 _CLOSE: Header = (b"connection", b"close")
 
 
@@ -420,10 +418,12 @@ def error_headers(error: GatewayError) -> list[Header]:
     if isinstance(error, Unauthenticated):
         # RFC 9110, 15.5.2: a 401 must say how to authenticate. RFC 6750, 3.1: it has no error code
         # when there were no credentials.
-        return [_INVALID if error.has_credentials else _CHALLENGE]
+        reasons = {"Bearer": ', error="invalid_token"'} if error.has_credentials else {}
+        said = [f"{scheme} {_REALM}{reasons.get(scheme, '')}" for scheme in error.schemes]
+        return [(b"www-authenticate", one.encode("ascii")) for one in said]
     if isinstance(error, InsufficientScope):
         # RFC 6750, 3.1: the credentials are valid, and others are needed.
-        challenge = f'{_BEARER}, error="insufficient_scope", scope="{error.scope}"'
+        challenge = f'Bearer {_REALM}, error="insufficient_scope", scope="{error.scope}"'
         return [(b"www-authenticate", challenge.encode("ascii"))]
     if isinstance(error, MethodNotAllowed):
         # RFC 9110, 15.5.6: a 405 must say which methods there are.

@@ -211,9 +211,13 @@ class HeadersTooSlow(CallerError, code="headers-too-slow"):
 class Unauthenticated(CallerError, code="unauthenticated"):
     """No credentials, or none that are valid here; unknown, expired and revoked ones look alike."""
 
-    def __init__(self, message: str, *, has_credentials: bool = True) -> None:
+    def __init__(
+        self, message: str, *, has_credentials: bool = True, schemes: Iterable[str] = ("Bearer",)
+    ) -> None:
+        """`schemes`: the HTTP authentication schemes that are accepted."""
         super().__init__(message)
         self.has_credentials = has_credentials
+        self.schemes = tuple(schemes)
 
 
 class NotAllowed(CallerError, code="not-allowed"):
