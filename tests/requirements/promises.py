@@ -122,6 +122,7 @@ PROMISES = (
         security={
             "bearer": "A peer is known by any of its tokens; its name is the caller.",
             "unauthenticated": "Without a known token the calls answer 401.",
+            "forged-headers": "Headers of proxies count from trusted proxies only.",
             "challenge": "A 401 says in which ways callers can authenticate here.",
             "local": "On loopback without tokens the caller is `local`.",
             "sessions": "Sessions are keyed by peer and context.",

@@ -42,6 +42,10 @@ class ClientRequest(Protocol):
         """The headers, by their lower-case names."""
         ...
 
+    def header_items(self, name: bytes) -> list[str]:
+        """The items of a comma-separated header, which may come in several lines."""
+        ...
+
     def client_host(self) -> str | None:
         """The address of the client; None when the server does not know it."""
         ...
@@ -106,9 +110,7 @@ class TrustedProxies:
         client = request.client_host()
         if not self.is_trusted(client):
             return client
-        said = request.headers.get(b"x-forwarded-for", b"").decode("latin-1").split(",")
-        for text in reversed(said):
-            hop = text.strip()
+        for hop in reversed(request.header_items(b"x-forwarded-for")):
             if parse_ip_address(hop) is None:
                 break
             client = hop
