@@ -4,6 +4,7 @@
   .venv/bin/python bench/count_calls.py                             this checkout
   .venv/bin/python bench/count_calls.py --python OTHER/.venv/bin/python     another one
   .venv/bin/python bench/count_calls.py send --files                the files, in order of entry
+  .venv/bin/python bench/count_calls.py send --calls                every call, in order
 
 A gateway process counts the calls of functions of `openclaw_a2a` (all threads) between two
 marks; operations come over loopback. The smallest count of several rounds is printed, because
@@ -321,7 +322,7 @@ def per_unit(few: list[tuple[str, str]], many: list[tuple[str, str]], units: int
     }
 
 
-def count(gateway: Gateway, names: list[str], *, shows_files: bool) -> Json:
+def count(gateway: Gateway, names: list[str], *, shows: str) -> Json:
     """The counts of the chosen operations."""
     plain: Json = {"send": send, "agent_call": agent_call, "remote_send": remote_send}
     figures: Json = {}
@@ -329,8 +330,10 @@ def count(gateway: Gateway, names: list[str], *, shows_files: bool) -> Json:
         if name in plain:
             calls = smallest(gateway, lambda name=name: lambda: plain[name](gateway))
             figures[name] = summary(calls)
-            if shows_files:
+            if shows == "files":
                 figures[name]["order"] = list(dict.fromkeys(file for file, _ in calls))
+            elif shows == "calls":
+                figures[name]["order"] = [f"{file} {function}" for file, function in calls]
         elif name == "chunk":
             few = smallest(gateway, lambda: lambda: stream(gateway, CHUNKS))
             many = smallest(gateway, lambda: lambda: stream(gateway, 2 * CHUNKS))
@@ -373,7 +376,15 @@ def main() -> None:
     )
     parser.add_argument("operations", nargs="*", metavar="OPERATION", help=", ".join(OPERATIONS))
     parser.add_argument("--python", default=sys.executable, help="of the checkout to count")
-    parser.add_argument("--files", action="store_true", help="also list the files in order")
+    shows = parser.add_mutually_exclusive_group()
+    for name in ("files", "calls"):
+        shows.add_argument(
+            f"--{name}",
+            dest="shows",
+            action="store_const",
+            const=name,
+            help=f"list the {name}, too",
+        )
     args = parser.parse_args()
     chosen = args.operations or list(OPERATIONS)
     if unknown := [name for name in chosen if name not in OPERATIONS]:
@@ -383,7 +394,7 @@ def main() -> None:
         with started(args.python, data / "peer") as peer:
             url = f"http://127.0.0.1:{peer.port}"
             with started(args.python, data / "counted", url) as gateway:
-                figures = count(gateway, chosen, shows_files=args.files)
+                figures = count(gateway, chosen, shows=args.shows)
     for name, row in figures.items():
         order = row.pop("order", ())
         print(f"{name:12} " + "  ".join(f"{key} {value}" for key, value in row.items()))

@@ -59,12 +59,13 @@ def serve(config: Path, port: int, stamps: Path) -> None:
 
 def clock_edges() -> list[Stamp]:
     """Put a clock at the edges of this process; the list fills as bytes pass."""
-    import uvicorn.protocols.http.httptools_impl as http
     from websockets.asyncio.client import ClientConnection
+
+    from openclaw_a2a.http.server_protocol import ServerProtocol
 
     seen: list[Stamp] = []
     now = time.perf_counter
-    take, connected = http.HttpToolsProtocol.data_received, http.HttpToolsProtocol.connection_made
+    take, connected = ServerProtocol.data_received, ServerProtocol.connection_made
     send, process = ClientConnection.send, ClientConnection.process_event
 
     class Clocked:
@@ -96,8 +97,8 @@ def clock_edges() -> list[Stamp]:
         seen.append((now(), "frame-in", bytes(getattr(event, "data", b""))))
         process(self, event)
 
-    http.HttpToolsProtocol.connection_made = connection_made
-    http.HttpToolsProtocol.data_received = data_received
+    ServerProtocol.connection_made = connection_made
+    ServerProtocol.data_received = data_received
     ClientConnection.send = clocked_send
     ClientConnection.process_event = process_event
     return seen

@@ -8,7 +8,8 @@
   ./dev bench openclaw              what we add to a turn of a real OpenClaw
   ./dev bench calls                 what calls between agents cost, and when their answers come
   ./dev bench planning              what objectives cost: loading, changing, going from step to step
-  ./dev bench attacks               how a normal caller fares while another client attacks
+  ./dev bench attacks               how a normal caller fares while another client attacks; status 1
+                                    when its p99 is more than 3 times that without
   ./dev bench remote                what a send to a remote agent costs beside a bare client call
 
 Servers share one core and the loader has another, so CPU per operation is what to compare;
@@ -17,12 +18,14 @@ the medians and the ratio to the first server are printed. See README.md.
 
 import argparse
 import json
+import sys
 import tempfile
 from collections.abc import Iterable
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 
-from attacks import measure_attacks
+from attacks import CONNECTIONS, measure_attacks
 from calls import measure_calls
 from compare import compare, run_load
 from grown import measure_grown
@@ -85,7 +88,7 @@ def run_loads(loads: Iterable[str], names: list[str], *, rounds: int, data: Path
     return results
 
 
-def main() -> None:
+def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -93,11 +96,16 @@ def main() -> None:
     parser.add_argument("loads", nargs="*", metavar="LOAD", help=", ".join(known))
     parser.add_argument("--servers", default=",".join(SERVERS), help="the first is the base")
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument(
+        "--connections", type=int, default=CONNECTIONS, help="how many an attacker opens"
+    )
     parser.add_argument("--json", type=Path, help="also write everything measured here")
     args = parser.parse_args()
     chosen = args.loads or list(LOADS)
     if unknown := [load for load in chosen if load not in known]:
         parser.error(f"no such load: {', '.join(unknown)}; there are {', '.join(known)}")
+    alone = {**ALONE}
+    alone["attacks"] = partial(measure_attacks, rounds=args.rounds, connections=args.connections)
     results: dict[str, dict] = {}
     with tempfile.TemporaryDirectory(prefix="a2a-bench-") as folder:
         data = Path(folder)
@@ -105,11 +113,15 @@ def main() -> None:
             results |= run_loads(loads, args.servers.split(","), rounds=args.rounds, data=data)
         for name in (load for load in chosen if load in ALONE):
             (data / name).mkdir()
-            results[name] = ALONE[name](data / name)
+            results[name] = alone[name](data / name)
             print(f"\n{name}: {json.dumps(results[name], indent=1)}")
     if args.json:
         args.json.write_text(json.dumps(results, indent=1), encoding="utf-8")
+    if over := results.get("attacks", {}).get("over"):
+        print(f"over the bar: {', '.join(over)}", file=sys.stderr)
+        return 1
+    return 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -67,7 +67,7 @@ def started(name: str, parent: Path, *options: str) -> Iterator[Running]:
     """A server on a free port with a folder of its own, until the block ends."""
     server, port = SERVERS[name], free_port()
     data = parent / name
-    data.mkdir()
+    data.mkdir(exist_ok=True)  # it may hold a store already
 
     def fill(text: str) -> str:
         return text.format(port=port, data=data)
@@ -75,7 +75,7 @@ def started(name: str, parent: Path, *options: str) -> Iterator[Running]:
     command = [*map(fill, server.command), *options]
     if LOADER_CORE:
         command = ["taskset", "-c", SERVER_CORE, *command]
-    env = {**os.environ, **{key: fill(value) for key, value in server.env.items()}}
+    env = {**program_environment(), **{key: fill(value) for key, value in server.env.items()}}
     with (data / "log").open("wb") as log:
         process = subprocess.Popen(command, cwd=server.folder, env=env, stdout=log, stderr=log)
         try:
@@ -85,6 +85,12 @@ def started(name: str, parent: Path, *options: str) -> Iterator[Running]:
             stop(process)
 
 
+def program_environment() -> dict[str, str]:
+    """The variables of the programs that are measured."""
+    # Sources are compiled once and not at every start, as those of an installed package are.
+    return {key: one for key, one in os.environ.items() if key != "PYTHONDONTWRITEBYTECODE"}
+
+
 def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
@@ -92,7 +98,7 @@ def free_port() -> int:
 
 
 def wait_for_port(port: int, process: subprocess.Popen, log: Path) -> None:
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 60
     while time.monotonic() < deadline and process.poll() is None:
         try:
             socket.create_connection(("127.0.0.1", port), timeout=1).close()

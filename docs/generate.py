@@ -1,10 +1,10 @@
-"""Writes the generated parts of the reference pages: settings, errors, commands, the library.
+"""Writes the generated parts of the reference pages: settings, errors, commands and so on.
 
     .venv/bin/python docs/generate.py            write them
     .venv/bin/python docs/generate.py --check    say which are out of date, change nothing
 
 A part stands between `<!-- generated: NAME -->` and `<!-- end -->`; all other text is written by
-hand. A test runs the check.
+hand, and so are the meanings of log events, which are kept. A test runs the check.
 """
 
 import argparse
@@ -13,8 +13,9 @@ import inspect
 import re
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from enum import Enum
+from functools import cache
 from pathlib import Path
 from typing import cast, get_args
 from unittest import mock
@@ -194,6 +195,137 @@ def library_part(*names: str) -> str:
     return "\n".join(_entry(name, _public(name)) for name in names)
 
 
+class LogEvent(msgspec.Struct):
+    """An event as the sources log it: at which levels, with which fields."""
+
+    levels: set[str]
+    fields: dict[str, None]  # in the order of the source
+
+
+@cache
+def log_events() -> dict[str, LogEvent]:
+    """Every event of the log, by its name."""
+    found: dict[str, LogEvent] = {}
+    sources = sorted(Path(openclaw_a2a.__file__).parent.rglob("*.py"))
+    modules = [_functions(path.read_text(encoding="utf-8")) for path in sources]
+    public = {
+        name: helper
+        for functions in modules
+        for name, helper in _log_helpers(functions).items()
+        if not name.startswith("_")
+    }
+    for functions in modules:
+        helpers = public | _log_helpers(functions)
+        for function in functions:
+            for name, level, fields in _logged(function, helpers):
+                event = found.setdefault(name, LogEvent(set(), {}))
+                event.levels.add("error" if level == "exception" else level)
+                event.fields.update(dict.fromkeys(fields))
+    return found
+
+
+def _functions(source: str) -> "list[ast.FunctionDef | ast.AsyncFunctionDef]":
+    return [node for node in ast.walk(ast.parse(source)) if isinstance(node, _FUNCTIONS)]
+
+
+def _log_helpers(
+    functions: "list[ast.FunctionDef | ast.AsyncFunctionDef]",
+) -> dict[str, tuple[str, list[str]]]:
+    """The functions that log the event they are given: `report(event, ...)`; level and fields."""
+    return {
+        node.name: (level, _field_names(call))
+        for node in functions
+        if any(one.arg == "event" for one in node.args.args)
+        for call in _calls(node)
+        if (level := _level(call)) and _has_event_variable(call)
+    }
+
+
+_Helpers = Mapping[str, tuple[str, list[str]]]
+
+
+def _logged(function: ast.AST, helpers: _Helpers) -> Iterator[tuple[str, str, list[str]]]:
+    """The events that a function logs, each with its level and its fields."""
+    # What a variable for an event may hold; `("request.failed", log.warning)` has its level.
+    chosen = [
+        node.value
+        for node in ast.walk(function)
+        if isinstance(node, ast.Assign) and "event" in ast.unparse(node.targets[0])
+    ]
+    pairs = [one for value in chosen for one in ast.walk(value) if isinstance(one, ast.Tuple)]
+    for pair in pairs:
+        if level := _level_of(*pair.elts):
+            chosen = []
+            yield from ((name, level, []) for name in _event_names(pair))
+    for call in _calls(function):
+        called = call.func.attr if isinstance(call.func, ast.Attribute) else ast.unparse(call.func)
+        level, fields = helpers.get(called, (None, list[str]()))
+        level = _level(call) or level
+        if level is not None:
+            sources = chosen if _has_event_variable(call) else call.args
+            for name in {name for one in sources for name in _event_names(one)}:
+                yield name, level, [*fields, *_field_names(call)]
+
+
+def log_events_part(old: str) -> str:
+    """The table of log events; their meanings are those of the table before."""
+    meanings = dict(re.findall(r"^\| `([^`]+)` \| [^|]* \| ([^|]*) \|", old, flags=re.MULTILINE))
+    lines = ["| event | level | meaning | fields |", "|---|---|---|---|"]
+    for name, event in sorted(log_events().items()):
+        fields = ", ".join(f"`{one}`" for one in event.fields)
+        levels = ", ".join(one for one in _LEVELS if one in event.levels)
+        lines.append(f"| `{name}` | {levels} | {meanings.get(name, '').strip()} | {fields} |")
+    return "\n".join(lines) + "\n"
+
+
+_FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
+_LEVELS = ("debug", "info", "warning", "error", "exception")
+_EVENT = re.compile(r"[a-z][a-z0-9]*(\.[a-z<][a-z0-9_>]*)+")
+
+
+def _calls(node: ast.AST) -> list[ast.Call]:
+    return [one for one in ast.walk(node) if isinstance(one, ast.Call)]
+
+
+def _level(call: ast.Call) -> str | None:
+    """The level of a call that logs, or that is given a function that does; None for others."""
+    return _level_of(call.func, *call.args)
+
+
+def _level_of(*nodes: ast.expr) -> str | None:
+    for one in nodes:
+        if isinstance(one, ast.Attribute) and one.attr in _LEVELS:
+            owner = ast.unparse(one.value)
+            if owner == "log" or owner.startswith("get_logger("):
+                return one.attr
+    return None
+
+
+def _field_names(call: ast.Call) -> list[str]:
+    return [one.arg for one in call.keywords if one.arg not in (None, "exc_info")]
+
+
+def _has_event_variable(call: ast.Call) -> bool:
+    return any(isinstance(one, ast.Name) and "event" in one.id for one in call.args)
+
+
+def _event_names(node: ast.expr) -> Iterator[str]:
+    """The names of events in an expression; what is worked out in one is `<action>`."""
+    formatted = [one for one in ast.walk(node) if isinstance(one, ast.JoinedStr)]
+    inner = {id(one) for outer in formatted for one in ast.walk(outer)} - set(map(id, formatted))
+    for one in ast.walk(node):
+        text = ""
+        if isinstance(one, ast.JoinedStr):
+            parts = (
+                part.value if isinstance(part, ast.Constant) else "<action>" for part in one.values
+            )
+            text = "".join(map(str, parts))
+        elif isinstance(one, ast.Constant) and id(one) not in inner:
+            text = str(one.value)
+        if _EVENT.fullmatch(text):
+            yield text
+
+
 PARTS: dict[str, Callable[[], str]] = {
     "settings.command": lambda: options_part(CommandOptions),
     "settings.openclaw-command": lambda: options_part(OpenClawCliOptions),
@@ -227,7 +359,9 @@ def generate(page: str) -> str:
     """The page with its generated parts as they should be now."""
 
     def fill(match: re.Match[str]) -> str:
-        begin, name, _, end = match.groups()
+        begin, name, old, end = match.groups()
+        if name == "log-events":
+            return f"{begin}\n{log_events_part(old)}\n{end}"
         section = name.removeprefix("settings.")
         if name not in PARTS and section in _SECTIONS:
             return f"{begin}\n{settings_part(section)}\n{end}"

@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
+from tests.fuzz_budget import FuzzBudget
 from tests.ports import free_port
 from xdist.remote import Producer
 from xdist.scheduler import LoadScopeScheduling
@@ -29,15 +30,12 @@ settings.register_profile(
 settings.register_profile(
     "ci", max_examples=200, deadline=None, print_blob=True, suppress_health_check=_SUPPRESSED
 )
+# How many examples of a property are tried in all is decided by `FuzzBudget`.
 settings.register_profile(
-    "fuzz",
-    max_examples=20_000,
-    stateful_step_count=100,
-    deadline=None,
-    print_blob=True,
-    suppress_health_check=list(HealthCheck),
+    "fuzz", max_examples=50, deadline=None, print_blob=True, suppress_health_check=list(HealthCheck)
 )
-settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
+PROFILE = os.environ.get("HYPOTHESIS_PROFILE", "default")
+settings.load_profile(PROFILE)
 
 START_DEADLINE_S = 60.0
 STOP_DEADLINE_S = 60.0
@@ -55,6 +53,14 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--connections", type=int, default=1000, help="how many a hostile client opens at once"
     )
+    parser.addoption(
+        "--minutes", type=float, default=10, help="the CPU time of `./dev fuzz`, all tests together"
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if PROFILE == "fuzz":
+        config.pluginmanager.register(FuzzBudget(config.getoption("--minutes")))
 
 
 class OpenClawOnOneWorker(LoadScopeScheduling):

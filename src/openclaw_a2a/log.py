@@ -32,7 +32,7 @@ class EventLogger:
         """True when events of a level (of the `logging` module) are shown."""
 
     def debug(self, event: str, **fields: Any) -> None:
-        """Log what only somebody who looks for a fault wants to see."""
+        """Log what is needed only to find a fault."""
         self._log(logging.DEBUG, event, fields)
 
     def info(self, event: str, **fields: Any) -> None:

@@ -17,7 +17,7 @@ from openclaw_a2a.agents import (
 )
 from openclaw_a2a.model.errors import AgentUnavailable, SettingsInvalid
 
-BUILT_IN = ("callable", "command", "echo", "openclaw", "openclaw-gateway")
+ADAPTERS = ("callable", "command", "echo", "openclaw", "openclaw-gateway")
 
 
 pytestmark = pytest.mark.usefixtures("own_adapters")
@@ -66,7 +66,7 @@ async def test_agent_that_cannot_be_closed_delays_no_other(caplog):
 
 
 def test_built_in_adapters_are_known():
-    assert adapter_names() == BUILT_IN
+    assert adapter_names() == ADAPTERS
     assert isinstance(build_agent("echo", {}, environment=None), EchoAgent)
     made = build_agent("command", {"command": ["true"]}, environment=None, path="agents.x")
     assert isinstance(made, CommandAgent)
@@ -83,7 +83,7 @@ def test_unknown_adapter_is_refused_with_the_known_ones():
     with pytest.raises(SettingsInvalid) as caught:
         build_agent("comand", {}, environment=None, path="agents.x")
     assert [problem.path for problem in caught.value.problems] == ["agents.x.adapter"]
-    assert ", ".join(BUILT_IN) in caught.value.message
+    assert ", ".join(ADAPTERS) in caught.value.message
 
 
 def test_every_problem_of_the_options_is_listed():
@@ -174,7 +174,7 @@ def installed(tmp_path, monkeypatch):
 def test_adapter_of_another_distribution_is_found(installed):
     agent = build_agent("installed", {}, environment=None)
     assert type(agent).__name__ == "Greeting"
-    assert set(adapter_names()) == {*BUILT_IN, "broken", "installed"}
+    assert set(adapter_names()) == {*ADAPTERS, "broken", "installed"}
 
 
 def test_adapter_that_cannot_be_imported_is_reported_with_the_reason(installed):

@@ -2,14 +2,26 @@
 
 import json
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+from tests.hostile_documents import documents, json_near
 
 from openclaw_a2a.auth.principal import Principal, Scope
-from openclaw_a2a.auth.tokens import TOKENS_FILE, TokenKind, TokenStore, token_digest
-from openclaw_a2a.model.errors import InsufficientScope, InvalidParams
+from openclaw_a2a.auth.tokens import (
+    OLD_TOOL_TOKENS_FILE,
+    TOKEN_USE_FILE,
+    TOKENS_FILE,
+    TokenKind,
+    TokenStore,
+    token_digest,
+)
+from openclaw_a2a.model.errors import CorruptRecord, InsufficientScope, InvalidParams
+from openclaw_a2a.settings.tokens import peers_need_tokens
 
 
 class _Clock:
@@ -155,3 +167,71 @@ async def test_last_use_is_written_apart_from_the_tokens(tmp_path: Path) -> None
     assert (tmp_path / TOKENS_FILE).read_bytes() == before
     (tmp_path / "token-use.json").write_bytes(b"{")
     assert tokens.last_used() == {}
+
+
+_MEMBERS = ["name", "sha256", "createdAt", "kind", "id", "scopes", "accounts", "agents"]
+_MEMBERS += ["expiresAt", "owner"]
+_MOMENTS = ["2026-01-01T00:00:00Z", "0001-01-01T00:00:00+23:59", "9999-12-31T23:59:59-23:59"]
+_MOMENTS += ["2026-01-01T00:00:00", "2026-01-01"]
+_VALUES = [*_MOMENTS, "peer", "tool", "host", "bob", "0" * 64, "aB" * 32, ["a2a"], ["tools"]]
+_TOKEN = st.fixed_dictionaries(
+    {
+        "name": st.sampled_from(["bob", "eve", ""]) | st.text(max_size=5),
+        "sha256": st.sampled_from(["0" * 64, "aB" * 32, "\u0661" * 64, "0" * 64 + "\n"]),
+        "createdAt": st.sampled_from(_MOMENTS),
+    },
+    optional={
+        "kind": st.sampled_from(["peer", "tool", "host", 1]),
+        "scopes": st.lists(st.sampled_from(["a2a", "tools", "admin"]), max_size=2),
+        "expiresAt": st.sampled_from([*_MOMENTS, None, 5]),
+        "accounts": st.lists(st.text(max_size=3), max_size=2) | st.none(),
+        "id": st.sampled_from(["", "1234abcd"]),
+        "owner": st.text(max_size=3),
+    },
+)
+
+
+def _file_of(**more: str) -> bytes:
+    token = {"name": "bob", "sha256": "0" * 64, "createdAt": "2026-01-01T00:00:00Z", **more}
+    return json.dumps({"tokens": [token]}).encode()
+
+
+_FILE = st.fixed_dictionaries(
+    {"tokens": st.lists(_TOKEN, max_size=3)}, optional={"peersNeedTokens": st.booleans()}
+) | json_near(["tokens", "peersNeedTokens", *_MEMBERS], _VALUES)
+
+
+_ABSENT = st.just(b"{}")
+
+
+@example(b'{"tokens":[{"name":"\xff"}]}', b"{}", b'{"\xff":1}')
+@example(b'{"x":' + b"[" * 100_000, b"{}", b'{"x":' + b"[" * 100_000)
+@example(_file_of(expiresAt="2026-01-01T00:00:00"), b"{}", b"{}")
+@example(_file_of(expiresAt="9999-12-31T23:59:59Z"), b"{}", b"{}")
+@given(documents(_FILE), _ABSENT | documents(_FILE), _ABSENT | documents(_FILE))
+async def test_any_token_file_is_read_or_is_damaged_and_lets_nobody_in(
+    tmp_path_factory: pytest.TempPathFactory, current: bytes, old: bytes, use: bytes
+) -> None:
+    folder = tmp_path_factory.mktemp("tokens")
+    (folder / TOKENS_FILE).write_bytes(current)
+    (folder / OLD_TOOL_TOKENS_FILE).write_bytes(old)
+    (folder / TOKEN_USE_FILE).write_bytes(use)
+    assert isinstance(peers_need_tokens(folder), bool)
+    tokens = TokenStore(folder)
+    assert isinstance(tokens.last_used(), dict)
+    now = datetime.now(UTC)
+    try:
+        assert tokens.identify(b"a token that was never made") is None
+        assert all(isinstance(one.is_valid(now), bool) for one in tokens.list_tokens())
+        text = tokens.create("alice", TokenKind.PEER).encode()
+    except CorruptRecord:
+        with pytest.raises(CorruptRecord):
+            tokens.peers_need_tokens()
+        return
+    assert tokens.identify(text) == Principal("alice", frozenset({Scope.A2A}))
+    await tokens.write_use()
+    assert tokens.last_used()
+    for one in TokenStore(folder).list_tokens():
+        with suppress(InvalidParams):
+            tokens.rotate(one.id, grace=timedelta(hours=1))
+        tokens.revoke(one.name)

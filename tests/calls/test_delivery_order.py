@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+import msgspec
 import pytest
 from tests.calls.call_gateway import (
     CallGateway,
@@ -18,9 +19,15 @@ from tests.calls.call_gateway import (
 )
 
 from openclaw_a2a.calls.repository import MAX_SETTLED, CallRepository
-from openclaw_a2a.model.call import Call, Caller, CallId, CallStatus, OutcomeRoute
+from openclaw_a2a.model.call import CALL_KIND, Call, Caller, CallId, CallStatus, OutcomeRoute
 from openclaw_a2a.model.ids import AgentId, SessionKey, TaskId
-from openclaw_a2a.ports import DeliveryFailed, MessageAccepted, SessionGone, SessionMessage
+from openclaw_a2a.ports import (
+    DeliveryFailed,
+    MessageAccepted,
+    Record,
+    SessionGone,
+    SessionMessage,
+)
 from openclaw_a2a.store import create_store
 
 A = main_session("a")
@@ -163,14 +170,25 @@ def over(number: int) -> Call:
     )
 
 
+@pytest.mark.parametrize("body", [b"{", b"7", b'{"id":"\xff"}', b'{"x":' + b"[" * 9999])
+async def test_an_unreadable_record_leaves_the_other_calls_alone(body: bytes) -> None:
+    store = create_store("memory", path=None)
+    await store.open()
+    await store.records.put_record(Record(CALL_KIND, "bad", body, NOW))
+    await store.records.put_record(Record(CALL_KIND, "5", msgspec.json.encode(over(5)), NOW))
+    book = CallRepository(store.records, lambda: NOW)
+    await book.load()
+    assert [call.id for call in book] == ["5"]
+
+
 @pytest.mark.requirement("calls.state.most")
 @pytest.mark.parametrize(("count", "left"), [(0, 10_000), (1, 9_001), (2_001, 10_000)])
 async def test_the_oldest_outcomes_go_when_there_are_too_many(count: int, left: int) -> None:
     store = create_store("memory", path=None)
     await store.open()
-    book = CallRepository(store.records, lambda: NOW)
+    book = CallRepository(store.records)
     for number in range(MAX_SETTLED + count):
         book.add(over(number))
-    await book.purge()
+    await book.purge(NOW)
     kept = [int(call.id) for call in book]
     assert kept == list(range(MAX_SETTLED + count - left, MAX_SETTLED + count))

@@ -1,13 +1,16 @@
 """An outcome waits for its host longer than finished tasks are retained."""
 
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import anyio
+import anyio.to_thread
 import pytest
 from tests.calls.call_gateway import CallGateway, answers, call_gateway_in, main_session
+from tests.captured_logs import capture_logs
 from tests.conformance.asgi_client import TIMEOUT_S, AsgiClient
 from tests.conformance.manual_clock import ManualClock
 from tests.conformance.protocol_clients import V1Client
@@ -15,6 +18,7 @@ from tests.conformance.protocol_clients import V1Client
 from openclaw_a2a.model.delivery import DeliveryId
 from openclaw_a2a.ports import Store
 
+Json = Any
 A = main_session("a")
 SETTINGS = {
     "channels.a2a.accounts.default": {"defaultAgentId": "a", "agentStyle": "task-generating"},
@@ -38,6 +42,19 @@ def store_of(gateway: CallGateway) -> Store:
     assert gateway.running is not None
     [engine] = gateway.running.engines.values()
     return engine.store
+
+
+async def wait_for(is_so: Callable[[], bool]) -> None:
+    with anyio.fail_after(TIMEOUT_S):
+        while not is_so():
+            await anyio.wait_all_tasks_blocked()
+
+
+async def wait_seen(gateway: CallGateway, call: Json) -> None:
+    """Wait until the caller has read the outcome: it is kept for a minute from then on."""
+    with anyio.fail_after(TIMEOUT_S):
+        while "seen" not in (await gateway.describe(call))["times"]:
+            await anyio.wait_all_tasks_blocked()
 
 
 async def sweep(gateway: CallGateway, clock: ManualClock) -> None:
@@ -90,12 +107,38 @@ async def test_a_poll_can_be_repeated_although_its_call_ended_long_ago(
     closed_gateway.host.is_unavailable = True
     call = await closed_gateway.call("a", "b", timeoutSeconds=30)
     await closed_gateway.host.wait_until(lambda: bool(closed_gateway.host.attempts))
-    clock.advance(timedelta(hours=2))
+    clock.advance(timedelta(minutes=50))  # further, it would be a jump that is held
     assert (await closed_gateway.poll("a", call))["status"] == "completed"
     clock.advance(timedelta(seconds=45))
     for _ in range(3):  # calls that are over are purged meanwhile
         await anyio.wait_all_tasks_blocked()
     again = await closed_gateway.poll("a", call)
     assert (again["status"], again["output"]) == ("completed", "done")
-    clock.advance(timedelta(seconds=45))
-    await closed_gateway.poll("a", call, until=lambda polled: polled["status"] == "error")
+    with capture_logs() as logs:
+        clock.advance(timedelta(minutes=2))
+        await wait_for(lambda: "calls.purged" in {one["event"] for one in logs})
+    assert (await closed_gateway.poll("a", call))["status"] == "error"
+
+
+async def test_a_jump_of_the_clock_deletes_no_outcome_and_sweeps_say_how_many_they_deleted(
+    closed_gateway: CallGateway,
+) -> None:
+    clock = ManualClock()
+    with capture_logs() as logs:
+        await closed_gateway.open(clock=clock)
+        first = await closed_gateway.call("a", "b", timeoutSeconds=30)
+        await wait_seen(closed_gateway, first)
+        clock.advance(timedelta(minutes=2))
+        await wait_for(lambda: "calls.purged" in {one["event"] for one in logs})
+        assert (await closed_gateway.poll("a", first))["status"] == "error"
+        assert [one["calls"] for one in logs if one["event"] == "calls.purged"] == [1]
+        second = await closed_gateway.call("a", "b", timeoutSeconds=30)
+        await wait_seen(closed_gateway, second)
+        clock.advance(timedelta(days=40))
+        # One for the tasks, one for the calls.
+        held = "maintenance.clock_jump_held"
+        await wait_for(lambda: [one["event"] for one in logs].count(held) >= 2)
+        for _ in range(20):  # the sweep goes on after the line, with work in threads
+            await anyio.wait_all_tasks_blocked()
+            await anyio.to_thread.run_sync(lambda: None)
+        assert (await closed_gateway.poll("a", second))["status"] == "completed"

@@ -4,6 +4,7 @@ import asyncio
 import json
 import os
 import tempfile
+import time
 from collections import Counter
 from collections.abc import Coroutine, Sequence
 from datetime import datetime
@@ -12,6 +13,7 @@ from typing import Any, TypeVar
 
 import msgspec
 import pytest
+from anyio.lowlevel import checkpoint
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
@@ -20,7 +22,14 @@ from hypothesis.stateful import (
     invariant,
     rule,
 )
-from tests.calls.call_gateway import Json, ScriptedAgent, SessionHost, main_session, tool_request
+from tests.calls.call_gateway import (
+    HeldAuditLog,
+    Json,
+    ScriptedAgent,
+    SessionHost,
+    main_session,
+    tool_request,
+)
 from tests.calls.unreliable_store import DELIVERY_WRITES, UnreliableStore
 from tests.conformance.asgi_client import ActiveRequest, AsgiClient
 from tests.engine.harness import ManualClock, yield_to_others
@@ -29,7 +38,7 @@ from openclaw_a2a.agents import AgentRegistry
 from openclaw_a2a.app import Gateway
 from openclaw_a2a.app import gateway as gateway_module
 from openclaw_a2a.auth.tokens import TokenKind, TokenStore
-from openclaw_a2a.engine.audit_log import AuditLog
+from openclaw_a2a.engine.audit_log import AUDIT_FILE
 from openclaw_a2a.model.errors import AgentFailed
 from openclaw_a2a.model.ids import AgentId, TaskId
 from openclaw_a2a.ports import (
@@ -530,24 +539,35 @@ def test_a_poll_that_dies_when_it_is_recorded_can_be_repeated() -> None:
         machine.teardown()
 
 
-def test_a_result_that_is_ready_when_its_caller_disconnects_is_sent_as_a_message(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    machine, is_written = CallMachine(), asyncio.Event()
-
-    async def flush(_log: AuditLog) -> None:
-        await is_written.wait()
+def test_a_result_that_is_ready_when_its_caller_disconnects_is_sent_as_a_message() -> None:
+    machine = CallMachine()
+    machine.open(Recovery.REPEAT)
+    audit_log = HeldAuditLog(machine.folder)
+    file = machine.folder / AUDIT_FILE
 
     async def disconnect() -> None:
         exchange = machine.waiting[0].exchange
         assert exchange is not None
         exchange.disconnect()
-        is_written.set()  # the result is ready before the disconnect is noticed
+        size = file.stat().st_size
+        audit_log.release()
+        # The event loop stands still meanwhile: the result is ready before the disconnect is
+        # noticed.
+        wait_for_growth(file, size)
+        HeldAuditLog(machine.folder).release()  # the writer has left the file
+        while not machine.host.accepted:
+            await checkpoint()
 
-    machine.open(Recovery.REPEAT)
-    monkeypatch.setattr(AuditLog, "flush", flush)
     machine.call_and_wait(60, None)
     machine.answer(0, "well", None)
     machine.do(disconnect())
     assert machine.host.accepted
     machine.teardown()
+
+
+def wait_for_growth(file: Path, size: int) -> None:
+    """Block until a file is larger, in a thread that has nothing else to do."""
+    deadline = time.monotonic() + TIMEOUT_S
+    while file.stat().st_size <= size:
+        assert time.monotonic() < deadline, f"{file} did not grow"
+        time.sleep(0.005)

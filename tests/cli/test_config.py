@@ -121,6 +121,10 @@ def test_db_upgrade_follows_its_plan(command, tmp_path: Path) -> None:
     done = command("db", "upgrade", "--json", "--data", str(data)).json
     assert done["stores"][0]["steps"] == store["steps"]
     assert "newest schema" in command("db", "upgrade", "--data", str(data)).out
+    [upgraded] = command("audit", "--what", "db-upgraded", "--json", "--data", str(data)).lines
+    assert (upgraded["who"], upgraded["outcome"]) == ("operator", "ok")
+    assert upgraded["target"] == done["stores"][0]["path"]
+    assert upgraded["count"] == len(done["stores"][0]["steps"])
 
 
 def test_store_without_a_schema_needs_no_upgrade(command, monkeypatch) -> None:

@@ -506,7 +506,7 @@ def test_a_public_bind_without_a_public_address_is_told_by_doctor_and_config_che
         assert "publicBaseUrl" not in command("config", "check").err
 
 
-def test_an_issuer_of_tokens_that_does_not_answer_is_told(doctor, tmp_path: Path) -> None:
+def test_doctor_reports_an_issuer_that_does_not_answer(doctor, tmp_path: Path) -> None:
     def configure(url: str) -> None:
         issuer = {"issuer": url, "audience": ["gateway"], "name": "corp"}
         settings = {"channels": {"a2a": {"security": {"oidc": [issuer]}}}}

@@ -148,7 +148,7 @@ def test_warnings_of_libraries_are_lines_of_the_same_form(log: ReadLog) -> None:
     assert (warned["level"], warned["logger"]) == ("warning", "py.warnings")
 
 
-def test_refusals_of_strangers_are_one_line_for_each_code(log: ReadLog) -> None:
+def test_refusals_of_unknown_callers_are_one_line_for_each_code(log: ReadLog) -> None:
     for number in range(200):
         assert log.post(b"{}", token="") == 401
         assert log.post(b"{}", token=f"wrong-{number}") in (401, 429)

@@ -519,6 +519,40 @@ def test_list_on_a_terminal_fits_and_says_what_waits(roomy, tmp_path: Path, colu
     assert all(cell_len(line) <= columns for line in (heading, *rows))
 
 
+@pytest.mark.parametrize("columns", [60, 80, 120])
+@pytest.mark.parametrize("word", ["Long name ", "長い名前の"])
+def test_tree_on_a_terminal_fits_and_says_what_waits(
+    roomy, tmp_path: Path, columns: int, word: str
+) -> None:
+    first = f"ask about seats {word * 12}"
+    objective_id = roomy.make(
+        f"{word * 20}end",
+        **{f"Flight {word * 9}": [first, f"Then {word * 9}"], "Visa": ["until x"]},
+    )
+    roomy.tool("objective_update", {"id": objective_id, "action": "run"})
+    until(
+        lambda: roomy.tool("objective_status", {"id": objective_id})["objective"],
+        lambda shown: shown["plans"][0]["status"] == "blocked",
+    )
+    words = [*COMMAND, "objectives", "show", objective_id, *roomy.where]
+    shown = Terminal(words, tmp_path, columns=columns, rows=24).finish()
+    lines = STYLES.sub("", shown).replace("\r", "").splitlines()
+    assert all(cell_len(line) <= columns for line in lines)
+    end = lines.index("")
+    head, [flight, asks, then, visa, waits] = lines[:end], lines[end + 1 : end + 6]
+    assert any(line.startswith("waits for  an answer to ask about") for line in head)
+    assert (flight[:8], visa[:6]) == ("‖ Flight", "● Visa")
+    assert asks.startswith("├── ? ask about")
+    assert then.startswith("└── ○ Then")
+    assert waits.startswith("└── ● until x")
+    places = {
+        cell_len(line[: line.index(note)])
+        for line, note in ((asks, "waits for an answer"), (then, "after ask"), (waits, "working"))
+    }
+    assert len(places) == 1
+    assert "0/2  blocked" in flight
+
+
 def test_watch_in_a_low_terminal_scrolls_nothing_and_draws_what_changes(
     roomy, tmp_path: Path
 ) -> None:

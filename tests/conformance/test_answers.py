@@ -120,6 +120,57 @@ async def test_second_answer_is_refused_after_a_restart_in_the_middle_of_the_fir
         assert _user_texts(ended) == ["book it", "the first"]
 
 
+@pytest.mark.requirement("promise.idempotent.one-answer")
+@pytest.mark.parametrize("kind", ["sqlite", "json-file"])
+async def test_a_queued_message_that_became_the_answer_is_one_after_a_restart(
+    serve: Serve, kind: str
+) -> None:
+    agent = ScriptedAgent()
+    agent.recovery = Recovery.REPEAT
+    async with serve(agent, account=TASKS, settings=_settings(kind)) as gateway:
+        v1 = V1Client(AsgiClient(gateway.asgi))
+        task = await v1.start("book it")
+        first = await agent.next_run()
+        await v1.start("the window, if you ask", taskId=task["id"])
+        await first.finish(InputRequired("Which one?", resume={"step": 2}))
+        assert (await agent.next_run()).turn.resume == {"step": 2}
+        late = await v1.error("SendMessage", v1_message("the aisle", taskId=task["id"]))
+        assert late.code == -32004
+    async with serve(agent, account=TASKS, settings=_settings(kind)) as gateway:
+        v1 = V1Client(AsgiClient(gateway.asgi))
+        run = await agent.next_run()
+        assert run.turn.resume == {"step": 2}
+        late = await v1.error("SendMessage", v1_message("the aisle", taskId=task["id"]))
+        assert late.code == -32004
+        await run.finish(Reply.of_text("booked"))
+        ended = await _wait_state(v1, task["id"], "TASK_STATE_COMPLETED")
+        assert _user_texts(ended) == ["book it", "the window, if you ask"]
+
+
+@pytest.mark.requirement("promise.idempotent.one-answer")
+@pytest.mark.parametrize("kind", ["sqlite", "json-file"])
+async def test_a_message_on_a_task_that_never_paused_is_no_answer_after_a_restart(
+    serve: Serve, kind: str
+) -> None:
+    agent = ScriptedAgent()
+    agent.recovery = Recovery.REPEAT
+    async with serve(agent, account=TASKS, settings=_settings(kind)) as gateway:
+        v1 = V1Client(AsgiClient(gateway.asgi))
+        task = await v1.start("book it")
+        first = await agent.next_run()
+        await v1.start("and a hotel", taskId=task["id"])
+        await first.finish(Reply.of_text("booked"))
+        await agent.next_run()
+    async with serve(agent, account=TASKS, settings=_settings(kind)) as gateway:
+        v1 = V1Client(AsgiClient(gateway.asgi))
+        run = await agent.next_run()
+        await v1.start("and a car", taskId=task["id"])
+        await run.finish(Reply.of_text("the hotel too"))
+        await (await agent.next_run()).finish(Reply.of_text("and the car"))
+        ended = await _wait_state(v1, task["id"], "TASK_STATE_COMPLETED")
+        assert _user_texts(ended) == ["book it", "and a hotel", "and a car"]
+
+
 async def _wait_state(v1: V1Client, task_id: str, state: str) -> Any:
     with anyio.fail_after(TIMEOUT_S):
         while True:

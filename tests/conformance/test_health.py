@@ -56,6 +56,36 @@ async def test_a_gateway_with_a_dead_background_loop_is_alive_and_not_ready(serv
 
 
 @pytest.mark.requirement("door.readyz")
+async def test_a_gateway_is_not_ready_while_a_timer_fails(serve: Serve) -> None:
+    failures = ["the reason is for the log"]
+    was_called = asyncio.Event()
+
+    def work() -> None:
+        was_called.set()
+        if failures:
+            raise ValueError(failures[0])
+
+    async with serve(_agent()) as gateway:
+        http = AsgiClient(gateway.asgi)
+        timer = gateway.supervisor.timer("connection sweep", work, retry_s=3600)
+        with capture_logs() as logs, anyio.fail_after(60):
+            timer.start(0)
+            await was_called.wait()
+        assert "supervisor.timer_failed" in [entry["event"] for entry in logs]
+        ready = await http.get("/readyz")
+        assert ready.status == 503
+        assert "connection sweep" in ready.json["reasons"][0]
+        assert b"the reason is for the log" not in ready.body
+        failures.clear()
+        was_called.clear()
+        timer.stop()
+        timer.start(0)
+        with anyio.fail_after(60):
+            await was_called.wait()
+        assert (await http.get("/readyz")).status == 200
+
+
+@pytest.mark.requirement("door.readyz")
 async def test_only_this_machine_reads_where_a_broken_store_is(serve: Serve) -> None:
     async with serve(_agent(), settings={"store.kind": "sqlite"}) as gateway:
         (engine,) = gateway.engines.values()

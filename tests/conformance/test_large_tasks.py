@@ -121,6 +121,8 @@ async def test_answers_that_are_not_read_do_not_fill_the_memory(start: Start) ->
         refused = await http.post("/a2a/jsonrpc", encode_call("GetTask", {"id": second}))
         assert refused.status == 429
         assert "limits.answerBytes" in refused.json["error"]["message"]
+        info = refused.json["error"]["data"][0]
+        assert info["metadata"]["setting"] == "limits.answerBytes"
         active.disconnect()
     assert (await v1.get(second))["id"] == second
 

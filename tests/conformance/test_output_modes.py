@@ -1,14 +1,15 @@
 """The output modes that a caller accepts."""
 
 import pytest
+from tests.captured_logs import capture_logs
 from tests.conformance.conftest import Start
 from tests.conformance.protocol_clients import Json, V03Client, V1Client, v03_message
 from tests.conformance.scripted_agent import ScriptedAgent
 from tests.conformance.stream_outline import text_of
 
-from openclaw_a2a.model.agent_event import (
-    Reply,
-)
+from openclaw_a2a.engine.transcript.single_artifact import SingleArtifactTranscript
+from openclaw_a2a.library.openclaw_adapter import OpenClawTranscript
+from openclaw_a2a.model.agent_event import AgentEvent, PartDelta, Reply, ToolReply
 from openclaw_a2a.model.message import Part
 
 TASKS = {"agentStyle": "task-generating"}
@@ -90,3 +91,68 @@ async def test_a_task_whose_answer_cannot_be_sent_fails_with_the_reason(start: S
     assert (await V03Client(http).error("message/send", params)).code == -32005
     (task,) = (await V1Client(http).list())["tasks"]
     assert task["status"]["state"] == "TASK_STATE_FAILED"
+
+
+TEXT = Part.of_text("see")
+PICTURE = Part.of_url("https://files.example/a.png", media_type="image/png", filename="a.png")
+LEFT_OUT = "a.png (image/png) was left out"
+
+
+def notes_of(task: Json) -> list[str]:
+    return [text_of(message) for message in task["history"] if LEFT_OUT in text_of(message)]
+
+
+class ShownAs(ScriptedAgent):
+    """An agent that is shown by another transcript than the usual one."""
+
+    def __init__(self, transcript_type: type, *steps: AgentEvent) -> None:
+        super().__init__(*steps)
+        self.transcript_type = transcript_type
+
+
+@pytest.mark.requirement("runtime.output.omitted-files")
+@pytest.mark.parametrize(
+    "agent",
+    [
+        ScriptedAgent(Reply((TEXT, PICTURE))),
+        ScriptedAgent(ToolReply((TEXT, PICTURE)), Reply.of_text("done")),
+        ScriptedAgent(ToolReply((PICTURE,)), Reply.of_text("done")),
+        ScriptedAgent(PartDelta(PICTURE), Reply.of_text("done")),
+        ShownAs(SingleArtifactTranscript, Reply((TEXT, PICTURE))),
+        ShownAs(SingleArtifactTranscript, PartDelta(PICTURE), Reply.of_text("done")),
+        ShownAs(SingleArtifactTranscript, ToolReply((PICTURE,)), Reply.of_text("done")),
+        ShownAs(OpenClawTranscript, Reply((TEXT, PICTURE))),
+    ],
+)
+async def test_a_task_and_the_log_name_files_that_are_left_out(
+    start: Start, agent: ScriptedAgent
+) -> None:
+    v1 = V1Client(await start(agent, account=TASKS))
+    with capture_logs() as logged:
+        task = (await v1.send())["task"]
+    assert task["status"]["state"] == "TASK_STATE_COMPLETED"
+    assert len(notes_of(await v1.get(task["id"]))) == 1
+    [line] = [one for one in logged if one["event"] == "task.files_omitted"]
+    assert (line["task_id"], line["caller"], line["agent"]) == (task["id"], "local", "main")
+    assert LEFT_OUT in line["reason"]
+
+
+@pytest.mark.requirement("runtime.output.omitted-files")
+async def test_a_direct_answer_and_the_log_name_files_that_are_left_out(start: Start) -> None:
+    http = await start(ScriptedAgent(Reply((TEXT, PICTURE))))
+    with capture_logs() as logged:
+        message = (await V1Client(http).send())["message"]
+    assert message["parts"] == [{"text": "see"}]
+    assert LEFT_OUT in message["metadata"]["omittedFiles"]
+    assert LEFT_OUT in (await V03Client(http).send())["metadata"]["omittedFiles"]
+    [line] = [one for one in logged if one["event"] == "task.files_omitted"]
+    assert (line["caller"], line["account"], line["agent"]) == ("local", "default", "main")
+
+
+@pytest.mark.requirement("runtime.output.omitted-files")
+async def test_files_that_are_left_out_before_a_run_becomes_a_task_are_named_in_it(
+    start: Start,
+) -> None:
+    agent = ScriptedAgent(Reply((TEXT, PICTURE)), Reply.of_text("and more"))
+    task = (await V1Client(await start(agent)).send())["task"]
+    assert len(notes_of(task)) == 1

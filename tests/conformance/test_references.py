@@ -43,7 +43,7 @@ def names(count: int) -> list[str]:
 
 
 @pytest.mark.requirement("promise.bounds.references")
-async def test_references_past_the_bytes_are_left_out_and_the_agent_is_told(start: Start) -> None:
+async def test_references_past_the_bytes_are_left_out_and_named_to_the_agent(start: Start) -> None:
     agent = _agent()
     v1 = V1Client(await start(agent, account=TASKS, settings={"limits.referenceBytes": 100_000}))
     large, small = [(await v1.send(size))["task"]["id"] for size in ("200000", "10")]

@@ -3,6 +3,7 @@
 import importlib.util
 import re
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from types import ModuleType
 
@@ -24,6 +25,7 @@ SHELL_ONLY = {"cd", "chmod", "curl", "export", "journalctl", "mkdir", "openssl",
 SHELL_ONLY |= {"systemctl"}
 
 
+@cache
 def generator() -> ModuleType:
     spec = importlib.util.spec_from_file_location("generate", ROOT / "docs" / "generate.py")
     assert spec is not None
@@ -31,6 +33,15 @@ def generator() -> ModuleType:
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
+
+
+def test_every_event_of_the_log_has_a_meaning() -> None:
+    page = (ROOT / "docs" / "reference" / "log-events.md").read_text(encoding="utf-8")
+    meanings = dict(re.findall(r"^\| `([^`]+)` \| [a-z, ]+ \| ([^|]+) \|", page, re.MULTILINE))
+    events = generator().log_events()
+    assert sorted(events.keys() - {name for name, one in meanings.items() if one.strip()}) == []
+    # Events in the texts of other modules count, not only those of `log.info("...")`.
+    assert {"request.refused", "http.connection_refused", "a2a.remote_agent.refused"} <= set(events)
 
 
 def test_generated_parts_are_up_to_date() -> None:
@@ -94,7 +105,8 @@ def test_settings_in_the_text_exist(page: Path) -> None:
         for name, member in settings_schema()["properties"].items()
         if "$ref" in member
     }
-    named = SETTING.findall(page.read_text(encoding="utf-8"))
+    text = page.read_text(encoding="utf-8")
+    named = set(SETTING.findall(text)) - generator().log_events().keys()
     unknown = [one for one in named if one.partition(".")[2] not in sections[one.partition(".")[0]]]
     assert unknown == []
 

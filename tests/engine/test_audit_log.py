@@ -11,11 +11,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import cast
 
 import anyio
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tests.captured_logs import capture_logs
 
 from openclaw_a2a.engine.audit_log import (
     ANCHOR_FILE,
@@ -132,7 +134,7 @@ async def test_what_is_left_at_the_end_is_written(tmp_path: Path) -> None:
     )
 
 
-async def test_an_entry_is_written_although_nobody_waits_for_it(tmp_path: Path) -> None:
+async def test_an_entry_is_written_without_a_flush(tmp_path: Path) -> None:
     log = audit(tmp_path)
     log.record("call", "alice", target="b")
     with anyio.fail_after(60):
@@ -150,6 +152,40 @@ async def test_refusals_of_many_addresses_take_a_bounded_number_of_lines(tmp_pat
     assert sum(one["count"] for one in lines) == 5000
 
 
+async def test_refusals_of_a_caller_have_few_lines_and_a_sum(tmp_path: Path) -> None:
+    log = audit(tmp_path)
+    for number in range(100):
+        log.record_refusal("task-canceled", "eve", task=f"t-{number}", address="192.0.2.1")
+        log.record_refusal("task-canceled", "eve", outcome="failed", address="192.0.2.1")
+        log.record_refusal("task-deleted", "eve", address=f"192.0.2.{number}", reason="x")
+    log.record_refusal("task-canceled", "alice", task="t", address="192.0.2.2")
+    for number in range(5000):  # strangers take nothing away from callers that are known
+        log.count_refusal(401, "", f"2001:db8::{number:x}")
+    log.record_refusal("task-canceled", "bob", task="t", address="192.0.2.2")
+    log.close()
+    lines = [one for one in read_lines(tmp_path) if one["event"].startswith("task-")]
+    sums = [one for one in lines if "count" in one]
+    assert len(lines) == 3 * 10 + 2 + len(sums)
+    assert [(one["event"], one["who"], one["outcome"], one["count"]) for one in sums] == [
+        ("task-canceled", "eve", "refused", 90),
+        ("task-canceled", "eve", "failed", 90),
+        ("task-deleted", "eve", "refused", 90),
+    ]
+    # What all of them have in common.
+    assert (sums[0]["from"], sums[2]["reason"]) == ("192.0.2.1", "x")
+    assert "task" not in sums[0] and "from" not in sums[2]
+
+
+async def test_refusals_of_many_callers_take_a_bounded_number_of_lines(tmp_path: Path) -> None:
+    log = audit(tmp_path)
+    for number in range(20_000):
+        log.record_refusal("task-canceled", f"peer-{number % 5000}", task="t")
+    log.close()
+    lines = list(read_lines(tmp_path))
+    assert len(lines) <= 5000
+    assert sum(one.get("count", 1) for one in lines) == 20_000
+
+
 async def test_a_log_that_cannot_be_written_stops_nobody_and_says_so_later(tmp_path: Path) -> None:
     (tmp_path / "folder").touch()
     log = audit(tmp_path / "folder")
@@ -165,9 +201,24 @@ async def test_a_log_that_cannot_be_written_stops_nobody_and_says_so_later(tmp_p
     assert first["reason"].startswith("2 entries could not be written")
 
 
+async def test_an_entry_that_cannot_be_written_takes_no_later_one_with_it(tmp_path: Path) -> None:
+    log = audit(tmp_path)
+    with capture_logs() as logs:
+        log.record("call", cast("str", 5))
+        with anyio.fail_after(60):
+            await log.flush()
+    assert [one["event"] for one in logs] == ["audit.not_written"]
+    log.record("call", "alice", target="b")
+    with anyio.fail_after(60):
+        await log.flush()
+    first, second = read_lines(tmp_path)
+    assert (first["event"], second["target"]) == ("audit-incomplete", "b")
+
+
 async def test_without_a_file_nothing_is_logged() -> None:
     log = AuditLog(None, lambda: NOW)
     log.record("call", "alice")
+    log.record_refusal("call", "alice")
     log.count_refusal(401, "", "192.0.2.1")
     await log.flush()
     log.close()

@@ -304,7 +304,8 @@ class Machine:
 
     def start(self) -> RetentionClock:
         """A gateway starts."""
-        return RetentionClock(self._harness.engine, lambda: self._elapsed_s)
+        engine = self._harness.engine
+        return RetentionClock(engine.clock, engine.store, lambda: self._elapsed_s)
 
     def run(self, seconds: float) -> None:
         """Time passes."""
@@ -312,7 +313,7 @@ class Machine:
         self._harness.clock.advance(seconds)
 
     def set_clock(self, seconds: float) -> None:
-        """Somebody sets the clock."""
+        """Set the clock to another time."""
         self._harness.clock.advance(seconds)
 
 

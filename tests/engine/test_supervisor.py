@@ -106,3 +106,56 @@ async def test_a_task_may_stop_its_own_supervisor() -> None:
         return await supervisor.stop()
 
     assert await supervisor.start("stopper", stop_all()) == []
+
+
+async def test_a_timer_that_raises_is_logged_once_listed_as_dead_and_called_again() -> None:
+    calls: list[dict[str, str]] = []
+    has_recovered = asyncio.Event()
+
+    def work() -> float | None:
+        calls.append(supervisor.dead_loops)
+        if len(calls) < 3:
+            raise ValueError("out of paper")
+        has_recovered.set()
+        return None
+
+    supervisor = Supervisor()
+    timer = supervisor.child("office").timer("printer", work, retry_s=0.01)
+    with capture_logs() as logs:
+        timer.start(0.01)
+        async with asyncio.timeout(60):
+            await has_recovered.wait()
+    dead = {"printer": "ValueError: out of paper"}
+    assert calls == [{}, dead, dead]
+    assert supervisor.dead_loops == {}
+    assert [(one["event"], one["loop"]) for one in logs] == [("supervisor.timer_failed", "printer")]
+    assert not timer.is_set
+
+
+async def test_a_timer_is_called_again_when_its_work_says() -> None:
+    times: list[float] = []
+    has_ended = asyncio.Event()
+
+    def work() -> float | None:
+        times.append(loop.time())
+        if len(times) == 3:
+            has_ended.set()
+            return None
+        timer.start(3600)  # ignored: the work decides
+        return times[0] + 0.01 * len(times)
+
+    loop = asyncio.get_running_loop()
+    timer = Supervisor().timer("printer", work)
+    timer.start(0)
+    timer.start(3600)
+    async with asyncio.timeout(60):
+        await has_ended.wait()
+    assert times[2] - times[0] >= 0.02
+
+
+async def test_a_stopped_supervisor_calls_no_timer() -> None:
+    supervisor = Supervisor()
+    timer = supervisor.child("office").timer("printer", lambda: None)
+    timer.start(3600)
+    await supervisor.stop()
+    assert not timer.is_set

@@ -2,8 +2,10 @@
 
 import asyncio
 import json
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from pathlib import Path
+from statistics import median
 from types import TracebackType
 from typing import Any, Self
 from uuid import uuid4
@@ -112,10 +114,43 @@ def resident_bytes(pid: int, measure: str = "VmRSS") -> int:
     return int(line.split()[1]) * 1024
 
 
+def loop_seconds(pid: int) -> float:
+    """The CPU time that the event loop of a process has taken so far.
+
+    Ratios of it tell what work costs, however busy the machine is and however fast.
+    """
+    ran = Path(f"/proc/{pid}/task/{pid}/schedstat").read_text(encoding="ascii").split()[0]
+    return int(ran) / 1e9
+
+
+async def quiet_loop(pid: int) -> float:
+    """Wait until the event loop of a process has nothing left to do; `loop_seconds` then."""
+    async with asyncio.timeout(TIMEOUT_S):
+        while True:
+            before = loop_seconds(pid)
+            await asyncio.sleep(0.5)  # another process works; nothing here can be awaited
+            if (now := loop_seconds(pid)) - before < 0.02:
+                return now
+
+
+async def cost_of(pid: int, work: Callable[[], Awaitable[object]], times: int = 9) -> float:
+    """The CPU time that a process spends on its event loop for this work: the median of some."""
+    costs: list[float] = []
+    for _ in range(times):
+        before = loop_seconds(pid)
+        await work()
+        costs.append(loop_seconds(pid) - before)
+    return median(costs)
+
+
 def rpc(method: str, params: Any, *more: bytes) -> bytes:
     """A JSON-RPC request."""
     call = {"jsonrpc": "2.0", "id": 1, "method": method, "params": params}
-    body = json.dumps(call).encode()
+    return rpc_body(json.dumps(call).encode(), *more)
+
+
+def rpc_body(body: bytes, *more: bytes) -> bytes:
+    """A JSON-RPC request with this body."""
     lines = [
         b"POST /a2a/jsonrpc HTTP/1.1",
         b"host: 127.0.0.1",

@@ -239,7 +239,7 @@ async def test_tokens_are_made_rotated_and_revoked_while_the_gateway_runs(
     assert first not in gateway.log() and second not in gateway.log()
 
 
-async def test_wrong_tokens_are_limited_and_logged_once_and_lock_nobody_out(
+async def test_wrong_tokens_are_limited_and_logged_once_and_lock_no_caller_out(
     make_gateway: MakeGateway, tmp_path: Path
 ) -> None:
     right = TokenStore(tmp_path).create("bob", TokenKind.PEER)
@@ -359,6 +359,36 @@ async def test_a_client_certificate_counts_only_from_a_trusted_proxy(
         [HEADER + CERTIFICATE.encode(), b"x-real-ip: 10.0.0.1"],
     ):
         assert (await other.call("ListTasks", {}, headers=forged)).status == 401, forged
+
+
+BEARER, CERTIFIED = 'Bearer realm="openclaw-a2a"', 'ClientCertificate realm="openclaw-a2a"'
+
+
+@pytest.mark.requirement("security.challenge")
+@pytest.mark.parametrize("has_tokens", [False, True])
+async def test_the_challenge_names_what_is_accepted(
+    make_gateway: MakeGateway, has_tokens: bool
+) -> None:
+    settings = _behind_proxy("127.0.0.0/8") | {"limits": {"perAddressFailures": 1000}}
+    if has_tokens:
+        tokens = ["sha256:" + hashlib.sha256(b"bob").hexdigest()]
+        settings["channels"]["a2a"]["security"]["peers"]["bob"] = {"tokens": tokens}
+    gateway = make_gateway(settings)
+    await gateway.start()
+    bearer = [BEARER] if has_tokens else []
+    invalid = [f'{BEARER}, error="invalid_token"'] if has_tokens else []
+    for headers, first in (
+        ([], bearer),
+        ([HEADER + b"unknown"], invalid),
+        (_bearer("wrong"), invalid),
+        (_api_key("wrong"), invalid),
+    ):
+        for path in (RPC, "/a2a/rest/tasks"):
+            refused = await gateway.ask(b"POST", path, b"{}", headers=headers)
+            lines = refused.head.decode().split("\r\n")
+            said = [line for line in lines if line.startswith("www-authenticate: ")]
+            wanted = [f"www-authenticate: {one}" for one in [*first, CERTIFIED]]
+            assert (refused.status, said) == (401, wanted), headers
 
 
 async def test_addresses_that_a_trusted_proxy_forwards_are_limited_apart(

@@ -227,8 +227,12 @@ class Webhook(BaseHTTPRequestHandler):
         """Nothing is printed."""
 
 
+NO_UTF8 = "CAST('{\"id\":\"' || x'ff' || '\"}' AS BLOB)"
+
+
+@pytest.mark.parametrize("body", [BROKEN, NO_UTF8], ids=["cut off", "no UTF-8"])
 def test_a_damaged_delivery_is_given_up_and_the_others_are_sent(
-    start_gateway: Any, tmp_path: Path
+    start_gateway: Any, tmp_path: Path, body: str
 ) -> None:
     path = tmp_path / "state.db"
     push = {"allowPrivate": True, "backoffSeconds": 0.1, "mostBackoffSeconds": 1, "attempts": 1000}
@@ -243,7 +247,7 @@ def test_a_damaged_delivery_is_given_up_and_the_others_are_sent(
             config = {"taskId": task_id, "id": task_id, "url": address, "token": task_id}
             assert "result" in rpc(url, "CreateTaskPushNotificationConfig", config)
         gateway.kill()
-        damage(path, f"UPDATE delivery SET body = {BROKEN} WHERE task = :id", id=tasks[0])
+        damage(path, f"UPDATE delivery SET body = {body} WHERE task = :id", id=tasks[0])
         server.server_activate()
         server.timeout = DEADLINE_S
         gateway.start()

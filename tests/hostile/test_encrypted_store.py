@@ -1,4 +1,4 @@
-"""Whoever copies the store of a gateway finds no credentials of webhooks in it."""
+"""A copy of the store of a gateway holds no credentials of webhooks."""
 
 import base64
 import os

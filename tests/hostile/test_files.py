@@ -54,7 +54,7 @@ def up(tmp_path: Path, config: Json) -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_a_database_in_a_folder_that_everybody_may_write_to_is_refused(tmp_path: Path) -> None:
+def test_a_database_in_a_folder_that_every_user_may_write_to_is_refused(tmp_path: Path) -> None:
     folder = tmp_path / "open"
     folder.mkdir()
     folder.chmod(0o777)
@@ -80,7 +80,7 @@ def test_a_database_that_others_could_read_is_made_private(
 
 @pytest.fixture
 def victim(tmp_path: Path) -> Path:
-    """A file of somebody else."""
+    """A file of another user."""
     file = tmp_path / "victim"
     file.write_text("precious", encoding="utf-8")
     return file

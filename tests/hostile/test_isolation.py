@@ -1,14 +1,12 @@
 """A caller sees its own things only, and those of others look like things that do not exist.
 
-The tables name every store method, RPC method, address and tool; a new one without an entry fails.
+The tables name every RPC method and address; a new one without an entry fails. `test_scopes.py`
+does the same for the stores, `test_tool_isolation.py` for the tools.
 """
 
-import ast
 import hashlib
-import inspect
 import json
 import re
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -20,110 +18,13 @@ from tests.planning.test_isolation import REST as PLANNING_REST
 from tests.planning.test_isolation import RPC as PLANNING_RPC
 from tests.ports import free_port
 
-import openclaw_a2a
 from openclaw_a2a.planning.service import PlanningService
-from openclaw_a2a.ports import DeliveryStore, LogStore, RecordStore, TaskStore
 from openclaw_a2a.protocol.versions import METHODS_V03, METHODS_V1
 from openclaw_a2a.server import objectives_endpoint, rest
 from openclaw_a2a.server.objectives_endpoint import SUBSCRIBE
 
 Json = Any
-SOURCES = Path(openclaw_a2a.__file__).parent
 PATIENCE_S = 60
-
-# ------------------------------------------------------------------ the store
-
-QUERY = "`TaskQuery.scope` is a condition of the query"
-OWN_RUN = "the engine's own: by a run id and fence, which no caller names"
-OWN_WORK = "the gateway's own work on all tasks; its result reaches no caller"
-OPERATOR = "for the operator's endpoints, whose token sees everything"
-NEW_OR_OWN = "the scope is part of what is stored; the engine checked it by `read_task`"
-TASK_FIRST = "the id is that of a delivery which was read within the scope"
-BY_REPOSITORY = "records have no caller; the repository of their kind keeps and compares the owner"
-
-STORE_METHODS = {
-    TaskStore: {
-        "submit": NEW_OR_OWN,
-        "commit": OWN_RUN,
-        "start_run": OWN_RUN,
-        "finish_run": OWN_RUN,
-        "claim_runs": OWN_WORK,
-        "renew_leases": OWN_WORK,
-        "list_orphaned_tasks": OWN_WORK,
-        "read_resume_token": OWN_RUN,
-        "list_recent_tasks": OPERATOR,
-        "count_tasks": OPERATOR,
-        "list_tasks": QUERY,
-        "purge": OWN_WORK,
-    },
-    DeliveryStore: {
-        "put_delivery": TASK_FIRST,
-        "update_delivery": OWN_WORK,
-        "delete_delivery": TASK_FIRST,
-        "list_unfinished_deliveries": OWN_WORK,
-        "list_deliveries": OPERATOR,
-    },
-    RecordStore: dict.fromkeys(
-        ("put_record", "update_record", "delete_record", "read_record", "list_records"),
-        BY_REPOSITORY,
-    ),
-    LogStore: dict.fromkeys(
-        ("append_log", "read_log", "list_open_logs", "list_log_heads", "delete_log"), BY_REPOSITORY
-    ),
-}
-"""The store methods without a `scope`, and why they need none."""
-
-
-@pytest.mark.parametrize("port", STORE_METHODS, ids=lambda port: port.__name__)
-def test_every_store_method_takes_a_scope_or_says_why_not(port: type) -> None:
-    methods = dict(inspect.getmembers(port, inspect.isfunction))
-    public = {name for name in methods if not name.startswith("_")}
-    scoped = {name for name in public if "scope" in inspect.signature(methods[name]).parameters}
-    assert public - scoped == set(STORE_METHODS[port]), "a method without a scope needs a reason"
-
-
-SERVED_TO_PEERS = ("server", "tools")
-ANY_SCOPE_IN = {
-    "server/admin/": OPERATOR,
-    "server/push/sender.py": OWN_WORK,
-    "server/queued_replies.py": "a task that its own run asks about",
-    "server/health.py": OWN_WORK,
-}
-"""Where code that serves requests may read without a scope, and why."""
-
-
-def test_no_request_of_a_peer_reads_the_store_without_its_scope() -> None:
-    scoped = {
-        name
-        for port in STORE_METHODS
-        for name, method in inspect.getmembers(port, inspect.isfunction)
-        if "scope" in inspect.signature(method).parameters
-    }
-    unscoped = {
-        name
-        for reasons in STORE_METHODS.values()
-        for name, reason in reasons.items()
-        if reason in (OPERATOR, OWN_WORK, BY_REPOSITORY)
-    }
-    found = list(_store_calls(scoped, unscoped))
-    assert found, "the calls are recognised no more"
-    outside = [call for call in found if not call.startswith(tuple(ANY_SCOPE_IN))]
-    assert outside == []
-
-
-def _store_calls(scoped: set[str], unscoped: set[str]) -> Iterator[str]:
-    """Calls in the code that serves requests: of unscoped methods, and of others with None."""
-    for path in (file for part in SERVED_TO_PEERS for file in (SOURCES / part).rglob("*.py")):
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute):
-                continue
-            name, first = node.func.attr, node.args[0] if node.args else None
-            any_scope = isinstance(first, ast.Constant) and first.value is None
-            if name in unscoped or (name in scoped and any_scope):
-                yield f"{path.relative_to(SOURCES).as_posix()}:{node.lineno} {name}"
-
-
-# ------------------------------------------------------------------ a real gateway
 
 
 class Peer:
@@ -336,7 +237,7 @@ def test_lists_hold_the_callers_own_tasks(alice: Peer, bob: Peer, hers: tuple[st
 
 
 @pytest.mark.slow
-def test_the_message_and_context_ids_of_another_caller_are_free_for_everybody(
+def test_the_message_and_context_ids_of_one_caller_are_free_for_all_others(
     alice: Peer, bob: Peer
 ) -> None:
     ids = {"messageId": "shared-id", "contextId": "shared-context", "role": "ROLE_USER"}
@@ -365,49 +266,3 @@ def test_references_to_tasks_of_another_caller_tell_nothing(
         assert "secret" not in text
         answers.append((status, "error" in json.loads(text)))
     assert answers[0] == answers[1]
-
-
-# ------------------------------------------------------------------ tools
-
-OWN_CALLS = "calls/test_contract_tools.py::test_a_call_of_another_caller_is_not_found"
-OWN_OBJECTIVES = (
-    "tools/test_planning_tools_in_sessions.py::"
-    "test_an_agent_sees_its_objectives_in_every_session_and_others_do_not"
-)
-OWN_STEPS = "planning/test_step_tools.py::test_steps_of_another_owner_are_not_found"
-TOOLS = {
-    "agent_call": OWN_CALLS,
-    "agent_call_batch": OWN_CALLS,
-    "debate_call": OWN_CALLS,
-    "agent_poll": OWN_CALLS,
-    "objective_create": OWN_OBJECTIVES,
-    "objective_update": OWN_OBJECTIVES,
-    "objective_status": OWN_OBJECTIVES,
-    "plan_create": OWN_OBJECTIVES,
-    "plan_update": OWN_OBJECTIVES,
-    "step_read": OWN_STEPS,
-    "step_answer": OWN_STEPS,
-    # To a remote agent all agents of a gateway are one caller, the gateway: whoever has the random
-    # handle of a task may follow it. What was cut from a result is its owner's.
-    "remote_agent": "tools/test_http.py::test_a_large_result_is_cut_and_its_owner_reads_the_rest",
-}
-"""Every tool, and the test that shows that its callers see their own things only."""
-
-
-@pytest.mark.slow
-def test_every_tool_has_a_test_of_its_isolation(address: str, home: Path) -> None:
-    place = ("--config", str(home / "gateway.json5"), "--data", str(home))
-    made = subprocess.run(
-        [*COMMAND, "token", "create", "--tool", "ann", "--json", *place],
-        capture_output=True,
-        check=True,
-        timeout=PATIENCE_S,
-    )
-    token = json.loads(made.stdout)["token"]
-    headers = {"authorization": f"Bearer {token}"}
-    listed = httpx2.get(f"{address}/tools", headers=headers, timeout=PATIENCE_S).json()["tools"]
-    assert {tool["name"] for tool in listed} == set(TOOLS)
-    for place_of_test in set(TOOLS.values()):
-        file, _, name = place_of_test.partition("::")
-        tests = (Path(__file__).parents[1] / file).read_text(encoding="utf-8")
-        assert f"def {name}(" in tests

@@ -45,7 +45,7 @@ def ask(gateway: GatewayProcess, method: str, task_id: str) -> socket.socket:
     return request(gateway, method, {"id": task_id})
 
 
-def request(gateway: GatewayProcess, method: str, params: object) -> socket.socket:
+def request(gateway: GatewayProcess, method: str, params: object, *headers: bytes) -> socket.socket:
     connection = socket.socket()
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
     connection.connect(("127.0.0.1", gateway.port))
@@ -118,6 +118,117 @@ async def check_readers_share(
         assert (await client.get("/healthz")).status_code == 200
         assert len(json.dumps(await call(client, "GetTask", {"id": task_id}))) > TASK_BYTES
         assert peak_memory(gateway) - before < MOST_MEMORY
+
+
+FLOODING_AGENT = '''
+"""Asks, or answers at length."""
+
+from openclaw_a2a import InputRequired
+
+
+async def flood(text: str):
+    """`chunks:N:B` answers with N pieces of B bytes, anything else with a question."""
+    kind, *numbers = text.split(":")
+    if kind != "chunks":
+        yield InputRequired("How much?")
+        return
+    for _ in range(int(numbers[0])):
+        yield "x" * int(numbers[1])
+'''
+STREAMS = 200
+HELD_BYTES = 64_000_000
+
+
+@pytest.fixture
+def flooding(start_gateway: StartGateway, tmp_path: Path) -> GatewayProcess:
+    """A gateway whose agent answers as the text says, in the process of the gateway."""
+    (tmp_path / "flooding.py").write_text(FLOODING_AGENT, encoding="utf-8")
+    accounts = {"default": {"defaultAgentId": "main", "agentStyle": "task-generating"}}
+    config: dict[str, object] = {
+        "agents": {"main": {"adapter": "callable", "function": "flooding:flood"}},
+        "channels": {"a2a": {"accounts": accounts}},
+        # Few runs: what they hold is not what is measured. Nobody is cut off for being slow alone.
+        "limits": {"runs": 4, "answerBytes": HELD_BYTES},
+        "server": {"sendSeconds": 600},
+    }
+    return start_gateway(config, env={"PYTHONPATH": str(tmp_path)})
+
+
+def said(text: str, message_id: str, **members: str) -> dict[str, object]:
+    parts = [{"text": text}]
+    return {"message": {"messageId": message_id, "role": "ROLE_USER", "parts": parts, **members}}
+
+
+async def has_begun(connection: socket.socket) -> None:
+    """The response to a request has begun."""
+    connection.setblocking(False)
+    async with asyncio.timeout(WAIT_S):
+        assert await asyncio.get_running_loop().sock_recv(connection, 1)
+
+
+@pytest.mark.requirement("promise.bounds.unread")
+async def test_subscribers_that_never_read_share_what_they_wait_for(
+    flooding: GatewayProcess,
+) -> None:
+    async with httpx.AsyncClient(base_url=flooding.url, timeout=WAIT_S) as client:
+        task = (await call(client, "SendMessage", said("ask", "m-ask")))["task"]
+        before = peak_memory(flooding)
+        with ExitStack() as streams:
+            for _ in range(STREAMS):
+                stream = streams.enter_context(ask(flooding, "SubscribeToTask", task["id"]))
+                await has_begun(stream)
+            answer = await call(client, "SendMessage", said(TEXT, "m-large", taskId=task["id"]))
+            assert len(json.dumps(answer)) > TASK_BYTES
+            assert (await client.get("/healthz")).status_code == 200
+            assert peak_memory(flooding) - before < MOST_MEMORY
+
+
+@pytest.mark.requirement("promise.bounds.unread")
+async def test_streams_of_one_message_that_never_read_hold_little_memory(
+    flooding: GatewayProcess,
+) -> None:
+    """The message is sent again and again while it is answered."""
+    async with httpx.AsyncClient(base_url=flooding.url, timeout=WAIT_S) as client:
+        before = peak_memory(flooding)
+        with ExitStack() as streams:
+            params = {"message": MESSAGE}
+            opened = [
+                streams.enter_context(request(flooding, "SendStreamingMessage", params))
+                for _ in range(STREAMS)
+            ]
+            for stream in opened:
+                await has_begun(stream)
+            answer = await call(client, "SendMessage", params)
+            assert len(json.dumps(answer)) > TASK_BYTES
+            assert (await client.get("/healthz")).status_code == 200
+            assert peak_memory(flooding) - before < MOST_MEMORY
+
+
+@pytest.mark.requirement("promise.bounds.unread")
+async def test_streams_of_many_messages_that_never_read_are_cut_off(
+    flooding: GatewayProcess,
+) -> None:
+    """Each has a task of its own, with events of two megabytes and an artifact as large."""
+    async with httpx.AsyncClient(base_url=flooding.url, timeout=WAIT_S) as client:
+        before = peak_memory(flooding)
+        with ExitStack() as streams:
+            for number in range(STREAMS):
+                params = said("chunks:10:200000", f"m-{number}")
+                stream = streams.enter_context(request(flooding, "SendStreamingMessage", params))
+                await has_begun(stream)
+            await wait_completed(client, STREAMS)
+            assert (await client.get("/healthz")).status_code == 200
+            assert peak_memory(flooding) - before < MOST_MEMORY
+    assert "http.client_not_reading" in flooding.output()
+    assert "limits.answerBytes" in flooding.output()
+
+
+async def wait_completed(client: httpx.AsyncClient, count: int) -> None:
+    """Wait until so many tasks are completed; each question takes a moment."""
+    params = {"status": "TASK_STATE_COMPLETED", "pageSize": 1}
+    async with asyncio.timeout(WAIT_S):
+        while (await call(client, "ListTasks", params))["totalSize"] < count:
+            pass
 
 
 async def test_readers_that_leave_at_once_cost_little(gateway: GatewayProcess) -> None:

@@ -1,4 +1,4 @@
-"""Outgoing requests of a gateway process: what a stranger names never leads into this machine.
+"""Outgoing requests of a gateway process: addresses of callers never lead into this machine.
 
 The process has a DNS server of this test's own, in a mount namespace with its own resolv.conf.
 """

@@ -9,7 +9,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -65,6 +65,10 @@ class RunningGateway:
         while (found := self.state(peer, task_id)) != state:
             assert time.monotonic() < deadline, f"{found} instead of {state}"
             time.sleep(0.02)  # another process works; nothing here can be awaited
+
+    def rest(self, peer: str, method: str, path: str) -> Json:
+        headers = {"A2A-Version": "1.0", "Authorization": f"Bearer token-of-{peer}"}
+        return self._call(f"/a2a/rest/{path}", None, headers, method)
 
     def operator(self, method: str, path: str, body: Json = None) -> Json:
         token = (self.home / "operator.token").read_text("utf-8").strip()
@@ -192,12 +196,82 @@ def test_changes_of_objectives_and_tool_calls_are_logged_whole(tmp_path: Path) -
         assert (first["who"], first["target"], first["outcome"]) == ("operator", made, "ok")
         assert (second["who"], second["target"], second["outcome"]) == ("alice", made, "refused")
         assert (second["action"], second["from"]) == ("objectives/update", "127.0.0.1")
+        # The policy let the peer's change through, and has no say in the operator's.
+        assert (first.get("policy"), second.get("policy")) == (None, "allow")
         token = running.command("token", "create", "--tool", "tess").strip()
         arguments = {"agentId": "main", "skill": "x", "input": {}}
         admin = {"Authorization": f"Bearer {token}"}
         running._call("/tools/agent_call", arguments, admin)
         [refused] = running.audit("call-refused")
         assert (refused["who"], refused["from"]) == ("tess", "127.0.0.1")
+
+
+def test_the_decision_of_the_policy_is_on_the_entry_of_every_message(tmp_path: Path) -> None:
+    rules = [{"decision": "ask", "callers": ["eve"]}]
+    with gateway(tmp_path, {"policy": {"rules": rules}}) as running:
+        allowed = running.send("alice", "nobody decides about this")["result"]["task"]["id"]
+        held = running.send("eve", "held")["result"]["task"]["id"]
+        running.command("approvals", "allow", held)
+        running.wait_state("eve", held, "TASK_STATE_COMPLETED")
+        running.audit("task-released")
+        found = {one["task"]: one.get("policy") for one in running.audit("task-submitted", 2)}
+        assert found == {allowed: "allow", held: "ask"}
+        # No entry of its own for the silent default.
+        assert [one["who"] for one in running.audit("policy-decided")] == ["eve"]
+
+
+def test_changes_that_are_refused_are_logged(tmp_path: Path) -> None:
+    with gateway(tmp_path, {}, more={"push": {"allowPrivate": True}}) as running:
+        task = running.send("alice", "of alice")["result"]["task"]["id"]
+        hook = {"id": "hook", "url": "http://127.0.0.1:9/s3cret"}
+        # Another caller's task is one that does not exist.
+        for task_id in (task, "t-unknown"):
+            running.rpc("eve", "CancelTask", {"id": task_id})
+            running.rpc("eve", "CreateTaskPushNotificationConfig", {"taskId": task_id, **hook})
+            about = {"taskId": task_id, "id": "hook"}
+            running.rpc("eve", "DeleteTaskPushNotificationConfig", about)
+            running.rest("eve", "DELETE", f"tasks/{task_id}")
+        for event in ("task-canceled", "push-set", "push-deleted", "task-deleted"):
+            first, second = running.audit(event, 2)
+            assert (first["who"], first["task"], second["task"]) == ("eve", task, "t-unknown")
+            assert (first["outcome"], first["reason"]) == ("refused", "task-not-found")
+            assert (first["from"], first["account"]) == ("127.0.0.1", "default")
+        assert "s3cret" not in (tmp_path / "audit.jsonl").read_text("utf-8")
+
+
+def test_a_peer_cannot_fill_the_log_with_what_is_refused(tmp_path: Path) -> None:
+    rules = [{"decision": "deny", "callers": ["bob"]}]
+    opt = {"opt": {"enabled": True, "requireActivation": False}}
+    with gateway(tmp_path, {"policy": {"rules": rules}}, more=opt) as running:
+        for number in range(60):
+            running.rpc("eve", "CancelTask", {"id": f"t-{number}"})
+            running.rpc("eve", "objectives/update", {"id": f"o-{number}", "name": "x"})
+            assert running.send("bob", f"m {number}")["status"] == 403
+    # Stopped: what was only counted is summed up.
+    lines = [json.loads(one) for one in lines_of(tmp_path / "audit.jsonl")]
+    for event, who in (
+        ("task-canceled", "eve"),
+        ("objective-changed", "eve"),
+        ("policy-decided", "bob"),
+    ):
+        own = [one for one in lines if (one["event"], one["who"]) == (event, who)]
+        assert sum(one.get("count", 1) for one in own) == 60
+        # Ten and one sum in each minute that this took.
+        assert len(own) <= 33
+        assert {one["outcome"] for one in own} == {"refused"}
+
+
+def test_what_retention_deletes_is_summed_up_in_the_log(tmp_path: Path) -> None:
+    keep = {"retention": {"sweepSeconds": 1, "endedSeconds": 1}}
+    with gateway(tmp_path, {}, more=keep) as running:
+        for text in ("one", "two"):
+            running.send("alice", text)
+        deadline, count = time.monotonic() + DEADLINE_S, 0
+        while count < 2:
+            assert time.monotonic() < deadline
+            deleted = [one for one in running.audit("data-expired") if one["action"] == "tasks"]
+            count = sum(one["count"] for one in deleted)
+        assert {one["who"] for one in deleted} == {"gateway"}
 
 
 # ---------------------------------------------------------------- rules
@@ -321,7 +395,7 @@ def test_many_messages_at_once_do_not_get_past_the_limit_of_held_tasks(tmp_path:
         assert len(running.operator("GET", "approvals")["approvals"]) == 3
 
 
-def test_a_held_task_that_nobody_decides_about_is_rejected_in_the_end(tmp_path: Path) -> None:
+def test_a_held_task_without_a_decision_is_rejected_in_the_end(tmp_path: Path) -> None:
     more = {"retention": {"heldSeconds": 1, "sweepSeconds": 0.2}}
     with gateway(tmp_path, {"policy": {"rules": [{"decision": "ask"}]}}, more=more) as running:
         held = running.send("eve", "forgotten")["result"]["task"]["id"]
@@ -490,6 +564,56 @@ async def decide(request):
         assert refused["status"] == 403
         assert "secret" not in json.dumps(refused)
         assert running.agent_saw() == ["hello", "hello too"]
+
+
+def test_a_plain_function_that_blocks_holds_up_nobody_else_and_denies_at_its_deadline(
+    tmp_path: Path,
+) -> None:
+    # Opening a pipe that nobody writes to blocks: here until the test has seen everything.
+    code = f"""
+from pathlib import Path
+
+HOME = Path({str(tmp_path)!r})
+
+def decide(request):
+    if "stuck" in request.message.parts[0].text:
+        with (HOME / "asked").open("a") as log:
+            log.write(request.message.parts[0].text + "\\n")
+        (HOME / "pipe").read_text()
+    return "allow"
+"""
+    (tmp_path / "own_policy.py").write_text(code, "utf-8")
+    os.mkfifo(tmp_path / "pipe")
+    with (
+        gateway(tmp_path, {"policy": {"callable": "own_policy:decide"}}) as running,
+        ThreadPoolExecutor(20) as threads,
+    ):
+        waiting = [threads.submit(running.send, "eve", f"stuck {number}") for number in range(20)]
+        deadline = time.monotonic() + DEADLINE_S
+        while len(lines_of(tmp_path / "asked")) < 8:
+            assert time.monotonic() < deadline
+            time.sleep(0.02)  # another process works
+        assert "result" in running.send("bob", "while eve waits")
+        # Nobody lets the function go: what denies is its deadline.
+        assert [one.result()["status"] for one in waiting] == [403] * 20
+        # A few of each caller at a time, and not those that waited for them.
+        assert len(lines_of(tmp_path / "asked")) == 8
+        assert "result" in running.send("bob", "while the threads of eve hang")
+        # Their late `allow` lets nothing through, and makes room for the next.
+        deadline = time.monotonic() + DEADLINE_S
+        while (answer := running.send("eve", f"free {time.monotonic()}")).get("status") == 403:
+            assert time.monotonic() < deadline, answer
+            with suppress(OSError):  # nobody reads it any more
+                os.close(os.open(tmp_path / "pipe", os.O_WRONLY | os.O_NONBLOCK))
+        assert not [text for text in running.agent_saw() if "stuck" in text]
+        [decided] = {
+            one["policy"] for one in running.audit("policy-decided") if one["who"] == "bob"
+        }
+        assert decided == "allow"
+
+
+def lines_of(path: Path) -> list[str]:
+    return path.read_text("utf-8").splitlines() if path.exists() else []
 
 
 def test_a_function_that_cannot_be_imported_stops_the_start(tmp_path: Path) -> None:

@@ -32,7 +32,7 @@ def count(limit: RateLimit, peer: PeerName) -> Overloaded | None:
     per_second=st.sampled_from([0, 0.5, 2]),
     per_minute=st.sampled_from([0, 3, 20]),
 )
-def test_a_peer_never_gets_more_than_its_rate_and_is_served_when_it_was_told(
+def test_a_peer_never_gets_more_than_its_rate_and_is_served_after_retry_after(
     pauses: list[float], per_second: float, per_minute: float
 ) -> None:
     clock = Clock()

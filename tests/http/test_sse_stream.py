@@ -39,6 +39,9 @@ class PlainFrames:
     def frame(self, sequence: int, body: bytes, *, is_last: bool) -> bytes:
         return b"id: %d\ndata: %b\n\n" % (sequence, body)
 
+    def encode_body(self, body: bytes, *, is_last: bool) -> bytes:
+        return body
+
     def around_frame(self, sequence: int) -> tuple[bytes, bytes]:
         return b"id: %d\ndata: " % sequence, b"\n\n"
 
@@ -108,3 +111,26 @@ async def test_a_stream_that_is_never_idle_ends_when_its_caller_is_refused() -> 
         response = await AsgiClient(application).request(Request("GET", "/stream"))
     assert response.body.endswith(b"event: error\n\n")
     assert (len(streams), checked) == (0, 3)
+
+
+async def test_a_check_of_a_caller_that_breaks_is_repeated() -> None:
+    streams, source, checked = SseStreams(1, heartbeat_s=0.01), EndlessSource(), 0
+
+    def check(_: HttpRequest) -> None:
+        nonlocal checked
+        checked += 1
+        raise RuntimeError("broken") if checked == 1 else Unauthenticated("the token was revoked")
+
+    async def open_stream() -> EventStream:
+        return EventStream(None, 0, source)
+
+    async def application(scope: AsgiMessage, receive: Receive, send: Send) -> None:
+        request = HttpRequest(scope, receive, send)
+        await request.receive()
+        await streams.serve(request, open_stream, PlainFrames(), check=check)
+
+    with capture_logs() as logs, anyio.fail_after(60):
+        response = await AsgiClient(application).request(Request("GET", "/stream"))
+    assert response.body.endswith(b"event: error\n\n")
+    assert (len(streams), checked) == (0, 2)
+    assert "supervisor.timer_failed" in [entry["event"] for entry in logs]

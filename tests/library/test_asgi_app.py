@@ -400,8 +400,19 @@ async def test_without_auth_every_caller_is_answered(serving):
         assert (await send_message(client, {"X-Forwarded-For": "203.0.113.9"}))[0] == 200
 
 
+OWN = "127.0.0.1:9000"
+
+
 @pytest.mark.parametrize(
-    "headers", [{"Host": "evil.example.com"}, {"Origin": "https://evil.example.com"}]
+    "headers",
+    [
+        {"Host": "evil.example.com"},
+        {"Origin": "https://evil.example.com"},
+        [("Host", "evil.example.com"), ("Host", OWN)],
+        [("Host", OWN), ("Host", OWN)],
+        [("Origin", "https://evil.example.com"), ("Origin", f"http://{OWN}")],
+        [("Origin", "https://evil.example.com"), ("Origin", "")],
+    ],
 )
 async def test_web_pages_cannot_call_an_open_server_on_loopback(headers):
     async with to_a2a(Echo()) as app:
@@ -461,6 +472,47 @@ async def test_function_identifies_the_caller(serving):
         _, unnamed = await send_message(client, {"X-Key": "k-2"})
     words = [body["task"]["status"]["message"]["parts"][0]["text"] for body in (ann, unnamed)]
     assert words == ["ann", "peer"]
+
+
+async def test_function_sees_all_lines_of_a_header(serving):
+    """The last of two counted."""
+
+    def who(headers):
+        return headers.get("x-key") == "k-1"
+
+    async with serving(Echo(), auth=who) as client:
+        for keys in (["other", "k-1"], ["k-1", "k-1"]):
+            assert (await send_message(client, [("X-Key", key) for key in keys]))[0] == 401
+        assert (await send_message(client, [("X-Key", "k-1")]))[0] == 200
+
+
+@pytest.mark.requirement("security.challenge")
+@pytest.mark.parametrize(
+    ("schemes", "challenges"),
+    [
+        ({}, ["Bearer"]),
+        ({"a": {"type": "apiKey", "in": "header", "name": "X-Key"}}, ["ApiKey"]),
+        ({"a": {"type": "http", "scheme": "Basic"}}, ["Basic"]),
+        ({"a": {"type": "http", "scheme": "no scheme"}}, ["Bearer"]),
+        (
+            {
+                "a": {"type": "openIdConnect", "openIdConnectUrl": "https://id.example"},
+                "b": {"type": "http", "scheme": "bearer"},
+                "c": {"type": "mutualTLS"},
+            },
+            ["Bearer", "ClientCertificate"],
+        ),
+    ],
+)
+async def test_the_challenge_of_a_function_is_what_the_card_says(schemes, challenges):
+    card = {"name": "Echo", "url": "http://127.0.0.1:9000/", "securitySchemes": schemes}
+    async with to_a2a(Echo(), card, auth=lambda headers: None) as app:
+        transport = httpx2.ASGITransport(app)
+        async with httpx2.AsyncClient(transport=transport, base_url=f"http://{OWN}") as http:
+            refused = await http.post("/message:send", json={"message": MESSAGE})
+    assert refused.status_code == 401
+    said = refused.headers.get_list("www-authenticate")
+    assert said == [f'{scheme} realm="openclaw-a2a"' for scheme in challenges]
 
 
 async def test_function_that_raises_refuses_the_request(serving, caplog):

@@ -286,6 +286,15 @@ async def test_session_of_a_context_is_resumed(tmp_path):
     assert await again.invoke("4", "a") == "s-2"
 
 
+@pytest.mark.parametrize("content", [b"{", b"[]", b'{"a":"\xff"}', b'{"a":' + b"[" * 9999])
+async def test_unreadable_sessions_count_as_none(tmp_path, content: bytes):
+    file = tmp_path / "sessions.json"
+    file.write_bytes(content)
+    adapter = Script(REMEMBERS, session_store_path=str(file))
+    assert await adapter.invoke("1", "a") == "None"
+    assert json.loads(file.read_text()) == {"a": "s-1"}
+
+
 async def test_two_callers_with_one_context_id_have_two_sessions():
     adapter = Script(REMEMBERS)
     await adapter.invoke("1", "c", context=context("t-1", "agent:main:a2a:ann:c"))

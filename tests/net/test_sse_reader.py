@@ -1,5 +1,7 @@
 """Server-sent events are read from chunks that may be cut anywhere."""
 
+from itertools import pairwise
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -61,3 +63,39 @@ def test_the_limit_is_per_event():
 def test_a_stream_that_is_not_utf_8_is_refused():
     with pytest.raises(ParseFailed, match="UTF-8"):
         SseReader().feed(b"data: \xff\n\n")
+
+
+_LINES = [b"", b"", b"data: x", b"data", b"id: 1", b"event: e", b": c", "\ufeffdata: é".encode()]
+_RARE = [b"id: \0", b"?", b"data: \xff", b"y" * 99]
+_STREAMS = st.lists(st.sampled_from([*_LINES * 8, *_RARE]), max_size=14)
+_ENDINGS = st.lists(st.sampled_from([b"\n", b"\r", b"\r\n"]), min_size=14, max_size=14)
+
+
+def read_stream(chunks: list[bytes]) -> list[SseEvent] | None:
+    """The events of a stream; None when it is refused."""
+    reader = SseReader(max_event_bytes=60)
+    try:
+        return [event for chunk in chunks for event in reader.feed(chunk)]
+    except ParseFailed:
+        return None
+
+
+@given(_STREAMS, _ENDINGS, st.lists(st.integers(0, 90), max_size=20))
+def test_any_bytes_are_the_same_events_however_they_are_cut_or_are_refused(
+    lines: list[bytes], endings: list[bytes], cuts: list[int]
+) -> None:
+    stream = b"".join(line + end for line, end in zip(lines, endings, strict=False))
+    places = [0, *sorted(min(cut, len(stream)) for cut in cuts), len(stream)]
+    chunks = [stream[a:b] for a, b in pairwise(places)]
+    whole = read_stream([stream])
+    assert read_stream(chunks) == whole
+    assert read_stream([stream[place : place + 1] for place in range(len(stream))]) == whole
+
+
+def test_a_line_end_in_two_chunks_takes_no_empty_line_with_it():
+    reader = SseReader()
+    assert [reader.feed(chunk) for chunk in (b"data: x\r", b"\n", b"\n")] == [
+        [],
+        [],
+        [SseEvent("x")],
+    ]

@@ -59,6 +59,10 @@ QUEUED = re.compile(
 )
 RUNTIME = re.compile(r"\n\nRuntime: [^\n]*agent=[^\n]*\s*$")
 SESSION = re.compile(r"\n\nRuntime: [^\n]*\bsession=([^\s|]+)")
+SENDER = re.compile(
+    r"\n\n--- Notes from the gateway about the peer's message ---\n"
+    r"Sender known to the gateway: [^\n]*\n--- End of notes ---"
+)
 TOOL = re.compile(r"(?<![\w/])tool:([\w.\-]+)\s*")
 PIECES = re.compile(r"\s*\S+\s*$|\s*\S+|\s+")
 
@@ -111,12 +115,12 @@ def images_of(content: Json) -> list[str]:
 
 
 def typed(text: str) -> str:
-    """What a person typed, without what OpenClaw wraps around it.
+    """What a person typed, without what OpenClaw and our gateway wrap around it.
 
     A message of a turn that was cut short comes again in front of the next one, and its keywords
     must not work twice.
     """
-    text = STAMP.sub("", INTERNAL.sub("", text))
+    text = SENDER.sub("", STAMP.sub("", INTERNAL.sub("", text)))
     return RUNTIME.sub("", QUEUED.sub("", text)).strip("\n")
 
 

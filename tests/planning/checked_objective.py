@@ -12,7 +12,7 @@ from openclaw_a2a.model.task import TaskState
 from openclaw_a2a.planning import commands, rollup
 from openclaw_a2a.planning.commands import check_acyclic
 from openclaw_a2a.planning.model import PlanLimits, PlanTaskId
-from openclaw_a2a.planning.operations import Operation, encode_line
+from openclaw_a2a.planning.operations import Operation, encode_operation
 from openclaw_a2a.planning.params import parse_params
 from openclaw_a2a.planning.rollup import running_tasks
 from openclaw_a2a.planning.state import Change, CommandContext, ObjectiveState, apply, replay
@@ -173,7 +173,7 @@ class CheckedObjective:
             assert warning is None
         assert state == change.state or (state == before and not change.operations)
         self.last = list(change.operations)
-        self.log += [encode_line(operation) for operation in change.operations]
+        self.log += [encode_operation(operation) for operation in change.operations]
         if change.operations:
             check_younger(before, change)
             check_acyclic(change.state)

@@ -22,7 +22,7 @@ from openclaw_a2a.planning.model import (
     to_datetime,
     to_timestamp,
 )
-from openclaw_a2a.planning.operations import Operation, decode_line, encode_line
+from openclaw_a2a.planning.operations import Operation, decode_operation, encode_operation
 from openclaw_a2a.planning.state import ObjectiveState, apply, replay
 
 IDS = st.sampled_from(["obj-1", "obj-2", "plan-1", "plan-2", "task-a", "task-b", ""])
@@ -88,7 +88,7 @@ OPS = (
 
 
 def fact_of(text: bytes) -> operations.AnyOperationData:
-    return decode_line(text).data
+    return decode_operation(text).data
 
 
 @pytest.mark.requirement("opt.storage.line", "opt.storage.operations")
@@ -100,7 +100,7 @@ def test_every_line_has_the_members_of_the_contract(full: CheckedObjective) -> N
 
 
 def test_lines_come_back_as_they_were_written(full: CheckedObjective) -> None:
-    assert [encode_line(decode_line(text)) for text in full.log] == full.log
+    assert [encode_operation(decode_operation(text)) for text in full.log] == full.log
 
 
 @pytest.mark.requirement("opt.storage.replay")
@@ -237,13 +237,13 @@ def test_an_operation_that_does_not_fit_is_left_out_and_reported(op: str, data: 
 )
 def test_a_line_that_cannot_be_read_says_so(text: bytes) -> None:
     with pytest.raises(CorruptRecord, match="cannot be read"):
-        decode_line(text)
+        decode_operation(text)
 
 
 @given(st.binary() | st.builds(lambda cut: line()[:cut], st.integers(0, 80)))
 def test_any_bytes_are_an_operation_or_cannot_be_read(text: bytes) -> None:
     try:
-        assert isinstance(decode_line(text), Operation)
+        assert isinstance(decode_operation(text), Operation)
     except CorruptRecord as error:
         assert "cannot be read" in error.message
 
@@ -265,7 +265,7 @@ def test_any_operations_give_a_state_or_none_and_no_state_is_ever_changed(
         if new is not None:
             new.to_objective()
         state = new
-        lines.append(encode_line(operation))
+        lines.append(encode_operation(operation))
     assert replay(lines).state == state
 
 

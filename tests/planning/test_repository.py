@@ -11,6 +11,8 @@ import pytest
 
 from openclaw_a2a.engine.supervisor import Supervisor
 from openclaw_a2a.model.errors import PlanItemNotFound, StatusChangeNotAllowed
+from openclaw_a2a.model.ids import AccountId, PeerName
+from openclaw_a2a.model.turn import Scope
 from openclaw_a2a.planning.commands import create_objective, create_plan, update_objective
 from openclaw_a2a.planning.model import ObjectiveId, ObjectiveStatus, PlanId, PlanLimits
 from openclaw_a2a.planning.params import CreateObjective, CreatePlan, UpdateObjective
@@ -81,12 +83,12 @@ class Bench:
 
     async def add_plan(self, objective_id: ObjectiveId) -> PlanId:
         params = CreatePlan(objective_id, "Plan")
-        change = await self.repository.change(objective_id, create_plan, params)
+        change = await self.repository.change(None, objective_id, create_plan, params)
         return list(change.state.plans)[-1]
 
     async def update(self, objective_id: ObjectiveId, **members: Any) -> Change:
         params = UpdateObjective(objective_id, **members)
-        return await self.repository.change(objective_id, update_objective, params)
+        return await self.repository.change(None, objective_id, update_objective, params)
 
     async def create_archived(self) -> tuple[ObjectiveId, PlanId]:
         objective_id = await self.create()
@@ -122,7 +124,7 @@ async def test_change_whose_caller_is_cancelled_after_the_append_reaches_listene
     objective_id = await bench.create()
     heard: list[Change] = []
     bench.repository.add_listener(heard.append)
-    subscription = await bench.repository.subscribe(objective_id, None)
+    subscription = await bench.repository.subscribe(None, objective_id, None)
     bench.logs.appended.clear()
     bench.logs.may_return.clear()
     async with anyio.create_task_group() as callers:
@@ -133,7 +135,7 @@ async def test_change_whose_caller_is_cancelled_after_the_append_reaches_listene
     bench.logs.may_return.set()
     [operation] = await subscription.next_operations(WAIT_S)
     assert [one.operations for one in heard] == [[operation]]
-    assert (await bench.repository.get(objective_id)).objective.name == "Fete"
+    assert (await bench.repository.get(None, objective_id)).objective.name == "Fete"
 
 
 async def test_deletion_whose_caller_is_cancelled_is_completed(bench: Bench) -> None:
@@ -144,16 +146,16 @@ async def test_deletion_whose_caller_is_cancelled_is_completed(bench: Bench) -> 
         is_checking.set()
         await may_delete.wait()
 
-    subscription = await bench.repository.subscribe(objective_id, None)
+    subscription = await bench.repository.subscribe(None, objective_id, None)
     async with anyio.create_task_group() as callers:
-        callers.start_soon(bench.repository.delete, objective_id, check)
+        callers.start_soon(bench.repository.delete, None, objective_id, check)
         await is_checking.wait()
         callers.cancel_scope.cancel()
     may_delete.set()
     assert await subscription.next_operations(WAIT_S) == []
     assert subscription.is_over
     with pytest.raises(PlanItemNotFound):
-        await bench.repository.get(objective_id)
+        await bench.repository.get(None, objective_id)
 
 
 async def test_change_by_another_process_is_read_before_the_next_change(bench: Bench) -> None:
@@ -162,9 +164,30 @@ async def test_change_by_another_process_is_read_before_the_next_change(bench: B
     bench.open()
     await bench.update(objective_id, name="Fete")
     params = UpdateObjective(objective_id, description="in the garden")
-    change = await stale.change(objective_id, update_objective, params)
+    change = await stale.change(None, objective_id, update_objective, params)
     objective = change.state.objective
     assert (objective.name, objective.description) == ("Fete", "in the garden")
+
+
+async def test_objective_of_another_owner_is_not_found(bench: Bench) -> None:
+    objective_id = await bench.create()
+    plan_id = await bench.add_plan(objective_id)
+    repository, other = bench.repository, Scope(PeerName("other"), AccountId("default"))
+    params = UpdateObjective(objective_id, name="mine now")
+    before = await repository.get(None, objective_id)
+    assert await repository.find(other, objective_id) is None
+    assert await repository.find_by_plan(other, plan_id) is None
+    for attempt in (
+        repository.get(other, objective_id),
+        repository.get_by_plan(other, plan_id),
+        repository.subscribe(other, objective_id, None),
+        repository.change(other, objective_id, update_objective, params),
+        repository.delete(other, objective_id, no_check),
+    ):
+        with pytest.raises(PlanItemNotFound):
+            await attempt
+    assert await repository.get(before.owner, objective_id) == before
+    assert (await repository.get_by_plan(before.owner, plan_id)).id == objective_id
 
 
 # ---------------------------------------------------------------- subscriptions
@@ -172,7 +195,7 @@ async def test_change_by_another_process_is_read_before_the_next_change(bench: B
 
 async def test_subscribers_do_not_read_the_log_for_each_change(bench: Bench) -> None:
     objective_id = await bench.create()
-    subscriptions = [await bench.repository.subscribe(objective_id, None) for _ in range(3)]
+    subscriptions = [await bench.repository.subscribe(None, objective_id, None) for _ in range(3)]
     before = bench.logs.reads
     for number in range(50):
         change = await bench.update(objective_id, name=f"name {number}")
@@ -187,7 +210,7 @@ async def test_subscriber_with_a_cursor_gets_what_it_missed_and_then_what_follow
     objective_id = await bench.create()
     for number in range(5):
         await bench.update(objective_id, name=f"name {number}")
-    subscription = await bench.repository.subscribe(objective_id, 3)
+    subscription = await bench.repository.subscribe(None, objective_id, 3)
     assert [one.seq for one in await subscription.next_operations(WAIT_S)] == [4, 5, 6]
     await bench.update(objective_id, name="last")
     assert [one.seq for one in await subscription.next_operations(WAIT_S)] == [7]
@@ -198,7 +221,7 @@ async def test_subscriber_that_falls_far_behind_reads_the_log_once_and_misses_no
     bench: Bench,
 ) -> None:
     objective_id = await bench.create()
-    subscription = await bench.repository.subscribe(objective_id, None)
+    subscription = await bench.repository.subscribe(None, objective_id, None)
     for number in range(_MAX_PENDING + 10):
         await bench.update(objective_id, name=f"name {number}")
     first = await subscription.next_operations(WAIT_S)
@@ -216,10 +239,10 @@ async def test_subscriber_that_fell_behind_sees_nothing_of_a_new_objective_with_
         CreateObjective("first"), context, objective_id=ObjectiveId("obj-same")
     )
     await bench.repository.create(first)
-    subscription = await bench.repository.subscribe(first.state.id, None)
+    subscription = await bench.repository.subscribe(None, first.state.id, None)
     for number in range(_MAX_PENDING + 1):
         await bench.update(first.state.id, name=f"name {number}")
-    await bench.repository.delete(first.state.id, no_check)
+    await bench.repository.delete(None, first.state.id, no_check)
     context = bench.repository.creation_context()
     second = create_objective(CreateObjective("second"), context, objective_id=first.state.id)
     await bench.repository.create(second)
@@ -228,7 +251,7 @@ async def test_subscriber_that_fell_behind_sees_nothing_of_a_new_objective_with_
 
 
 async def test_waiting_subscriber_returns_at_once_when_it_is_stopped(bench: Bench) -> None:
-    subscription = await bench.repository.subscribe(await bench.create(), None)
+    subscription = await bench.repository.subscribe(None, await bench.create(), None)
     with anyio.fail_after(WAIT_S):
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(subscription.next_operations, 3600.0)
@@ -245,7 +268,7 @@ async def test_unknown_plan_id_reads_no_archived_log(bench: Bench) -> None:
         await bench.create_archived()
     bench.open()
     await bench.repository.load()
-    assert await bench.repository.find_by_plan(PlanId("plan-unknown")) is None
+    assert await bench.repository.find_by_plan(None, PlanId("plan-unknown")) is None
     assert bench.logs.reads == 0
 
 
@@ -254,7 +277,7 @@ async def test_plan_of_an_archived_objective_is_found_after_a_restart(bench: Ben
     await bench.create_archived()
     bench.open()
     await bench.repository.load()
-    state = await bench.repository.find_by_plan(plan_id)
+    state = await bench.repository.find_by_plan(None, plan_id)
     assert state is not None
     assert state.id == objective_id
     assert bench.logs.reads == 1
@@ -301,9 +324,9 @@ async def test_summary_that_is_older_than_its_log_is_replaced(bench: Bench) -> N
 
 async def test_deleted_objective_leaves_no_summary(bench: Bench) -> None:
     objective_id, plan_id = await bench.create_archived()
-    await bench.repository.delete(objective_id, no_check)
+    await bench.repository.delete(None, objective_id, no_check)
     assert await bench.store.records.list_records(SUMMARY_KIND) == []
-    assert await bench.repository.find_by_plan(plan_id) is None
+    assert await bench.repository.find_by_plan(None, plan_id) is None
 
 
 async def test_summary_without_its_log_is_removed(bench: Bench) -> None:

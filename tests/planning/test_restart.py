@@ -538,6 +538,84 @@ async def test_a_step_that_was_running_when_its_objective_was_moved_starts_again
         assert new.workers["main"].asked == ["b"]
 
 
+async def ask_then_answer(turn: Any) -> Any:
+    return asks("Which one?") if turn.body.startswith("book") else "booked"
+
+
+async def export_waiting(folder: Path, task_id: str) -> tuple[str, bytes]:
+    """An objective whose step waits for an answer to this task, from another gateway."""
+    async with planning_harness_in(folder) as other:
+        await other.open()
+        other.workers["main"].work = ask_then_answer
+        objective_id = await other.objective()
+        await other.plan(
+            objective_id, [{"name": "book"}, {"name": "go", "dependencies": ["task-0"]}]
+        )
+        await other.call("objectives/run", id=objective_id)
+        shown = await other.until(objective_id, lambda one: one["status"] == "blocked")
+        exported = await operator(other, f"GET /{objective_id}/export")
+        linked = task_of(shown, "book")["a2aTaskId"]
+        return objective_id, exported.body.replace(linked.encode(), task_id.encode())
+
+
+async def start_task(harness: PlanningHarness) -> str:
+    """A task of a caller that waits for an answer."""
+    harness.workers["main"].work = ask_then_answer
+    message = {"messageId": "m-1", "role": "ROLE_USER", "parts": [{"text": "book"}]}
+    return (await harness.call("SendMessage", message=message))["task"]["id"]
+
+
+async def answer_task(harness: PlanningHarness, task_id: str) -> None:
+    message = {
+        "messageId": "m-2",
+        "role": "ROLE_USER",
+        "parts": [{"text": "it"}],
+        "taskId": task_id,
+    }
+    await harness.call("SendMessage", message=message)
+
+
+@pytest.mark.requirement("opt.move.under-way")
+@pytest.mark.parametrize("is_reopened", [False, True])
+async def test_a_step_whose_task_is_under_way_here_follows_it_after_an_import(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_reopened: bool
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    async with planning_harness_in(tmp_path / "there") as new:
+        await new.open()
+        task_id = await start_task(new)
+        objective_id, exported = await export_waiting(tmp_path / "here", task_id)
+        assert (await operator(new, "POST /import", exported)).status == 200
+        if is_reopened:
+            await new.reopen()
+        await answer_task(new, task_id)
+        shown = await new.ends(objective_id)
+        assert task_of(shown, "book")["a2aTaskId"] == task_id
+        assert new.workers["main"].asked[-1] == "go"
+
+
+@pytest.mark.requirement("opt.move.under-way")
+async def test_a_gateway_that_died_during_an_import_follows_the_tasks_of_the_objective_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for writes in range(1, 9):
+        mortal = Mortal(tmp_path / f"there-{writes}")
+        await mortal.live(None)
+        task_id = await start_task(mortal.harness)
+        objective_id, exported = await export_waiting(tmp_path / f"here-{writes}", task_id)
+        await mortal.die()
+        await mortal.live(writes)
+        await operator(mortal.harness, "POST /import", exported)
+        await mortal.die()
+        await mortal.live(None)
+        shown = (await operator(mortal.harness, f"GET /{objective_id}")).json
+        if shown.get("error") is None:
+            await answer_task(mortal.harness, task_id)
+            await mortal.harness.ends(objective_id)
+        await mortal.die()
+
+
 @pytest.mark.parametrize(
     "body",
     [

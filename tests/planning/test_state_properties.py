@@ -20,7 +20,7 @@ from openclaw_a2a.planning.model import (
     PlanTask,
     PlanTaskStatus,
 )
-from openclaw_a2a.planning.operations import encode_line
+from openclaw_a2a.planning.operations import encode_operation
 from openclaw_a2a.planning.state import Change, ObjectiveState, replay
 from openclaw_a2a.planning.steps import ready_tasks
 from openclaw_a2a.planning.views import progress
@@ -177,7 +177,7 @@ def test_a_log_cut_off_anywhere_leads_to_the_same_end(seed: int) -> None:
         return
     kept = chance.randrange(len(checked.last))
     lines = [*checked.log[: len(checked.log) - len(checked.last)]]
-    lines += [encode_line(operation) for operation in checked.last[:kept]]
+    lines += [encode_operation(operation) for operation in checked.last[:kept]]
     state = replay(lines).state
     assert state is not None
     for task in checked.state.tasks.values():

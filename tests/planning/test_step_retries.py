@@ -71,7 +71,7 @@ async def test_the_delay_before_a_retry_doubles(harness: PlanningHarness) -> Non
 
 
 @pytest.mark.parametrize("how", ["objectives/run", "plans/update", "step"])
-async def test_a_retry_that_somebody_asks_for_starts_at_once(
+async def test_a_retry_that_a_caller_asks_for_starts_at_once(
     harness: PlanningHarness, how: str
 ) -> None:
     async def work(_turn: Any) -> str:

@@ -8,6 +8,7 @@ import anyio
 import pytest
 from tests.conformance.asgi_client import TIMEOUT_S
 from tests.planning.gateway_harness import PlanningHarness, asks
+from tests.planning.test_restart import operator
 
 from openclaw_a2a.auth.tokens import TokenKind, TokenStore
 
@@ -123,3 +124,26 @@ async def test_long_result_is_cut_and_says_so(harness: PlanningHarness) -> None:
     await use(harness, "step_answer", objectiveId=objective_id, text="y" * 30_000)
     found = await until_read(harness, objective_id, "ask", "result")
     assert (len(found["result"]), found["truncated"]) == (20_000, True)
+
+
+async def test_an_imported_step_does_not_show_the_task_of_another_caller(
+    harness: PlanningHarness,
+) -> None:
+    objective_id = await started(harness, "List venues")
+    step = (await until_read(harness, objective_id, "List", "result"))["step"]
+    local = await harness.objective()
+    plan = await harness.plan(local, [{"name": "ask for the secret of local"}])
+    await harness.call("objectives/run", id=local)
+    await harness.until(local, lambda one: one["status"] == "blocked")
+    [asking] = (await harness.call("plans/get", id=plan["id"]))["plan"]["tasks"]
+    answer = {"role": "ROLE_USER", "parts": [{"text": "the secret of local"}]}
+    theirs = asking["a2aTaskId"]
+    await harness.call("SendMessage", message={"messageId": "m-1", "taskId": theirs, **answer})
+    exported = (await operator(harness, f"GET /{objective_id}/export")).body
+    deleted = await operator(harness, f"POST /{objective_id}/delete")
+    assert deleted.status == 200, deleted.body
+    linked = exported.replace(step["a2aTaskId"].encode(), theirs.encode())
+    assert (await operator(harness, "POST /import", linked)).status == 200
+    found = await use(harness, "step_read", objectiveId=objective_id, step="List")
+    assert found["step"]["a2aTaskId"] == theirs
+    assert "secret" not in json.dumps(found)

@@ -106,6 +106,7 @@ def test_http_statuses_that_clients_must_act_on():
         named.HeadersTooLarge: 431,
         named.HeadersTooSlow: 408,
         named.MediaTypeNotSupported: 415,
+        named.ContentCodingNotSupported: 415,
         named.Overloaded: 429,
         named.QuotaExceeded: 429,
         named.TooManyAttempts: 429,

@@ -1,13 +1,14 @@
 """JSON from peers: what is refused, and that nothing else is."""
 
 import json
+import re
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from openclaw_a2a.model.errors import ParseFailed
-from openclaw_a2a.protocol.validation import check_json, parse_json
+from openclaw_a2a.model.errors import ContentTooLarge, ParseFailed
+from openclaw_a2a.protocol.validation import check_depth, check_json, check_value_count, parse_json
 
 keys = st.sampled_from(["a", "b", ":", "a:b", '"', "\\", "é", "\n"])
 values = st.recursive(
@@ -113,12 +114,37 @@ def test_invalid_json_is_refused(body: bytes):
         (b'{"a":1,"\\u0061":2}', "a"),
         (b'{"a":"\\u003a","a":"b"}', "a"),
         (b'{"a":"\\u003A:","b":1,"b":1}', "b"),
-        (b"{" + b",".join(b'"k%d":1' % n for n in range(50_000)) + b',"k7":2}', "k7"),
     ],
 )
 def test_a_duplicate_member_is_refused_by_name(body: bytes, member: str):
     with pytest.raises(ParseFailed, match=f"'{member}' more than once"):
         check_json(body)
+
+
+def test_a_duplicate_member_of_a_large_body_is_refused():
+    members = b",".join(b'"k%d":":"' % n for n in range(50_000))
+    check_json(b"{" + members + b"}")
+    with pytest.raises(ParseFailed, match="more than once"):
+        check_json(b"{" + members + b',"k7":2}')
+
+
+@pytest.mark.parametrize("before", [b"", b"-", b"[1.5,", b'["1e-",'])
+def test_an_integer_that_is_no_double_is_refused(before: bytes):
+    after = b"]" if before.startswith(b"[") else b""
+    for digits, is_double in ((b"1" + b"0" * 308, True), (b"9" * 309, False), (b"9" * 400, False)):
+        body = before + digits + after
+        if is_double:
+            check_json(body)
+        else:
+            with pytest.raises(ParseFailed, match="integer"):
+                check_json(body)
+
+
+@pytest.mark.parametrize(
+    "body", [b'"' + b"9" * 400 + b'"', b"0." + b"9" * 400, b"1e-" + b"0" * 400 + b"1"]
+)
+def test_long_digits_that_are_no_integer_are_fine(body: bytes):
+    check_json(body)
 
 
 @pytest.mark.parametrize(
@@ -139,3 +165,32 @@ def test_a_duplicate_member_is_refused_by_name(body: bytes, member: str):
 )
 def test_unusual_json_is_accepted(body: bytes):
     assert parse_json(body) == json.loads(body)
+
+
+TEXTS = st.text(alphabet='",{}[]\\\\a\n', max_size=8)
+VALUES = st.recursive(
+    TEXTS | st.integers(0, 9) | st.none(),
+    lambda inner: st.lists(inner, max_size=5) | st.dictionaries(TEXTS, inner, max_size=5),
+    max_leaves=30,
+)
+
+
+@given(VALUES, st.sampled_from([(",", ":"), (", ", " : ")]), st.integers(65_520, 65_550))
+def test_values_are_counted_outside_of_strings(value, separators, padding) -> None:
+    text = json.dumps([" " * padding, value], separators=separators).encode()
+    outside = re.sub(rb'"(?:[^"\\]|\\.)*"', b"", text)
+    # Every value but the first of its list or object has a comma before it.
+    count = sum(outside.count(mark) for mark in (b",", b"{", b"["))
+    check_value_count(text, count + 1)
+    with pytest.raises(ContentTooLarge):
+        check_value_count(text, count)
+
+
+@given(VALUES, st.integers(65_520, 65_550))
+def test_brackets_in_strings_are_no_nesting(value, padding) -> None:
+    # Deep enough for its brackets to be counted, and the text of it again as one string.
+    deep = json.loads("[" * 98 + "]" * 98)
+    text = json.dumps([" " * padding, json.dumps([value] * 40), deep]).encode()
+    check_depth(text)
+    with pytest.raises(ParseFailed):
+        check_depth(b"[[" + text + b"]]")

@@ -21,7 +21,7 @@ from tests.remote.tool_harness import one_target, open_tool
 from tests.store.flat_store import FlatStore
 
 from openclaw_a2a.model.errors import StoreUnavailable
-from openclaw_a2a.model.ids import JsonObject
+from openclaw_a2a.model.ids import JsonObject, PeerName
 from openclaw_a2a.ports import Record, Store
 from openclaw_a2a.remote.handles import RECORD_KIND
 from openclaw_a2a.store import create_store
@@ -134,6 +134,37 @@ async def test_a_handle_is_stored_as_soon_as_the_peer_names_the_task(
         await asyncio.gather(sending, return_exceptions=True)
 
 
+async def test_a_stored_handle_keeps_its_owner(opened: StoreFixture, peer: ScriptedPeer) -> None:
+    ann, bob = PeerName("ann"), PeerName("bob")
+    send = {"action": "send", "parts": [{"kind": "text", "text": "hi"}]}
+    async with open_tool(one_target(peer.url), store=opened.store) as harness:
+        handle = handle_of(await harness.tool.execute(send, owner=ann))
+    store, status = await opened.restart(), {"action": "status", "task_handle": handle}
+    async with open_tool(one_target(peer.url), store=store) as harness:
+        asked = len(peer.requests)
+        refused = await harness.tool.execute(status, owner=bob)
+        assert refused["error"]["code"] == "UNKNOWN_TASK_HANDLE"
+        assert len(peer.requests) == asked
+        found = await harness.tool.execute(status, owner=ann)
+        assert found["ok"] is True, found
+
+
+async def test_a_handle_that_an_earlier_version_stored_is_the_operators(
+    opened: StoreFixture, peer: ScriptedPeer
+) -> None:
+    async with open_tool(one_target(peer.url), store=opened.store) as harness:
+        handle = handle_of(await harness.send("hi"))
+    [record] = await opened.store.records.list_records(RECORD_KIND)
+    assert "owner" not in json.loads(record.body), "as earlier versions wrote it"
+    status = {"action": "status", "task_handle": handle}
+    async with open_tool(one_target(peer.url), store=opened.store) as harness:
+        refused = await harness.tool.execute(status, owner=PeerName("ann"))
+        assert refused["error"]["code"] == "UNKNOWN_TASK_HANDLE"
+        assert (await harness.tool.execute(status, owner=PeerName("operator")))["ok"]
+        by_id = {"action": "status", "task_id": "t-1"}
+        assert (await harness.tool.execute(by_id, owner=PeerName("ann")))["ok"]
+
+
 async def test_no_credentials_are_stored(opened: StoreFixture, peer: ScriptedPeer) -> None:
     config = one_target(peer.url, auth={"type": "bearer", "token": "tok-secret-1"})
     async with open_tool(config, store=opened.store) as harness:
@@ -176,7 +207,10 @@ async def test_stored_handles_stay_within_limit_and_ttl(
     assert await opened.store.records.list_records(RECORD_KIND) == []
 
 
-@pytest.mark.parametrize("body", [b"", b"{]", b"7", b"{}", b'{"baseUrl": 7}'])
+@pytest.mark.parametrize(
+    "body",
+    [b"", b"{]", b"7", b"{}", b'{"baseUrl": 7}', b'{"baseUrl": "\xff"}', b'{"x":' + b"[" * 9999],
+)
 async def test_an_unreadable_record_is_skipped(
     opened: StoreFixture, peer: ScriptedPeer, body: bytes
 ) -> None:

@@ -365,7 +365,7 @@ async def test_a_redirect_of_the_token_endpoint_is_not_followed() -> None:
 
 
 async def test_another_card_of_the_same_host_gets_no_secret() -> None:
-    """A continuation names a card path; whoever chose it must not choose the token endpoint."""
+    """A continuation names a card path; its author must not choose the token endpoint."""
     issuer = Issuer()
     async with scripted(issuer) as peer:
         peer.card = v1_card(peer)

@@ -17,7 +17,7 @@ NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
 @pytest.fixture
 def results(tmp_path: Path) -> ResultStore:
-    return ResultStore(tmp_path, limit=10_000, ttl=timedelta(hours=1), now=lambda: NOW)
+    return ResultStore(tmp_path, limit=10_000, ttl=timedelta(hours=1))
 
 
 def envelope(*texts: str) -> JsonObject:
@@ -97,12 +97,12 @@ def test_an_unknown_reference_finds_nothing(results: ResultStore, reference: str
 
 
 def test_expired_results_are_deleted(tmp_path: Path) -> None:
-    results = ResultStore(tmp_path, limit=10, ttl=timedelta(hours=1), now=lambda: NOW)
+    results = ResultStore(tmp_path, limit=10, ttl=timedelta(hours=1))
     old, young = results.store("a", "me"), results.store("b", "me")
     for reference, age in ((old, 7200), (young, 60)):
         (path,) = tmp_path.glob(f"*/{reference}")
         os.utime(path, (NOW.timestamp() - age,) * 2)
-    assert results.delete_expired() == 1
+    assert results.delete_expired(NOW) == 1
     assert results.read(old, "me", 0, 1) is None
     assert results.read(young, "me", 0, 1) is not None
 

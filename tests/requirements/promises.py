@@ -83,6 +83,7 @@ PROMISES = (
         promise_bounds={
             "body": "A body past the limit is refused without reading the rest.",
             "headers": "Heads, trailers and chunk extensions past the limit are refused unread.",
+            "smuggling": "A request of unclear extent is refused, and what follows not answered.",
             "connections": "Idle, slow and too many connections are closed; callers are served.",
             "unread": "A client that does not read its response is cut off.",
             "parts": "Too many parts are refused with a clear error.",
@@ -121,6 +122,8 @@ PROMISES = (
         security={
             "bearer": "A peer is known by any of its tokens; its name is the caller.",
             "unauthenticated": "Without a known token the calls answer 401.",
+            "forged-headers": "Headers of proxies count from trusted proxies only.",
+            "challenge": "A 401 says in which ways callers can authenticate here.",
             "local": "On loopback without tokens the caller is `local`.",
             "sessions": "Sessions are keyed by peer and context.",
         },
@@ -148,6 +151,7 @@ PROMISES = (
             "drain": "A stopping gateway refuses new work and leaves the rest recoverable.",
             "bind": "A bind other than loopback without authentication is refused at start.",
             "loopback-host": "A gateway on loopback refuses foreign Host and Origin headers.",
+            "one-host": "A request names one host in a clear spelling, and one origin at most.",
         },
         clients={
             "official": "Official clients of both generations do every call.",

@@ -8,6 +8,10 @@ STORES = (
         store_task={
             "few-events": "A task that ends after few large events is not stored once more whole.",
         },
+        store_json__file={
+            "contents": "Large strings are stored once per task; a record that refers to them is "
+            "of a schema of its own.",
+        },
     ),
     *rules(
         "inbound contract, section 9",

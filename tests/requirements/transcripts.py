@@ -71,5 +71,6 @@ TRANSCRIPT = rules(
         "direct-refused": "A direct answer that cannot be sent at all gives -32005.",
         "available": "The error names the modes of the content that there was.",
         "task-refused": "A task whose answer cannot be sent fails and the call gives -32005.",
+        "omitted-files": "Files that are left out are named: by a status, by the direct answer.",
     },
 )

@@ -125,6 +125,7 @@ ERRORS = rules(
         "error-info": "1.0 errors carry an ErrorInfo with the error's name and the A2A domain.",
         "violations": "Validation errors list every field violation.",
         "content-type": "A body that is not JSON by its type is refused before it is parsed.",
+        "content-coding": "A compressed body is refused before it is read.",
         "unauthenticated": "Missing credentials are a plain HTTP 401 with a challenge.",
     },
 )

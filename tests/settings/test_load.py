@@ -262,6 +262,39 @@ def test_no_json_makes_loading_fail_in_another_way(load, value: object) -> None:
         assert error.problems
 
 
+PIECES = [b"{", b"}", b"[", b"]", b":", b",", b"'", b'"', b"//", b"/*", b"*/", b"\\", b"\\u", b"\n"]
+PIECES += [
+    b"server",
+    b"port",
+    b"agents",
+    b"0x",
+    b"1e999",
+    b"+Infinity",
+    b"NaN",
+    b"1",
+    b"\xff",
+    b"\0",
+]
+PIECES += ["\u2028".encode(), "\ufeff".encode(), b"\\ud800", b"[" * 200, b"{a:" * 200, b"9" * 5000]
+PIECES += [b"0x" + b"f" * 9000, b"}}", b"'x'"]
+FILES = st.binary(max_size=80) | st.builds(
+    lambda start, pieces, end: start + b" ".join(pieces) + end,
+    st.sampled_from([b"", b"{", b"{server: {port: ", b"{agents: {main: {adapter: 'echo', x: "]),
+    st.lists(st.sampled_from(PIECES), max_size=12),
+    st.sampled_from([b"", b"}}}", b"}}", b"}"]),
+)
+
+
+@given(FILES)
+def test_no_bytes_of_a_file_make_loading_fail_in_another_way(home: Path, content: bytes) -> None:
+    path = home / "any.json5"
+    path.write_bytes(content)
+    try:
+        load_settings(path, environ={})
+    except SettingsInvalid as error:
+        assert error.problems
+
+
 KEYS = ["server", "agents", "main", "adapter", "channels", "a2a", "accounts", "default", "security"]
 KEYS += ["peers", "tokens", "skills", "taskStore", "kind", "path", "store", "limits", "runs", "log"]
 KEYS += ["tools", "agentToAgent", "allow", "responseRouting", "webhooks", "url", "token", "name"]

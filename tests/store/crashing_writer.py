@@ -10,10 +10,16 @@ from tests.contracts.store_samples import Draft, make_lines, make_record, next_v
 from openclaw_a2a.model.task import TaskState
 from openclaw_a2a.ports import LogAppend, Store
 from openclaw_a2a.store import create_store
+from openclaw_a2a.store.contents import LARGE_BYTES
 
 LANES = 8
 LINES = 20
 """So many lines has each change of a log."""
+
+
+def make_text(name: str, number: int) -> str:
+    """What a chunk of a task says; one of them is large enough to be stored by itself."""
+    return f"{name} {number} " * (LARGE_BYTES // 4 if number == 1 else 1)
 
 
 async def live(store: Store, name: str) -> None:
@@ -27,7 +33,7 @@ async def live(store: Store, name: str) -> None:
     print(name, 0, flush=True)
     writes = [store.tasks.start_run(draft.run.id, fence=1, attempt=1)]
     writes.append(store.tasks.commit(draft.status(TaskState.WORKING, at=1)))
-    writes += [store.tasks.commit(draft.chunk(str(number))) for number in range(3)]
+    writes += [store.tasks.commit(draft.chunk(make_text(name, number))) for number in range(3)]
     for sequence, write in enumerate(writes):
         await write
         print(name, sequence, flush=True)

@@ -41,11 +41,13 @@ from openclaw_a2a.ports import (
     TaskKey,
     TaskQuery,
 )
+from openclaw_a2a.store.contents import LARGE_BYTES
 
 NAMES = st.sampled_from(["a", "b", "c", "d"])
 SCOPES = st.sampled_from([ALICE, BOB])
 STATES = st.sampled_from([TaskState.WORKING, TaskState.INPUT_REQUIRED, TaskState.COMPLETED])
 TIMES = st.integers(0, 40)
+TEXTS = st.sampled_from(["x", "x" * LARGE_BYTES, 'ä "\n' * LARGE_BYTES])
 FENCES = st.sampled_from([1, 1, 1, 2, 3])
 KINDS = st.sampled_from(["call", "handle"])
 VERSIONS = st.integers(0, 3)
@@ -116,13 +118,15 @@ class TwoStores(RuleBasedStateMachine):
         if outcome == "accepted" and is_task:
             self.drafts[name] = draft
 
-    @rule(name=NAMES, state=STATES, at=TIMES, fence=FENCES, whole=st.booleans())
-    def change(self, name: str, state: TaskState, at: int, fence: int, whole: bool) -> None:
+    @rule(name=NAMES, state=STATES, at=TIMES, fence=FENCES, whole=st.booleans(), text=TEXTS)
+    def change(
+        self, name: str, state: TaskState, at: int, fence: int, whole: bool, text: str
+    ) -> None:
         draft = self.drafts.get(name)
         if draft is None:
             return
         before = draft.head, draft.task
-        change = draft.chunk("x") if state is TaskState.WORKING else draft.status(state, at)
+        change = draft.chunk(text) if state is TaskState.WORKING else draft.status(state, at)
         if whole:
             change = draft.whole(change)
         if state is not TaskState.WORKING:

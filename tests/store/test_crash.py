@@ -8,7 +8,7 @@ from pathlib import Path
 import anyio.to_thread
 import pytest
 from tests.contracts.store_samples import ALICE, StoreHarness, make_lines, project_task, time_at
-from tests.store.crashing_writer import LINES
+from tests.store.crashing_writer import LINES, make_text
 
 from openclaw_a2a.model.ids import MessageId, OwnerId, TaskId
 from openclaw_a2a.model.task import is_terminal
@@ -53,7 +53,10 @@ async def assert_whole(store: Store, label: str, acknowledged: Acknowledged) -> 
     for task in tasks:
         events = await store.tasks.read_events(None, task.head.id, after=0, limit=100)
         assert [event.sequence for event in events] == list(range(1, task.head.sequence + 1))
-        assert project_task(task).status.state is task.head.state
+        projected = project_task(task)
+        assert projected.status.state is task.head.state
+        texts = [part.text for artifact in projected.artifacts for part in artifact.parts]
+        assert texts == [make_text(task.head.id, number) for number in range(len(texts))]
         assert is_terminal(task.head.state) == (task.head.id not in running)
         assert await store.tasks.find_duplicate(ALICE, MessageId(f"m-{task.head.id}")) is not None
     assert running.keys() <= {task.head.id for task in tasks}

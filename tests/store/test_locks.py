@@ -199,7 +199,19 @@ def test_a_lock_with_our_own_pid_that_we_do_not_hold(lock: Path) -> None:
 
 
 @pytest.mark.requirement("store.json-file.lock-reclaimed")
-@pytest.mark.parametrize("content", [b"", b"{", b"[]", b'{"pid":"x"}', b"\xff"])
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"{",
+        b"[]",
+        b'{"pid":"x"}',
+        b"\xff",
+        b'{"\xff":1}',
+        b'{"x":"\xff"}',
+        b'{"x":' + b"[" * 9999,
+    ],
+)
 def test_an_unreadable_lock_is_taken_over_when_its_file_is_old(lock: Path, content: bytes) -> None:
     lock.write_bytes(content)
     assert not is_free(lock)

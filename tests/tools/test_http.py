@@ -14,7 +14,8 @@ from openclaw_a2a.auth.peers import Credentials
 from openclaw_a2a.auth.tokens import TokenKind
 from openclaw_a2a.auth.tool_tokens import ToolAuthenticator, ToolCaller
 from openclaw_a2a.engine.supervisor import Supervisor
-from openclaw_a2a.http.asgi import HttpRequest, RequestBodies
+from openclaw_a2a.http.asgi import HttpRequest
+from openclaw_a2a.http.request_limits import RequestBodies
 from openclaw_a2a.model.ids import Json, JsonObject
 from openclaw_a2a.tools.http import ToolEndpoints, ToolRequest
 from openclaw_a2a.tools.registry import OnUpdate, Tool, ToolRegistry, run_with_progress

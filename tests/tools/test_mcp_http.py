@@ -144,15 +144,6 @@ async def test_a_session_belongs_to_the_caller_that_opened_it(served) -> None:
     assert (await ann.post("/mcp", json=ping, headers=session)).status_code == 401
 
 
-async def test_no_more_sessions_are_opened_than_the_settings_allow(serve) -> None:
-    async with serve(tools={"sessions": 1}) as served:
-        client = served.client()
-        statuses = [
-            (await client.post("/mcp", json=OPENING, headers=BOTH)).status_code for _ in range(2)
-        ]
-        assert statuses == [200, 503]
-
-
 async def test_a_body_over_the_limit_is_refused(served) -> None:
     answer = await served.client().post("/mcp", content=b"x" * 1_100_000, headers=BOTH)
     assert (answer.status_code, answer.json()["error"]["code"]) == (413, "body-too-large")

@@ -269,18 +269,18 @@ def _answer_events(answer: Json) -> list[AgentEvent]:
             f"The adapter answered with {type(answer).__name__}; it must answer with a str or a"
             " list of Part."
         )
-    return [Reply(tuple(_part(piece) for piece in cast("list[Json]", answer)))]
+    return [Reply(tuple(_to_part(piece) for piece in cast("list[Json]", answer)))]
 
 
 def _piece_events(piece: Json) -> list[AgentEvent]:
     """The events of a piece of a streamed answer. Raises: AgentFailed."""
     if not isinstance(piece, str):
-        return [PartDelta(_part(piece))]
+        return [PartDelta(_to_part(piece))]
     starts = range(0, len(piece), _MAX_CHUNK_CHARACTERS)
     return [TextDelta(piece[start : start + _MAX_CHUNK_CHARACTERS]) for start in starts]
 
 
-def _part(piece: Json) -> Part:
+def _to_part(piece: Json) -> Part:
     if isinstance(piece, Part | str):
         return piece if isinstance(piece, Part) else Part(text=piece)
     raise AgentFailed(

@@ -1,9 +1,11 @@
 """The text that a model gets of a peer's message: no command, and not the gateway's voice."""
 
+import json
 import re
 from collections.abc import Sequence
 from typing import Final
 
+from openclaw_a2a.model.ids import LOCAL_PEER
 from openclaw_a2a.model.turn import Turn
 
 _WHITESPACE: Final = (
@@ -15,6 +17,8 @@ _WORD_JOINER: Final = "\u2060"
 """An invisible character that OpenClaw does not strip: a text that starts with it is no command."""
 _NOTES_BEGIN: Final = "--- Notes from the gateway about the peer's message ---"
 _NOTES_END: Final = "--- End of notes ---"
+_SENDER: Final = "Sender known to the gateway"
+_MAX_NAME: Final = 300
 
 # Marks of the block as a reader takes them: any dashes, any case, invisible characters between.
 _IGNORED: Final = (
@@ -25,18 +29,20 @@ _IGNORED: Final = (
 _DASH: Final = r"[-\u2010-\u2015\u2212\u2e3a\u2e3b\ufe58\ufe63\uff0d_=*#~\u2500\u2501]"
 
 
-def _letters(words: str) -> str:
-    return _IGNORED.join(_either(one) for one in words.replace(" ", ""))
+def _phrase(words: str) -> str:
+    return _IGNORED.join(_both_cases(one) for one in words.replace(" ", ""))
 
 
-def _either(letter: str) -> str:
+def _both_cases(letter: str) -> str:
     # The full-width forms, which look alike and which models read alike.
     wide = "".join(chr(ord(one) + 0xFEE0) for one in {letter, letter.upper()})
     return f"[{letter}{letter.upper()}{wide}]"
 
 
 _MARK: Final = re.compile(
-    f"({_DASH}{_IGNORED})(?:{_letters('end of notes')}|{_letters('notes from the gateway')})"
+    f"({_DASH}{_IGNORED})(?:{_phrase('end of notes')}|{_phrase('notes from the gateway')})"
+    # Without dashes, too: a peer must not name another sender in any line that looks like ours.
+    f"|{_phrase(_SENDER.lower())}"
 )
 _NO_MARK: Final = r"\1(removed)"
 _HIDDEN: Final = re.compile(
@@ -49,7 +55,7 @@ _HIDDEN: Final = re.compile(
 def escape_command(text: str) -> str:
     """The text in a form that OpenClaw does not execute as a command.
 
-    OpenClaw runs `/new` and `/reset` as host commands, whoever sends them. A text that starts with
+    OpenClaw runs `/new` and `/reset` as host commands, for every sender. A text that starts with
     a slash therefore gets an invisible first character.
     """
     if not text.strip(_WHITESPACE):
@@ -58,17 +64,29 @@ def escape_command(text: str) -> str:
 
 
 def build_prompt(turn: Turn, notes: Sequence[str] = ()) -> str:
-    """The message text, with the peer's other content in a fenced block after it.
+    """The message text, then a fenced block: which peer sent it, and the peer's other content.
 
-    A message from another agent of this gateway has no such block: it is not an untrusted peer.
+    A message from another agent of this gateway has no such block: it is not an untrusted peer, and
+    OpenClaw is told of it in another way. Nor is a caller without a name of its own named.
     """
     # A peer must not be able to open or close the block and continue in the gateway's voice.
     text = escape_command(_MARK.sub(_NO_MARK, turn.body))
-    untrusted = () if turn.provenance is not None else (*turn.untrusted, *notes)
-    if not untrusted:
+    if turn.provenance is not None:
         return text
-    fenced = "\n\n".join(_HIDDEN.sub(_spell_out, _MARK.sub(_NO_MARK, note)) for note in untrusted)
-    return f"{text}\n\n{_NOTES_BEGIN}\n{fenced}\n{_NOTES_END}"
+    untrusted = (*turn.untrusted, *notes)
+    fenced = [_HIDDEN.sub(_spell_out, _MARK.sub(_NO_MARK, note)) for note in untrusted]
+    if turn.principal != LOCAL_PEER:
+        # Here, because OpenClaw's own provenance of a message has no member for it.
+        peer, account = _quote_name(turn.principal), _quote_name(turn.account)
+        fenced.insert(0, f"{_SENDER}: peer {peer}, account {account}")
+    if not fenced:
+        return text
+    return "\n\n".join((text, "\n".join((_NOTES_BEGIN, "\n\n".join(fenced), _NOTES_END))))
+
+
+def _quote_name(name: str) -> str:
+    """The name in one line, and no mark in it: names may come from an issuer of tokens."""
+    return json.dumps(_MARK.sub(_NO_MARK, name)[:_MAX_NAME])
 
 
 def _spell_out(found: re.Match[str]) -> str:

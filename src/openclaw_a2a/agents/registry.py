@@ -121,7 +121,7 @@ def _camel_case(name: str) -> str:
 ENTRY_POINTS = "openclaw_a2a.adapters"
 """The entry point group in which other distributions offer adapters, by name."""
 
-BUILT_IN: Mapping[str, str] = {
+BUILT_IN_ADAPTERS: Mapping[str, str] = {
     "callable": "openclaw_a2a.agents.function:CallableAdapter",
     "command": "openclaw_a2a.agents.process.command_agent:CommandAgent",
     "echo": "openclaw_a2a.agents.echo:EchoAgent",
@@ -164,7 +164,7 @@ def register_adapter(name: str) -> Callable[[_Class], _Class]:
             raise TypeError(
                 f"{adapter!r} is no adapter; register a class that inherits AgentAdapter."
             )
-        if name in _registered or name in BUILT_IN:
+        if name in _registered or name in BUILT_IN_ADAPTERS:
             warnings.warn(f"The adapter {name} is registered again and replaced.", stacklevel=2)
         _registered[name] = adapter
         return adapter
@@ -175,10 +175,10 @@ def register_adapter(name: str) -> Callable[[_Class], _Class]:
 def adapter_names() -> tuple[str, ...]:
     """The names that can be loaded, sorted."""
     offered = entry_points(group=ENTRY_POINTS).names
-    return tuple(sorted({*_registered, *BUILT_IN, *offered}))
+    return tuple(sorted({*_registered, *BUILT_IN_ADAPTERS, *offered}))
 
 
-def find_adapter(name: str, *, built_in: Mapping[str, str] = BUILT_IN) -> type:
+def find_adapter(name: str, *, built_in: Mapping[str, str] = BUILT_IN_ADAPTERS) -> type:
     """The class of this name: registered, else built in, else offered by another distribution.
 
     Raises: UnknownAdapter, ImportError, and whatever its module raises when it is imported.

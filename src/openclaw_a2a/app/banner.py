@@ -12,7 +12,7 @@ from openclaw_a2a.server.health import AgentAvailability
 from openclaw_a2a.settings import Account, base_url
 from openclaw_a2a.settings.openclaw_discovery import OpenClawInstallation
 
-DEFAULT_URL = "http://127.0.0.1:9900"
+_DEFAULT_URL = "http://127.0.0.1:9900"
 """Where commands look for a gateway by default."""
 
 _PROGRAM = "openclaw-a2a"
@@ -105,7 +105,7 @@ def _first_command(account: Account, *, needs_token: bool) -> str:
     """A command that sends to this account, from the folder where the gateway runs."""
     token = "OPENCLAW_A2A_TOKEN=<token> " if needs_token else ""
     address = account_url(account, account.agent_card_path).removesuffix(_USUAL_CARD)
-    flag = "" if address == DEFAULT_URL else f" --url {address}"
+    flag = "" if address == _DEFAULT_URL else f" --url {address}"
     return f'{token}{program()} send{flag} "hello"'
 
 

@@ -39,8 +39,9 @@ from openclaw_a2a.engine.tasks.submit_policy import (
     PolicyRule,
     SubmitPolicy,
 )
-from openclaw_a2a.http.asgi import ANY_METHOD, RequestBodies
 from openclaw_a2a.http.rate_limit import RateLimit
+from openclaw_a2a.http.request_limits import RequestBodies
+from openclaw_a2a.http.router import ANY_METHOD
 from openclaw_a2a.http.sse_stream import SseStreams
 from openclaw_a2a.log import get_logger
 from openclaw_a2a.model.card import AgentCard, AgentExtension, AgentProfile
@@ -128,8 +129,8 @@ class Gateway:
         self.engines: dict[StoreSettings, Engine] = {}
         self.availability = Availability(())
         """Which agents can answer now; filled when the endpoints are built."""
-        # The background work outside the engines; `/readyz` asks it for loops that have died.
-        self._supervisor = Supervisor()
+        self.supervisor = Supervisor()
+        """The background work outside the engines; `/readyz` asks it for loops that have died."""
         limits, server = settings.limits, settings.server
         self._queues = SessionQueues(
             QueueLimits(
@@ -146,19 +147,26 @@ class Gateway:
             per_minute=limits.per_peer_requests,
             monotonic=time.monotonic,
         )
-        self._bodies = RequestBodies(server.body_seconds, limits.bodies_bytes)
+        self._bodies = RequestBodies(
+            server.body_seconds, limits.bodies_bytes, supervisor=self.supervisor
+        )
         self.streams = SseStreams(
             limits.streams,
             server.heartbeat_seconds,
             per_caller=limits.share(limits.per_peer_streams, limits.streams),
-            supervisor=self._supervisor.child("sse"),
+            supervisor=self.supervisor.child("sse"),
             write_timeout_s=2 * server.send_seconds,
         )
         self._large_answers = LargeAnswers(limits.answer_bytes)
         self._body_pacer = CallerPacer()
         self.push = PushWiring(settings.push, version=VERSION, stop_s=server.stop_seconds)
         self._tools = ToolsWiring(
-            settings, clock=clock, supervisor=self._supervisor, bodies=self._bodies
+            settings,
+            clock=clock,
+            supervisor=self.supervisor,
+            bodies=self._bodies,
+            rate_limit=self._rate_limit,
+            streams=self.streams,
         )
         self._calls: CallsWiring | None = None
         self._plans: PlanningWiring | None = None
@@ -184,7 +192,7 @@ class Gateway:
             # Closed last (`parts` go in reverse): what the others do at their end is logged.
             parts.callback(self.audit.close)
             self.audit.open()
-            parts.push_async_callback(self._supervisor.stop)
+            parts.push_async_callback(self.supervisor.stop)
             parts.push_async_callback(self._agents.close)
             self._admin_token = self._ensure_admin_token()
             # By what other gateways know this one in chains of calls; the same after each start.
@@ -225,7 +233,7 @@ class Gateway:
             self._tools.open(self.asgi.router, parts, credentials=self._credentials, own=self._own)
             if self._tokens is not None:
                 parts.push_async_callback(self._tokens.write_use)
-                self._supervisor.run_loop("token-use", self._tokens.record_use())
+                self.supervisor.run_loop("token-use", self._tokens.record_use())
             # Last: a late reply or a resolved pause may start a run.
             self._start_background_listeners()
             # Started in full: `__aexit__` closes the parts from now on, not the end of this block.
@@ -402,7 +410,7 @@ class Gateway:
             body_pacer=self._body_pacer,
             push=self.push.config_service(engine),
             streaming=card.current().capabilities.streaming,
-            # Whoever embeds a gateway has no settings.
+            # An embedded gateway has no settings.
             body_setting=""
             if self._embedding is not None
             else f"channels.a2a.accounts.{account.id}.maxBodyBytes",
@@ -417,7 +425,7 @@ class Gateway:
         # Slow to import (cryptography, httpx2), and most gateways have no issuer.
         from openclaw_a2a.app.wiring.oidc import open_verifier
 
-        return (open_verifier(self.settings.oidc, self._supervisor.child("oidc")),)
+        return (open_verifier(self.settings.oidc, self.supervisor.child("oidc")),)
 
     def _card(self, account: Account, extensions: tuple[AgentExtension, ...]) -> LiveCard:
         """The card: texts of the account, else of its agent, else those of the settings."""
@@ -461,13 +469,19 @@ class Gateway:
     def _build_application(self, endpoints: list[AccountEndpoint]) -> ServerApplication:
         accounts = self.settings.accounts
         closed = [account for account in accounts if account.enabled and not account.is_running]
-        application = ServerApplication(endpoints, closed, audit=self.audit, proxies=self._proxies)
+        application = ServerApplication(
+            endpoints,
+            closed,
+            audit=self.audit,
+            proxies=self._proxies,
+            supervisor=self.supervisor,
+        )
         self.availability = application.availability
         health = Health(
             self.engines.values(),
             self.availability,
             version=VERSION,
-            supervisors=[self._supervisor],
+            supervisors=[self.supervisor],
         )
         add_route = application.router.add_route
         add_route("GET", "/healthz", health.healthz)
@@ -507,7 +521,7 @@ class Gateway:
             if repaired is not None:
                 log.warning("gateway.folder_made_private", reason=repaired)
         except PermissionError as error:
-            if error.errno is None:  # everybody may write there, and it is not ours to change
+            if error.errno is None:  # every user may write there, and it is not ours to change
                 raise SettingsInvalid(str(error)) from error
         except OSError:
             pass  # said below

@@ -20,7 +20,8 @@ from openclaw_a2a.app.banner import print_banner, print_lines
 from openclaw_a2a.app.gateway import Gateway, build_app
 from openclaw_a2a.app.logging import is_for_people, logging_to_stderr
 from openclaw_a2a.engine.supervisor import Supervisor
-from openclaw_a2a.http.server_protocol import ConnectionTable, ServerProtocol
+from openclaw_a2a.http.connection_table import ConnectionTable
+from openclaw_a2a.http.server_protocol import ServerProtocol
 from openclaw_a2a.log import get_logger
 from openclaw_a2a.model.errors import PortTaken
 from openclaw_a2a.settings import (
@@ -40,9 +41,10 @@ _MOST_FILES = 1_048_576
 _FIRST_STATES_S = 0.15
 
 
-def uvicorn_options(settings: Settings) -> dict[str, Any]:
+def uvicorn_options(gateway: Gateway) -> dict[str, Any]:
     """Options of every uvicorn server that we run."""
-    table = ConnectionTable(settings.limits, settings.server)
+    settings = gateway.settings
+    table = ConnectionTable(settings.limits, settings.server, gateway.supervisor)
     return {
         "interface": "asgi3",
         "http": partial(ServerProtocol, table=table),
@@ -177,7 +179,7 @@ async def _serve(loaded: LoadedSettings, build: Callable[[Settings], Gateway]) -
             gc.freeze()
             gc.set_threshold(50_000, 20, 20)
             gc.enable()
-            config = uvicorn.Config(gateway.asgi, **uvicorn_options(settings))
+            config = uvicorn.Config(gateway.asgi, **uvicorn_options(gateway))
             await gateway.availability.wait_settled(_FIRST_STATES_S)
             server = DrainingServer(
                 config,

@@ -44,7 +44,7 @@ class AdminAuthenticator:
 
         Raises: NotAllowed, Unauthenticated, CorruptRecord (the token file).
         """
-        # Before the token is looked at: nobody outside this machine gets to try one.
+        # Before the token is looked at: clients outside this machine cannot try one.
         if not is_loopback_client(request) or is_proxied(request):
             raise NotAllowed("the operator's pages answer the gateway's own machine only")
         self._own.check(request)
@@ -69,7 +69,7 @@ class AdminAuthenticator:
 
 
 def ensure_admin_token(folder: Path) -> str:
-    """The token in the folder; a new one unless nobody else could have read the one there is.
+    """The token in the folder; a new one if another user could have read the one there is.
 
     Raises: OSError (the folder cannot be written to).
     """
@@ -95,7 +95,7 @@ def read_admin_token(folder: Path) -> str:
 
 
 def _is_private(path: Path) -> bool:
-    # The link itself, if it is one: behind a link somebody else could change the file.
+    # The link itself, if it is one: behind a link another user could change the file.
     found = path.lstat()
     is_own = stat.S_ISREG(found.st_mode) and found.st_uid == os.geteuid()
     return is_own and not stat.S_IMODE(found.st_mode) & 0o077

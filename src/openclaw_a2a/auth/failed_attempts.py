@@ -23,7 +23,7 @@ class _Window(msgspec.Struct):
 class FailedAttempts:
     """Counts the wrong credentials of each address in a minute.
 
-    Only what has failed is counted and refused, so that nobody locks out an owner of right
+    Only what has failed is counted and refused, so that no client locks out an owner of right
     credentials who calls from the same address. A minute of an address is one line in the log.
     """
 

@@ -44,6 +44,7 @@ MAX_TOKEN_BYTES = 16 * 1024
 _MAX_DOCUMENT_KEYS = 100
 _MAX_NAME = 256
 _RSA_BITS = range(2048, 8193)
+_CURVES = {"EC": ("P-256", "P-384", "P-521", "secp256k1"), "OKP": ("Ed25519", "Ed448")}
 _MAX_CACHED = 10_000
 _REFRESH_S = 600.0
 _REFETCH_S = 10.0
@@ -63,7 +64,7 @@ class FetchFailed(Exception):
 
 
 class _Rejected(Exception):
-    """Why a token is not accepted: for the log, not for the caller, who may be anybody."""
+    """Why a token is not accepted: for the log, not for the caller, who is unknown."""
 
 
 class IssuerKeys:
@@ -243,14 +244,18 @@ def _read_key(entry: JsonObject) -> _PublishedKey | None:
     operations = entry.get("key_ops", ["verify"])
     is_for_signatures = entry.get("use", "sig") == "sig"
     is_for_verifying = is_list(operations) and "verify" in operations
-    algorithm = entry.get("alg")
+    algorithm, kind = entry.get("alg"), entry.get("kty")
     # Never `oct`: a shared secret would let everybody who can check tokens make them.
-    if entry.get("kty") not in ("RSA", "EC", "OKP") or not (is_for_signatures and is_for_verifying):
+    if kind not in ("RSA", *_CURVES) or not (is_for_signatures and is_for_verifying):
         return None
     members: JsonObject = {name: entry[name] for name in _KEY_MEMBERS if name in entry}
     try:
-        # Small ones can be broken; checking with huge ones would take long.
-        if entry["kty"] == "RSA" and _bit_length(entry.get("n")) not in _RSA_BITS:
+        if kind == "RSA":
+            # Small ones can be broken; checking with huge ones would take long.
+            is_usable = _bit_length(entry.get("n")) in _RSA_BITS
+        else:
+            is_usable = entry.get("crv") in _CURVES[kind]
+        if not is_usable:
             return None
         key = import_key(members)
     except (JoseError, ValueError, TypeError):
@@ -344,7 +349,7 @@ class JwtVerifier:
         return principal
 
     def _log_rejection(self, reason: str) -> None:
-        """One line in a minute: whoever sends wrong tokens does not fill the log."""
+        """One line in a minute: a client that sends wrong tokens does not fill the log."""
         now = time.monotonic()
         self._rejected += 1
         if now >= self._next_line:

@@ -25,9 +25,11 @@ _CHECK_S = 1.0
 _DIGEST_NAME = re.compile(r"sha-?(1|256)[:=]", re.IGNORECASE)
 _FINGERPRINT = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
 API_KEY_HEADER = b"x-api-key"
+CERTIFICATE_SCHEME = "ClientCertificate"
+"""What a challenge calls client certificates; none of the registered schemes is about them."""
 _HOW_TO_SEND = "send your token as `Authorization: Bearer <token>` or `X-API-Key: <token>`"
 _MAKE_ONE = "make one (`openclaw-a2a token create NAME`, or channels.a2a.security.peers)"
-# The same for whatever is wrong with them: a stranger does not learn which tokens there were.
+# The same for whatever is wrong with them: an unknown caller learns nothing about tokens.
 _NOT_VALID = "these credentials are not valid here; ask the operator for a token"
 
 
@@ -121,7 +123,7 @@ class Credentials:
         """True when peers may show tokens: there are some in the settings or in the token file."""
         try:
             has_file = self._tokens is not None and self._tokens.peers_need_tokens()
-        except CorruptRecord:  # then nobody gets in without a token of the settings
+        except CorruptRecord:  # then only tokens of the settings are accepted
             has_file = True
         return has_file or bool(self._principals)
 
@@ -146,25 +148,34 @@ class Credentials:
             raise
         if principal is None:
             self._count_failure(request)
-            raise Unauthenticated(_NOT_VALID)
+            raise self._refusal(_NOT_VALID)
         return principal
+
+    def _refusal(self, text: str, *, has_credentials: bool = True) -> Unauthenticated:
+        """The error for a request without valid credentials: it says which kinds there are."""
+        schemes: list[str] = []
+        if self._verifiers or not self.accept_certificates or self.accept_tokens():
+            schemes.append("Bearer")
+        if self.accept_certificates:
+            schemes.append(CERTIFICATE_SCHEME)
+        return Unauthenticated(text, has_credentials=has_credentials, schemes=schemes)
 
     def _identify_certificate(self, request: ClientRequest) -> Principal:
         """The owner of the certificate that a trusted proxy has verified. Raises: as above."""
         name = self._certificate_header
         said = request.headers.get(name, b"").decode("latin-1").strip() if name else ""
-        # From anybody else the header is a claim of the caller, and not looked at. In several
+        # From any other client the header is a claim, and not looked at. In several
         # lines, one of them may be the caller's.
         if (
             not said
             or not self._proxies.is_trusted(request.client_host())
             or request.has_repeated(name)
         ):
-            raise Unauthenticated(_HOW_TO_SEND, has_credentials=False)
+            raise self._refusal(_HOW_TO_SEND, has_credentials=False)
         principal = self._by_certificate.get(normal_certificate(said))
         if principal is None:
             self._count_failure(request)
-            raise Unauthenticated(_NOT_VALID)
+            raise self._refusal(_NOT_VALID)
         return principal
 
     def _count_failure(self, request: ClientRequest) -> None:
@@ -223,11 +234,11 @@ class PeerAuthenticator:
         if not is_loopback_client(request):
             text = "without tokens this gateway answers its own machine only"
             raise Unauthenticated(text, has_credentials=False)
-        # A proxy need not say that it is one: then everybody who reaches it seems to be here.
+        # A proxy need not say that it is one: then every client of it seems to be on this machine.
         if self._own.public_name is not None:
             text = f"other machines reach this gateway as {self._own.public_name}, so callers need"
             raise Unauthenticated(f"{text} tokens; {_MAKE_ONE}", has_credentials=False)
-        # HTTP/1.0 is what nginx speaks to a gateway unless it is told otherwise; it says nothing
+        # nginx speaks HTTP/1.0 to a gateway unless it is configured otherwise; it says nothing
         # about its client then.
         if not PROXY_HEADERS.isdisjoint(request.headers) or request.http_version() == "1.0":
             raise NotAllowed(

@@ -13,6 +13,7 @@ from typing import Protocol
 from urllib.parse import urlsplit
 
 from openclaw_a2a.model.errors import NotAllowed
+from openclaw_a2a.model.url_policy import NO_PORT, Authority, normal_host, parse_authority
 
 # One is enough, and each proxy sends others.
 PROXY_HEADERS = frozenset(
@@ -27,17 +28,10 @@ PROXY_HEADERS = frozenset(
 )
 _LOOPBACK_NAMES = frozenset({"localhost", "127.0.0.1", "::1"})
 _PORTS = {"http": 80, "https": 443}
-_MAX_PORT = 65535
 _MAX_KNOWN = 64
-_NO_PORT = 0
-# A name, an IPv4 or an IPv6 address, and a port. Nothing else: what is read in two ways by two
-# programs (user@host, several ports) names this gateway for one of them only.
-_AUTHORITY = re.compile(r"(?:\[([0-9A-Fa-f:.]+)\]|([A-Za-z0-9_.-]+))(?::([0-9]{1,5}))?")
 _ORIGIN = re.compile(r"(https?)://([^/?#@\\]+)", re.IGNORECASE)
 
 IpAddress = ipaddress.IPv4Address | ipaddress.IPv6Address
-Address = tuple[str, int]
-"""The name and the port of a server, in their usual spelling."""
 
 
 class ClientRequest(Protocol):
@@ -46,6 +40,10 @@ class ClientRequest(Protocol):
     @property
     def headers(self) -> Mapping[bytes, bytes]:
         """The headers, by their lower-case names."""
+        ...
+
+    def header_items(self, name: bytes) -> list[str]:
+        """The items of a comma-separated header, which may come in several lines."""
         ...
 
     def client_host(self) -> str | None:
@@ -112,9 +110,7 @@ class TrustedProxies:
         client = request.client_host()
         if not self.is_trusted(client):
             return client
-        said = request.headers.get(b"x-forwarded-for", b"").decode("latin-1").split(",")
-        for text in reversed(said):
-            hop = text.strip()
+        for hop in reversed(request.header_items(b"x-forwarded-for")):
             if parse_ip_address(hop) is None:
                 break
             client = hop
@@ -131,7 +127,7 @@ class OwnAddresses:
     """
 
     def __init__(self, host: str = "", urls: Iterable[str] = ()) -> None:
-        self._names = _LOOPBACK_NAMES | {_normal_name(host)}
+        self._names = _LOOPBACK_NAMES | {normal_host(host)}
         public = [_url_address(url) for url in urls]
         self._public = {address for address in public if address is not None}
         self.public_name = next(
@@ -150,6 +146,10 @@ class OwnAddresses:
         # A page can make its own name point to 127.0.0.1 (DNS rebinding); the browser then sends
         # that name as Host. Programs that send neither header are not browsers.
         host, origin = request.headers.get(b"host"), request.headers.get(b"origin")
+        # Our own server refuses these. Another one passes them on, and here the last would count.
+        for name in (b"host", b"origin"):
+            if request.has_repeated(name):
+                raise NotAllowed(f"the header {name.decode()} comes twice; send it once")
         port = request.server_port()
         known = (host, origin, port, shows_token)
         if known in self._known:
@@ -165,11 +165,11 @@ class OwnAddresses:
         if len(self._known) < _MAX_KNOWN:
             self._known.add(known)
 
-    def _names_us(self, address: Address | None, port: int | None) -> bool:
+    def _names_us(self, address: Authority | None, port: int | None) -> bool:
         if address is None:
             return False
         name, given = address
-        if given == _NO_PORT:
+        if given == NO_PORT:
             return name in self._names or any(name == public for public, _ in self._public)
         return (name in self._names and (given == port or port is None)) or address in self._public
 
@@ -186,41 +186,19 @@ def _is_loopback(address: str) -> bool:
         return address == "localhost"
 
 
-def _host_address(header: bytes) -> Address | None:
+def _host_address(header: bytes) -> Authority | None:
     # Browsers name the port, unless it is the usual one. Simple programs leave it out.
-    return _parse_authority(header.decode("latin-1"), _NO_PORT)
+    return parse_authority(header.decode("latin-1"))
 
 
-def _origin_address(header: bytes) -> Address | None:
+def _origin_address(header: bytes) -> Authority | None:
     found = _ORIGIN.fullmatch(header.decode("latin-1"))
-    return None if found is None else _parse_authority(found[2], _PORTS[found[1].lower()])
+    return None if found is None else parse_authority(found[2], _PORTS[found[1].lower()])
 
 
-def _url_address(url: str) -> Address | None:
+def _url_address(url: str) -> Authority | None:
     try:
         parts = urlsplit(url)
     except ValueError:
         return None
-    return _parse_authority(parts.netloc, _PORTS.get(parts.scheme, 0))
-
-
-def _parse_authority(authority: str, default_port: int) -> Address | None:
-    """The name and port that a header says; None when it is no clear spelling of one."""
-    found = _AUTHORITY.fullmatch(authority)
-    if found is None:
-        return None
-    port = int(found[3]) if found[3] else default_port
-    try:
-        name = str(ipaddress.IPv6Address(found[1])) if found[1] else _normal_name(found[2])
-    except ValueError:
-        return None
-    return (name, port) if name and (port or not found[3]) and port <= _MAX_PORT else None
-
-
-def _normal_name(name: str) -> str:
-    """The name in lower case and without the dot at its end, or an address as it is usual."""
-    name = name.lower().removesuffix(".")
-    try:
-        return str(ipaddress.ip_address(name.strip("[]")))
-    except ValueError:
-        return name
+    return parse_authority(parts.netloc, _PORTS.get(parts.scheme, 0))

@@ -43,7 +43,8 @@ _NAME = re.compile(r"[a-z0-9][a-z0-9_.-]{0,63}")
 _TOKEN_BYTES = 32
 _ID_DIGITS = 8
 _WRITE_USE_S = 30.0
-_HexDigest = Annotated[str, msgspec.Meta(pattern=r"^[0-9a-fA-F]{64}$")]
+_HexDigest = Annotated[str, msgspec.Meta(pattern=r"^[0-9a-fA-F]{64}\Z")]
+_Moment = Annotated[datetime, msgspec.Meta(tz=True)]
 _Version = tuple[int, ...] | None
 
 
@@ -69,13 +70,13 @@ class Token(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
 
     name: str
     sha256: _HexDigest
-    created_at: datetime
+    created_at: _Moment
     kind: TokenKind = TokenKind.TOOL
     id: str = ""
     scopes: frozenset[Scope] = frozenset()
     accounts: frozenset[str] | None = None
     agents: frozenset[str] | None = None
-    expires_at: datetime | None = None
+    expires_at: _Moment | None = None
     owner: str = ""
 
     @property
@@ -146,7 +147,7 @@ class TokenStore:
         """The owner of a token; None when it is unknown, revoked or expired. Raises: CorruptRecord.
 
         The cost does not grow with the number of tokens. How long a lookup takes tells nothing
-        about the tokens: nobody can choose the digest of what is sent.
+        about the tokens: a client cannot choose the digest of what it sends.
         """
         entry = self._find(token_digest(text))
         if entry is None:
@@ -176,8 +177,8 @@ class TokenStore:
     def last_used(self) -> dict[str, datetime]:
         """When tokens were last used, by id, as far as gateways have written it."""
         try:
-            return msgspec.json.decode(self._use_path.read_bytes(), type=dict[str, datetime])
-        except (OSError, msgspec.MsgspecError):  # a damaged file is replaced by the next use
+            return msgspec.json.decode(self._use_path.read_bytes(), type=dict[str, _Moment])
+        except (OSError, ValueError, RecursionError):  # a damaged file is replaced by the next use
             return {}
 
     def _find(self, digest: bytes) -> _Entry | None:
@@ -192,7 +193,7 @@ class TokenStore:
         version = _file_version(self._path)
         if version != self._version:
             self._load(version)
-        if self._damage:  # until somebody mends the file no token is accepted
+        if self._damage:  # until the file is mended no token is accepted
             raise CorruptRecord(self._damage)
 
     def _load(self, version: _Version) -> None:
@@ -209,7 +210,7 @@ class TokenStore:
         self._version = version
 
     def _set_tokens(self, tokens: Iterable[Token]) -> None:
-        self._tokens = tuple(_complete(token) for token in tokens)
+        self._tokens = tuple(_fill_old_fields(token) for token in tokens)
         peers = {one.name for one in self._tokens if not one.is_for_tools_only}.union(self._peers)
         self._by_digest = {
             bytes.fromhex(token.sha256): _Entry(
@@ -285,8 +286,8 @@ class TokenStore:
                 raise InvalidParams(reason, problems=(Problem("token", reason),))
             (old,) = found
             if expires_at is None and old.expires_at is not None:
-                expires_at = now + (old.expires_at - old.created_at)
-            end = now + grace
+                expires_at = _later(now, old.expires_at - old.created_at)
+            end = _later(now, grace)
             if old.expires_at is not None:
                 end = min(end, old.expires_at)
             ending = msgspec.structs.replace(old, expires_at=end)
@@ -327,7 +328,7 @@ class TokenStore:
     def _locked(self) -> Generator[None]:
         """The newest tokens, while no other command can change them."""
         self._path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        # The folder itself is locked: there is no lock file that somebody could put a link to.
+        # The folder itself is locked: there is no lock file that could be replaced by a link.
         descriptor = os.open(self._path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             # Where there are no file locks, of two commands at once one may lose its change.
@@ -377,6 +378,14 @@ class TokenStore:
         write_private_file(self._use_path, msgspec.json.encode(kept))
 
 
+def _later(moment: datetime, span: timedelta) -> datetime:
+    """The moment after this time; the last one that there is when it lies beyond."""
+    try:
+        return moment + span
+    except OverflowError:
+        return datetime.max.replace(tzinfo=UTC)
+
+
 def _separate(token: Token, peers: Collection[str]) -> Token:
     """The token; that of a program owns nothing under a name which is one of the peers'."""
     if not token.is_for_tools_only or token.owner or token.name not in peers:
@@ -396,7 +405,7 @@ def _check_name(name: str) -> None:
         raise InvalidParams(f"name: {reason}", problems=(Problem("name", reason),))
 
 
-def _complete(token: Token) -> Token:
+def _fill_old_fields(token: Token) -> Token:
     """The token with what files of earlier versions leave out."""
     if token.id and token.scopes:
         return token
@@ -423,6 +432,6 @@ def _read_file(path: Path) -> _TokenFile:
         return msgspec.json.decode(path.read_bytes(), type=_TokenFile)
     except (FileNotFoundError, NotADirectoryError):
         return _TokenFile()
-    except (OSError, msgspec.MsgspecError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         reason = f"{path} is no list of tokens ({error}); restore it or delete it"
         raise CorruptRecord(reason) from error

@@ -23,7 +23,7 @@ from openclaw_a2a.model.errors import (
     Overloaded,
     Unauthenticated,
 )
-from openclaw_a2a.model.ids import AgentId, SessionKey
+from openclaw_a2a.model.ids import AgentId, PeerName, SessionKey
 from openclaw_a2a.model.session_keys import OPERATOR_NAME
 
 SESSION_HEADER = b"x-openclaw-session-key"
@@ -51,6 +51,16 @@ class ToolCaller(msgspec.Struct, frozen=True):
     session_key: SessionKey | None = None
     owner: str = ""
     address: str = ""
+
+    @property
+    def remote_owner(self) -> PeerName:
+        """Under which name it owns tasks of remote agents.
+
+        An agent in all its sessions, apart from the other agents of its host; else the token.
+        """
+        holder, session = self.owner or self.name, (self.session_key or "").lower()
+        agent = self.agent_id or session_agent(SessionKey(session)) or session
+        return PeerName(f"agent:{agent}@{holder}" if agent else holder)
 
 
 OPERATOR_CALLER = ToolCaller(OPERATOR_NAME)
@@ -82,7 +92,7 @@ class ToolAuthenticator:
         token file).
         """
         is_local = is_loopback_client(request)
-        if is_local or request.headers.get(b"origin"):
+        if is_local or b"origin" in request.headers:
             shows_token = b"authorization" in request.headers or b"x-api-key" in request.headers
             self._own.check(request, shows_token=shows_token)
         # Only from this machine: elsewhere the admin token is not even compared.

@@ -9,7 +9,7 @@ from openclaw_a2a.model.agent_event import AgentEvent, Reply
 from openclaw_a2a.model.errors import AgentFailed
 from openclaw_a2a.model.ids import AgentId, JsonObject
 from openclaw_a2a.model.message import format_timestamp
-from openclaw_a2a.model.skill import BUILT_IN, LIST_SKILLS, PING, Skill
+from openclaw_a2a.model.skill import BUILT_IN_SKILLS, LIST_SKILLS, PING, Skill
 from openclaw_a2a.model.turn import Turn
 from openclaw_a2a.ports import Clock, Recovery
 
@@ -52,10 +52,10 @@ class BuiltInAgent:
 def _read(turn: Turn) -> _Invocation:
     try:
         invocation = msgspec.json.decode(turn.message.text, type=_Invocation)
-    except msgspec.MsgspecError as error:
+    except (ValueError, RecursionError) as error:
         raise AgentFailed(f"The message is no invocation of a built-in skill: {error}.") from None
-    if invocation.skill not in BUILT_IN:
-        known = ", ".join(BUILT_IN)
+    if invocation.skill not in BUILT_IN_SKILLS:
+        known = ", ".join(BUILT_IN_SKILLS)
         raise AgentFailed(f"{invocation.skill[:80]} is no built-in skill; there are {known}.")
     return invocation
 

@@ -185,7 +185,7 @@ class OutcomeDelivery:
     # ---------------------------------------------------------------- a callee that asks back
 
     def _end_question(self, task_id: TaskId) -> None:
-        """Nobody can answer the callee of a call: its task fails with its question."""
+        """Fail the task of a callee that asks: a call has no one who answers questions."""
         if task_id not in self._open_questions:
             self._open_questions.add(task_id)
             # In a task of its own: `fail_paused_task` waits until the asking run has ended, and the
@@ -216,7 +216,7 @@ class OutcomeDelivery:
         def edit(known: Call) -> Call | None:
             settled = (self._settled(known, decided) if decided else None) or known
             is_final = task.is_ended or settled.status is CallStatus.TIMEOUT
-            return self._seen(settled) if settled.is_settled and is_final else None
+            return self._mark_seen(settled) if settled.is_settled and is_final else None
 
         known = self._calls.find(call.id) or call
         if self.states.start_claim(known):
@@ -296,7 +296,7 @@ class OutcomeDelivery:
         if state is OutcomeState.CLAIMED:
             return self._now() + _CLAIM_RECHECK
         if state is OutcomeState.WRITTEN:
-            await self._record(call.id, OutcomeEvent.RESULT_RECORDED, self._seen)
+            await self._record(call.id, OutcomeEvent.RESULT_RECORDED, self._mark_seen)
         elif state is OutcomeState.OFFERED:
             now = self._now()
             deadline = now if waiter is None else waiter.write_deadline or now + _WRITE_TIMEOUT
@@ -431,7 +431,7 @@ class OutcomeDelivery:
             while True:
                 try:
                     if is_processed:
-                        await self._record(call.id, OutcomeEvent.PROCESSED, self._seen)
+                        await self._record(call.id, OutcomeEvent.PROCESSED, self._mark_seen)
                     else:
                         lost = await self._record_loss(call.id)
                     break
@@ -505,7 +505,7 @@ class OutcomeDelivery:
         if await self._record(call.id, event, edit) is not None:
             log.warning("calls.discarded", call_id=call.id, callee=call.callee, reason=reason)
 
-    def _seen(self, call: Call) -> Call | None:
+    def _mark_seen(self, call: Call) -> Call | None:
         """The call once its caller has the outcome."""
         if call.seen_at is not None:
             return None

@@ -95,7 +95,7 @@ class Waiters:
             settled.set_result((call, task))
 
     def close(self) -> None:
-        """Release everybody: the gateway stops, and what comes later is sent after its restart."""
+        """Release all waiters: the gateway stops, and sends later outcomes after its restart."""
         self._is_closed = True
         for _, settled in self._waiting.values():
             if not settled.done():
@@ -112,7 +112,7 @@ class OutcomeState(Enum):
     QUEUED      waits to be sent to the caller's session or webhook
     SENDING     an attempt to send it is under way
     PROCESSING  the caller's host has it; the caller's agent has not finished its turn about it
-    DONE        the caller has it, or nobody will ever get it
+    DONE        the caller has it, or it is never delivered
     """
 
     PENDING = "pending"
@@ -263,7 +263,7 @@ class OutcomeStates:
     # ---------------------------------------------------------------- waiting callers
 
     def settle(self, call: Call, event: OutcomeEvent, waiter: WaitingCaller | None) -> None:
-        """This process has committed the outcome, so nobody can have sent it before."""
+        """This process has committed the outcome, so it cannot have been sent before."""
         self.enter(call, TRANSITIONS[_S.PENDING, event])
         entry = self._entries.get(call.id)
         if entry is not None:

@@ -9,7 +9,7 @@ from openclaw_a2a.calls.identifiers import TARGET_PREFIX
 from openclaw_a2a.calls.loop_guard import CallOrigin, LoopLimits, loop_violation
 from openclaw_a2a.model.call import Caller
 from openclaw_a2a.model.ids import AgentId, JsonObject
-from openclaw_a2a.model.skill import BUILT_IN, Skill, matches_any
+from openclaw_a2a.model.skill import BUILT_IN_SKILLS, Skill, matches_any
 from openclaw_a2a.model.validation import schema_errors
 
 _MAX_REASON_CHARS = 300  # of a reason, which quotes the value that does not fit
@@ -110,7 +110,7 @@ class CallChecker:
         skills = self._directory.skills(callee)
         if skills is None:
             return Refusal("error", self._unknown_agent(policy, caller, callee))
-        refusal = None if skill in BUILT_IN else _check_skill(callee, skills, skill, given)
+        refusal = None if skill in BUILT_IN_SKILLS else _check_skill(callee, skills, skill, given)
         if refusal is not None:
             return refusal
         reason = loop_violation(origin, callee, self._rules.limits)
@@ -133,7 +133,7 @@ def _check_skill(
         return None
     skill = next((one for one in declared if one.name == name), None)
     if skill is None:
-        known = [*(one.name for one in declared), *BUILT_IN]
+        known = [*(one.name for one in declared), *BUILT_IN_SKILLS]
         return Refusal("error", f"{callee} has no skill {name}; it has {', '.join(known)}")
     problems = [] if given is None else input_problems(skill, given)
     if not problems:

@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 import msgspec
 
 from openclaw_a2a.log import get_logger
-from openclaw_a2a.model.call import CALL_KIND, Call, CallId, OutcomeRoute
+from openclaw_a2a.model.call import CALL_KIND, Call, Caller, CallId, OutcomeRoute
 from openclaw_a2a.model.ids import AgentId, SessionKey, TaskId
 from openclaw_a2a.model.records import encode_json
 from openclaw_a2a.ports import Record, RecordStore
@@ -26,9 +26,8 @@ _decoder = msgspec.json.Decoder(Call)
 class CallRepository:
     """Finds and updates calls. Those that are delivered are purged after a while."""
 
-    def __init__(self, store: RecordStore, now: Callable[[], datetime]) -> None:
+    def __init__(self, store: RecordStore) -> None:
         self._store = store
-        self._now = now
         self._calls: dict[CallId, Call] = {}
         self._by_task: dict[TaskId, CallId] = {}
         self._settled: dict[CallId, asyncio.Event] = {}
@@ -53,19 +52,25 @@ class CallRepository:
         for record in await self._store.list_records(CALL_KIND):
             try:
                 found.append(_decoder.decode(record.body))
-            except msgspec.MsgspecError as error:
+            except (ValueError, RecursionError) as error:
                 log.warning("calls.record_unreadable", call_id=record.id, reason=str(error))
         for call in sorted(found, key=lambda call: call.accepted_at):
             self.add(call)
 
     def find(self, call_id: CallId) -> Call | None:
-        """The call with this id."""
+        """The call with this id, whoever made it."""
         return self._calls.get(call_id)
 
-    def find_by_task(self, task_id: TaskId) -> Call | None:
-        """The call that the callee works on in this task."""
+    def find_owned(self, caller: Caller, call_id: CallId) -> Call | None:
+        """The call with this id, if the caller made it or is the operator."""
+        call = self._calls.get(call_id)
+        is_visible = call is not None and (caller.is_operator or call.caller.is_same(caller))
+        return call if is_visible else None
+
+    def find_by_task(self, caller: Caller, task_id: TaskId) -> Call | None:
+        """As `find_owned`, the call that the callee works on in this task."""
         call_id = self._by_task.get(task_id)
-        return None if call_id is None else self._calls.get(call_id)
+        return None if call_id is None else self.find_owned(caller, call_id)
 
     def to_record(self, call: Call) -> Record:
         """The stored form of a call."""
@@ -150,9 +155,11 @@ class CallRepository:
             await self._settled.setdefault(call_id, asyncio.Event()).wait()
         return call
 
-    async def purge(self) -> None:
-        """Delete calls that are delivered for long enough, and the oldest above the limit."""
-        now = self._now()
+    async def purge(self, now: datetime) -> int:
+        """Delete calls that are delivered for long enough by `now`, and the oldest above the limit.
+
+        How many there were. Raises: StoreUnavailable.
+        """
         expired: list[Call] = []
         kept: list[Call] = []
         for call in self:
@@ -170,6 +177,7 @@ class CallRepository:
             self.remove(call)
         # Together, so that the store deletes them in one transaction.
         await asyncio.gather(*(self._store.delete_record(CALL_KIND, call.id) for call in expired))
+        return len(expired)
 
     def _unqueue(self, call_id: CallId, session_key: SessionKey) -> None:
         queue = self._queues.get(session_key, {})

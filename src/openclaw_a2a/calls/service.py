@@ -192,8 +192,8 @@ class CallService:
 
         with self._delivery.open_waiter(accepts_timeouts=True) as waiter:
             async with asyncio.TaskGroup() as group:
-                calls = [group.create_task(call(*one, waiter)) for one in enumerate(batch.calls)]
-            return await self._audited(batch_result([one.result() for one in calls]))
+                waiting = [group.create_task(call(*one, waiter)) for one in enumerate(batch.calls)]
+            return await self._audited(batch_result([one.result() for one in waiting]))
 
     # ---------------------------------------------------------------- agent_poll
 
@@ -205,13 +205,13 @@ class CallService:
         call_id: Json = members.get("correlationId")
         task_id: Json = members.get("taskId")
         if isinstance(call_id, str):
-            call = self._calls.find(CallId(call_id.strip()))
+            call = self._calls.find_owned(caller, CallId(call_id.strip()))
         elif isinstance(task_id, str):
-            call = self._calls.find_by_task(TaskId(task_id.strip()))
+            call = self._calls.find_by_task(caller, TaskId(task_id.strip()))
         else:
             reason = "give the correlationId or the taskId of a call, as text"
             return await self._audited(self._invalid(caller, reason))
-        if call is None or not (caller.is_operator or call.caller.is_same(caller)):
+        if call is None:
             return {"status": "error", "error": "there is no such call, or it was purged"}
         stored = await self._read_task(call)
         is_ended = self._is_ended(call, stored)

@@ -27,7 +27,7 @@ from openclaw_a2a.model.ids import (
 )
 from openclaw_a2a.model.message import Message, Part, Role
 from openclaw_a2a.model.session_keys import main_session_key, safe_label
-from openclaw_a2a.model.skill import BUILT_IN, PING
+from openclaw_a2a.model.skill import BUILT_IN_SKILLS, PING
 from openclaw_a2a.model.turn import Provenance, Scope
 from openclaw_a2a.ports import Record
 
@@ -37,7 +37,7 @@ BUILT_IN_AGENT = AgentId("gateway:skills")
 DEBATE_AGENT = AgentId("gateway:debate")
 DEBATE = "debate"
 
-ACCOUNT = AccountId("gateway:calls")
+_ACCOUNT = AccountId("gateway:calls")
 """The account of the callees' tasks; no account of the settings can have this id."""
 
 _PING_TIMEOUT_MS = 5_000
@@ -120,7 +120,7 @@ class CallSubmission:
             "returnTo": f"agent:{caller.agent_id}:remote" if is_remote else return_to,
             "timeout": timeout_ms,
         }
-        if request.skill in BUILT_IN:  # the agent in whose place it is answered
+        if request.skill in BUILT_IN_SKILLS:  # the agent in whose place it is answered
             invocation["agent"] = request.agent
         return NewCall(call, json.dumps(invocation, ensure_ascii=False), wanted_ms)
 
@@ -196,7 +196,7 @@ class CallSubmission:
         # not take the places in which these run.
         kind = DEBATE if call.callee == DEBATE_AGENT else "call"
         request = SubmitRequest(
-            scope=Scope(PeerName(f"{kind}:{call.caller.agent_id}"), ACCOUNT),
+            scope=Scope(PeerName(f"{kind}:{call.caller.agent_id}"), _ACCOUNT),
             message=message,
             is_blocking=False,
             make_delivery=make_delivery,
@@ -204,9 +204,9 @@ class CallSubmission:
         )
         # One transaction, so a crash leaves either nothing, or a call whose task recovery runs
         # again and whose delivery the outbox finds.
-        run_agent = BUILT_IN_AGENT if call.skill in BUILT_IN else call.callee
+        run_agent = BUILT_IN_AGENT if call.skill in BUILT_IN_SKILLS else call.callee
         try:
-            run = await submit(self._engine, request, AccountRules(ACCOUNT, run_agent))
+            run = await submit(self._engine, request, AccountRules(_ACCOUNT, run_agent))
             await wait_created(self._engine, run)
         except GatewayError:
             for accepted in stored:
@@ -218,5 +218,5 @@ class CallSubmission:
 
 
 def _return_session(caller: Caller) -> SessionKey:
-    """The session that the callee is told as the receiver of its answer."""
+    """The session that the callee sees as the receiver of its answer."""
     return caller.session_key or SessionKey(f"agent:{caller.agent_id}:inbox")

@@ -14,7 +14,7 @@ from openclaw_a2a.model.ids import Json, JsonObject
 from openclaw_a2a.net.http_client import ResponseEncoded, ResponseTooLarge, SyncHttpClient
 from openclaw_a2a.net.sse_reader import SseReader
 
-OK = 200
+_OK = 200
 _HTTP_CODES = {401: "unauthenticated", 403: "not-allowed"}
 _ABSENT = msgspec.Raw()
 
@@ -45,9 +45,9 @@ def read_result(status: int, body: bytes) -> bytes:
     """The result in a JSON-RPC answer. Raises: AgentFailed."""
     try:
         answer = _answers.decode(body)
-    except msgspec.MsgspecError:
+    except (ValueError, RecursionError):
         raise response_error(status, body) from None
-    if answer.error is not None or status != OK:
+    if answer.error is not None or status != _OK:
         raise response_error(status, body)
     result = bytes(answer.result)
     if not result:
@@ -59,7 +59,7 @@ def response_error(status: int, body: bytes) -> AgentFailed:
     """The error in an answer, of JSON-RPC or HTTP+JSON, or the HTTP status when there is none."""
     try:
         error = msgspec.convert(_answers.decode(body).error, _Error)
-    except msgspec.MsgspecError:
+    except (ValueError, RecursionError):
         error = _Error()
     message = error.message or f"the answer is HTTP {status} and no A2A answer"
     return _failed(message, _code(error) or _HTTP_CODES.get(status, f"http-{status}"))
@@ -114,7 +114,9 @@ _LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
 
 _START = "Start a gateway with: openclaw-a2a up    (or give another address: --url)"
 _CHECK = "Check the address, and that the agent runs."
-_ELSEWHERE = "Whoever runs the agent can correct that; in our settings it is publicBaseUrl."
+_WRONG_CARD_ADDRESS = (
+    "The operator of the agent can correct that; in our settings it is publicBaseUrl."
+)
 
 
 class StreamFrame(msgspec.Struct, frozen=True):
@@ -154,10 +156,10 @@ class Client:
         for address in addresses:
             try:
                 answer = self._http.get(address, timeout=_CONNECT_S * 2)
-            except (httpx2.TransportError, httpx2.InvalidURL) as error:
+            except (httpx2.HTTPError, httpx2.InvalidURL) as error:
                 raise unreachable(self.url, error) from None
             status = answer.status_code
-            if status == OK:
+            if status == _OK:
                 return answer.content
         raise AgentFailed(
             f"{self.url} has no agent card (HTTP {status} at {addresses[0]})",
@@ -172,7 +174,7 @@ class Client:
             capabilities = {"streaming": False, **members.get("capabilities", {})}
             whole = {**_MAY_BE_MISSING, **members, "capabilities": capabilities}
             return msgspec.convert(whole, AgentCard)
-        except (msgspec.MsgspecError, TypeError) as error:
+        except (ValueError, TypeError, RecursionError) as error:
             raise _failed(
                 f"the card of {self.url} is no A2A 1.0 card: {error}", "card-invalid"
             ) from None
@@ -212,7 +214,7 @@ class Client:
                 "POST", address, json=_request(method, params), headers=headers, timeout=wait
             ) as answer:
                 yield from read_frames(answer, address, read_result)
-        except httpx2.TransportError as error:
+        except (httpx2.HTTPError, httpx2.InvalidURL) as error:
             raise self._broken(address, error) from None
 
     def delete_task(self, task_id: str) -> None:
@@ -222,7 +224,7 @@ class Client:
         """
         address = f"{self.address('HTTP+JSON').rstrip('/')}/tasks/{quote(task_id, safe='')}"
         answer = self._send("DELETE", address, _ANSWER_S)
-        if answer.status_code != OK:
+        if answer.status_code != _OK:
             raise response_error(answer.status_code, answer.content)
 
     def _send(
@@ -231,19 +233,22 @@ class Client:
         wait = httpx2.Timeout(timeout_s, connect=_CONNECT_S)
         try:
             return self._http.request(method, address, json=body, timeout=wait)
-        except httpx2.TransportError as error:
+        except (httpx2.HTTPError, httpx2.InvalidURL) as error:
             raise self._broken(address, error) from None
 
-    def _broken(self, address: str, error: httpx2.TransportError) -> AgentError:
+    def _broken(self, address: str, error: httpx2.HTTPError | httpx2.InvalidURL) -> AgentError:
         """The error for a request without a usable answer."""
-        if isinstance(error, ResponseEncoded | ResponseTooLarge):
+        if isinstance(error, ResponseEncoded | ResponseTooLarge | httpx2.TooManyRedirects):
             return _failed(str(error), "answer-unreadable")
+        if isinstance(error, httpx2.InvalidURL) or not _host(address):
+            message = f"the card at {self.url} names {address[:200]!r}, which is no address"
+            return _failed(message, "card-invalid")
         if not isinstance(error, _NEVER_SENT):
             return connection_lost(address)
         failure = unreachable(address, error)
         if urlsplit(address).netloc != urlsplit(self.url).netloc:
             failure.message += f"; the card at {self.url} names {address} as its address"
-            failure.details["nextStep"] = _ELSEWHERE
+            failure.details["nextStep"] = _WRONG_CARD_ADDRESS
         return failure
 
 
@@ -263,7 +268,7 @@ def read_frames(
     try:
         for chunk in answer.iter_raw():
             for event in reader.feed(chunk):
-                yield StreamFrame(event.id, read(OK, event.data.encode()))
+                yield StreamFrame(event.id, read(_OK, event.data.encode()))
     except ParseFailed as error:
         raise _failed(error.message, "stream-unreadable") from None
     except ResponseTooLarge:  # The rest comes with the next stream, after the last event.

@@ -369,7 +369,7 @@ def _store_failure(own: RunningGateway, path: Path) -> str | None:
         with SyncHttpClient(timeout=_ANSWER_S, max_response_bytes=_MOST_BYTES) as http:
             body = http.get(f"{own.address}/readyz").content
         reasons = msgspec.json.decode(body, type=_Readiness).reasons
-    except (httpx2.HTTPError, httpx2.InvalidURL, msgspec.MsgspecError):
+    except (httpx2.HTTPError, httpx2.InvalidURL, ValueError, RecursionError):
         return None
     return next((reason for reason in reasons if str(path) in reason), None)
 
@@ -381,6 +381,6 @@ def _gateway_version(address: str) -> str | None:
         with SyncHttpClient(timeout=_ANSWER_S, max_response_bytes=_MOST_BYTES) as http:
             body = http.get(url).raise_for_status().content
         answer = msgspec.json.decode(body, type=dict[str, str])
-    except (httpx2.HTTPError, httpx2.InvalidURL, msgspec.MsgspecError):
+    except (httpx2.HTTPError, httpx2.InvalidURL, ValueError, RecursionError):
         return None
     return answer.get("version") if answer.get("status") == "ok" else None

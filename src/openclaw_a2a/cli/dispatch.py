@@ -37,11 +37,13 @@ def build_commands() -> App:
 
 
 def dispatch(arguments: list[str]) -> int:
-    """Run one command line; its exit code. Raises: BrokenPipeError (nobody reads on)."""
+    """Run one command line; its exit code. Raises: BrokenPipeError (the reader has left)."""
     as_json = _wants_json(arguments)
     try:
         _check_encoding(arguments)
-        result = build_commands()(_plain(arguments), exit_on_error=False, print_error=False)
+        result = build_commands()(
+            _protect_lone_dash(arguments), exit_on_error=False, print_error=False
+        )
     except CycloptsError as error:
         return report_failure(_usage_problem(error, arguments), as_json=as_json)
     except GatewayError as error:
@@ -108,7 +110,7 @@ def _describe_usage(error: CycloptsError) -> str:
     return str(error)
 
 
-def _plain(arguments: list[str]) -> list[str]:
+def _protect_lone_dash(arguments: list[str]) -> list[str]:
     """The arguments with a lone `-` where the parser takes it for text and not for an option."""
     if "-" not in arguments or "--" in arguments:
         return arguments

@@ -56,7 +56,7 @@ def check_plugin(examined: CheckedSettings, own: RunningGateway | None) -> list[
         return []
     wiring = plan_installation(settings, found.config_path)
     ours = [own.address if own else wiring.options["url"], wiring.options["url"]]
-    if wiring.is_linked and (elsewhere := _elsewhere(wiring.found.options, ours)):
+    if wiring.is_linked and (elsewhere := _check_plugin_url(wiring.found.options, ours)):
         return [elsewhere]
     if wiring.is_linked:
         answer = check_plugin_access(wiring.found.options)
@@ -72,7 +72,7 @@ def check_plugin(examined: CheckedSettings, own: RunningGateway | None) -> list[
     return [CheckResult.note("openclaw", "plugin", text, fix)]
 
 
-def _elsewhere(options: JsonObject, ours: list[str]) -> CheckResult | None:
+def _check_plugin_url(options: JsonObject, ours: list[str]) -> CheckResult | None:
     """The plugin calls a gateway, and it is not ours: neither the one that runs, nor the next."""
     url = str(options.get("url", "")).rstrip("/")
     running, settings = ours

@@ -145,14 +145,16 @@ async def probe_gateway(url: str, token: str, *, turn_agents: tuple[str, ...] = 
             trouble = (failure.is_final and lacking) or failure.message
             return Probe(is_reached=failure.is_final, trouble=trouble)
     try:
-        return await _look(socket, hello, turn_agents)
+        return await _list_and_ask(socket, hello, turn_agents)
     finally:
         # Shielded: an interrupted check closes too. Limited: closing is a handshake.
         with anyio.move_on_after(2.0, shield=True):
             await socket.close()
 
 
-async def _look(socket: ClientConnection, hello: Hello, turn_agents: tuple[str, ...]) -> Probe:
+async def _list_and_ask(
+    socket: ClientConnection, hello: Hello, turn_agents: tuple[str, ...]
+) -> Probe:
     seen = Probe(is_reached=True, is_in=True, version=hello.server.version)
     try:
         agents = decode_agents(await _call(socket, "agents.list", {}, timeout_s=_LIST_S))

@@ -13,7 +13,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     ),
     "approvals": ("pending:approvals", "List, allow and deny commands that agents want to run."),
     "deliveries": ("pending:deliveries", "List failed deliveries and retry them."),
-    "audit": ("audit:app", "Show who changed what, and check that nobody edited the log."),
+    "audit": ("audit:app", "Show who changed what, and check that the log was not edited."),
     "targets": ("targets:app", "List, add, remove and check the remote agents of the settings."),
     "remote": (
         "remote:app",

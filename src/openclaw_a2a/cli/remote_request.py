@@ -188,7 +188,7 @@ class RemoteRequest:
         envelope = await self._execute(request)
         if envelope["ok"] and not self._as_json:
             self._screen.draw_event(envelope["raw"])
-        return self._end(envelope)
+        return self._finish(envelope)
 
     async def act(self, action: str, task: str | None) -> int:
         """Watch, query or cancel a task; the exit code."""
@@ -207,7 +207,7 @@ class RemoteRequest:
             print_data(f"state    {result.task.state or 'unknown'}")
             if result.text:
                 print_data(f"\n{result.text}")
-        code = self._end(envelope)
+        code = self._finish(envelope)
         return DONE if result.ok else code
 
     def interrupted(self) -> int:
@@ -306,7 +306,7 @@ class RemoteRequest:
             print_envelope(envelope, pretty=False)
         elif envelope["ok"] and "events" not in envelope["raw"]:
             self._screen.draw_event(envelope["raw"])
-        return self._end(envelope)
+        return self._finish(envelope)
 
     async def _execute(self, request: JsonObject) -> JsonObject:
         envelope = await self._with_spinner(self._remote.execute(request))
@@ -358,7 +358,7 @@ class RemoteRequest:
         if self._task is not None and self._task.state:
             self._spinner.state = self._task.state
 
-    def _end(self, envelope: JsonObject) -> int:
+    def _finish(self, envelope: JsonObject) -> int:
         result = RemoteResult.from_envelope(envelope)
         self._screen.finish()
         if self._as_json or result.ok:

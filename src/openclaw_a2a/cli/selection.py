@@ -115,6 +115,6 @@ def decode_response(body: bytes, kind: type[_Read]) -> _Read:
     """What an agent sent, read. Raises: AgentFailed."""
     try:
         return msgspec.json.decode(body, type=kind)
-    except msgspec.MsgspecError as error:
+    except (ValueError, RecursionError) as error:
         message = f"the agent sent something that is not A2A 1.0: {error}"
         raise AgentFailed(message, details={"code": "answer-unreadable"}) from None

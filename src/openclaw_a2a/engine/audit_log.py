@@ -16,7 +16,7 @@ from contextlib import ExitStack, suppress
 from contextvars import ContextVar
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TypedDict, Unpack
+from typing import TypedDict, Unpack, cast
 
 import msgspec
 
@@ -36,6 +36,9 @@ OLD_FILES = ("calls-audit.jsonl.1", "calls-audit.jsonl")
 
 OK, REFUSED, FAILED = "ok", "refused", "failed"
 OPERATOR = "operator"
+_GATEWAY = "gateway"
+"""Who did what nobody had done: the log itself, and what expires."""
+EXPIRED = "data-expired"
 AUDIT_LOST = "audit-lost"
 """Lines are gone that were written; the entry has the number after the last one known of."""
 
@@ -49,7 +52,8 @@ of whoever happened to start it.
 _WRITE_DELAY_S = 0.05
 """How long an entry waits for others, to be written in one batch with them."""
 _SUMMARY_S = 60.0
-_MAX_SUMMARIZED = 1000  # addresses; those beyond are counted together
+_MAX_SUMMARIZED = 1000  # addresses, and callers; those beyond are counted together
+_MAX_REFUSAL_LINES = 10  # of a caller and event, between two sums
 _MAX_TEXT = 500
 HEAD_BYTES = 256  # of a fixed width: it is overwritten in place by one small write
 _FLAGS = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
@@ -245,9 +249,9 @@ class AuditFile:
             n, previous = known.n, known.hash
         head = AuditHead(n, previous, end, head.first)
         at = entries[0].at if entries else datetime.now(UTC)
-        noted = [AuditEntry(at, "audit-repaired", "gateway", reason=one) for one in notes]
+        noted = [AuditEntry(at, "audit-repaired", _GATEWAY, reason=one) for one in notes]
         if lost:
-            noted.insert(0, AuditEntry(at, AUDIT_LOST, "gateway", outcome=FAILED, reason=lost))
+            noted.insert(0, AuditEntry(at, AUDIT_LOST, _GATEWAY, outcome=FAILED, reason=lost))
         return head, [*noted, *entries]
 
     def _rebuild_head(self) -> AuditHead:
@@ -260,6 +264,26 @@ class AuditFile:
         found = chain_fields(last)
         n = 0 if found is None else found[0]
         return AuditHead(n, hashlib.sha256(last).hexdigest(), 0, first)
+
+
+class _Refusals:
+    """Refusals that are summed up, and what they have in common."""
+
+    __slots__ = ("about", "count", "lines")
+
+    def __init__(self) -> None:
+        self.lines = 0
+        """How many have a line of their own."""
+        self.count = 0
+        """How many have none."""
+        self.about: About | None = None
+
+    def add(self, about: "About") -> None:
+        self.count += 1
+        if self.about is None:
+            self.about = about
+        elif self.about != about:
+            self.about = cast("About", dict(self.about.items() & about.items()))
 
 
 class About(TypedDict, total=False):
@@ -310,24 +334,55 @@ class AuditLog:
         self._timer: asyncio.TimerHandle | None = None
         self._batch: asyncio.Future[None] | None = None
         """The batch that is being written."""
-        self._refusals: dict[tuple[str, str, str], list[int]] = {}
+        self._refusals: dict[tuple[str, str, str], _Refusals] = {}
+        """Requests that were refused for who sent them, by event, caller and address."""
+        self._refused_changes: dict[tuple[str, str, str], _Refusals] = {}
+        """By event, caller and outcome. Apart: strangers must not take the room of callers."""
         self._summary_timer: asyncio.TimerHandle | None = None
 
     def open(self) -> None:
         """Begin the log, or note where it ends: then it is missed when it is removed."""
         self._append([])
 
-    def record(self, event: str, who: str, **about: Unpack[About]) -> None:
+    def record(
+        self, event: str, who: str, *, count: int | None = None, **about: Unpack[About]
+    ) -> None:
         """Have one line written; `about` are fields of `AuditEntry`.
 
         A log that cannot be written stops nobody.
         """
         if self._file is None:
             return
-        self._entries.append(AuditEntry(self._now(), event, who, **about))
+        self._entries.append(AuditEntry(self._now(), event, who, count=count, **about))
         if self._timer is None and self._batch is None:
             loop = asyncio.get_running_loop()
             self._timer = loop.call_later(_WRITE_DELAY_S, self._start_batch)
+
+    def record_expired(self, what: str, count: int) -> None:
+        """Have one line written about data that a sweep deleted."""
+        if count:
+            self.record(EXPIRED, _GATEWAY, action=what, count=count)
+
+    def record_refusal(self, event: str, who: str, **about: Unpack[About]) -> None:
+        """Have one line written about a change that was refused, or that failed.
+
+        A caller can have that repeated for nothing. So it gets ten lines a minute for each event;
+        those beyond are summed up in one, with what they have in common.
+        """
+        if self._file is None:
+            return
+        outcome = about.setdefault("outcome", REFUSED)
+        key = (event, who, outcome)
+        if key not in self._refused_changes and len(self._refused_changes) >= _MAX_SUMMARIZED:
+            who = "other callers"
+            key = (event, who, outcome)
+        refusals = self._refused_changes.setdefault(key, _Refusals())
+        if refusals.lines < _MAX_REFUSAL_LINES:
+            refusals.lines += 1
+            self.record(event, who, **about)
+        else:
+            refusals.add(about)
+        self._schedule_summary()
 
     def count_refusal(self, status: int, who: str, address: str) -> None:
         """Count a request that was refused for who sent it; one line a minute sums them up."""
@@ -337,7 +392,11 @@ class AuditLog:
         key = (event, who, address)
         if key not in self._refusals and len(self._refusals) >= _MAX_SUMMARIZED:
             key = (event, "", "other addresses")
-        self._refusals.setdefault(key, [0])[0] += 1
+        about = About(address=key[2], outcome=REFUSED)
+        self._refusals.setdefault(key, _Refusals()).add(about)
+        self._schedule_summary()
+
+    def _schedule_summary(self) -> None:
         if self._summary_timer is None:
             loop = asyncio.get_running_loop()
             self._summary_timer = loop.call_later(_SUMMARY_S, self._summarize)
@@ -383,17 +442,20 @@ class AuditLog:
             return
         self._batch = None
         if self._entries and self._timer is None:
-            # Without the delay: these have waited while the batch was written.
-            self._start_batch()
+            # With the delay, also for those that have waited while this batch was written: under
+            # load each batch without it has a few entries, and costs a thread its wake-up.
+            loop = asyncio.get_running_loop()
+            self._timer = loop.call_later(_WRITE_DELAY_S, self._start_batch)
 
     def _summarize(self) -> None:
         self._summary_timer = None
-        refusals, self._refusals = self._refusals, {}
-        for (event, who, address), [count] in refusals.items():
-            self._entries.append(
-                AuditEntry(self._now(), event, who, address=address, outcome=REFUSED, count=count)
-            )
-        if refusals and self._timer is None and self._batch is None:
+        refusals = [*self._refusals.items(), *self._refused_changes.items()]
+        self._refusals, self._refused_changes = {}, {}
+        for (event, who, _), found in refusals:
+            if found.about is not None:
+                now, about = self._now(), found.about
+                self._entries.append(AuditEntry(now, event, who, count=found.count, **about))
+        if self._entries and self._timer is None and self._batch is None:
             self._timer = asyncio.get_running_loop().call_later(0, self._start_batch)
 
     def _write(self, entries: list[AuditEntry]) -> None:
@@ -405,15 +467,15 @@ class AuditLog:
             return
         if self._lost and entries:
             text = f"{self._lost} entries could not be written: {self._lost_reason}"
-            note = AuditEntry(entries[0].at, "audit-incomplete", "gateway", reason=text)
+            note = AuditEntry(entries[0].at, "audit-incomplete", _GATEWAY, reason=text)
             entries = [note, *entries]
         try:
             self._file.append(entries)
-        except OSError as error:
+        except Exception as error:  # also a bug: later entries have to be written
             if not self._lost:
                 reason, path = str(error), str(self._file.path)
                 log.warning("audit.not_written", path=path, reason=reason)
-            self._lost_reason = error.strerror or type(error).__name__
+            self._lost_reason = getattr(error, "strerror", None) or type(error).__name__
             self._lost += len(entries) - (1 if self._lost else 0)
         else:
             self._lost = 0 if entries else self._lost
@@ -510,10 +572,12 @@ def _first_number(path: Path) -> int | None:
     return None
 
 
-def record_command(folder: Path, event: str, **about: Unpack[About]) -> None:
+def record_command(
+    folder: Path, event: str, *, count: int | None = None, **about: Unpack[About]
+) -> None:
     """Log what a command of the operator changed, in its own process."""
     about.setdefault("address", "command line")
-    entry = AuditEntry(datetime.now(UTC), event, OPERATOR, **about)
+    entry = AuditEntry(datetime.now(UTC), event, OPERATOR, count=count, **about)
     try:
         AuditFile(folder / AUDIT_FILE).append([entry])
     except OSError as error:  # as in the gateway, a log that cannot be written stops nobody

@@ -20,7 +20,7 @@ from openclaw_a2a.engine.tasks.submit import (
     continue_task,
     hash_message,
 )
-from openclaw_a2a.engine.transcript.transcript import has_content, output_modes
+from openclaw_a2a.engine.transcript.transcript import has_content, omitted_files, output_modes
 from openclaw_a2a.log import get_logger
 from openclaw_a2a.model.agent_event import (
     BackgroundEvent,
@@ -256,12 +256,22 @@ class BackgroundListener:
             modes = output_modes(_rules(engine, head).output_modes)
             parts = modes.filter(reply.parts)
             if omitted := modes.omitted_text(reply.parts):
-                log.warning("task.files_omitted", task=task_id, reason=omitted)
+                log.warning(
+                    "task.files_omitted",
+                    task_id=task_id,
+                    caller=head.scope.principal,
+                    account=head.scope.account,
+                    agent=None if head.binding is None else head.binding.agent_id,
+                    reason=omitted,
+                )
             # Nothing that callers of this account accept: dropped, not offered to an older task.
             if not has_content(parts):
                 return
             to = f"a2a:{head.scope.account}"
             artifact = reply_artifact(artifact_id, parts, session_key=reply.session_key, to=to)
+            if omitted:
+                metadata = {**(artifact.metadata or {}), **omitted_files([omitted])}
+                artifact = msgspec.structs.replace(artifact, metadata=metadata)
             if await append_reply(engine, task_id, artifact):
                 return
 

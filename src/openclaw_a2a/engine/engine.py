@@ -15,6 +15,7 @@ import msgspec
 
 from openclaw_a2a.engine.audit_log import AuditLog
 from openclaw_a2a.engine.outbox.wakeups import WakeupRegistry
+from openclaw_a2a.engine.scheduling.fair_queue import FairSemaphore
 from openclaw_a2a.engine.scheduling.session_queue import SessionQueues
 from openclaw_a2a.engine.supervisor import Supervisor
 from openclaw_a2a.engine.tasks.active_task import ActiveTask
@@ -60,6 +61,8 @@ if TYPE_CHECKING:
 # Sessions of recent tasks come back when the event stream of their agent is opened again.
 log = get_logger(__name__)
 
+_REFERENCES_AT_ONCE = 2
+"""How many tasks that messages refer to are read at once; one of each caller."""
 _MAX_SESSIONS = 10_000
 _MAX_TASKS_PER_SESSION = 32
 
@@ -104,7 +107,7 @@ class AccountRules(msgspec.Struct, frozen=True):
     keeps_origin: bool = False
     store_path: str = ""
     max_parts: int = 1000
-    max_values: int = 100_000
+    max_values: int = 25_000
     max_part_bytes: int = 16 * 1024 * 1024
     approvers: frozenset[PeerName] = frozenset()
     """Peers that may decide approvals, which otherwise only the operator may."""
@@ -148,16 +151,16 @@ class SessionTasks:
         known = self._tasks.pop(session_key, ())
         if task_id in known:
             known = tuple([one for one in known if one != task_id])
-        self._put(session_key, (task_id, *known))
+        self._store_tasks(session_key, (task_id, *known))
 
     def add_oldest(self, session_key: SessionKey, task_id: TaskId) -> None:
         """The session had this task before all that are known."""
         known = self._tasks.get(session_key, ())
         if task_id not in known:
             self._tasks.pop(session_key, None)
-            self._put(session_key, (*known, task_id))
+            self._store_tasks(session_key, (*known, task_id))
 
-    def _put(self, session_key: SessionKey, tasks: tuple[TaskId, ...]) -> None:
+    def _store_tasks(self, session_key: SessionKey, tasks: tuple[TaskId, ...]) -> None:
         # Popped by the caller and inserted here: the first of the mapping is the least recent.
         self._tasks[session_key] = tasks[:_MAX_TASKS_PER_SESSION]
         if len(self._tasks) > _MAX_SESSIONS:
@@ -214,11 +217,12 @@ class Engine:
         # Not a child of `supervisor`: `stop` gives runs time to end between the two stops.
         self._run_supervisor = Supervisor("runs")
         self._queues = queues
+        self._reference_slots = FairSemaphore(_REFERENCES_AT_ONCE)
         self._lease = timedelta(seconds=limits.lease_s)
         self._journal_limits = JournalLimits(
             limits.event_bytes, limits.run_bytes, limits.history_messages
         )
-        # Weak: a lock lives as long as somebody holds it or waits for it, and no longer.
+        # Weak: a lock lives as long as it is held or waited for, and no longer.
         self._task_locks: weakref.WeakValueDictionary[TaskId, asyncio.Lock] = (
             weakref.WeakValueDictionary()
         )
@@ -436,10 +440,12 @@ class Engine:
                 )
                 log.info("run.reference_left_out", task_id=record.task_id, reference=task_id)
                 continue
-            stored = await self.store.tasks.read_task(record.scope, task_id)
-            if stored is not None:
-                room -= size
-                found.append(TaskProjection.from_stored(stored).task())
+            # One at a time for each caller, in small steps: a short message can ask for megabytes.
+            async with self._reference_slots.slot(record.scope.principal, is_retry=False):
+                stored = await self.store.tasks.read_task(record.scope, task_id)
+                if stored is not None:
+                    room -= size
+                    found.append((await TaskProjection.from_large(stored)).task())
         return tuple(found), tuple(left_out)
 
     # ---------------------------------------------------------------- leases and the end

@@ -11,7 +11,7 @@ from openclaw_a2a.engine.recovery import fail_run
 from openclaw_a2a.engine.tasks.submit_policy import reject_expired
 from openclaw_a2a.log import get_logger
 from openclaw_a2a.model.errors import StoreUnavailable
-from openclaw_a2a.ports import Record, Retention
+from openclaw_a2a.ports import Clock, Record, Retention, Store
 
 log = get_logger(__name__)
 
@@ -71,8 +71,15 @@ class RetentionClock:
     same from here, and deletes a day later.
     """
 
-    def __init__(self, engine: Engine, monotonic: Callable[[], float] = time.monotonic) -> None:
-        self._engine = engine
+    def __init__(
+        self,
+        clock: Clock,
+        store: Store | None,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Without a store only jumps while this process runs are noticed."""
+        self._clock = clock
+        self._store = store
         self._monotonic = monotonic
         self._mark: _ClockMark | None = None
         self._saved: _ClockMark | None = None
@@ -81,7 +88,7 @@ class RetentionClock:
     async def now(self) -> datetime:
         """The time to use now. Raises: StoreUnavailable."""
         looked_at, before = self._monotonic(), self._looked_at
-        wall = self._engine.clock.now()
+        wall = self._clock.now()
         if self._mark is None:
             self._mark = await self._load() or _ClockMark(wall)
             elapsed_s = 0.0
@@ -113,7 +120,9 @@ class RetentionClock:
         return _ClockMark(expected, held_s)
 
     async def _load(self) -> "_ClockMark | None":
-        record = await self._engine.store.records.read_record(_CLOCK_KIND, _CLOCK_ID)
+        if self._store is None:
+            return None
+        record = await self._store.records.read_record(_CLOCK_KIND, _CLOCK_ID)
         if record is not None:
             try:
                 self._saved = _mark_decoder.decode(record.body)
@@ -122,7 +131,7 @@ class RetentionClock:
             else:
                 return self._saved
         # A store of an earlier version. Its newest task is nearly as good.
-        newest = await self._engine.store.tasks.list_recent_tasks(1)
+        newest = await self._store.tasks.list_recent_tasks(1)
         return _ClockMark(newest[0].head.status_at) if newest else None
 
     async def _save(self, mark: "_ClockMark") -> None:
@@ -132,10 +141,10 @@ class RetentionClock:
             is_due = True
         else:
             is_due = abs(mark.trusted - saved.trusted) >= _SAVE_EVERY
-        if is_due:
+        if is_due and self._store is not None:
             body = msgspec.json.encode(mark)
             never = datetime.max.replace(tzinfo=UTC)
-            await self._engine.store.records.put_record(Record(_CLOCK_KIND, _CLOCK_ID, body, never))
+            await self._store.records.put_record(Record(_CLOCK_KIND, _CLOCK_ID, body, never))
             self._saved = mark
 
 
@@ -153,7 +162,7 @@ async def purge_expired(
     engine: Engine, schedule: MaintenanceSchedule, clock: RetentionClock | None = None
 ) -> None:
     """Delete what has expired: ended tasks, message ids, records. Held tasks are rejected."""
-    clock = clock or RetentionClock(engine)
+    clock = clock or RetentionClock(engine.clock, engine.store)
     while True:
         # Before the first sweep, too: a gateway that was started with a wrong clock, or on a copy
         # of its data, can be stopped before it deletes anything.
@@ -192,4 +201,6 @@ async def purge_once(
         retention = msgspec.structs.replace(retention, after=purged.next_after)
     if tasks or messages or records:
         log.info("maintenance.purged", tasks=tasks, message_ids=messages, records=records)
+    for what, count in (("tasks", tasks), ("message ids", messages), ("records", records)):
+        engine.audit.record_expired(what, count)
     return tasks

@@ -32,12 +32,12 @@ from openclaw_a2a.model.errors import (
 from openclaw_a2a.model.ids import ArtifactId, Json, TaskId
 from openclaw_a2a.model.message import Part
 from openclaw_a2a.model.records import Entry, RunRecord
-from openclaw_a2a.model.task import TERMINAL, ArtifactUpdate, Event, TaskState
+from openclaw_a2a.model.task import PAUSED, TERMINAL, ArtifactUpdate, Event, TaskState
 from openclaw_a2a.ports import Recovery, SupportsOrphanCleanup
 
 log = get_logger(__name__)
 
-INTERRUPTED = (
+_INTERRUPTED = (
     "The gateway stopped while the agent was working, and this agent's work cannot be repeated "
     "safely. Send the message again under a new message id to have it done anew."
 )
@@ -132,7 +132,7 @@ async def _recover_run(engine: Engine, record: RunRecord, *, has_next: bool) -> 
     if stored is not None and stored.head.state in TERMINAL:
         # The task ended before the crash and only its run is left: `fail_run` removes the run and
         # adds no status, so the reason is not used.
-        reason, has_next = INTERRUPTED, False
+        reason, has_next = _INTERRUPTED, False
     elif record.is_started and record.options.hold is None:  # a held run asks no agent
         reason = _reason_to_fail(engine, record)
     if reason is not None:
@@ -159,6 +159,11 @@ async def _recover_run(engine: Engine, record: RunRecord, *, has_next: bool) -> 
             left_open = [event.artifact.artifact_id for event in _closing_events(entries)]
             projection.open_artifacts = dict.fromkeys(left_open)
             begin = _begin_of_run(entries)
+            if _was_paused(entries, begin):
+                # Not stored with a run that was queued before the pause: its turn made it the
+                # answer. Without it a second answer would be accepted behind this one.
+                options = msgspec.structs.replace(record.options, is_answer=True)
+                record = msgspec.structs.replace(record, options=options)
             steps = [_tool_step(entry.event) for entry in entries if entry.sequence > begin]
             # A run that is repeated calls its tools anew; one that is joined has called them.
             is_joined = engine.agents[record.binding.agent_id].recovery is Recovery.REATTACH
@@ -179,7 +184,7 @@ def _reason_to_fail(engine: Engine, record: RunRecord) -> str | None:
     if recovery is Recovery.FAIL:
         is_call = record.options.provenance is not None
         agent = record.binding.agent_id
-        return INTERRUPTED_CALL.format(agent=agent) if is_call else INTERRUPTED
+        return INTERRUPTED_CALL.format(agent=agent) if is_call else _INTERRUPTED
     # A re-attached run is not done again, only followed, so its attempts are not limited.
     if record.attempt >= engine.limits.attempts and recovery is Recovery.REPEAT:
         return TOO_MANY_ATTEMPTS.format(attempts=record.attempt)
@@ -254,6 +259,12 @@ def _begin_of_run(entries: list[Entry]) -> int:
     """The event with which the interrupted run began: each begins with `submitted`."""
     begins = [entry.sequence for entry in entries if entry.state is TaskState.SUBMITTED]
     return begins[-1] if begins else 0
+
+
+def _was_paused(entries: list[Entry], begin: int) -> bool:
+    """True when the task waited for its caller when the run began with this event."""
+    states = [entry.state for entry in entries if entry.sequence < begin and entry.state]
+    return bool(states) and states[-1] in PAUSED
 
 
 def _tool_step(event: Event) -> tuple[ArtifactId, str] | None:

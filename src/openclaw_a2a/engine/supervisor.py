@@ -1,12 +1,13 @@
-"""Owns background tasks: starts them, reports the ones that fail, ends them together.
+"""Owns background work: starts it, reports what fails, ends it together.
 
 Every task of the gateway that outlives the function that starts it belongs to a supervisor. This
 is the only module that calls `create_task`: a task started elsewhere could be garbage collected
-while it runs, and its exception would be seen by nobody.
+while it runs, and its exception would be lost. Work that is short, frequent and never waits uses a
+timer instead of a task.
 """
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
 from openclaw_a2a.log import get_logger
@@ -24,6 +25,7 @@ class Supervisor:
         self._tasks: set[asyncio.Task[Any]] = set()
         self._dead_loops: dict[str, str] = {}
         self._children: list[Supervisor] = []
+        self._timers: list[LoopTimer] = []
         self._is_stopping = False
 
     def child(self, name: str) -> "Supervisor":
@@ -41,7 +43,7 @@ class Supervisor:
         return task
 
     def spawn(self, name: str, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
-        """Start a job that nobody awaits. Its exception is logged."""
+        """Start a job whose outcome is not awaited. Its exception is logged."""
         task = self.start(name, work)
         task.add_done_callback(self._report_job)
         return task
@@ -56,10 +58,22 @@ class Supervisor:
         task.add_done_callback(self._report_loop)
         return task
 
+    def timer(
+        self, name: str, work: Callable[[], float | None], *, retry_s: float = 1.0
+    ) -> "LoopTimer":
+        """A timer for short work on the event loop; see `LoopTimer`.
+
+        While its work fails it is listed in `dead_loops`.
+        """
+        timer = LoopTimer(name, work, retry_s=retry_s)
+        self._timers.append(timer)
+        return timer
+
     @property
     def dead_loops(self) -> dict[str, str]:
-        """Loops that ended although nobody stopped them, here and below, each with the reason."""
+        """Loops that ended by themselves or fail, here and below, each with the reason."""
         dead = dict(self._dead_loops)
+        dead.update({one.name: one.failure for one in self._timers if one.failure})
         for child in self._children:
             dead.update(child.dead_loops)
         return dead
@@ -67,6 +81,8 @@ class Supervisor:
     async def stop(self, timeout_s: float = 10.0) -> list[str]:
         """Cancel every task and wait for them; the names of those that did not end in time."""
         self._is_stopping = True
+        for timer in self._timers:
+            timer.stop()
         late: list[str] = []
         for child in self._children:
             late += await child.stop(timeout_s)
@@ -102,3 +118,52 @@ class Supervisor:
             reason=reason,
             exc_info=error,
         )
+
+
+class LoopTimer:
+    """Calls `work` on the event loop when it is due.
+
+    `work` returns the time of the event loop at which it is due again; None: when `start` is
+    called the next time. Work that raises is due again after `retry_s`: an error in one call must
+    not end what the calls are for. Of errors in a row the first is logged.
+    """
+
+    __slots__ = ("_handle", "_retry_s", "_work", "failure", "name")
+
+    def __init__(self, name: str, work: Callable[[], float | None], *, retry_s: float) -> None:
+        self.name = name
+        self.failure = ""
+        """Why the last call failed; empty when it did not."""
+        self._work = work
+        self._retry_s = retry_s
+        self._handle: asyncio.TimerHandle | None = None
+
+    @property
+    def is_set(self) -> bool:
+        """True when a call is due, or under way."""
+        return self._handle is not None
+
+    def start(self, delay_s: float) -> None:
+        """Call the work after a delay, unless a call is due or under way."""
+        if self._handle is None:
+            self._handle = asyncio.get_running_loop().call_later(delay_s, self._call)
+
+    def stop(self) -> None:
+        """Drop the call that is due."""
+        if self._handle is not None:
+            self._handle.cancel()
+            self._handle = None
+
+    def _call(self) -> None:
+        loop, due = asyncio.get_running_loop(), None
+        try:
+            due = self._work()
+        except Exception as error:
+            due = loop.time() + self._retry_s
+            if not self.failure:
+                log.exception("supervisor.timer_failed", loop=self.name)
+            self.failure = f"{type(error).__name__}: {error}"
+        else:
+            self.failure = ""
+        finally:
+            self._handle = None if due is None else loop.call_at(due, self._call)

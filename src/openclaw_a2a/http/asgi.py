@@ -1,18 +1,19 @@
-"""HTTP over ASGI: requests with a bounded body, responses, deadlines and routes."""
+"""HTTP over ASGI: a request with its bounded body, and the way to respond to it."""
 
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Iterable, MutableMapping, Sequence
 from contextlib import suppress
-from typing import Any, Generic, TypeVar
+from typing import Any
 from urllib.parse import parse_qsl
 
 import msgspec
 
+from openclaw_a2a.http.request_limits import LARGE_BODY_BYTES, EventBursts, RequestBodies
 from openclaw_a2a.log import get_logger
 from openclaw_a2a.model.errors import (
     BodyTooLarge,
-    BodyTooSlow,
+    ContentCodingNotSupported,
     GatewayError,
     GatewayFault,
     InsufficientScope,
@@ -23,200 +24,32 @@ from openclaw_a2a.model.errors import (
     QuotaExceeded,
     Unauthenticated,
 )
-from openclaw_a2a.model.ids import LOCAL_PEER, Json, JsonObject
+from openclaw_a2a.model.ids import Json, JsonObject
 from openclaw_a2a.model.url_policy import client_network
 from openclaw_a2a.protocol.errors import http_status, public_message
 
 log = get_logger(__name__)
-
-WRITE_TIMEOUT_S = 60.0
-"""For servers that let clients leave a response unread for ever; our own cuts such a client off
-before (`server.sendSeconds`, http/server_protocol.py).
-"""
 
 SLICE_BYTES = 64 * 1024
 """How much of a body is sent at once: the next slice waits until the client takes them."""
 
 _SLICES_PER_CHECK = 16
 
+UNSENT_KEY = "openclaw_a2a.unsent"
+"""In the scope of a request: how many bytes are in memory for its client alone, to be sent next.
+Our own server reads it (http/server_protocol.py).
+"""
+
 DRAIN_BYTES = 16 * 1024 * 1024
 DRAIN_TIMEOUT_S = 2.0
 """How much of a refused body is received after the response, and for how long."""
-LARGE_BODY_BYTES = 64 * 1024
-_BODIES_RETRY_S = 5.0
 _EXPECT_TIMEOUT_S = 0.1
 """How long its first bytes are awaited when the client wanted to be asked for them, and was not."""
-_MOST_BURSTS = 4096
 _LOGGED_CHARS = 300  # of what a request says
-_REFUSED = "request.refused"
-
-
-class Deadline:
-    """One deadline for every operation of a kind that is under way.
-
-    Nearly every body has arrived when it is read, and nearly every chunk fits the send buffer.
-    So there is no timer per operation, only one that looks at those still under way.
-    """
-
-    def __init__(self, seconds: float, make_error: Callable[[float], Exception]) -> None:
-        self._seconds = seconds
-        self._make_error = make_error
-        # By task: a task reads one body or writes one chunk at a time.
-        self._deadlines: dict[asyncio.Task[object], float] = {}
-        # Insertion order is deadline order: every operation gets the same time.
-        self._expired: set[asyncio.Task[object]] = set()
-        self._timer: asyncio.TimerHandle | None = None
-
-    def start(self) -> "asyncio.Task[object] | None":
-        """The current task begins an operation."""
-        task = asyncio.current_task()
-        if task is not None:
-            loop = task.get_loop()
-            self._deadlines[task] = loop.time() + self._seconds
-            # Not moved when operations end: it fires, looks at what is left, and is set again.
-            if self._timer is None:
-                self._timer = loop.call_later(self._seconds, self._cancel_expired)
-        return task
-
-    def stop(self, task: "asyncio.Task[object] | None") -> None:
-        """The operation ended, in whatever way. Raises: the deadline's error, when it expired."""
-        if task is None:
-            return
-        self._deadlines.pop(task, None)
-        # Called in a `finally`: what is raised here takes the place of our own CancelledError.
-        if task in self._expired:
-            self._expired.discard(task)
-            # Another cancellation may have come on top of ours; then that one wins.
-            if task.uncancel() == 0:
-                raise self._make_error(self._seconds)
-
-    def _cancel_expired(self) -> None:
-        self._timer = None
-        if not self._deadlines:
-            return
-        loop = asyncio.get_running_loop()
-        now = loop.time()
-        for task in [one for one, deadline in self._deadlines.items() if deadline <= now]:
-            del self._deadlines[task]
-            self._expired.add(task)
-            task.cancel()
-        if self._deadlines:
-            earliest = next(iter(self._deadlines.values()))
-            self._timer = loop.call_at(earliest, self._cancel_expired)
-
-
-class _Burst(msgspec.Struct):
-    ends_at: float
-    write: Callable[..., None]
-    kind: JsonObject
-    count: int = 0
-
-
-class EventBursts:
-    """Logs the first of many equal events at once, and after a minute how many more came.
-
-    For what strangers cause as often as they like. `_MOST_BURSTS` kinds are told apart; those
-    beyond are one.
-    """
-
-    def __init__(self, seconds: float = 60.0) -> None:
-        self._seconds = seconds
-        # Insertion order is the order of their ends: every burst gets the same time.
-        self._bursts: dict[tuple[Json, ...], _Burst] = {}
-        self._timer: asyncio.TimerHandle | None = None
-
-    def report(
-        self, write: Callable[..., None], event: str, kind: JsonObject, **fields: Json
-    ) -> None:
-        """Log or count an event; those of the same kind are equal, whatever their fields are."""
-        key = (event, *kind.values())
-        if key not in self._bursts and len(self._bursts) >= _MOST_BURSTS:
-            kind = dict.fromkeys(kind, "others")
-            key = (event, *kind.values())
-        burst = self._bursts.get(key)
-        if burst is not None:
-            burst.count += 1
-            return
-        write(event, **(kind | fields))
-        loop = asyncio.get_running_loop()
-        self._bursts[key] = _Burst(loop.time() + self._seconds, write, kind)
-        if self._timer is None:
-            self._timer = loop.call_later(self._seconds, self._end_bursts, loop)
-
-    def _end_bursts(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._timer, now = None, loop.time()
-        for key, burst in list(self._bursts.items()):
-            if burst.ends_at > now:
-                self._timer = loop.call_at(burst.ends_at, self._end_bursts, loop)
-                return
-            del self._bursts[key]
-            if burst.count:
-                burst.write(key[0], **burst.kind, count=burst.count, seconds=self._seconds)
 
 
 class ClientDisconnected(Exception):
-    """The client has left: there is nobody to respond to."""
-
-
-class ClientTooSlow(Exception):
-    """A client stopped reading its response."""
-
-
-class RequestBodies:
-    """The bodies of requests until they are decoded: their time, and their bytes together.
-
-    A client may leave many large bodies unfinished. So the bytes of large ones are counted as they
-    arrive, in all and for each caller, who may have a quarter (`local`, the only caller there is
-    then, all). Small bodies are not counted: connections are limited.
-    """
-
-    def __init__(self, seconds: float, max_bytes: int = 256 * 1024 * 1024) -> None:
-        self.deadline = Deadline(
-            seconds,
-            lambda limit: BodyTooSlow(
-                f"the request body did not arrive within {limit:g} seconds; send it again",
-                details={"seconds": limit},
-            ),
-        )
-        self._max_bytes = max_bytes
-        self._total = 0
-        self._of_callers: dict[str, int] = {}
-        self._of_requests: dict[HttpRequest, tuple[str, int]] = {}
-
-    def hold(self, request: "HttpRequest", size: int) -> None:
-        """A body has `size` bytes by now. Raises: Overloaded."""
-        caller, before = self._of_requests.get(request, (request.caller or "", 0))
-        others = self._total - before
-        own_others = self._of_callers.get(caller, 0) - before
-        share = self._max_bytes if caller == LOCAL_PEER else self._max_bytes // 4
-        # One body is always possible, however large: maxBodyBytes limits it.
-        is_over = own_others and own_others + size > share
-        if is_over or (others and others + size > self._max_bytes):
-            raise Overloaded(
-                "too many large request bodies arrive at the same time; send fewer at once",
-                retry_after_s=_BODIES_RETRY_S,
-                setting="limits.bodiesBytes",
-            )
-        self._total = others + size
-        self._of_callers[caller] = own_others + size
-        self._of_requests[request] = caller, size
-        request.held_by = self
-
-    def release(self, request: "HttpRequest") -> None:
-        """The body of a request is decoded, or dropped."""
-        request.held_by = None
-        caller, size = self._of_requests.pop(request, ("", 0))
-        self._total -= size
-        left = self._of_callers.pop(caller, 0) - size
-        if left > 0:
-            self._of_callers[caller] = left
-
-
-def write_deadline(seconds: float = WRITE_TIMEOUT_S) -> Deadline:
-    """How long a client may leave a chunk of a stream unread; past it: ClientTooSlow."""
-    return Deadline(
-        seconds, lambda limit: ClientTooSlow(f"the client read nothing for {limit:g} s")
-    )
+    """The client has left: the response has no receiver."""
 
 
 AsgiMessage = MutableMapping[str, Any]
@@ -228,9 +61,7 @@ Header = tuple[bytes, bytes]
 JSON = b"application/json"
 A2A_JSON = b"application/a2a+json"
 NO_STORE: Header = (b"cache-control", b"no-store")
-_BEARER = 'Bearer realm="openclaw-a2a"'
-_CHALLENGE: Header = (b"www-authenticate", _BEARER.encode("ascii"))
-_INVALID: Header = (b"www-authenticate", f'{_BEARER}, error="invalid_token"'.encode("ascii"))
+_REALM = 'realm="openclaw-a2a"'
 _CLOSE: Header = (b"connection", b"close")
 
 
@@ -361,9 +192,15 @@ class HttpRequest:
 
         A large body counts until `release_body`, or the end of the request.
 
-        Raises: BodyTooLarge, BodyTooSlow, Overloaded, InvalidRequest (the connection was closed
-        before).
+        Raises: ContentCodingNotSupported, BodyTooLarge, BodyTooSlow, Overloaded, InvalidRequest
+        (the connection was closed before).
         """
+        # Also refused before the first byte: what is compressed is small until it is read.
+        codings = self.header_items(b"content-encoding")
+        if any(coding.lower() != "identity" for coding in codings):
+            raise ContentCodingNotSupported(
+                "bodies are read as they are: send this one without Content-Encoding"
+            )
         # Refused before the first byte: what is announced as too large is not even received.
         declared = self.headers.get(b"content-length")
         if declared is not None and declared.isdigit() and int(declared) > limit:
@@ -425,7 +262,9 @@ class HttpRequest:
                 return True
         return False
 
-    async def send_slices(self, chunks: Iterable[bytes], *, is_watched: bool = False) -> None:
+    async def send_slices(
+        self, chunks: Iterable[bytes | memoryview], *, is_watched: bool = False
+    ) -> None:
         """Send a part of a body without holding it all in the buffer of the connection.
 
         `is_watched`: something else waits for the client to disconnect.
@@ -434,8 +273,9 @@ class HttpRequest:
         """
         count = 0
         for chunk in chunks:
+            view = memoryview(chunk)
             for start in range(0, len(chunk), SLICE_BYTES):
-                part = chunk if len(chunk) <= SLICE_BYTES else chunk[start : start + SLICE_BYTES]
+                part = bytes(chunk if len(chunk) <= SLICE_BYTES else view[start:][:SLICE_BYTES])
                 await self.send({"type": "http.response.body", "body": part, "more_body": True})
                 count += 1
                 # A server drops what is sent to a client that is gone; nothing would slow us down.
@@ -472,6 +312,7 @@ class HttpRequest:
         await self.start_response(status, own)
         if self.is_body_read or not self.has_body():
             if len(body) > 2 * SLICE_BYTES:
+                self.scope[UNSENT_KEY] = len(body)
                 await self.send_slices((body,))
                 body = b""
             await self.send({"type": "http.response.body", "body": body})
@@ -525,7 +366,9 @@ class HttpRequest:
         """
         self.error_code = error.code
         is_fault = isinstance(error, GatewayFault)
-        event, write = ("request.failed", log.warning) if is_fault else (_REFUSED, log.info)
+        event, write = (
+            ("request.failed", log.warning) if is_fault else ("request.refused", log.info)
+        )
         fields = {"reason": error.message[:_LOGGED_CHARS], **self.log_fields(), **fields}
         if self.caller is None and self.bursts is not None:
             network, _ = client_network(self.client_address)
@@ -575,16 +418,21 @@ def error_headers(error: GatewayError) -> list[Header]:
     if isinstance(error, Unauthenticated):
         # RFC 9110, 15.5.2: a 401 must say how to authenticate. RFC 6750, 3.1: it has no error code
         # when there were no credentials.
-        return [_INVALID if error.has_credentials else _CHALLENGE]
+        reasons = {"Bearer": ', error="invalid_token"'} if error.has_credentials else {}
+        said = [f"{scheme} {_REALM}{reasons.get(scheme, '')}" for scheme in error.schemes]
+        return [(b"www-authenticate", one.encode("ascii")) for one in said]
     if isinstance(error, InsufficientScope):
         # RFC 6750, 3.1: the credentials are valid, and others are needed.
-        challenge = f'{_BEARER}, error="insufficient_scope", scope="{error.scope}"'
+        challenge = f'Bearer {_REALM}, error="insufficient_scope", scope="{error.scope}"'
         return [(b"www-authenticate", challenge.encode("ascii"))]
     if isinstance(error, MethodNotAllowed):
         # RFC 9110, 15.5.6: a 405 must say which methods there are.
         return [(b"allow", ", ".join(error.allowed).encode("ascii"))]
+    if isinstance(error, ContentCodingNotSupported):
+        # RFC 9110, 15.5.16: which codings there are.
+        return [(b"accept-encoding", b"identity")]
     if isinstance(error, Overloaded | QuotaExceeded):
-        # Whole seconds, and never 0, which would invite everybody back at once.
+        # Whole seconds, and never 0, which would bring all clients back at once.
         return [(b"retry-after", b"%d" % max(1, round(error.retry_after_s)))]
     return []
 
@@ -594,96 +442,3 @@ def _body_too_large(limit: int, setting: str) -> BodyTooLarge:
     return BodyTooLarge(
         f"the request body is larger than {limit} bytes{remedy}", details={"limit": limit}
     )
-
-
-H = TypeVar("H")
-
-ANY_METHOD = "*"
-_Pattern = tuple[str, ...]
-
-
-class Router(Generic[H]):
-    """Routes requests by exact path, then by pattern, then by the longest prefix.
-
-    In a pattern `{}` stands for one segment and `{}:verb` for a segment that ends so. `/{*}` at
-    its end makes it a prefix: it stands for the rest of the path. A prefix may be registered for
-    `ANY_METHOD`; it leaves out exact paths and patterns, which have no methods but their own.
-    """
-
-    def __init__(self) -> None:
-        self.routes: dict[tuple[str, str], H] = {}
-        """Every handler by its method and pattern, as they were added."""
-        self._exact: dict[str, dict[str, H]] = {}
-        self._patterns: dict[int, list[tuple[_Pattern, dict[str, H]]]] = {}
-        self._prefixes: list[tuple[_Pattern, dict[str, H]]] = []
-
-    def add_route(self, method: str, pattern: str, handler: H) -> None:
-        """Register a handler. A later one for the same exact path replaces the earlier one."""
-        self.routes[method, pattern] = handler
-        segments = tuple(pattern.split("/"))
-        if segments[-1] == "{*}":
-            methods = _methods_of(self._prefixes, segments[:-1])
-        elif "{}" in pattern:
-            methods = _methods_of(self._patterns.setdefault(len(segments), []), segments)
-        else:
-            methods = self._exact.setdefault(pattern, {})
-        methods[method] = handler
-
-    def method_error(self, method: str, path: str) -> MethodNotAllowed | None:
-        """The error for a method that a known path lacks; None when the path is not known."""
-        methods, _ = self.find_address(path)
-        if not methods:
-            return None
-        address = f"/{path.lstrip('/')}"[:200]
-        allowed = sorted(methods)
-        text = f"{address} has no {method}; use {', '.join(allowed)}"
-        return MethodNotAllowed(text, allowed=allowed)
-
-    def find(self, method: str, path: str) -> tuple[H, tuple[str, ...]] | None:
-        """The handler of a request and the values of its placeholders; None without a route."""
-        methods, params = self.find_address(path)
-        handler = methods.get(method) or methods.get(ANY_METHOD)
-        return None if handler is None else (handler, params)
-
-    def find_address(self, path: str) -> tuple[dict[str, H], tuple[str, ...]]:
-        """The methods of the address of a path, and the values of its placeholders.
-
-        The path alone decides: `{}:verb` is never a name for `{}` because of the method.
-        """
-        methods = self._exact.get(path)
-        if methods is not None:
-            return methods, ()
-        segments = path.split("/")
-        for pattern, methods in self._patterns.get(len(segments), ()):
-            params = _match(pattern, segments)
-            if params is not None:
-                return methods, params
-        for prefix, methods in self._prefixes:
-            if len(segments) > len(prefix):
-                params = _match(prefix, segments[: len(prefix)])
-                if params is not None:
-                    return methods, (*params, "/".join(segments[len(prefix) :]))
-        return {}, ()
-
-
-def _methods_of(resources: list[tuple[_Pattern, dict[str, H]]], pattern: _Pattern) -> dict[str, H]:
-    """The methods registered for a pattern, which is added when it is new."""
-    methods = next((one for known, one in resources if known == pattern), None)
-    if methods is None:
-        resources.append((pattern, methods := {}))
-        # `{}:verb` before `{}`, which would take the verb as a part of the name.
-        resources.sort(key=lambda one: len("/".join(one[0])), reverse=True)
-    return methods
-
-
-def _match(pattern: _Pattern, segments: list[str]) -> tuple[str, ...] | None:
-    values: list[str] = []
-    for wanted, segment in zip(pattern, segments, strict=True):
-        if wanted == segment:
-            continue
-        placeholder, _, suffix = wanted.partition("{}")
-        value = segment.removesuffix(suffix)
-        if placeholder or "{}" not in wanted or not value or not segment.endswith(suffix):
-            return None
-        values.append(value)
-    return tuple(values)

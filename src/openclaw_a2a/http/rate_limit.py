@@ -1,7 +1,8 @@
-"""Limits how many requests a peer may make, with token buckets for each.
+"""Limits how many requests a caller may make, with token buckets for each.
 
-`AccountEndpoint.admit` counts every A2A request once. Calls between agents and plan steps do not
-pass there; `engine/scheduling/session_queue` limits their runs.
+`AccountEndpoint.admit` counts every A2A request once, `ToolGuard` every request to tools. Calls
+between agents and plan steps do not pass there; `engine/scheduling/session_queue` limits their
+runs.
 """
 
 from collections.abc import Callable

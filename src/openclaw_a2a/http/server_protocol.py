@@ -1,43 +1,47 @@
-"""What a connection may cost: limits and deadlines beside and around the requests on it.
+"""HTTP/1.1 on one connection: requests in, responses out, one after the other and within limits.
 
-Uvicorn parses requests and runs the application. This module decides who may connect, how long and
-how large the head of a request may be, and how long a client may leave a response unread. A
-connection is in one phase, and each phase ends:
+`httptools` parses the head of a request; its body is cut out by its length here, so the bytes of
+the next request are not touched before the response is complete. A connection is in one phase, and
+each phase ends:
 
 | phase | waits for | at most | then |
 |---|---|---|---|
 | HEAD | the head of a request, the first one from the start | `server.headerSeconds` | 408 |
 | REQUEST | the application, which limits the time of a body | - | |
-| REQUEST, answered | the next request | `server.idleSeconds` | closed |
+| IDLE | the next request | `server.idleSeconds` | closed |
 | CLOSING | the client, to take what was written | `server.sendSeconds` | aborted |
 
-One timer looks at all connections, beside uvicorn's for those that are idle. In every phase a
-client that takes nothing of what was written for `server.sendSeconds` is cut off.
+The application is called as an ASGI server calls it. Uvicorn's `Server` accepts connections and
+stops them; its own protocol has none of these limits, and two writes for each response.
 """
 
 import asyncio
 import math
-import os
 import socket
 import struct
-import sys
+from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from enum import Enum, auto
-from operator import attrgetter
-from typing import Any
+from typing import Any, Literal, cast
+from urllib.parse import unquote
 
 import httptools
 from uvicorn import Config
-from uvicorn.protocols.http.httptools_impl import (
-    STATUS_LINE,
-    HttpToolsProtocol,
-    RequestResponseCycle,
-)
-from uvicorn.protocols.utils import get_remote_addr
 from uvicorn.server import ServerState
 
-from openclaw_a2a.http.asgi import JSON, NO_STORE, EventBursts, error_body, error_headers
-from openclaw_a2a.log import get_logger
+from openclaw_a2a.http.asgi import (
+    JSON,
+    NO_STORE,
+    UNSENT_KEY,
+    AsgiMessage,
+    Receive,
+    Send,
+    error_body,
+    error_headers,
+)
+from openclaw_a2a.http.connection_table import PROGRESS_BYTES, ConnectionTable
+from openclaw_a2a.http.exchange import STATUS_LINES, Exchange
+from openclaw_a2a.http.request_head import NOT_HTTP, RequestHead
 from openclaw_a2a.model.errors import (
     GatewayError,
     HeadersTooLarge,
@@ -45,39 +49,22 @@ from openclaw_a2a.model.errors import (
     InvalidRequest,
     TooManyConnections,
 )
-from openclaw_a2a.model.ids import Json
-from openclaw_a2a.model.url_policy import client_network
 from openclaw_a2a.protocol.errors import http_status
-from openclaw_a2a.settings import Limits, ServerSettings
 
-log = get_logger(__name__)
-
-REMOTE_ADDRESS_CONNECTIONS = 256
-"""Connections of one address when the settings do not say; this machine has no such limit then."""
-
-_SWEEP_S = 1.0
 _LINGER_S = 2.0
 """How long a refused client may read the answer: what it sends meanwhile is dropped. A connection
 that is closed with bytes unread is reset, and the client would not see the answer.
 """
-_MOST_REFUSED = 128  # connections past the limit that are answered at the same time
-_EVICTED_SHARE = 64
-_EXPIRED_AT_ONCE = 100
-_EXPIRED_PAUSE_S = 0.005  # so that requests are served between thousands that expire together
-_SPARE_FILES = 2048 + 64
-"""Kept free: for clients that come at once, as many as uvicorn lets wait to be accepted, and for
-the store, agents and requests of our own. Past the limit of the system all that wait are dropped.
-"""
-_PROGRESS_BYTES = 64 * 1024
-
 _RESET = struct.pack("ii", 1, 0)
-_SLICE = 64 * 1024
-_SMALL = 4096
+_BUFFER_BYTES = 64 * 1024
+"""How much of a body, or of the requests that follow, is received before it is wanted."""
 _HEAD_END = b"\r\n\r\n"
 _FRAMING_FACTOR = 9
 """A chunk of one byte comes in six; beyond nine bytes for each of the body it is no body."""
-
-_HOP_HEADERS = (b"connection", b"upgrade", b"http2-settings")
+AsgiApplication = Callable[[AsgiMessage, Receive, Send], Coroutine[Any, Any, None]]
+_ASGI = {"version": "3.0", "spec_version": "2.3"}
+# In an own parser behind a head of ours: that of the request may have ended in an upgrade.
+_CHUNKED_HEAD = b"POST / HTTP/1.1\r\nhost: chunked\r\ntransfer-encoding: chunked\r\n\r\n"
 
 
 class ConnectionPhase(Enum):
@@ -85,167 +72,84 @@ class ConnectionPhase(Enum):
 
     HEAD = auto()
     REQUEST = auto()
+    IDLE = auto()
     CLOSING = auto()
 
 
-class ConnectionTable:
-    """The connections of one server: who may connect, and what has taken too long."""
+class _ChunkedBody:
+    """A body whose end its parser finds."""
 
-    def __init__(self, limits: Limits, server: ServerSettings) -> None:
-        self.limits = limits
-        self.server = server
-        self._open: set[ServerProtocol] = set()
-        self._refused: set[ServerProtocol] = set()
-        self._per_network: dict[str, int] = {}
-        # Insertion order is the order in which they stopped to read.
-        self._blocked: dict[ServerProtocol, float] = {}
-        self._unsent = 0  # at most: of a connection what it was when it stopped to read
-        self._timer: asyncio.TimerHandle | None = None
-        shortest = min(server.header_seconds, server.idle_seconds, server.send_seconds)
-        self._sweep_s = max(0.05, min(_SWEEP_S, shortest / 4))
-        self._bursts = EventBursts()
+    __slots__ = ("_framing", "_last", "_most_framing", "_parser", "_received", "is_complete")
 
-    def admit(self, connection: "ServerProtocol", transport: asyncio.Transport) -> None:
-        """Count a new connection, and make room for it. Raises: TooManyConnections."""
-        network, is_local = client_network(connection.client[0] if connection.client else "")
-        limit = self.limits.per_address_connections
-        if limit is None and not is_local:
-            limit = REMOTE_ADDRESS_CONNECTIONS
-        if limit is not None and self._per_network.get(network, 0) >= limit:
-            raise TooManyConnections(
-                f"{limit} connections from your address are open (limits.perAddressConnections);"
-                " close some, or try again later"
-            )
-        reason = self._shortage(transport)
-        if reason and not self._evict(reason):
-            raise TooManyConnections(f"{reason}; try again later")
-        connection.network = network
-        self._per_network[network] = self._per_network.get(network, 0) + 1
-        self._open.add(connection)
-        self._start_timer(connection.loop)
+    def __init__(self, most_framing: int) -> None:
+        self._received: list[bytes] = []
+        self._last = b""  # bytes: an end may begin in one packet and end in the next
+        self._framing = 0
+        self._most_framing = most_framing
+        self.is_complete = False
+        self._parser = httptools.HttpRequestParser(self)
+        self._parser.feed_data(_CHUNKED_HEAD)
 
-    def may_answer(self, connection: "ServerProtocol") -> bool:
-        """True when a refused connection may stay for a moment, to be told why."""
-        if len(self._refused) >= _MOST_REFUSED:
-            return False
-        self._refused.add(connection)
-        self._start_timer(connection.loop)
-        return True
+    def feed(self, data: bytes) -> tuple[bytes, bytes]:
+        """The bytes of the body in what was received, and what follows its end.
 
-    def remove(self, connection: "ServerProtocol") -> None:
-        """A connection is closed, or as good as that."""
-        if connection in self._blocked:
-            self.unblock(connection)
-        self._refused.discard(connection)
-        if connection not in self._open:
-            return
-        self._open.discard(connection)
-        left = self._per_network.pop(connection.network) - 1
-        if left:
-            self._per_network[connection.network] = left
+        Raises: HeadersTooLarge, HttpParserError.
+        """
+        # A parser does not say where a request ends, and it would begin with the next one. With an
+        # empty line each of them ends, so it gets no more than that at a time.
+        known, before, position = self._last + data, len(self._last), 0
+        while not self.is_complete and position < len(data):
+            found = known.find(_HEAD_END, max(0, before + position - len(_HEAD_END) + 1))
+            end = len(data) if found < 0 else found + len(_HEAD_END) - before
+            self._parser.feed_data(data[position:end])
+            position = end
+        self._last = known[1 - len(_HEAD_END) :]
+        body = b"".join(self._received)
+        self._received.clear()
+        # What is neither body nor in proportion to it: extensions, trailers.
+        self._framing += position - _FRAMING_FACTOR * len(body)
+        if self._framing > self._most_framing:
+            raise _too_large("what is around the body", self._most_framing)
+        return body, data[position:]
 
-    def block(self, connection: "ServerProtocol") -> None:
-        """A client reads slower than is written to it."""
-        size = connection.transport.get_write_buffer_size()
-        self._blocked[connection] = connection.loop.time() + self.server.send_seconds
-        connection.unsent = size
-        self._unsent += size
-        if size > self.limits.connection_unsent_bytes:
-            self._cut(connection, "limits.connectionUnsentBytes")
-        elif self._unsent > self.limits.unsent_bytes:
-            self._cut_longest_blocked()
+    def on_body(self, body: bytes) -> None:
+        """Called by the parser."""
+        self._received.append(body)
 
-    def unblock(self, connection: "ServerProtocol") -> None:
-        """A client has taken what was written to it, or is gone."""
-        if self._blocked.pop(connection, None) is not None:
-            self._unsent -= connection.unsent
-
-    def report(self, event: str, *, reason: str, **fields: Json) -> None:
-        """Log the first of many equal events, and later how many there were."""
-        self._bursts.report(log.warning, event, {"reason": reason}, **fields)
-
-    def _shortage(self, transport: asyncio.Transport) -> str:
-        """Why there is no room for another connection; empty when there is."""
-        if len(self._open) >= self.limits.connections:
-            return f"{self.limits.connections} connections are open (limits.connections)"
-        return _file_shortage(transport.get_extra_info("socket").fileno())
-
-    def _evict(self, reason: str, share: int = _EVICTED_SHARE) -> bool:
-        """Close some connections without a request, the longest waiting; False without any."""
-        waiting = [one for one in self._open if one.phase is ConnectionPhase.HEAD or one.is_idle]
-        # Those without a whole request first: the others have no deadline here. Several at once:
-        # every search looks at all.
-        waiting.sort(key=attrgetter("deadline"))
-        for connection in waiting[: max(1, len(waiting) // share)]:
-            self.report("http.connections_evicted", reason=reason)
-            connection.abort()
-        return bool(waiting)
-
-    def _cut_longest_blocked(self) -> None:
-        self._unsent = 0
-        for connection in self._blocked:
-            connection.unsent = connection.transport.get_write_buffer_size()
-            self._unsent += connection.unsent
-        for connection in list(self._blocked):
-            if self._unsent <= self.limits.unsent_bytes:
-                return
-            self._cut(connection, "limits.unsentBytes")
-
-    def _cut(self, connection: "ServerProtocol", setting: str) -> None:
-        client = connection.client[0] if connection.client else None
-        self.report(
-            "http.client_not_reading",
-            reason=f"past {setting}",
-            client=client,
-            bytes=connection.unsent,
-        )
-        self.unblock(connection)
-        # Later: the transport may be in the middle of a write.
-        connection.loop.call_soon(connection.abort)
-
-    def _start_timer(self, loop: asyncio.AbstractEventLoop) -> None:
-        if self._timer is None:
-            self._timer = loop.call_later(self._sweep_s, self._sweep, loop)
-
-    def _sweep(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._timer, now = None, loop.time()
-        self._expire([one for one in (*self._open, *self._refused) if one.deadline <= now], loop)
-        for connection in [one for one, deadline in self._blocked.items() if deadline <= now]:
-            self._check_progress(connection, now)
-        answering = (one for one in self._open if one.phase is ConnectionPhase.REQUEST)
-        for connection in [one for one in answering if one.transport.is_closing()]:
-            connection.close(now)
-        # Not only when a client comes: without a free file none is accepted any more.
-        reason = _file_shortage(_lowest_free_file())
-        if reason and not self._evict(reason, share=4):
-            self.report("http.connection_refused", reason=reason)
-        if self._open or self._refused:
-            self._start_timer(loop)
-
-    def _expire(self, connections: list["ServerProtocol"], loop: asyncio.AbstractEventLoop) -> None:
-        now = loop.time()
-        for connection in connections[:_EXPIRED_AT_ONCE]:
-            # Of those that were put off, some have sent the rest of their request.
-            if connection.deadline <= now:
-                connection.expire(now)
-        if len(connections) > _EXPIRED_AT_ONCE:
-            rest = connections[_EXPIRED_AT_ONCE:]
-            loop.call_later(_EXPIRED_PAUSE_S, self._expire, rest, loop)
-
-    def _check_progress(self, connection: "ServerProtocol", now: float) -> None:
-        size = connection.transport.get_write_buffer_size()
-        if size > connection.unsent - _PROGRESS_BYTES:
-            self._cut(connection, "server.sendSeconds")
-            return
-        # Moved to the end: the order is that of the deadlines.
-        self.unblock(connection)
-        self._blocked[connection] = now + self.server.send_seconds
-        connection.unsent = size
-        self._unsent += size
+    def on_message_complete(self) -> None:
+        """Called by the parser."""
+        self.is_complete = True
 
 
-class ServerProtocol(HttpToolsProtocol):
-    """Uvicorn's protocol within limits: one connection of a `ConnectionTable`."""
+class ServerProtocol(asyncio.Protocol):
+    """One connection of a `ConnectionTable`."""
+
+    __slots__ = (
+        "_app",
+        "_body_left",
+        "_chunked",
+        "_connections",
+        "_empty",
+        "_exchange",
+        "_is_reading_paused",
+        "_received",
+        "_refusal",
+        "_searched",
+        "_unsent_at_close",
+        "client",
+        "deadline",
+        "drained",
+        "held",
+        "loop",
+        "network",
+        "phase",
+        "scheme",
+        "server",
+        "server_state",
+        "table",
+        "transport",
+        "unsent",
+    )
 
     def __init__(
         self,
@@ -256,27 +160,44 @@ class ServerProtocol(HttpToolsProtocol):
         *,
         table: ConnectionTable,
     ) -> None:
-        super().__init__(config, server_state, app_state, _loop)
+        del app_state  # that of the lifespan, which is off
         self.table = table
+        self.server_state = server_state
+        # Typed for uvicorn's own protocols; all that is called is `shutdown`.
+        self._connections = cast("set[ServerProtocol]", server_state.connections)
+        self.loop = _loop or asyncio.get_running_loop()
+        self._app = cast("AsgiApplication", config.loaded_app)
+        self.transport: asyncio.Transport
+        self.client: tuple[str, int] | None = None
+        self.server: tuple[str, int] | None = None
+        self.scheme: Literal["http", "https"] = "http"
+        self.network = ""
         self.phase = ConnectionPhase.HEAD
         self.deadline = math.inf
-        self.network = ""
-        self.unsent = 0
+        self.unsent = self.held = 0
+        self.drained: asyncio.Future[None] | None = None
+        """Set while the client takes less than is written: done when it has caught up."""
         self._unsent_at_close = 0
-        self._most_head = table.limits.header_bytes
-        self._head_left = self._most_head
-        self._framing = 0
-        # Received and not parsed: with every parsed request uvicorn keeps a queue entry.
-        self._unparsed = bytearray()
-        self._running: RequestResponseCycle | None = None
+        self._received = b""
+        """What is not parsed yet: a part of a head, or what follows the request that is served."""
+        self._searched = 0
+        """So many bytes of it hold no end of a head."""
+        self._empty = 0
+        """The bytes of empty lines before the head."""
+        self._exchange: Exchange | None = None
+        self._body_left = 0
+        self._chunked: _ChunkedBody | None = None
+        self._is_reading_paused = False
         self._refusal: GatewayError | None = None
 
     # ------------------------------------------------------------------ the connection
 
-    def connection_made(self, transport: asyncio.Transport) -> None:  # pyright: ignore[reportIncompatibleMethodOverride] - as in uvicorn
+    def connection_made(self, transport: asyncio.Transport) -> None:  # pyright: ignore[reportIncompatibleMethodOverride] - a socket has this transport
         """Called by the event loop: a client has connected."""
         self.transport = transport
-        self.client = get_remote_addr(transport)
+        self.client = _address(transport, "peername")
+        self.server = _address(transport, "sockname")
+        self.scheme = "https" if transport.get_extra_info("sslcontext") else "http"
         try:
             self.table.admit(self, transport)
         except TooManyConnections as error:
@@ -286,41 +207,76 @@ class ServerProtocol(HttpToolsProtocol):
                 self._report(error)
                 transport.abort()
             return
-        super().connection_made(transport)
+        self._connections.add(self)
         self._wait(ConnectionPhase.HEAD, self.table.server.header_seconds)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Called by the event loop: the connection is closed."""
+        del exc
         self.table.remove(self)
+        self._connections.discard(self)
         self.phase, self.deadline = ConnectionPhase.CLOSING, math.inf
-        # Uvicorn tells the newest request only, which may wait behind the one that runs.
-        for cycle in (self._running, *(cycle for cycle, _ in self.pipeline)):
-            if cycle is not None:
-                _disconnect(cycle)
-        self.pipeline.clear()
-        self._unparsed.clear()
-        self._unset_keepalive_if_required()  # after a reset uvicorn leaves it
-        super().connection_lost(exc)
+        self._received = b""
+        if self._exchange is not None:
+            self._exchange.disconnect()
+        self._end_pause()
 
     def pause_writing(self) -> None:
         """Called by the transport: its buffer is full."""
-        super().pause_writing()
+        if self.drained is None:
+            self.drained = self.loop.create_future()
         self.table.block(self)
 
     def resume_writing(self) -> None:
         """Called by the transport: its buffer has room again."""
-        super().resume_writing()
+        self._end_pause()
         self.table.unblock(self)
+
+    async def wait_drained(self) -> None:
+        """Wait until the client has taken what was written, or is gone."""
+        if self.drained is not None:
+            # Shielded: whoever is cancelled must not cancel the future of the others.
+            await asyncio.shield(self.drained)
+
+    def _end_pause(self) -> None:
+        if self.drained is not None:
+            self.drained.set_result(None)
+            self.drained = None
+
+    def _pause_reading(self) -> None:
+        if not self._is_reading_paused:
+            self._is_reading_paused = True
+            self.transport.pause_reading()
+
+    def resume_reading(self) -> None:
+        """More of the request is wanted."""
+        if self._is_reading_paused:
+            self._is_reading_paused = False
+            self.transport.resume_reading()
+
+    @property
+    def is_waiting(self) -> bool:
+        """True while it waits for a request of its client."""
+        return self.phase is ConnectionPhase.HEAD or self.phase is ConnectionPhase.IDLE
+
+    @property
+    def is_answering(self) -> bool:
+        """True while a request is served."""
+        return self.phase is ConnectionPhase.REQUEST
+
+    def held_bytes(self) -> int:
+        """What the application keeps in memory for this client, to be sent next."""
+        return 0 if self._exchange is None else self._exchange.scope.get(UNSENT_KEY, 0)
 
     def expire(self, now: float) -> None:
         """The deadline of the phase has passed."""
         if self.phase is ConnectionPhase.CLOSING:
             unsent = self.transport.get_write_buffer_size()
-            if 0 < unsent <= self._unsent_at_close - _PROGRESS_BYTES:
+            if 0 < unsent <= self._unsent_at_close - PROGRESS_BYTES:
                 self.close(now)
             else:
                 self.abort()
-        elif self._is_in_head:
+        elif self._received:
             seconds = self.table.server.header_seconds
             self._refuse(
                 HeadersTooSlow(
@@ -331,14 +287,12 @@ class ServerProtocol(HttpToolsProtocol):
         else:
             self.close(now)
 
-    def timeout_keep_alive_handler(self) -> None:
-        """Called by uvicorn: there was no request for `server.idleSeconds`."""
-        self.close(self.loop.time())
-
-    @property
-    def is_idle(self) -> bool:
-        """True when it waits for the next request after a response."""
-        return self.timeout_keep_alive_task is not None
+    def shutdown(self) -> None:
+        """Called by uvicorn when the server stops: the response under way is the last one."""
+        if self._exchange is not None:
+            self._exchange.is_kept_alive = False
+        else:
+            self.close(self.loop.time())
 
     def abort(self) -> None:
         """Close the connection at once, and leave nothing of it with the system either."""
@@ -358,158 +312,146 @@ class ServerProtocol(HttpToolsProtocol):
     def _wait(self, phase: ConnectionPhase, seconds: float) -> None:
         self.phase, self.deadline = phase, self.loop.time() + seconds
 
-    @property
-    def _is_in_head(self) -> bool:
-        """True when a part of a request's head was received."""
-        # Before the first request there is neither scope nor cycle.
-        is_begun = self.scope and not (self.cycle and self.cycle.scope is self.scope)
-        return bool(is_begun) or self._head_left < self._most_head
-
     # ------------------------------------------------------------------ what is received
 
     def data_received(self, data: bytes) -> None:
-        """Called by the event loop. Nearly always one small request, which is parsed at once."""
-        self._unset_keepalive_if_required()
-        if (
-            self._unparsed
-            or self.pipeline
-            or len(data) > _SMALL
-            or len(data) >= self._head_left
-            or data.count(_HEAD_END) > 1
-        ):
-            self._unparsed += data
-            data = self._next_part()
-        while data and self._refusal is None:
-            cycle = self.cycle
-            is_body = bool(cycle and cycle.more_body and not cycle.response_complete)
-            size = len(cycle.body) if is_body else 0
-            try:
-                self.parser.feed_data(data)
-            except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
-                self._parser_stopped(error, data)
+        """Called by the event loop. Nearly always one whole request."""
+        if self._refusal is None and self.phase is not ConnectionPhase.CLOSING:
+            self._received = self._received + data if self._received else data
+            self._read()
+
+    def _read(self) -> None:
+        """Read as far as possible: bodies to their request, heads when it is their turn."""
+        while self._received and self._refusal is None:
+            exchange = self._exchange
+            if exchange is None:
+                if not self._read_head():
+                    return
+            elif exchange.has_more:
+                self._read_body(exchange)
             else:
-                if self.cycle is not cycle:
-                    self._head_left, self._framing = self._most_head, 0
-                    self.phase, self.deadline = ConnectionPhase.REQUEST, math.inf
-                elif is_body:
-                    # What is neither body nor in proportion to it: extensions, trailers.
-                    self._framing += len(data) - _FRAMING_FACTOR * (len(cycle.body) - size)
-                    if self._framing > self._most_head:
-                        self._refuse(_too_large("what is around the body", self._most_head))
-                else:
-                    self._count_head(len(data))
-            data = self._next_part() if self._unparsed else b""
+                # Not parsed before its turn: a small request is a large object.
+                if len(self._received) > _BUFFER_BYTES:
+                    self._pause_reading()
+                return
 
-    def _next_part(self) -> bytes:
-        """What to parse next: one request at most, and of a head no more than is allowed.
-
-        Nothing while a request waits for its turn: for each one that is parsed uvicorn keeps a
-        queue entry, which is much larger than a small request.
-        """
-        running = self._running
-        if self._refusal is not None:
-            self._unparsed.clear()
-        elif self.pipeline and running is not None:
-            self.flow.pause_reading()
-            running.on_response = self._continue
-            return b""
-        cycle = self.cycle
-        if cycle and cycle.more_body and not cycle.response_complete:
-            size = _SLICE
+    def _read_body(self, exchange: Exchange) -> None:
+        received = self._received
+        if self._chunked is not None:
+            try:
+                body, self._received = self._chunked.feed(received)
+            except HeadersTooLarge as error:
+                self._refuse(error)
+                return
+            except httptools.HttpParserError:
+                self._refuse(InvalidRequest(NOT_HTTP))
+                return
+            has_more = not self._chunked.is_complete
         else:
-            end = self._unparsed.find(_HEAD_END, 0, self._head_left)
-            size = self._head_left if end < 0 else end + len(_HEAD_END)
-        part = bytes(self._unparsed[:size])
-        del self._unparsed[:size]
-        return part
+            body, self._received = received[: self._body_left], received[self._body_left :]
+            self._body_left -= len(body)
+            has_more = self._body_left > 0
+        if body or not has_more:
+            exchange.add_body(body, has_more=has_more)
+        if sum(map(len, exchange.body)) > _BUFFER_BYTES:
+            self._pause_reading()
 
-    def _count_head(self, size: int) -> None:
-        """More of a head has arrived, and not yet its end."""
-        self._head_left -= size
-        if self._head_left <= 0:
-            self._refuse(_too_large("the head of the request", self._most_head))
-        elif self.phase is ConnectionPhase.REQUEST and self.cycle.response_complete:
-            self._wait(ConnectionPhase.HEAD, self.table.server.header_seconds)
-
-    def _parser_stopped(self, error: Exception, part: bytes) -> None:
-        if not isinstance(error, httptools.HttpParserUpgrade):
-            self._refuse(InvalidRequest("this is not a valid HTTP/1.1 request"))
-        elif self.scope["method"] == "CONNECT":
-            self._refuse(InvalidRequest("this server is no proxy: it has no CONNECT"))
-        elif self._get_upgrade() == b"websocket":
-            self._refuse(InvalidRequest("this server has no WebSocket endpoints; use plain HTTP"))
-        else:
-            # RFC 9110, 7.8: a server may ignore an upgrade. The parser cannot: it would take the
-            # body for another protocol. So it gets the request again, without the offer.
-            rest = part[int(error.args[0]) :]
-            self.parser = httptools.HttpRequestParser(self)
-            self.parser.set_dangerous_leniencies(lenient_data_after_close=True)
-            self._unparsed[:0] = self._head_without_upgrade() + rest
-            self._head_left = self._most_head
-
-    def _head_without_upgrade(self) -> bytes:
-        connection = b", ".join(value for name, value in self.headers if name == b"connection")
-        tokens = [token.strip() for token in connection.split(b",")]
-        kept = [token for token in tokens if token.lower() in (b"close", b"keep-alive")]
-        headers = [one for one in self.headers if one[0] not in _HOP_HEADERS]
-        if kept:
-            headers.append((b"connection", b", ".join(kept)))
-        method, version = self.scope["method"], self.scope["http_version"]
-        start = b"%b %b HTTP/%b\r\n" % (method.encode(), self.url, version.encode())
-        return start + b"".join(b"%b: %b\r\n" % one for one in headers) + b"\r\n"
-
-    def _should_upgrade(self) -> bool:
-        """Called by uvicorn for a request with an upgrade: `_parser_stopped` deals with them."""
+    def _read_head(self) -> bool:
+        """Begin the next request; False when its head is not complete, or wrong."""
+        received, most = self._received, self.table.limits.header_bytes
+        if received[0] < 0x21:  # RFC 9112, 2.2: empty lines before a request are ignored
+            self._received = received.lstrip(b"\r\n")
+            self._empty += len(received) - len(self._received)
+            received = self._received
+            if self._empty >= most:
+                self._refuse(_too_large("the head of the request", most))
+            if self._empty >= most or not received:
+                return False
+        end = received.find(_HEAD_END, self._searched, most)
+        if end < 0:
+            self._wait_for_head(received, most)
+            return False
+        head, self._received = received[: end + len(_HEAD_END)], received[end + len(_HEAD_END) :]
+        self._searched = self._empty = 0
+        try:
+            request = RequestHead(head, self.table.limits.headers)
+        except (InvalidRequest, HeadersTooLarge) as error:
+            self._refuse(error)
+            return False
+        self._begin_request(request)
         return True
 
-    # ------------------------------------------------------------------ requests
+    def _wait_for_head(self, received: bytes, most: int) -> None:
+        self._searched = max(0, len(received) - len(_HEAD_END) + 1)
+        if len(received) >= most:
+            self._refuse(_too_large("the head of the request", most))
+        elif not received[:1].isupper() or received.count(b"\n") != received.count(b"\r\n"):
+            self._refuse(InvalidRequest(NOT_HTTP))  # it would never have an end
+        elif self.phase is ConnectionPhase.IDLE:
+            self._wait(ConnectionPhase.HEAD, self.table.server.header_seconds)
 
-    def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
-        """Called by uvicorn when it is a request's turn."""
-        headers, most = list(cycle.scope["headers"]), self.table.limits.headers
-        if len(headers) > most:
-            self.pipeline.clear()
-            self._refuse(
-                HeadersTooLarge(f"the request has more than {most} headers (limits.headers)")
-            )
+    def _begin_request(self, head: RequestHead) -> None:
+        exchange = Exchange(self, self._scope(head), is_kept_alive=head.is_kept_alive)
+        exchange.expects_continue = head.expects_continue
+        exchange.has_more = head.is_chunked or head.body_size > 0
+        self._body_left = head.body_size
+        if head.is_chunked:
+            self._chunked = _ChunkedBody(self.table.limits.header_bytes)
+        self._exchange = exchange
+        self.phase, self.deadline = ConnectionPhase.REQUEST, math.inf
+        task = self.loop.create_task(self._app(exchange.scope, exchange.receive, exchange.send))
+        self.server_state.tasks.add(task)
+        task.add_done_callback(exchange.on_application_done)
+
+    def _scope(self, head: RequestHead) -> AsgiMessage:
+        path = head.path
+        return {
+            "type": "http",
+            "asgi": _ASGI,
+            "http_version": head.version,
+            "server": self.server,
+            "client": self.client,
+            "scheme": self.scheme,
+            "method": head.method.decode("ascii"),
+            "root_path": "",
+            "path": unquote(path) if "%" in path else path,
+            "raw_path": path.encode("ascii"),
+            "query_string": head.query,
+            "headers": head.headers,
+        }
+
+    # ------------------------------------------------------------------ the end of a request
+
+    def on_response_complete(self, exchange: Exchange) -> None:
+        """The last byte of a response was written."""
+        self.server_state.total_requests += 1
+        if self._exchange is not exchange:
             return
-        # A copy: trailers are added to the list that the parser fills, and they are no headers.
-        cycle.scope["headers"] = headers
-        if self._unparsed or self._refusal is not None:
-            cycle.on_response = self._continue
-        self._running = cycle
-        super()._start_asgi_task(cycle, app)
-
-    def _continue(self) -> None:
-        """A response is complete, and more was received than it was for."""
-        self.on_response_complete()
-        if self._refusal is not None:
-            self._refuse(self._refusal)
-        elif self._unparsed:
-            self.data_received(b"")
+        self._exchange = self._chunked = None
+        # Where the next request begins is known only when this one was received to its end.
+        if not exchange.is_kept_alive or exchange.has_more or self.transport.is_closing():
+            self.close(self.loop.time())
+            return
+        self._wait(ConnectionPhase.IDLE, self.table.server.idle_seconds)
+        self.resume_reading()
+        if self._received:
+            self._read()
 
     # ------------------------------------------------------------------ refusals
 
     def _refuse(self, error: GatewayError) -> None:
-        """Answer with an error and close, as soon as the responses before it are complete."""
-        if self._refusal is None:
-            self._refusal = error
-            self._unparsed.clear()
-            self._report(error)
-        running = self._running
-        if running is not None and running.response_complete:
-            running = None
-        is_own_body = running is self.cycle and running is not None and running.more_body
-        if running is not None and not is_own_body:
-            running.on_response = self._continue
+        """Answer with an error and close."""
+        self._refusal = error
+        self._received = b""
+        self._report(error)
+        exchange = self._exchange
+        if self.transport.is_closing():
             return
-        if self.pipeline or self.transport.is_closing():
-            return
-        self._unset_keepalive_if_required()
-        if running is not None:
+        self.resume_reading()  # what still comes is dropped, so that the answer can be read
+        if exchange is not None:
             # The application waits for a body that is not going to come.
-            _disconnect(running)
-        if running is None or not running.response_started:
+            exchange.disconnect()
+        if exchange is None or exchange.is_unanswered:
             self.transport.write(self._response(error))
         if self.transport.can_write_eof():
             self.transport.write_eof()
@@ -534,39 +476,13 @@ class ServerProtocol(HttpToolsProtocol):
             (b"connection", b"close"),
         ]
         lines = b"".join(b"%b: %b\r\n" % header for header in headers)
-        return STATUS_LINE[http_status(error, for_rpc=False)] + lines + b"\r\n" + body
+        return STATUS_LINES[http_status(error, for_rpc=False)] + lines + b"\r\n" + body
 
 
-def _file_shortage(number: int) -> str:
-    """What is wrong when a new file has this number; empty when nothing is.
-
-    A system gives the lowest free number: at a high one nearly all below it are taken.
-    """
-    if sys.platform == "win32":
-        return ""
-    import resource
-
-    most, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if most == resource.RLIM_INFINITY or number < most - min(_SPARE_FILES, most // 4):
-        return ""
-    return f"the process may have only {most} open files"
-
-
-def _lowest_free_file() -> int:
-    try:
-        number = os.open(os.devnull, os.O_RDONLY)
-    except OSError:
-        return sys.maxsize
-    os.close(number)
-    return number
-
-
-def _disconnect(cycle: RequestResponseCycle) -> None:
-    """Let the application see that the client is gone."""
-    if not cycle.response_complete:
-        cycle.disconnected = True
-        cycle.waiting_for_100_continue = False
-    cycle.message_event.set()
+def _address(transport: asyncio.Transport, name: str) -> tuple[str, int] | None:
+    """An end of the connection; None where it has no address, as a Unix socket."""
+    found: Any = transport.get_extra_info(name)
+    return (str(found[0]), int(found[1])) if found and not isinstance(found, str | bytes) else None
 
 
 def _too_large(what: str, most: int) -> HeadersTooLarge:

@@ -7,21 +7,19 @@ that does not read at most the write deadline. So a slot is always given back.
 
 import asyncio
 import itertools
-from collections.abc import Callable, Coroutine, Sequence
-from contextlib import suppress
+from collections import deque
+from collections.abc import Callable, Coroutine, Generator, Sequence
+from contextlib import contextmanager, suppress
 from typing import Any, NamedTuple, Protocol
 
 import msgspec
 
 from openclaw_a2a.engine.supervisor import Supervisor
-from openclaw_a2a.http.asgi import (
-    NO_STORE,
-    SLICE_BYTES,
+from openclaw_a2a.http.asgi import NO_STORE, SLICE_BYTES, UNSENT_KEY, Header, HttpRequest
+from openclaw_a2a.http.request_limits import (
     WRITE_TIMEOUT_S,
     ClientTooSlow,
     Deadline,
-    Header,
-    HttpRequest,
     write_deadline,
 )
 from openclaw_a2a.log import get_logger
@@ -33,7 +31,7 @@ from openclaw_a2a.model.errors import (
     Overloaded,
     Problem,
 )
-from openclaw_a2a.model.ids import LOCAL_PEER
+from openclaw_a2a.model.session_keys import OWN_CALLERS
 
 log = get_logger(__name__)
 
@@ -78,6 +76,11 @@ class StreamEvent(Protocol):
         ...
 
 
+class _First(NamedTuple):
+    sequence: int
+    body: bytes
+
+
 class EventSource(Protocol):
     """Where a stream gets its events from."""
 
@@ -104,8 +107,8 @@ class EncodedBody(Protocol):
         ...
 
 
-class EventStream(msgspec.Struct, frozen=True):
-    """What a stream sends: a stored body first, then the events of a source.
+class EventStream(msgspec.Struct):
+    """What a stream sends: a stored body first (None once it is sent), then events of a source.
 
     `error` is sent as the only event: the response has started already, or the binding sends such
     an error as a frame (`FrameEncoder.streams_early_error`).
@@ -131,6 +134,10 @@ class FrameEncoder(Protocol):
 
     def frame(self, sequence: int, body: bytes, *, is_last: bool) -> bytes:
         """A stored body as one frame; `is_last`: the stream ends with it."""
+        ...
+
+    def encode_body(self, body: bytes, *, is_last: bool) -> bytes:
+        """A stored body without what is around it in a frame, which streams can share."""
         ...
 
     def around_frame(self, sequence: int) -> tuple[bytes, bytes]:
@@ -184,11 +191,14 @@ class SseWriter:
                 # One deadline for each: a client may take long for all of them.
                 operation = self._deadline.start()
                 try:
-                    await self.request.send_slices(
-                        (chunk[start : start + _WRITE_BYTES],), is_watched=True
-                    )
+                    part = memoryview(chunk)[start : start + _WRITE_BYTES]
+                    await self.request.send_slices((part,), is_watched=True)
                 finally:
                     self._deadline.stop(operation)
+
+    def hold(self, size: int) -> None:
+        """So many bytes are in memory for this client alone, until it reads."""
+        self.request.scope[UNSENT_KEY] = size
 
     async def close(self) -> None:
         """End the response. Raises: ClientTooSlow."""
@@ -221,52 +231,49 @@ class CallerChecks:
     as well.
     """
 
-    def __init__(self, interval_s: float) -> None:
+    def __init__(self, interval_s: float, supervisor: Supervisor) -> None:
         self._interval_s = interval_s
         # Insertion order is the order of the times: every stream gets the same interval.
         self._due: dict[_Check, float] = {}
-        self._timer: asyncio.TimerHandle | None = None
+        self._timer = supervisor.timer("caller checks", self._check_due)
 
     def add(
         self, request: HttpRequest, check: CheckCaller, end: Callable[[GatewayError], None]
     ) -> Callable[[], None]:
         """Check the caller at intervals, and call `end` once it fails; returns what stops this."""
-        loop, one = asyncio.get_running_loop(), _Check(request, check, end)
-        self._due[one] = loop.time() + self._interval_s
+        one = _Check(request, check, end)
+        self._due[one] = asyncio.get_running_loop().time() + self._interval_s
         # Not moved when streams end: it fires, looks at what is left, and is set again.
-        if self._timer is None:
-            self._timer = loop.call_later(self._interval_s, self._check_due)
+        self._timer.start(self._interval_s)
 
         def stop() -> None:
             self._due.pop(one, None)
 
         return stop
 
-    def _check_due(self) -> None:
-        self._timer = None
-        loop = asyncio.get_running_loop()
-        now = loop.time()
+    def _check_due(self) -> float | None:
+        now = asyncio.get_running_loop().time()
         # A few at a time: many streams may have been opened in the same moment.
         for one in list(itertools.islice(self._due, _CHECKS_AT_ONCE)):
             if self._due[one] > now:
                 break
+            # Before the check: one that raises an unknown error is repeated.
             del self._due[one]
+            self._due[one] = now + self._interval_s
             try:
                 one.check(one.request)
             except IssuerUnavailable:
                 pass  # its keys are being fetched: the next check tells
             except GatewayError as error:
+                self._due.pop(one, None)
                 one.end(error)
-                continue
-            self._due[one] = now + self._interval_s
-        if self._due:
-            self._timer = loop.call_at(next(iter(self._due.values())), self._check_due)
+        return next(iter(self._due.values()), None)
 
 
 class SseStreams:
     """The open streams of a gateway: at most `limit`, and at most `per_caller` of one caller.
 
-    `local`, the only caller of its gateway, may have all.
+    `local`, the only caller of its gateway, may have all, and so may the operator.
     """
 
     def __init__(
@@ -282,11 +289,11 @@ class SseStreams:
         self._per_caller = per_caller or limit
         self._heartbeat_s = heartbeat_s
         self._supervisor = supervisor or Supervisor("sse")
-        self._deadline = write_deadline(write_timeout_s)
+        self._deadline = write_deadline(write_timeout_s, self._supervisor)
         self._count = 0
         self._by_caller: dict[str | None, int] = {}
         self._sources: set[EventSource] = set()
-        self._checks = CallerChecks(heartbeat_s)
+        self._checks = CallerChecks(heartbeat_s, self._supervisor)
         self._is_closed = False
 
     def __len__(self) -> int:
@@ -314,8 +321,16 @@ class SseStreams:
         Raises: Overloaded, and what `open_stream` raises while a plain response is possible.
         """
         # Before anything is awaited: the limit holds however many clients come at once.
-        caller = request.caller
-        self._take_slot(caller)
+        with self.slot(request.caller):
+            await self._serve(request, open_stream, encoder, check)
+
+    async def _serve(
+        self,
+        request: HttpRequest,
+        open_stream: OpenStream,
+        encoder: FrameEncoder,
+        check: CheckCaller,
+    ) -> None:
         writer = SseWriter(request, self._deadline)
         # Cancelled in any case: a task that waits for `receive` would outlive the request.
         disconnected = self._supervisor.start("sse-disconnect", request.wait_disconnected())
@@ -335,27 +350,31 @@ class SseStreams:
             # The response stays incomplete; the server closes the connection.
             log.warning("sse.client_too_slow", path=request.path, reason=str(slow))
         finally:
-            # Before the await: the slot is free even when this task is cancelled there.
-            self._count -= 1
-            self._by_caller[caller] -= 1
-            if not self._by_caller[caller]:
-                del self._by_caller[caller]
             await _cancel(disconnected)
 
-    def _take_slot(self, caller: str | None) -> None:
+    @contextmanager
+    def slot(self, caller: str | None) -> Generator[None]:
+        """Count a stream while it lasts, also one that is written elsewhere. Raises: Overloaded."""
         held = self._by_caller.get(caller, 0)
-        if held >= self._per_caller and caller != LOCAL_PEER:
+        if held >= self._per_caller and caller not in OWN_CALLERS:
             raise Overloaded(
-                f"{caller} has {held} streams open already; close one, or poll the task instead",
+                f"{caller} has {held} streams open already; close one, or ask without a stream",
                 setting="limits.perPeerStreams",
             )
         if self._count >= self._limit:
             raise Overloaded(
-                f"{self._limit} streams are open already; poll the task instead",
+                f"{self._limit} streams are open already; ask without a stream",
                 setting="limits.streams",
             )
         self._count += 1
         self._by_caller[caller] = held + 1
+        try:
+            yield
+        finally:
+            self._count -= 1
+            self._by_caller[caller] -= 1
+            if not self._by_caller[caller]:
+                del self._by_caller[caller]
 
     async def _wait_first(
         self,
@@ -375,7 +394,7 @@ class SseStreams:
                     timeout=self._heartbeat_s,
                     return_when=asyncio.FIRST_COMPLETED,
                 )
-                # Looked at before `first`: nobody is left to write to.
+                # Looked at before `first`: there is no client to write to.
                 if disconnected.done():
                     return None
                 if not first.done():
@@ -397,13 +416,16 @@ class SseStreams:
         await writer.start()
         if stream.error is not None:
             await writer.write(encoder.error_frame(stream.error))
-        if stream.first is not None:
+        # Taken out: what was sent is not kept while the stream lasts.
+        first, stream.first = stream.first, None
+        if isinstance(first, bytes):
             is_last = stream.source is None or stream.source.is_over
-            if isinstance(stream.first, bytes):
-                await writer.write(encoder.frame(stream.sequence, stream.first, is_last=is_last))
-            else:
-                before, after = encoder.around_frame(stream.sequence)
-                await writer.write(before, *stream.first.chunks, after)
+            last = stream.sequence if is_last else None
+            await self._write_events(writer, deque([_First(stream.sequence, first)]), encoder, last)
+        elif first is not None:
+            before, after = encoder.around_frame(stream.sequence)
+            await writer.write(before, *first.chunks, after)
+        del first
         if stream.source is not None:
             source = stream.source
             # Wakes a source that waits for its next event, so that the slot is free at once.
@@ -431,10 +453,10 @@ class SseStreams:
             source.stop()
         try:
             while not source.is_over:
-                events = await source.next_events(self._heartbeat_s)
+                events = deque(await source.next_events(self._heartbeat_s))
                 if events:
-                    end = events[-1] if source.is_over else None
-                    await self._write_events(writer, events, encoder, end)
+                    last = events[-1].sequence if source.is_over else None
+                    await self._write_events(writer, events, encoder, last)
                 elif not source.is_over:
                     await writer.write(KEEP_ALIVE)
         except ClientTooSlow:
@@ -451,22 +473,36 @@ class SseStreams:
     async def _write_events(
         self,
         writer: SseWriter,
-        events: Sequence[StreamEvent],
+        events: deque[StreamEvent],
         encoder: FrameEncoder,
-        end: StreamEvent | None,
+        last: int | None,
     ) -> None:
-        # One write for many of them: fewer packets, and one deadline to watch. Not for all: a frame
-        # is a copy of its event, which the streams of a task share otherwise.
-        frames: list[bytes] = []
-        size = 0
-        for event in events:
-            frames.append(encoder.frame(event.sequence, event.body, is_last=event is end))
-            size += len(frames[-1])
-            if size >= SLICE_BYTES:
-                await writer.write(b"".join(frames))
-                frames, size = [], 0
-        if frames:
-            await writer.write(b"".join(frames))
+        """Write events, and take them out; the stream ends with the one of the number `last`."""
+        # A client may not read for long: nothing of what it has got is kept then, and of a large
+        # event no copy is made, which the streams of a task share otherwise.
+        held = sum([len(event.body) for event in events])
+        while events:
+            writer.hold(held)
+            if len(events[0].body) >= SLICE_BYTES:
+                event = events.popleft()
+                before, after = encoder.around_frame(event.sequence)
+                body = encoder.encode_body(event.body, is_last=event.sequence == last)
+                await writer.write(before, body, after)
+                held -= len(event.body)
+                continue
+            # One write for many of them: fewer packets, and one deadline to watch.
+            frames: list[bytes] = []
+            size = 0
+            while events and size < SLICE_BYTES and len(events[0].body) < SLICE_BYTES:
+                event = events.popleft()
+                is_last = event.sequence == last
+                frames.append(encoder.frame(event.sequence, event.body, is_last=is_last))
+                size += len(frames[-1])
+                held -= len(event.body)
+            chunk = b"".join(frames)
+            frames.clear()
+            await writer.write(chunk)
+        writer.hold(0)
 
 
 async def _cancel(task: "asyncio.Task[Any]") -> None:
@@ -475,4 +511,4 @@ async def _cancel(task: "asyncio.Task[Any]") -> None:
     # `wait`, not `await task`: its CancelledError could not be told from one of our own.
     await asyncio.wait({task})
     if not task.cancelled():
-        task.exception()  # mark it as seen: nobody waits for the outcome any more
+        task.exception()  # mark it as seen: its outcome is not awaited any more

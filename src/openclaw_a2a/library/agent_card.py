@@ -25,7 +25,7 @@ from openclaw_a2a.ports import Agent
 from openclaw_a2a.protocol.card import v1_security_requirements, v1_security_schemes
 from openclaw_a2a.protocol.versions import ProtocolVersion
 
-DEFAULT_URL = "http://localhost:9000/"
+_DEFAULT_URL = "http://localhost:9000/"
 """The address on a card without another one."""
 
 OVERRIDES = frozenset({*AdapterMetadata.__struct_fields__, "url"}) - {
@@ -60,7 +60,7 @@ def build_agent_card(adapter: AgentAdapter | Agent, **overrides: Json) -> AgentC
         name=name,
         description=description,
         version=given.get("version", metadata.version),
-        supported_interfaces=interfaces(with_slash(given.get("url", DEFAULT_URL))),
+        supported_interfaces=interfaces(with_slash(given.get("url", _DEFAULT_URL))),
         capabilities=AgentCapabilities(
             streaming=given.get("streaming", streams), push_notifications=True
         ),
@@ -94,7 +94,7 @@ def parse_agent_card(card: Json, adapter: AgentAdapter | Agent) -> AgentCard:
     What it leaves out is filled in from the adapter. Raises: ValueError.
     """
     if isinstance(card, AgentCard):
-        return _complete(card, build_agent_card(adapter))
+        return _fill_missing(card, build_agent_card(adapter))
     given = to_json_object(card)
     if given is None:
         raise ValueError(
@@ -103,7 +103,7 @@ def parse_agent_card(card: Json, adapter: AgentAdapter | Agent) -> AgentCard:
         )
     members = cast("JsonObject", msgspec.to_builtins(build_agent_card(adapter))) | given
     if "supportedInterfaces" not in given:
-        url = str(given.get("url") or DEFAULT_URL)
+        url = str(given.get("url") or _DEFAULT_URL)
         members["supportedInterfaces"] = msgspec.to_builtins(interfaces(url))
     if "skills" in given:
         skills: list[JsonObject] = given["skills"] or []
@@ -120,11 +120,11 @@ def parse_agent_card(card: Json, adapter: AgentAdapter | Agent) -> AgentCard:
         raise ValueError(f"This is no agent card: {error}.") from error
 
 
-def _complete(card: AgentCard, defaults: AgentCard) -> AgentCard:
+def _fill_missing(card: AgentCard, defaults: AgentCard) -> AgentCard:
     """The card, with what it leaves out."""
     missing: JsonObject = {}
     if not card.supported_interfaces:
-        missing["supported_interfaces"] = interfaces(card.url or DEFAULT_URL)
+        missing["supported_interfaces"] = interfaces(card.url or _DEFAULT_URL)
     if card.capabilities is UNSTATED_CAPABILITIES:
         missing["capabilities"] = defaults.capabilities
     return msgspec.structs.replace(card, **missing)

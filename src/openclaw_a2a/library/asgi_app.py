@@ -3,6 +3,7 @@
 import asyncio
 import inspect
 import ipaddress
+import re
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Self, cast
@@ -12,7 +13,7 @@ import msgspec
 
 from openclaw_a2a.agents.adapter import AgentAdapter
 from openclaw_a2a.app.gateway import Embedding, Gateway, build_app
-from openclaw_a2a.auth.peers import Credentials, PeerAuthenticator
+from openclaw_a2a.auth.peers import CERTIFICATE_SCHEME, Credentials, PeerAuthenticator
 from openclaw_a2a.auth.principal import LOCAL_PRINCIPAL, Principal
 from openclaw_a2a.auth.request_origin import OwnAddresses
 from openclaw_a2a.engine.engine import AccountRules, Engine
@@ -25,7 +26,8 @@ from openclaw_a2a.library.inputs import as_agent, as_store
 from openclaw_a2a.log import get_logger
 from openclaw_a2a.model.card import AgentCard
 from openclaw_a2a.model.errors import Unauthenticated
-from openclaw_a2a.model.ids import AccountId, AgentId, Json, PeerName
+from openclaw_a2a.model.ids import AccountId, AgentId, Json, JsonObject, PeerName
+from openclaw_a2a.model.validation import is_object
 from openclaw_a2a.ports import Agent, Store
 from openclaw_a2a.server.account_endpoint import Authenticator
 from openclaw_a2a.server.cards import LiveCard, security_requirements, security_schemes
@@ -58,6 +60,7 @@ Tokens = str | Iterable[str] | Mapping[str, str | Iterable[str]]
 
 _UNNAMED = "peer"
 _CALLER_KEY = "openclaw_a2a.caller"
+_TOKEN = re.compile(r"[A-Za-z0-9-]+")
 
 
 class OpenAuthenticator:
@@ -71,23 +74,44 @@ class OpenAuthenticator:
     def identify(self, request: HttpRequest) -> Principal:
         """Always the same caller. Raises: NotAllowed."""
         server = cast("tuple[str, int | None] | None", request.scope.get("server"))
-        # Only on an address of this machine alone: elsewhere everybody may call anyway.
+        # Only on an address of this machine alone: elsewhere every client may call anyway.
         if server is not None and _is_loopback_address(server[0]):
             self._own.check(request)
         return LOCAL_PRINCIPAL
 
 
 class FunctionAuthenticator:
-    """Identifies callers by a function of the developer."""
+    """Identifies callers by a function of the developer; the card says how they authenticate."""
 
     needs_token = False
+
+    def __init__(self, card: AgentCard) -> None:
+        found = [_http_scheme(one) for one in (card.security_schemes or {}).values()]
+        self._schemes = list(dict.fromkeys(filter(None, found))) or ["Bearer"]
 
     def identify(self, request: HttpRequest) -> Principal:
         """The caller with the name that the function returned. Raises: Unauthenticated."""
         name = request.scope.get(_CALLER_KEY)
         if name is None:
-            raise Unauthenticated("these credentials are not accepted here; send known ones")
+            raise Unauthenticated(
+                "these credentials are not accepted here; send known ones",
+                has_credentials=b"authorization" in request.headers,
+                schemes=self._schemes,
+            )
         return Principal(name)
+
+
+def _http_scheme(scheme: JsonObject) -> str:
+    """The HTTP authentication scheme of a security scheme of a card; empty when there is none."""
+    if "apiKeySecurityScheme" in scheme:
+        return "ApiKey"
+    if "mtlsSecurityScheme" in scheme:
+        return CERTIFICATE_SCHEME
+    http = scheme.get("httpAuthSecurityScheme")
+    if not is_object(http):
+        return "Bearer"
+    name = str(http.get("scheme", ""))
+    return ("Bearer" if name.lower() == "bearer" else name) if _TOKEN.fullmatch(name) else ""
 
 
 def token_authenticator(tokens: Tokens) -> PeerAuthenticator:
@@ -121,13 +145,17 @@ def _token_list(tokens: str | Iterable[str]) -> list[str]:
 
 async def identify_caller(function: CallerFunction, scope: AsgiScope) -> None:
     """Put the caller that the function returns into the scope; an exception refuses the request."""
-    headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
+    headers: dict[str, str] = {}
+    for name, value in scope["headers"]:
+        # RFC 9110, 5.3: lines of one name are one list. The function is not to see the last only.
+        key, text = name.decode("latin-1"), value.decode("latin-1")
+        headers[key] = f"{headers[key]}, {text}" if key in headers else text
     try:
         answer: Json = function(headers)
         if inspect.isawaitable(answer):
             answer = await answer
     except Exception:
-        # No name in the scope: `FunctionAuthenticator` refuses. A failure lets nobody in.
+        # No name in the scope: `FunctionAuthenticator` refuses. A failure admits no caller.
         log.warning("auth.function_failed", exc_info=True)
         return
     if answer:
@@ -168,7 +196,9 @@ class ServedAgent(msgspec.Struct, frozen=True, kw_only=True):
         """Identifies callers as `auth` says. Raises: ValueError, TypeError."""
         if self.auth is None:
             return OpenAuthenticator(self.card.url)
-        return FunctionAuthenticator() if callable(self.auth) else token_authenticator(self.auth)
+        if callable(self.auth):
+            return FunctionAuthenticator(self.card)
+        return token_authenticator(self.auth)
 
     @property
     def rules(self) -> AccountRules:

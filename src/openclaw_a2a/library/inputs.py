@@ -14,7 +14,7 @@ from msgspec.structs import fields
 from openclaw_a2a.agents.adapter import AdapterMetadata, AgentAdapter, EventAgent, agent_metadata
 from openclaw_a2a.agents.function import CallableAdapter
 from openclaw_a2a.agents.registry import (
-    BUILT_IN,
+    BUILT_IN_ADAPTERS,
     Adapter,
     UnknownAdapter,
     find_adapter,
@@ -34,7 +34,7 @@ from openclaw_a2a.protocol.versions import ProtocolVersion
 from openclaw_a2a.store import create_store
 
 _LIBRARY: Mapping[str, str] = {
-    **BUILT_IN,
+    **BUILT_IN_ADAPTERS,
     "openclaw": "openclaw_a2a.library.openclaw_adapter:OpenClawAgentAdapter",
 }
 """What Python code gets by name; in the settings `openclaw` is another class."""

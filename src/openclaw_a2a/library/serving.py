@@ -101,7 +101,7 @@ class _Service:
         """Serve until `stop` is called or a signal comes."""
         async with self._served.build_gateway() as gateway:
             application = partial(self._served.serve_request, gateway)
-            options = {**uvicorn_options(gateway.settings), **self._options}
+            options = {**uvicorn_options(gateway), **self._options}
             options["lifespan"] = "off"
             config = uvicorn.Config(application, **options)
             ready = f"{self._served.card.name} is ready at {self._served.card.url}"

@@ -8,12 +8,12 @@ GatewayError
       ApprovalNotFound ApprovalOver DeliveryNotFound CallNotFound PlanItemNotFound
       StatusChangeNotAllowed ChangedMeanwhile PlanLimitExceeded DependencyNotValid OutputNotAccepted
       ExtendedCardNotConfigured ExtensionRequired VersionNotSupported MediaTypeNotSupported
-      BodyTooLarge BodyTooSlow HeadersTooLarge HeadersTooSlow Unauthenticated NotAllowed
-      InsufficientScope Overloaded TooManyAttempts TooManyConnections Draining IssuerUnavailable
-      RouteNotFound MethodNotAllowed AccountNotRunning
+      ContentCodingNotSupported BodyTooLarge BodyTooSlow HeadersTooLarge HeadersTooSlow
+      Unauthenticated NotAllowed InsufficientScope Overloaded TooManyAttempts TooManyConnections
+      Draining IssuerUnavailable RouteNotFound MethodNotAllowed AccountNotRunning
   AgentError      the agent failed or refused
       AgentUnavailable AgentFailed
-  GatewayFault    ours: peers are told no details
+  GatewayFault    ours: peers get no details
       StoreUnavailable Conflict LeaseLost IllegalTransition AlreadyExists TaskDeleted
       CorruptRecord SchemaTooNew StoreLocked PortTaken SettingsInvalid
 """
@@ -188,6 +188,10 @@ class MediaTypeNotSupported(CallerError, code="media-type-not-supported"):
     """The request body is not JSON by its content type."""
 
 
+class ContentCodingNotSupported(CallerError, code="content-coding-not-supported"):
+    """The request body is compressed, or encoded in another way."""
+
+
 class BodyTooLarge(CallerError, code="body-too-large"):
     """The request body is over the limit."""
 
@@ -207,9 +211,13 @@ class HeadersTooSlow(CallerError, code="headers-too-slow"):
 class Unauthenticated(CallerError, code="unauthenticated"):
     """No credentials, or none that are valid here; unknown, expired and revoked ones look alike."""
 
-    def __init__(self, message: str, *, has_credentials: bool = True) -> None:
+    def __init__(
+        self, message: str, *, has_credentials: bool = True, schemes: Iterable[str] = ("Bearer",)
+    ) -> None:
+        """`schemes`: the HTTP authentication schemes that are accepted."""
         super().__init__(message)
         self.has_credentials = has_credentials
+        self.schemes = tuple(schemes)
 
 
 class NotAllowed(CallerError, code="not-allowed"):

@@ -110,7 +110,7 @@ def format_timestamp(moment: datetime) -> str:
 def secret_tail(text: str, secrets: Iterable[str]) -> int:
     """How many characters at the end of a streamed text may be the beginning of a secret.
 
-    Whoever hides secrets holds them back until the next piece shows what they are.
+    Code that hides secrets holds them back until the next piece shows what they are.
     """
     longest = 0
     for secret in secrets:

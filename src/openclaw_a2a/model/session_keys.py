@@ -9,8 +9,11 @@ from openclaw_a2a.model.ids import LOCAL_PEER, AgentId, ContextId, PeerName, Ses
 OPERATOR_NAME = "operator"
 """The name of the person who runs the gateway."""
 
+OWN_CALLERS = frozenset({LOCAL_PEER, OPERATOR_NAME})
+"""The user of the gateway's own machine: what one caller may have of a total does not limit it."""
+
 RESERVED_NAMES = frozenset({"obj", "call", "anon", "gateway", LOCAL_PEER, OPERATOR_NAME})
-"""Names of the gateway's own callers and parts of session keys; nobody else may have them."""
+"""Names of the gateway's own callers and parts of session keys; no peer may have them."""
 
 _MAX_LABEL = 60
 _CLEAN = re.compile(r"[a-z0-9_](?:[a-z0-9_.-]{0,58}[a-z0-9_])?")

@@ -11,7 +11,7 @@ from msgspec import Meta
 from openclaw_a2a.model.ids import Json, JsonObject
 
 PING, LIST_SKILLS = "ping", "list_skills"
-BUILT_IN = (PING, LIST_SKILLS)
+BUILT_IN_SKILLS = (PING, LIST_SKILLS)
 """Skills that every agent has without declaring them."""
 
 SKILL_NAME = r"[a-zA-Z0-9_-]{1,128}"

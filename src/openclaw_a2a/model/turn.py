@@ -96,6 +96,11 @@ class Turn(JsonStruct, frozen=True):
         return self.binding.agent_id
 
     @property
+    def account(self) -> AccountId:
+        """The account that the caller sent its message to."""
+        return self.binding.account_id
+
+    @property
     def session_key(self) -> SessionKey:
         """The agent's conversation that this turn continues."""
         return self.binding.session_key

@@ -1,6 +1,7 @@
-"""Which addresses are public: those of the open internet, none of the operator's own network.
+"""Addresses: which spellings of hosts are clear, and which hosts are public.
 
-`net/safe_resolver` applies it to every connection.
+Public are those of the open internet, none of the operator's own network; `net/safe_resolver`
+applies it to every connection.
 """
 
 import ipaddress
@@ -22,6 +23,38 @@ _LOCAL_V4 = (
 )
 _HOST = re.compile(r"[a-z0-9_.-]+|\[[0-9a-f:.]+\]", re.IGNORECASE)
 """A host in the only spelling that all programs read alike."""
+# A name, an IPv4 or an IPv6 address, and a port. Nothing else: what is read in two ways by two
+# programs (user@host, several ports) names one host for one of them only.
+_AUTHORITY = re.compile(r"(?:\[([0-9A-Fa-f:.]+)\]|([A-Za-z0-9_.-]+))(?::([0-9]{1,5}))?")
+_MAX_PORT = 65535
+NO_PORT = 0
+
+Authority = tuple[str, int]
+"""The name and the port of a server, in their usual spelling; `NO_PORT` when it names none."""
+
+
+def parse_authority(text: str, default_port: int = NO_PORT) -> Authority | None:
+    """The name and port that a text says; None when it is no clear spelling of them."""
+    found = _AUTHORITY.fullmatch(text)
+    if found is None:
+        return None
+    port = int(found[3]) if found[3] else default_port
+    try:
+        name = str(ipaddress.IPv6Address(found[1])) if found[1] else normal_host(found[2])
+    except ValueError:
+        return None
+    # A second dot at the end is left: for some programs it is the same name, for others no name.
+    is_clear = bool(name) and not name.endswith(".") and (port or not found[3])
+    return (name, port) if is_clear and port <= _MAX_PORT else None
+
+
+def normal_host(name: str) -> str:
+    """The name in lower case and without the dot at its end, or an address as it is usual."""
+    name = name.lower().removesuffix(".")
+    try:
+        return str(ipaddress.ip_address(name.strip("[]")))
+    except ValueError:
+        return name
 
 
 def url_rejection_reason(url: str) -> str | None:
@@ -39,7 +72,7 @@ def url_rejection_reason(url: str) -> str | None:
     if not host or any(character.isspace() for character in url):
         return "is not an address"
     # Programs read a backslash, escapes, other scripts or a second @ in different ways: the host
-    # that is checked here would not be the host that somebody connects to.
+    # that is checked here would not be the host that a client connects to.
     spelled, _, _ = parts.netloc.rpartition("@")[2].partition("]")
     spelled = f"{spelled}]" if spelled.startswith("[") else spelled.partition(":")[0]
     if "\\" in url or parts.netloc.count("@") > 1 or not _HOST.fullmatch(spelled):

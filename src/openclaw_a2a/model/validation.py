@@ -469,10 +469,10 @@ def _expected_message(wanted: Json, value: Json) -> str:
     if "anyOf" in schema:
         return f"must be {' or '.join(_choice(one) for one in schema['anyOf'])}"
     if schema.get("type") == "array":
-        given = "" if is_list(value) else f", not {_given(value)}"
+        given = "" if is_list(value) else f", not {_describe_value(value)}"
         return f"must be {_list_of(schema.get('items', {}))}{given}"
     expected = _EXPECTED.get(schema.get("type", ""), "something else") + _bounds(schema)
-    return f"must be {expected}, not {_given(value)}"
+    return f"must be {expected}, not {_describe_value(value)}"
 
 
 def _without_null(schema: JsonObject) -> JsonObject:
@@ -505,7 +505,7 @@ def _bounds(schema: JsonObject) -> str:
     return f" from {low:g} to {schema['maximum']:.10g}"
 
 
-def _given(value: Json) -> str:
+def _describe_value(value: Json) -> str:
     if value == "":
         return "an empty string"
     is_number = isinstance(value, int | float) and not isinstance(value, bool)

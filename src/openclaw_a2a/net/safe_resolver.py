@@ -5,13 +5,11 @@ that was harmless when it was given may lead anywhere later, so it is resolved h
 connection, every address is checked, and the connection goes to a checked address.
 """
 
-import asyncio
 import ipaddress
 import socket
 from collections.abc import Awaitable, Callable
-from contextlib import suppress
-from threading import Thread
 
+from openclaw_a2a.engine.scheduling.threads import DaemonThreads
 from openclaw_a2a.model.url_policy import is_public_address
 
 ResolveHost = Callable[[str, int], Awaitable[list[str]]]
@@ -34,47 +32,22 @@ class AddressNotAllowed(Exception):
 class HostResolver:
     """Resolves names in threads of its own, at most `parallel` at a time.
 
-    A look-up cannot be cancelled. A caller that stops waiting leaves its thread behind: the thread
-    keeps its slot until it ends, and (as a daemon) does not keep the process from ending.
+    A look-up cannot be cancelled: a caller that stops waiting leaves its thread behind.
     """
 
     def __init__(self, parallel: int) -> None:
-        self._slots = asyncio.Semaphore(parallel)
+        self._threads = DaemonThreads(parallel, each=parallel)
 
     async def __call__(self, host: str, port: int) -> list[str]:
         """The addresses of a host, best first. Raises: OSError."""
-        # Released by `_set_answer`, not here: a cancelled caller still has a thread at work.
-        await self._slots.acquire()
-        loop = asyncio.get_running_loop()
-        answer: asyncio.Future[list[str] | OSError] = loop.create_future()
-
-        def resolve() -> None:
-            found = _resolve(host, port)
-            with suppress(RuntimeError):  # the event loop is closed
-                loop.call_soon_threadsafe(self._set_answer, answer, found)
-
-        Thread(target=resolve, name="resolve-host", daemon=True).start()
-        found = await answer
-        if isinstance(found, OSError):
-            raise found
-        return found
-
-    def _set_answer(
-        self, answer: "asyncio.Future[list[str] | OSError]", found: list[str] | OSError
-    ) -> None:
-        # Here and not in the caller: the slot is free only once the thread has ended.
-        self._slots.release()
-        if not answer.done():
-            answer.set_result(found)
+        return await self._threads.run("", lambda: _resolve(host, port))
 
 
-def _resolve(host: str, port: int) -> list[str] | OSError:
+def _resolve(host: str, port: int) -> list[str]:
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    except OSError as error:
-        return error
     except ValueError:  # not a valid name
-        return OSError()
+        raise OSError from None
     return list(dict.fromkeys(str(one[4][0]) for one in found))
 
 

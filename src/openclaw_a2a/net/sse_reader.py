@@ -39,11 +39,12 @@ class SseReader:
         Raises:
             ParseFailed: an event is larger than the limit, or no UTF-8.
         """
-        if self._ends_with_return and chunk.startswith(b"\n"):
-            chunk = chunk[1:]
         if not chunk:
             return []
-        self._ends_with_return = chunk.endswith(b"\r")
+        ends_with_return = chunk.endswith(b"\r")
+        if self._ends_with_return and chunk.startswith(b"\n"):
+            chunk = chunk[1:]
+        self._ends_with_return = ends_with_return
         *complete, rest = chunk.replace(b"\r\n", b"\n").replace(b"\r", b"\n").split(b"\n")
         events: list[SseEvent] = []
         for ending in complete:

@@ -1,6 +1,6 @@
 """Objectives for the operator: those of all callers, and actions on behalf of their owners."""
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from datetime import datetime, timedelta
 
@@ -9,12 +9,14 @@ import msgspec
 from openclaw_a2a.engine.engine import Engine
 from openclaw_a2a.engine.maintenance import RetentionClock
 from openclaw_a2a.log import get_logger
+from openclaw_a2a.model.delivery import Delivery
 from openclaw_a2a.model.errors import (
     GatewayError,
     InvalidParams,
     PlanItemNotFound,
     Problem,
     StatusChangeNotAllowed,
+    TaskNotFound,
 )
 from openclaw_a2a.model.ids import Json, JsonObject
 from openclaw_a2a.model.task import TaskState, is_terminal
@@ -38,7 +40,7 @@ from openclaw_a2a.planning.model import (
     is_valid_id,
     to_timestamp,
 )
-from openclaw_a2a.planning.operations import PlanTaskUpdated, decode_line, encode_line
+from openclaw_a2a.planning.operations import PlanTaskUpdated, decode_operation, encode_operation
 from openclaw_a2a.planning.params import (
     EXECUTION_MODES,
     CreateObjective,
@@ -50,7 +52,8 @@ from openclaw_a2a.planning.planner import add_plans
 from openclaw_a2a.planning.repository import ObjectiveRepository
 from openclaw_a2a.planning.rollup import report_task, roll_up, running_tasks
 from openclaw_a2a.planning.state import Change, ObjectiveState, not_found, replay
-from openclaw_a2a.planning.steps import find_waiting_step
+from openclaw_a2a.planning.steps import attempt_message_id, find_waiting_step
+from openclaw_a2a.planning.task_sync import StepLink
 from openclaw_a2a.planning.transitions import (
     OBJECTIVE_CLOSED,
     OBJECTIVE_ENDED,
@@ -72,9 +75,11 @@ class AdminService:
         view: ObjectiveView,
         *,
         owner: Scope,
+        add_delivery: Callable[[Delivery], Awaitable[bool]],
     ) -> None:
-        """`owner` owns what the operator creates."""
+        """`owner` owns what the operator creates; `add_delivery` stores one for the outbox."""
         self._owner = owner
+        self._add_delivery = add_delivery
         self._engine = engine
         self._repository = repository
         self._executor = executor
@@ -85,13 +90,13 @@ class AdminService:
         index = await self._repository.load_index()
         wanted = None if status is None else ObjectiveStatus(status)
         page = index.page(limit, scope=None, status=wanted)
-        states = [await self._repository.get(one.id) for one in page.objectives]
+        states = [await self._repository.get(None, one.id) for one in page.objectives]
         shown = [self._view.objective_with_owner(one, with_plans=False) for one in states]
         return shown, page.total
 
     async def get(self, objective_id: str) -> JsonObject:
         """An objective with its plans, and the last texts of steps. Raises: PlanItemNotFound."""
-        state = await self._repository.get(ObjectiveId(objective_id))
+        state = await self._repository.get(None, ObjectiveId(objective_id))
         failed_attempts = await self._executor.find_failed_attempts(state)
         shown = self._view.objective_with_owner(state)
         return await add_step_texts(self._engine.store.tasks, shown, failed_attempts)
@@ -103,19 +108,19 @@ class AdminService:
         is no planner).
         """
         key = ObjectiveId(objective_id)
-        state = await self._repository.get(key)
+        state = await self._repository.get(None, key)
         is_open = state.objective.status not in OBJECTIVE_CLOSED
         if action == "run" and is_open and not state.plans:
             self._check_planner(f"the objective {objective_id} has no plans to run")
         if action == "cancel":
             update = UpdateObjective(key, status=ObjectiveStatus.CANCELED)
-            await self._repository.change(key, update_objective, update)
-            state = await self._executor.stop_steps(key)
+            await self._repository.change(None, key, update_objective, update)
+            state = await self._executor.stop_steps(None, key)
         elif action == "replan":
-            state = (await self._repository.change(key, replan)).state
+            state = (await self._repository.change(None, key, replan)).state
         else:
             mode = EXECUTION_MODES[action]
-            state = (await self._repository.change(key, set_objective_execution, mode)).state
+            state = (await self._repository.change(None, key, set_objective_execution, mode)).state
         return self._view.objective_with_owner(state)
 
     async def create(self, params: Json, *, is_planned: bool = False) -> JsonObject:
@@ -142,7 +147,7 @@ class AdminService:
         Raises: PlanItemNotFound, InvalidParams, DependencyNotValid, PlanLimitExceeded,
         StatusChangeNotAllowed.
         """
-        change = await self._repository.change(ObjectiveId(objective_id), add_plans, plans)
+        change = await self._repository.change(None, ObjectiveId(objective_id), add_plans, plans)
         return self._view.objective_with_owner(change.state)
 
     async def make_plans(self, objective_id: str) -> JsonObject:
@@ -152,7 +157,7 @@ class AdminService:
         """
         self._check_planner(f"the objective {objective_id} gets no plans with this request")
         change = await self._repository.change(
-            ObjectiveId(objective_id), set_objective_execution, PLANNING
+            None, ObjectiveId(objective_id), set_objective_execution, PLANNING
         )
         return self._view.objective_with_owner(change.state)
 
@@ -161,7 +166,8 @@ class AdminService:
 
         Raises: PlanItemNotFound, StatusChangeNotAllowed (a task of it is running).
         """
-        await self._executor.delete_objective(DeleteObjective(ObjectiveId(objective_id), cancel))
+        params = DeleteObjective(ObjectiveId(objective_id), cancel)
+        await self._executor.delete_objective(None, params)
         return {"id": objective_id, "deleted": True}
 
     async def retry(self, objective_id: str, named: str) -> JsonObject:
@@ -169,12 +175,12 @@ class AdminService:
 
         Raises: PlanItemNotFound, InvalidParams (several are meant), StatusChangeNotAllowed.
         """
-        state = await self._repository.get(ObjectiveId(objective_id))
+        state = await self._repository.get(None, ObjectiveId(objective_id))
         item = state.find_item(named)
         if isinstance(item, Plan):
-            change = await self._repository.change(state.id, retry_plan, item.id)
+            change = await self._repository.change(None, state.id, retry_plan, item.id)
         else:
-            change = await self._repository.change(state.id, retry_step, item.id)
+            change = await self._repository.change(None, state.id, retry_step, item.id)
         return self._view.objective_with_owner(change.state)
 
     async def answer(self, objective_id: str, text: str, step: str | None = None) -> JsonObject:
@@ -182,10 +188,10 @@ class AdminService:
 
         Raises: PlanItemNotFound, InvalidParams (none waits, or several), GatewayError.
         """
-        state = await self._repository.get(ObjectiveId(objective_id))
+        state = await self._repository.get(None, ObjectiveId(objective_id))
         waiting = find_waiting_step(state, step)
         await self._executor.answer_step(state, waiting, text)
-        return self._view.objective_with_owner(await self._repository.get(state.id))
+        return self._view.objective_with_owner(await self._repository.get(None, state.id))
 
     async def export(self, objective_id: str) -> bytes:
         """The log of an objective as JSON lines. Raises: PlanItemNotFound."""
@@ -196,15 +202,18 @@ class AdminService:
         """Add an objective from its exported log. Raises: InvalidParams.
 
         Steps whose A2A tasks are running according to the log, but have ended or are not in this
-        gateway, become pending again; a completed one is completed.
+        gateway, become pending again; a completed one is completed. One whose task is running here
+        follows it.
         """
         lines: list[bytes] = []  # the readable ones, numbered from 1
         for line in jsonl.split(b"\n"):
             with suppress(GatewayError):
-                operation = decode_line(line)
+                operation = decode_operation(line)
                 # Numbered again: lines that were left out make gaps, and a log file refuses lines
                 # whose seq is not their number.
-                lines.append(encode_line(msgspec.structs.replace(operation, seq=len(lines) + 1)))
+                lines.append(
+                    encode_operation(msgspec.structs.replace(operation, seq=len(lines) + 1))
+                )
         state = replay(lines).state
         try:
             if state is None:
@@ -220,7 +229,32 @@ class AdminService:
             imported = await self._repository.create(change, lines)
         except (PlanItemNotFound, StatusChangeNotAllowed) as error:
             raise InvalidParams(f"this cannot be imported: {error.message}") from error
+        # After the objective is stored, or a report would find none and end the subscription. After
+        # a crash in between, `subscribe_missing` does this.
+        await self._subscribe(imported)
         return self._view.objective_with_owner(imported)
+
+    async def subscribe_missing(self) -> None:
+        """Subscribe open objectives to those of their running tasks that they do not follow."""
+        for state in self._repository.list_open():
+            if state.objective.status not in OBJECTIVE_CLOSED:
+                await self._subscribe(state, only_missing=True)
+
+    async def _subscribe(self, state: ObjectiveState, *, only_missing: bool = False) -> None:
+        """Have the outbox report the running tasks of an objective to their steps."""
+        store, make_delivery = self._engine.store, self._executor.task_sync.delivery_factory
+        for task_id in running_tasks(state):
+            for step in state.linked_to(task_id):
+                attempt = state.attempts.get(step.id, 1)
+                message_id = attempt_message_id(step, attempt)
+                started = await store.tasks.find_duplicate(state.owner, message_id)
+                is_own = started is not None and started.task_id == task_id
+                link = StepLink(state.id, step.id, attempt, is_own=is_own)
+                delivery = make_delivery(link)(task_id, -1)
+                if only_missing and await store.deliveries.read_delivery(None, delivery.id):
+                    continue
+                with suppress(TaskNotFound):  # it was deleted: the next import starts it again
+                    await self._add_delivery(delivery)
 
     async def _restart_lost_steps(self, change: Change) -> None:
         """Make steps pending whose A2A tasks are running according to the log, but not here."""
@@ -243,7 +277,7 @@ class AdminService:
 
     async def purge_regularly(self, *, interval_s: float, max_age_s: float) -> None:
         """Purge again and again."""
-        clock = RetentionClock(self._engine)
+        clock = RetentionClock(self._engine.clock, self._engine.store)
         while True:
             # Not at the start: the archived objectives need not be known before the first request.
             await self._engine.clock.sleep(interval_s)
@@ -269,7 +303,8 @@ class AdminService:
         index = await self._repository.load_index()
         for objective_id in index.unchanged_since(before, OBJECTIVE_ENDED):
             with suppress(PlanItemNotFound, StatusChangeNotAllowed):
-                await self._repository.delete(objective_id, check)
+                await self._repository.delete(None, objective_id, check)
                 count += 1
         if count:
             log.info("planning.purged", objectives=count)
+        self._engine.audit.record_expired("objectives", count)

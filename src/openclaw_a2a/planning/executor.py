@@ -36,7 +36,7 @@ from openclaw_a2a.model.errors import (
 from openclaw_a2a.model.ids import AccountId, AgentId, MessageId, TaskId
 from openclaw_a2a.model.message import Message, Part, Role
 from openclaw_a2a.model.task import is_terminal
-from openclaw_a2a.model.turn import Turn
+from openclaw_a2a.model.turn import Scope, Turn
 from openclaw_a2a.planning.commands import check_delete, set_objective_execution
 from openclaw_a2a.planning.model import (
     PAUSED,
@@ -231,15 +231,19 @@ class StepExecutor:
             self._queue.add(state.id)
             # The last process may have died between a cancellation, or a skip, and its effect.
             if state.objective.status is ObjectiveStatus.CANCELED:
-                self._engine.supervisor.spawn("planning.cancel", self.stop_steps(state.id))
+                self._engine.supervisor.spawn(
+                    "planning.cancel", self.stop_steps(state.owner, state.id)
+                )
                 continue
             for plan in state.plans.values():
                 if plan.status is PlanStatus.SKIPPED and running_tasks(state, plan.id):
                     self._engine.supervisor.spawn(
-                        "planning.cancel", self.stop_steps(state.id, plan.id)
+                        "planning.cancel", self.stop_steps(state.owner, state.id, plan.id)
                     )
             if abandoned_tasks(state):
-                self._engine.supervisor.spawn("planning.cancel", self.stop_abandoned(state.id))
+                self._engine.supervisor.spawn(
+                    "planning.cancel", self.stop_abandoned(state.owner, state.id)
+                )
         self._engine.supervisor.run_loop("planning.executor", self._dispatch())
 
     def stop(self) -> None:
@@ -322,7 +326,7 @@ class StepExecutor:
         for step in dependency_steps(state, task):
             if step.a2a_task_id is None:
                 continue
-            stored = await self._engine.store.tasks.read_task(None, step.a2a_task_id)
+            stored = await self._engine.store.tasks.read_task(owner, step.a2a_task_id)
             if stored is not None:
                 results.append(
                     (step.name, last_agent_text(TaskProjection.from_stored(stored).task()))
@@ -379,7 +383,7 @@ class StepExecutor:
         """Answer a step that waits for input. Raises: TaskNotFound, GatewayError."""
         task_id = waiting.a2a_task_id
         tasks = self._engine.store.tasks
-        stored = None if task_id is None else await tasks.read_task(None, task_id)
+        stored = None if task_id is None else await tasks.read_task(state.owner, task_id)
         if task_id is None or stored is None:
             raise TaskNotFound(f"task not found: there is no task {task_id}")
         message = Message(
@@ -397,7 +401,7 @@ class StepExecutor:
         await self.task_sync.sync(link, task_id)
 
     async def stop_steps(
-        self, objective_id: ObjectiveId, plan_id: PlanId | None = None
+        self, scope: Scope | None, objective_id: ObjectiveId, plan_id: PlanId | None = None
     ) -> ObjectiveState:
         """Cancel every running A2A task of an objective, or of a plan; the state afterwards.
 
@@ -410,24 +414,24 @@ class StepExecutor:
         # A step that is being started is not linked yet. When the executor is done with it, it is
         # linked, or its sync has found the objective closed and canceled it.
         async with self._lock(objective_id):
-            state = await self._repository.get(objective_id)
+            state = await self._repository.get(scope, objective_id)
         running = running_tasks(state, plan_id)
         to_stop = running if plan_id else await self.find_running_tasks(state)
         await asyncio.gather(*(self._cancel_task(state, task_id) for task_id in to_stop))
-        # Whoever canceled the objective sees the steps as they are now, not as the outbox will
-        # report them.
+        # The caller that canceled the objective sees the steps as they are now, not as the outbox
+        # will report them.
         for task_id in running:
             for step in state.linked_to(task_id):
                 link = StepLink(state.id, step.id, state.attempts.get(step.id, 1), is_own=False)
                 await self.task_sync.sync(link, task_id)
-        return await self._repository.get(objective_id)
+        return await self._repository.get(scope, objective_id)
 
     async def stop_abandoned(
-        self, objective_id: ObjectiveId, plan_id: PlanId | None = None
+        self, scope: Scope | None, objective_id: ObjectiveId, plan_id: PlanId | None = None
     ) -> None:
         """Cancel the A2A tasks that still work on failed or canceled steps, and wait for it."""
-        state = await self._repository.get(objective_id)
-        running = await self._select_running(abandoned_tasks(state, plan_id))
+        state = await self._repository.get(scope, objective_id)
+        running = await self._select_running(state.owner, abandoned_tasks(state, plan_id))
         await asyncio.gather(*(self._cancel_task(state, task_id) for task_id in running))
 
     async def _cancel_task(self, state: ObjectiveState, task_id: TaskId) -> None:
@@ -442,30 +446,29 @@ class StepExecutor:
             lock = self._locks[objective_id] = asyncio.Lock()
         return lock
 
-    async def delete_objective(self, params: DeleteObjective) -> None:
+    async def delete_objective(self, scope: Scope | None, params: DeleteObjective) -> None:
         """Delete an objective. Raises: PlanItemNotFound, StatusChangeNotAllowed (a task runs)."""
-        check_delete(await self._repository.get(params.id), params)
+        check_delete(await self._repository.get(scope, params.id), params)
         if params.cancel:
             # Paused first: the executor starts nothing behind the cancellation. A crash from here
             # on leaves a paused objective that can be deleted again.
             with suppress(StatusChangeNotAllowed):  # nothing starts in a closed objective anyway
-                await self._repository.change(params.id, set_objective_execution, PAUSED)
-            await self.stop_steps(params.id)
+                await self._repository.change(scope, params.id, set_objective_execution, PAUSED)
+            await self.stop_steps(scope, params.id)
         # `check_idle` looks at the tasks once more, under the lock: one that refused to stop keeps
         # the objective.
-        await self._repository.delete(params.id, self.check_idle)
+        await self._repository.delete(scope, params.id, self.check_idle)
 
     async def find_running_tasks(self, state: ObjectiveState) -> list[TaskId]:
         """The A2A tasks of an objective that have not ended according to the store."""
         # The store decides, not the objective: a step's status lags behind its task until the
         # outbox has reported it.
         planners = await self._planner.find_planner_tasks(state)
-        return await self._select_running(
-            (*running_tasks(state), *abandoned_tasks(state), *planners)
-        )
+        known = (*running_tasks(state), *abandoned_tasks(state), *planners)
+        return await self._select_running(state.owner, known)
 
-    async def _select_running(self, known: Iterable[TaskId]) -> list[TaskId]:
-        found = [await self._engine.store.tasks.read_task(None, task_id) for task_id in known]
+    async def _select_running(self, owner: Scope, known: Iterable[TaskId]) -> list[TaskId]:
+        found = [await self._engine.store.tasks.read_task(owner, task_id) for task_id in known]
         heads = [stored.head for stored in found if stored is not None]
         return [head.id for head in heads if not is_terminal(head.state)]
 

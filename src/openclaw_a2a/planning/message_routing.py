@@ -169,16 +169,16 @@ class MessageRouter:
         known = known or await self._find(plan.get("objectiveId"), scope)
         plan_id: Json = plan.get("id")
         if known is None and isinstance(plan_id, str):
-            known = _owned_by(scope, await self._repository.find_by_plan(PlanId(plan_id)))
+            known = await self._repository.find_by_plan(scope, PlanId(plan_id))
         return known
 
     async def _find(self, objective_id: Json, scope: Scope) -> ObjectiveState | None:
         if not isinstance(objective_id, str) or not objective_id.startswith(OBJECTIVE_PREFIX):
             return None
-        found = _owned_by(scope, await self._repository.find(ObjectiveId(objective_id)))
+        found = await self._repository.find(scope, ObjectiveId(objective_id))
         if found is None:
             own = ObjectiveId(_own_id(OBJECTIVE_PREFIX, scope, objective_id))
-            found = _owned_by(scope, await self._repository.find(own))
+            found = await self._repository.find(scope, own)
         return found
 
     async def _create_objective(self, metadata: ObjectiveMetadata) -> ObjectiveState:
@@ -190,7 +190,8 @@ class MessageRouter:
         named: Json = given.get("id")
         if _is_valid(named, OBJECTIVE_PREFIX):
             own = ObjectiveId(_own_id(OBJECTIVE_PREFIX, scope, named))
-            is_free = await self._repository.find(own) is None
+            # Whoever has it: an id is there once.
+            is_free = await self._repository.find(None, own) is None
             objective_id = own if is_free else objective_id
         # The message was sent before, and its objective was created then.
         if (known := await self._find(objective_id, scope)) is not None:
@@ -217,7 +218,9 @@ class MessageRouter:
         """The step of a message in its plan; both are created if they do not exist."""
         plan_id = await self._choose_plan_id(metadata, given, state)
         try:
-            change = await self._repository.change(state.id, _add_step, metadata, given, plan_id)
+            change = await self._repository.change(
+                metadata.scope, state.id, _add_step, metadata, given, plan_id
+            )
         except GatewayError:
             # Or the id would stay taken until a restart, by a plan that does not exist.
             await self._repository.release_plan_id(plan_id, state.id)
@@ -308,10 +311,6 @@ def _own_id(prefix: str, scope: Scope, named: str) -> str:
     for part in (scope.principal, scope.account, named):
         digest.update(f"{len(part)}:{part}".encode("utf-8", "surrogatepass"))
     return prefix + digest.hexdigest()
-
-
-def _owned_by(scope: Scope, state: ObjectiveState | None) -> ObjectiveState | None:
-    return state if state is not None and state.owner == scope else None
 
 
 def _creation_params(given: JsonObject, kind: type[Params], message: Message) -> JsonObject:

@@ -20,7 +20,7 @@ from openclaw_a2a.planning.model import (
     parse_timestamp,
 )
 
-VERSION = 1
+_VERSION = 1
 """The version of log lines that is written, and the only one that is read."""
 
 _Sequence = Annotated[int, Meta(ge=0, le=2**53)]
@@ -113,7 +113,7 @@ class PlanTaskCreated(OperationData, frozen=True):
 class PlanTaskUpdated(OperationData, frozen=True):
     """A plan task changed; one that becomes pending is no longer linked to an A2A task.
 
-    `at_once`: somebody asked for the next attempt, which waits for no back-off.
+    `at_once`: a caller asked for the next attempt, which waits for no back-off.
     """
 
     op: ClassVar[str] = "task.update"
@@ -191,22 +191,22 @@ _data_decoders = {
 }
 
 
-def encode_line(operation: Operation) -> bytes:
+def encode_operation(operation: Operation) -> bytes:
     """The log line of an operation, without a line end."""
     data = operation.data
     body = _encode({} if isinstance(data, UnknownOperation) else data)
-    return _encode(_Line(VERSION, operation.seq, operation.at, data.op, msgspec.Raw(body)))
+    return _encode(_Line(_VERSION, operation.seq, operation.at, data.op, msgspec.Raw(body)))
 
 
-def decode_line(text: bytes) -> Operation:
+def decode_operation(text: bytes) -> Operation:
     """The operation in a log line.
 
     Raises: CorruptRecord (the line is not readable; the message says why).
     """
     try:
         line = _line_decoder.decode(text)
-        if line.v != VERSION:
-            raise _unreadable(f"it is of version {line.v}, not {VERSION}")
+        if line.v != _VERSION:
+            raise _unreadable(f"it is of version {line.v}, not {_VERSION}")
         at = parse_timestamp(line.ts)
         if at is None:
             raise _unreadable(f"{line.ts[:40]!r} is no time with its zone")

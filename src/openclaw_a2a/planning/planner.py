@@ -81,7 +81,7 @@ class Planner:
                 return True  # its end wakes the executor, through the outbox
             try:
                 plans = parse_plans(_answer_text(stored))
-                await self._repository.change(state.id, _add_first_plans, plans)
+                await self._repository.change(state.owner, state.id, _add_first_plans, plans)
             except UnusablePlans as error:
                 problem = str(error)
             except StatusChangeNotAllowed:
@@ -92,7 +92,7 @@ class Planner:
                 return True
         log.warning("planning.planner_gave_up", objective_id=state.id, reason=problem)
         with suppress(StatusChangeNotAllowed):  # it has ended meanwhile
-            await self._repository.change(state.id, _block, problem)
+            await self._repository.change(state.owner, state.id, _block, problem)
         return True
 
     async def find_planner_tasks(self, state: ObjectiveState) -> list[TaskId]:
@@ -121,7 +121,7 @@ class Planner:
             return False
         # The objective may have been canceled or deleted while the task was being created; whoever
         # did that found no task to cancel.
-        newest = await self._repository.find(state.id)
+        newest = await self._repository.find(state.owner, state.id)
         needs_plans = newest is not None and newest.objective.status not in OBJECTIVE_ENDED
         if isinstance(created, TaskCreated) and not needs_plans:
             with suppress(GatewayError):

@@ -26,6 +26,7 @@ from openclaw_a2a.model.errors import (
     StoreUnavailable,
 )
 from openclaw_a2a.model.ids import LOCAL_PEER, PeerName
+from openclaw_a2a.model.turn import Scope
 from openclaw_a2a.planning.listing import ObjectiveIndex, ObjectiveSummary
 from openclaw_a2a.planning.model import (
     ObjectiveId,
@@ -39,8 +40,8 @@ from openclaw_a2a.planning.model import (
 from openclaw_a2a.planning.operations import (
     ObjectiveArchived,
     Operation,
-    decode_line,
-    encode_line,
+    decode_operation,
+    encode_operation,
 )
 from openclaw_a2a.planning.state import Change, CommandContext, ObjectiveState, not_found, replay
 from openclaw_a2a.ports import (
@@ -146,7 +147,11 @@ class OperationSubscription:
 
 
 class ObjectiveRepository:
-    """The objectives of one store."""
+    """The objectives of one store.
+
+    What is read or changed by its id must be in scope (None: any): what belongs to another owner
+    is not found.
+    """
 
     def __init__(
         self,
@@ -200,21 +205,28 @@ class ObjectiveRepository:
         """An objective that is not archived."""
         return self._open.get(objective_id)
 
-    async def find(self, objective_id: ObjectiveId) -> ObjectiveState | None:
+    async def find(self, scope: Scope | None, objective_id: ObjectiveId) -> ObjectiveState | None:
         """An objective, archived or not; None when there is none."""
-        return self._open.get(objective_id) or await self._read(objective_id)
+        state = self._open.get(objective_id) or await self._read(objective_id)
+        return state if state is not None and scope in (None, state.owner) else None
 
-    async def find_by_plan(self, plan_id: PlanId) -> ObjectiveState | None:
+    async def find_by_plan(self, scope: Scope | None, plan_id: PlanId) -> ObjectiveState | None:
         """The objective that a plan belongs to."""
         objective_id = self._index.find_plan(plan_id)
         if objective_id is None:
             objective_id = (await self.load_index()).find_plan(plan_id)
-        return None if objective_id is None else await self.find(objective_id)
+        return None if objective_id is None else await self.find(scope, objective_id)
 
-    async def get(self, objective_id: ObjectiveId) -> ObjectiveState:
+    async def get(self, scope: Scope | None, objective_id: ObjectiveId) -> ObjectiveState:
         """An objective, archived or not. Raises: PlanItemNotFound."""
-        if (state := await self.find(objective_id)) is None:
+        if (state := await self.find(scope, objective_id)) is None:
             raise not_found("objective", objective_id)
+        return state
+
+    async def get_by_plan(self, scope: Scope | None, plan_id: PlanId) -> ObjectiveState:
+        """The objective that a plan belongs to. Raises: PlanItemNotFound."""
+        if (state := await self.find_by_plan(scope, plan_id)) is None:
+            raise not_found("plan", plan_id)
         return state
 
     async def load_index(self) -> ObjectiveIndex:
@@ -244,12 +256,12 @@ class ObjectiveRepository:
         for line in () if stored is None else stored.lines:
             if line.sequence > after:
                 with suppress(GatewayError):  # a damaged line was reported when the log was read
-                    operation = decode_line(line.body)
+                    operation = decode_operation(line.body)
                     operations.append(msgspec.structs.replace(operation, seq=line.sequence))
         return operations
 
     async def subscribe(
-        self, objective_id: ObjectiveId, after: int | None
+        self, scope: Scope | None, objective_id: ObjectiveId, after: int | None
     ) -> OperationSubscription:
         """Subscribe to the operations after a sequence number (None: the current one).
 
@@ -257,7 +269,7 @@ class ObjectiveRepository:
         """
         # Under the lock: no change is published between reading the state and subscribing.
         async with self._lock(objective_id):
-            state = await self.get(objective_id)
+            state = await self.get(scope, objective_id)
             subscription = OperationSubscription(self, state, state.seq if after is None else after)
             self._subscriptions.setdefault(objective_id, set()).add(subscription)
         return subscription
@@ -322,7 +334,11 @@ class ObjectiveRepository:
             )
 
     async def change(
-        self, objective_id: ObjectiveId, command: Callable[[Change, *_Args], object], *args: *_Args
+        self,
+        scope: Scope | None,
+        objective_id: ObjectiveId,
+        command: Callable[[Change, *_Args], object],
+        *args: *_Args,
     ) -> Change:
         """Change an objective: `command` records what changes, given the newest state.
 
@@ -330,11 +346,14 @@ class ObjectiveRepository:
         """
         # A caller that is cancelled between append and publish must not stop the publishing: the
         # change is durable by then, and without it the executor would never learn of it.
-        work = self._change(objective_id, lambda change: command(change, *args))
+        work = self._change(scope, objective_id, lambda change: command(change, *args))
         return await asyncio.shield(self._supervisor.start("planning.change", work))
 
     async def delete(
-        self, objective_id: ObjectiveId, check: Callable[[ObjectiveState], Awaitable[None]]
+        self,
+        scope: Scope | None,
+        objective_id: ObjectiveId,
+        check: Callable[[ObjectiveState], Awaitable[None]],
     ) -> None:
         """Delete an objective, unless `check` raises about its newest state.
 
@@ -342,7 +361,7 @@ class ObjectiveRepository:
         """
         # Shielded like `change`: a caller that leaves half-way must not leave a log-less objective
         # in memory.
-        work = self._delete(objective_id, check)
+        work = self._delete(scope, objective_id, check)
         await asyncio.shield(self._supervisor.start("planning.change", work))
 
     async def reserve_plan_id(self, plan_id: PlanId, objective_id: ObjectiveId) -> bool:
@@ -352,7 +371,7 @@ class ObjectiveRepository:
     async def release_plan_id(self, plan_id: PlanId, objective_id: ObjectiveId) -> None:
         """Release a reserved plan id, unless the plan was created."""
         async with self._lock(objective_id):
-            state = await self.find(objective_id)
+            state = await self.find(None, objective_id)
             if state is None or plan_id not in state.plans:
                 self._index.release_plan(plan_id, objective_id)
 
@@ -363,13 +382,13 @@ class ObjectiveRepository:
         return change.state
 
     async def _change(
-        self, objective_id: ObjectiveId, command: Callable[[Change], object]
+        self, scope: Scope | None, objective_id: ObjectiveId, command: Callable[[Change], object]
     ) -> Change:
         # The lock is held from reading to publishing: subscribers and listeners get the changes
         # in the order of the log, and no command decides by a state that is already outdated.
         async with self._lock(objective_id):
             for _ in range(_ATTEMPTS):
-                state = self._open.get(objective_id) or await self.get(objective_id)
+                state = await self.get(scope, objective_id)
                 change = Change(state, self.command_context)
                 command(change)
                 # A command may find nothing to do, such as a sync that is repeated.
@@ -383,7 +402,7 @@ class ObjectiveRepository:
                     return change
                 # Another process wrote to the log: decide again by what it says now.
                 self._open.pop(objective_id, None)
-                newest = await self.get(objective_id)
+                newest = await self.get(scope, objective_id)
                 if not newest.is_archived:
                     self._open[objective_id] = newest
         raise StoreUnavailable(
@@ -392,10 +411,13 @@ class ObjectiveRepository:
         )
 
     async def _delete(
-        self, objective_id: ObjectiveId, check: Callable[[ObjectiveState], Awaitable[None]]
+        self,
+        scope: Scope | None,
+        objective_id: ObjectiveId,
+        check: Callable[[ObjectiveState], Awaitable[None]],
     ) -> None:
         async with self._lock(objective_id):
-            state = await self.get(objective_id)
+            state = await self.get(scope, objective_id)
             # Under the lock, so that no step can be linked between the check and the deletion.
             await check(state)
             # The log first: a crash after it leaves a summary without a log, which goes when the
@@ -419,7 +441,7 @@ class ObjectiveRepository:
         """
         state, objective_id = change.state, change.state.objective.id
         is_archived = state.is_archived
-        bodies = [*lines, *map(encode_line, change.operations)]
+        bodies = [*lines, *map(encode_operation, change.operations)]
         # `after` is the version that the command decided on: the append is refused when another
         # process wrote to the log meanwhile.
         append = LogAppend(
@@ -474,7 +496,7 @@ class ObjectiveRepository:
         # A change beside this loop has put a newer summary, or deleted the objective.
         if objective_id in self._index or objective_id in self._deleted_early:
             return
-        with suppress(msgspec.DecodeError):
+        with suppress(ValueError, RecursionError):
             summary = None if stored is None else _summary_decoder.decode(stored)
             if summary is not None and summary.sequence == head.sequence:
                 self._index.put(summary)

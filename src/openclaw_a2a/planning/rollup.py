@@ -126,7 +126,7 @@ def running_tasks(state: ObjectiveState, plan_id: PlanId | None = None) -> tuple
 def abandoned_tasks(state: ObjectiveState, plan_id: PlanId | None = None) -> tuple[TaskId, ...]:
     """The A2A tasks of failed and canceled steps.
 
-    One may be running still, if a caller chose the status of its step: nobody wants its result.
+    One may be running still, if a caller chose the status of its step: its result is not used.
     """
     return tuple(
         task.a2a_task_id

@@ -1,4 +1,4 @@
-"""The methods for objectives and plans: checks ownership, runs a command, renders the result."""
+"""The methods for objectives and plans: runs a command on what the caller owns, renders it."""
 
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeVarTuple
@@ -29,7 +29,7 @@ from openclaw_a2a.planning.model import (
     PlanTaskStatus,
 )
 from openclaw_a2a.planning.repository import ObjectiveRepository, OperationSubscription
-from openclaw_a2a.planning.state import Change, ObjectiveState, not_found
+from openclaw_a2a.planning.state import Change, not_found
 from openclaw_a2a.planning.steps import check_named_agents, find_waiting_step, named_agents
 from openclaw_a2a.planning.task_sync import StepLink
 from openclaw_a2a.planning.transitions import TASK_FAILED
@@ -142,20 +142,25 @@ class PlanningService:
         if method.endswith(("/get", "/list")):
             return await self._call(method, parsed, scope)
 
+        audit, policy = self._engine.audit, ""
+
         def record(made: str, error: BaseException | None = None) -> None:
-            self._engine.audit.record(
+            write = audit.record if error is None else audit.record_refusal
+            write(
                 "objective-changed",
                 scope.principal,
                 action=method,
                 target=getattr(parsed, "id", "") or made,
                 account=scope.account,
                 address=address,
+                policy=policy,
                 **audit_outcome(error),
             )
 
         try:
             if is_from_peer:
                 await self._check_change(params, scope, address, agents)
+                policy = "allow"  # it raises what it does not allow
             result = await self._call(method, parsed, scope)
         except BaseException as error:  # whatever it is: something may have been changed
             record(getattr(parsed, "objective_id", ""), error)
@@ -191,12 +196,12 @@ class PlanningService:
         Raises: InvalidParams, PlanItemNotFound.
         """
         parsed = requests.parse_as(requests.GetObjective, params, method=SUBSCRIBE)
-        # For the owner and the cursor; the repository reads the state again, under its lock.
-        state = await self._get_owned(parsed.id, scope)
+        # For the cursor; the repository reads the state again, under its lock.
+        state = await self._repository.get(scope, parsed.id)
         # A cursor ahead of the objective belongs to a deleted one that had the same id.
         with_snapshot = cursor is None or cursor > state.seq
         operations = await self._repository.subscribe(
-            state.id, after=None if with_snapshot else cursor
+            scope, state.id, after=None if with_snapshot else cursor
         )
         return ObjectiveSubscription(operations, self._view, with_snapshot=with_snapshot)
 
@@ -207,7 +212,7 @@ class PlanningService:
         return {"objective": self._view.objective(await self._repository.create(change))}
 
     async def _get(self, params: requests.GetObjective, scope: Scope) -> JsonObject:
-        state, with_plans = await self._get_owned(params.id, scope), params.include_plans
+        state, with_plans = await self._repository.get(scope, params.id), params.include_plans
         shown = self._view.objective(state, with_plans=with_plans, with_tasks=params.include_tasks)
         return {"objective": shown}
 
@@ -236,32 +241,32 @@ class PlanningService:
             return result
         # After the status, so that a step that is being started finds the objective closed and is
         # canceled by its sync. After a crash in between, `StepExecutor.start` does this.
-        return {"objective": self._view.objective(await self._executor.stop_steps(params.id))}
+        stopped = await self._executor.stop_steps(scope, params.id)
+        return {"objective": self._view.objective(stopped)}
 
     async def _replan(self, params: requests.Replan, scope: Scope) -> JsonObject:
         return await self._change(params.id, scope, commands.replan)
 
     async def _delete(self, params: requests.DeleteObjective, scope: Scope) -> JsonObject:
-        await self._get_owned(params.id, scope)
-        await self._executor.delete_objective(params)
+        await self._executor.delete_objective(scope, params)
         return {"deleted": True}
 
     # ---------------------------------------------------------------- plans
 
     async def _create_plan(self, params: requests.CreatePlan, scope: Scope) -> JsonObject:
-        await self._get_owned(params.objective_id, scope)
-        change = await self._repository.change(params.objective_id, commands.create_plan, params)
+        command = commands.create_plan
+        change = await self._repository.change(scope, params.objective_id, command, params)
         return {"plan": self._view.plan(change.state, list(change.state.plans)[-1])}
 
     async def _get_plan(self, params: requests.GetPlan, scope: Scope) -> JsonObject:
-        state = await self._get_owned_plan(params.id, scope)
+        state = await self._repository.get_by_plan(scope, params.id)
         return {"plan": self._view.plan(state, params.id, with_tasks=params.include_tasks)}
 
     async def _add_tasks(self, params: requests.AddTasks, scope: Scope) -> JsonObject:
         return await self._change_plan(params.id, scope, commands.add_tasks, params)
 
     async def _update_plan(self, params: requests.UpdatePlan, scope: Scope) -> JsonObject:
-        state = await self._get_owned_plan(params.id, scope)
+        state = await self._repository.get_by_plan(scope, params.id)
         # Once without effect: deliveries must not be stored for an update that is not valid.
         commands.update_plan(Change(state, self._repository.command_context), params)
         edits = [one for one in params.tasks or () if one.a2a_task_id]
@@ -276,7 +281,7 @@ class PlanningService:
             # The outbox may report the linked tasks before the update below, which changes the
             # plan: so ifUpdatedAt is checked by a change of its own before that.
             check = requests.UpdatePlan(params.id, if_updated_at=params.if_updated_at)
-            await self._repository.change(state.id, commands.update_plan, check)
+            await self._repository.change(scope, state.id, commands.update_plan, check)
             params = msgspec.structs.replace(params, if_updated_at=None)
         make_delivery = self._executor.task_sync.delivery_factory
         for step, task_id in links.items():
@@ -290,27 +295,27 @@ class PlanningService:
         if any(one.status in TASK_FAILED for one in params.tasks or ()):
             # After the status, so that the executor does not try the step again. After a crash in
             # between, `StepExecutor.start` does this.
-            await self._executor.stop_abandoned(state.id, params.id)
+            await self._executor.stop_abandoned(scope, state.id, params.id)
         if params.status is not PlanStatus.SKIPPED:
             return result
         # Nobody wants the result of a skipped plan, or answers a question of it. After a crash in
         # between, `StepExecutor.start` does this.
-        stopped = await self._executor.stop_steps(state.id, params.id)
+        stopped = await self._executor.stop_steps(scope, state.id, params.id)
         return {"plan": self._view.plan(stopped, params.id)}
 
     # ---------------------------------------------------------------- steps
 
     async def _get_step(self, params: requests.GetStep, scope: Scope) -> JsonObject:
-        state = await self._get_owned(params.objective_id, scope)
+        state = await self._repository.get(scope, params.objective_id)
         step = state.find_step(params.step)
         failed = await self._executor.find_failed_attempts(state)
-        return await read_step(self._engine.store.tasks, step, failed.get(step.id))
+        return await read_step(self._engine.store.tasks, scope, step, failed.get(step.id))
 
     async def _answer_step(self, params: requests.AnswerStep, scope: Scope) -> JsonObject:
-        state = await self._get_owned(params.objective_id, scope)
+        state = await self._repository.get(scope, params.objective_id)
         step = find_waiting_step(state, params.step)
         await self._executor.answer_step(state, step, params.text)
-        newest = await self._get_owned(params.objective_id, scope)
+        newest = await self._repository.get(scope, params.objective_id)
         return {"step": msgspec.to_builtins(newest.task(step.id))}
 
     # ---------------------------------------------------------------- both
@@ -322,8 +327,7 @@ class PlanningService:
         command: Callable[[Change, *_Args], object],
         *args: *_Args,
     ) -> JsonObject:
-        await self._get_owned(objective_id, scope)
-        change = await self._repository.change(objective_id, command, *args)
+        change = await self._repository.change(scope, objective_id, command, *args)
         return {"objective": self._view.objective(change.state)}
 
     async def _change_plan(
@@ -333,18 +337,6 @@ class PlanningService:
         command: Callable[[Change, *_Args], object],
         *args: *_Args,
     ) -> JsonObject:
-        state = await self._get_owned_plan(plan_id, scope)
-        change = await self._repository.change(state.id, command, *args)
+        state = await self._repository.get_by_plan(scope, plan_id)
+        change = await self._repository.change(scope, state.id, command, *args)
         return {"plan": self._view.plan(change.state, plan_id)}
-
-    async def _get_owned(self, objective_id: ObjectiveId, scope: Scope) -> ObjectiveState:
-        state = await self._repository.find(objective_id)
-        if state is None or state.owner != scope:
-            raise not_found("objective", objective_id)
-        return state
-
-    async def _get_owned_plan(self, plan_id: PlanId, scope: Scope) -> ObjectiveState:
-        state = await self._repository.find_by_plan(plan_id)
-        if state is None or state.owner != scope:
-            raise not_found("plan", plan_id)
-        return state

@@ -34,7 +34,7 @@ from openclaw_a2a.planning.model import (
     next_timestamp,
     to_timestamp,
 )
-from openclaw_a2a.planning.operations import Operation, decode_line
+from openclaw_a2a.planning.operations import Operation, decode_operation
 from openclaw_a2a.planning.transitions import KIND_NAMES, PLAN_DONE, PLAN_OPEN, TASK_FAILED
 
 _Key = TypeVar("_Key", bound=str)
@@ -45,12 +45,12 @@ _Named = TypeVar("_Named", Plan, PlanTask, Plan | PlanTask)
 class ObjectiveState(msgspec.Struct):
     """An objective after all operations of its log.
 
-    Only `apply` modifies it, and only a copy that nobody else has seen: a state that was published
+    Only `apply` modifies it, and only a copy that is not shared yet: a state that was published
     never changes. `task_ids` are the tasks of each plan in order of creation, `status_since` is
     when a task got its status, `attempts` how many A2A tasks it has had. `held` are the plans (and
     the objective itself) whose status a caller chose: the roll-up leaves it alone. `execution` is
     the mode of the objective and of plans, by id. `at_once` are the tasks whose next attempt
-    somebody asked for: it waits for no back-off.
+    a caller asked for: it waits for no back-off.
     """
 
     objective: Objective
@@ -306,7 +306,7 @@ def replay(lines: Iterable[bytes]) -> ReplayResult:
         if not line.strip():
             continue
         try:
-            state, warning = apply(state, decode_line(line))
+            state, warning = apply(state, decode_operation(line))
         except CorruptRecord as error:
             warning = error.message
         if warning is not None:

@@ -192,7 +192,7 @@ def earliest_start(
 ) -> datetime | None:
     """When the executor may start a step; None for at once.
 
-    A failed step waits for its back-off, unless somebody asked for the next attempt. A step that a
+    A failed step waits for its back-off, unless a caller asked for the next attempt. A step that a
     message created is started by that message; if that has not happened within the grace time (the
     gateway stopped, or was overloaded), the executor starts it.
     """

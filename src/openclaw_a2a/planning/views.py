@@ -10,6 +10,7 @@ from openclaw_a2a.engine.tasks.journal import TaskProjection
 from openclaw_a2a.engine.transcript.task_text import last_agent_text, status_text
 from openclaw_a2a.model.ids import JsonObject, TaskId
 from openclaw_a2a.model.message import JsonStruct
+from openclaw_a2a.model.turn import Scope
 from openclaw_a2a.planning.model import (
     ObjectiveStatus,
     Plan,
@@ -20,7 +21,7 @@ from openclaw_a2a.planning.model import (
     PlanTaskStatus,
     Timestamp,
 )
-from openclaw_a2a.planning.operations import Operation, encode_line
+from openclaw_a2a.planning.operations import Operation, encode_operation
 from openclaw_a2a.planning.planner import REASON_KEY
 from openclaw_a2a.planning.state import ObjectiveState
 from openclaw_a2a.planning.steps import ExecutionPolicy, pending_retries
@@ -136,7 +137,7 @@ def _failure_reason(state: ObjectiveState) -> str:
     waits = f" {_names('The plan', waiting)} waits for it." if waiting else ""
     return " ".join(
         (
-            f"The plan {_shown(failed[0].name)} failed{at}{others}.{waits}",
+            f"The plan {_short_name(failed[0].name)} failed{at}{others}.{waits}",
             "Run the objective again to retry what failed, or add another plan.",
             *stuck[:1],
         )
@@ -145,30 +146,33 @@ def _failure_reason(state: ObjectiveState) -> str:
 
 def _stuck_reason(state: ObjectiveState, plan: Plan) -> str | None:
     """Why a plan cannot start even when everything that failed is retried."""
-    waits, skip = f"The plan {_shown(plan.name)} waits for", f"skip the plan {_shown(plan.name)}"
+    waits, skip = (
+        f"The plan {_short_name(plan.name)} waits for",
+        f"skip the plan {_short_name(plan.name)}",
+    )
     # A log of another program may name what does not exist.
     for needed_plan in plan.dependencies:
         if needed_plan not in state.plans:
-            return f"{waits} the plan {_shown(needed_plan)}, which does not exist; {skip}."
+            return f"{waits} the plan {_short_name(needed_plan)}, which does not exist; {skip}."
     for task in state.tasks_of(plan.id):
-        change = f"Change the dependencies of its step {_shown(task.name)}, or {skip}."
+        change = f"Change the dependencies of its step {_short_name(task.name)}, or {skip}."
         for needed_id in task.dependencies:
             needed = state.tasks.get(needed_id)
             if needed is None:
-                return f"{waits} the step {_shown(needed_id)}, which does not exist. {change}"
+                return f"{waits} the step {_short_name(needed_id)}, which does not exist. {change}"
             other = state.plans[needed.plan_id]
             if needed.status is not PlanTaskStatus.COMPLETED and other.status in PLAN_DONE:
-                step = f"the step {_shown(needed.name)} of the plan {_shown(other.name)}"
+                step = f"the step {_short_name(needed.name)} of the plan {_short_name(other.name)}"
                 return f"{waits} {step}, which is {other.status.value}. {change}"
     return None
 
 
 def _names(kind: str, names: list[str]) -> str:
     others = f" (and {len(names) - 1} more)" if len(names) > 1 else ""
-    return f"{kind} {_shown(names[0])}{others}"
+    return f"{kind} {_short_name(names[0])}{others}"
 
 
-def _shown(name: str) -> str:
+def _short_name(name: str) -> str:
     return repr(name if len(name) <= _MAX_NAME else f"{name[: _MAX_NAME - 1]}…")
 
 
@@ -206,7 +210,7 @@ class ObjectiveView:
 
     def change(self, operation: Operation, state: ObjectiveState) -> JsonObject:
         """An operation for subscribers, with status and progress of the newest state."""
-        line = cast("JsonObject", msgspec.json.decode(encode_line(operation)))
+        line = cast("JsonObject", msgspec.json.decode(encode_operation(operation)))
         # It names the principal of the caller, which is no member of an objective.
         line["data"].pop("owner", None)
         status = state.objective.status.value
@@ -240,7 +244,7 @@ async def add_step_texts(
 
 
 async def read_step(
-    tasks: TaskStore, step: PlanTask, failed_attempt: TaskId | None = None
+    tasks: TaskStore, scope: Scope, step: PlanTask, failed_attempt: TaskId | None = None
 ) -> JsonObject:
     """A step with what its agent said: `question`, `result`, or `reason` of a failure.
 
@@ -248,7 +252,7 @@ async def read_step(
     """
     shown: JsonObject = {"step": to_builtins(step)}
     task_id = failed_attempt or step.a2a_task_id
-    stored = None if task_id is None else await tasks.read_task(None, task_id)
+    stored = None if task_id is None else await tasks.read_task(scope, task_id)
     if stored is None:
         return shown
     task = TaskProjection.from_stored(stored).task()

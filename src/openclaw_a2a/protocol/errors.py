@@ -22,7 +22,7 @@ OUR_DOMAIN = "openclaw-a2a"
 """The domain of errors that only this gateway defines."""
 
 FAULT_MESSAGE = "The gateway failed on its side. Try again; if it stays, tell whoever runs it."
-"""The message of a fault of the gateway: peers are told no details."""
+"""The message of a fault of the gateway: peers get no details."""
 
 STORE_MESSAGE = (
     "The gateway cannot store anything at the moment, so it stopped this work or did not begin it. "
@@ -123,6 +123,7 @@ ERROR_TABLE: dict[type[GatewayError], ErrorCodes] = {
     named.ExtensionRequired: _Row(-32008, -32603, 400, _EARLY),
     named.VersionNotSupported: _Row(-32009, -32009, 400, _EARLY),
     named.MediaTypeNotSupported: _Row(-32005, -32005, 415, _BAD, rpc_http=415),
+    named.ContentCodingNotSupported: _Row(-32005, -32005, 415, _BAD, rpc_http=415),
     named.BodyTooLarge: _Row(-32600, -32600, 413, _BAD, 413),
     named.BodyTooSlow: _Row(-32600, -32600, 408, "DEADLINE_EXCEEDED", 408),
     named.HeadersTooLarge: _Row(-32600, -32600, 431, _BAD, 431),
@@ -198,7 +199,7 @@ def http_status(error: GatewayError, *, for_rpc: bool) -> int:
 
 
 def public_message(error: GatewayError) -> str:
-    """What a peer is told."""
+    """The message that a peer gets."""
     if isinstance(error, StoreUnavailable):
         return STORE_MESSAGE
     return FAULT_MESSAGE if isinstance(error, GatewayFault) else error.message

@@ -10,6 +10,8 @@ from openclaw_a2a.protocol.validation import parse_json
 
 NO_ID = b"null"
 """The id of a response to a request whose own id is unknown."""
+_MAX_ID_BYTES = 1024
+"""Every event of a stream repeats the id."""
 
 
 class Envelope(msgspec.Struct, frozen=True):
@@ -63,6 +65,9 @@ def decode_envelope(body: bytes) -> Envelope:
         reason = "The id must be a string, an integer or null. Change it and send again."
         raise EnvelopeError(InvalidRequest(reason))
     request_id = bytes(slices.id)
+    if len(request_id) > _MAX_ID_BYTES:
+        reason = f"The id is longer than {_MAX_ID_BYTES} bytes. Send a shorter one."
+        raise EnvelopeError(InvalidRequest(reason))
     if value.get("jsonrpc") != "2.0":
         reason = 'The member jsonrpc must be "2.0". Set it and send again.'
         raise EnvelopeError(InvalidRequest(reason), request_id)

@@ -532,7 +532,7 @@ def _event_to_v03(
 
 
 def _push_config_json(config: PushConfig) -> JsonObject:
-    """Without token and credentials: they are for the webhook, and nobody reads them back."""
+    """Without token and credentials: they are for the webhook, and are not read back."""
     members: JsonObject = {"id": config.id, "url": config.url}
     if config.schemes:
         members["authentication"] = {"schemes": config.schemes}

@@ -285,16 +285,11 @@ def encode_stream_body(body: bytes) -> bytes:
     return body
 
 
-def encode_task_list(
-    tasks: Sequence[bytes], next_page_token: str, *, page_size: int, total: int
-) -> bytes:
-    """A page of encoded tasks."""
-    return b'{"tasks":[%b],"nextPageToken":%b,"pageSize":%d,"totalSize":%d}' % (
-        b",".join(tasks),
-        _encode(next_page_token),
-        page_size,
-        total,
-    )
+def around_task_list(next_page_token: str, *, page_size: int, total: int) -> tuple[bytes, bytes]:
+    """What is before and after the encoded tasks of a page, which have commas between them."""
+    token = _encode(next_page_token)
+    after = b'],"nextPageToken":%b,"pageSize":%d,"totalSize":%d}' % (token, page_size, total)
+    return b'{"tasks":[', after
 
 
 def encode_push_config(config: PushConfig) -> bytes:
@@ -309,7 +304,7 @@ def encode_push_list(configs: Sequence[PushConfig], next_page_token: str) -> byt
 
 
 def _push_config_json(config: PushConfig) -> JsonObject:
-    """Without token and credentials: they are for the webhook, and nobody reads them back."""
+    """Without token and credentials: they are for the webhook, and are not read back."""
     members: JsonObject = {"id": config.id, "taskId": config.task_id, "url": config.url}
     if config.schemes:
         members["authentication"] = {"scheme": config.schemes[0]}

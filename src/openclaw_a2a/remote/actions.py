@@ -9,7 +9,7 @@ import msgspec
 
 from openclaw_a2a.log import get_logger
 from openclaw_a2a.model.backoff import Backoff
-from openclaw_a2a.model.ids import JsonObject
+from openclaw_a2a.model.ids import JsonObject, PeerName
 from openclaw_a2a.remote.config import MAX_TIMEOUT_MS, OutboundConfig
 from openclaw_a2a.remote.credentials import find_secrets
 from openclaw_a2a.remote.errors import ErrorCode, RemoteFailure
@@ -72,7 +72,11 @@ class ActionCall:
     """One validated request from its target to its result."""
 
     def __init__(
-        self, context: ActionContext, request: JsonObject, on_update: OnStreamUpdate | None
+        self,
+        context: ActionContext,
+        request: JsonObject,
+        on_update: OnStreamUpdate | None,
+        owner: PeerName | None,
     ) -> None:
         """Raises RemoteFailure when the request names no target that may be used."""
         self._config = context.config
@@ -81,7 +85,7 @@ class ActionCall:
         self._request = request
         self._action: str = request["action"]
         self._on_update = on_update
-        self._resolved: ResolvedTarget = context.resolver.resolve(request)
+        self._resolved: ResolvedTarget = context.resolver.resolve(request, owner)
         self._result = ResultBuilder(self._resolved, context.pool, context.handles)
         self._headers: dict[str, str] = {}
         self._credentials: ClientCredentials | None = None
@@ -191,7 +195,7 @@ class ActionCall:
         await self._emit(await self._send(returns_at_once=True))
         answer = self._answer
         if answer["kind"] != "task":
-            return await self._end()
+            return await self._end_stream()
         task_id: str = answer["id"]
         self._result.created_task = task_id
         last: JsonObject | None = None
@@ -215,7 +219,7 @@ class ActionCall:
             )
             if not _is_same_task(answer, last):
                 await self._emit(self._result.add_answer(answer))
-        return await self._end()
+        return await self._end_stream()
 
     def _get(
         self, task_id: str, after_generation: int | None, client: RemoteClient
@@ -226,7 +230,7 @@ class ActionCall:
         task = await self._send_for_task()
         await self._emit(task)
         if self._result.received.is_terminal:
-            return await self._end()
+            return await self._end_stream()
         task_id: str = task["id"]
         # From here on a failure names the task: it may go on without us.
         self._result.created_task = task_id
@@ -240,7 +244,7 @@ class ActionCall:
             # A task that ended before it could be subscribed to is a result, not a failure.
             # One event is the answer to `send`: the subscription failed before its first event.
             if len(self._result.received.events) == 1 and await self._has_ended(task_id):
-                return await self._end()
+                return await self._end_stream()
             raise
 
     async def _has_ended(self, task_id: str) -> bool:
@@ -267,10 +271,10 @@ class ActionCall:
         try:
             return await self._follow(lambda client: client.subscribe(task_id, self._headers))
         except RemoteFailure as failure:
-            # Peers of 1.0 refuse to subscribe anybody to a task that has ended.
+            # Peers of 1.0 refuse subscriptions to a task that has ended.
             is_refused = "rpcCode" in failure.details and not self._result.received.events
             if is_refused and await self._has_ended(task_id):
-                return await self._end()
+                return await self._end_stream()
             if failure.details.get("rpcCode") == UNSUPPORTED_OPERATION:
                 raise self._result.watch_unsupported(task_id) from failure
             raise
@@ -378,14 +382,14 @@ class ActionCall:
         if len(self._result.received.events) < min_events:
             hint = "the work may go on; ask with action=status when the task is known"
             raise RemoteFailure.peer("EmptyStream", "the stream ended without events", hint)
-        return await self._end()
+        return await self._end_stream()
 
     async def _emit(self, *events: JsonObject) -> None:
         if self._on_update is not None:
             for event in events:
                 await self._on_update(StreamUpdate(self._action, event, self._result))
 
-    async def _end(self) -> JsonObject:
+    async def _end_stream(self) -> JsonObject:
         """No event follows: pass on what was held back; returns the `raw` of all events."""
         await self._emit(*self._result.end_stream())
         events = self._result.received.events

@@ -7,7 +7,7 @@ refuse to cancel its task, and then the run goes on.
 
 Invariant: a task that the peer has named is in `_continuation`, and the checkpoint that names it is
 in the store, before an event of that task is in the buffer. After a crash the run therefore finds
-every task whose events anybody has seen.
+every task whose events were seen.
 
 A message that answers a question of the remote task is sent, under the same message id, until the
 peer was heard (`_is_heard`); only then is there a checkpoint. Asking for the state of the task
@@ -30,7 +30,7 @@ from openclaw_a2a.log import get_logger
 from openclaw_a2a.model.agent_event import AgentEvent, InputRequired, Note, Reply, Stopped
 from openclaw_a2a.model.backoff import Backoff
 from openclaw_a2a.model.errors import AgentError, AgentFailed, AgentUnavailable, TaskNotCancelable
-from openclaw_a2a.model.ids import Json, JsonObject
+from openclaw_a2a.model.ids import Json, JsonObject, PeerName
 from openclaw_a2a.model.turn import Binding, Turn
 from openclaw_a2a.model.validation import is_object
 from openclaw_a2a.planning.steps import EXTENSION_URIS, TASK_KEYS
@@ -63,6 +63,8 @@ _STATUS_S = 30.0
 _CANCEL_REQUEST_S = 10.0
 _CANCEL_POLL_S = 0.2
 _POLL_BACKOFF = Backoff(first_s=0.2, max_s=5.0, jitter=0.0)
+_OWNER = PeerName("gateway")
+"""The owner of the remote tasks of runs; a reserved name, which no caller has."""
 
 
 class RemoteTimeouts(msgspec.Struct, frozen=True):
@@ -152,7 +154,7 @@ class RemoteRun:
         Raises: AgentFailed, AgentUnavailable (whether the task has ended is not known).
         """
         async with self._changed:
-            self._is_stopping = True  # lifts the bound: while we wait here nobody reads the buffer
+            self._is_stopping = True  # lifts the bound: while we wait here the buffer is not read
             self._changed.notify_all()
         if self._job is None:
             await self._load_checkpoint()
@@ -239,6 +241,7 @@ class RemoteRun:
         return await self._context.remote.execute(
             request,
             self._on_update,
+            owner=_OWNER,
             message_metadata=chain_metadata(chain, self._context.host_id),
             extension_metadata=dict.fromkeys(sorted(EXTENSION_URIS), plan_step)
             if plan_step
@@ -277,7 +280,7 @@ class RemoteRun:
         self, events: Sequence[AgentEvent] = (), *, failure: Exception | None = None
     ) -> None:
         async with self._changed:
-            # Without a bound: this is the last that is put in, and nobody may read any more.
+            # Without a bound: this is the last that is put in, and the reader may have left.
             self._buffer += events
             self._failure = failure
             self._is_settled = True
@@ -318,9 +321,9 @@ class RemoteRun:
     async def _after_answer(self, step: _Step, result: RemoteResult) -> _Step | None:
         task = result.task
         if task is None or result.envelope["summary"].get("response_kind") != "task":
-            await self._end(result, "completed")
+            await self._settle_result(result, "completed")
         elif task.is_over:
-            await self._end(result, task.state)
+            await self._settle_result(result, task.state)
         elif task.is_waiting:
             await self._pause(self._translator.status_text or result.text)
         elif step is _Step.STATUS and self._can_watch:
@@ -401,7 +404,7 @@ class RemoteRun:
         self._lost_at = self._lost_at or now
         return now < self._lost_at + self._context.timeouts.lost_s
 
-    async def _end(self, result: RemoteResult, state: str | None) -> None:
+    async def _settle_result(self, result: RemoteResult, state: str | None) -> None:
         translator = self._translator
         if state == "completed":
             text = result.text or translator.status_text
@@ -432,12 +435,13 @@ async def _cancel_remote_task(context: RunContext, continuation: JsonObject) -> 
     while True:
         left_s = max(1.0, min(_CANCEL_REQUEST_S, deadline - anyio.current_time()))
         request: JsonObject = {"action": action, "continuation": continuation}
-        envelope = await context.remote.execute({**request, "timeout_ms": round(left_s * 1000)})
+        request["timeout_ms"] = round(left_s * 1000)
+        envelope = await context.remote.execute(request, owner=_OWNER)
         result = RemoteResult.from_envelope(envelope)
         if result.task is not None and result.task.is_over:
             return result.task.state
         if result.details.get("rpcCode") == _TASK_NOT_FOUND:
-            return _CANCELED  # nobody works on a task that the peer does not know
+            return _CANCELED  # a task that the peer does not know is not worked on
         is_refused = is_peer_answer(result)
         if is_refused and action == "status":
             return None

@@ -3,12 +3,15 @@
 They are stored as records of the gateway's store, or in a folder of small files for commands and
 scripts. The credentials of a target are never stored: they are those of the configuration at
 loading.
+
+To a peer all callers of a gateway are one. So that they are several here, a handle has an owner:
+for anybody else it does not exist, and the task and context that it stands for cannot be named.
 """
 
 import asyncio
 import contextlib
-from collections import OrderedDict
-from collections.abc import Awaitable, Callable
+from collections import Counter, OrderedDict
+from collections.abc import Awaitable, Callable, Collection
 from datetime import datetime, timedelta
 from pathlib import Path
 
@@ -16,11 +19,13 @@ import msgspec
 
 from openclaw_a2a.engine.supervisor import Supervisor
 from openclaw_a2a.log import get_logger
-from openclaw_a2a.model.ids import Json, JsonObject
+from openclaw_a2a.model.ids import Json, JsonObject, PeerName
+from openclaw_a2a.model.session_keys import OPERATOR_NAME
 from openclaw_a2a.ports import Record, Store
 from openclaw_a2a.remote.config import HandleLimits, Transport
 from openclaw_a2a.remote.errors import ErrorCode, RemoteFailure
 from openclaw_a2a.remote.targets import Target, TargetIdentity
+from openclaw_a2a.remote.transport.peer_errors import task_not_found
 from openclaw_a2a.settings.files import write_private_file
 
 log = get_logger(__name__)
@@ -40,7 +45,11 @@ class LastKnownState(msgspec.Struct, frozen=True):
 
 
 class TaskHandle(msgspec.Struct, frozen=True):
-    """A remote task, its target, and how long the handle is valid."""
+    """A remote task, its target, and how long the handle is valid.
+
+    `owner` may use it, and the operator. It is empty for handles of a program that has one user,
+    and for those that earlier versions stored: in a gateway these are the operator's.
+    """
 
     name: str
     target: Target
@@ -50,6 +59,7 @@ class TaskHandle(msgspec.Struct, frozen=True):
     updated_at: datetime
     expires_at: datetime
     last_known: LastKnownState = LastKnownState()
+    owner: PeerName = PeerName("")
 
 
 RestoreTarget = Callable[[Target], Target | None]
@@ -117,7 +127,10 @@ class HandleStore:
 
 
 class TaskHandles:
-    """The live handles, least recently used first, within the limits of the configuration."""
+    """The live handles, least recently used first, within the limits of the configuration.
+
+    An owner that is None, and the operator, may use the handles of all.
+    """
 
     def __init__(
         self,
@@ -149,6 +162,7 @@ class TaskHandles:
 
     def issue(
         self,
+        owner: PeerName | None,
         target: Target,
         task_id: str,
         *,
@@ -170,6 +184,8 @@ class TaskHandles:
             updated_at=now,
             expires_at=now + timedelta(milliseconds=self._limits.ttl_ms),
             last_known=last_known or (known.last_known if known else LastKnownState()),
+            # The operator who looks at a task does not take it from its owner.
+            owner=known.owner if known else owner or PeerName(""),
         )
         self._live[handle.name] = handle
         self._live.move_to_end(handle.name)
@@ -177,10 +193,12 @@ class TaskHandles:
         self._trim(now)
         return handle
 
-    def get(self, name: str) -> TaskHandle:
-        """The live handle. Raises: RemoteFailure (unknown or expired)."""
+    def get(self, owner: PeerName | None, name: str) -> TaskHandle:
+        """The live handle. Raises: RemoteFailure (unknown, of another owner, or expired)."""
         handle, now = self._live.get(name), self._now()
         self._trim(now)
+        if handle is not None and not _may_use(owner, handle):
+            handle = None
         if handle is not None and handle.expires_at <= now:
             raise self._expired(handle)
         if handle is None:
@@ -190,10 +208,45 @@ class TaskHandles:
         self._live.move_to_end(name)
         return handle
 
-    def has_target(self, target: Target) -> bool:
-        """True when a live handle was issued for this target."""
+    def has_target(self, owner: PeerName | None, target: Target) -> bool:
+        """True when a live handle of this owner was issued for this target."""
         self._trim(self._now())
-        return any(one.target.identity == target.identity for one in self._live.values())
+        return any(
+            one.target.identity == target.identity and _may_use(owner, one)
+            for one in self._live.values()
+        )
+
+    def check_owner(
+        self,
+        owner: PeerName | None,
+        target: Target,
+        *,
+        task_ids: Collection[str],
+        context_id: str | None,
+    ) -> None:
+        """Refuse tasks and contexts of a peer which only handles of other owners stand for.
+
+        Handles that have no owner hinder nobody: their tasks may be anybody's.
+        Raises: RemoteFailure, for a task as if the peer did not know it.
+        """
+        if _is_operator(owner):
+            return
+        at_peer = [
+            one
+            for one in self._live.values()
+            if one.owner and one.target.base_url == target.base_url
+        ]
+        for task_id in task_ids:
+            owners = {one.owner for one in at_peer if one.task_id == task_id}
+            if owners and owner not in owners:
+                raise task_not_found(task_id)
+        owners = {one.owner for one in at_peer if context_id and one.context_id == context_id}
+        if owners and owner not in owners:
+            raise RemoteFailure(
+                ErrorCode.VALIDATION,
+                f"the context {context_id} is not yours",
+                {"context_id": context_id, "hint": "leave context_id out to begin another one"},
+            )
 
     def _trim(self, now: datetime) -> None:
         """Remove what has expired, then the least recently used above the limit."""
@@ -204,7 +257,9 @@ class TaskHandles:
             live = self._live.values()
             self._expires_from = min((one.expires_at for one in live), default=None)
         while len(self._live) > self._limits.max_entries:
-            self._remove(next(iter(self._live)))
+            # Of the owner that has the most: nobody loses handles by what another one does.
+            ((most, _),) = Counter(one.owner for one in self._live.values()).most_common(1)
+            self._remove(next(name for name, one in self._live.items() if one.owner == most))
 
     def _remove(self, name: str) -> None:
         del self._live[name]
@@ -238,6 +293,14 @@ class TaskHandles:
         }
 
 
+def _is_operator(owner: PeerName | None) -> bool:
+    return owner is None or owner == OPERATOR_NAME
+
+
+def _may_use(owner: PeerName | None, handle: TaskHandle) -> bool:
+    return _is_operator(owner) or handle.owner == owner
+
+
 def continuation_target(target: Target) -> JsonObject:
     """The `target` member of a continuation."""
     identity = target.identity
@@ -266,6 +329,7 @@ class _StoredHandle(msgspec.Struct, frozen=True, omit_defaults=True, rename="cam
     alias: str | None = None
     context_id: str | None = None
     last_known: LastKnownState = msgspec.field(name="heard", default=LastKnownState())
+    owner: PeerName = PeerName("")
 
 
 _STORED_AS_IS = tuple(name for name in TaskHandle.__struct_fields__ if name != "target")
@@ -286,7 +350,10 @@ def encode_handle(handle: TaskHandle) -> bytes:
 
 
 def decode_handle(body: bytes, restore: RestoreTarget) -> TaskHandle | None:
-    """The handle; None when its target may not be used any more. Raises: msgspec.DecodeError."""
+    """The handle; None when its target may not be used any more.
+
+    Raises: ValueError, RecursionError.
+    """
     stored = _decoder.decode(body)
     identity = TargetIdentity(stored.base_url, stored.card_path, stored.preferred_transports)
     target = restore(Target(identity, stored.alias))
@@ -319,7 +386,7 @@ class RecordHandleStore(HandleStore):
         for record in await self._store.records.list_records(RECORD_KIND):
             try:
                 handle = decode_handle(record.body, restore)
-            except msgspec.DecodeError as error:
+            except (ValueError, RecursionError) as error:
                 log.warning("remote.handle_unreadable", handle=record.id, reason=str(error))
                 continue
             if handle is None:
@@ -369,7 +436,7 @@ class FolderHandleStore(HandleStore):
         """The handles in the folder, least recently used first."""
         found: list[tuple[float, TaskHandle]] = []
         for path in self._folder.glob("rah_*.json"):
-            with contextlib.suppress(OSError, msgspec.MsgspecError):
+            with contextlib.suppress(OSError, ValueError, RecursionError):
                 handle = decode_handle(path.read_bytes(), restore)
                 if handle is not None and handle.name == path.stem:
                     found.append((path.stat().st_mtime, handle))

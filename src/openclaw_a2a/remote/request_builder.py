@@ -7,7 +7,7 @@ from contextlib import suppress
 
 import msgspec
 
-from openclaw_a2a.model.ids import Json, JsonObject
+from openclaw_a2a.model.ids import Json, JsonObject, PeerName
 from openclaw_a2a.model.validation import is_list, is_object
 from openclaw_a2a.protocol.validation import MAX_DEPTH, standard_base64
 from openclaw_a2a.remote.config import (
@@ -25,12 +25,13 @@ from openclaw_a2a.remote.transport.agent_card import check_supported
 
 
 class ResolvedTarget(msgspec.Struct, frozen=True):
-    """The target of a request, and the task and context in it."""
+    """The target of a request, and the task and context in it; `owner` makes the request."""
 
     target: Target
     task_id: str | None = None
     context_id: str | None = None
     handle: TaskHandle | None = None
+    owner: PeerName | None = None
 
 
 class TargetResolver(msgspec.Struct, frozen=True):
@@ -40,20 +41,30 @@ class TargetResolver(msgspec.Struct, frozen=True):
     targets: TargetDirectory
     handles: TaskHandles
 
-    def resolve(self, request: JsonObject) -> ResolvedTarget:
-        """The target of the request. Raises: RemoteFailure."""
+    def resolve(self, request: JsonObject, owner: PeerName | None) -> ResolvedTarget:
+        """The target of a request of this owner (None: any). Raises: RemoteFailure."""
         if "continuation" in request:
-            return self._resolve_continuation(request["continuation"])
+            resolved = self._resolve_continuation(request["continuation"], owner)
+        else:
+            resolved = self._resolve_members(request, owner)
+        named = {*request.get("reference_task_ids", ()), *filter(None, (resolved.task_id,))}
+        context_id = resolved.context_id
+        self.handles.check_owner(owner, resolved.target, task_ids=named, context_id=context_id)
+        return msgspec.structs.replace(resolved, owner=owner)
+
+    def _resolve_members(self, request: JsonObject, owner: PeerName | None) -> ResolvedTarget:
         task_id, context_id = request.get("task_id"), request.get("context_id")
         if "task_handle" not in request:
             return ResolvedTarget(self._named_target(request), task_id, context_id)
-        handle = self.handles.get(request["task_handle"])
+        handle = self.handles.get(owner, request["task_handle"])
         is_named = "target_alias" in request or "target_url" in request
         target = self._named_target(request) if is_named else handle.target
         return _resolve_handle(handle, target, task_id, context_id)
 
-    def _resolve_continuation(self, continuation: JsonObject) -> ResolvedTarget:
-        target = self._continuation_target(continuation["target"])
+    def _resolve_continuation(
+        self, continuation: JsonObject, owner: PeerName | None
+    ) -> ResolvedTarget:
+        target = self._continuation_target(continuation["target"], owner)
         task: JsonObject = continuation.get("task", {})
         task_id, context_id = task.get("task_id"), None
         if "conversation" in continuation:
@@ -61,7 +72,7 @@ class TargetResolver(msgspec.Struct, frozen=True):
         handle = None
         if "task_handle" in task:
             with suppress(RemoteFailure):  # without a live handle the rest says enough
-                handle = self.handles.get(task["task_handle"])
+                handle = self.handles.get(owner, task["task_handle"])
         if handle is None:
             return ResolvedTarget(target, task_id, context_id)
         return _resolve_handle(handle, target, task_id, context_id)
@@ -90,7 +101,7 @@ class TargetResolver(msgspec.Struct, frozen=True):
             )
         return default
 
-    def _continuation_target(self, named: JsonObject) -> Target:
+    def _continuation_target(self, named: JsonObject, owner: PeerName | None) -> Target:
         url: str = named["target_url"]
         transports = tuple(Transport(one) for one in named["preferred_transports"])
         if self.policy.enforce_supported_transports:
@@ -114,7 +125,7 @@ class TargetResolver(msgspec.Struct, frozen=True):
         target = Target(identity, alias, auth=auth, allowed_hosts=hosts)
         if configured:
             return target
-        if self._allows_any_url or self.handles.has_target(target):
+        if self._allows_any_url or self.handles.has_target(owner, target):
             return self.targets.allow_caller_named(target)
         raise self.targets.url_not_allowed(url, normalized)
 

@@ -13,7 +13,7 @@ import msgspec
 
 from openclaw_a2a.log import get_logger
 from openclaw_a2a.model.errors import GatewayError
-from openclaw_a2a.model.ids import Json, JsonObject
+from openclaw_a2a.model.ids import Json, JsonObject, PeerName
 from openclaw_a2a.model.message import format_timestamp
 from openclaw_a2a.model.validation import object_at
 from openclaw_a2a.remote.actions import ActionCall, ActionContext
@@ -126,10 +126,14 @@ class RemoteAgentTool:
         request: Json,
         on_update: OnStreamUpdate | None = None,
         *,
+        owner: PeerName | None = None,
         message_metadata: JsonObject | None = None,
         extension_metadata: Mapping[str, JsonObject] | None = None,
     ) -> JsonObject:
         """Carry out a request; the envelope of its result. Events of a stream go to `on_update`.
+
+        `owner` may use its own handles only, and owns new ones; None, the one user of a program,
+        may use all.
 
         `message_metadata` is sent as the metadata of a message. `extension_metadata`, by the URI of
         an extension, is sent only to peers that declare the extension, which activates it.
@@ -149,7 +153,7 @@ class RemoteAgentTool:
                     given[MESSAGE_METADATA] = message_metadata
                 if extension_metadata:
                     given[EXTENSION_METADATA] = extension_metadata
-                call = ActionCall(self._context, {**given, **checked}, on_update)
+                call = ActionCall(self._context, {**given, **checked}, on_update, owner)
                 envelope = await call.run()
         except RemoteFailure as failure:
             envelope = _fail(error_event, action, failure)

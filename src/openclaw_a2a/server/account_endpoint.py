@@ -7,7 +7,8 @@ returns the encoded result, or the stream to send.
 
 import asyncio
 import time
-from collections.abc import Callable, Coroutine, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Generator, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, Protocol, TypeVar
 from urllib.parse import urlsplit
 
@@ -16,7 +17,7 @@ import msgspec
 from openclaw_a2a.auth.peers import await_identity
 from openclaw_a2a.auth.principal import Principal
 from openclaw_a2a.calls.loop_guard import chain_violation, read_chain
-from openclaw_a2a.engine.audit_log import audit_outcome
+from openclaw_a2a.engine.audit_log import About, audit_outcome
 from openclaw_a2a.engine.engine import AccountRules, Engine
 from openclaw_a2a.engine.scheduling.fair_queue import CallerPacer
 from openclaw_a2a.engine.tasks import queries
@@ -39,12 +40,12 @@ from openclaw_a2a.engine.tasks.submit import (
     wait_first_result,
 )
 from openclaw_a2a.engine.transcript.transcript import has_content
-from openclaw_a2a.http.asgi import LARGE_BODY_BYTES, HttpRequest, RequestBodies
+from openclaw_a2a.http.asgi import HttpRequest
 from openclaw_a2a.http.rate_limit import RequestLimit
+from openclaw_a2a.http.request_limits import LARGE_BODY_BYTES, RequestBodies
 from openclaw_a2a.http.sse_stream import EventStream, PendingStream, SseStreams, last_event_id
 from openclaw_a2a.model.delivery import Delivery, PushConfig
 from openclaw_a2a.model.errors import (
-    GatewayError,
     InvalidParams,
     PartNotAccepted,
     Problem,
@@ -87,6 +88,7 @@ from openclaw_a2a.server import task_list
 from openclaw_a2a.server.cards import LiveCard
 from openclaw_a2a.server.large_answers import (
     CLOSING_S,
+    AnswerChunks,
     LargeAnswer,
     LargeAnswers,
     TaskFrame,
@@ -97,9 +99,11 @@ from openclaw_a2a.server.push.configs import PushConfigService
 from openclaw_a2a.settings import Account
 
 NO_USABLE_PART = "No supported text or data part was found in the message."
+_PACED_BODY_BYTES = 16 * 1024
 _LINK_LOOKUPS = 4  # at a time, for an account
 _MAX_LINK_HOSTS = 16
 _LINK_LOOKUP_S = 3.0
+_MAX_ID = 128  # in the audit log
 T = TypeVar("T")
 _EXTENSION_HEADERS = (b"a2a-extensions", b"x-a2a-extensions")
 
@@ -207,18 +211,19 @@ class AccountEndpoint(msgspec.Struct, frozen=True, kw_only=True):
     async def decode_body(
         self, request: HttpRequest, decode: Callable[[bytes], T], body: bytes
     ) -> T:
-        """What the body holds. Large ones of one caller are decoded one after the other, with
-        time for other requests in between: a megabyte of small values takes long.
+        """What the body holds. All but small ones of one caller are decoded one after the other,
+        with time for other requests in between: many small values take long.
 
         Raises: what `decode` raises.
         """
-        if len(body) < LARGE_BODY_BYTES:
+        if len(body) < _PACED_BODY_BYTES:
             return decode(body)
         caller = request.caller or ""
         await self.body_pacer.wait(caller)
         began = time.perf_counter()
         try:
-            check_value_count(body, self.rules.max_values)
+            if len(body) >= LARGE_BODY_BYTES:
+                check_value_count(body, self.rules.max_values)
             decoded = decode(body)
         finally:
             worked = time.perf_counter() - began
@@ -287,18 +292,37 @@ class AccountCall:
         return self.endpoint.account.strict03 and self.codec.VERSION is ProtocolVersion.V03
 
     def record(
-        self, event: str, task_id: TaskId | None, error: GatewayError | None = None, **about: str
+        self,
+        event: str,
+        task_id: TaskId | None,
+        error: BaseException | None = None,
+        *,
+        target: str = "",
     ) -> None:
         """Have the audit log say what this call changed, or could not change."""
-        self.endpoint.engine.audit.record(
-            event,
-            self.scope.principal,
-            task=task_id or "",
+        audit = self.endpoint.engine.audit
+        about = About(
+            # Of what was refused, the ids are whatever the caller wrote.
+            task=(task_id or "")[:_MAX_ID],
             account=self.scope.account,
             address=self.http.client_address,
-            target=about.get("target", ""),
+            target=target[:_MAX_ID],
             **audit_outcome(error),
         )
+        record = audit.record if error is None else audit.record_refusal
+        record(event, self.scope.principal, **about)
+
+    @contextmanager
+    def recording_failure(
+        self, event: str, task_id: TaskId | None, *, target: str = ""
+    ) -> Generator[None]:
+        """Have the audit log say what could not be changed, if the block raises."""
+        try:
+            yield
+        # Whatever it is: of a caller that left in the middle, something may have been changed.
+        except BaseException as error:
+            self.record(event, task_id, error, target=target)
+            raise
 
     def check_tenant(self, tenant: str | None) -> None:
         """Refuse a tenant: no interface on our cards names one. Raises: InvalidParams."""
@@ -329,7 +353,7 @@ async def send(call: AccountCall, request: SendRequest) -> bytes | TaskFrame:
         return call.codec.encode_sent_message(result.message)
     if isinstance(result, TaskFinished) and result.error is not None:
         raise result.error
-    large = await _find_large(engine, request, result)
+    large = await _find_large(call, request, result)
     if large is not None:
         answer = await _read_large(call, large, request.history_length)
         return TaskFrame(answer, call.codec.AROUND_TASK)
@@ -338,24 +362,22 @@ async def send(call: AccountCall, request: SendRequest) -> bytes | TaskFrame:
     elif isinstance(result, TaskCreated):
         task = encode_json(result.task)
     else:
-        task = queries.task_json(await queries.get_task(engine, None, result.head.id))
+        task = queries.task_json(await queries.get_task(engine, call.scope, result.head.id))
     return call.codec.encode_sent_task(task, request.history_length)
 
 
 async def _find_large(
-    engine: Engine, request: SendRequest, result: TaskCreated | TaskFinished | MeasuredTask
+    call: AccountCall, request: SendRequest, result: TaskCreated | TaskFinished | MeasuredTask
 ) -> MeasuredTask | None:
-    """The task that a send resulted in, if it is large.
-
-    Without the scope: that the caller may see it is known, for it is the task of its message.
-    """
+    """The task that a send resulted in, if it is large."""
+    engine = call.endpoint.engine
     if isinstance(result, TaskFinished):
         is_large = len(result.task) >= queries.LARGE_BYTES
-        return await queries.measure_task(engine, None, result.id) if is_large else None
+        return await queries.measure_task(engine, call.scope, result.id) if is_large else None
     if isinstance(result, TaskCreated):
         if request.message.task_id is None:  # new: no larger than the message
             return None
-        result = await queries.measure_task(engine, None, result.task.id)
+        result = await queries.measure_task(engine, call.scope, result.task.id)
     return result if result.size >= queries.LARGE_BYTES else None
 
 
@@ -386,7 +408,7 @@ async def send_streaming(call: AccountCall, request: SendRequest) -> EventStream
             return EventStream(None, 0, missed.subscription)
         # A2A 3.1.2: the stream begins with the task. Its events follow from that very sequence
         # number, so none is missed and none comes twice, however long the task took to encode.
-        large = await _find_large(engine, request, created)
+        large = await _find_large(call, request, created)
         if large is not None:
             answer = await _read_large(call, large, request.history_length)
             sequence, first = answer.head.sequence, TaskFrame(answer, call.codec.AROUND_TASK)
@@ -394,7 +416,7 @@ async def send_streaming(call: AccountCall, request: SendRequest) -> EventStream
             if isinstance(created, TaskCreated):
                 task, sequence = encode_json(created.task), created.sequence
             else:
-                stored = await queries.get_task(engine, None, task_id)
+                stored = await queries.get_task(engine, call.scope, task_id)
                 task, sequence = queries.task_json(stored), stored.head.sequence
             first = v1.wrap_task(v1.trim_task(task, history_length=request.history_length))
         subscription = queries.subscribe_from(engine, call.scope, task_id, sequence)
@@ -512,7 +534,7 @@ async def _submit_to_objective(
         # is not routed at all: the operator lets it go as a plain one.
         now = engine.clock.now()
         hold = await engine.policy.check(submission, endpoint.rules, now=now, agents=agents)
-        submission = msgspec.structs.replace(submission, hold=hold, is_from_peer=False)
+        submission = msgspec.structs.replace(submission, hold=hold, is_decided=True)
     if duplicate is None and submission.hold is None:
         routed = await planning.route_message(submission.message, submission.scope, endpoint.rules)
         if routed is not None:
@@ -598,7 +620,7 @@ def _read_large(
     )
 
 
-async def list_tasks(call: AccountCall, request: ListRequest) -> bytes:
+async def list_tasks(call: AccountCall, request: ListRequest) -> bytes | AnswerChunks:
     """A page of the caller's tasks. Raises: InvalidParams (the page token)."""
     endpoint, caller = call.endpoint, call.scope.principal
     pacer = endpoint.list_pacer
@@ -610,19 +632,20 @@ async def list_tasks(call: AccountCall, request: ListRequest) -> bytes:
         async with endpoint.large_answers.list_slots.slot(caller, is_retry=False):
             began = time.perf_counter()
             page = await task_list.list_tasks(endpoint.engine.store.tasks, call.scope, request)
-            if len(page) >= queries.LARGE_BYTES:
-                pacer.note(caller, time.perf_counter() - began)
-            return page
+            if len(page) == 1:
+                return page[0]
+            pacer.note(caller, time.perf_counter() - began)
+            return AnswerChunks(page)
 
 
 async def cancel(call: AccountCall, request: TaskRequest) -> bytes | LargeAnswer:
     """Cancel a task; the result is the task. Raises: TaskNotFound, TaskNotCancelable."""
     engine = call.endpoint.engine
     try:
-        task = await cancel_task(engine, call.scope, request.id)
+        with call.recording_failure("task-canceled", request.id):
+            task = await cancel_task(engine, call.scope, request.id)
         call.record("task-canceled", request.id)
-    except TaskNotCancelable as error:
-        call.record("task-canceled", request.id, error)
+    except TaskNotCancelable:
         # On 0.3 the cancellation of a finished task returns it unchanged.
         measured = await queries.measure_task(engine, call.scope, request.id)
         is_contract = call.codec.VERSION is ProtocolVersion.V03 and not call.is_strict
@@ -665,11 +688,12 @@ async def delete(call: AccountCall, request: TaskRequest) -> bytes:
     """Delete a finished task. Raises: TaskNotFound, InvalidParams (it has not ended)."""
     engine = call.endpoint.engine
     # An addition to A2A. The read below tells "not there" from "not ended".
-    if not await engine.store.tasks.delete_task(call.scope, request.id):
-        # Not deleted: the task does not exist, which `measure_task` raises, or has not ended.
-        await queries.measure_task(engine, call.scope, request.id)
-        problem = Problem("id", "has not ended; cancel it first")
-        raise InvalidParams(f"task {request.id} {problem.message}", problems=(problem,))
+    with call.recording_failure("task-deleted", request.id):
+        if not await engine.store.tasks.delete_task(call.scope, request.id):
+            # Not deleted: the task does not exist, which `measure_task` raises, or has not ended.
+            await queries.measure_task(engine, call.scope, request.id)
+            problem = Problem("id", "has not ended; cancel it first")
+            raise InvalidParams(f"task {request.id} {problem.message}", problems=(problem,))
     call.record("task-deleted", request.id)
     return call.EMPTY
 
@@ -684,8 +708,9 @@ async def extended_card(_call: AccountCall, _request: None) -> bytes:
 
 async def create_push(call: AccountCall, new: NewPushConfig) -> bytes:
     """Create a push configuration. Raises: as `PushConfigService.create`."""
-    config = await call.endpoint.push_configs().create(call.scope, new.task_id, new)
     # Its id and no more: the address and the credentials may be secret.
+    with call.recording_failure("push-set", new.task_id, target=new.id or ""):
+        config = await call.endpoint.push_configs().create(call.scope, new.task_id, new)
     call.record("push-set", config.task_id, target=config.id)
     return call.codec.encode_push_config(config)
 
@@ -704,6 +729,7 @@ async def list_push(call: AccountCall, request: PushListRequest) -> bytes:
 
 async def delete_push(call: AccountCall, request: PushConfigRequest) -> bytes:
     """Delete a push configuration, if it exists. Raises: TaskNotFound."""
-    await call.endpoint.push_configs().delete(call.scope, request)
+    with call.recording_failure("push-deleted", request.task_id, target=request.id or ""):
+        await call.endpoint.push_configs().delete(call.scope, request)
     call.record("push-deleted", request.task_id, target=request.id or "")
     return call.EMPTY

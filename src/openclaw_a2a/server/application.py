@@ -10,17 +10,10 @@ import msgspec
 
 from openclaw_a2a.auth.request_origin import TrustedProxies
 from openclaw_a2a.engine.audit_log import AuditLog
-from openclaw_a2a.http.asgi import (
-    ANY_METHOD,
-    AsgiScope,
-    EventBursts,
-    Handler,
-    HttpRequest,
-    Receive,
-    Router,
-    Send,
-    error_headers,
-)
+from openclaw_a2a.engine.supervisor import Supervisor
+from openclaw_a2a.http.asgi import AsgiScope, Handler, HttpRequest, Receive, Send, error_headers
+from openclaw_a2a.http.request_limits import EventBursts
+from openclaw_a2a.http.router import ANY_METHOD, Router
 from openclaw_a2a.log import get_logger
 from openclaw_a2a.model.errors import (
     AccountNotRunning,
@@ -52,10 +45,11 @@ class ServerApplication:
         *,
         audit: AuditLog | None = None,
         proxies: TrustedProxies | None = None,
+        supervisor: Supervisor | None = None,
     ) -> None:
         self._audit = audit
         self._proxies = proxies or TrustedProxies()
-        self._bursts = EventBursts()
+        self._bursts = EventBursts(supervisor=supervisor)
         self.router = Router[Handler]()
         served = list(endpoints)
         self._default_account = served[0].account.id if served else "default"
@@ -105,7 +99,7 @@ class ServerApplication:
             if request is not None and self._audit is not None and _is_refused(request):
                 who, address = request.caller or "", request.client_address
                 self._audit.count_refusal(request.status, who, address)
-            # The access log. Its fields are made only where somebody reads them.
+            # The access log. Its fields are made only when it is written.
             if request is not None and log.is_enabled(logging.DEBUG):
                 log.debug("http.request", status=request.status, **request.log_fields())
 
@@ -158,7 +152,7 @@ def _card_paths(account: Account) -> list[str]:
 
 def _is_refused(request: HttpRequest) -> bool:
     """True when a request was refused for who sent it."""
-    # Another 429 is of somebody who may come in, and came too often.
+    # Any other 429 is for a known caller that sent too many requests.
     return request.status in (401, 403) or request.error_code == TooManyAttempts.code
 
 

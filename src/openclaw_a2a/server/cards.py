@@ -202,7 +202,7 @@ def _requested_base(request: HttpRequest) -> str | None:
     found = _HOST.fullmatch(host)
     if found is None or ".." in host or not 0 < int(found[1] or _HTTP_PORT) <= _MAX_PORT:
         return None
-    # A proxy that ends TLS says so. Whoever invents the header misleads only itself.
+    # A proxy that ends TLS says so. A client that invents the header misleads only itself.
     forwarded = (request.header(b"x-forwarded-proto") or "").partition(",")[0].strip().lower()
     return f"{'https' if forwarded == 'https' else 'http'}://{host.lower()}"
 

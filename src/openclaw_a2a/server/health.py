@@ -121,7 +121,7 @@ class Health:
         for supervisor in self._supervisors:
             # The error itself stays in the log: this page is readable without a token.
             reasons += [
-                f"the background loop {name} has died; see the log and restart the gateway"
+                f"the background loop {name} does not work; see the log and restart the gateway"
                 for name in supervisor.dead_loops
             ]
         agents = self._availability.current()

@@ -20,7 +20,7 @@ from openclaw_a2a.protocol.jsonrpc import (
 from openclaw_a2a.protocol.versions import ProtocolVersion, read_version, version_of_method
 from openclaw_a2a.server import account_endpoint as operations
 from openclaw_a2a.server.account_endpoint import AccountCall, AccountEndpoint, Codec
-from openclaw_a2a.server.large_answers import LargeAnswer, TaskFrame
+from openclaw_a2a.server.large_answers import AnswerChunks, LargeAnswer, TaskFrame
 from openclaw_a2a.server.objectives_endpoint import PlanningRpcCall, find_rpc_call
 
 log = get_logger(__name__)
@@ -72,7 +72,7 @@ class JsonRpcCall(AccountCall):
         if operation in _STREAMING:
             self.endpoint.check_streaming()
             if self.http.is_silent:
-                # Accepted, and its stream not opened: nobody wants to see it.
+                # Accepted, and its stream not opened: the client does not want to see it.
                 stream = await self.open_stream()
                 if not isinstance(stream, EventStream):
                     stream.close()
@@ -85,7 +85,7 @@ class JsonRpcCall(AccountCall):
         if operation in _PUSH:
             self._check_push()
         result = await operation(self, self.decode())
-        if isinstance(result, LargeAnswer | TaskFrame):
+        if isinstance(result, LargeAnswer | TaskFrame | AnswerChunks):
             before, _, after = encode_result(self.envelope.id, b"\0").partition(b"\0")
             await self.http.respond_chunks((before, *result.chunks, after))
             return
@@ -123,10 +123,13 @@ class JsonRpcCall(AccountCall):
 
     def frame(self, sequence: int, body: bytes, *, is_last: bool) -> bytes:
         """A stored body as one frame."""
-        is_strict_end = is_last and self.is_strict
-        encode = v03.encode_strict_end if is_strict_end else self.codec.encode_stream_body
-        result = encode(body)
+        result = self.encode_body(body, is_last=is_last)
         return encode_frame(encode_result(self.envelope.id, result), sequence=sequence)
+
+    def encode_body(self, body: bytes, *, is_last: bool) -> bytes:
+        """A stored body in the version of the call."""
+        is_strict_end = is_last and self.is_strict
+        return (v03.encode_strict_end if is_strict_end else self.codec.encode_stream_body)(body)
 
     def around_frame(self, sequence: int) -> tuple[bytes, bytes]:
         """What is around a result that is encoded already."""
@@ -148,7 +151,7 @@ async def serve(http: HttpRequest, *, endpoint: AccountEndpoint) -> None:
     """Respond to one JSON-RPC request."""
     request_id, version, method = NO_ID, None, None
     try:
-        # Before the body is read: a stranger cannot make the gateway receive and parse megabytes.
+        # Before the body is read: unknown callers cannot make us receive and parse megabytes.
         scope = await endpoint.admit(http)
         http.require_json()
         body = await endpoint.read_body(http)

@@ -61,6 +61,12 @@ class TaskFrame(msgspec.Struct, frozen=True):
         return (self.around[0], *self.answer.chunks, self.around[1])
 
 
+class AnswerChunks(msgspec.Struct, frozen=True):
+    """A large answer of one request."""
+
+    chunks: tuple[bytes, ...]
+
+
 class LargeAnswers:
     """The large answers of a gateway that are being made or sent."""
 
@@ -122,9 +128,10 @@ class LargeAnswers:
         # in no other way. So only those that hold one already are refused.
         if own and (own + size > self._max_bytes // 2 or total + size > self._max_bytes):
             raise Overloaded(
-                "too many large answers wait to be read (limits.answerBytes); read those that were"
-                " asked for, then ask again",
+                "too many large answers wait to be read; read those that were asked for, then ask"
+                " again",
                 retry_after_s=_RETRY_S,
+                setting="limits.answerBytes",
             )
 
 

@@ -4,7 +4,8 @@ from typing import cast
 
 import msgspec
 
-from openclaw_a2a.http.asgi import HttpRequest, Router
+from openclaw_a2a.http.asgi import HttpRequest
+from openclaw_a2a.http.router import Router
 from openclaw_a2a.http.sse_stream import EventStream, encode_frame, last_event_id
 from openclaw_a2a.model.errors import (
     GatewayError,
@@ -107,6 +108,10 @@ class PlanningRpcCall(msgspec.Struct, frozen=True):
     def frame(self, sequence: int, body: bytes, *, is_last: bool) -> bytes:
         """One event, in this call's envelope."""
         return encode_frame(encode_result(self.envelope.id, body), sequence=sequence)
+
+    def encode_body(self, body: bytes, *, is_last: bool) -> bytes:
+        """A body is sent as it is stored."""
+        return body
 
     def around_frame(self, sequence: int) -> tuple[bytes, bytes]:
         """What is around a result that is encoded already."""

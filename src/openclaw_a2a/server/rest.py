@@ -4,7 +4,8 @@ from collections.abc import Awaitable, Callable, Coroutine
 from functools import partial
 from typing import Any, NamedTuple
 
-from openclaw_a2a.http.asgi import ClientDisconnected, HttpRequest, Router, error_headers
+from openclaw_a2a.http.asgi import ClientDisconnected, HttpRequest, error_headers
+from openclaw_a2a.http.router import Router
 from openclaw_a2a.log import get_logger
 from openclaw_a2a.model.errors import (
     GatewayError,

@@ -8,7 +8,7 @@ from openclaw_a2a.model.turn import Scope
 from openclaw_a2a.protocol import errors, v1
 from openclaw_a2a.protocol.validation import check_json
 from openclaw_a2a.server.account_endpoint import AccountCall, AccountEndpoint
-from openclaw_a2a.server.large_answers import LargeAnswer, TaskFrame
+from openclaw_a2a.server.large_answers import AnswerChunks, LargeAnswer, TaskFrame
 
 
 class RestRequest(AccountCall):
@@ -41,9 +41,9 @@ class RestRequest(AccountCall):
             await self.endpoint.read_body(self.http)
             self.http.release_body()
 
-    async def respond(self, result: bytes | LargeAnswer | TaskFrame) -> None:
+    async def respond(self, result: bytes | LargeAnswer | TaskFrame | AnswerChunks) -> None:
         """Send a result."""
-        if isinstance(result, LargeAnswer | TaskFrame):
+        if isinstance(result, LargeAnswer | TaskFrame | AnswerChunks):
             await self.http.respond_chunks(result.chunks, media_type=A2A_JSON)
         else:
             await self.http.respond(200, result, media_type=A2A_JSON)
@@ -51,6 +51,10 @@ class RestRequest(AccountCall):
     def frame(self, sequence: int, body: bytes, *, is_last: bool) -> bytes:
         """A stored body as one frame, without an envelope."""
         return encode_frame(body, sequence=sequence)
+
+    def encode_body(self, body: bytes, *, is_last: bool) -> bytes:
+        """A body is sent as it is stored."""
+        return body
 
     def around_frame(self, sequence: int) -> tuple[bytes, bytes]:
         """What is around a body that is encoded already."""

@@ -2,17 +2,17 @@
 
 import base64
 from datetime import datetime
+from itertools import chain, repeat
 from typing import Annotated
 
 import msgspec
 
-from openclaw_a2a.engine.scheduling.fair_queue import Pacer
 from openclaw_a2a.engine.tasks import queries
 from openclaw_a2a.engine.tasks.journal import TaskProjection
 from openclaw_a2a.log import get_logger
 from openclaw_a2a.model.errors import CorruptRecord, InvalidParams, Problem
 from openclaw_a2a.model.ids import TaskId
-from openclaw_a2a.model.records import TaskHead, decode_task, encode_json
+from openclaw_a2a.model.records import TaskHead, encode_json
 from openclaw_a2a.model.turn import Scope
 from openclaw_a2a.ports import TaskKey, TaskPage, TaskQuery, TaskStore
 from openclaw_a2a.protocol import v1
@@ -28,13 +28,14 @@ READ_BYTES = 8 * PAGE_BYTES
 
 _FIRST_READ = 8
 _LARGE_BYTES = 256 * 1024
+_CHUNK_BYTES = 256 * 1024
 
 _TOKEN = tuple[Annotated[datetime, msgspec.Meta(tz=True)], str]
 """The position in the list that a page token stands for."""
 
 
-async def list_tasks(tasks: TaskStore, scope: Scope, request: ListRequest) -> bytes:
-    """A page of the caller's tasks, as the result of ListTasks.
+async def list_tasks(tasks: TaskStore, scope: Scope, request: ListRequest) -> tuple[bytes, ...]:
+    """A page of the caller's tasks, as the result of ListTasks, in chunks if it is large.
 
     A page ends early when its tasks are large; its token continues from there. The first read is
     small: it tells how large the tasks are, so that not much more is read than fits the page.
@@ -59,7 +60,8 @@ async def list_tasks(tasks: TaskStore, scope: Scope, request: ListRequest) -> by
         found = await tasks.list_tasks(query)
         is_full = await page.add(found)
     token = _write_token(page.last) if page.last and (page.is_cut or found.has_more) else ""
-    return v1.encode_task_list(page.tasks, token, page_size=request.page_size, total=total)
+    around = v1.around_task_list(token, page_size=request.page_size, total=total)
+    return page.encode(around)
 
 
 class _Page:
@@ -70,7 +72,8 @@ class _Page:
         self._store = tasks
         self._size = 0
         self._read_size = 0
-        self.tasks: list[bytes] = []
+        self.tasks: list[tuple[bytes, ...]] = []
+        """Each in chunks: large ones are never in one piece, which would take long to make."""
         self.last: TaskKey | None = None
         self.is_cut = False
         """True when a task that was read is left for the next page."""
@@ -83,35 +86,43 @@ class _Page:
                 if head.id in found.large:
                     task = await self._read_large(head)
                 else:
-                    task = self._trim(queries.task_json(stored))
+                    task = (self._trim(queries.task_json(stored)),)
             except CorruptRecord as error:
                 log.warning("store.record_damaged", id=head.id, reason=error.message)
                 task = None
             if task is not None:
-                self.is_cut = not self._has_room(len(task))
+                self.is_cut = not self._has_room(sum(map(len, task)))
                 if self.is_cut:
                     return True
                 self.tasks.append(task)
             self.last = TaskKey(head.status_at, head.id)
         return len(self.tasks) >= self._request.page_size
 
-    async def _read_large(self, head: TaskHead) -> bytes | None:
+    def encode(self, around: tuple[bytes, bytes]) -> tuple[bytes, ...]:
+        """The page, in one piece unless it is large."""
+        chunks, pieces, size = list[bytes](), [around[0]], 0
+        commas = chain([b""], repeat(b","))
+        parts = chain.from_iterable((next(commas), *task) for task in self.tasks)
+        for piece in chain(parts, around[1:]):
+            if size + len(piece) > _CHUNK_BYTES:
+                chunks.append(b"".join(pieces))  # not a copy when it is one
+                pieces, size = [], 0
+            pieces.append(piece)
+            size += len(piece)
+        return (*chunks, b"".join(pieces))
+
+    async def _read_large(self, head: TaskHead) -> tuple[bytes, ...] | None:
         """The task, read in small steps, and only what the page shows; None when it is gone."""
         outline = await self._store.read_outline(head.scope, head.id)
-        # Whoever asks for tasks in a state gets none that has left it since the page was read.
+        # A list of one state has no task that has left this state since the page was read.
         if outline is None or outline.stored.head.state is not head.state:
             return None
-        projection = TaskProjection(decode_task(outline.stored.snapshot))
-        pacer = Pacer()
-        for entry in outline.stored.entries:
-            projection.apply(entry.event)
-            await pacer.pause()
-        task = projection.task()
+        task = (await TaskProjection.from_large(outline.stored)).task()
         if not self._request.include_artifacts:
             task = msgspec.structs.replace(task, artifacts=())
         trimmed = self._trim(encode_json(task))
         contents = await self._store.read_contents(head.scope, head.id, outline.keys([trimmed]))
-        return None if contents is None else b"".join(outline.fill(trimmed, contents))
+        return None if contents is None else tuple(outline.fill(trimmed, contents))
 
     def next_limit(self) -> int:
         """How many tasks to read next, so that not much more is read than fits the page."""

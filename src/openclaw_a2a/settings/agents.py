@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from openclaw_a2a.model.ids import AgentId, Json, JsonObject
-from openclaw_a2a.model.skill import BUILT_IN, SKILL_NAME, Parameter, Skill
+from openclaw_a2a.model.skill import BUILT_IN_SKILLS, SKILL_NAME, Parameter, Skill
 from openclaw_a2a.model.validation import (
     ProblemCollector,
     is_object,
@@ -204,7 +204,7 @@ def read_skills(path: str, value: Json, *, collector: ProblemCollector) -> tuple
         name = found.name.strip()
         _check_parameters(join_path(place, "input"), found.input, collector)
         _check_parameters(join_path(place, "output"), found.output, collector)
-        if name in BUILT_IN:
+        if name in BUILT_IN_SKILLS:
             message = f"{name} is answered by the gateway itself; this one is never asked"
             collector.warning(place, f"{message}, remove it", "name")
         elif not re.fullmatch(SKILL_NAME, name):

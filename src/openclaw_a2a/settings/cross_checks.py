@@ -57,7 +57,7 @@ def check_routes(accounts: tuple[Account, ...], collector: ProblemCollector) -> 
 
 
 def check_exposure(settings: Settings, collector: ProblemCollector) -> None:
-    """Check that a gateway without peers, where everybody is `local`, is reached from here only."""
+    """Check that a gateway without peers, where all callers are `local`, is local only."""
     if not settings.is_open:
         return
     host, public = settings.server.host, settings.server.public_base_url

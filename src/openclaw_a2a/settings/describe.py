@@ -51,30 +51,30 @@ def effective_settings(settings: Settings) -> JsonObject:
     if settings.client_certificate_header:
         others["clientCertificateHeader"] = settings.client_certificate_header
     if settings.oidc:
-        others["oidc"] = [_plain(one) for one in settings.oidc]
-    others["policy"] = _plain(settings.policy)
+        others["oidc"] = [_shown_members(one) for one in settings.oidc]
+    others["policy"] = _shown_members(settings.policy)
     others["pairing"] = settings.pairing
     accounts = {account.id: _account(account) for account in settings.accounts}
     written = {"openclaw": hide_secrets(settings.openclaw)} if settings.openclaw else {}
     outbound = {"outbound": hide_secrets(settings.outbound)} if settings.outbound else {}
     return {
         "data": str(settings.data),
-        "server": _plain(settings.server),
-        "store": _plain(settings.store),
+        "server": _shown_members(settings.server),
+        "store": _shown_members(settings.store),
         "agents": {name: _agent(agent) for name, agent in settings.agents.items()},
         **written,
         "channels": {"a2a": {"accounts": accounts, "security": {"peers": peers, **others}}},
-        "limits": _plain(settings.limits),
-        "retention": _plain(settings.retention),
-        "lease": _plain(settings.lease),
-        "log": _plain(settings.log),
-        "push": _plain(settings.push),
+        "limits": _shown_members(settings.limits),
+        "retention": _shown_members(settings.retention),
+        "lease": _shown_members(settings.lease),
+        "log": _shown_members(settings.log),
+        "push": _shown_members(settings.push),
         **outbound,
-        "tools": _plain(settings.tools),
-        "responseRouting": _plain(settings.response_routing),
-        "opt": _plain(settings.opt),
-        "audit": _plain(settings.audit),
-        "security": _plain(settings.security),
+        "tools": _shown_members(settings.tools),
+        "responseRouting": _shown_members(settings.response_routing),
+        "opt": _shown_members(settings.opt),
+        "audit": _shown_members(settings.audit),
+        "security": _shown_members(settings.security),
     }
 
 
@@ -130,20 +130,20 @@ def settings_schema() -> JsonObject:
 def _agent(agent: AgentSettings) -> JsonObject:
     members: JsonObject = {"adapter": agent.adapter, **hide_secrets(agent.options)}
     if agent.skills:
-        members["skills"] = [_plain(skill) for skill in agent.skills]
+        members["skills"] = [_shown_members(skill) for skill in agent.skills]
     if agent.allowed_targets is not None:
         members["tools"] = {"agentToAgent": {"allow": list(agent.allowed_targets)}}
     return members
 
 
 def _account(account: Account) -> JsonObject:
-    members = _plain(account)
+    members = _shown_members(account)
     for skill in members["skills"]:  # as in the file, without the modes of the account
         del skill["inputModes"], skill["outputModes"]
     return {key: value for key, value in members.items() if key not in _DERIVED}
 
 
-def _plain(value: msgspec.Struct) -> JsonObject:
+def _shown_members(value: msgspec.Struct) -> JsonObject:
     members: JsonObject = msgspec.to_builtins(value, enc_hook=str)  # paths
     return {
         key: _hide_in_addresses(member) for key, member in members.items() if member is not None

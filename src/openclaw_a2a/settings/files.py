@@ -111,7 +111,7 @@ def make_private_folder(path: Path, forbidden: int = 0o077) -> str | None:
     path.mkdir(parents=True, exist_ok=True, mode=0o700)
     status = path.stat()
     mode = stat.S_IMODE(status.st_mode)
-    # A folder such as /tmp, where everybody keeps their own files, stays as it is.
+    # A folder such as /tmp, where all users keep their own files, stays as it is.
     if not mode & forbidden or mode & stat.S_ISVTX:
         return None
     if status.st_uid != os.geteuid():
@@ -123,7 +123,7 @@ def make_private_folder(path: Path, forbidden: int = 0o077) -> str | None:
 
 
 def folder_is_open(path: Path, mode: int) -> str:
-    """Why a folder that everybody may write to is no place for our files."""
+    """Why a folder that every user may write to is no place for our files."""
     return (
         f"everybody may write in the folder {path} (mode {mode:04o}), and so replace what is "
         f"stored there; run: chmod go-rwx {path}, or use another folder"

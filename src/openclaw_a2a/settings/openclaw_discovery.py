@@ -84,7 +84,7 @@ def find_openclaw(
     agents, refused = _agents(config)
     auth = config.section("gateway", "auth")
     uses_password = auth.get("password") and not auth.get("token")
-    mode = _plain(config.fill(auth.get("mode")) or ("password" if uses_password else "token"))
+    mode = _one_line(config.fill(auth.get("mode")) or ("password" if uses_password else "token"))
     has_token = gateway_token(config) is not None
     warnings = [*config.warnings, *refused]
     if mode == "token" and not has_token:
@@ -158,8 +158,8 @@ def _agent(config: OpenClawConfig, agent_id: AgentId, values: JsonObject) -> Ope
     description = config.fill(values.get("description")) or config.fill(persona.get("theme")) or ""
     return OpenClawAgent(
         id=agent_id,
-        name=_plain(name),
-        description=_plain(description),
+        name=_one_line(name),
+        description=_one_line(description),
         workspace=config.fill(values.get("workspace")) or "",
         is_default=values.get("default") is True,
     )
@@ -173,7 +173,7 @@ def normalize_agent_id(name: Json) -> AgentId | None:
     return AgentId(text) if text else None
 
 
-def _plain(text: str) -> str:
+def _one_line(text: str) -> str:
     """One line without control characters, of limited length."""
     return _CONTROLS.sub(" ", text).strip()[:_MAX_LENGTH]
 

@@ -36,7 +36,7 @@ def announce_gateway(folder: Path, gateway: RunningGateway) -> Generator[None]:
     draft = folder / f".{path.name}.{secrets.token_hex(8)}"
     descriptor = os.open(draft, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     try:
-        # Locked before it has its name: whoever finds the file finds it locked.
+        # Locked before it has its name: a process that finds the file finds it locked.
         try_lock_file(descriptor)
         os.write(descriptor, msgspec.json.encode(gateway))
         draft.replace(path)
@@ -67,5 +67,5 @@ def read_running_gateway(path: Path) -> RunningGateway | None:
             if try_lock_file(file.fileno(), is_shared=True):
                 return None  # no gateway holds it; closing the file releases it again
             return msgspec.json.decode(file.read(_MAX_BYTES), type=RunningGateway)
-    except (OSError, msgspec.MsgspecError):
+    except (OSError, ValueError, RecursionError):
         return None

@@ -88,7 +88,7 @@ class ServerSettings(Section, frozen=True):
         tuple[Text, ...],
         about(
             "Addresses and networks of reverse proxies. From them `X-Forwarded-For` and the header "
-            "of client certificates are believed, from nobody else."
+            "of client certificates are believed, from no other client."
         ),
     ] = ()
     stop_seconds: Annotated[Wait, about("How long runs may continue after a stop.")] = 10.0
@@ -190,6 +190,7 @@ class Limits(Section, frozen=True):
         Count,
         about(
             "Large answers in memory until they are read; of one peer half of it, or one answer."
+            " For events and other answers: past it clients that do not read are cut off."
         ),
     ] = 256 * 1024 * 1024
     unsent_bytes: Annotated[
@@ -203,7 +204,7 @@ class Limits(Section, frozen=True):
     body_values: Annotated[
         Count,
         about("JSON values of one request of more than 64 KiB, numbers and strings included."),
-    ] = 100_000
+    ] = 25_000
     part_bytes: Annotated[Count, about("Size of one part; of a file, without its encoding.")] = (
         16 * 1024 * 1024
     )
@@ -292,6 +293,12 @@ class ToolSettings(Section, frozen=True):
     body_bytes: Annotated[Count, about("Largest request body.")] = 4 * 1024 * 1024
     per_token_calls: Annotated[Count, about("Calls with one token at the same time.")] = 32
     sessions: Annotated[Count, about("Open MCP sessions.")] = 256
+    per_token_sessions: Annotated[
+        Count | None, about("Those of one token; left out: a quarter of sessions.")
+    ] = None
+    session_idle_seconds: Annotated[
+        Seconds, about("Time after which an MCP session without a request or a stream ends.")
+    ] = 1800.0
     agent_to_agent: AgentToAgentSettings = AgentToAgentSettings()
 
 
@@ -378,7 +385,7 @@ class PolicyRuleSettings(Section, frozen=True):
         tuple[Literal["mon", "tue", "wed", "thu", "fri", "sat", "sun"], ...],
         about("Days of the week in UTC: mon to sun."),
     ] = ()
-    reason: Annotated[str, about("What the peer is told.")] = ""
+    reason: Annotated[str, about("The text that the peer gets.")] = ""
 
 
 class PolicySettings(Section, frozen=True):

@@ -32,7 +32,7 @@ class TextSpan(msgspec.Struct, frozen=True):
 def root_span(text: str) -> TextSpan:
     """The position of the root value. Raises: ValueError (it is not JSON5)."""
     start = _skip_whitespace(text, 0)
-    return TextSpan(start, _end(text, start))
+    return TextSpan(start, _value_end(text, start))
 
 
 def list_members(text: str, span: TextSpan) -> list[TextSpan]:
@@ -42,7 +42,7 @@ def list_members(text: str, span: TextSpan) -> list[TextSpan]:
     """
     if text[span.start] not in _CLOSING:
         raise ValueError("neither an object nor a list stands there")
-    return list(_members(text, span.start))
+    return list(_list_members(text, span.start))
 
 
 def find_member(text: str, span: TextSpan, key: str) -> TextSpan | None:
@@ -97,13 +97,13 @@ def _indented(lines: str, indent: str) -> str:
     return "\n".join(f"{indent}{line}" for line in lines.splitlines())
 
 
-def _members(text: str, start: int) -> Iterator[TextSpan]:
+def _list_members(text: str, start: int) -> Iterator[TextSpan]:
     here = _skip_whitespace(text, start + 1)
     while text[here : here + 1] != _CLOSING[text[start]]:
         key = ""
         if text[start] == "{":
             key, here = _key(text, here)
-        end = _end(text, here)
+        end = _value_end(text, here)
         yield TextSpan(here, end, key)
         here = _skip_whitespace(text, end)
         if text[here : here + 1] == ",":
@@ -114,7 +114,7 @@ def _members(text: str, start: int) -> Iterator[TextSpan]:
 
 def _key(text: str, start: int) -> tuple[str, int]:
     """A key, and the start of its value."""
-    end = _end(text, start)
+    end = _value_end(text, start)
     name = text[start:end]
     colon = _skip_whitespace(text, end)
     if text[colon : colon + 1] != ":":
@@ -123,11 +123,11 @@ def _key(text: str, start: int) -> tuple[str, int]:
     return pyjson5.decode(name) if is_quoted else name, _skip_whitespace(text, colon + 1)
 
 
-def _end(text: str, start: int) -> int:
+def _value_end(text: str, start: int) -> int:
     """The end of the value that starts here."""
     if text[start : start + 1] in _CLOSING:
         last = start
-        for one in _members(text, start):
+        for one in _list_members(text, start):
             last = one.end
         here = _skip_whitespace(text, max(last, start + 1))
         return _skip_whitespace(text, here + 1) + 1 if text[here] == "," else here + 1

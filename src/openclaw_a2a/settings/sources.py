@@ -77,12 +77,12 @@ def read_environment(
 
 def _unknown(variable: str) -> str:
     """The message for a variable that is not a setting, with the nearest one that is."""
-    name = _bare(variable.removeprefix(PREFIX))
+    name = _comparable_name(variable.removeprefix(PREFIX))
     nested: list[str] = []
     for section in names_of(FileKeys):
         kind = member_kind(FileKeys, section)
         for key in names_of(kind) if is_struct(kind) else ():
-            if _bare(key) == name:
+            if _comparable_name(key) == name:
                 upper = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", key).upper()
                 nested.append(f"{PREFIX}{section.upper()}__{upper}")
     if nested:
@@ -113,10 +113,12 @@ def _key(segment: str, kind: Json, known: JsonObject) -> str:
 
 
 def _spelling(segment: str, names: tuple[str, ...]) -> str | None:
-    return next((name for name in names if _bare(name) == _bare(segment)), None)
+    return next(
+        (name for name in names if _comparable_name(name) == _comparable_name(segment)), None
+    )
 
 
-def _bare(name: str) -> str:
+def _comparable_name(name: str) -> str:
     return name.replace("_", "").replace("-", "").casefold()
 
 

@@ -160,7 +160,7 @@ def _select_pointer(text: str, pointer: str) -> str | None:
     """The string that a JSON pointer selects in a JSON text; None when there is none."""
     try:
         value: Json = msgspec.json.decode(text)
-    except msgspec.MsgspecError:
+    except (ValueError, RecursionError):
         return None
     for step in pointer.split("/")[1:]:
         key = step.replace("~1", "/").replace("~0", "~")
@@ -191,7 +191,7 @@ def peers_need_tokens(data: Path) -> bool:
         return msgspec.json.decode(body, type=TokenFileHead).peers_need_tokens
     except FileNotFoundError:
         return False
-    except (OSError, msgspec.MsgspecError):
+    except (OSError, ValueError, RecursionError):
         return True  # the gateway refuses every caller until the file is mended
 
 

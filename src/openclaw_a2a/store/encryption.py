@@ -226,7 +226,7 @@ class _EncryptedRecords:
             ) from None
         except ValueError as error:
             report_damage("encrypted", f"{record.kind} record", record.id, str(error))
-            body = b""  # which nobody can decode: it is treated as any damaged record
+            body = b""  # which cannot be decoded: it is treated as any damaged record
         return msgspec.structs.replace(record, body=body)
 
 

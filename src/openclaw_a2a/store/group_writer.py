@@ -73,7 +73,7 @@ class GroupWriter(Generic[Command]):
         self._loop = loop = asyncio.get_running_loop()
         # A daemon: a process that exits without `stop` must not hang on a thread that waits for
         # work. What it was writing then is what a crash would leave: a group that is durable as a
-        # whole or not at all, and that nobody was told of.
+        # whole or not at all, and not acknowledged to its callers.
         self._thread = threading.Thread(
             target=self._run, args=(loop,), name="store-writer", daemon=True
         )
@@ -128,7 +128,7 @@ class GroupWriter(Generic[Command]):
         collected, self._collected = self._collected, []
         if collected:
             self._queue.put(collected)
-            # After the put: if the thread died before it, nobody else would fail these writes;
+            # After the put: if the thread died before it, nothing else would fail these writes;
             # if it dies after it, failing the queue a second time finds it empty.
             if self._is_dead:
                 self._fail_queued()
@@ -146,7 +146,7 @@ class GroupWriter(Generic[Command]):
                 loop.call_soon_threadsafe(self._resolve, self._perform(group) if group else [])
         # Only `call_soon_threadsafe` can raise it here: `_perform` lets no Exception out.
         except RuntimeError:
-            return  # the event loop is closed: nobody waits for a result
+            return  # the event loop is closed: no result is awaited
         except BaseException:
             # `_perform` has handled the errors of a group, so this is SystemExit, MemoryError or a
             # fault of this class, and the thread ends.

@@ -74,7 +74,7 @@ class FileLock:
                 details={"pid": holder, "path": str(path)},
             )
         # The pid is for the error message of the next process. The lock itself belongs to the
-        # descriptor: a crash releases it, and a stale pid in the file keeps nobody out.
+        # descriptor: a crash releases it, and a stale pid in the file keeps no process out.
         os.ftruncate(descriptor, 0)
         os.write(descriptor, f"{os.getpid()}\n".encode("ascii"))
         return cls(descriptor)
@@ -203,14 +203,14 @@ def _own_content() -> bytes:
 def _read(path: Path) -> LockHolder | None:
     try:
         return _decoder.decode(path.read_bytes())
-    except (OSError, msgspec.DecodeError):
+    except (OSError, ValueError, RecursionError):
         return None
 
 
 def _is_abandoned(path: Path, content: bytes) -> bool:
     try:
         holder = _decoder.decode(content)
-    except msgspec.DecodeError:
+    except (ValueError, RecursionError):
         return time.time() - path.stat().st_mtime > STALE_AFTER_S
     if time.time() - holder.created_at.timestamp() > STALE_AFTER_S:
         return True

@@ -55,7 +55,7 @@ def check_fence(runs: Mapping[RunId, Run], run_id: RunId, fence: int) -> Run:
     run = runs.get(run_id)
     if run is None:
         raise LeaseLost(f"run {run_id!r} is not stored any more: it ended; stop writing for it")
-    # Every claim raises the fence: whoever lost the run to a claim holds a lower one.
+    # Every claim raises the fence: an owner that lost the run holds a lower one.
     if run.fence != fence:
         raise LeaseLost(
             f"run {run_id!r} has fence {run.fence}, not {fence}: another owner claimed it; "
@@ -155,7 +155,7 @@ def store_closed(name: str) -> StoreUnavailable:
 
 
 def check_folder_rights(folder: Path) -> None:
-    """Raises StoreUnavailable when everybody may replace the files of a store in this folder.
+    """Raises StoreUnavailable when every user may replace the files of a store in this folder.
 
     Only looked at, not changed: the folder of a database may be any folder of its owner.
     """

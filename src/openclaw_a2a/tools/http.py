@@ -13,15 +13,16 @@ import msgspec
 from openclaw_a2a.auth.peers import await_identity
 from openclaw_a2a.auth.tool_tokens import ToolAuthenticator, ToolCaller
 from openclaw_a2a.engine.supervisor import Supervisor
-from openclaw_a2a.http.asgi import (
-    NO_STORE,
-    Handler,
-    HttpRequest,
-    RequestBodies,
-    error_body,
-    write_deadline,
+from openclaw_a2a.http.asgi import NO_STORE, Handler, HttpRequest, error_body
+from openclaw_a2a.http.rate_limit import RequestLimit
+from openclaw_a2a.http.request_limits import RequestBodies, write_deadline
+from openclaw_a2a.http.sse_stream import (
+    CallerChecks,
+    SseStreams,
+    SseWriter,
+    encode_comment,
+    encode_frame,
 )
-from openclaw_a2a.http.sse_stream import CallerChecks, SseWriter, encode_comment, encode_frame
 from openclaw_a2a.log import get_logger
 from openclaw_a2a.model.errors import (
     Draining,
@@ -33,7 +34,8 @@ from openclaw_a2a.model.errors import (
     RouteNotFound,
     Unauthenticated,
 )
-from openclaw_a2a.model.ids import Json, JsonObject
+from openclaw_a2a.model.ids import Json, JsonObject, PeerName
+from openclaw_a2a.model.session_keys import OWN_CALLERS
 from openclaw_a2a.tools.registry import (
     Heartbeat,
     Tool,
@@ -75,12 +77,17 @@ ToolHandler = Callable[[ToolRequest], Awaitable[None]]
 
 
 class ToolGuard(msgspec.Struct, frozen=True):
-    """Authenticates callers before the body of a request is read."""
+    """Authenticates and rate-limits callers before the body of a request is read.
+
+    `rate_limit` and `streams` are those of the A2A endpoints: a caller has one share of both.
+    """
 
     authenticator: ToolAuthenticator
     bodies: RequestBodies
     max_body_bytes: int
     checks: CallerChecks
+    rate_limit: RequestLimit
+    streams: SseStreams
 
     def protect(self, handle: ToolHandler) -> Handler:
         """A handler for authenticated callers."""
@@ -90,6 +97,9 @@ class ToolGuard(msgspec.Struct, frozen=True):
                 caller = await await_identity(self.authenticator.identify, request)
                 caller = msgspec.structs.replace(caller, address=request.client_address)
                 request.caller = caller.name
+                # After authentication: no stranger uses up the share of a caller.
+                if caller.name not in OWN_CALLERS:
+                    self.rate_limit.count(PeerName(caller.name))
                 body = b""
                 if request.has_body():
                     body = await request.read_body(
@@ -106,10 +116,15 @@ class ToolGuard(msgspec.Struct, frozen=True):
 
     async def _handle(self, handle: ToolHandler, request: ToolRequest) -> None:
         """Respond; a stream ends when the credentials of its caller are no longer valid."""
-        http, task = request.http, asyncio.current_task()
-        if not _accepts_stream(http):
+        if not _accepts_stream(request.http):
             await handle(request)
             return
+        # From the beginning: once a tool has been called, its stream cannot be refused any more.
+        with self.streams.slot(request.http.caller):
+            await self._handle_stream(handle, request)
+
+    async def _handle_stream(self, handle: ToolHandler, request: ToolRequest) -> None:
+        http, task = request.http, asyncio.current_task()
         refusals: list[GatewayError] = []
 
         def check(http: HttpRequest) -> None:
@@ -161,7 +176,7 @@ class ToolEndpoints:
         self._read_stored = read_result
         self._heartbeat_s = heartbeat_s
         self._supervisor = supervisor
-        self._write_deadline = write_deadline()
+        self._write_deadline = write_deadline(supervisor=supervisor)
 
     async def list_tools(self, request: ToolRequest) -> None:
         """List the tools."""

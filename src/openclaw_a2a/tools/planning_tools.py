@@ -15,21 +15,21 @@ from openclaw_a2a.tools.registry import OnUpdate, Tool
 
 log = get_logger(__name__)
 
-Request = tuple[str, Json]
+_Request = tuple[str, Json]
 """A planning method and its params."""
 
-ToRequest = Callable[[Json], Request]
+ToRequest = Callable[[Json], _Request]
 """From the arguments of a tool call to the request."""
 
 _OBJECTIVE_ACTIONS = ("run", "pause", "resume", "replan")
 _PLAN_ACTIONS = ("run", "pause", "resume")
 
 
-def _text(description: str) -> JsonObject:
+def _text_schema(description: str) -> JsonObject:
     return {"type": "string", "description": description}
 
 
-def _list(items: JsonObject, description: str = "") -> JsonObject:
+def _list_schema(items: JsonObject, description: str = "") -> JsonObject:
     schema: JsonObject = {"type": "array", "items": items}
     return {**schema, "description": description} if description else schema
 
@@ -45,13 +45,15 @@ def _object(required: tuple[str, ...], /, **properties: JsonObject) -> JsonObjec
 
 
 _ID: JsonObject = {"type": "string"}
-_NAME = _text("A few words.")
-_TEXT = _text("What is wanted, in full.")
+_NAME = _text_schema("A few words.")
+_TEXT = _text_schema("What is wanted, in full.")
 _METADATA: JsonObject = {"type": "object", "description": "Notes of your own; replaces the old."}
-_READ_AT = _text("Its updatedAt as you read it: the change is refused when it was changed since.")
+_READ_AT = _text_schema(
+    "Its updatedAt as you read it: the change is refused when it was changed since."
+)
 _STEP_METADATA = _object(
     (),
-    agent=_text("Who does it: id of an agent, or target:<alias> for a remote one."),
+    agent=_text_schema("Who does it: id of an agent, or target:<alias> for a remote one."),
     retries={
         "type": "integer",
         "minimum": 0,
@@ -63,12 +65,12 @@ _STEP_METADATA = _object(
         "description": "Pause before the first of these; it doubles with each.",
     },
 )
-_STEPS = _list(
+_STEPS = _list_schema(
     _object(
         ("name",),
         name=_NAME,
-        description=_text("What its agent is asked to do."),
-        dependencies=_list(
+        description=_text_schema("What its agent is asked to do."),
+        dependencies=_list_schema(
             _ID,
             "Steps that must be completed first; task-0 is the first of this list, other values "
             "are ids. Their results are passed in.",
@@ -77,14 +79,14 @@ _STEPS = _list(
     ),
     "The steps in their order; those that do not depend on each other run at once.",
 )
-_STEP_CHANGES = _list(
+_STEP_CHANGES = _list_schema(
     _object(
         ("id",),
         id=_ID,
         name=_NAME,
         description=_TEXT,
         status=_choice(["pending", "working", "completed", "failed", "canceled"]),
-        dependencies=_list(_ID),
+        dependencies=_list_schema(_ID),
         metadata=_STEP_METADATA,
     ),
     "Changes of steps that the plan has already; the others stay as they are.",
@@ -111,7 +113,7 @@ _CREATE_PLAN = _object(
     name=_NAME,
     description=_TEXT,
     tasks=_STEPS,
-    dependencies=_list(_ID, "Ids of plans that must be completed first."),
+    dependencies=_list_schema(_ID, "Ids of plans that must be completed first."),
     metadata=_METADATA,
 )
 _UPDATE_PLAN = _object(
@@ -129,20 +131,20 @@ _UPDATE_PLAN = _object(
         "Alone with id. run: have the steps done; pause, resume: begin no more steps, go on.",
     ),
 )
-_STEP = _text("Its id, its name, or the beginning of either.")
+_STEP = _text_schema("Its id, its name, or the beginning of either.")
 _READ_STEP = _object(("objectiveId", "step"), objectiveId=_ID, step=_STEP)
 _ANSWER_STEP = _object(
     ("objectiveId", "text"),
     objectiveId=_ID,
-    text=_text("The answer, as its agent will read it."),
+    text=_text_schema("The answer, as its agent will read it."),
     step={**_STEP, "description": "Which step; may be left out where only one waits."},
 )
 _STATUS = _object(
     (),
-    id=_text("Left out: a list of your objectives."),
+    id=_text_schema("Left out: a list of your objectives."),
     includePlans={"type": "boolean", "default": True},
     includeTasks={"type": "boolean", "default": True},
-    status=_text("For the list: only those with this status."),
+    status=_text_schema("For the list: only those with this status."),
     pageSize={"type": "integer", "minimum": 1, "maximum": 100, "default": 10},
     pageToken={"type": "string"},
 )
@@ -185,7 +187,7 @@ def caller_scope(caller: Caller, account: AccountId, *, owner: str = "") -> Scop
     return Scope(PeerName(name), account)
 
 
-def _update(arguments: Json, kind: str, actions: tuple[str, ...]) -> Request:
+def _update(arguments: Json, kind: str, actions: tuple[str, ...]) -> _Request:
     """An update of an objective or a plan, or the one thing that goes alone with its id."""
     given = arguments if is_object(arguments) else {}
     alone = next((name for name in ("action", "addTasks") if name in given), None)
@@ -201,7 +203,7 @@ def _update(arguments: Json, kind: str, actions: tuple[str, ...]) -> Request:
     return f"{kind}/{given['action']}", {"id": given.get("id")}
 
 
-def _status_request(arguments: Json) -> Request:
+def _status_request(arguments: Json) -> _Request:
     has_id = is_object(arguments) and "id" in arguments
     return "objectives/get" if has_id else "objectives/list", arguments
 

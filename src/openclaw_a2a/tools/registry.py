@@ -12,7 +12,7 @@ from openclaw_a2a.model.ids import Json, JsonObject
 
 BuildUpdate = Callable[[], JsonObject]
 OnUpdate = Callable[[BuildUpdate], None]
-"""Reports progress. The update is built only when somebody is shown it: it may be large."""
+"""Reports progress. The update is built only when it is shown: it may be large."""
 
 RunTool = Callable[[Json, ToolCaller, OnUpdate], Coroutine[Any, Any, JsonObject]]
 

@@ -68,6 +68,12 @@ async def test_untrusted_notes_follow_the_message_in_a_block_of_their_own(serve,
     assert await text(serve(), turn) == f"echo: look\n```\n\n{block}"
 
 
+async def test_the_agent_is_told_which_peer_sent_the_message(serve, text, make_turn):
+    turn = msgspec.structs.replace(make_turn("hi"), principal="alice")
+    told = await text(serve(), turn)
+    assert 'Sender known to the gateway: peer "alice", account "default"\n' in told
+
+
 async def test_files_are_named_as_not_given_to_the_agent(serve, events, make_turn):
     turn = make_turn("look")
     pdf = Part.of_bytes(b"%PDF", media_type="application/pdf", filename="a\nb.pdf")

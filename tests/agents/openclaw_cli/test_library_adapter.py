@@ -1,5 +1,6 @@
 """`OpenClawAgentAdapter`: arguments, synchronous mode, and tasks."""
 
+import os
 import sys
 from pathlib import Path
 
@@ -11,6 +12,8 @@ from a2a.types import Message as NewMessage
 from a2a.types import Part as NewPart
 from a2a.types import Role as NewRole
 from a2a.types import SendMessageRequest
+from tests.agents.openclaw_cli import closing_adapter
+from tests.agents.openclaw_cli.closing_adapter import MOMENTS
 
 from openclaw_a2a.agents.adapter import AgentAdapter
 from openclaw_a2a.library.openclaw_adapter import OpenClawAgentAdapter
@@ -449,3 +452,18 @@ async def test_adapter_needs_only_the_program_on_the_path(openclaw, monkeypatch)
         monkeypatch.setenv(name, value)
     async with OpenClawAgentAdapter(session_id="demo", agent_id="main") as adapter:
         assert (await finished(adapter, message_params("hi"))).status.message.text == "echo: hi"
+
+
+@pytest.mark.slow
+@pytest.mark.requirement("openclaw.task.close")
+@pytest.mark.parametrize("moment", MOMENTS)
+async def test_close_after_a_cancel_leaves_nothing_that_python_warns_of(openclaw, moment):
+    """No coroutine that was never awaited, no open pipe: a warning would be on standard error."""
+    warnings = ["-W", "error::RuntimeWarning", "-W", "error::ResourceWarning"]
+    ended = await anyio.run_process(
+        [sys.executable, *warnings, closing_adapter.__file__, moment],
+        env={**os.environ, **openclaw.variables, "FAKE_PROGRAM": str(openclaw.program)},
+        check=False,
+    )
+    assert (ended.returncode, ended.stderr.decode()) == (0, "")
+    openclaw.assert_nothing_runs()

@@ -27,7 +27,7 @@ from openclaw_a2a.model.agent_event import (
     Reply,
 )
 from openclaw_a2a.model.errors import AgentUnavailable
-from openclaw_a2a.model.ids import SessionKey, TaskId
+from openclaw_a2a.model.ids import PeerName, SessionKey, TaskId
 from openclaw_a2a.model.message import Part
 from openclaw_a2a.model.turn import Provenance
 from openclaw_a2a.ports import (
@@ -488,6 +488,17 @@ async def test_the_reply_to_a_delivered_message_is_a_background_reply_only_in_ou
 
 
 ASKER = Provenance("agent_call", SessionKey("agent:bob:main"), "research", "execute", "n1")
+
+
+async def test_the_message_of_a_peer_names_its_sender_and_account(
+    gateway: ScriptedGateway, agent: OpenClawGatewayAgent
+) -> None:
+    gateway.answers["agent"] = {"status": "ok", "result": {"payloads": [{"text": "hi"}]}}
+    turn = make_turn_for("hello")
+    await run_turn(agent, msgspec.structs.replace(turn, principal=PeerName("alice")))
+    (request,) = gateway.methods("agent")
+    line = 'Sender known to the gateway: peer "alice", account "default"'
+    assert line in request.params["message"].splitlines()
 
 
 @pytest.mark.requirement("calls.invocation.no-channel")

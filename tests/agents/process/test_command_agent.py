@@ -124,11 +124,12 @@ async def test_text_written_before_a_failure_comes_first(serve, make_turn):
 async def test_turn_is_described_in_the_environment(serve, text, make_turn):
     agent = serve(
         "import os; print({k: v for k, v in os.environ.items() if k[:4] in ('A2A_', 'MINE')})",
-        env={"MINE": "yes", "A2A_PRINCIPAL": "not me"},
+        env={"MINE": "yes", "A2A_PRINCIPAL": "not me", "A2A_ACCOUNT": "not this"},
     )
     variables = eval(await text(agent, make_turn(resume={"step": 2})))
     del variables["A2A_PROCESS_MARK"]
     assert variables == {
+        "A2A_ACCOUNT": "default",
         "A2A_CONTEXT_ID": "context-1",
         "A2A_MESSAGE_ID": "message-1",
         "A2A_PRINCIPAL": "local",

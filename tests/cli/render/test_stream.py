@@ -68,6 +68,13 @@ def test_text_chunks_are_printed_as_they_arrive(draw) -> None:
     assert talk == ["task t · context c", "submitted", "working", "completed"]
 
 
+def test_a_direct_answer_says_which_files_it_lacks(draw) -> None:
+    metadata = {"omittedFiles": "a.png (image/png) was left out"}
+    message = Message("m", Role.AGENT, (Part.of_text("see"),), metadata=metadata)
+    out, talk = draw(StreamBody(message=message))
+    assert (out, talk) == ("see\n", ["a.png (image/png) was left out"])
+
+
 def test_repeated_snapshot_prints_only_new_text(draw) -> None:
     out, _ = draw(
         task(TaskState.WORKING),

@@ -4,6 +4,7 @@ import asyncio
 from pathlib import Path
 
 import pytest
+from tests.captured_logs import capture_logs
 from tests.conformance.asgi_client import AsgiClient, Request
 from tests.conformance.protocol_clients import Json, V03Client, V1Client, v1_message
 from tests.conformance.stream_outline import outline
@@ -199,10 +200,16 @@ async def test_only_what_the_account_gives_out_is_appended(gateways: GatewayHarn
     v1 = await gateways.client(agent)
     task = (await v1.send())["task"]
     picture = Part.of_url("https://files.example/cat.png", media_type="image/png")
-    await agent.tell(BackgroundReply(agent.session(), "1", (picture,)))
-    await agent.tell(BackgroundReply(agent.session(), "2", (Part.of_text("see"), picture)))
+    with capture_logs() as logged:
+        await agent.tell(BackgroundReply(agent.session(), "1", (picture,)))
+        await agent.tell(BackgroundReply(agent.session(), "2", (Part.of_text("see"), picture)))
     [late] = queued_of(await v1.get(task["id"]))
     assert late["parts"] == [{"text": "see"}]
+    assert late["metadata"]["omittedFiles"].startswith("a file (image/png) was left out")
+    lines = [one for one in logged if one["event"] == "task.files_omitted"]
+    assert len(lines) == 2
+    for line in lines:
+        assert (line["task_id"], line["caller"], line["agent"]) == (task["id"], "local", "main")
 
 
 @pytest.mark.requirement("inbound.queued.bounded")

@@ -188,10 +188,10 @@ def test_a_coordinator_takes_no_run_slot_and_no_place_in_the_queue_of_others() -
     peer_runs=st.integers(1, 4),
     data=st.data(),
 )
-def test_nobody_starves_and_every_caller_is_served_in_its_order(
+def test_no_caller_starves_and_each_is_served_in_its_order(
     queued: list[PeerName], runs: int, peer_runs: int, data: st.DataObject
 ) -> None:
-    """Each free run slot goes to one of those that hold the fewest; nobody waits a second round."""
+    """Each free run slot goes to one that holds the fewest; no caller waits a second round."""
     queues = SessionQueues(QueueLimits(runs=runs, peer_runs=peer_runs))
     slots = [queues.join(key(str(number)), peer, MAIN) for number, peer in enumerate(queued)]
     served, running = [one for one in slots if one.has_turn], [one for one in slots if one.has_turn]

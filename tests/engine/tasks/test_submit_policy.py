@@ -1,5 +1,7 @@
-"""Rules of the policy: which messages they fit."""
+"""Rules of the policy, which messages they fit; and functions that decide."""
 
+import asyncio
+import threading
 from datetime import UTC, datetime, timedelta, timezone
 
 import msgspec
@@ -7,9 +9,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from openclaw_a2a.engine.tasks.submit_policy import Decision, PolicyRequest, PolicyRule
+from openclaw_a2a.engine.audit_log import AuditLog
+from openclaw_a2a.engine.engine import AccountRules
+from openclaw_a2a.engine.tasks.submit import SubmitRequest
+from openclaw_a2a.engine.tasks.submit_policy import (
+    Decision,
+    PolicyCallable,
+    PolicyRequest,
+    PolicyRule,
+    SubmitPolicy,
+)
+from openclaw_a2a.model.errors import NotAllowed
 from openclaw_a2a.model.ids import AccountId, AgentId, MessageId, PeerName
 from openclaw_a2a.model.message import Message, Part, Role
+from openclaw_a2a.model.turn import Scope
 
 NOW = datetime(2026, 11, 16, 17, 30, tzinfo=UTC)  # a Monday
 MESSAGE = Message(MessageId("m"), Role.USER, (Part.of_text("hello"),))
@@ -79,3 +92,67 @@ def test_hours_and_the_rest_of_the_day_share_it_exactly(start: int, end: int, ho
 def test_hours_and_days_are_those_of_utc(offset: int) -> None:
     at = NOW.astimezone(timezone(timedelta(hours=offset)))
     assert PolicyRule(Decision.ASK, hours=(17, 18), days=("mon",)).matches(request(at))
+
+
+# ---------------------------------------------------------------- functions
+
+
+async def is_allowed(decide: PolicyCallable, *, timeout_s: float = 60.0) -> bool:
+    """Whether a policy with this function lets a message go on."""
+    policy = SubmitPolicy(AuditLog(None, lambda: NOW), decide=decide, timeout_s=timeout_s)
+    rules = AccountRules(AccountId("default"), AgentId("main"))
+    submitted = SubmitRequest(Scope(PeerName("alice"), AccountId("default")), MESSAGE)
+    try:
+        return await policy.check(submitted, rules, now=NOW) is None
+    except NotAllowed:
+        return False
+
+
+class Deciding:
+    """An object that is called like a coroutine function."""
+
+    async def __call__(self, _request: PolicyRequest) -> str:
+        await asyncio.sleep(0)
+        return "allow"
+
+
+@pytest.mark.parametrize(
+    "decide",
+    [Deciding(), lambda asked: Deciding()(asked), lambda _: Decision.ALLOW, lambda _: None],
+)
+async def test_a_function_may_be_plain_or_a_coroutine_function(decide: PolicyCallable) -> None:
+    assert await is_allowed(decide)
+
+
+async def test_a_plain_function_is_not_called_on_the_event_loop() -> None:
+    threads: list[int] = []
+
+    def decide(_request: PolicyRequest) -> str:
+        threads.append(threading.get_ident())
+        return "allow"
+
+    assert await is_allowed(decide)
+    assert threading.get_ident() not in threads
+
+
+async def test_what_is_decided_past_the_deadline_is_denied_however_it_was_decided() -> None:
+    async def never_waits(_request: PolicyRequest) -> str:
+        return "allow"
+
+    async def goes_on(_request: PolicyRequest) -> str:
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            return "allow"
+        return "deny"
+
+    for decide in (never_waits, goes_on, lambda _: "allow"):
+        assert not await is_allowed(decide, timeout_s=0)
+
+
+@pytest.mark.parametrize("error", [ValueError("no"), StopIteration(), SystemExit(1)])
+async def test_a_plain_function_that_raises_denies(error: BaseException) -> None:
+    def decide(_request: PolicyRequest) -> str:
+        raise error
+
+    assert not await is_allowed(decide)

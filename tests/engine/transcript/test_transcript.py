@@ -350,9 +350,10 @@ def test_payload_that_is_no_json_is_shown_as_text() -> None:
     assert event.artifact.parts[1].data is not None
 
 
-def test_tool_reply_in_no_accepted_mode_is_left_out() -> None:
+def test_tool_reply_in_no_accepted_mode_is_left_out_and_named() -> None:
     step = ToolReply((Part.of_url("https://example.com/a.png", media_type="image/png"),))
     assert event_lines(played(step, Reply.of_text("hi"), modes=("text/plain",))) == [
+        "status working",
         "artifact assistant-output-0001.",
         "status completed",
     ]

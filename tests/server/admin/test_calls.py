@@ -10,7 +10,8 @@ from tests.conformance.asgi_client import AsgiClient, Response
 
 from openclaw_a2a.auth.admin_token import AdminAuthenticator
 from openclaw_a2a.auth.request_origin import OwnAddresses
-from openclaw_a2a.http.asgi import HttpRequest, RequestBodies
+from openclaw_a2a.http.asgi import HttpRequest
+from openclaw_a2a.http.request_limits import RequestBodies
 from openclaw_a2a.server.admin.calls import CallsAdmin
 from openclaw_a2a.server.admin.endpoint import AdminEndpoint
 

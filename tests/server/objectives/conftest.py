@@ -18,7 +18,7 @@ from openclaw_a2a.auth.peers import Credentials, PeerAuthenticator
 from openclaw_a2a.auth.request_origin import OwnAddresses
 from openclaw_a2a.engine.engine import AccountRules, Engine, EngineLimits, SystemClock, new_id
 from openclaw_a2a.engine.scheduling.session_queue import QueueLimits, SessionQueues
-from openclaw_a2a.http.asgi import RequestBodies
+from openclaw_a2a.http.request_limits import RequestBodies
 from openclaw_a2a.http.sse_stream import SseStreams
 from openclaw_a2a.model.agent_event import Reply
 from openclaw_a2a.model.ids import AgentId

@@ -97,7 +97,9 @@ class Folder:
         return [json.loads(line) for line in text.splitlines() if line]
 
     def add_to_log(self, text: str) -> None:
-        with (self.path / ".gateway.jsonl").open("a", encoding="utf-8") as log:
+        with (self.path / ".gateway.jsonl").open(
+            "a", encoding="utf-8", errors="surrogateescape"
+        ) as log:
             log.write(text)
 
     async def opened(self) -> JsonFileStore:
@@ -402,11 +404,20 @@ async def test_a_paused_task_continues_after_its_record_file_was_lost(
     assert project_task(await store.tasks.read_task(ALICE, TaskId("t-1"))) == draft.task
 
 
-async def test_a_half_written_last_line_of_the_log_is_ignored(folder: Folder) -> None:
+@pytest.mark.parametrize(
+    "line",
+    [
+        '{"wrote":"submission","submission":{"run":{"id":"ru',
+        '{"wrote":"submission","submission":{"run":{"id":"\udcff"}}}\n',
+        '{"wrote":"submission","x":' + "[" * 9999 + "\n",
+    ],
+    ids=["half-written", "no UTF-8", "too deep"],
+)
+async def test_an_unreadable_last_line_of_the_log_is_ignored(folder: Folder, line: str) -> None:
     store = await folder.opened()
     await store.tasks.submit(direct("t-1"))
     await store.close()
-    folder.add_to_log('{"wrote":"submission","submission":{"run":{"id":"ru')
+    folder.add_to_log(line)
     with capture_logs() as logs:
         store = await folder.opened()
     assert [entry["event"] for entry in logs] == ["store.log_line_ignored"]

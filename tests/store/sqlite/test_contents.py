@@ -11,12 +11,14 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.contracts.store_samples import ALICE, Draft, put_finished
+from tests.contracts.store_samples import ALICE, Draft, make_message, put_finished, time_at
 
 from openclaw_a2a.model.errors import CorruptRecord
-from openclaw_a2a.model.ids import TaskId
+from openclaw_a2a.model.ids import OwnerId, TaskId
 from openclaw_a2a.model.records import Entry
-from openclaw_a2a.store.sqlite.contents import LARGE_BYTES, MARK, restore, spill
+from openclaw_a2a.ports import Submission
+from openclaw_a2a.store.contents import LARGE_BYTES
+from openclaw_a2a.store.sqlite.contents import MARK, restore, spill
 from openclaw_a2a.store.sqlite.store import SqliteStore
 
 TASK = TaskId("t-1")
@@ -42,6 +44,18 @@ def fetch(path: Path, query: str) -> list[Any]:
         return connection.execute(query).fetchall()
 
 
+def large_submission(name: str) -> Submission:
+    """A message with a large text, in the run and in the history of its task."""
+    draft = Draft(name)
+    message = make_message(f"m-{name}", TEXT)
+    task = msgspec.structs.replace(draft.task, history=(message,))
+    return msgspec.structs.replace(
+        draft.submission(),
+        run=msgspec.structs.replace(draft.run, message=message),
+        commit=msgspec.structs.replace(draft.created(), snapshot=msgspec.json.encode(task)),
+    )
+
+
 async def put_large(store: SqliteStore, draft: Draft) -> list[Entry]:
     """A task whose events hold the same text three times, and its last snapshot once more."""
     await store.tasks.submit(draft.submission())
@@ -61,6 +75,34 @@ async def test_a_text_that_events_repeat_is_stored_once(path: Path, store: Sqlit
     assert rest < LARGE_BYTES
     await store.open()
     assert await store.tasks.read_events(ALICE, TASK, after=0, limit=10) == entries
+
+
+async def test_the_message_of_a_run_is_stored_once_and_claimed_as_it_was(
+    path: Path, store: SqliteStore
+) -> None:
+    submission = large_submission("t-1")
+    await store.tasks.submit(submission)
+    alone = msgspec.structs.replace(large_submission("t-2"), commit=None)
+    await store.tasks.submit(alone)
+    assert len(fetch(path, "SELECT 1 FROM content")) == 1
+    [with_task, without] = fetch(path, "SELECT length(input) FROM run ORDER BY ticket")
+    assert with_task[0] < LARGE_BYTES < without[0]
+    claimed = await store.tasks.claim_runs(
+        OwnerId("next"), lease_until=time_at(60), expired_at=None
+    )
+    messages = [submission.run.message, alone.run.message]
+    assert [run.message for run in claimed] == messages
+
+
+async def test_a_run_whose_message_is_lost_is_removed(path: Path, store: SqliteStore) -> None:
+    await store.tasks.submit(large_submission("t-1"))
+    await store.close()
+    with closing(sqlite3.connect(path, isolation_level=None)) as connection:
+        connection.execute("DELETE FROM content")
+    await store.open()
+    owner, until = OwnerId("next"), time_at(60)
+    assert await store.tasks.claim_runs(owner, lease_until=until, expired_at=None) == []
+    assert fetch(path, "SELECT 1 FROM run") == []
 
 
 async def test_a_task_is_read_as_it_was_written(store: SqliteStore) -> None:

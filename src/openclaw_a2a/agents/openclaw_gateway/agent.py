@@ -61,7 +61,7 @@ from openclaw_a2a.ports import (
 
 _MAX_INT = 2**31 - 1
 
-DEFAULT_URL = "ws://127.0.0.1:18789"  # the default address of an OpenClaw gateway
+_DEFAULT_URL = "ws://127.0.0.1:18789"  # the default address of an OpenClaw gateway
 
 
 class OpenClawGatewayOptions(
@@ -71,7 +71,7 @@ class OpenClawGatewayOptions(
 
     url: Annotated[
         str, Meta(pattern=r"^(wss?|https?)://", description="Address of the OpenClaw gateway.")
-    ] = DEFAULT_URL
+    ] = _DEFAULT_URL
     token: Annotated[
         str,
         Meta(

@@ -19,7 +19,7 @@ from openclaw_a2a.model.turn import Turn
 
 MAX_TEXT_BYTES: Final = 256 * 1024  # the largest size of all text files of one message together
 MAX_IMAGE_BYTES: Final = 6 * 1024 * 1024  # the largest image, when the gateway announces no limit
-MAX_BYTES: Final = 18 * 1024 * 1024
+_MAX_BYTES: Final = 18 * 1024 * 1024
 """All attachments of a message together, when the gateway announces no limit."""
 
 ACCEPTED_TYPES: Final = "PNG, JPEG, GIF and WebP images, and text files in UTF-8"
@@ -68,7 +68,7 @@ def build_attachments(
     AgentFailed with the first file that is not accepted, and why.
     """
     max_image_bytes = policy.attachments.max_image_bytes or MAX_IMAGE_BYTES
-    max_bytes = policy.attachments.max_bytes or MAX_BYTES
+    max_bytes = policy.attachments.max_bytes or _MAX_BYTES
     attached_bytes = text_bytes = 0
     attached: list[JsonObject] = []
     notes: list[str] = []

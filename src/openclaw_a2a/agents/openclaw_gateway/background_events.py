@@ -6,8 +6,8 @@ session's history, so that it has the same id whether its event arrived or was m
 connection was away.
 
 An entry of the history belongs to the run that it names, or that its idempotency key starts with.
-After a crash OpenClaw resumes the interrupted turn in a run of its own: that run belongs to whoever
-owned the interrupted one.
+After a crash OpenClaw resumes the interrupted turn in a run of its own: that run has the owner of
+the interrupted one.
 """
 
 from collections import OrderedDict

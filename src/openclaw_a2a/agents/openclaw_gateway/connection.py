@@ -166,7 +166,7 @@ class GatewayConnection:
         self._changed = anyio.Event()
         """Wakes those who wait for a connection, after every attempt and every loss."""
         self._wanted = anyio.Event()
-        """Wakes the connection loop out of its back-off: somebody waits for a connection."""
+        """Wakes the connection loop out of its back-off: a request waits for a connection."""
         self._last_request = 0
         self._pending: dict[str, asyncio.Future[Frame] | EventSubscription] = {}
         self._subscriptions: dict[str | None, list[EventSubscription]] = {}
@@ -381,7 +381,7 @@ class GatewayConnection:
 
     def _set_disconnected(self, reason: str) -> None:
         log.info("openclaw.connection_lost", url=self.address.url, reason=reason)
-        # The state first: whoever is woken below must not find the dead socket.
+        # The state first: a waiter that is woken below must not find the dead socket.
         self._socket = None
         self._failure = ConnectFailed(
             f"The connection to OpenClaw at {self.address.url} was lost ({reason});"
@@ -470,6 +470,6 @@ async def release_connection(connection: GatewayConnection) -> None:
     """Give a connection back; the last user closes it."""
     connection.users -= 1
     if connection.users == 0:
-        # Removed before it is stopped: whoever acquires meanwhile gets a new connection.
+        # Removed before it is stopped: `acquire` returns a new connection meanwhile.
         _connections.get(asyncio.get_running_loop(), {}).pop(connection.site, None)
         await connection.stop()

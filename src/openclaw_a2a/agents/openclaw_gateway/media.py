@@ -26,7 +26,7 @@ from openclaw_a2a.model.ids import JsonObject
 from openclaw_a2a.model.message import Part
 
 MAX_FILE_BYTES: Final = 10 * 1024 * 1024  # the largest file that is fetched
-MAX_BYTES: Final = 20 * 1024 * 1024  # the largest size of all files of one answer together
+_MAX_BYTES: Final = 20 * 1024 * 1024  # the largest size of all files of one answer together
 MAX_FILES: Final = 20  # the most references of one answer that are fetched
 _FETCH_TIMEOUT_S: Final = 30.0
 _ROUTE: Final = "/__openclaw__/assistant-media"
@@ -99,7 +99,7 @@ async def fetch_media(
     cannot be fetched becomes a text part with the reason; nothing is raised for it.
     """
     parts: list[Part] = []
-    remaining = MAX_BYTES
+    remaining = _MAX_BYTES
     for reference in tuple(dict.fromkeys(references))[:MAX_FILES]:
         part = await _fetch(connection, session, reference, remaining)
         remaining -= len(part.content)

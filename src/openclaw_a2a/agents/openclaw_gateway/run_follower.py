@@ -191,9 +191,9 @@ class RunFollower:
         # a restart of OpenClaw in between cannot be ruled out.
         self._boot_id: str | None = None
         """The gateway process in which the run was started; None when that is unknown."""
-        self._noted: set[str] = set()  # notices that the caller was told about
+        self._noted: set[str] = set()  # notices that the caller has received
         self.operator_approvals: set[str] = set()
-        """The approvals that the operator decides; the caller was told that it waits for them."""
+        """The approvals that the operator decides; the caller knows that it waits for them."""
 
     @property
     def is_active(self) -> bool:
@@ -216,7 +216,7 @@ class RunFollower:
             self._reconnect_deadline = anyio.current_time() + self._timeouts.reconnect_s
         if self.state not in {RunState.DETACHED, RunState.RECOVERING} or signal is RunSignal.EVENT:
             self._recovery_deadline = None
-        # A response that still arrives for these ids is then nobody's, and is ignored.
+        # A response that still arrives for these ids has no receiver, and is ignored.
         if not self.is_active:
             self._run_request = self._wait_request = None
 
@@ -278,7 +278,7 @@ class RunFollower:
         deadline = self._reconnect_deadline
         if deadline is not None and anyio.current_time() >= deadline:
             self.apply(RunSignal.GAVE_UP)
-            # The task fails; the run may still be active in OpenClaw, and nobody follows it.
+            # The task fails; the run may still be active in OpenClaw, and is not followed.
             raise AgentUnavailable(self._connection.unavailable_reason() or NO_STATUS)
         return () if self._connection.hello is None else await self._look_up()
 
@@ -527,7 +527,7 @@ class RunFollower:
         # run, finds the request still pending and pauses again.
         open_calls = self._translator.tools.open_calls
         resume = Pause(kind, request_id, self.run_id, open_calls).resume
-        # Before `InputRequired` is emitted: from then on somebody may answer inside OpenClaw, and
+        # Before `InputRequired` is emitted: from then on a person may answer inside OpenClaw, and
         # the watcher must know the pause to notice.
         self._connection.runs.pauses[self._request.task_id] = resume
         self.apply(RunSignal.PAUSED)
@@ -563,9 +563,9 @@ class RunFollower:
             return await self._look_up()
         if outcome.status != "ok":
             return self._fail(outcome.failure_reason)
-        return await self._complete(outcome)
+        return await self._finish_with_outcome(outcome)
 
-    async def _complete(self, outcome: RunOutcome) -> Sequence[AgentEvent]:
+    async def _finish_with_outcome(self, outcome: RunOutcome) -> Sequence[AgentEvent]:
         payloads = outcome.result.payloads
         usable = [one for one in payloads if not one.is_error]
         report = Report(run_metadata(self.run_id, outcome.result.meta))

@@ -167,7 +167,7 @@ async def deliver_message(
     """
     key = message.session_key.lower()
     session = await describe_session(connection, key)
-    # Checked first: `agent` makes a new session under an unknown key, which nobody reads.
+    # Checked first: `agent` makes a new session under an unknown key, which no agent reads.
     if session is None:
         return SessionGone(f"OpenClaw has no session {key} any more.")
     run_id, is_accepted = _run_id(message, 0), False

@@ -213,6 +213,7 @@ class CommandAgent(EventAgent):
                     "A2A_MESSAGE_ID": turn.message_id,
                     "A2A_SESSION_KEY": turn.session_key,
                     "A2A_PRINCIPAL": turn.principal,
+                    "A2A_ACCOUNT": turn.account,
                     "A2A_RESUME": msgspec.json.encode(turn.resume).decode(),
                 },
                 cwd=expand_directory(options.cwd),

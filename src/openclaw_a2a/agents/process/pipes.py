@@ -39,8 +39,8 @@ class OutputPipe(_Pipe):
         """The next piece, as soon as there is one; empty at the end."""
         while not self._pipe.closed:
             if not self._is_ended:
-                # Watched only while somebody reads: a program that writes faster than its output is
-                # taken is held back by the full pipe, and nothing piles up here.
+                # Watched only while its output is read: a program that writes faster than that is
+                # held back by the full pipe, and nothing piles up here.
                 self._readable.clear()
                 self._loop.add_reader(self._pipe.fileno(), self._readable.set)
                 try:

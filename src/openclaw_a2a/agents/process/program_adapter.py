@@ -111,7 +111,7 @@ class ProgramAdapter(AgentAdapter):
         async with self._requests.slot(context_id, kwargs.get("context")) as request:
             while True:  # at most twice: the second try resumes no session
                 try:
-                    async with closing(self._texts(user_input, request)) as texts:
+                    async with closing(self._stream_texts(user_input, request)) as texts:
                         async for text in texts:
                             yield text
                 except _StaleSession:
@@ -146,11 +146,11 @@ class ProgramAdapter(AgentAdapter):
             raise AgentFailed(f"{program} gave no answer in what it wrote.")
         return text
 
-    async def _texts(self, message: str, request: "ProgramRequest") -> AsyncIterator[str]:
+    async def _stream_texts(self, message: str, request: "ProgramRequest") -> AsyncIterator[str]:
         has_answered, is_silent = False, True
         async with self._start(message, request) as process:
             program = process.limits.program
-            async with closing(_lines(process, request)) as lines:
+            async with closing(_read_lines(process, request)) as lines:
                 async for line in lines:
                     is_silent = is_silent and not line.strip()
                     content = self.parse_stream_line(line) or {}
@@ -199,7 +199,7 @@ class ProgramAdapter(AgentAdapter):
         self.sessions.forget(request.context_key)
 
 
-async def _lines(process: LimitedProcess, request: "ProgramRequest") -> AsyncIterator[str]:
+async def _read_lines(process: LimitedProcess, request: "ProgramRequest") -> AsyncIterator[str]:
     """What a program writes, line by line, each with a timeout of its own."""
     rest: list[bytes] = []
     while piece := await process.read():
@@ -334,7 +334,7 @@ class SessionStore:
                 self._sessions = msgspec.json.decode(content, type=dict[str, str])
             except FileNotFoundError:
                 pass
-            except (OSError, msgspec.DecodeError, RecursionError) as error:
+            except (OSError, ValueError, RecursionError) as error:
                 log.warning("sessions.read_failed", path=str(self._path), reason=str(error))
 
     def get(self, context_key: str) -> str | None:

@@ -1,7 +1,7 @@
 """Wires calls between agents to the gateway's agents, store, outbox and webhooks."""
 
 from collections.abc import Collection, Iterable, Mapping
-from contextlib import AsyncExitStack, suppress
+from contextlib import AsyncExitStack
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -20,7 +20,9 @@ from openclaw_a2a.calls.service import CallService
 from openclaw_a2a.calls.session_hosts import SessionHosts
 from openclaw_a2a.calls.submission import BUILT_IN_AGENT, DEBATE_AGENT
 from openclaw_a2a.engine.engine import Engine
+from openclaw_a2a.engine.maintenance import RetentionClock
 from openclaw_a2a.engine.outbox.delivery_tracking import DeliveryChannel, DeliveryPolicy
+from openclaw_a2a.log import get_logger
 from openclaw_a2a.model.backoff import Backoff
 from openclaw_a2a.model.call import CALL_KIND, Call
 from openclaw_a2a.model.errors import GatewayError, SettingsInvalid
@@ -34,6 +36,8 @@ from openclaw_a2a.tools.call_tools import CallerChains, CallerResolver
 
 if TYPE_CHECKING:  # the HTTP client takes long to load
     from openclaw_a2a.remote.tool import RemoteAgentTool
+
+log = get_logger(__name__)
 
 DELIVERY_POLICY = DeliveryPolicy(
     max_attempts=10_000,
@@ -61,7 +65,7 @@ class CallsWiring:
         self._engine = engine
         self._agents = agents
         self._host_id = host_id
-        self._calls = CallRepository(engine.store.records, engine.clock.now)
+        self._calls = CallRepository(engine.store.records)
         self._directory = AgentDirectory(
             agents.ids, {name: one.skills for name, one in settings.agents.items()}
         )
@@ -142,14 +146,21 @@ class CallsWiring:
         self._engine.supervisor.run_loop("calls-retention", self._purge())
 
     def release_waiters(self) -> None:
-        """The gateway stops: callers that wait are told that the outcome comes later."""
+        """The gateway stops: answer waiting callers that the outcome comes later."""
         self._delivery.release_waiters()
 
     async def _purge(self) -> None:
+        clock = RetentionClock(self._engine.clock, self._engine.store)
         while True:
             await self._engine.clock.sleep(_PURGE_S)
-            with suppress(GatewayError):  # the next one does it
-                await self._calls.purge()
+            try:
+                count = await self._calls.purge(await clock.now())
+            except GatewayError as error:  # the next one does it
+                log.warning("calls.purge_failed", reason=error.message)
+            else:
+                if count:
+                    log.info("calls.purged", calls=count)
+                self._engine.audit.record_expired("calls", count)
 
 
 async def _post(

@@ -114,16 +114,10 @@ class PlanningWiring:
         outbox = push.add_channel(engine, DELIVERY_KIND, channel)
         view = ObjectiveView(policy)
         operator = Scope(PeerName(OPERATOR_NAME), settings.default_account.id)
-        self.admin = AdminService(engine, self._repository, self._executor, view, owner=operator)
-        self.service = PlanningService(
-            engine,
-            self._repository,
-            self._executor,
-            view,
-            add_delivery=lambda one: outbox.add_delivery(
-                one, max_per_task=_MAX_SUBSCRIPTIONS_PER_TASK
-            ),
-        )
+        add_delivery = partial(outbox.add_delivery, max_per_task=_MAX_SUBSCRIPTIONS_PER_TASK)
+        parts = (engine, self._repository, self._executor, view)
+        self.admin = AdminService(*parts, owner=operator, add_delivery=add_delivery)
+        self.service = PlanningService(*parts, add_delivery=add_delivery)
         self.extensions = (
             objectives_extension(
                 max_plans=opt.max_plans_per_objective,
@@ -139,6 +133,7 @@ class PlanningWiring:
     def start(self) -> None:
         """Start executing and purging."""
         self._executor.start()
+        self.engine.supervisor.spawn("planning.subscribe", self.admin.subscribe_missing())
         purging = self.admin.purge_regularly(
             interval_s=self._retention.sweep_seconds, max_age_s=self._retention.objective_seconds
         )

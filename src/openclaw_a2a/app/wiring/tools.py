@@ -16,23 +16,27 @@ from openclaw_a2a.auth.request_origin import OwnAddresses
 from openclaw_a2a.auth.tool_tokens import ToolAuthenticator, ToolCaller
 from openclaw_a2a.engine.audit_log import FAILED, OK, AuditLog
 from openclaw_a2a.engine.engine import Engine, new_id
+from openclaw_a2a.engine.maintenance import RetentionClock
 from openclaw_a2a.engine.supervisor import Supervisor
-from openclaw_a2a.http.asgi import ANY_METHOD, Handler, RequestBodies, Router
-from openclaw_a2a.http.sse_stream import CallerChecks
+from openclaw_a2a.http.asgi import Handler
+from openclaw_a2a.http.rate_limit import RequestLimit
+from openclaw_a2a.http.request_limits import RequestBodies
+from openclaw_a2a.http.router import ANY_METHOD, Router
+from openclaw_a2a.http.sse_stream import CallerChecks, SseStreams
 from openclaw_a2a.log import get_logger
-from openclaw_a2a.model.errors import Problem, SettingsInvalid
+from openclaw_a2a.model.errors import Problem, SettingsInvalid, StoreUnavailable
 from openclaw_a2a.model.ids import Json, JsonObject
 from openclaw_a2a.model.validation import is_object
-from openclaw_a2a.ports import Clock
+from openclaw_a2a.ports import Clock, Store
 from openclaw_a2a.remote.config import SECTION, TOOL_NAME, OutboundConfig, read_outbound
 from openclaw_a2a.remote.errors import RemoteFailure
-from openclaw_a2a.remote.handles import HandleStore, RecordHandleStore
+from openclaw_a2a.remote.handles import RecordHandleStore
 from openclaw_a2a.remote.result.result_truncation import ResultStore
-from openclaw_a2a.settings import Settings, StoreSettings
+from openclaw_a2a.settings import Limits, Settings, StoreSettings
 from openclaw_a2a.settings.sources import process_environment
 from openclaw_a2a.tools.call_tools import CallerChains, call_tools
 from openclaw_a2a.tools.http import RESULTS_PATH, TOOLS_PATH, ToolEndpoints, ToolGuard
-from openclaw_a2a.tools.mcp.http import MCP_PATH, McpEndpoint
+from openclaw_a2a.tools.mcp.http import MCP_PATH, McpEndpoint, SessionLimits
 from openclaw_a2a.tools.openclaw_plugin import write_tool_table
 from openclaw_a2a.tools.planning_tools import planning_tools
 from openclaw_a2a.tools.registry import OnUpdate, Tool, ToolRegistry
@@ -44,7 +48,6 @@ if TYPE_CHECKING:
 log = get_logger(__name__)
 
 _RESULTS_FOLDER = "results"
-_PURGE_S = 3600.0
 _TOO_FAR = (
     "answer with what is known already; tools.agentToAgent.maxDepth says how far calls may go"
 )
@@ -66,16 +69,20 @@ async def open_tool_set(
     *,
     clock: Clock,
     supervisor: Supervisor,
-    handle_store: HandleStore | None = None,
+    store: Store | None = None,
+    audit: AuditLog | None = None,
     chains: CallerChains | None = None,
 ) -> AsyncGenerator[ToolSet]:
-    """The tools of these settings, as long as the context lasts. Raises: SettingsInvalid."""
+    """The tools of these settings, as long as the context lasts. Raises: SettingsInvalid.
+
+    Handles of remote tasks are stored in `store`; without one they end with the process.
+    """
     results = ResultStore(
         settings.data / _RESULTS_FOLDER,
         limit=config.policy.max_result_bytes,
         ttl=timedelta(milliseconds=config.task_handles.ttl_ms),
-        now=clock.now,
     )
+    audit = audit or AuditLog(None, clock.now)
     if not config.enabled:
         yield ToolSet(ToolRegistry(), results)
         return
@@ -86,7 +93,10 @@ async def open_tool_set(
     async with AsyncExitStack() as parts:
         loops = supervisor.child("tools")
         parts.push_async_callback(loops.stop)
-        loops.run_loop("tool-results-retention", _purge_results(results, clock))
+        purging = _purge_results(
+            results, clock, RetentionClock(clock, store), settings.retention.sweep_seconds, audit
+        )
+        loops.run_loop("tool-results-retention", purging)
         connections = TargetConnections(config.policy, limit=settings.limits.artifact_bytes)
         await parts.enter_async_context(connections)
         try:
@@ -96,7 +106,7 @@ async def open_tool_set(
                 now=clock.now,
                 new_id=new_id,
                 environment=process_environment(None),
-                handle_store=handle_store,
+                handle_store=None if store is None else RecordHandleStore(store),
             )
         except RemoteFailure as failure:
             problem = Problem(f"{SECTION}.targets", failure.message, "unsupported")
@@ -121,7 +131,9 @@ def _tool(agent: "RemoteAgentTool", results: ResultStore, chains: CallerChains |
 
         # The peer may call an agent of this gateway before it answers.
         with nullcontext() if chains is None else await chains.release_run_slot(caller):
-            envelope = await agent.execute(arguments, on_update, message_metadata=metadata)
+            envelope = await agent.execute(
+                arguments, on_update, owner=caller.remote_owner, message_metadata=metadata
+            )
         if results.fits(envelope):
             return envelope
         try:
@@ -156,26 +168,46 @@ def _audited_tool(tool: Tool, audit: AuditLog) -> Tool:
     return msgspec.structs.replace(tool, run=run)
 
 
-async def _purge_results(results: ResultStore, clock: Clock) -> None:
+async def _purge_results(
+    results: ResultStore,
+    clock: Clock,
+    retention_clock: RetentionClock,
+    sweep_s: float,
+    audit: AuditLog,
+) -> None:
     while True:
+        # Before the first sweep, too: a gateway that was started with a wrong clock can be stopped.
+        await clock.sleep(sweep_s)
         try:
-            await asyncio.to_thread(results.delete_expired)
-        except OSError as error:
+            count = await asyncio.to_thread(results.delete_expired, await retention_clock.now())
+        except (OSError, StoreUnavailable) as error:
             log.warning("tools.results_not_purged", reason=str(error))
-        await clock.sleep(_PURGE_S)
+        else:
+            if count:
+                log.info("tools.results_purged", results=count)
+            audit.record_expired("results", count)
 
 
 class ToolsWiring:
     """The tools of a gateway."""
 
     def __init__(
-        self, settings: Settings, *, clock: Clock, supervisor: Supervisor, bodies: RequestBodies
+        self,
+        settings: Settings,
+        *,
+        clock: Clock,
+        supervisor: Supervisor,
+        bodies: RequestBodies,
+        rate_limit: RequestLimit,
+        streams: SseStreams,
     ) -> None:
         """Raises SettingsInvalid when the outbound section cannot be read."""
         self._settings = settings
         self._clock = clock
         self._supervisor = supervisor
         self._bodies = bodies
+        self._rate_limit = rate_limit
+        self._streams = streams
         self._section = read_outbound(settings.outbound)
         self._mcp: McpEndpoint | None = None
         self._tools: ToolSet | None = None
@@ -204,7 +236,8 @@ class ToolsWiring:
                 config,
                 clock=self._clock,
                 supervisor=self._supervisor,
-                handle_store=None if engine is None else RecordHandleStore(engine.store),
+                store=None if engine is None else engine.store,
+                audit=None if engine is None else engine.audit,
                 chains=None if calls is None else calls.chains,
             )
         )
@@ -257,7 +290,11 @@ class ToolsWiring:
             self._mcp = McpEndpoint(
                 tools.registry,
                 guard.authenticator,
-                max_sessions=settings.sessions,
+                limits=SessionLimits(
+                    settings.sessions,
+                    Limits.share(settings.per_token_sessions, settings.sessions),
+                    settings.session_idle_seconds,
+                ),
                 max_body_bytes=settings.body_bytes,
                 supervisor=self._supervisor.child("mcp"),
             )
@@ -285,5 +322,9 @@ class ToolsWiring:
             ),
             bodies=self._bodies,
             max_body_bytes=settings.body_bytes,
-            checks=CallerChecks(self._settings.server.heartbeat_seconds),
+            checks=CallerChecks(
+                self._settings.server.heartbeat_seconds, self._supervisor.child("tool-callers")
+            ),
+            rate_limit=self._rate_limit,
+            streams=self._streams,
         )

@@ -276,7 +276,7 @@ class DebateAgent:
         """Run it: a note for each step, then the result. Raises: AgentFailed."""
         try:
             request = msgspec.json.decode(turn.message.text, type=DebateRequest)
-        except msgspec.MsgspecError as error:
+        except (ValueError, RecursionError) as error:
             raise AgentFailed(
                 f"The message describes no debate: {error}. Use the tool debate_call."
             ) from None

@@ -32,7 +32,7 @@ from openclaw_a2a.model.errors import NotAllowed
 from openclaw_a2a.model.ids import JsonObject
 from openclaw_a2a.settings import local_gateway
 
-app = App(name="audit", help="Show who changed what, and check that nobody edited the log.")
+app = App(name="audit", help="Show who changed what, and check that the log was not edited.")
 
 _EMPTY = "Nothing that fits is in the audit log."
 _FOLLOW_S = 0.5
@@ -85,7 +85,7 @@ class AuditOptions:
         return local_gateway(self.config, overrides=data_override(self.data)).data
 
 
-DEFAULT_OPTIONS = AuditOptions()
+_DEFAULT_OPTIONS = AuditOptions()
 _TIME_HELP = "a time (2026-11-16, 2026-11-16T15:00, UTC unless it says otherwise) or 30m, 2h, 7d"
 
 
@@ -105,7 +105,7 @@ def show(
         int, Parameter(name=["--limit", "-n"], help="How many at most, the newest; 0: all.")
     ] = 50,
     follow: Annotated[bool, switch("Go on with what follows, until Ctrl-C.")] = False,
-    options: AuditOptions = DEFAULT_OPTIONS,
+    options: AuditOptions = _DEFAULT_OPTIONS,
 ) -> int:
     """Show the audit log, the newest entries last. A gateway need not run.
 
@@ -131,12 +131,12 @@ def show(
 
 
 @app.command
-def verify(*, options: AuditOptions = DEFAULT_OPTIONS) -> int:
+def verify(*, options: AuditOptions = _DEFAULT_OPTIONS) -> int:
     """Check the chain of hashes: finds lines that were changed, removed or moved.
 
     A log that was lost and begun again is found, too; where, is printed.
 
-    Whoever can write the files can also write a whole new chain. Keep the hash that is printed
+    A user who can write the files can also write a whole new chain. Keep the hash that is printed
     somewhere else: as long as that line is in the log, nothing before it was changed.
     """
     try:

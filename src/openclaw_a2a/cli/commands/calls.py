@@ -79,7 +79,7 @@ class CallOptions:
     main: Annotated[bool, switch("In the agent's main session.")] = False
 
 
-DEFAULT_OPTIONS = CallOptions()
+_DEFAULT_OPTIONS = CallOptions()
 
 
 def call(
@@ -88,7 +88,7 @@ def call(
     given: Annotated[str, Parameter(name="INPUT", show_default=False)] = "{}",
     /,
     *,
-    calling: CallOptions = DEFAULT_OPTIONS,
+    calling: CallOptions = _DEFAULT_OPTIONS,
     options: AdminOptions = DEFAULT_ADMIN,
 ) -> int:
     """Call a skill of an agent, and optionally wait for the answer.
@@ -125,26 +125,26 @@ def call(
     except KeyboardInterrupt:
         goes_on = f"If it was accepted, the call goes on: {options.command('calls list')}"
         if "correlationId" in result:
-            goes_on = f"The call goes on. Look later: {_look(result, options)}"
+            goes_on = f"The call goes on. Look later: {_show_command(result, options)}"
         print_message(f"Interrupted. {goes_on}")
         return INTERRUPTED
     is_refused = "correlationId" not in result
     failure = (
         _rejection_error(result)
         if is_refused
-        else _find_failure(result, callee=f"{agent} · {skill}", look=_look(result, options))
+        else _find_failure(result, callee=f"{agent} · {skill}", look=_show_command(result, options))
     )
     if options.as_json:
         print_json({**result, "error": describe_failure(failure)} if failure else result)
     elif result["status"] in _ACCEPTED and not calling.wait:
         print_data(f"{result['correlationId']}  {result['status']}")
-        print_message(f"Look later: {_look(result, options)}")
+        print_message(f"Look later: {_show_command(result, options)}")
     else:
         _show_answer(result, failure)
     return USAGE_ERROR if is_refused else FAILED if failure else DONE
 
 
-def _look(result: JsonObject, options: AdminOptions) -> str:
+def _show_command(result: JsonObject, options: AdminOptions) -> str:
     return options.command(f"calls show {str(result['correlationId'])[:_SHORT_ID]}")
 
 
@@ -196,13 +196,13 @@ app = App(
     help="List, show and watch calls between agents. Ids may be cut to their unique beginning.",
 )
 
-Status = Literal["pending", "completed", "error", "timeout", "discarded"]
+_Status = Literal["pending", "completed", "error", "timeout", "discarded"]
 
 
 @app.command(name="list")
 def list_(
     *,
-    status: Annotated[Status | None, Parameter(help="Only calls with this status.")] = None,
+    status: Annotated[_Status | None, Parameter(help="Only calls with this status.")] = None,
     agent: Annotated[str | None, Parameter(help="Only calls from or to this agent.")] = None,
     limit: LimitFlag = 20,
     options: AdminOptions = DEFAULT_ADMIN,
@@ -263,7 +263,7 @@ def debate(file: str, /, *, options: AdminOptions = DEFAULT_ADMIN) -> int:
     document = {**(call.result or {"status": call.status}), **ids}
     if not call.is_success:
         reason = document.get("error") or call.error or "no result in time"
-        step = f"See: {_look(accepted, options)}"
+        step = f"See: {_show_command(accepted, options)}"
         failure = AgentFailed(str(reason), details=next_step("debate-failed", step))
         document["error"] = describe_failure(failure)
     print_json(document)

@@ -62,7 +62,7 @@ def show_settings(
     if as_json:
         print_json(rows if origin else effective_settings(loaded.settings))
         return DONE
-    cells = [(row.path, row.origin, _plain(row.value)) for row in rows]
+    cells = [(row.path, row.origin, _value_text(row.value)) for row in rows]
     print_table(cells if origin else [(path, value) for path, _, value in cells])
     return DONE
 
@@ -119,5 +119,5 @@ def _agent_problems(settings: Settings, known: Iterable[Problem]) -> tuple[Probl
     return tuple(problems)
 
 
-def _plain(value: object) -> str:
+def _value_text(value: object) -> str:
     return value if isinstance(value, str) else msgspec.json.encode(value).decode()

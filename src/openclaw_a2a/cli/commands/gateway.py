@@ -3,6 +3,7 @@
 import platform
 import sys
 from importlib.metadata import version as version_of
+from pathlib import Path
 from typing import Annotated
 
 from cyclopts import App, Parameter
@@ -21,8 +22,6 @@ from openclaw_a2a.settings import (
     find_running_gateways,
     load_settings,
 )
-
-_ASK = "Have each OpenClaw agent answer a short turn, which costs what a turn costs."
 
 
 def up(
@@ -48,7 +47,7 @@ def up(
         settings = examined.loaded.settings.log
         if is_for_people(settings):
             raise
-        # Whoever reads the log of a gateway reads JSON lines, also when it does not start.
+        # Readers of the log of a gateway expect JSON lines, also when it does not start.
         failure = describe_failure(error)
         failure["reason"] = failure.pop("message")
         with logging_to_stderr(settings):
@@ -136,7 +135,10 @@ def upgrade(
     for path in (one.path for one in kept if one.kind is StoreKind.SQLITE and one.path):
         if not plan:
             path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        stores[str(path)] = (migrate.plan_upgrade if plan else migrate.upgrade_file)(path)
+        if plan:
+            stores[str(path)] = migrate.plan_upgrade(path)
+        else:
+            stores[str(path)] = _upgrade_store(path, settings.data)
     if as_json:
         rows = [{"path": path, "steps": steps} for path, steps in stores.items()]
         print_json({"plan": plan, "stores": rows})
@@ -152,6 +154,21 @@ def upgrade(
         for step in steps:
             print_data(f"  {step}")
     return DONE
+
+
+def _upgrade_store(path: Path, data: Path) -> list[str]:
+    from openclaw_a2a.engine.audit_log import audit_outcome, record_command
+    from openclaw_a2a.store.sqlite import migrate
+
+    event, target = "db-upgraded", str(path)
+    try:
+        steps = migrate.upgrade_file(path)
+    except GatewayError as error:
+        record_command(data, event, target=target, **audit_outcome(error))
+        raise
+    if steps:
+        record_command(data, event, target=target, count=len(steps))
+    return steps
 
 
 def version(*, as_json: JsonFlag = False) -> int:

@@ -82,7 +82,7 @@ async def _serve(settings: Settings, own: GatewayOptions, token: str | None) -> 
 async def _through_gateway(
     parts: AsyncExitStack, settings: Settings, own: GatewayOptions, *, token: str | None
 ) -> "ToolRegistry | None":
-    """The tools of the gateway; None when none runs and nobody asked for a certain one."""
+    """The tools of the gateway; None when none runs and no certain one was asked for."""
     from openclaw_a2a.tools.gateway_client import open_gateway_tools
 
     named = own.url or read_command_environment().url

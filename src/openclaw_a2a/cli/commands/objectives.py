@@ -86,14 +86,14 @@ app = App(
     "their unique beginning, with or without obj-; plans and steps also go by their names.",
 )
 
-Objective = Annotated[str, Parameter(help="The objective's id, or its beginning.")]
-Status = Literal["submitted", "planning", "working", "blocked", "completed", "failed", "canceled"]
+_Objective = Annotated[str, Parameter(help="The objective's id, or its beginning.")]
+_Status = Literal["submitted", "planning", "working", "blocked", "completed", "failed", "canceled"]
 
 
 @app.command(name="list")
 def list_(
     *,
-    status: Annotated[Status | None, Parameter(help="Only objectives with this status.")] = None,
+    status: Annotated[_Status | None, Parameter(help="Only objectives with this status.")] = None,
     limit: LimitFlag = 20,
     options: AdminOptions = DEFAULT_ADMIN,
 ) -> int:
@@ -102,7 +102,7 @@ def list_(
 
 
 @app.command(name="show")
-def show_(objective: Objective, /, *, options: AdminOptions = DEFAULT_ADMIN) -> int:
+def show_(objective: _Objective, /, *, options: AdminOptions = DEFAULT_ADMIN) -> int:
     """Show an objective: plans and steps as a tree, progress, and what it waits for."""
     return _OBJECTIVES.show(options, objective)
 
@@ -231,14 +231,14 @@ def _wait_for_plans(admin: AdminClient, objective_id: str) -> bytes:
 
 
 @app.command
-def replan(objective: Objective, /, *, options: AdminOptions = DEFAULT_ADMIN) -> int:
+def replan(objective: _Objective, /, *, options: AdminOptions = DEFAULT_ADMIN) -> int:
     """Stop an objective, so that it can be given other plans; `run` goes on."""
     return _act(objective, "replan", options)
 
 
 @app.command
 def retry(
-    objective: Objective,
+    objective: _Objective,
     item: Annotated[
         str, Parameter(help="The plan or step that failed: its id, its name, or the beginning.")
     ],
@@ -252,7 +252,7 @@ def retry(
 
 @app.command
 def delete(
-    objective: Objective,
+    objective: _Objective,
     /,
     *,
     cancel: Annotated[bool, switch("Stop what runs first.")] = False,
@@ -274,7 +274,7 @@ def delete(
 
 @app.command
 def run(
-    objective: Objective,
+    objective: _Objective,
     /,
     *,
     follow: Annotated[bool, switch("Watch it until it is over.")] = False,
@@ -291,7 +291,7 @@ def run(
 
 @app.command
 def answer(
-    objective: Objective,
+    objective: _Objective,
     text: Annotated[str, Parameter(help="The answer.")],
     /,
     *,
@@ -307,26 +307,26 @@ def answer(
 
 
 @app.command
-def pause(objective: Objective, /, *, options: AdminOptions = DEFAULT_ADMIN) -> int:
+def pause(objective: _Objective, /, *, options: AdminOptions = DEFAULT_ADMIN) -> int:
     """Start no more steps of an objective; those in progress continue."""
     return _act(objective, "pause", options)
 
 
 @app.command
-def resume(objective: Objective, /, *, options: AdminOptions = DEFAULT_ADMIN) -> int:
+def resume(objective: _Objective, /, *, options: AdminOptions = DEFAULT_ADMIN) -> int:
     """Continue a paused objective."""
     return _act(objective, "resume", options)
 
 
 @app.command
-def cancel(objective: Objective, /, *, options: AdminOptions = DEFAULT_ADMIN) -> int:
+def cancel(objective: _Objective, /, *, options: AdminOptions = DEFAULT_ADMIN) -> int:
     """Cancel an objective; steps in progress are stopped."""
     return _act(objective, "cancel", options)
 
 
 @app.command
 def export(
-    objective: Objective,
+    objective: _Objective,
     file: Annotated[Path | None, Parameter(help="A new file; left out: standard output.")] = None,
     /,
     *,

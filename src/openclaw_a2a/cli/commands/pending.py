@@ -39,7 +39,7 @@ def _visible(text: str) -> str:
 
 
 def _command_lines(approval: WaitingApproval) -> Iterator[str]:
-    """The whole command: nobody should allow what they see cut."""
+    """The whole command: an operator must not allow what is shown cut."""
     for number, text in enumerate(approval.command.split("\n")):
         yield f"  {'>' if number else '$'} {_visible(text)}"
     if approval.warning:

@@ -24,8 +24,8 @@ from openclaw_a2a.cli.render.terminal import (
 from openclaw_a2a.model.ids import Json, JsonObject
 from openclaw_a2a.model.message import JsonStruct
 
-PENDING = "pending"
-COMPLETED = "completed"
+_PENDING = "pending"
+_COMPLETED = "completed"
 _MAX_NOTE = 60
 
 
@@ -63,7 +63,7 @@ class CallView(JsonStruct, frozen=True):
     agent: str = ""
     skill: str = ""
     mode: str = "execute"
-    status: str = PENDING
+    status: str = _PENDING
     route: str = ""
     timeout_ms: int = 0
     chain: tuple[str, ...] = ()
@@ -80,18 +80,18 @@ class CallView(JsonStruct, frozen=True):
     @property
     def state(self) -> str:
         """The latest state."""
-        return self._last[0]
+        return self._last_change[0]
 
     @property
     def since(self) -> datetime | None:
         """When it reached that state."""
-        return self._last[1]
+        return self._last_change[1]
 
     @property
     def is_over(self) -> bool:
         """True when nothing more will happen."""
         times = self.times
-        if self.status == PENDING:
+        if self.status == _PENDING:
             return times.answered is not None and self.route == "none"
         return self.route != "session" or bool(times.delivered or times.seen or times.discarded)
 
@@ -99,7 +99,7 @@ class CallView(JsonStruct, frozen=True):
     def is_success(self) -> bool:
         """True when it was answered; a debate must also have come to a result."""
         is_failed = bool(self.parts) and self.result.get("status") == "error"
-        return self.status == COMPLETED and not is_failed
+        return self.status == _COMPLETED and not is_failed
 
     @property
     def result(self) -> JsonObject:
@@ -107,7 +107,7 @@ class CallView(JsonStruct, frozen=True):
         return cast("JsonObject", self.output) if isinstance(self.output, dict) else {}
 
     @property
-    def _last(self) -> tuple[str, datetime | None]:
+    def _last_change(self) -> tuple[str, datetime | None]:
         times = [(name.replace("_", " "), getattr(self.times, name)) for name in _STATES]
         return next(((word, at) for word, at in reversed(times) if at), ("accepted", None))
 
@@ -115,7 +115,7 @@ class CallView(JsonStruct, frozen=True):
 def call_note(call: CallView, now: datetime) -> str:
     """The most important fact about a call, on one short line."""
     note = call.reason or call.error
-    if call.status == PENDING:
+    if call.status == _PENDING:
         deadline = call.times.deadline
         left_s = 0.0 if deadline is None else (deadline - now).total_seconds()
         note = "" if deadline is None else f"{format_duration(left_s)} left"
@@ -124,7 +124,7 @@ def call_note(call: CallView, now: datetime) -> str:
     elif call.status == "timeout":
         late = "; an answer came later" if call.times.answered else ""
         note = f"no answer in {format_duration(call.timeout_ms / 1000)}{late}"
-    elif call.status == COMPLETED:
+    elif call.status == _COMPLETED:
         note = "" if call.confidence is None else f"confidence {call.confidence:.2f}"
     return truncate(one_line(note), _MAX_NOTE)
 
@@ -154,7 +154,7 @@ _CRITIQUE = "critique"
 
 def call_changes(call: CallView, now: datetime) -> Iterator[Change]:
     """A line for each state of a call, and of the calls of a debate."""
-    for one in (call, *call.parts) if call.status == PENDING else (*call.parts, call):
+    for one in (call, *call.parts) if call.status == _PENDING else (*call.parts, call):
         words = (f"{one.caller} → {one.agent}", one.skill, one.status, one.state)
         line = " · ".join(filter(None, (*words, call_note(one, now))))
         yield one.id, (one.status, one.state), f"{one.id[:_SHORT_ID]}  {line}"
@@ -232,7 +232,7 @@ def debate_tree(debate: CallView, now: datetime) -> Iterator[RenderableType]:
         for part in parts:
             role = _CRITIQUE if part.mode == _CRITIQUE else "refined"
             branch.add(_part_line(f"{role:<12}", part, now))
-    if debate.status == PENDING:
+    if debate.status == _PENDING:
         tree.add(styled_text("…", "dim"))
     yield tree
     history = [one.confidence for one in debate.parts if one.mode != _CRITIQUE]
@@ -261,7 +261,7 @@ def _debate_result(result: JsonObject) -> Iterator[Text]:
 
 
 def _part_line(role: str, part: CallView, now: datetime) -> Text:
-    if part.status == COMPLETED and part.confidence is not None:
+    if part.status == _COMPLETED and part.confidence is not None:
         filled = round(part.confidence * _BAR)
         note = f"{'█' * filled}{'░' * (_BAR - filled)} {part.confidence:.2f}"
     else:

@@ -1,7 +1,7 @@
 """Objectives: what the admin endpoint sends, and how a terminal shows it."""
 
 import math
-from collections.abc import Iterator, Sequence, Set
+from collections.abc import Iterator, Mapping, Sequence, Set
 from datetime import datetime
 
 import msgspec
@@ -21,19 +21,20 @@ from openclaw_a2a.cli.render.terminal import (
     styled_text,
     terminal_width,
     truncate,
+    wrap_line,
 )
 from openclaw_a2a.model.ids import JsonObject
 from openclaw_a2a.model.message import JsonStruct
 
-COMPLETED = "completed"
+_COMPLETED = "completed"
 BLOCKED = "blocked"
-PENDING = "pending"
-OVER = frozenset({COMPLETED, "failed", "canceled"})
+_PENDING = "pending"
+OVER = frozenset({_COMPLETED, "failed", "canceled"})
 """Nothing more happens to such an objective by itself."""
 
-ACTIVE = frozenset({"submitted", "working"})
-_WAITING = frozenset({PENDING, BLOCKED})
-_DONE = frozenset({COMPLETED, "skipped"})
+_ACTIVE = frozenset({"submitted", "working"})
+_WAITING = frozenset({_PENDING, BLOCKED})
+_DONE = frozenset({_COMPLETED, "skipped"})
 _ASKS = "input-required"
 _WANTS = {_ASKS: "an answer", "auth-required": "a sign-in"}
 _PAUSED = "paused"
@@ -72,7 +73,7 @@ class _Row(JsonStruct, frozen=True):
 
     id: str
     name: str = ""
-    status: str = PENDING
+    status: str = _PENDING
     dependencies: tuple[str, ...] = ()
     metadata: JsonObject = msgspec.field(default_factory=dict[str, object])
     execution: str = ""
@@ -110,7 +111,7 @@ class ObjectiveRow(_Row, frozen=True):
     @property
     def is_success(self) -> bool:
         """True when it is completed."""
-        return self.status == COMPLETED
+        return self.status == _COMPLETED
 
     @property
     def is_paused(self) -> bool:
@@ -149,28 +150,51 @@ def shorten(name: str) -> str:
     return truncate(one_cell(name), cells)
 
 
-def step_notes(objective: ObjectiveRow, plan: PlanRow, task: StepRow, now: datetime) -> str:
-    """The agent of a step, since when it works, and what it waits for."""
-    notes = [objective.agent_of(plan, task)]
+def step_notes(
+    objective: ObjectiveRow, plan: PlanRow, task: StepRow, now: datetime, *, cells: int | None
+) -> str:
+    """The agent of a step, since when it works, and what it waits for, in so many cells.
+
+    What it waits for is kept: there is room for it before there is any for the rest.
+    """
+    timed = [*objective.progress.current, objective.progress.oldest_waiting]
+    since = next((one.since for one in timed if one and one.task_id == task.id), None)
+    has_task = task.a2a_task_id and task.status != _PENDING
+    notes = {
+        "agent": objective.agent_of(plan, task),
+        "waits": " · ".join(_waits_for(objective, plan, task, now)),
+        "since": "" if since is None else format_age(since, now),
+        "task": f"task {task.a2a_task_id[:8]}" if has_task else "",
+        "said": one_cell(task.said),
+    }
+    for dropped in ("task", "agent", "since"):
+        if cells is None or cell_len(_join_notes(notes)) <= cells:
+            break
+        notes[dropped] = ""
+    text = _join_notes(notes)
+    return text if cells is None else truncate(text, cells)
+
+
+def _join_notes(notes: Mapping[str, str]) -> str:
+    return " · ".join(filter(None, notes.values()))
+
+
+def _waits_for(
+    objective: ObjectiveRow, plan: PlanRow, task: StepRow, now: datetime
+) -> Iterator[str]:
+    """What a step waits for; else its status, unless it is completed."""
     if task.status in _WANTS:
-        notes.append(f"waits for {_WANTS[task.status]}")
-    elif task.status == PENDING:
+        yield f"waits for {_WANTS[task.status]}"
+    elif task.status == _PENDING:
         for retry in objective.progress.retrying:
             if retry.task_id == task.id:
                 times = "once" if retry.attempts == 1 else f"{retry.attempts} times"
-                notes.append(f"failed {times}, again {_in(retry.next_at, now)}")
-        missing = _missing(task.dependencies, plan.tasks, {COMPLETED})
+                yield f"failed {times}, again {_in(retry.next_at, now)}"
+        missing = _missing(task.dependencies, plan.tasks, {_COMPLETED})
         if missing and plan.status != "skipped":
-            notes.append(f"after {', '.join(missing)}")
-    elif task.status != COMPLETED:
-        notes.append(task.status)
-    timed = [*objective.progress.current, objective.progress.oldest_waiting]
-    since = next((one.since for one in timed if one and one.task_id == task.id), None)
-    if since is not None:
-        notes.append(format_age(since, now))
-    if task.a2a_task_id and task.status != PENDING:
-        notes.append(f"task {task.a2a_task_id[:8]}")
-    return " · ".join(filter(None, (*notes, one_line(task.said))))
+            yield f"after {', '.join(missing)}"
+    elif task.status != _COMPLETED:
+        yield task.status
 
 
 def describe_waiting(objective: ObjectiveRow, now: datetime) -> str:
@@ -239,6 +263,9 @@ _SIGNS_AND_COLOURS = {
 _BAR = 10
 _LONG_BAR = 24
 _GUIDE = 4  # cells that the tree indents each level by
+_SIGN = 2  # cells of the sign before a plan or step
+_GAP = 2  # cells between columns
+_LABEL = 11  # cells of the first column of the head
 
 
 def bar(done: int, total: int, width: int = _BAR) -> str:
@@ -274,22 +301,33 @@ OBJECTIVE_TABLE = ItemTable[ObjectiveRow](
 
 def objective_head(objective: ObjectiveRow, now: datetime) -> Iterator[Text]:
     """Name, owner, status, progress, current work, and what it waits for."""
-    progress = objective.progress
-    yield styled_text(f"objective  {objective.id}  {one_line(objective.name)}".rstrip(), "bold")
+    progress, width = objective.progress, terminal_width()
+
+    def line(label: str, text: str, style: str = "") -> Text:
+        text = f"{label:<{_LABEL}}{text}".rstrip()
+        return styled_text(text if width is None else truncate(text, width), style)
+
+    def paragraph(label: str, text: str, style: str = "") -> Text:
+        # Whole, on several lines if need be: it is what a reader has to know.
+        wrapped = text if width is None else wrap_line(text, width - _LABEL)
+        return styled_text(label.ljust(_LABEL) + wrapped.replace("\n", "\n" + " " * _LABEL), style)
+
+    yield line("objective", f"{objective.id}  {one_cell(objective.name)}", "bold")
     if objective.principal:
-        yield styled_text(f"owner      {objective.principal} at {objective.account}")
+        yield line("owner", f"{objective.principal} at {objective.account}")
     status = f"{objective.status}, paused" if objective.is_paused else objective.status
-    line = f"status     {status} · changed {format_age(objective.updated_at, now)} ago"
-    yield styled_text(line, OBJECTIVE_TABLE.colours.get(objective.status, ""))
+    changed = f"changed {format_age(objective.updated_at, now)} ago"
+    colour = OBJECTIVE_TABLE.colours.get(objective.status, "")
+    yield line("status", f"{status} · {changed}", colour)
     done = bar(progress.done, progress.total, _LONG_BAR)
     count = f"{progress.done} of {progress.total} steps" if progress.total else "no steps"
-    yield styled_text(f"progress   {done} {progress.percent} % · {count}")
+    yield line("progress", f"{done} {progress.percent} % · {count}")
     if works := describe_working(objective, now):
-        yield styled_text(f"works on   {works}")
+        yield paragraph("works on", works)
     if waits := describe_waiting(objective, now):
-        yield styled_text(f"waits for  {waits}", "yellow")
+        yield paragraph("waits for", waits, "yellow")
     if objective.is_over and objective.reason:
-        yield styled_text(f"reason     {one_line(objective.reason)}", "red")
+        yield paragraph("reason", one_line(objective.reason), "red")
 
 
 def objective_tree(
@@ -307,27 +345,42 @@ def objective_tree(
     steps = [cell_len(shorten(task.name)) + _GUIDE for _, task in objective.steps()]
     plans = [cell_len(shorten(plan.name)) for plan in objective.plans]
     width = max([*steps, *plans], default=0)
+    screen = terminal_width()
+    notes_at = _SIGN + width + (_SHORT_ID + _GAP if with_ids else 0) + _GAP
+    cells = None if screen is None else screen - notes_at
 
-    def draw(row: PlanRow | StepRow, text: str) -> Text:
+    def draw(row: PlanRow | StepRow, name: str, notes: str) -> Text:
         sign, colour = _SIGNS_AND_COLOURS.get(row.status, ("○", ""))
-        return styled_text(f"{moving if row.status in ACTIVE else sign} {text}".rstrip(), colour)
+        mark = moving if row.status in _ACTIVE else sign
+        name += _short_id(row) if with_ids else ""
+        return styled_text(f"{mark} {name}  {notes}".rstrip(), colour)
 
     tree = Tree("", hide_root=True)
+    for plan, plan_notes in _plan_notes(objective, cells):
+        branch = tree.add(draw(plan, pad(shorten(plan.name), width), plan_notes))
+        for task in plan.tasks:
+            if not is_folded or task.status in _ACTIVE or task.status in _WANTS:
+                notes = step_notes(objective, plan, task, now, cells=cells)
+                branch.add(draw(task, pad(shorten(task.name), width - _GUIDE), notes))
+    return tree
+
+
+def _plan_notes(objective: ObjectiveRow, cells: int | None) -> list[tuple[PlanRow, str]]:
+    """How far each plan is, and what it waits for, in so many cells; without bars if need be."""
+    bars: list[str] = []
+    notes: list[str] = []
     for plan in objective.plans:
-        done = sum(task.status == COMPLETED for task in plan.tasks)
-        progress = f"{bar(done, len(plan.tasks))} {done}/{len(plan.tasks)}"
+        done, total = sum(task.status == _COMPLETED for task in plan.tasks), len(plan.tasks)
         missing = _missing(plan.dependencies, objective.plans, _DONE)
         waits = f" · after {', '.join(missing)}" if missing and plan.status in _WAITING else ""
         note = " · paused" if plan.execution == _PAUSED else waits
-        name = pad(shorten(plan.name), width) + (_short_id(plan) if with_ids else "")
-        branch = tree.add(draw(plan, f"{name}  {progress}  {plan.status}{note}"))
-        for task in plan.tasks:
-            if not is_folded or task.status in ACTIVE or task.status in _WANTS:
-                notes = step_notes(objective, plan, task, now)
-                name = pad(shorten(task.name), width - _GUIDE)
-                name += _short_id(task) if with_ids else ""
-                branch.add(draw(task, f"{name}  {notes}"))
-    return tree
+        notes.append(f"{done}/{total}  {plan.status}{note}")
+        bars.append(f"{bar(done, total)} ")
+    if cells is None or _BAR + 1 + max(map(cell_len, notes), default=0) <= cells:
+        notes = [drawn + note for drawn, note in zip(bars, notes, strict=True)]
+    else:
+        notes = [truncate(note, cells) for note in notes]
+    return list(zip(objective.plans, notes, strict=True))
 
 
 def objective_page(
@@ -358,7 +411,7 @@ def objective_changes(objective: ObjectiveRow, _: datetime) -> Iterator[Change]:
     """A line for each status in it, from the steps up to itself."""
     statuses: list[tuple[str, str, str]] = []
     for plan, task in objective.steps():
-        agent = objective.agent_of(plan, task) if task.status != PENDING else ""
+        agent = objective.agent_of(plan, task) if task.status != _PENDING else ""
         status = " · ".join(filter(None, (task.status, agent, one_line(task.said))))
         statuses.append((task.id, f"{shorten(plan.name)} / {shorten(task.name)}", status))
     statuses += [(plan.id, shorten(plan.name), plan.status) for plan in objective.plans]

@@ -36,6 +36,9 @@ class StreamView:
             )
         elif body.message is not None:
             print_data(format_message(body.message).removesuffix("\n"))
+            omitted = (body.message.metadata or {}).get("omittedFiles")
+            if isinstance(omitted, str):  # a direct answer has no status that says it
+                self._aside(omitted)
 
     def finish(self) -> None:
         """Nothing more comes: end the line, and say what to do when the task waits."""

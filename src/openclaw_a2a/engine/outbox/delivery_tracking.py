@@ -65,7 +65,7 @@ class DeliveryChannel(FairSlots[DeliveryId]):
         """The receiver of a delivery, for fairness between receivers."""
         try:
             return "" if self.sender is None else self.sender.receiver(delivery)
-        except ValueError:
+        except (ValueError, RecursionError):
             return ""  # a damaged body: the attempt fails because of it, and says so
 
 

@@ -7,7 +7,7 @@ found by its cursor. The phases of a delivery and its invariant are in `delivery
 
 Invariant of the whole
   1. A stored delivery that is not DEAD and has something to send is tracked, or its task is in
-     `_to_check`, or the startup scan in `_work` has not reached it yet.
+     `_to_check`, or the startup scan in `_run_due_deliveries` has not reached it yet.
   2. A task is subscribed to wake-ups as long as a delivery of it is tracked.
 """
 
@@ -89,7 +89,7 @@ class Outbox:
     def start(self) -> None:
         """Start to deliver, beginning with what an earlier process left unfinished."""
         # A loop, not a job: if it ever dies, /readyz says so. Nothing would be delivered any more.
-        self._worker = self._supervisor.run_loop("outbox", self._work())
+        self._worker = self._supervisor.run_loop("outbox", self._run_due_deliveries())
 
     async def stop(self) -> None:
         """Start no more attempts; let those under way end, and cancel the slow ones."""
@@ -103,7 +103,7 @@ class Outbox:
             await asyncio.wait(attempts, timeout=self._stop_grace_s)
         await self._supervisor.stop()
 
-    async def _work(self) -> None:
+    async def _run_due_deliveries(self) -> None:
         scan_after: DeliveryId | None = DeliveryId("")
         while True:
             try:
@@ -150,7 +150,7 @@ class Outbox:
     async def remove_delivery(self, delivery: Delivery) -> None:
         """Deliver nothing more; an attempt under way may still arrive."""
         # Stored first. After a crash in between it is removed; the other way round it would be
-        # delivered again although its owner was told that it is gone.
+        # delivered again although its owner has the answer that it is gone.
         await self._store.delete_delivery(delivery.id)
         tracked = self._tracked.get(delivery.id)
         if tracked is not None:
@@ -365,7 +365,7 @@ class Outbox:
         except CorruptRecord as error:
             # Its task is damaged, now and in an hour: an operator repairs it and redelivers.
             return DeliveryFailed(error.message, is_final=True)
-        except msgspec.DecodeError as error:
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             # Senders decode what is stored, and nothing else: its own body is damaged.
             log.warning("outbox.delivery_damaged", delivery_id=delivery.id, reason=str(error))
             return DeliveryFailed(f"its stored form is damaged: {error}", is_final=True)

@@ -31,6 +31,14 @@ class FairQueue(Generic[Item]):
             self.waiting.add(item)
             self._waiting_by_receiver.setdefault(receiver, deque()).append(item)
 
+    def remove(self, item: Item, receiver: str) -> None:
+        """Take an item out that waits no more."""
+        waiting = self._waiting_by_receiver[receiver]
+        waiting.remove(item)  # a search, but what has waited longest stands first
+        self.waiting.discard(item)
+        if not waiting:
+            del self._waiting_by_receiver[receiver]
+
     def acquire(self) -> tuple[Item, str] | None:
         """Take a slot for the next item; None when no slot is free or nothing may use it."""
         if self._held_count >= self._slots:

@@ -143,8 +143,8 @@ class SessionQueues:
         self._running_by_agent: dict[AgentId, int] = {}
         self._served: dict[PeerName, int] = {}
         """When a peer last got a run slot, as a number that rises, the last served at the end; not
-        there: not lately. Kept when it has no runs: else whoever comes with one run after another
-        would be new each time, and pass those who wait."""
+        there: not lately. Kept when it has no runs: else a peer that sends one run after another
+        would be new each time, and pass the peers that wait."""
         self._number = 0
         self._waiting = _Waiting()
         # Counted apart: those that coordinators wait for find the queue as free as without them.

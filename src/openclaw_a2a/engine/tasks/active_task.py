@@ -47,7 +47,7 @@ class Promise(Generic[Value]):
     def __init__(self) -> None:
         self.is_set = False
         self._value: Value | None = None
-        # None until somebody waits: many promises are never awaited.
+        # None until the first waiter comes: many promises are never awaited.
         self._waiters: list[asyncio.Future[None]] | None = None
 
     def set(self, value: Value) -> None:

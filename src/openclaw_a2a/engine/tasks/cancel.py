@@ -125,7 +125,7 @@ def needs_input(stored: StoredTask | None) -> bool:
 async def fail_paused_task(
     engine: Engine, task_id: TaskId, make_reason: Callable[[str], str]
 ) -> None:
-    """Fail a task whose question nobody can answer; `make_reason` gets the question.
+    """Fail a task whose question has no one to answer it; `make_reason` gets the question.
 
     What waits on the agent's side is ended if possible; a question that stays there is only
     logged. A task that runs, or has ended, is left alone.

@@ -15,6 +15,7 @@ from collections.abc import Callable, Sequence
 import msgspec
 
 from openclaw_a2a.engine.outbox.wakeups import WakeupRegistry
+from openclaw_a2a.engine.scheduling.fair_queue import Pacer
 from openclaw_a2a.log import get_logger
 from openclaw_a2a.model.errors import (
     AgentFailed,
@@ -64,6 +65,8 @@ _FIRST_SNAPSHOT = 64
 # A snapshot over this size is not stored when a task with few events comes to rest.
 _LARGE_SNAPSHOT = 256 * 1024
 
+_CLOSED_WINDOW_S = 1.0
+
 _REASON_CHARS = 300  # of the text of a failure, in the log
 
 
@@ -91,6 +94,16 @@ class TaskProjection:
         projection = cls(decode_task(stored.snapshot))
         for entry in stored.entries:
             projection.apply(entry.event)
+        return projection
+
+    @classmethod
+    async def from_large(cls, stored: StoredTask) -> "TaskProjection":
+        """The same in small steps, with time for other work in between."""
+        projection = cls(decode_task(stored.snapshot))
+        pacer = Pacer()
+        for entry in stored.entries:
+            projection.apply(entry.event)
+            await pacer.pause()
         return projection
 
     def apply(self, event: Event) -> None:
@@ -161,7 +174,7 @@ UNLIMITED = JournalLimits()
 class EventFeed:
     """The recent committed events of one active task, and the readers that wait for the next."""
 
-    __slots__ = ("_waiters", "_window", "failure", "is_closed", "sequence")
+    __slots__ = ("_had_readers", "_waiters", "_window", "failure", "is_closed", "sequence")
 
     def __init__(self, sequence: int) -> None:
         self.sequence = sequence
@@ -171,6 +184,7 @@ class EventFeed:
         """Why the events that follow could not be stored."""
         self._window: list[Entry] = []
         self._waiters: set[asyncio.Future[None]] = set()
+        self._had_readers = False
 
     def publish(self, entries: tuple[Entry, ...]) -> None:
         """Make committed events visible."""
@@ -189,9 +203,14 @@ class EventFeed:
         self.failure = failure
         if self._waiters:
             self._wake()
+        if self._had_readers:
+            # Those that read have the last events at once. A reader whose client does not would
+            # keep all of them in memory; it finds them in the store.
+            asyncio.get_running_loop().call_later(_CLOSED_WINDOW_S, self._window.clear)
 
     def since(self, cursor: int) -> list[Entry] | None:
         """The events after the cursor; None when some of them have left the window."""
+        self._had_readers = True
         if cursor >= self.sequence:
             return []
         if not self._window or self._window[0].sequence > cursor + 1:

@@ -45,6 +45,7 @@ from openclaw_a2a.engine.transcript.transcript import (
     NO_ARTIFACTS,
     EventContext,
     Transcript,
+    omitted_files,
     output_modes,
 )
 from openclaw_a2a.log import get_logger
@@ -99,6 +100,8 @@ class ActiveRun:
         self.active_task: ActiveTask | None = None
         self.address = ""
         """Where the message came from."""
+        self.policy = ""
+        """What the policy decided about it, for the audit log."""
         self.is_released = False
         """True when the operator has allowed the message, which was held."""
         self.created: Promise[FirstResult] = Promise()
@@ -113,6 +116,7 @@ class ActiveRun:
         self._submitted_at = engine.loop.time()
         self._event_count = 0
         self._transcript: Transcript | None = None
+        self._omitted_count = 0  # of the sentences that are logged
         self._pause_events: Sequence[Event] = ()
         """The events of a pause, until the agent has really stopped."""
         self._resume: bytes | None = None
@@ -229,6 +233,8 @@ class ActiveRun:
             task=record.task_id,
             account=record.scope.account,
             address=self.address,
+            # Here and not in an entry of its own: it is the same for nearly every message.
+            policy=self.policy,
         )
 
     async def _show_task(self) -> None:
@@ -429,6 +435,20 @@ class ActiveRun:
             "run.agent_raised", task_id=task_id, agent=agent_id, reason=reason, exc_info=error
         )
 
+    def _log_omitted(self, omitted: list[str]) -> None:
+        """Log which files of the agent the caller does not get."""
+        record = self.record
+        for text in omitted[self._omitted_count :]:
+            log.warning(
+                "task.files_omitted",
+                task_id=record.task_id,
+                caller=record.scope.principal,
+                account=record.scope.account,
+                agent=record.binding.agent_id,
+                reason=text,
+            )
+        self._omitted_count = len(omitted)
+
     def _on_timeout(self, signal: RunSignal) -> None:
         """Interrupt the agent; one that has not stopped within `cancel_s` is forced."""
         engine = self._engine
@@ -493,6 +513,8 @@ class ActiveRun:
         except KeyError:
             name = type(event).__name__
             raise AgentFailed(f"The agent yielded a {name}, which is no event.") from None
+        if len(transcript.omitted) > self._omitted_count:
+            self._log_omitted(transcript.omitted)
         if transcript.is_over and transcript.is_paused:
             # Not published yet: they go into the commit that ends the run, so a pause is never
             # shown while its run still works, and a cancellation until then wins.
@@ -589,7 +611,11 @@ class ActiveRun:
                 return False
             message_id = MessageId(self._engine.new_id())
             try:
-                body = encode_json(Message(message_id, Role.AGENT, parts, record.context_id))
+                message = Message(message_id, Role.AGENT, parts, record.context_id)
+                if transcript.omitted:
+                    metadata = omitted_files(transcript.omitted)
+                    message = msgspec.structs.replace(message, metadata=metadata)
+                body = encode_json(message)
             except UNWRITABLE:  # what JSON cannot hold is reported by a task that fails
                 return False
             stored, first = encode_answer(body), DirectAnswer(body)

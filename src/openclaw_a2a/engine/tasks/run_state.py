@@ -15,7 +15,7 @@ Invariant, for each run
      FORCE is for an agent that hangs in its clean-up, and cancels wherever it is allowed.
   2. In ENDING nothing cancels. What is under way there is the commit that makes the end durable;
      whether the store has taken it could not be known after a cancellation.
-  3. Whoever waits for the result of the run has it when the run is REJECTED or OVER.
+  3. Every waiter for the result of the run has it when the run is REJECTED or OVER.
 """
 
 from enum import Enum

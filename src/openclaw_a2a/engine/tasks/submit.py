@@ -95,6 +95,8 @@ class SubmitRequest(msgspec.Struct, frozen=True):
     """Where the message came from, for the audit log."""
     is_from_peer: bool = False
     """True for a message that came to an endpoint: the policy decides about it."""
+    is_decided: bool = False
+    """True when the policy has decided about it already."""
     is_released: bool = False
     """True for the message of a held task that the operator has allowed."""
     hold: Hold | None = None
@@ -102,6 +104,13 @@ class SubmitRequest(msgspec.Struct, frozen=True):
     """Metadata of the request, beside those of the message."""
     new_task_id: TaskId | None = None
     """The id of the task that it opens, where that is needed before."""
+
+    @property
+    def policy(self) -> str:
+        """What the policy decided about a message that was accepted; "" where it has no say."""
+        if not self.is_from_peer:
+            return ""
+        return "allow" if self.hold is None else "ask"
 
 
 async def submit(
@@ -157,7 +166,7 @@ async def _apply_policy(
     engine: Engine, request: SubmitRequest, rules: AccountRules
 ) -> SubmitRequest:
     """The request, with the reason if it is held. Raises: NotAllowed, QuotaExceeded."""
-    if engine.policy is not None and request.is_from_peer:
+    if engine.policy is not None and request.is_from_peer and not request.is_decided:
         if request.message.task_id is None:  # the audit log names the task of a decision
             request = msgspec.structs.replace(request, new_task_id=TaskId(engine.new_id()))
         hold = await engine.policy.check(request, rules, now=engine.clock.now())
@@ -268,7 +277,7 @@ def _start_task(
         metadata = origin.metadata
     # May refuse with Overloaded, and so comes before anything is registered.
     run = engine.new_run(request.scope, message, binding, rules=rules, options=options, now=now)
-    run.address = request.address
+    run.address, run.policy = request.address, request.policy
     commit = None
     if is_task:
         run.active_task = engine.open_task(run, now, metadata)
@@ -347,7 +356,7 @@ def continue_task(
     run = engine.new_run(
         request.scope, message, binding, rules=rules, options=options, now=now, resume=resume
     )
-    run.address = request.address
+    run.address, run.policy = request.address, request.policy
     run.is_released = request.is_released
     # A paused task is submitted again in the transaction that stores the message. A task with runs
     # stays as it is: this message joins its history when its own run starts.
@@ -447,7 +456,7 @@ async def wait_created(engine: Engine, run: ActiveRun | DuplicateRun) -> TaskCre
     first = await wait_first_result(engine, run)
     if not isinstance(first, MeasuredTask):
         return first
-    stored = await get_task(engine, None, first.head.id)
+    stored = await get_task(engine, run.scope, first.head.id)
     return TaskCreated(TaskProjection.from_stored(stored).task(), stored.head.sequence)
 
 
@@ -458,7 +467,7 @@ async def wait_finished(
     result = await wait_final_result(engine, run)
     if not isinstance(result, MeasuredTask):
         return result
-    stored = await get_task(engine, None, result.head.id)
+    stored = await get_task(engine, run.scope, result.head.id)
     return TaskFinished(stored.head.id, task_json(stored))
 
 
@@ -475,7 +484,8 @@ async def wait_first_result(
     # The first message may still be answered: then both senders wait for the same run.
     original = None if duplicate.answer is not None else engine.runs.get(duplicate.run_id)
     if original is not None:
-        has_task = await engine.store.tasks.measure_task(None, duplicate.task_id) is not None
+        tasks = engine.store.tasks
+        has_task = await tasks.measure_task(run.scope, duplicate.task_id) is not None
         if not has_task:  # its run has not decided yet between an answer and a task
             return await wait_first_result(engine, original)
     return await _find_result(engine, run, duplicate)
@@ -530,8 +540,7 @@ async def _find_result(
     """What came of the first of two equal messages. Raises: also the error of a direct answer."""
     if duplicate.answer is not None:
         return decode_answer(duplicate.answer)
-    # Without the scope: the idempotency record, found with the caller's scope, names the task.
-    measured = await engine.store.tasks.measure_task(None, duplicate.task_id)
+    measured = await engine.store.tasks.measure_task(sent.scope, duplicate.task_id)
     if measured is not None:
         return measured
     newest = await engine.store.tasks.find_duplicate(sent.scope, sent.message_id)

@@ -17,6 +17,7 @@ import msgspec
 
 from openclaw_a2a.engine.audit_log import FAILED, OK, REFUSED, AuditLog, acting
 from openclaw_a2a.engine.engine import AccountRules, Engine
+from openclaw_a2a.engine.scheduling.threads import DaemonThreads
 from openclaw_a2a.engine.tasks.journal import TaskProjection
 from openclaw_a2a.engine.tasks.run import usable_text
 from openclaw_a2a.engine.tasks.submit import SubmitRequest, continue_task, hash_message, list_held
@@ -57,6 +58,9 @@ SKILL_KEYS = frozenset({"skillid", "skill"})
 _PEER_KIND = "paired-peer"
 _NEVER = datetime(9999, 1, 1, tzinfo=UTC)
 _CALLABLE_TIMEOUT_S = 10.0
+_CALLABLE_THREADS = 32
+_CALLER_THREADS = 8
+"""Of one caller: the messages of a few callers must not take the threads of all others."""
 _MAX_LISTED = 1000
 _SHOWN_TEXT = 2000
 _SHOWN_ITEMS = 20  # parts, and keys of metadata
@@ -106,7 +110,8 @@ class PolicyDecision(msgspec.Struct, frozen=True):
 
 PolicyResult = PolicyDecision | Decision | str | None
 PolicyCallable = Callable[[PolicyRequest], PolicyResult | Awaitable[PolicyResult]]
-"""None: no opinion. It may be a coroutine function; one that fails or hangs denies."""
+"""None: no opinion. It may be a coroutine function, else it runs in a thread; one that fails, or
+takes longer than its time, denies."""
 
 
 class PolicyRule(msgspec.Struct, frozen=True):
@@ -208,11 +213,17 @@ class SubmitPolicy:
         decide: PolicyCallable | None = None,
         skills: dict[AccountId, tuple[str, ...]] | None = None,
         paired: PairedPeers | None = None,
+        timeout_s: float = _CALLABLE_TIMEOUT_S,
     ) -> None:
-        """`skills` are those that messages to an account may name. `paired`: pairing is on."""
+        """`skills` are those that messages to an account may name. `paired`: pairing is on.
+
+        `timeout_s`: past it what `decide` has not decided is denied.
+        """
         self._audit = audit
         self._rules = tuple(rules)
         self._callable = decide
+        self._timeout_s = timeout_s
+        self._threads = DaemonThreads(_CALLABLE_THREADS, each=_CALLER_THREADS)
         self._skills = skills or {}
         self.paired = paired
 
@@ -297,11 +308,20 @@ class SubmitPolicy:
         call = self._callable
         if call is None:
             return None
+        deadline = asyncio.get_running_loop().time() + self._timeout_s
         try:
-            async with asyncio.timeout(_CALLABLE_TIMEOUT_S):
-                answer = call(request)
+            async with asyncio.timeout_at(deadline):
+                if _is_async(call):
+                    answer = call(request)
+                else:
+                    # It may block. What is still in its thread past the deadline is denied all the
+                    # same: nobody takes its answer.
+                    answer = await self._threads.run(request.caller, lambda: call(request))
                 if inspect.isawaitable(answer):
                     answer = await answer
+            # The timeout does not see a coroutine that never waits.
+            if asyncio.get_running_loop().time() >= deadline:
+                raise TimeoutError
             if isinstance(answer, str):
                 answer = Decision(answer)
             return PolicyDecision(answer) if isinstance(answer, Decision) else answer
@@ -315,7 +335,10 @@ class SubmitPolicy:
         outcomes = {Decision.ALLOW: OK, Decision.DENY: REFUSED, Decision.ASK: "held"}
         # What is denied becomes no task.
         new = None if found.decision is Decision.DENY else submitted.new_task_id
-        self._audit.record(
+        # What is held can be refused after this, for too many that are.
+        is_allowed = found.decision is Decision.ALLOW
+        record = self._audit.record if is_allowed else self._audit.record_refusal
+        record(
             "policy-decided",
             request.caller,
             account=request.account,
@@ -426,6 +449,11 @@ async def reject_expired(engine: Engine, *, now: datetime) -> None:
             engine.audit.record(
                 "approval-expired", head.scope.principal, task=head.id, account=head.scope.account
             )
+
+
+def _is_async(call: PolicyCallable) -> bool:
+    """True for a coroutine function, or an object that is called like one."""
+    return inspect.iscoroutinefunction(call) or inspect.iscoroutinefunction(type(call).__call__)
 
 
 def _find_message(stored: StoredTask, held: HeldMessage) -> Message | None:

@@ -120,8 +120,9 @@ class SingleArtifactTranscript(Transcript):
     def _on_reply(self, event: Reply) -> list[Event]:
         """The whole message: what of it was not streamed yet."""
         self.content_modes.update(modes_of(event.parts))
-        parts = self._modes.filter(event.parts)
         events = self._promote()
+        parts, notes = self._accepted_parts(event.parts)
+        events += notes
         if self._pieces:
             events += self._rest_of_message(parts)
         elif parts:
@@ -151,9 +152,10 @@ class SingleArtifactTranscript(Transcript):
 
     def _add_parts(self, given: tuple[Part, ...]) -> list[Event]:
         self.content_modes.update(modes_of(given))
-        parts = self._modes.filter(given)
+        events = self._promote()
+        parts, notes = self._accepted_parts(given)
         self._texts += [part.text for part in parts if part.text]
-        return self._promote() + (self._chunk(parts) if parts else [])
+        return events + notes + (self._chunk(parts) if parts else [])
 
     def _on_tool_progress(self, event: ToolProgress) -> list[Event]:
         prompt = tool_approval_prompt(event)

@@ -13,7 +13,6 @@ from typing import Any, ClassVar, cast
 
 import msgspec
 
-from openclaw_a2a.log import get_logger
 from openclaw_a2a.model.agent_event import (
     AgentEvent,
     Block,
@@ -50,8 +49,6 @@ OUTPUT_PREFIX = "assistant-output-"
 
 
 TEXT_MODE = "text/plain"
-
-log = get_logger(__name__)
 
 
 def output_id(number: int) -> ArtifactId:
@@ -108,6 +105,11 @@ class OutputModes:
         if part.data is msgspec.UNSET or not self.accepts("application/json"):
             return None
         return msgspec.structs.replace(part, data=json_safe(part.data))
+
+
+def omitted_files(sentences: Sequence[str]) -> JsonObject:
+    """The metadata of a message or artifact that names the files which are left out of it."""
+    return {"omittedFiles": " ".join(sentences)}
 
 
 @functools.lru_cache(maxsize=256)
@@ -396,6 +398,8 @@ class Transcript:
         self._metadata: JsonObject | None = None
         self.content_modes: dict[str, None] = {}
         """The media types of all content so far, accepted or not, in order."""
+        self.omitted: list[str] = []
+        """Sentences about the files that the caller does not get."""
         self.published = NOTHING_PUBLISHED
         """What an interrupted attempt of this run has published."""
 
@@ -451,7 +455,7 @@ class Transcript:
     def promote(self) -> list[Event]:
         """Turn the run into a task and publish what was staged."""
         self.is_promoted = True
-        events: list[Event] = []
+        events: list[Event] = [self.status_text(TaskState.WORKING, text) for text in self.omitted]
         for message in self._closed:
             events += self._close(message)
         if self._current is not None and self._current.pending_size:
@@ -529,18 +533,23 @@ class Transcript:
 
     def _on_reply(self, event: Reply) -> list[Event]:
         message = self._current or self._open()
-        sendable = self._modes.filter(event.parts)
+        sendable, notes = self._accepted_parts(event.parts)
         self.content_modes.update(modes_of(event.parts))
         message.set_final(sendable)
-        return self._omitted_files(event.parts) + self._promote_second(message) + self.close()
+        return notes + self._promote_second(message) + self.close()
 
-    def _omitted_files(self, parts: Sequence[Part]) -> list[Event]:
-        """A status about files that the caller does not get; a direct answer has no status."""
-        text = self._modes.omitted_text(parts)
+    def _accepted_parts(self, parts: Sequence[Part]) -> tuple[tuple[Part, ...], list[Event]]:
+        """The parts that the caller accepts, and a status that names the files among the others.
+
+        Every part of an agent that is no text of its own goes through here. Before the promotion
+        there is no status: `promote` makes it then, and a direct answer names them by itself.
+        """
+        sendable, text = self._modes.filter(parts), self._modes.omitted_text(parts)
         if not text:
-            return []
-        log.warning("task.files_omitted", reason=text)
-        return [self.status_text(TaskState.WORKING, text)] if self.is_promoted else []
+            return sendable, []
+        self.omitted.append(text)
+        notes = [self.status_text(TaskState.WORKING, text)] if self.is_promoted else []
+        return sendable, list[Event](notes)
 
     def _on_message_end(self, _event: MessageEnd) -> list[Event]:
         return self.close()
@@ -552,7 +561,8 @@ class Transcript:
     def _on_tool_reply(self, event: ToolReply) -> list[Event]:
         # Text before the tool's result: readers see both in the order in which the agent made them.
         events = self._promote() + self.flush()
-        sendable = self._modes.filter(event.parts)
+        sendable, notes = self._accepted_parts(event.parts)
+        events += notes
         if sendable:
             self._tool_results += 1
             self._artifact_events += 1

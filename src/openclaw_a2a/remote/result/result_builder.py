@@ -332,6 +332,7 @@ class ResultBuilder:
         self._handled = version
         known = self.resolved.handle.last_known if self.resolved.handle else LastKnownState()
         handle = self._handles.issue(
+            self.resolved.owner,
             self.resolved.target,
             task_id,
             context_id=self.received.context_id or self.resolved.context_id,

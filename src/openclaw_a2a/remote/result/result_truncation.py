@@ -25,13 +25,10 @@ _REPLACEABLE = (("raw",), ("summary", "artifacts"), ("error", "details"))
 class ResultStore:
     """Stored texts in one folder; only their owner can read them, and they expire."""
 
-    def __init__(
-        self, folder: Path, *, limit: int, ttl: timedelta, now: Callable[[], datetime]
-    ) -> None:
+    def __init__(self, folder: Path, *, limit: int, ttl: timedelta) -> None:
         self._folder = folder
         self._limit = limit
         self._ttl = ttl
-        self._now = now
 
     def fits(self, envelope: JsonObject) -> bool:
         """True when the envelope is within the limit."""
@@ -89,9 +86,9 @@ class ResultStore:
         except FileNotFoundError:
             return None
 
-    def delete_expired(self) -> int:
-        """Delete expired texts; how many there were."""
-        before = (self._now() - self._ttl).timestamp()
+    def delete_expired(self, now: datetime) -> int:
+        """Delete texts that have expired by then; how many there were."""
+        before = (now - self._ttl).timestamp()
         deleted = 0
         for path in self._folder.glob("*/res_*"):
             with contextlib.suppress(FileNotFoundError):

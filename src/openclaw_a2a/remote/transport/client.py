@@ -87,7 +87,7 @@ class RemoteClient:
         return await self._wire.call(PeerOperation.CANCEL, {"id": task_id}, headers)
 
     async def close(self) -> None:
-        """Close connections that nobody else uses."""
+        """Close connections that no other client uses."""
         await self._wire.close()
 
 

@@ -265,7 +265,7 @@ class SingleFlight(Generic[_Result]):
             return await asyncio.shield(flight.task)
         finally:
             flight.waiters -= 1
-            # Removed before it has ended, so that nobody joins work that is being cancelled.
+            # Removed before it has ended, so that no request joins work that is being cancelled.
             if flight.waiters == 0 and self._flights.get(key) is flight:
                 del self._flights[key]
                 if flight.task.cancel():

@@ -162,7 +162,7 @@ class _RequestChannel:
         return start_stream
 
     def cancel_streams(self) -> None:
-        """Tell the peer that nobody reads any more."""
+        """End the call at the peer: its messages are not read any more."""
         for stream in self._streams:
             stream.cancel()
 

@@ -58,7 +58,7 @@ class ClientCredentials(msgspec.Struct, frozen=True):
 
     @property
     def secrets(self) -> tuple[str, ...]:
-        """What must not be shown where somebody repeats it."""
+        """What must not be shown in results and logs."""
         return (self.secret, quote_plus(self.secret), self.basic)
 
 

@@ -164,6 +164,12 @@ def to_failure(error: Exception) -> RemoteFailure:
     return RemoteFailure(ErrorCode.PEER, message, drop_none(details))
 
 
+def task_not_found(task_id: str) -> RemoteFailure:
+    """The failure for a task that must look as if the peer did not know it."""
+    code = _CODES["TaskNotFoundError"]
+    return to_failure(PeerError(f"task not found: there is no task {task_id}", code=code))
+
+
 def is_unreachable(failure: Exception) -> bool:
     """True when the request was never sent: it is safe to repeat."""
     return any(

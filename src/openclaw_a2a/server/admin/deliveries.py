@@ -116,11 +116,11 @@ def _receiver(delivery: Delivery, find_call: FindCall) -> str:
     if delivery.kind == PUSH_KIND:
         try:
             return _decoder.decode(delivery.body).host
-        except ValueError:
+        except (ValueError, RecursionError):
             return "(damaged)"
     if delivery.kind != CALL:
         return ""
-    call_id = CallId(delivery.body.decode())
+    call_id = CallId(delivery.body.decode(errors="replace"))
     call = find_call(call_id)
     if call is None:
         return f"call {call_id}"

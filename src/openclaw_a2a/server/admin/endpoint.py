@@ -13,7 +13,9 @@ import msgspec
 
 from openclaw_a2a.auth.admin_token import AdminAuthenticator
 from openclaw_a2a.engine.audit_log import AuditLog, acting, audit_outcome
-from openclaw_a2a.http.asgi import JSON, NO_STORE, HttpRequest, RequestBodies, Router, error_body
+from openclaw_a2a.http.asgi import JSON, NO_STORE, HttpRequest, error_body
+from openclaw_a2a.http.request_limits import RequestBodies
+from openclaw_a2a.http.router import Router
 from openclaw_a2a.http.sse_stream import EventStream, SseStreams, encode_frame, last_event_id
 from openclaw_a2a.model.errors import (
     GatewayError,
@@ -95,6 +97,9 @@ class _Frames:
 
     def frame(self, sequence: int, body: bytes, *, is_last: bool) -> bytes:
         return encode_frame(body, sequence=sequence)
+
+    def encode_body(self, body: bytes, *, is_last: bool) -> bytes:
+        return body
 
     def around_frame(self, sequence: int) -> tuple[bytes, bytes]:
         return b"id: %d\ndata: " % sequence, b"\n\n"
@@ -229,7 +234,7 @@ class AdminEndpoint:
             text = await request.read_body(_MAX_BODY_BYTES, self._bodies)
             try:
                 body = msgspec.json.decode(text, type=JsonObject)
-            except (msgspec.MsgspecError, RecursionError):
+            except (ValueError, RecursionError):
                 raise ParseFailed("the body is no JSON object; send one") from None
         request.release_body()
         decoded = AdminRequest(segments, request.query(), body, content)

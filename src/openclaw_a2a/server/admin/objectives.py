@@ -99,7 +99,7 @@ class ObjectivesAdmin:
             return await service.make_plans(objective_id)
         try:
             given = msgspec.json.decode(request.content, type=_Plans)
-        except (msgspec.MsgspecError, RecursionError) as error:
+        except (ValueError, RecursionError) as error:
             raise invalid_param("plans", f"must be a list of plans ({error})") from None
         return await service.add_plans(objective_id, given.plans)
 

@@ -48,7 +48,7 @@ class TaskViewList(JsonStruct, frozen=True, omit_defaults=False):
 
 
 class TasksAdmin:
-    """Lists, shows, follows and cancels tasks in the stores of all engines, whoever sent them."""
+    """Lists, shows, follows and cancels tasks of all callers, in the stores of all engines."""
 
     def __init__(self, engines: "Collection[Engine]", streams: SseStreams) -> None:
         self._engines = engines

@@ -202,6 +202,6 @@ def _read_config(delivery: Delivery) -> PushConfig | None:
     """The configuration of a delivery; None, and logged, when it is damaged."""
     try:
         return _decoder.decode(delivery.body)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         log.warning("push.config_damaged", delivery_id=delivery.id, reason=str(error))
         return None

@@ -8,6 +8,9 @@ Written as schema 2; schema 1 is read too.
 Task and events are in the 0.3 format. The member `gateway` is written by this gateway: the owner
 of the task, exact times, and the agent's resume token. A record without it belongs to the local
 caller.
+
+A record with large strings is written as schema 3: references stand in their places, and
+`contentMark` is how they begin (`contents.py`).
 """
 
 import base64
@@ -44,6 +47,8 @@ _EVENT_KINDS = ("status-update", "artifact-update")
 _DEFAULT_ACCOUNT = AccountId("default")
 
 Members = dict[str, Raw]
+Restore = Callable[[bytes, str], bytes]
+"""Takes JSON and the name of its mark. Raises: KeyError (a string is missing)."""
 T = TypeVar("T")
 
 
@@ -54,7 +59,8 @@ class BadRecord(Exception):
 class OpenRecord:
     """The record of a task that changes.
 
-    The encoded journal only grows at its end; the rest is encoded again for every write.
+    The encoded journal only grows at its end; the rest is encoded again for every write. Rows and
+    changes come with references in place of their large strings, so all of this is small.
     """
 
     def __init__(self, row: TaskRow) -> None:
@@ -81,17 +87,22 @@ class OpenRecord:
         if change.ends_run:
             self.resume = change.resume
 
-    def content(self) -> bytes:
-        """The content of the file."""
+    def content(self, mark_name: str) -> bytes:
+        """The content of the file; references in it begin with the mark."""
         head, scope = self.head, self.head.scope
         part = _GatewayPart(
             scope.principal, scope.account, head.status_at, head.created_at, self.resume
         )
         binding = b"" if head.binding is None else b',"binding":' + encode_json(head.binding)
+        task = v03.encode_task(self._task)
+        # Another version, so that no other program takes a reference for the text.
+        mark = mark_name.encode()
+        has_references = mark in self._journal or mark in task
+        schema = b'3,"contentMark":"%b"' % mark if has_references else b"2"
         return b"".join(
             (
-                b'{"schemaVersion":2,"task":',
-                v03.encode_task(self._task),
+                b'{"schemaVersion":%b,"task":' % schema,
+                task,
                 binding,
                 b',"currentSequence":%d,"journal":[' % head.sequence,
                 self._journal,
@@ -145,20 +156,29 @@ def task_id_of(name: str) -> TaskId | None:
         return None
 
 
-def parse_record(content: bytes, modified_at: datetime) -> TaskRow:
-    """Parse a record file. `modified_at` replaces a time that the file does not have.
+def parse_record(content: bytes, modified_at: datetime, restore: Restore) -> TaskRow:
+    """Parse a record file. `modified_at` replaces a time that the file does not have; `restore`
+    puts the large strings in their places.
 
     Raises:
         BadRecord: with the reason.
     """
     members = _read("the record", content, dict[str, Raw])
     version = _member(members, "schemaVersion", int)
-    if version not in (1, 2):
-        raise BadRecord(f"schemaVersion is {version}; this gateway reads 1 and 2")
+    if version == 3 and "contentMark" in members:
+        try:
+            content = restore(content, _member(members, "contentMark", str))
+        except KeyError as error:
+            raise BadRecord(f"its content {error} is missing") from None
+        members = _read("the record", content, dict[str, Raw])
+    elif version not in (1, 2):
+        raise BadRecord(
+            f"schemaVersion is {version}; this gateway reads 1, 2, and 3 with contentMark"
+        )
     if _member(members, "task", _Kind).kind != "task":
         raise BadRecord('task.kind is not "task"')
     task = _decoded("task", v03.decode_task, bytes(members["task"]))
-    sequence, journal = _journal(members) if version == 2 else (0, [])
+    sequence, journal = _journal(members) if version >= 2 else (0, [])
     part = _gateway_part(members, task, modified_at)
     head = TaskHead(
         id=task.id,

@@ -252,13 +252,13 @@ class MemoryLogStore:
         return None if row is None else row.stored()
 
     async def list_open_logs(self, kind: str, *, after: str, limit: int) -> list[StoredLog]:
-        rows = (row for row in self._after(kind, after) if not row.is_closed)
+        rows = (row for row in self._rows_after(kind, after) if not row.is_closed)
         return [row.stored() for row in islice(rows, limit)]
 
     async def list_log_heads(self, kind: str, *, after: str, limit: int) -> list[LogHead]:
         return [
             LogHead(row.id, row.lines[-1].sequence, row.is_closed, row.updated_at)
-            for row in islice(self._after(kind, after), limit)
+            for row in islice(self._rows_after(kind, after), limit)
         ]
 
     def delete_log(self, kind: str, log_id: str) -> Awaitable[bool]:
@@ -267,7 +267,7 @@ class MemoryLogStore:
             self._ids[kind].remove(log_id)
         return _completed(was_stored)
 
-    def _after(self, kind: str, after: str) -> Iterator[_LogRow]:
+    def _rows_after(self, kind: str, after: str) -> Iterator[_LogRow]:
         ids = self._ids.get(kind, [])
         return (self._rows[kind, log_id] for log_id in ids[bisect_right(ids, after) :])
 

@@ -1,34 +1,20 @@
-"""Large strings of events, each stored once per task.
+"""Rows that refer to large strings, which the table `content` holds.
 
-The answer of an agent is an artifact and, as a rule, the text of the last status as well; a
-snapshot holds it a third time. A long string of an event goes to the table `content`, under the
-hash of its bytes, and the rows that hold it keep a reference. Readers get the bytes as they were
-written.
-
-Events are kept as long as their task, so what they refer to is needed as long: contents are deleted
-with their task and need no count of references. Snapshots are replaced; a snapshot refers to
-contents of events, and never has its own.
+A snapshot is replaced, but what it has beside the events, the messages to the task, is in every
+later one too. A run refers to the contents of its task, and never has its own: it goes first, and
+before there is a task it has no place for them.
 """
 
-import hashlib
-import re
 import sqlite3
-from collections.abc import Callable, Iterable, Iterator
-from itertools import islice
+from collections.abc import Callable, Iterable
 
 import msgspec
 
 from openclaw_a2a.model.errors import CorruptRecord
-
-LARGE_BYTES = 32 * 1024
-"""A string of this size is stored by itself; a row that is smaller is stored as it is."""
+from openclaw_a2a.store.contents import digest_of, find_large_strings
 
 MARK = 0
 """The first byte of a row with references. JSON never begins with it."""
-
-_STRING = re.compile(rb'"([^"\\]*+(?:\\.[^"\\]*+)*+)"', re.DOTALL)
-_MOST_STRINGS = 10_000
-"""How many strings of a row are looked at: beyond that it is no text or file but a structure."""
 
 _ADD = "INSERT INTO content (task, hash, body) VALUES (?, ?, ?) ON CONFLICT DO NOTHING"
 _HAS = "SELECT 1 FROM content WHERE task = ? AND hash = ?"
@@ -47,26 +33,29 @@ def spill(
     """The rows with references in place of large strings; what they refer to is stored."""
 
     def add(task: int, content: bytes) -> bytes:
-        digest = hashlib.sha256(content).digest()
+        digest = digest_of(content)
         connection.execute(_ADD, (task, digest, content))
         return digest
 
+    kept = [(*row[:3], _refer(row[0], row[3], add)) for row in events]
+    return kept, [(*row[:2], _refer(row[0], row[2], add)) for row in snapshots]
+
+
+def refer(connection: sqlite3.Connection, task: int, body: bytes) -> bytes:
+    """The body with references to large strings that are stored already."""
+
     def find(task: int, content: bytes) -> bytes | None:
-        digest = hashlib.sha256(content).digest()
+        digest = digest_of(content)
         return digest if connection.execute(_HAS, (task, digest)).fetchone() else None
 
-    # Events first: a snapshot refers to the contents of the events before it.
-    kept = [(*row[:3], _refer(row[0], row[3], add)) for row in events]
-    return kept, [(*row[:2], _refer(row[0], row[2], find)) for row in snapshots]
+    return _refer(task, body, find)
 
 
 def _refer(task: int, body: bytes, store: Callable[[int, bytes], bytes | None]) -> bytes:
-    if len(body) < LARGE_BYTES:
-        return body
     references: list[Reference] = []
     rest: list[bytes] = []
     end = size = 0
-    for first, last in _large_strings(body):
+    for first, last in find_large_strings(body):
         digest = store(task, body[first:last])
         if digest is not None:
             rest.append(body[end:first])
@@ -79,18 +68,11 @@ def _refer(task: int, body: bytes, store: Callable[[int, bytes], bytes | None]) 
     return bytes([MARK]) + _encode((references, b"".join(rest)))
 
 
-def _large_strings(body: bytes) -> Iterator[tuple[int, int]]:
-    for match in islice(_STRING.finditer(body), _MOST_STRINGS):
-        first, last = match.span(1)
-        if last - first >= LARGE_BYTES:
-            yield first, last
-
-
 def restore(body: bytes, find: Callable[[bytes], bytes | None]) -> bytes:
     """A row as it was written; `find` gives the content of a hash. Raises: CorruptRecord."""
     try:
         references, rest = _decoder.decode(memoryview(body)[1:])
-    except msgspec.DecodeError as error:
+    except (ValueError, RecursionError) as error:
         raise CorruptRecord(
             f"a stored row cannot be read: {error}; restore the database from a backup"
         ) from error

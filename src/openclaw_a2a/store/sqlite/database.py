@@ -47,7 +47,7 @@ _PROBE = tuple(
 Values = Sequence[object] | Mapping[str, object]
 Row = tuple[Any, ...]
 Decoded = TypeVar("Decoded")
-Command = AnyCommand | Callable[[WriteTransaction], Any]
+_Command = AnyCommand | Callable[[WriteTransaction], Any]
 """A command, or a function for a write that only this kind of store has."""
 Handlers = Mapping[type[Any], Callable[[WriteTransaction, Any], Any]]
 """What performs each type of command in the writer thread."""
@@ -68,10 +68,8 @@ class SqliteDatabase:
     def __init__(self, path: str | Path, handlers: Handlers) -> None:
         self.path = Path(path).expanduser()
         self._handlers = handlers
-        self.writer: GroupWriter[Command] = GroupWriter(str(self.path), self.write_group)
+        self.writer: GroupWriter[_Command] = GroupWriter(str(self.path), self.write_group)
         self.known_messages = BloomFilter()
-        self.transaction_count = 0
-        """How many groups were committed since the store was opened."""
         self._lock: FileLock | None = None
         self._reading: sqlite3.Connection | None = None
         self._writing: sqlite3.Connection | None = None  # used by the writer thread alone
@@ -196,7 +194,7 @@ class SqliteDatabase:
                 blob.seek(start)
                 return blob.read(size)
         except sqlite3.Error:
-            return b""  # deleted meanwhile, or damaged: whoever reads it compares its hash
+            return b""  # deleted meanwhile, or damaged: the reader compares its hash
 
     @contextmanager
     def snapshot(self) -> Generator[None]:
@@ -210,7 +208,7 @@ class SqliteDatabase:
 
     # ---------------------------------------------------------------- writes
 
-    def write_group(self, group: Sequence[Write[Command]]) -> list[WriteOutcome]:
+    def write_group(self, group: Sequence[Write[_Command]]) -> list[WriteOutcome]:
         """Write a group in one transaction, in the writer thread.
 
         A refusal concerns one write. If the database itself fails, the whole group fails, and the
@@ -231,10 +229,9 @@ class SqliteDatabase:
                 # the others do not fail with it.
                 return [outcome for write in group for outcome in self.write_group([write])]
             return [(write, None, write_failed(str(self.path), error)) for write in group]
-        self.transaction_count += 1
         return outcomes
 
-    def _transact(self, group: Iterable[Write[Command]]) -> list[WriteOutcome]:
+    def _transact(self, group: Iterable[Write[_Command]]) -> list[WriteOutcome]:
         connection = self._writing
         if connection is None:
             connection = self._writing = self._connect()
@@ -291,7 +288,7 @@ class SqliteDatabase:
             self._identity = status.st_dev, status.st_ino
         except OSError as error:
             raise self._cannot_open(error.strerror or str(error)) from error
-        # The lock before the first look: the write cache holds only if nobody else writes.
+        # The lock before the first look: the write cache holds only without another writer.
         self._lock = FileLock.acquire(self.path)
         try:
             self._writing = self._connect()

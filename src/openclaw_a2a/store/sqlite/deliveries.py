@@ -51,7 +51,7 @@ class SqliteDeliveryStore(DatabasePart, DeliveryWrites):
 
     async def read_delivery(self, scope: Scope | None, delivery_id: DeliveryId) -> Delivery | None:
         values = {"id": delivery_id, **bind_scope(scope)}
-        # A damaged one looks deleted: nobody can say to whom it was to be sent.
+        # A damaged one looks deleted: its receiver is not known.
         found = self._decode(self._database.fetch_all(_SELECT_ONE, values))
         return found[0] if found else None
 

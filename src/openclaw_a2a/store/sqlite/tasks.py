@@ -131,6 +131,8 @@ UPDATE run SET owner = ?, lease_until = ?, fence = fence + 1
 WHERE owner <> ? AND lease_until < ?
 RETURNING ticket, id, task, context, principal, account, session_key, message_id, owner, fence,
   lease_until, is_started, attempt, input, resume"""
+_SELECT_RUN_CONTENT = """
+SELECT body FROM content WHERE task = (SELECT number FROM task WHERE id = ?) AND hash = ?"""
 _DELETE_RUN = "DELETE FROM run WHERE ticket = ?"
 _RENEW = "UPDATE run SET lease_until = ? WHERE owner = ?"
 _SELECT_OWN_TASK = """
@@ -540,7 +542,7 @@ def claim_runs(transaction: WriteTransaction, command: ClaimRuns) -> list[RunRec
     # RETURNING has no order. The first column is the ticket.
     for row in sorted(rows, key=itemgetter(0)):
         try:
-            run = decode_run(row)
+            run = decode_run(row, partial(_find_run_content, transaction, row[2]))
         except UNREADABLE as error:
             # What was to be done cannot be read any more. Without its run the task is an orphan,
             # which recovery fails; left alone it would stay `working` for ever.
@@ -552,6 +554,13 @@ def claim_runs(transaction: WriteTransaction, command: ClaimRuns) -> list[RunRec
         transaction.cache.runs[run.id].fence = run.fence
         claimed.append(run)
     return claimed
+
+
+def _find_run_content(
+    transaction: WriteTransaction, task_id: TaskId, digest: bytes
+) -> bytes | None:
+    found = transaction.connection.execute(_SELECT_RUN_CONTENT, (task_id, digest)).fetchone()
+    return None if found is None else found[0]
 
 
 def renew_leases(transaction: WriteTransaction, command: RenewLeases) -> None:

@@ -13,7 +13,7 @@ values and back; the cache and `WriteTransaction` follow.
 
 import sqlite3
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -35,7 +35,8 @@ from openclaw_a2a.ports import (
 )
 from openclaw_a2a.store import rules
 from openclaw_a2a.store.commands import ChangeTask, FinishRun, StartRun, Submit
-from openclaw_a2a.store.sqlite.contents import LARGE_BYTES, spill
+from openclaw_a2a.store.contents import LARGE_BYTES
+from openclaw_a2a.store.sqlite.contents import MARK, refer, restore, spill
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -89,7 +90,7 @@ def from_microseconds(count: int) -> datetime:
     return _EPOCH + timedelta(microseconds=count)
 
 
-def encode_run(run: RunRecord) -> tuple[object, ...]:
+def encode_run(run: RunRecord) -> tuple[Any, ...]:
     """The row of a run; `decode_run` reads the same columns in the same order."""
     content = encode_json(RunInput(run.message, run.binding, run.options))
     names = (run.ticket, run.id, run.task_id, run.context_id, run.scope.principal)
@@ -98,10 +99,12 @@ def encode_run(run: RunRecord) -> tuple[object, ...]:
     return (*names, *session, *lease, run.is_started, run.attempt, content, run.resume)
 
 
-def decode_run(row: tuple[Any, ...]) -> RunRecord:
-    """The run of a row."""
+def decode_run(row: tuple[Any, ...], find: Callable[[bytes], bytes | None]) -> RunRecord:
+    """The run of a row; `find` gives the content of a hash. Raises: what `UNREADABLE` lists."""
     ticket, run_id, task_id, context_id, principal, account, session_key, _, *rest = row
     owner, fence, lease_until, is_started, attempt, content, resume = rest
+    if content[0] == MARK:
+        content = restore(content, find)
     run_input = _input_decoder.decode(content)
     return RunRecord(
         id=run_id,
@@ -389,15 +392,18 @@ class WriteTransaction:
             if task.counted in TERMINAL_CODES:
                 self.cache.tasks.pop(task_id, None)
         events, snapshots = self._events, self._snapshots.values()
+        runs = [encode_run(run) for run in self._new_runs.values()]
         if self._is_large:
             events, snapshots = spill(self.connection, events, snapshots)
+            # Runs after the snapshots, which hold the messages of the runs.
+            runs = [self._refer_run(row) for row in runs]
         # One statement for all its rows: most of the cost of a row is the call.
         for statement, rows in (
             (_INSERT_TASK, inserts),
             (_UPDATE_TASK, updates),
             (_INSERT_EVENT, events),
             (_PUT_SNAPSHOT, snapshots),
-            (_INSERT_RUN, [encode_run(run) for run in self._new_runs.values()]),
+            (_INSERT_RUN, runs),
             (_START_RUN, self._started.values()),
             (_DELETE_RUN, self._ended),
             (_INSERT_MESSAGE, [_message_row(*item) for item in self._messages.items()]),
@@ -410,6 +416,12 @@ class WriteTransaction:
         if len(self.cache.tasks) > MAX_TASKS:
             # Only after the rows are written: until then the cache is the only place that has them.
             self.cache.tasks.clear()
+
+    def _refer_run(self, row: tuple[Any, ...]) -> tuple[Any, ...]:
+        task = self._tasks.get(row[2])
+        if task is None:
+            return row
+        return (*row[:-2], refer(self.connection, task.number, row[-2]), row[-1])
 
     def _find_duplicate(self, key: MessageKey, submission: Submission) -> Duplicate | None:
         # The earlier submission may be in this very group and have no row yet.

@@ -5,6 +5,8 @@ from collections.abc import MutableMapping
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from openclaw_a2a.auth.tool_tokens import ToolAuthenticator
 from openclaw_a2a.engine.supervisor import Supervisor
 from openclaw_a2a.model.errors import Draining
@@ -19,6 +21,14 @@ _STOP_TIMEOUT_S = 5.0
 Message = MutableMapping[str, Any]
 
 
+class SessionLimits(msgspec.Struct, frozen=True):
+    """How many sessions may be open, in all and of one caller, and for how long without use."""
+
+    total: int
+    per_caller: int
+    idle_s: float
+
+
 class McpEndpoint:
     """Serves MCP sessions over streamable HTTP."""
 
@@ -27,20 +37,20 @@ class McpEndpoint:
         registry: ToolRegistry,
         authenticator: ToolAuthenticator,
         *,
-        max_sessions: int,
+        limits: SessionLimits,
         max_body_bytes: int,
         supervisor: Supervisor,
     ) -> None:
         self._registry = registry
         self._authenticator = authenticator
-        self._max_sessions = max_sessions
+        self._limits = limits
         self._max_body_bytes = max_body_bytes
         self._supervisor = supervisor
         self._sessions: asyncio.Future[McpSessions] | None = None
         self._is_closed = False
 
     async def serve(self, request: ToolRequest) -> None:
-        """Respond to one request. Raises: Draining."""
+        """Respond to one request. Raises: Draining, Overloaded (too many sessions)."""
         http = request.http
         # Shielded: the sessions must open although the first client disconnects.
         sessions = await asyncio.shield(self._open())
@@ -84,7 +94,7 @@ class McpEndpoint:
             async with open_sessions(
                 self._registry,
                 admit=self._authenticator.admit,
-                max_sessions=self._max_sessions,
+                limits=self._limits,
                 max_body_bytes=self._max_body_bytes,
             ) as opened:
                 sessions.set_result(opened)

@@ -9,20 +9,23 @@ from typing import Any
 
 import mcp_types as types
 import msgspec
-from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
+from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser, AuthorizationContext
 from mcp.server.auth.provider import AccessToken
 from mcp.server.context import ServerRequestContext
 from mcp.server.lowlevel import Server
 from mcp.server.stdio import stdio_server
+from mcp.server.streamable_http import StreamableHTTPServerTransport
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 
 from openclaw_a2a.auth.tool_tokens import ToolCaller
 from openclaw_a2a.model.errors import Overloaded
 from openclaw_a2a.model.ids import Json, JsonObject
-from openclaw_a2a.tools.mcp.http import Message
+from openclaw_a2a.model.session_keys import OWN_CALLERS
+from openclaw_a2a.tools.mcp.http import Message, SessionLimits
 from openclaw_a2a.tools.registry import Tool, ToolRegistry, run_with_progress
 
 _PROGRESS_TIMEOUT_S = 30.0
+_SESSION_RETRY_S = 30.0
 _MAX_TEXT = 500
 Context = ServerRequestContext[Any]
 Admit = Callable[[ToolCaller], AbstractContextManager[None]]
@@ -114,6 +117,43 @@ def _failure(operation: str, code: str, message: str) -> JsonObject:
 _CALLER = "tool_caller"
 
 
+class _LimitedSessions(StreamableHTTPSessionManager):
+    """The library's sessions, with a share for each caller, and past a limit our own error.
+
+    Overridden is what the library decides under its lock, by its own list of the open sessions: a
+    count of ours would have to learn of each of the ways in which a session ends.
+    """
+
+    def __init__(self, server: Server[Any], limits: SessionLimits, *, max_body_bytes: int) -> None:
+        super().__init__(
+            server,
+            session_idle_timeout=limits.idle_s,
+            max_sessions=limits.total,
+            max_request_body_size=max_body_bytes,
+        )
+        self._limits = limits
+
+    def _admit_session(
+        self, requestor: AuthorizationContext | None
+    ) -> StreamableHTTPServerTransport | None:
+        limits, caller = self._limits, "" if requestor is None else requestor["client_id"]
+        held = sum(one["client_id"] == caller for one in self._session_owners.values())
+        if held >= limits.per_caller and caller not in OWN_CALLERS:
+            raise Overloaded(
+                f"{caller} has {held} MCP sessions open already; end one, or wait until one that "
+                "is not used has ended",
+                retry_after_s=_SESSION_RETRY_S,
+                setting="tools.perTokenSessions",
+            )
+        if len(self._server_instances) >= limits.total:
+            raise Overloaded(
+                f"{limits.total} MCP sessions are open already; try again later",
+                retry_after_s=_SESSION_RETRY_S,
+                setting="tools.sessions",
+            )
+        return super()._admit_session(requestor)
+
+
 class McpSessions(msgspec.Struct, frozen=True):
     """The open sessions; each belongs to the caller that opened it."""
 
@@ -127,7 +167,7 @@ class McpSessions(msgspec.Struct, frozen=True):
         *,
         caller: ToolCaller,
     ) -> None:
-        """Respond to one request of an authenticated caller."""
+        """Respond to one request of an authenticated caller. Raises: Overloaded."""
         token = AccessToken(token="", client_id=caller.name, scopes=[], subject=caller.session_key)
         state = {**scope.get("state", {}), _CALLER: caller}
         inner = {**scope, "user": AuthenticatedUser(token), "state": state}
@@ -136,7 +176,7 @@ class McpSessions(msgspec.Struct, frozen=True):
 
 @asynccontextmanager
 async def open_sessions(
-    registry: ToolRegistry, *, admit: Admit, max_sessions: int, max_body_bytes: int
+    registry: ToolRegistry, *, admit: Admit, limits: SessionLimits, max_body_bytes: int
 ) -> AsyncGenerator[McpSessions]:
     """Sessions for the tools of the registry; all end with the context."""
 
@@ -144,10 +184,7 @@ async def open_sessions(
         request: Any = context.request
         return request.scope["state"][_CALLER]
 
-    manager = StreamableHTTPSessionManager(
-        build_server(registry, find_caller, admit=admit),
-        max_sessions=max_sessions,
-        max_request_body_size=max_body_bytes,
-    )
+    server = build_server(registry, find_caller, admit=admit)
+    manager = _LimitedSessions(server, limits, max_body_bytes=max_body_bytes)
     async with manager.run():
         yield McpSessions(manager)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from openclaw_a2a.http.asgi import ANY_METHOD, Router
+from openclaw_a2a.http.router import ANY_METHOD, Router
 
 
 def _router() -> Router[str]:

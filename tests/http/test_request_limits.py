@@ -1,9 +1,11 @@
-"""Events that strangers cause are few lines in the log, and none is left out of the counts."""
+"""Limits of requests: lines in the log, and timers that survive an error."""
 
 import asyncio
 from typing import Any
 
-from openclaw_a2a.http.asgi import EventBursts
+from tests.captured_logs import capture_logs
+
+from openclaw_a2a.http.request_limits import EventBursts
 
 TIMEOUT_S = 60
 
@@ -40,3 +42,26 @@ async def test_events_of_any_number_of_kinds_are_a_bounded_number_of_lines() -> 
         bursts.report(write, "refused", {"client": str(number)})
     assert len(lines) < 5000
     assert lines[-1] == {"client": "others"}
+
+
+async def test_a_line_that_cannot_be_written_holds_back_no_other_line() -> None:
+    counts: list[int] = []
+    has_count = asyncio.Event()
+
+    def write(_event: str, *, client: str, count: int | None = None, **_fields: Any) -> None:
+        if count is None:
+            return
+        if client == "broken":
+            raise RuntimeError("the log is closed")
+        counts.append(count)
+        has_count.set()
+
+    bursts = EventBursts(seconds=0.1)
+    with capture_logs() as logs:
+        for client in ("broken", "broken", "working", "working"):
+            bursts.report(write, "refused", {"client": client})
+        # Nothing else is reported, and the count of the second is written all the same.
+        async with asyncio.timeout(TIMEOUT_S):
+            await has_count.wait()
+    assert counts == [1]
+    assert [one["event"] for one in logs] == ["supervisor.timer_failed"]

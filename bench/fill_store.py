@@ -1,0 +1,137 @@
+#!/usr/bin/env python3
+"""Fill a store with ended tasks, as a gateway stores them, each with a message id of its own.
+
+Run: python fill_store.py --store sqlite --path FILE --count 100000
+
+It writes through the store and not through a gateway: a start is measured with what was stored,
+and nothing of the process that stored it.
+"""
+
+import argparse
+import asyncio
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+
+from openclaw_a2a.model.ids import (
+    LOCAL_PEER,
+    AccountId,
+    AgentId,
+    ArtifactId,
+    ContextId,
+    MessageId,
+    OwnerId,
+    RunId,
+    SessionKey,
+    TaskId,
+)
+from openclaw_a2a.model.message import Message, Part, Role
+from openclaw_a2a.model.records import (
+    Entry,
+    RunOptions,
+    RunRecord,
+    TaskHead,
+    encode_event,
+    encode_json,
+)
+from openclaw_a2a.model.task import (
+    Artifact,
+    ArtifactUpdate,
+    StatusUpdate,
+    Task,
+    TaskState,
+    TaskStatus,
+    apply_event,
+)
+from openclaw_a2a.model.turn import Binding, Peer, Scope
+from openclaw_a2a.ports import Commit, Store, Submission
+from openclaw_a2a.store import create_store
+
+SCOPE = Scope(LOCAL_PEER, AccountId("default"))
+OWNER = OwnerId("bench")
+AT_ONCE = 500
+"""So many tasks share the commits of the store."""
+
+
+def make_task(number: int, at: datetime) -> Iterator[Submission | Commit]:
+    """The writes of one task: its message, its work, its end."""
+    task_id, context_id = TaskId(f"task-{number:032}"), ContextId(f"context-{number:029}")
+    message_id, run_id = MessageId(f"message-{number:029}"), RunId(f"run-{number:033}")
+    text = (Part.of_text(f"echo:{number}"),)
+    message = Message(message_id, Role.USER, text, context_id, task_id)
+    answer = Message(MessageId(f"answer-{number:030}"), Role.AGENT, text, context_id, task_id)
+    session = SessionKey(f"agent:bench:a2a:local:{context_id}")
+    binding = Binding(
+        agent_id=AgentId("bench"),
+        account_id=SCOPE.account,
+        session_key=session,
+        main_session_key=SessionKey("agent:bench:main"),
+        peer=Peer(context_id, "context-id"),
+        created_at=at,
+        updated_at=at,
+    )
+    states = TaskState.SUBMITTED, TaskState.WORKING, TaskState.COMPLETED
+    statuses = [TaskStatus(state, timestamp=at) for state in states[:2]]
+    statuses.append(TaskStatus(states[2], answer, at))
+    submitted, working, completed = (StatusUpdate(task_id, context_id, one) for one in statuses)
+    artifact = Artifact(ArtifactId("assistant-output-0001"), text, name="assistant-output-1")
+    output = ArtifactUpdate(task_id, context_id, artifact, last_chunk=True)
+    task = Task(task_id, context_id, statuses[0], history=(message,))
+    opened = encode_json(task)
+    for event in (working, output, completed):
+        task = apply_event(task, event)
+
+    def head(state: TaskState, sequence: int) -> TaskHead:
+        return TaskHead(task_id, SCOPE, context_id, state, at, at, sequence, binding)
+
+    first = (Entry(1, encode_event(submitted), states[0]),)
+    rest = (
+        Entry(2, encode_event(working), states[1]),
+        Entry(3, encode_event(output)),
+        Entry(4, encode_event(completed), states[2]),
+    )
+    run = RunRecord(
+        id=run_id,
+        task_id=task_id,
+        context_id=context_id,
+        scope=SCOPE,
+        session_key=session,
+        message=message,
+        binding=binding,
+        options=RunOptions(is_task=True),
+        owner=OWNER,
+        lease_until=at + timedelta(seconds=30),
+        is_started=False,
+    )
+    yield Submission(run, run_id.encode(), at, Commit(head(states[0], 1), -1, first, opened))
+    yield Commit(head(states[2], 4), 1, rest, encode_json(task), run_id, 1, ends_run=True)
+
+
+async def fill(store: Store, count: int) -> None:
+    await store.open()
+    begin = datetime.now(UTC) - timedelta(hours=1)
+    for start in range(0, count, AT_ONCE):
+        writes = []
+        for number in range(start, min(start + AT_ONCE, count)):
+            for write in make_task(number, begin + timedelta(milliseconds=10 * number)):
+                is_first = isinstance(write, Submission)
+                writes.append((store.tasks.submit if is_first else store.tasks.commit)(write))
+        await asyncio.gather(*writes)
+    await store.close()
+
+
+def fill_store(kind: str, path: str, count: int) -> None:
+    """A store of this kind with so many ended tasks."""
+    asyncio.run(fill(create_store(kind, path=path), count))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--store", default="sqlite", choices=["sqlite", "json-file"])
+    parser.add_argument("--path", required=True)
+    parser.add_argument("--count", type=int, default=100_000)
+    args = parser.parse_args()
+    fill_store(args.store, args.path, args.count)
+
+
+if __name__ == "__main__":
+    main()

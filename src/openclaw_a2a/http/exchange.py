@@ -1,0 +1,193 @@
+"""One request on a connection and its response, as ASGI has them: `receive` and `send`."""
+
+import asyncio
+from http import HTTPStatus
+from typing import TYPE_CHECKING
+
+from openclaw_a2a.http.asgi import AsgiMessage, Header
+from openclaw_a2a.log import get_logger
+
+if TYPE_CHECKING:
+    from openclaw_a2a.http.server_protocol import ServerProtocol
+
+log = get_logger(__name__)
+
+STATUS_LINES = {
+    status.value: b"HTTP/1.1 %d %b\r\n" % (status.value, status.phrase.encode())
+    for status in HTTPStatus
+}
+_DISCONNECT: AsgiMessage = {"type": "http.disconnect"}
+
+
+class Exchange:
+    """One request and its response: what the application receives and sends."""
+
+    __slots__ = (
+        "_connection",
+        "_head",
+        "_is_chunked",
+        "_is_delivered",
+        "_left",
+        "_waiters",
+        "body",
+        "expects_continue",
+        "has_more",
+        "is_complete",
+        "is_disconnected",
+        "is_kept_alive",
+        "is_started",
+        "scope",
+    )
+
+    def __init__(
+        self, connection: "ServerProtocol", scope: AsgiMessage, *, is_kept_alive: bool
+    ) -> None:
+        self._connection = connection
+        self.scope = scope
+        self.body: list[bytes] = []
+        self.has_more = True
+        """True until the body of the request has arrived."""
+        self.expects_continue = False
+        self.is_kept_alive = is_kept_alive
+        self.is_disconnected = False
+        self.is_started = False
+        self.is_complete = False
+        """True when the response has been written."""
+        self._is_delivered = False
+        self._head = b""
+        """Of the response, until it is written with the first bytes of its body."""
+        self._is_chunked = False
+        self._left = 0
+        self._waiters: list[asyncio.Future[None]] = []
+
+    # ------------------------------------------------------------------ the request
+
+    def add_body(self, part: bytes, *, has_more: bool) -> None:
+        """A part of the body has arrived."""
+        self.body.append(part)
+        self.has_more = has_more
+        self.wake()
+
+    def wake(self) -> None:
+        """Something has changed that a `receive` may wait for."""
+        for waiter in self._waiters:
+            if not waiter.done():
+                waiter.set_result(None)
+
+    def disconnect(self) -> None:
+        """The client is gone, or as good as that: the application sees it."""
+        if not self.is_complete:
+            self.is_disconnected = True
+            self.expects_continue = False
+        self.wake()
+
+    async def receive(self) -> AsgiMessage:
+        """Called by the application: the body, and later that the client is gone."""
+        connection = self._connection
+        if self.expects_continue:
+            self.expects_continue = False
+            if not connection.transport.is_closing():
+                connection.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+        while not (self.is_disconnected or self.is_complete):
+            if self.body or not (self.has_more or self._is_delivered):
+                body = self.body[0] if len(self.body) == 1 else b"".join(self.body)
+                self.body.clear()
+                self._is_delivered = not self.has_more
+                return {"type": "http.request", "body": body, "more_body": self.has_more}
+            connection.resume_reading()
+            # One for each that waits: a task that is cancelled cancels the future it waits for.
+            waiter = connection.loop.create_future()
+            self._waiters.append(waiter)
+            try:
+                await waiter
+            finally:
+                self._waiters.remove(waiter)
+        return _DISCONNECT
+
+    # ------------------------------------------------------------------ the response
+
+    @property
+    def is_unanswered(self) -> bool:
+        """True while nothing of a response was written."""
+        return not self.is_started or bool(self._head)
+
+    async def send(self, message: AsgiMessage) -> None:
+        """Called by the application; waits while the client does not take what was written."""
+        connection = self._connection
+        if connection.drained is not None and not self.is_disconnected:
+            await connection.wait_drained()
+        if self.is_disconnected:
+            return
+        if not self.is_started:
+            self._write_head(message["status"], message.get("headers", ()))
+        elif self.is_complete:
+            raise RuntimeError("the response is complete already")
+        else:
+            self._write_body(message.get("body", b""), is_last=not message.get("more_body", False))
+
+    def _write_head(self, status: int, headers: "list[Header] | tuple[()]") -> None:
+        self.is_started = True
+        self.expects_continue = False
+        length = None
+        lines = [STATUS_LINES[status]]
+        for name, value in (*self._connection.server_state.default_headers, *headers):
+            if name == b"content-length":
+                length = int(value)
+            elif name == b"connection" and value == b"close":
+                self.is_kept_alive = False
+                continue
+            lines.append(b"%b: %b\r\n" % (name, value))
+        if self.scope["method"] == "HEAD" or status in (204, 304):
+            self._left = 0
+        elif length is not None:
+            self._left = length
+        elif self.scope["http_version"] == "1.0":
+            # No chunks before HTTP/1.1: the end of the connection is that of the body.
+            self._left = -1
+            self.is_kept_alive = False
+        else:
+            self._is_chunked = True
+            lines.append(b"transfer-encoding: chunked\r\n")
+        if not self.is_kept_alive:
+            lines.append(b"connection: close\r\n")
+        head = b"".join(lines)
+        # A line break within a header would begin another one, or the body.
+        if head.count(b"\n") != len(lines) or head.count(b"\r") != len(lines):
+            raise RuntimeError("a header of the response holds a line break")
+        head += b"\r\n"
+        if self._is_chunked or self._left < 0:
+            self._connection.transport.write(head)
+        else:
+            # Together with the body, which is known and follows: every write is a system call and
+            # a packet, and costs the kernel more than parsing the whole request costs us.
+            self._head = head
+
+    def _write_body(self, body: bytes, *, is_last: bool) -> None:
+        if self._is_chunked:
+            end = b"0\r\n\r\n" if is_last else b""
+            body = b"%x\r\n%b\r\n%b" % (len(body), body, end) if body else end
+        elif self.scope["method"] == "HEAD":
+            body = b""
+        elif self._left >= 0:
+            self._left -= len(body)
+            if self._left < 0 or (is_last and self._left):
+                raise RuntimeError("the body of the response is not as long as announced")
+        if self._head:
+            body, self._head = self._head + body, b""
+        if body:
+            self._connection.transport.write(body)
+        if is_last:
+            self.is_complete = True
+            self.wake()
+            self._connection.on_response_complete(self)
+
+    def on_application_done(self, task: "asyncio.Task[None]") -> None:
+        """The application has returned, or was cancelled."""
+        connection = self._connection
+        connection.server_state.tasks.discard(task)
+        error = None if task.cancelled() else task.exception()
+        if error is not None:
+            log.error("http.application_failed", path=self.scope["path"], exc_info=error)
+        if not (self.is_complete or self.is_disconnected):
+            # The response is incomplete, and stays so: the client sees that by the end of it.
+            connection.close(connection.loop.time())

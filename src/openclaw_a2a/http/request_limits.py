@@ -1,0 +1,200 @@
+"""Limits of requests while they are read and answered: time, bytes of bodies, lines in the log."""
+
+import asyncio
+from collections.abc import Callable
+from typing import Protocol
+
+import msgspec
+
+from openclaw_a2a.engine.supervisor import Supervisor
+from openclaw_a2a.model.errors import BodyTooSlow, Overloaded
+from openclaw_a2a.model.ids import LOCAL_PEER, Json, JsonObject
+
+WRITE_TIMEOUT_S = 60.0
+"""For servers that let clients leave a response unread for ever; our own cuts such a client off
+before (`server.sendSeconds`, http/server_protocol.py).
+"""
+
+LARGE_BODY_BYTES = 64 * 1024
+"""From this size on the bytes of a body are counted."""
+
+_BODIES_RETRY_S = 5.0
+_MOST_BURSTS = 4096
+
+
+class Deadline:
+    """One deadline for every operation of a kind that is under way.
+
+    Nearly every body has arrived when it is read, and nearly every chunk fits the send buffer.
+    So there is no timer per operation, only one that looks at those still under way.
+    """
+
+    def __init__(
+        self,
+        seconds: float,
+        make_error: Callable[[float], Exception],
+        supervisor: Supervisor | None = None,
+    ) -> None:
+        self._seconds = seconds
+        self._make_error = make_error
+        # By task: a task reads one body or writes one chunk at a time.
+        self._deadlines: dict[asyncio.Task[object], float] = {}
+        # Insertion order is deadline order: every operation gets the same time.
+        self._expired: set[asyncio.Task[object]] = set()
+        self._timer = (supervisor or Supervisor()).timer("request deadlines", self._cancel_expired)
+
+    def start(self) -> "asyncio.Task[object] | None":
+        """The current task begins an operation."""
+        task = asyncio.current_task()
+        if task is not None:
+            self._deadlines[task] = task.get_loop().time() + self._seconds
+            # Not moved when operations end: it fires, looks at what is left, and is set again.
+            if not self._timer.is_set:
+                self._timer.start(self._seconds)
+        return task
+
+    def stop(self, task: "asyncio.Task[object] | None") -> None:
+        """The operation ended, in whatever way. Raises: the deadline's error, when it expired."""
+        if task is None:
+            return
+        self._deadlines.pop(task, None)
+        # Called in a `finally`: what is raised here takes the place of our own CancelledError.
+        if task in self._expired:
+            self._expired.discard(task)
+            # Another cancellation may have come on top of ours; then that one wins.
+            if task.uncancel() == 0:
+                raise self._make_error(self._seconds)
+
+    def _cancel_expired(self) -> float | None:
+        now = asyncio.get_running_loop().time()
+        for task in [one for one, deadline in self._deadlines.items() if deadline <= now]:
+            del self._deadlines[task]
+            self._expired.add(task)
+            task.cancel()
+        return next(iter(self._deadlines.values()), None)
+
+
+class _Burst(msgspec.Struct):
+    ends_at: float
+    write: Callable[..., None]
+    kind: JsonObject
+    count: int = 0
+
+
+class EventBursts:
+    """Logs the first of many equal events at once, and after a minute how many more came.
+
+    For events that unknown clients can cause without limit. At most `_MOST_BURSTS` kinds are
+    counted separately; all others count as one kind.
+    """
+
+    def __init__(self, seconds: float = 60.0, *, supervisor: Supervisor | None = None) -> None:
+        self._seconds = seconds
+        # Insertion order is the order of their ends: every burst gets the same time.
+        self._bursts: dict[tuple[Json, ...], _Burst] = {}
+        self._timer = (supervisor or Supervisor()).timer("event counts", self._log_counts)
+
+    def report(
+        self, write: Callable[..., None], event: str, kind: JsonObject, **fields: Json
+    ) -> None:
+        """Log or count an event; those of the same kind are equal, whatever their fields are."""
+        key = (event, *kind.values())
+        if key not in self._bursts and len(self._bursts) >= _MOST_BURSTS:
+            kind = dict.fromkeys(kind, "others")
+            key = (event, *kind.values())
+        burst = self._bursts.get(key)
+        if burst is not None:
+            burst.count += 1
+            return
+        write(event, **(kind | fields))
+        ends_at = asyncio.get_running_loop().time() + self._seconds
+        self._bursts[key] = _Burst(ends_at, write, kind)
+        self._timer.start(self._seconds)
+
+    def _log_counts(self) -> float | None:
+        now = asyncio.get_running_loop().time()
+        for key, burst in list(self._bursts.items()):
+            if burst.ends_at > now:
+                break
+            del self._bursts[key]
+            if burst.count:
+                burst.write(key[0], **burst.kind, count=burst.count, seconds=self._seconds)
+        # Looked up now: writing a line may have reported another event.
+        return min((burst.ends_at for burst in self._bursts.values()), default=None)
+
+
+class BodySender(Protocol):
+    """The request whose body is counted (`HttpRequest`)."""
+
+    caller: str | None
+    held_by: "RequestBodies | None"
+
+
+class RequestBodies:
+    """The bodies of requests until they are decoded: their time, and their bytes together.
+
+    A client may leave many large bodies unfinished. So the bytes of large ones are counted as they
+    arrive, in all and for each caller, who may have a quarter (`local`, the only caller there is
+    then, all). Small bodies are not counted: connections are limited.
+    """
+
+    def __init__(
+        self,
+        seconds: float,
+        max_bytes: int = 256 * 1024 * 1024,
+        *,
+        supervisor: Supervisor | None = None,
+    ) -> None:
+        self.deadline = Deadline(
+            seconds,
+            lambda limit: BodyTooSlow(
+                f"the request body did not arrive within {limit:g} seconds; send it again",
+                details={"seconds": limit},
+            ),
+            supervisor,
+        )
+        self._max_bytes = max_bytes
+        self._total = 0
+        self._of_callers: dict[str, int] = {}
+        self._of_requests: dict[BodySender, tuple[str, int]] = {}
+
+    def hold(self, request: BodySender, size: int) -> None:
+        """A body has `size` bytes by now. Raises: Overloaded."""
+        caller, before = self._of_requests.get(request, (request.caller or "", 0))
+        others = self._total - before
+        own_others = self._of_callers.get(caller, 0) - before
+        share = self._max_bytes if caller == LOCAL_PEER else self._max_bytes // 4
+        # One body is always possible, however large: maxBodyBytes limits it.
+        is_over = own_others and own_others + size > share
+        if is_over or (others and others + size > self._max_bytes):
+            raise Overloaded(
+                "too many large request bodies arrive at the same time; send fewer at once",
+                retry_after_s=_BODIES_RETRY_S,
+                setting="limits.bodiesBytes",
+            )
+        self._total = others + size
+        self._of_callers[caller] = own_others + size
+        self._of_requests[request] = caller, size
+        request.held_by = self
+
+    def release(self, request: BodySender) -> None:
+        """The body of a request is decoded, or dropped."""
+        request.held_by = None
+        caller, size = self._of_requests.pop(request, ("", 0))
+        self._total -= size
+        left = self._of_callers.pop(caller, 0) - size
+        if left > 0:
+            self._of_callers[caller] = left
+
+
+class ClientTooSlow(Exception):
+    """A client stopped reading its response."""
+
+
+def write_deadline(
+    seconds: float = WRITE_TIMEOUT_S, supervisor: Supervisor | None = None
+) -> Deadline:
+    """How long a client may leave a chunk of a stream unread; past it: ClientTooSlow."""
+    return Deadline(
+        seconds, lambda limit: ClientTooSlow(f"the client read nothing for {limit:g} s"), supervisor
+    )

@@ -1,0 +1,143 @@
+"""A process that cancels tasks of an adapter and closes it: `closing_adapter.py MOMENT...`.
+
+Run with warnings as errors, what is left behind by a moment is on standard error: a coroutine that
+nobody awaited, a pipe or a loop that nobody closed. The fake command is in the variables.
+"""
+
+import asyncio
+import gc
+import json
+import os
+import sys
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+from openclaw_a2a import OpenClawAgentAdapter
+from openclaw_a2a.model.task import TaskState, is_terminal
+
+Moment = Callable[[OpenClawAgentAdapter], Awaitable[None]]
+WAIT_S = 60.0
+
+
+async def start(adapter: OpenClawAgentAdapter, text: str = "hang", context: str = "c") -> str:
+    parts = [{"kind": "text", "text": text}]
+    message = {"role": "user", "parts": parts, "messageId": text, "contextId": context}
+    return (await adapter.handle({"message": message})).id
+
+
+async def state_of(adapter: OpenClawAgentAdapter, task_id: str) -> TaskState:
+    task = await adapter.get_task(task_id)
+    assert task is not None
+    return task.status.state
+
+
+def has_logged(member: str) -> bool:
+    """True when the fake command has said something about itself."""
+    log = Path(os.environ["FAKE_LOG"])
+    lines = log.read_text(encoding="utf-8").splitlines() if log.exists() else []
+    return any(member in json.loads(line) for line in lines)
+
+
+async def logged(member: str) -> None:
+    async with asyncio.timeout(WAIT_S):
+        while not has_logged(member):  # noqa: ASYNC110 - another process says it
+            await asyncio.sleep(0.01)
+
+
+async def at_once(adapter: OpenClawAgentAdapter) -> None:
+    await adapter.cancel_task(await start(adapter))
+
+
+async def as_it_starts(adapter: OpenClawAgentAdapter) -> None:
+    task_id = await start(adapter)
+    await logged("argv")
+    await adapter.cancel_task(task_id)
+
+
+async def at_work(adapter: OpenClawAgentAdapter) -> None:
+    task_id = await start(adapter)
+    await logged("child")
+    await adapter.cancel_task(task_id)
+
+
+async def queued(adapter: OpenClawAgentAdapter) -> None:
+    await start(adapter)
+    await adapter.cancel_task(await start(adapter, "two"))
+
+
+async def ended(adapter: OpenClawAgentAdapter) -> None:
+    task_id = await start(adapter, "hi")
+    async with asyncio.timeout(WAIT_S):
+        while not is_terminal(await state_of(adapter, task_id)):  # noqa: ASYNC110 - as clients do
+            await asyncio.sleep(0.01)
+    await adapter.cancel_task(task_id)
+
+
+async def several(adapter: OpenClawAgentAdapter) -> None:
+    task_id = await start(adapter)
+    await logged("child")
+    await asyncio.gather(*(adapter.cancel_task(task_id) for _ in range(3)))
+
+
+async def not_awaited(adapter: OpenClawAgentAdapter) -> None:
+    """The cancellation is under way when the adapter is closed."""
+    task_id = await start(adapter)
+    await logged("child")
+    canceling = asyncio.create_task(adapter.cancel_task(task_id))
+    await asyncio.sleep(0)
+    await adapter.close()
+    await asyncio.gather(canceling, return_exceptions=True)
+
+
+async def interrupted(adapter: OpenClawAgentAdapter) -> None:
+    """Whoever canceled the task is canceled too, after more and more steps of the loop."""
+    for steps in range(4):
+        task_id = await start(adapter, f"hang {steps}", f"c-{steps}")
+        canceling = asyncio.create_task(adapter.cancel_task(task_id))
+        for _ in range(steps):
+            await asyncio.sleep(0)
+        canceling.cancel()
+        await asyncio.gather(canceling, return_exceptions=True)
+
+
+async def closed_in_between(adapter: OpenClawAgentAdapter) -> None:
+    """The first close is interrupted; the next one finishes it."""
+    await adapter.cancel_task(await start(adapter))
+    await start(adapter, "two")
+    closing = asyncio.create_task(adapter.close())
+    await asyncio.sleep(0)
+    closing.cancel()
+    await asyncio.gather(closing, return_exceptions=True)
+
+
+MOMENTS: dict[str, Moment] = {
+    one.__name__: one
+    for one in (
+        at_once,
+        as_it_starts,
+        at_work,
+        queued,
+        ended,
+        several,
+        not_awaited,
+        interrupted,
+        closed_in_between,
+    )
+}
+
+
+async def play(moment: Moment) -> None:
+    names = ("OPENCLAW_STATE_DIR", "FAKE_LOG")
+    adapter = OpenClawAgentAdapter(
+        openclaw_path=os.environ["FAKE_PROGRAM"], env_vars={one: os.environ[one] for one in names}
+    )
+    await moment(adapter)
+    await adapter.close()
+    await adapter.close()
+
+
+if __name__ == "__main__":
+    for name in sys.argv[1:]:
+        Path(os.environ["FAKE_LOG"]).unlink(missing_ok=True)
+        asyncio.run(play(MOMENTS[name]))
+        gc.collect()
