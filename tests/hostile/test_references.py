@@ -1,10 +1,12 @@
 """A short message that refers to much."""
 
 from pathlib import Path
+from uuid import uuid4
 
 import httpx
 import pytest
 from tests.conftest import GatewayProcess
+from tests.hostile.raw_client import cost_of, quiet_loop
 
 
 @pytest.mark.slow
@@ -18,6 +20,25 @@ async def test_a_short_message_that_refers_to_much_takes_little_memory(
             await send(client, "echo:x", referenceTaskIds=[task] * 400)
         # Four hundred copies were more than a gigabyte.
         assert memory_of(gateway) - before < 200_000_000
+
+
+@pytest.mark.slow
+async def test_a_task_that_is_named_four_hundred_times_costs_as_much_as_once(
+    gateway: GatewayProcess,
+) -> None:
+    async with httpx.AsyncClient(base_url=gateway.url, timeout=60.0) as client:
+        task = await send(client, "chunks:5:1000000")
+        costs: dict[int, float] = {}
+        for count in (1, 400):
+            await quiet_loop(gateway.pid)
+            costs[count] = await cost_of(
+                gateway.pid,
+                lambda count=count: send(
+                    client, f"echo:{uuid4()}", referenceTaskIds=[task] * count
+                ),
+                times=3,
+            )
+        assert costs[400] < 5 * costs[1]
 
 
 async def send(client: httpx.AsyncClient, text: str, **members: object) -> str:
