@@ -145,7 +145,7 @@ async def _until_healthy(port: int) -> None:
                     return
 
 
-MOST_COST = 5
+MOST_COST = 3
 """A normal call may cost so many times what it costs without all the connections."""
 
 
