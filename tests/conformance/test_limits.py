@@ -1,5 +1,6 @@
 """Every limit, and the error past it."""
 
+import asyncio
 import json
 
 import pytest
@@ -159,6 +160,23 @@ async def test_a_peer_over_its_rate_gets_429_with_retry_after(start: Start) -> N
     assert int(first[-1].headers["retry-after"]) >= 1
     assert (await bob.get("/a2a/rest/tasks")).status == 200
     assert (await alice.get("/.well-known/agent-card.json")).status == 200
+
+
+@pytest.mark.requirement("limits.rate")
+async def test_a_peer_over_its_rate_is_refused_after_a_pause(start: Start) -> None:
+    """Whoever asks again at once would take the time of the others with its refusals."""
+    settings = {**peers("alice", "bob"), "limits.perPeerRate": 0.001}
+    http = await start(_agent(), settings=settings)
+    alice = _as(http, "alice")
+    assert (await alice.get("/a2a/rest/tasks")).status == 200
+    has_waited = False
+    for _ in range(5):  # a machine that stands still for a moment may miss the pause
+        refused = asyncio.ensure_future(alice.get("/a2a/rest/tasks"))
+        for _ in range(200):
+            await asyncio.sleep(0)
+        has_waited |= not refused.done()
+        assert (await refused).status == 429
+    assert has_waited
 
 
 @pytest.mark.requirement("promise.bounds.streams")

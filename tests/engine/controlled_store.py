@@ -38,7 +38,7 @@ class ControlledStore(FlatStore):
         self.writes: list[str] = []
         """The writes that were let through, by name."""
         self.passing: set[asyncio.Future[Any]] = set()
-        """Those of them that are not durable yet."""
+        """Those of them that are not durable yet, and reads: a store may rest in between."""
         self._is_holding = False
         self._is_cut = False
         self._is_silent = False
@@ -153,6 +153,12 @@ class ControlledStore(FlatStore):
             future.set_result(done.result())
         else:
             future.set_exception(error)
+
+    def read_task(self, scope: Scope | None, task_id: TaskId) -> "asyncio.Future[Any]":
+        done = asyncio.ensure_future(self.inner.tasks.read_task(scope, task_id))
+        self.passing.add(done)
+        done.add_done_callback(self.passing.discard)
+        return done
 
     def submit(self, submission: Submission) -> Awaitable[Accepted | Duplicate]:
         return self._write("submit", lambda: self.inner.tasks.submit(submission))

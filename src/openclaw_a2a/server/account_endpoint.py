@@ -47,6 +47,7 @@ from openclaw_a2a.http.sse_stream import EventStream, PendingStream, SseStreams,
 from openclaw_a2a.model.delivery import Delivery, PushConfig
 from openclaw_a2a.model.errors import (
     InvalidParams,
+    Overloaded,
     PartNotAccepted,
     Problem,
     PushNotSupported,
@@ -100,6 +101,7 @@ from openclaw_a2a.settings import Account
 
 NO_USABLE_PART = "No supported text or data part was found in the message."
 _PACED_BODY_BYTES = 16 * 1024
+_REFUSAL_PAUSE_S = 0.25
 _LINK_LOOKUPS = 4  # at a time, for an account
 _MAX_LINK_HOSTS = 16
 _LINK_LOOKUP_S = 3.0
@@ -178,7 +180,12 @@ class AccountEndpoint(msgspec.Struct, frozen=True, kw_only=True):
         # After authentication: the limit is per caller, and no stranger uses up a peer's share.
         # `local` is the operator's own machine, and the only caller there is.
         if self.rate_limit is not None and name != LOCAL_PEER:
-            self.rate_limit.count(name)
+            try:
+                self.rate_limit.count(name)
+            except Overloaded:
+                # Whoever asks again at once would be refused thousands of times a second.
+                await asyncio.sleep(_REFUSAL_PAUSE_S)
+                raise
         return Scope(name, account.id)
 
     def check_caller(self, request: HttpRequest) -> None:
