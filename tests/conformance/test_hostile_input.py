@@ -186,6 +186,18 @@ async def test_absent_content_type_is_refused(start: Start) -> None:
     assert (await http.request(Request("POST", RPC, {}, (body,)))).status == 415
 
 
+@pytest.mark.requirement("promise.bounds.body")
+@pytest.mark.parametrize("length", ["0" * 5_000 + "2", "9" * 5_000, "+2", "\u00b2"])
+async def test_any_length_that_another_server_passes_on_is_answered(
+    start: Start, length: str
+) -> None:
+    http = await start(_agent())
+    for path in (RPC, f"{REST}/message:send"):
+        response = await http.post(path, b"{}", content_length=length)
+        assert 200 <= response.status < 500
+        assert response.json["error"]["code"] != -32603
+
+
 @pytest.mark.requirement("promise.bounds.hostile")
 async def test_a_disconnect_in_the_middle_of_the_body_starts_nothing(start: Start) -> None:
     agent = _agent()

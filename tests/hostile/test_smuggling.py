@@ -67,6 +67,7 @@ SHAPES = {
     "length in quotes": sized(b'"2"'),
     "length in other digits": sized("\u0662".encode()),
     "length past 64 bits": sized(b"18446744073709551618"),
+    "length of many digits": sized(b"0" * 5000 + b"2"),
     "space before colon of length": framed(b"content-length : 2", body=b"{}" + HIDDEN),
     "xchunked": encoded(b"xchunked"),
     "chunked first": encoded(b"chunked, identity"),

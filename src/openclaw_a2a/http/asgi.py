@@ -34,6 +34,7 @@ SLICE_BYTES = 64 * 1024
 """How much of a body is sent at once: the next slice waits until the client takes them."""
 
 _SLICES_PER_CHECK = 16
+_MOST_DIGITS = 18
 
 UNSENT_KEY = "openclaw_a2a.unsent"
 """In the scope of a request: how many bytes are in memory for its client alone, to be sent next.
@@ -202,8 +203,8 @@ class HttpRequest:
                 "bodies are read as they are: send this one without Content-Encoding"
             )
         # Refused before the first byte: what is announced as too large is not even received.
-        declared = self.headers.get(b"content-length")
-        if declared is not None and declared.isdigit() and int(declared) > limit:
+        declared = self.headers.get(b"content-length", b"").lstrip(b"0")
+        if declared.isdigit() and (len(declared) > _MOST_DIGITS or int(declared) > limit):
             raise _body_too_large(limit, setting)
         operation = bodies.deadline.start()
         self.is_body_asked = True

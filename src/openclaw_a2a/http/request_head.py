@@ -19,6 +19,8 @@ _SINGLE_HEADERS = (b"host", b"origin", b"content-length", b"transfer-encoding")
 """Headers of which a proxy might look at one line, and we at another."""
 _ABSOLUTE_TARGET = re.compile(rb"https?://([^/?#]*)(.*)", re.IGNORECASE)
 _MOST_HOST = 300
+_MOST_DIGITS = 20
+"""Of a length. Python reads no number of thousands of digits, be they all zero."""
 
 
 class RequestHead:
@@ -112,7 +114,7 @@ class RequestHead:
                 )
             self.is_chunked = True
         elif length is not None:
-            if not length.isdigit():
+            if not length.isdigit() or len(length) > _MOST_DIGITS:
                 raise InvalidRequest(NOT_HTTP)
             self.body_size = int(length)
         if b"expect" in headers:
