@@ -29,6 +29,7 @@ def serve_measured(
         "log.level": "error",
         "limits.runs": 10_000,
         "limits.perPeerRuns": 10_000,
+        "limits.perPeerRate": 100_000,
         "retention.keepEnded": 1_000_000,
         **settings,
     }

@@ -119,6 +119,86 @@ async def test_a_handle_is_stored_before_its_answer_is_given(
         assert record.id == handle
 
 
+class SlowStore(FlatStore):
+    """A store whose writes of records wait until the test lets them through."""
+
+    def __init__(self, inner: Store) -> None:
+        super().__init__(inner)
+        self.may_write = asyncio.Event()
+        self.asked = asyncio.Event()
+
+    def put_record(self, record: Record) -> "asyncio.Future[None]":
+        async def put() -> None:
+            self.asked.set()
+            await self.may_write.wait()
+            await self.inner.records.put_record(record)
+
+        return asyncio.ensure_future(put())
+
+
+@pytest.mark.requirement("remote.durable.awaited")
+@pytest.mark.parametrize("state", ["WORKING", "INPUT_REQUIRED", "AUTH_REQUIRED", "SUBMITTED"])
+async def test_the_handle_of_a_task_that_goes_on_is_durable_before_it_is_shown(
+    peer: ScriptedPeer, state: str
+) -> None:
+    store = SlowStore(MemoryStore())
+    peer.answer = result(task(state))
+    async with open_tool(one_target(peer.url), store=store) as harness, asyncio.timeout(60):
+        sending = asyncio.create_task(harness.send("hi"))
+        await store.asked.wait()
+        await asyncio.sleep(0)
+        assert not sending.done()
+        store.may_write.set()
+        handle = handle_of(await sending)
+        [record] = await store.records.list_records(RECORD_KIND)
+        assert record.id == handle
+
+
+@pytest.mark.requirement("remote.durable.ended")
+@pytest.mark.parametrize("state", ["COMPLETED", "FAILED", "CANCELED", "REJECTED"])
+async def test_an_answer_does_not_wait_for_the_handle_of_a_task_that_has_ended(
+    peer: ScriptedPeer, state: str
+) -> None:
+    store = SlowStore(MemoryStore())
+    peer.answer = result(task(state, text="done"))
+    async with open_tool(one_target(peer.url), store=store) as harness, asyncio.timeout(60):
+        handle = handle_of(await harness.send("hi"))
+        assert not store.asked.is_set()
+        assert handle_of(await harness.execute("status", task_handle=handle)) == handle
+        # It is written a moment later, with those of other calls.
+        await store.asked.wait()
+        store.may_write.set()
+    [record] = await store.records.list_records(RECORD_KIND)
+    assert record.id == handle
+
+
+@pytest.mark.requirement("remote.durable.ended")
+async def test_the_handles_of_ended_tasks_survive_a_restart(
+    opened: StoreFixture, peer: ScriptedPeer
+) -> None:
+    peer.answer = result(task("COMPLETED", text="done"))
+    async with open_tool(one_target(peer.url), store=opened.store) as harness:
+        handles = [handle_of(await harness.send("hi")) for _ in range(3)]
+    store = await opened.restart()
+    async with open_tool(one_target(peer.url), store=store) as harness:
+        await harness.tool.open()
+        known = harness.tool.handles.all
+        assert [one.name for one in reversed(known)] == handles
+        assert {one.last_known.state for one in known} == {"completed"}
+
+
+@pytest.mark.requirement("remote.durable.ended")
+async def test_a_handle_that_is_gone_is_not_written_after_its_end(
+    opened: StoreFixture, peer: ScriptedPeer
+) -> None:
+    peer.answer = result(task("COMPLETED", text="done"))
+    config = {**one_target(peer.url), "taskHandles": {"maxEntries": 1}}
+    async with open_tool(config, store=opened.store) as harness:
+        handles = [handle_of(await harness.send("hi")) for _ in range(3)]
+    kept = [record.id for record in await opened.store.records.list_records(RECORD_KIND)]
+    assert kept == handles[2:]
+
+
 @pytest.mark.requirement("remote.durable.at-once")
 async def test_a_handle_is_stored_as_soon_as_the_peer_names_the_task(
     opened: StoreFixture, peer: ScriptedPeer
@@ -235,9 +315,9 @@ async def test_a_chunk_of_text_does_not_write_the_handle(peer: ScriptedPeer) -> 
     async with open_tool(one_target(peer.url), store=store) as harness:
         outcome = await harness.send("hi", follow_updates=True)
         assert len(outcome["raw"]["events"]) == 202
-        assert store.puts <= 4
-        [record] = await store.records.list_records(RECORD_KIND)
-        assert json.loads(record.body)["heard"]["state"] == "completed"
+    assert store.puts <= 4
+    [record] = await store.records.list_records(RECORD_KIND)
+    assert json.loads(record.body)["heard"]["state"] == "completed"
 
 
 async def test_a_store_that_fails_does_not_fail_the_call(peer: ScriptedPeer) -> None:

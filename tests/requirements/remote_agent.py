@@ -297,6 +297,8 @@ _BEYOND = rules(
         "handle": "With a durable store a handle is good after a restart, and errors say so.",
         "watch": "A watch goes on after a restart of ours.",
         "at-once": "A task is written down as soon as the peer has named it.",
+        "awaited": "An answer with the handle of a task that goes on is given when it is stored.",
+        "ended": "The handle of a task that has ended is stored a moment after its answer.",
         "resume": "A paused task is answered after a restart, through the tool itself.",
     },
     remote_large={

@@ -24,6 +24,7 @@ from openclaw_a2a.model.session_keys import OPERATOR_NAME
 from openclaw_a2a.ports import Record, Store
 from openclaw_a2a.remote.config import HandleLimits, Transport
 from openclaw_a2a.remote.errors import ErrorCode, RemoteFailure
+from openclaw_a2a.remote.result.remote_result import TERMINAL_STATES
 from openclaw_a2a.remote.targets import Target, TargetIdentity
 from openclaw_a2a.remote.transport.peer_errors import task_not_found
 from openclaw_a2a.settings.files import write_private_file
@@ -34,6 +35,8 @@ HANDLE_PREFIX = "rah_"
 TEXT_INTERVAL = timedelta(seconds=2)
 """A handle of which only the text changed is written no more often than this."""
 _FLUSH_S = 10.0
+ENDED_S = 0.2
+"""How long the handle of a task that has ended may wait for its write, in seconds."""
 
 
 class LastKnownState(msgspec.Struct, frozen=True):
@@ -103,7 +106,7 @@ class HandleStore:
         self._written.pop(name, None)
 
     async def flush(self) -> None:
-        """Wait until everything is written; what cannot be written is logged."""
+        """Wait until what an answer shows is written; what cannot be written is logged."""
         # Swapped out first: a handle that is saved meanwhile waits for the next flush.
         held_back, self._held_back = self._held_back, {}
         self._written |= held_back
@@ -113,6 +116,10 @@ class HandleStore:
             # A copy, because each write removes itself. After the timeout the answer is given
             # anyway: a crash before the write then leaves a handle that nobody knows.
             await asyncio.wait(set(self._writes), timeout=_FLUSH_S)
+
+    async def close(self) -> None:
+        """Write everything that is left."""
+        await self.flush()
 
     async def load(self, restore: RestoreTarget) -> list[TaskHandle]:
         """The stored handles, least recently used first.
@@ -145,12 +152,15 @@ class TaskHandles:
         self._new_id = new_id
         self._store = store or HandleStore()
         self._live: OrderedDict[str, TaskHandle] = OrderedDict()
+        self._owned: Counter[PeerName] = Counter()
+        """How many live handles each owner has."""
         self._expires_from: datetime | None = None
         """None of the live handles expires before this."""
 
     def load(self, handles: list[TaskHandle]) -> None:
         """Add stored handles, least recently used first; handles that are here already win."""
         self._live = OrderedDict({**{handle.name: handle for handle in handles}, **self._live})
+        self._owned = Counter(handle.owner for handle in self._live.values())
         self._expires_from = None
         self._trim(self._now())
 
@@ -187,6 +197,8 @@ class TaskHandles:
             # The operator who looks at a task does not take it from its owner.
             owner=known.owner if known else owner or PeerName(""),
         )
+        if handle.name not in self._live:
+            self._owned[handle.owner] += 1
         self._live[handle.name] = handle
         self._live.move_to_end(handle.name)
         self._store.save(handle)
@@ -229,7 +241,8 @@ class TaskHandles:
         Handles that have no owner hinder nobody: their tasks may be anybody's.
         Raises: RemoteFailure, for a task as if the peer did not know it.
         """
-        if _is_operator(owner):
+        # Most messages begin something: there are many handles, and nothing to look for.
+        if _is_operator(owner) or not (task_ids or context_id):
             return
         at_peer = [
             one
@@ -258,11 +271,15 @@ class TaskHandles:
             self._expires_from = min((one.expires_at for one in live), default=None)
         while len(self._live) > self._limits.max_entries:
             # Of the owner that has the most: nobody loses handles by what another one does.
-            ((most, _),) = Counter(one.owner for one in self._live.values()).most_common(1)
-            self._remove(next(name for name, one in self._live.items() if one.owner == most))
+            most = max(self._owned.values())
+            live = self._live.items()
+            self._remove(next(name for name, one in live if self._owned[one.owner] == most))
 
     def _remove(self, name: str) -> None:
-        del self._live[name]
+        owner = self._live.pop(name).owner
+        self._owned[owner] -= 1
+        if not self._owned[owner]:
+            del self._owned[owner]
         self._store.delete(name)
 
     def _expired(self, handle: TaskHandle) -> RemoteFailure:
@@ -363,18 +380,56 @@ def decode_handle(body: bytes, restore: RestoreTarget) -> TaskHandle | None:
 
 
 class RecordHandleStore(HandleStore):
-    """Handles as records of a store. Writes are made in the order of the calls."""
+    """Handles as records of a store. Writes are made in the order of the calls.
+
+    No answer waits for the handle of a task that has ended: the result is in the answer, and the
+    continuation beside the handle leads to the task and the conversation without it. Such handles
+    are written together, `ENDED_S` later at most; a crash until then leaves them unknown.
+    """
 
     def __init__(self, store: Store) -> None:
         super().__init__()
         self._store = store
         self.is_durable = store.is_durable
         self._supervisor = Supervisor("remote-handles")
+        self._ended: dict[str, TaskHandle] = {}
+        self._timer: asyncio.TimerHandle | None = None
+        self._unawaited: set[asyncio.Task[None]] = set()
+        """The writes that no answer waits for."""
+
+    def save(self, handle: TaskHandle) -> None:
+        """Store the handle, at once or (when its task has ended) a little later."""
+        # A later state replaces an earlier one that waits: a task at a peer that breaks the rules
+        # may go on after its end.
+        self._ended.pop(handle.name, None)
+        if handle.last_known.state not in TERMINAL_STATES:
+            super().save(handle)
+            return
+        self._held_back.pop(handle.name, None)
+        self._ended[handle.name] = handle
+        if self._timer is None:
+            self._timer = asyncio.get_running_loop().call_later(ENDED_S, self._write_ended)
+
+    async def close(self) -> None:
+        """Write everything that is left."""
+        self._write_ended()
+        self._writes |= self._unawaited
+        await super().close()
+
+    def _write_ended(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = None
+        ended, self._ended = self._ended, {}
+        self._written |= ended
+        for handle in ended.values():
+            self._start(self._put(handle), self._unawaited)
 
     def delete(self, name: str) -> None:
         """Delete the handle."""
         super().delete(name)
-        self._start(self._store.records.delete_record(RECORD_KIND, name))
+        self._ended.pop(name, None)
+        self._start(self._store.records.delete_record(RECORD_KIND, name), self._unawaited)
 
     async def load(self, restore: RestoreTarget) -> list[TaskHandle]:
         """The stored handles, least recently used first.
@@ -397,15 +452,19 @@ class RecordHandleStore(HandleStore):
         return handles
 
     def _write(self, handle: TaskHandle) -> None:
-        body = encode_handle(handle)
-        record = Record(RECORD_KIND, handle.name, body, handle.expires_at)
-        self._start(self._store.records.put_record(record))
+        self._start(self._put(handle), self._writes)
 
-    def _start(self, write: Awaitable[Json]) -> None:
+    def _put(self, handle: TaskHandle) -> Awaitable[None]:
+        body = encode_handle(handle)
+        return self._store.records.put_record(
+            Record(RECORD_KIND, handle.name, body, handle.expires_at)
+        )
+
+    def _start(self, write: Awaitable[Json], writes: set[asyncio.Task[None]]) -> None:
         # Not awaited: a store that is slow or fails must not hold up the answer of a peer.
         task = self._supervisor.start("store-handle", _logged(write))
-        self._writes.add(task)
-        task.add_done_callback(self._writes.discard)
+        writes.add(task)
+        task.add_done_callback(writes.discard)
 
 
 async def _logged(write: Awaitable[Json]) -> None:

@@ -118,7 +118,7 @@ class RemoteAgentTool:
 
     async def close(self) -> None:
         """Wait until all handles are written, and close the clients."""
-        await self._handle_store.flush()
+        await self._handle_store.close()
         await self._pool.close()
 
     async def execute(
@@ -160,7 +160,7 @@ class RemoteAgentTool:
         except Exception as error:  # the tool answers, whatever happens
             log.exception("a2a.remote_agent.internal_error", action=action)
             envelope = failure_envelope(action, RemoteFailure.from_bug(error))
-        # An answer is given only after the handles in it are stored.
+        # An answer is given only after the handles in it are stored that its caller needs.
         await self._handle_store.flush()
         return envelope
 
