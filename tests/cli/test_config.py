@@ -1,9 +1,15 @@
 """Commands that need no gateway: config, db, and up when it cannot start."""
 
 import json
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import pytest
+from tests.cli.conftest import COMMAND, served
+from tests.ports import free_port
+
+from openclaw_a2a.store.sqlite import migrate
 
 
 def test_valid_settings_are_confirmed(command, tmp_path: Path) -> None:
@@ -125,6 +131,28 @@ def test_db_upgrade_follows_its_plan(command, tmp_path: Path) -> None:
     assert (upgraded["who"], upgraded["outcome"]) == ("operator", "ok")
     assert upgraded["target"] == done["stores"][0]["path"]
     assert upgraded["count"] == len(done["stores"][0]["steps"])
+
+
+def test_an_upgrade_at_the_start_of_a_gateway_is_in_the_audit_log(command, tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    data.mkdir(mode=0o700)
+    path, steps = data / "state.db", migrate.load_migrations()
+    with closing(sqlite3.connect(path, isolation_level=None)) as connection:
+        migrate.upgrade(connection, steps[:4])
+    audit = ("audit", "--what", "db-upgraded", "--json", "--data", str(data))
+    for _ in range(2):  # the second start has nothing to upgrade
+        port = free_port()
+        arguments = ("--port", str(port), "--data", str(data))
+        with served([*COMMAND, "up", *arguments], tmp_path, port):
+            pass
+        [upgraded] = command(*audit).lines
+        assert (upgraded["who"], upgraded["outcome"]) == ("gateway", "ok")
+        assert (upgraded["target"], upgraded["count"]) == (str(path), len(steps) - 4)
+
+
+def test_a_new_store_is_not_an_upgraded_one(command, shared_gateway: str, shared_home) -> None:
+    audit = ("audit", "--what", "db-upgraded", "--json", "--data", str(shared_home))
+    assert command(*audit).lines == []
 
 
 def test_store_without_a_schema_needs_no_upgrade(command, monkeypatch) -> None:

@@ -74,6 +74,12 @@ def test_a_store_that_becomes_unwritable_is_reported_and_goes_on_when_it_is_mend
     wait_until(lambda: readiness(url)[0] == 200, "readiness")
     assert send(url, "after")
     assert rpc(url, "GetTask", {"id": before})["result"]["id"] == before
+    gateway.stop()
+    [audit] = gateway.home.rglob("audit.jsonl")
+    lines = [json.loads(line) for line in audit.read_text("utf-8").splitlines()]
+    submitted = [one for one in lines if one["event"] == "task-submitted"]
+    assert [one["outcome"] for one in submitted] == ["ok", "failed", "ok"]
+    assert submitted[1]["reason"] == "store-unavailable"
 
 
 def damage_pages(path: Path, table: str) -> None:

@@ -37,6 +37,19 @@ class RunningGateway:
         own = {"A2A-Version": "1.0", "Authorization": f"Bearer token-of-{peer}"}
         return self._call("/a2a/jsonrpc", body, {**own, **(headers or {})})
 
+    def stream_v03(self, peer: str, params: Json) -> str:
+        """The whole answer to a message with a stream, in 0.3."""
+        body = {"jsonrpc": "2.0", "id": 1, "method": "message/stream", "params": params}
+        headers = {
+            "Content-Type": "application/json",
+            "Authorization": f"Bearer token-of-{peer}",
+        }
+        request = urllib.request.Request(
+            f"{self.address}/a2a/jsonrpc", json.dumps(body).encode(), headers
+        )
+        with urllib.request.urlopen(request, timeout=DEADLINE_S) as response:
+            return response.read().decode()
+
     def send(
         self,
         peer: str,
@@ -239,6 +252,35 @@ def test_changes_that_are_refused_are_logged(tmp_path: Path) -> None:
         assert "s3cret" not in (tmp_path / "audit.jsonl").read_text("utf-8")
 
 
+def test_messages_that_are_refused_are_logged_in_every_binding(tmp_path: Path) -> None:
+    with gateway(tmp_path, {}) as running:
+        task = running.send("alice", "of alice")["result"]["task"]["id"]
+        message = {"messageId": "m", "role": "ROLE_USER", "parts": [{"text": "s3cret"}]}
+        file = {"raw": "czNjcmV0", "mediaType": "video/s3cret", "filename": "s3cret"}
+        old = {"messageId": "m", "role": "user", "parts": [{"kind": "text", "text": "s3cret"}]}
+        refused = [
+            ("task-continued", "task-not-found", {**message, "taskId": task}),
+            ("task-submitted", "part-not-accepted", {**message, "parts": [file]}),
+            ("task-submitted", "invalid-params", {**message, "parts": "s3cret"}),
+        ]
+        own = {"A2A-Version": "1.0", "Authorization": "Bearer token-of-eve"}
+        for _, _, one in refused:
+            running.rpc("eve", "SendMessage", {"message": one})
+            running.rpc("eve", "SendStreamingMessage", {"message": one})
+            running._call("/a2a/rest/message:send", {"message": one}, own)
+        running.stream_v03("eve", {"message": {**old, "taskId": task}})
+        found = [*running.audit("task-submitted", 7), *running.audit("task-continued", 4)]
+        lines = [one for one in found if one["who"] == "eve"]
+        seen = [(one["event"], one["reason"]) for one in lines]
+        for event, reason, one in refused:
+            assert seen.count((event, reason)) == (4 if "taskId" in one else 3)
+        assert {one["outcome"] for one in lines} == {"refused"}
+        assert {(one["target"], one["account"]) for one in lines} == {("main", "default")}
+        assert {one["from"] for one in lines} == {"127.0.0.1"}
+        assert {one.get("task") for one in lines} == {None, task}
+        assert "s3cret" not in (tmp_path / "audit.jsonl").read_text("utf-8")
+
+
 def test_a_peer_cannot_fill_the_log_with_what_is_refused(tmp_path: Path) -> None:
     rules = [{"decision": "deny", "callers": ["bob"]}]
     opt = {"opt": {"enabled": True, "requireActivation": False}}
@@ -253,6 +295,7 @@ def test_a_peer_cannot_fill_the_log_with_what_is_refused(tmp_path: Path) -> None
         ("task-canceled", "eve"),
         ("objective-changed", "eve"),
         ("policy-decided", "bob"),
+        ("task-submitted", "bob"),
     ):
         own = [one for one in lines if (one["event"], one["who"]) == (event, who)]
         assert sum(one.get("count", 1) for one in own) == 60

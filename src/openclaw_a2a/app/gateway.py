@@ -313,6 +313,7 @@ class Gateway:
                 path=None if store_settings.path is None else str(store_settings.path),
                 logs_directory=self.settings.opt.directory,
                 keys=keys,
+                on_upgrade=self.audit.record_upgrade,
             )
         await store.open()
         # Only after `open` succeeded: a store that another process has locked is not ours to close.

@@ -363,6 +363,10 @@ class AuditLog:
         if count:
             self.record(EXPIRED, _GATEWAY, action=what, count=count)
 
+    def record_upgrade(self, path: str, steps: int) -> None:
+        """Have one line written about a store whose schema was changed when it was opened."""
+        self.record("db-upgraded", _GATEWAY, target=path, count=steps)
+
     def record_refusal(self, event: str, who: str, **about: Unpack[About]) -> None:
         """Have one line written about a change that was refused, or that failed.
 

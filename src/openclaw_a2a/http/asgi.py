@@ -83,6 +83,7 @@ class HttpRequest:
         "is_silent",
         "is_stream",
         "method",
+        "on_refused",
         "path",
         "receive",
         "response_headers",
@@ -126,6 +127,8 @@ class HttpRequest:
         """What counts the bytes of its body, while it is large and not decoded."""
         self.is_silent = False
         """True when the response has no body, whatever it says."""
+        self.on_refused: Callable[[GatewayError], None] | None = None
+        """Called once, when the request is answered with an error; None: with nothing to do."""
 
     def header(self, name: bytes) -> str | None:
         """A header's value, by its lower-case name."""
@@ -366,6 +369,9 @@ class HttpRequest:
         Of callers that are not known, once a minute for each address and code.
         """
         self.error_code = error.code
+        on_refused, self.on_refused = self.on_refused, None
+        if on_refused is not None:
+            on_refused(error)
         is_fault = isinstance(error, GatewayFault)
         event, write = (
             ("request.failed", log.warning) if is_fault else ("request.refused", log.info)

@@ -46,6 +46,7 @@ from openclaw_a2a.http.request_limits import LARGE_BODY_BYTES, RequestBodies
 from openclaw_a2a.http.sse_stream import EventStream, PendingStream, SseStreams, last_event_id
 from openclaw_a2a.model.delivery import Delivery, PushConfig
 from openclaw_a2a.model.errors import (
+    GatewayError,
     InvalidParams,
     Overloaded,
     PartNotAccepted,
@@ -279,7 +280,7 @@ class AccountCall:
     the extension for objectives.
     """
 
-    __slots__ = ("codec", "endpoint", "http", "planning", "scope")
+    __slots__ = ("codec", "continued_task", "endpoint", "http", "planning", "scope")
 
     EMPTY = b"{}"
     """The result of an operation that has none."""
@@ -292,6 +293,8 @@ class AccountCall:
         self.scope = scope
         self.codec = codec
         self.planning = endpoint.planning_of(http) if http.response_headers else None
+        self.continued_task: TaskId | None = None
+        """The task that the message of this call is for, once it is decoded."""
 
     @property
     def is_strict(self) -> bool:
@@ -319,6 +322,12 @@ class AccountCall:
         record = audit.record if error is None else audit.record_refusal
         record(event, self.scope.principal, **about)
 
+    def record_refused_message(self, error: GatewayError) -> None:
+        """Have the audit log say that a message was not accepted."""
+        task_id = self.continued_task
+        event = "task-submitted" if task_id is None else "task-continued"
+        self.record(event, task_id, error, target=self.endpoint.rules.agent_id)
+
     @contextmanager
     def recording_failure(
         self, event: str, task_id: TaskId | None, *, target: str = ""
@@ -344,12 +353,14 @@ class AccountCall:
 async def send(call: AccountCall, request: SendRequest) -> bytes | TaskFrame:
     """Send a message; the result is the task, or a direct answer."""
     engine = call.endpoint.engine
+    call.continued_task = request.message.task_id
     _check_send(call.endpoint, request)
     if not (call.endpoint.rules.accepts_empty or has_content(request.message.parts)):
         answer = await _answer_empty_message(call, request.message)
         return call.codec.encode_sent_message(answer.message)
     await _check_links(call.endpoint, request.message)
     run = await _submit(call, request)
+    call.http.on_refused = None
     # A2A 3.2.2: a blocking send returns the task at its end (or pause), any other at once.
     if request.is_blocking:
         # The result of the run itself, not the journal: one wake-up instead of one per event.
@@ -393,6 +404,7 @@ async def send_streaming(call: AccountCall, request: SendRequest) -> EventStream
 
     A client that lost its stream may repeat the request: with a cursor it continues there.
     """
+    call.continued_task = request.message.task_id
     engine, cursor = call.endpoint.engine, last_event_id(call.http)
     _check_send(call.endpoint, request)
     if not (call.endpoint.rules.accepts_empty or has_content(request.message.parts)):
@@ -402,6 +414,7 @@ async def send_streaming(call: AccountCall, request: SendRequest) -> EventStream
     # Accepted before the stream begins: a refusal can still be a plain response. From here on the
     # client may leave; the run does not depend on the connection.
     run = await _submit(call, request)
+    call.http.on_refused = None
 
     async def wait_first_event() -> EventStream:
         created = await wait_first_result(engine, run)

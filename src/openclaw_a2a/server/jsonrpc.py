@@ -194,7 +194,10 @@ def _find_call(
         version_of_method(envelope.method, http.protocol_version())
     if method is None:
         raise MethodNotFound(f"There is no method {envelope.method[:100]!r}.")
-    return JsonRpcCall(http, endpoint, scope, envelope, method)
+    call = JsonRpcCall(http, endpoint, scope, envelope, method)
+    if method.sends_message:
+        http.on_refused = call.record_refused_message  # until the message is accepted
+    return call
 
 
 async def _respond_error(

@@ -99,6 +99,7 @@ async def _respond_error(http: HttpRequest, error: GatewayError) -> None:
 
 
 async def _read_send(call: RestRequest) -> SendRequest:
+    call.http.on_refused = call.record_refused_message  # until the message is accepted
     make_id = None if call.planning is None else call.endpoint.new_id
     body, max_parts = await call.read_body(), call.endpoint.rules.max_parts
     return v1.decode_send(body, make_message_id=make_id, max_parts=max_parts)

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from openclaw_a2a.model.errors import SettingsInvalid
 from openclaw_a2a.ports import Store
 from openclaw_a2a.store.memory.store import MemoryStore
+from openclaw_a2a.store.rules import ReportUpgrade
 
 
 def create_store(
@@ -13,11 +14,13 @@ def create_store(
     path: str | None,
     logs_directory: str | None = None,
     keys: Sequence[bytes] = (),
+    on_upgrade: ReportUpgrade | None = None,
 ) -> Store:
     """A store of this kind, not opened yet; with `keys` encrypted (`store/encryption.py`).
 
     `logs_directory` is the directory of objective files of a json-file store, if it is not
-    `objectives` next to its path; other kinds have no such files.
+    `objectives` next to its path; other kinds have no such files. `on_upgrade` is told when opening
+    it has changed the schema that it had.
 
     Raises:
         SettingsInvalid: an unknown kind, or a kind that needs a path has none.
@@ -38,7 +41,7 @@ def create_store(
     else:
         from openclaw_a2a.store.sqlite.store import SqliteStore
 
-        store = SqliteStore(path)
+        store = SqliteStore(path, on_upgrade)
     if keys:
         from openclaw_a2a.store.encryption import EncryptedStore
 

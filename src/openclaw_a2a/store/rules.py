@@ -35,6 +35,9 @@ PROBE_BYTES = 64 * 1024
 """How much is written to see whether a store that failed takes writes again: what an ordinary
 message needs. Less could fit into space that the files have already."""
 
+ReportUpgrade = Callable[[str, int], None]
+"""Is told the path of a store whose schema was changed, and in how many steps."""
+
 
 class _Fenced(Protocol):
     @property

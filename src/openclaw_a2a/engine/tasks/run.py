@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from openclaw_a2a.engine.audit_log import About, audit_outcome
 from openclaw_a2a.engine.scheduling.session_queue import QueueSlot
 from openclaw_a2a.engine.tasks.active_task import (
     ActiveTask,
@@ -206,10 +207,12 @@ class ActiveRun:
         if error is not None or isinstance(accepted, Duplicate):
             if error is not None and not isinstance(error, GatewayError):
                 log.error("run.crashed", run_id=self.record.id, exc_info=error)
+            if error is not None:
+                self._record_submission(error)
             known = error if isinstance(error, GatewayError) else None
             self._reject(Rejected(known, accepted if isinstance(accepted, Duplicate) else None))
             return
-        self._record_accepted()
+        self._record_submission()
         if self.active_task is not None and self.active_task.opening is not None:
             # This message opened the task: what its sender sees first is in memory.
             self.active_task.on_opened(None)
@@ -218,7 +221,7 @@ class ActiveRun:
             # A job: a callback cannot await. `_end_task` sets `created` if it is faster.
             self._engine.supervisor.spawn("show-task", self._show_task())
 
-    def _record_accepted(self) -> None:
+    def _record_submission(self, error: BaseException | None = None) -> None:
         record, active = self.record, self.active_task
         is_new = active is None or active.opening is not None
         event = "task-submitted" if is_new else "task-continued"
@@ -226,9 +229,7 @@ class ActiveRun:
             event = "task-released"
         elif record.options.is_answer:
             event = "task-answered"
-        self._engine.audit.record(
-            event,
-            record.scope.principal,
+        about = About(
             target=record.binding.agent_id,
             task=record.task_id,
             account=record.scope.account,
@@ -236,6 +237,13 @@ class ActiveRun:
             # Here and not in an entry of its own: it is the same for nearly every message.
             policy=self.policy,
         )
+        audit, who = self._engine.audit, record.scope.principal
+        if error is None:
+            audit.record(event, who, **about)
+        else:
+            found = audit_outcome(error)
+            about["outcome"], about["reason"] = found["outcome"], found["reason"]
+            audit.record_refusal(event, who, **about)
 
     async def _show_task(self) -> None:
         """Show the task that the message was added to, as it is stored now."""

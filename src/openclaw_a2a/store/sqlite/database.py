@@ -22,6 +22,7 @@ from openclaw_a2a.store.locks import FileLock
 from openclaw_a2a.store.rules import (
     PROBE_BYTES,
     UNREADABLE,
+    ReportUpgrade,
     check_folder_rights,
     check_free_space,
     make_private_file,
@@ -29,7 +30,7 @@ from openclaw_a2a.store.rules import (
     store_closed,
     write_failed,
 )
-from openclaw_a2a.store.sqlite.migrate import upgrade
+from openclaw_a2a.store.sqlite.migrate import Migration, upgrade
 from openclaw_a2a.store.sqlite.transaction import BloomFilter, WriteCache, WriteTransaction
 
 log = get_logger(__name__)
@@ -65,8 +66,11 @@ class SqliteDatabase:
 
     is_durable = True
 
-    def __init__(self, path: str | Path, handlers: Handlers) -> None:
+    def __init__(
+        self, path: str | Path, handlers: Handlers, on_upgrade: ReportUpgrade | None = None
+    ) -> None:
         self.path = Path(path).expanduser()
+        self._on_upgrade = on_upgrade
         self._handlers = handlers
         self.writer: GroupWriter[_Command] = GroupWriter(str(self.path), self.write_group)
         self.known_messages = BloomFilter()
@@ -84,7 +88,13 @@ class SqliteDatabase:
 
         Raises: StoreLocked, SchemaTooNew, StoreUnavailable.
         """
-        await anyio.to_thread.run_sync(self._open_file)
+        steps: list[Migration] = []
+        try:
+            await anyio.to_thread.run_sync(self._open_file, steps.append)
+        finally:
+            # Also when a later step failed. A new file begins with the first one.
+            if steps and steps[0].version > 1 and self._on_upgrade is not None:
+                self._on_upgrade(str(self.path), len(steps))
         self.writer.start()
 
     async def close(self) -> None:
@@ -278,7 +288,7 @@ class SqliteDatabase:
 
     # ---------------------------------------------------------------- file
 
-    def _open_file(self) -> None:
+    def _open_file(self, on_step: Callable[[Migration], None]) -> None:
         try:
             self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             check_folder_rights(self.path.parent)
@@ -293,7 +303,7 @@ class SqliteDatabase:
         try:
             self._writing = self._connect()
             self._writing.text_factory = _lenient_text  # it reads few texts
-            upgrade(self._writing, backup_of=self.path)
+            upgrade(self._writing, backup_of=self.path, on_step=on_step)
             self._reading = self._connect()
             self._reading.execute("PRAGMA query_only = ON")
             self.known_messages = BloomFilter(self.fetch_all(_SELECT_MESSAGE_KEYS))

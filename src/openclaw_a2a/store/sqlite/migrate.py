@@ -2,7 +2,7 @@
 
 import os
 import sqlite3
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import closing, contextmanager
 from importlib import resources
 from pathlib import Path
@@ -61,16 +61,19 @@ def upgrade(
     migrations: Sequence[Migration] | None = None,
     *,
     backup_of: Path | None = None,
+    on_step: Callable[[Migration], None] = lambda _: None,
 ) -> list[Migration]:
     """Apply every pending migration, each in its own transaction; those applied.
 
     `backup_of` is the file of the database, which is copied first if anything is to be applied.
+    `on_step` is called after each, also when a later one fails.
     """
     pending = pending_migrations(connection, migrations)
     if pending and backup_of is not None:
         _back_up(connection, backup_of)
     for migration in pending:
         _apply(connection, migration)
+        on_step(migration)
     return pending
 
 

@@ -4,6 +4,7 @@ from pathlib import Path
 
 from openclaw_a2a.ports import Store
 from openclaw_a2a.store import commands
+from openclaw_a2a.store.rules import ReportUpgrade
 from openclaw_a2a.store.sqlite import deliveries, records, tasks
 from openclaw_a2a.store.sqlite.database import Handlers, SqliteDatabase
 from openclaw_a2a.store.sqlite.deliveries import SqliteDeliveryStore
@@ -31,8 +32,8 @@ _HANDLERS: Handlers = {
 class SqliteStore(SqliteDatabase, Store):
     """A database file and the four stores in it."""
 
-    def __init__(self, path: str | Path) -> None:
-        super().__init__(path, _HANDLERS)
+    def __init__(self, path: str | Path, on_upgrade: ReportUpgrade | None = None) -> None:
+        super().__init__(path, _HANDLERS, on_upgrade)
         self.tasks = SqliteTaskStore(self)
         self.deliveries = SqliteDeliveryStore(self)
         self.records = SqliteRecordStore(self)
