@@ -7,10 +7,12 @@ nobody awaited, a pipe or a loop that nobody closed. The fake command is in the 
 import asyncio
 import gc
 import json
+import logging
 import os
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from pathlib import Path
+from typing import Any
 
 from openclaw_a2a import OpenClawAgentAdapter
 from openclaw_a2a.model.task import TaskState, is_terminal
@@ -100,6 +102,30 @@ async def interrupted(adapter: OpenClawAgentAdapter) -> None:
         await asyncio.gather(canceling, return_exceptions=True)
 
 
+async def with_webhook(adapter: OpenClawAgentAdapter) -> None:
+    """The webhook of the canceled task does not answer: its notification is under way."""
+    asked = asyncio.Event()
+
+    async def stay_silent(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        asked.set()
+        await reader.read()
+        writer.close()
+
+    for steps in (None, 0, 1, 5):
+        async with await asyncio.start_server(stay_silent, "127.0.0.1", 0) as server:
+            port = server.sockets[0].getsockname()[1]
+            task_id = await start(adapter, f"hang {steps}", f"c-{steps}")
+            webhook = {"url": f"http://127.0.0.1:{port}/"}
+            assert await adapter.set_push_notification_config(task_id, webhook)
+            await adapter.cancel_task(task_id)
+            if steps is None:
+                async with asyncio.timeout(WAIT_S):
+                    await asked.wait()
+            for _ in range(steps or 0):
+                await asyncio.sleep(0)
+            await adapter.close()
+
+
 async def closed_in_between(adapter: OpenClawAgentAdapter) -> None:
     """The first close is interrupted; the next one finishes it."""
     await adapter.cancel_task(await start(adapter))
@@ -121,6 +147,7 @@ MOMENTS: dict[str, Moment] = {
         several,
         not_awaited,
         interrupted,
+        with_webhook,
         closed_in_between,
     )
 }
@@ -136,8 +163,18 @@ async def play(moment: Moment) -> None:
     await adapter.close()
 
 
+def run(work: Coroutine[Any, Any, None]) -> None:
+    """In a loop that is closed as it is: `asyncio.run` would cancel and await what is left."""
+    loop = asyncio.new_event_loop()
+    loop.run_until_complete(work)
+    left = asyncio.all_tasks(loop)
+    loop.close()
+    assert not left, left
+
+
 if __name__ == "__main__":
+    logging.getLogger("openclaw_a2a").addHandler(logging.NullHandler())
     for name in sys.argv[1:]:
         Path(os.environ["FAKE_LOG"]).unlink(missing_ok=True)
-        asyncio.run(play(MOMENTS[name]))
+        run(play(MOMENTS[name]))
         gc.collect()
