@@ -9,6 +9,7 @@ import sys
 from contextlib import contextmanager
 from pathlib import Path
 from textwrap import dedent
+from urllib.parse import urlsplit
 
 import httpx2
 import pytest
@@ -76,7 +77,7 @@ def address_of(process):
 def ask(url, **headers):
     message = {"messageId": "m", "role": "ROLE_USER", "parts": [{"text": "hi"}]}
     envelope = {"jsonrpc": "2.0", "id": 1, "method": "SendMessage", "params": {"message": message}}
-    return httpx2.post(url, json=envelope, headers=headers, timeout=30)
+    return httpx2.post(url, json=envelope, headers=headers, timeout=60)
 
 
 @pytest.mark.parametrize("body", [PLAIN, AWAITED], ids=["outside a loop", "inside a loop"])
@@ -87,7 +88,7 @@ def test_serve_agent_returns_after_a_signal(body, number):
         task = ask(url).json()["result"]["task"]
         assert task["status"]["message"]["parts"] == [{"text": "HI"}]
         process.send_signal(number)
-        output, _ = process.communicate(timeout=30)
+        output, _ = process.communicate(timeout=60)
         assert output.split() == ["closed", "left"]
         assert process.returncode == 0
 
@@ -127,7 +128,7 @@ def test_example_of_the_contract_serves_openclaw_as_written(with_openclaw):
     """)
     with script(source, variables=with_openclaw, port=0) as process:
         url = address_of(process)
-        card = httpx2.get(f"{url}.well-known/agent-card.json", timeout=30).json()
+        card = httpx2.get(f"{url}.well-known/agent-card.json", timeout=60).json()
         task = ask(url).json()["result"]["task"]
         process.send_signal(signal.SIGTERM)
         assert process.wait(60) == 0
@@ -141,10 +142,21 @@ def test_example_of_the_contract_serves_openclaw_as_written(with_openclaw):
 def test_wildcard_host_is_localhost_on_the_card(insisted):
     with script(PLAIN, host="0.0.0.0", port=0, **insisted) as process:
         url = address_of(process)
-        card = httpx2.get(f"{url}.well-known/agent-card.json", timeout=30).json()
+        card = httpx2.get(f"{url}.well-known/agent-card.json", timeout=60).json()
         process.send_signal(signal.SIGTERM)
         assert process.wait(60) == 0
     assert card["url"].startswith("http://localhost:")
+
+
+def test_card_of_a_wildcard_host_names_the_host_by_which_it_is_asked_for():
+    with script(PLAIN, host="0.0.0.0", port=0, auth="secret") as process:
+        address = f"{address_of(process)}.well-known/agent-card.json"
+        headers = {"host": "agents.example.com:8080"}
+        card = httpx2.get(address, headers=headers, timeout=60).json()
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(60) == 0
+    urls = [card["url"], *(one["url"] for one in card["supportedInterfaces"])]
+    assert {urlsplit(url).netloc for url in urls} == {"agents.example.com:8080"}
 
 
 @pytest.mark.requirement("adapter.server.strangers")
@@ -160,7 +172,7 @@ def test_options_of_the_app_and_of_the_card_are_taken():
         url = address_of(process)
         assert ask(url).status_code == 401
         answer = ask(url, authorization="Bearer secret")
-        card = httpx2.get(f"{url}.well-known/agent.json", timeout=30).json()
+        card = httpx2.get(f"{url}.well-known/agent.json", timeout=60).json()
         process.send_signal(signal.SIGTERM)
         assert process.wait(60) == 0
     assert answer.json()["result"]["task"]["status"]["state"] == "TASK_STATE_COMPLETED"
@@ -242,14 +254,14 @@ def test_after_a_kill_the_next_start_leaves_no_program_and_no_working_task(tmp_p
     body = {"message": message, "configuration": {"returnImmediately": True}}
     with script(CODER, **options) as first:
         url = address_of(first)
-        task = httpx2.post(f"{url}message:send", json=body, timeout=30).json()["task"]
+        task = httpx2.post(f"{url}message:send", json=body, timeout=60).json()["task"]
         pid = int(place.read_text())
         first.kill()
     assert is_alive(pid)
     with script(CODER, **options) as second:
         url = address_of(second)
         assert not is_alive(pid)
-        seen = httpx2.get(f"{url}tasks/{task['id']}", timeout=30).json()
+        seen = httpx2.get(f"{url}tasks/{task['id']}", timeout=60).json()
         second.send_signal(signal.SIGTERM)
         assert second.wait(60) == 0
     assert seen["status"]["state"] == "TASK_STATE_FAILED"

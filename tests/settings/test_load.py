@@ -181,6 +181,7 @@ def test_loopback_needs_no_tokens(load, host: str) -> None:
     [
         ("0.0.0.0", "http://localhost:9900"),
         ("::", "http://localhost:9900"),
+        ("0:0:0:0:0:0:0:0", "http://localhost:9900"),
         ("::1", "http://[::1]:9900"),
         ("127.0.0.1", "http://127.0.0.1:9900"),
     ],

@@ -179,10 +179,14 @@ _MAX_BODY_BYTES = 16 * 1024 * 1024
 
 
 class ServedAgent(msgspec.Struct, frozen=True, kw_only=True):
-    """An agent, and how it is served. Tasks are kept in memory unless there is a `store`."""
+    """An agent, and how it is served. Tasks are kept in memory unless there is a `store`.
+
+    `follows_host`: the card names the address by which it is asked for.
+    """
 
     agent: Agent
     card: AgentCard
+    follows_host: bool = False
     store: Store | None = None
     auth: Json = None
     push: PushSettings = PushSettings()
@@ -236,6 +240,7 @@ class ServedAgent(msgspec.Struct, frozen=True, kw_only=True):
             label=card.name,
             description=card.description,
             public_base_url=card.url.rstrip("/"),
+            follows_host=self.follows_host,
             default_agent_id=AGENT,
             protocol_version="0.3.0",
             agent_card_path="/.well-known/agent-card.json",

@@ -2,7 +2,6 @@
 
 import asyncio
 import inspect
-import ipaddress
 import re
 import signal
 import sys
@@ -36,7 +35,14 @@ from openclaw_a2a.library.asgi_app import ServedAgent, to_a2a
 from openclaw_a2a.model.errors import GatewayError
 from openclaw_a2a.model.ids import Json, JsonObject
 from openclaw_a2a.ports import Agent
-from openclaw_a2a.settings import LogSettings, Settings, base_url, is_loopback, load_settings
+from openclaw_a2a.settings import (
+    LogSettings,
+    Settings,
+    base_url,
+    is_any_address,
+    is_loopback,
+    load_settings,
+)
 
 _APP_ARGUMENTS = OVERRIDES | {"task_store", "auth", "allow_private_webhooks"}
 _UVICORN_ARGUMENTS = inspect.signature(uvicorn.Config).parameters.keys()
@@ -57,7 +63,8 @@ def serve_agent(
     """Serve an adapter (or an agent, or a function) until a signal comes.
 
     Further arguments are those of `to_a2a`; the rest goes to uvicorn. Without a card, the address
-    on it is made of host and port. It always blocks: called inside a running event loop it serves
+    on it is made of host and port; where the host is all addresses (`0.0.0.0`), it is the one by
+    which the card is asked for. It always blocks: called inside a running event loop it serves
     from a thread with a loop of its own, and the loop it was called in stands still meanwhile. (To
     serve beside other things, run `to_a2a` in a server of your own.)
 
@@ -79,11 +86,14 @@ def serve_agent(
     uvicorn_arguments = {key: value for key, value in kw.items() if key not in _APP_ARGUMENTS}
     log = LogSettings(level=cast("Any", log_level))
     with logging_to_stderr(log), listen(host, port) as listener:
-        if agent_card is None:
-            address = base_url(_local_name(host), listener.getsockname()[1])
-            app_arguments.setdefault("url", f"{address}/")
+        has_address = agent_card is not None or "url" in app_arguments
+        if not has_address:
+            address = base_url(host, listener.getsockname()[1])
+            app_arguments["url"] = f"{address}/"
         served = to_a2a(adapter, agent_card, **app_arguments).served
-        served = msgspec.structs.replace(served, log=log)
+        # Callers on other machines reach a host of all addresses by a name that is not known here.
+        follows_host = is_any_address(host) and not has_address
+        served = msgspec.structs.replace(served, log=log, follows_host=follows_host)
         _run(_Service(served, listener, uvicorn_arguments))
 
 
@@ -145,14 +155,6 @@ def _run(service: _Service) -> None:
                 signal.signal(number, handler)
     # After the handlers are restored: raises what serving raised.
     done.result()
-
-
-def _local_name(host: str) -> str:
-    """The name by which callers on this machine reach a host that the server listens on."""
-    try:
-        return "localhost" if not host or ipaddress.ip_address(host).is_unspecified else host
-    except ValueError:
-        return host
 
 
 def serve(

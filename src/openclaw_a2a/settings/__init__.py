@@ -7,6 +7,7 @@ from openclaw_a2a.settings.describe import (
 )
 from openclaw_a2a.settings.files import (
     base_url,
+    is_any_address,
     is_loopback,
     normalize_base_url,
     write_private_file,
@@ -85,6 +86,7 @@ __all__ = [
     "describe_settings",
     "effective_settings",
     "find_running_gateways",
+    "is_any_address",
     "is_loopback",
     "load_settings",
     "local_gateway",

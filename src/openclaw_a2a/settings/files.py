@@ -71,7 +71,7 @@ def _syntax_error_message(text: str, error: Exception) -> str:
     return f"is not JSON5 at line {line}, column {column}: {what[0].lower()}{what[1:]}"
 
 
-_ANY_ADDRESS = frozenset({"0.0.0.0", "::", "*"})  # noqa: S104 - told apart here, not bound to
+_ANY_ADDRESS = frozenset({"", "0", "*"})
 
 
 def write_private_file(path: Path, body: bytes, *, durable: bool = False) -> None:
@@ -168,7 +168,10 @@ def is_loopback(host: str) -> bool:
 
 def is_any_address(host: str) -> bool:
     """True for a host that stands for every address of the machine."""
-    return host in _ANY_ADDRESS
+    try:
+        return ipaddress.ip_address(host.strip("[]")).is_unspecified
+    except ValueError:
+        return host in _ANY_ADDRESS
 
 
 def base_url(host: str, port: int) -> str:
