@@ -235,6 +235,9 @@ class CallGateway:
             settings={
                 "store.kind": self.kind,
                 "limits.cancelSeconds": 1,
+                # Tests ask again and again, as fast as the machine is.
+                "limits.perPeerRate": 0,
+                "limits.perPeerRequests": 0,
                 "channels.a2a.accounts.default": {"defaultAgentId": "a"},
                 "tools.agentToAgent.enabled": True,
                 "tools.agentToAgent.allow": ["*"],

@@ -70,7 +70,7 @@ async def test_a_caller_that_disconnects_before_the_result_is_written_gets_a_mes
     async with gateway.waiting_call("a", "b", wait=True) as exchange:
         await held.asked.wait()
         held.go.set()
-        with anyio.fail_after(30):
+        with anyio.fail_after(60):
             while await settled_in(store_of(gateway)) < 1:  # the result waits for the audit log
                 await checkpoint()
         exchange.disconnect()

@@ -140,7 +140,7 @@ def test_watch_ends_when_the_task_ends(slow, held_id: str, program, shared_gatew
     assert watcher.stderr is not None
     assert held_id in watcher.stderr.readline()
     slow("tasks", "cancel", held_id)
-    _, talk = watcher.communicate(timeout=30)
+    _, talk = watcher.communicate(timeout=60)
     assert watcher.returncode == 1
     assert talk.splitlines()[-1].startswith("canceled")
 
@@ -251,7 +251,7 @@ def test_the_operator_watches_a_task_of_another_caller_until_it_ends(
     watcher.stdout.close()
     assert f'"id":"{held_id}"' in first
     assert "TASK_STATE_CANCELED" in rest.splitlines()[-1]
-    assert watcher.wait(30) == 1
+    assert watcher.wait(60) == 1
 
 
 def test_a_task_that_ended_is_watched_as_it_is(operator, task_id: str) -> None:

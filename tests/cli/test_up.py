@@ -250,5 +250,5 @@ def test_a_public_bind_without_a_public_address_is_warned_of_and_its_card_works(
     gateway = start_gateway(settings, env={"ALICE": "a-long-token-of-alice"})
     assert "server.publicBaseUrl" in gateway.output()
     address = gateway.url.replace("localhost", "127.0.0.1")
-    with urllib.request.urlopen(f"{address}/.well-known/agent-card.json", timeout=30) as card:
+    with urllib.request.urlopen(f"{address}/.well-known/agent-card.json", timeout=60) as card:
         assert json.loads(card.read())["url"] == f"{address}/a2a/jsonrpc"

@@ -4,7 +4,6 @@ import asyncio
 import json
 import os
 import random
-import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -15,8 +14,6 @@ from tests.crash.gateway_process import PATIENCE_S, GatewayProcess, Json
 from openclaw_a2a.auth.tokens import TokenKind, TokenStore
 
 CALLS = 8
-LEARNED_S = 2.0
-"""After so long a gateway has learned the task of a message, also on a busy machine."""
 
 
 class NoStreams:
@@ -24,14 +21,14 @@ class NoStreams:
 
     It does each message once. A send that may wait is answered when the work is done: a caller that
     dies meanwhile never learns the id of its task, and can only send its message again. Many agents
-    would then do the work again: messages that are sent again though their sender had time to learn
-    the task are in `repeated`.
+    would then do the work again. A sender that has asked for the task knows it: messages that are
+    sent again afterwards are in `repeated`, and sends that may wait in `waiting`.
     """
 
     def __init__(self) -> None:
         self.tasks: dict[str, Json] = {}
         self.repeated: list[str] = []
-        self._received_at: dict[str, float] = {}
+        self.waiting: list[str] = []
         self._known: set[str] = set()
         self._by_message: dict[str, str] = {}
         self._working: dict[str, asyncio.Future[None]] = {}
@@ -48,11 +45,6 @@ class NoStreams:
         self._server.close()
         for task in self._working.values():
             task.cancel()
-
-    def note_kill(self) -> None:
-        """The gateway dies now: it must know the tasks of messages that it sent a while ago."""
-        latest = time.monotonic() - LEARNED_S
-        self._known |= {one for one, at in self._received_at.items() if at < latest}
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
@@ -83,18 +75,19 @@ class NoStreams:
         params = request["params"]
         head = {"jsonrpc": "2.0", "id": request["id"]}
         if request["method"] == "GetTask":
+            self._known.add(params["id"])
             return {**head, "result": self.tasks[params["id"]]}
         assert request["method"] == "SendMessage", request
         message = params["message"]
         task_id = self._by_message.setdefault(message["messageId"], f"t-{len(self.tasks)}")
-        if message["messageId"] in self._known:
+        if task_id in self._known:
             self.repeated.append(message["messageId"])
-        self._received_at.setdefault(message["messageId"], time.monotonic())
         if task_id not in self.tasks:
             self.tasks[task_id] = self._task(task_id, "WORKING", "")
             working = asyncio.ensure_future(self._work(task_id, message["parts"][0]["text"]))
             self._working[task_id] = working
         if not params["configuration"].get("returnImmediately"):
+            self.waiting.append(message["messageId"])
             await asyncio.wait({self._working[task_id]})
         return {**head, "result": {"task": self.tasks[task_id]}}
 
@@ -202,7 +195,6 @@ async def test_a_call_to_an_agent_without_streams_is_found_again_after_a_kill(
     for _ in range(rounds or usual):
         calls = [asyncio.ensure_future(caller.call(chance)) for _ in range(CALLS)]
         await asyncio.sleep(chance.uniform(0.05, 5.0))  # a random moment is the point here
-        peer.note_kill()
         killable.kill()
         if chance.random() < 0.3:
             killable.spawn()
@@ -213,3 +205,4 @@ async def test_a_call_to_an_agent_without_streams_is_found_again_after_a_kill(
             outcome = await caller.outcome(call_id)
             assert (outcome["status"], outcome.get("output")) == ("completed", number), outcome
     assert peer.repeated == []
+    assert peer.waiting == []

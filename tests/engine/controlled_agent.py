@@ -26,6 +26,8 @@ class Run:
         self.may_stop = asyncio.Event()
         self.may_stop.set()
         self.refuses_to_stop = False
+        self.refused_to_stop = asyncio.Event()
+        """Set when it went on although it was cancelled."""
         self._steps: asyncio.Queue[Step | None] = asyncio.Queue()
 
     def tell(self, *steps: Step) -> None:
@@ -58,6 +60,7 @@ class Run:
             except asyncio.CancelledError:
                 if not self.refuses_to_stop:
                     raise
+                self.refused_to_stop.set()
 
 
 class ControlledAgent:
@@ -66,12 +69,15 @@ class ControlledAgent:
     def __init__(self, recovery: Recovery = Recovery.FAIL) -> None:
         self.recovery = recovery
         self.turns: list[Turn] = []
+        self.refuses_to_stop = False
+        """So begin its runs."""
         self._runs: asyncio.Queue[Run] = asyncio.Queue()
 
     async def run(self, turn: Turn) -> AsyncGenerator[AgentEvent]:
         """Answer the turn as the test conducts it."""
         self.turns.append(turn)
         run = Run(turn)
+        run.refuses_to_stop = self.refuses_to_stop
         self._runs.put_nowait(run)
         events = run.play()
         try:

@@ -4,6 +4,7 @@ import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable
 from datetime import datetime
+from inspect import iscoroutinefunction
 from typing import Any, TypeVar
 
 from tests.engine.controlled_agent import TIMEOUT_S
@@ -154,11 +155,22 @@ class ControlledStore(FlatStore):
         else:
             future.set_exception(error)
 
-    def read_task(self, scope: Scope | None, task_id: TaskId) -> "asyncio.Future[Any]":
-        done = asyncio.ensure_future(self.inner.tasks.read_task(scope, task_id))
-        self.passing.add(done)
-        done.add_done_callback(self.passing.discard)
-        return done
+    def __getattr__(self, name: str) -> Any:
+        """Everything else, reads above all: they pass, and count as long as they last."""
+        found = super().__getattr__(name)
+        if not iscoroutinefunction(found):
+            return found
+
+        async def pass_on(*args: Any, **named: Any) -> Any:
+            going = asyncio.get_running_loop().create_future()
+            self.passing.add(going)
+            try:
+                return await found(*args, **named)
+            finally:
+                self.passing.discard(going)
+                going.set_result(None)
+
+        return pass_on
 
     def submit(self, submission: Submission) -> Awaitable[Accepted | Duplicate]:
         return self._write("submit", lambda: self.inner.tasks.submit(submission))

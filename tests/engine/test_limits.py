@@ -1,6 +1,5 @@
 """Bounds: past each of them there is a clear end, and nobody waits for ever."""
 
-import asyncio
 from collections.abc import AsyncGenerator
 
 import pytest
@@ -130,7 +129,7 @@ async def test_direct_run_past_its_deadline_is_a_failed_task(open_harness: OpenH
 
 async def test_waiting_does_not_count_as_running(open_harness: OpenHarness) -> None:
     agent = ControlledAgent()
-    harness = await open_harness(agent, run_s=0.1)
+    harness = await open_harness(agent, run_s=2)
     await harness.send("one", context="c")
     second = await harness.send("two", context="c")
     (await agent.next_run("two")).end(Reply.of_text("hi"))
@@ -227,10 +226,10 @@ async def test_run_that_does_not_stop_at_its_deadline_may_still_complete(
     open_harness: OpenHarness,
 ) -> None:
     agent = ControlledAgent()
+    agent.refuses_to_stop = True
     harness = await open_harness(agent, run_s=0.05)
     sent = await harness.send()
     run = await agent.next_run()
-    run.refuses_to_stop = True
-    await asyncio.sleep(0.1)  # its deadline passes; nothing tells
+    await in_time(run.refused_to_stop.wait())
     run.end(Reply.of_text("late"))
     assert (await in_time(harness.ended(sent))).status.state is TaskState.COMPLETED

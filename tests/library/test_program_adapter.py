@@ -67,7 +67,7 @@ def place(tmp_path):
 
 async def told(place):
     """What a program wrote to a place."""
-    with anyio.fail_after(30):
+    with anyio.fail_after(60):
         return await anyio.to_thread.run_sync(Path(place).read_text, abandon_on_cancel=True)
 
 
@@ -138,8 +138,8 @@ async def test_program_that_may_not_be_run_is_reported(tmp_path):
 
 @pytest.mark.requirement("adapter.program.time-out")
 async def test_time_out_ends_program_and_child_and_names_the_seconds(tmp_path):
-    with pytest.raises(AgentFailed, match=r"within 2 seconds"):
-        await Script(FOREVER, timeout=2).invoke(str(tmp_path / "pid"))
+    with pytest.raises(AgentFailed, match="within 6 seconds"):
+        await Script(FOREVER, timeout=6).invoke(str(tmp_path / "pid"))
     assert is_gone((tmp_path / "pid").read_text())
 
 
@@ -416,13 +416,13 @@ async def test_each_line_has_its_own_time():
     source = """
 import sys, time
 for _ in range(6):
-    time.sleep(0.25)
+    time.sleep(1)
     print('{"text": "a"}', flush=True)
 time.sleep(600)
 """
     said = []
-    with pytest.raises(AgentFailed, match="within 1 seconds"):
-        async for piece in Lines(source, timeout=1).stream("hi"):
+    with pytest.raises(AgentFailed, match="within 5 seconds"):
+        async for piece in Lines(source, timeout=5).stream("hi"):
             said.append(piece)
     assert len(said) == 6
 

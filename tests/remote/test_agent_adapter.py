@@ -66,8 +66,6 @@ from openclaw_a2a.remote.agent_adapter import CHECKPOINT_KIND, RemoteTargetAgent
 from openclaw_a2a.remote.event_translator import RemoteEventTranslator
 from openclaw_a2a.store import create_store
 
-pytestmark = pytest.mark.timeout(60)
-
 SCOPE = Scope(PeerName("me"), AccountId("default"))
 RULES = AccountRules(AccountId("default"), AgentId("far"))
 NOBODY = "http://127.0.0.1:1"

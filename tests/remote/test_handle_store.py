@@ -206,7 +206,7 @@ async def test_a_handle_is_stored_as_soon_as_the_peer_names_the_task(
     peer.answer = stream(task("WORKING"), stays=True)
     async with open_tool(one_target(peer.url), store=opened.store) as harness:
         sending = asyncio.create_task(harness.send("hi", follow_updates=True))
-        await asyncio.wait_for(harness.has_update.wait(), 5)
+        await asyncio.wait_for(harness.has_update.wait(), 60)
         async with asyncio.timeout(60):
             while not await opened.store.records.list_records(RECORD_KIND):  # noqa: ASYNC110 - the store's own thread
                 await asyncio.sleep(0.01)

@@ -78,7 +78,7 @@ async def test_a_deadline_while_polling_names_the_task() -> None:
     async with scripted(answer) as peer:
         peer.card = card_of(peer.url, capabilities=SILENT)
         async with open_tool(one_target(peer.url)) as harness:
-            error = await harness.fail_send(follow_updates=True, timeout_ms=1500)
+            error = await harness.fail_send(follow_updates=True, timeout_ms=5000)
     assert error["message"] == "request timed out"
     assert error["details"]["task_id"] == "t-1"
     assert error["details"]["partial_event_count"] == 1

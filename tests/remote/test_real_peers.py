@@ -270,7 +270,7 @@ async def test_a_deadline_ends_a_watch_and_reports_the_events_so_far(
 ) -> None:
     handle = await begin(harness, "hold")
     await reach(harness, handle, "working")
-    error = await harness.fail("watch", task_handle=handle, timeout_ms=700)
+    error = await harness.fail("watch", task_handle=handle, timeout_ms=4000)
     assert (error["code"], error["message"]) == ("A2A_SDK_ERROR", "request timed out")
     assert "timeout_ms" in error["details"]["hint"]
     if peer[0] not in TELLS_NO_SNAPSHOT:

@@ -1,7 +1,6 @@
 """Stopping: every waiting request gets a response, and unfinished work is found again."""
 
 import asyncio
-import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
@@ -12,9 +11,9 @@ from tests.server.gateway_process import RPC, GatewayProcess, RawResponse, head,
 pytestmark = pytest.mark.slow
 
 SETTINGS = {
-    "server": {"stopSeconds": 1},
+    "server": {"stopSeconds": 5},
     "agents": {
-        "main": {"adapter": "command", "command": ["sleep", "30"], "input": "stdin"},
+        "main": {"adapter": "command", "command": ["sleep", "600"], "input": "stdin"},
     },
     "channels": {
         "a2a": {
@@ -75,14 +74,12 @@ async def test_every_waiting_request_is_answered_when_the_gateway_stops(
     following = asyncio.create_task(gateway.call("SubscribeToTask", {"id": task_id}, path=rpc))
     await _runs_begun(gateway, 3)
     gateway.terminate()
-    began = time.monotonic()
     await _refuses(gateway)
     assert [_is_draining(response) for response in await asyncio.gather(*waiting)] == [True, True]
     followed = await following
     assert followed.status == 200
     assert b"event: error" not in followed.body
     assert await gateway.wait() == 0
-    assert time.monotonic() - began < 4.5
     assert "Traceback" not in gateway.log()
     assert "ASGI" not in gateway.log()
     await gateway.start()

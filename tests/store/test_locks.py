@@ -108,7 +108,7 @@ def test_a_process_may_acquire_its_lock_several_times(lock: Path) -> None:
 async def test_a_living_holder_is_waited_for_and_then_named(lock: Path) -> None:
     async with living_process() as holder:
         content = write(lock, holder.pid)
-        store = JsonFileStore(lock.parent, lock_wait_s=0.2)
+        store = JsonFileStore(lock.parent, lock_wait_s=2)
         ticks = 0
 
         async def tick() -> None:
@@ -130,7 +130,7 @@ async def test_a_living_holder_is_waited_for_and_then_named(lock: Path) -> None:
 async def test_a_lock_that_is_released_while_waiting_is_acquired(lock: Path) -> None:
     async with living_process() as holder:
         write(lock, holder.pid)
-        store = JsonFileStore(lock.parent, lock_wait_s=10)
+        store = JsonFileStore(lock.parent, lock_wait_s=60)
 
         async def let_go() -> None:
             await anyio.sleep(0.06)  # longer than the first look at the lock and its pause

@@ -216,7 +216,7 @@ async def test_a_session_that_was_ended_makes_room_for_another(serve) -> None:
 
 
 async def test_a_session_without_requests_ends_by_itself(serve) -> None:
-    tools = {"perTokenSessions": 1, "sessionIdleSeconds": 0.2}
+    tools = {"perTokenSessions": 1, "sessionIdleSeconds": 3}
     async with serve(tools=tools, limits={"perPeerRate": 0, "perPeerRequests": 0}) as served:
         client = served.client()
         session = await open_session(client)

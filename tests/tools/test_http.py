@@ -262,9 +262,10 @@ async def test_a_tool_learns_whether_its_result_was_written(
     tmp_path, accept, when, expected
 ) -> None:
     seen: list[str] = []
-    answer = asyncio.get_running_loop().create_future()
+    answer, is_running = asyncio.get_running_loop().create_future(), asyncio.Event()
 
     async def run(*_: object) -> dict[str, object]:
+        is_running.set()
         try:
             return await answer
         except asyncio.CancelledError:
@@ -290,7 +291,8 @@ async def test_a_tool_learns_whether_its_result_was_written(
 
     request = Request("POST", "/tools/ask", {**JSON, "accept": accept}, (b"{}",))
     async with AsgiClient(app).open(request) as active:
-        await asyncio.sleep(0.05)  # the tool runs
+        async with asyncio.timeout(60):
+            await is_running.wait()
         if when != "never":
             active.disconnect()
         if when != "while the tool runs":

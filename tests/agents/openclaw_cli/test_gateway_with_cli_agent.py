@@ -25,7 +25,7 @@ def call(gateway, method: str, params: dict) -> dict:
     body = json.dumps({"jsonrpc": "2.0", "id": 1, "method": method, "params": params}).encode()
     headers = {"Content-Type": "application/json", "A2A-Version": "1.0"}
     request = urllib.request.Request(f"{gateway.url}/a2a/jsonrpc", body, headers)
-    with urllib.request.urlopen(request, timeout=30) as answer:
+    with urllib.request.urlopen(request, timeout=60) as answer:
         return json.load(answer)["result"]
 
 

@@ -51,7 +51,7 @@ def message_params(text: str, **members) -> dict:
 
 async def ended(adapter, task_id):
     """The task, once it has ended."""
-    with anyio.fail_after(30):
+    with anyio.fail_after(60):
         while True:
             task = await adapter.get_task(task_id)
             if task is None or task.status.state in DONE:

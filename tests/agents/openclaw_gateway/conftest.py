@@ -64,7 +64,7 @@ async def make_agent(gateway: ScriptedGateway) -> AsyncIterator[MakeAgent]:
 
 @pytest.fixture
 def agent(make_agent: MakeAgent) -> OpenClawGatewayAgent:
-    return make_agent(road="websocket", connect_seconds=5)
+    return make_agent(road="websocket", connect_seconds=60)
 
 
 @pytest.fixture
@@ -101,7 +101,7 @@ def make_turn_for(text: str = "hi", *, run: str = "r1", context: str = "c-1", **
 
 async def run_turn(agent: OpenClawGatewayAgent, turn: Turn) -> list[AgentEvent]:
     """All events of a turn."""
-    with anyio.fail_after(30):
+    with anyio.fail_after(60):
         return [event async for event in agent.run(turn)]
 
 

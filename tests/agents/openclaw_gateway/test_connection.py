@@ -60,7 +60,7 @@ async def test_agents_of_one_gateway_share_a_connection_until_the_last_one_leave
     assert one is other
     assert gateway.entries == 1
     await release_connection(one)
-    assert await other.call("agents.list", {}, timeout_s=5)
+    assert await other.call("agents.list", {}, timeout_s=60)
     await release_connection(other)
     await gateway.wait_empty()
     again = await connected(gateway)
@@ -245,7 +245,7 @@ async def test_a_refused_request_has_its_error_code(gateway: ScriptedGateway) ->
 
     connection = await connected(gateway)
     with pytest.raises(AgentFailed, match="no such thing") as refused:
-        await connection.call("boom", {}, timeout_s=5)
+        await connection.call("boom", {}, timeout_s=60)
     assert error_code(refused.value) == "THING_NOT_FOUND"
     await release_connection(connection)
 
@@ -254,7 +254,7 @@ async def test_a_call_that_is_never_answered_ends_in_time(gateway: ScriptedGatew
     connection = await connected(gateway)
     with pytest.raises(AgentUnavailable, match="did not answer silence"):
         await connection.call("silence", {}, timeout_s=0.05)
-    assert await connection.call("agents.list", {}, timeout_s=5)
+    assert await connection.call("agents.list", {}, timeout_s=60)
     await release_connection(connection)
 
 
@@ -270,7 +270,7 @@ async def test_a_call_under_way_ends_when_the_connection_breaks(gateway: Scripte
         with pytest.raises(AgentUnavailable, match="was lost"):
             await connection.call("silence", {}, timeout_s=20)
     await connection.wait_connected(5)
-    assert await connection.call("agents.list", {}, timeout_s=5)
+    assert await connection.call("agents.list", {}, timeout_s=60)
     assert gateway.entries == 2
     await release_connection(connection)
 
@@ -280,7 +280,7 @@ async def test_a_message_over_the_gateways_limit_is_not_sent(
 ) -> None:
     connection = await connected(gateway)
     with pytest.raises(AgentFailed, match="takes at most 100000"):
-        await connection.call("agent", {"message": "x" * 100_000}, timeout_s=5)
+        await connection.call("agent", {"message": "x" * 100_000}, timeout_s=60)
     assert gateway.methods("agent") == []
     await release_connection(connection)
 
@@ -330,7 +330,7 @@ async def test_a_slow_subscriber_gets_events_dropped_and_delays_no_other(
         event = json.dumps({"type": "event", "event": "agent", "payload": {"text": "x" * 100}})
         for _ in range(5000):
             await gateway.send_raw(event)
-        assert await connection.call("agents.list", {}, timeout_s=10)
+        assert await connection.call("agents.list", {}, timeout_s=60)
         assert isinstance(await slow.next(5), EventsDropped)
     await release_connection(connection)
 
@@ -339,11 +339,11 @@ async def test_a_response_is_kept_for_a_slow_subscriber(gateway: ScriptedGateway
     connection = await connected(gateway)
     with connection.subscribe(frozenset({"agent"})) as slow:
         await connection.post("agents.list", {}, slow)
-        assert await connection.call("chat.history", {}, timeout_s=10)
+        assert await connection.call("chat.history", {}, timeout_s=60)
         event = json.dumps({"type": "event", "event": "agent", "payload": {}})
         for _ in range(5000):
             await gateway.send_raw(event)
-        assert await connection.call("agents.list", {}, timeout_s=10)
+        assert await connection.call("agents.list", {}, timeout_s=60)
         items = [await slow.next(5) for _ in range(2)]
     assert [type(one) for one in items] == [EventsDropped, ResponseReceived]
     await release_connection(connection)

@@ -530,7 +530,7 @@ async def test_a_turn_that_misses_events_catches_up(
         all_sent.set()
 
     events: list[AgentEvent] = []
-    with anyio.fail_after(30):
+    with anyio.fail_after(60):
         async for event in agent.run(make_turn_for()):
             events.append(event)
             await all_sent.wait()

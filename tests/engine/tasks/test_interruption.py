@@ -50,11 +50,11 @@ async def test_agent_that_ignores_its_deadline_is_interrupted_again(
     open_harness: OpenHarness,
 ) -> None:
     agent = ControlledAgent()
+    agent.refuses_to_stop = True
     harness = await open_harness(agent, run_s=0.02, cancel_s=0.02)
     sent = await harness.send()
     run = await agent.next_run()
-    run.refuses_to_stop = True
-    await asyncio.sleep(0.05)  # the deadline is the point here
+    await in_time(run.refused_to_stop.wait())
     run.refuses_to_stop = False
     assert (await harness.ended(sent)).status.state is TaskState.FAILED
 
