@@ -1,4 +1,4 @@
-"""Host, Origin and X-Forwarded-For, whatever they say."""
+"""Host, Origin, X-Forwarded-For and the address of a client, whatever they say."""
 
 import ipaddress
 from collections.abc import Sequence
@@ -7,7 +7,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from openclaw_a2a.auth.request_origin import OwnAddresses, TrustedProxies
+from openclaw_a2a.auth.request_origin import OwnAddresses, TrustedProxies, is_loopback_client
 from openclaw_a2a.http.asgi import AsgiMessage, HttpRequest
 from openclaw_a2a.model.errors import NotAllowed
 from openclaw_a2a.model.url_policy import NO_PORT, parse_authority
@@ -144,3 +144,21 @@ def test_a_clear_name_and_port_have_one_meaning(text: str) -> None:
     spelled = f"[{name}]" if ":" in name else name
     assert parse_authority(spelled if port == NO_PORT else f"{spelled}:{port}") == found
     assert parse_authority(text.upper()) == found
+
+
+@pytest.mark.parametrize(
+    ("client", "is_local"),
+    [
+        ("127.0.0.1", True),
+        ("127.3.2.1", True),
+        ("::1", True),
+        ("localhost", True),
+        ("192.0.2.7", False),
+        ("testclient", False),
+        ("/run/gateway.sock", False),
+        ("", False),
+        (None, False),
+    ],
+)
+def test_only_a_known_loopback_address_is_local(client: str | None, is_local: bool) -> None:
+    assert is_loopback_client(request([], client)) is is_local

@@ -10,7 +10,7 @@ from openclaw_a2a.app.gateway import Gateway
 from openclaw_a2a.server.cards import account_url
 from openclaw_a2a.server.health import AgentAvailability
 from openclaw_a2a.settings import Account, base_url
-from openclaw_a2a.settings.openclaw_discovery import OpenClawInstallation
+from openclaw_a2a.settings.openclaw_config import OpenClawInstallation
 
 _DEFAULT_URL = "http://127.0.0.1:9900"
 """Where commands look for a gateway by default."""

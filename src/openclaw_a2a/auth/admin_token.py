@@ -18,6 +18,7 @@ from openclaw_a2a.auth.request_origin import (
 from openclaw_a2a.auth.tokens import token_digest
 from openclaw_a2a.model.errors import NotAllowed, Unauthenticated
 from openclaw_a2a.model.session_keys import OPERATOR_NAME
+from openclaw_a2a.settings import write_private_file
 
 ADMIN_TOKEN_FILE = "operator.token"  # noqa: S105 - the name of a file
 _BYTES = 32
@@ -73,13 +74,15 @@ def ensure_admin_token(folder: Path) -> str:
 
     Raises: OSError (the folder cannot be written to).
     """
-    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     path = folder / ADMIN_TOKEN_FILE
     # Whatever is wrong with the file (cut off, readable by others): a new token replaces it.
     with suppress(OSError, ValueError):
         if _is_private(path):
             return read_admin_token(folder)
-    return _write_token(path)
+    token = secrets.token_urlsafe(_BYTES)
+    # Not synced: a file that a crash cut off holds no token, and the next start writes another.
+    write_private_file(path, f"{token}\n".encode("ascii"))
+    return token
 
 
 def read_admin_token(folder: Path) -> str:
@@ -99,20 +102,3 @@ def _is_private(path: Path) -> bool:
     found = path.lstat()
     is_own = stat.S_ISREG(found.st_mode) and found.st_uid == os.geteuid()
     return is_own and not stat.S_IMODE(found.st_mode) & 0o077
-
-
-def _write_token(path: Path) -> str:
-    """Write a new token. The rename is atomic: no reader ever sees half of one."""
-    token = secrets.token_urlsafe(_BYTES)
-    draft = path.with_name(f"{path.name}.{secrets.token_hex(8)}")
-    # Private from the first moment, not by a later chmod. Not synced: a file that a crash cut off
-    # holds no token, and the next start writes another.
-    descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    try:
-        with os.fdopen(descriptor, "w", encoding="ascii") as file:
-            file.write(f"{token}\n")
-        draft.replace(path)
-    except BaseException:
-        draft.unlink(missing_ok=True)
-        raise
-    return token

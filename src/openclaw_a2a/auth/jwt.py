@@ -24,7 +24,6 @@ from joserfc.errors import JoseError
 from joserfc.jwk import Key, import_key
 from joserfc.jws import JWSRegistry
 
-from openclaw_a2a.auth.failed_attempts import WINDOW_S
 from openclaw_a2a.auth.principal import Principal, Scope
 from openclaw_a2a.auth.tokens import token_digest
 from openclaw_a2a.engine.supervisor import Supervisor
@@ -46,6 +45,7 @@ _MAX_NAME = 256
 _RSA_BITS = range(2048, 8193)
 _CURVES = {"EC": ("P-256", "P-384", "P-521", "secp256k1"), "OKP": ("Ed25519", "Ed448")}
 _MAX_CACHED = 10_000
+_LOG_S = 60.0
 _REFRESH_S = 600.0
 _REFETCH_S = 10.0
 """The shortest pause between two fetches that tokens with unknown keys cause."""
@@ -354,7 +354,7 @@ class JwtVerifier:
         self._rejected += 1
         if now >= self._next_line:
             before, self._rejected = self._rejected - 1, 0
-            self._next_line = now + WINDOW_S
+            self._next_line = now + _LOG_S
             log.info("oidc.token_rejected", reason=reason, rejected_before=before)
 
     def _issuer_of(self, parsed: ParsedToken) -> tuple[OidcSettings, IssuerKeys]:

@@ -1,11 +1,15 @@
-"""Who a caller is: the owner of credentials, or else this machine's own user."""
+"""Who a caller is: the owner of credentials, or else this machine's own user.
+
+Wrong credentials are counted, logged and limited, per address.
+"""
 
 import re
 import time
 from collections.abc import Callable, Iterable
 from typing import Protocol, TypeVar
 
-from openclaw_a2a.auth.failed_attempts import FailedAttempts
+import msgspec
+
 from openclaw_a2a.auth.principal import LOCAL_PRINCIPAL, Principal
 from openclaw_a2a.auth.request_origin import (
     PROXY_HEADERS,
@@ -15,12 +19,24 @@ from openclaw_a2a.auth.request_origin import (
     is_loopback_client,
 )
 from openclaw_a2a.auth.tokens import TokenStore, token_digest
-from openclaw_a2a.model.errors import CorruptRecord, IssuerUnavailable, NotAllowed, Unauthenticated
+from openclaw_a2a.log import get_logger
+from openclaw_a2a.model.errors import (
+    CorruptRecord,
+    IssuerUnavailable,
+    NotAllowed,
+    TooManyAttempts,
+    Unauthenticated,
+)
+from openclaw_a2a.model.url_policy import client_network
 from openclaw_a2a.settings import PeerSettings
+
+log = get_logger(__name__)
 
 Request = TypeVar("Request", bound=ClientRequest)
 Caller = TypeVar("Caller")
 
+WINDOW_S = 60.0
+MAX_ADDRESSES = 4096
 _CHECK_S = 1.0
 _DIGEST_NAME = re.compile(r"sha-?(1|256)[:=]", re.IGNORECASE)
 _FINGERPRINT = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
@@ -56,6 +72,54 @@ def normal_certificate(text: str) -> str:
     """A certificate as it is compared: a fingerprint in plain hexadecimal, or its subject."""
     fingerprint = _DIGEST_NAME.sub("", text.strip()).replace(":", "").lower()
     return fingerprint if _FINGERPRINT.fullmatch(fingerprint) else text.strip()
+
+
+class _Window(msgspec.Struct):
+    ends_at: float
+    count: int = 0
+
+
+class FailedAttempts:
+    """Counts the wrong credentials of each address in a minute.
+
+    Only what has failed is counted and refused, so that no client locks out an owner of right
+    credentials who calls from the same address. A minute of an address is one line in the log.
+    """
+
+    def __init__(self, per_minute: int, *, monotonic: Callable[[], float] = time.monotonic) -> None:
+        self._per_minute = per_minute
+        self._monotonic = monotonic
+        self._windows: dict[str, _Window] = {}
+
+    def is_exceeded(self, address: str | None) -> bool:
+        """True when the next failed attempt of an address is past the limit."""
+        window = self._windows.get(client_network(address or "unknown")[0])
+        return (
+            window is not None
+            and window.count >= self._per_minute
+            and window.ends_at > self._monotonic()
+        )
+
+    def count(self, address: str | None) -> None:
+        """Count a failed attempt. Raises: TooManyAttempts (429), past the limit."""
+        key, now = client_network(address or "unknown")[0], self._monotonic()
+        window = self._windows.get(key)
+        if window is None or window.ends_at <= now:
+            before = 0 if window is None else window.count
+            log.warning("auth.credentials_refused", address=key, refused_before=before)
+            # At the end of the dict: the oldest window is the first to go when the table is full.
+            self._windows.pop(key, None)
+            if len(self._windows) >= MAX_ADDRESSES:
+                del self._windows[next(iter(self._windows))]
+            window = self._windows[key] = _Window(now + WINDOW_S)
+        window.count += 1
+        if window.count > self._per_minute:
+            raise TooManyAttempts(
+                f"more than {self._per_minute} wrong credentials in a minute came from your"
+                " address; wait, and send right ones",
+                retry_after_s=window.ends_at - now,
+                setting="limits.perAddressFailures",
+            )
 
 
 class BearerVerifier(Protocol):

@@ -22,7 +22,7 @@ from openclaw_a2a.settings import (
     RunningGateway,
 )
 from openclaw_a2a.settings.agents import OPENCLAW_ADAPTER
-from openclaw_a2a.settings.openclaw_discovery import OpenClawInstallation, find_openclaw
+from openclaw_a2a.settings.openclaw_config import OpenClawInstallation, find_openclaw
 from openclaw_a2a.tools.openclaw_plugin import PLUGIN_ID, check_plugin_access, plan_installation
 
 _COMMAND = "openclaw"

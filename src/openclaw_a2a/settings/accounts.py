@@ -6,7 +6,6 @@ OpenClaw users must keep working; a wrong value that changes behaviour is a prob
 
 import re
 from enum import Enum
-from pathlib import Path
 from typing import Annotated, TypeVar, get_args, get_origin
 
 import msgspec
@@ -30,7 +29,7 @@ from openclaw_a2a.settings.file_schema import (
     StoreKeys,
     names_of,
 )
-from openclaw_a2a.settings.files import expand_path, is_absolute, normalize_base_url
+from openclaw_a2a.settings.files import is_absolute, normalize_base_url
 from openclaw_a2a.settings.sections import (
     Account,
     AgentSettings,
@@ -39,6 +38,7 @@ from openclaw_a2a.settings.sections import (
     StoreKind,
     StoreSettings,
 )
+from openclaw_a2a.settings.sources import SettingsReader
 
 DEFAULT_ID = AccountId("default")
 _REMOVED_KEYS = ("restPath", "capabilities", "auth")
@@ -99,25 +99,21 @@ def _read_member(kind: Json, path: str, value: Json, collector: ProblemCollector
 
 
 def read_accounts(
-    values: JsonObject,
-    *,
-    public_base_url: str,
-    agents: dict[AgentId, AgentSettings],
-    folder: Path,
-    collector: ProblemCollector,
+    reader: SettingsReader, agents: dict[AgentId, AgentSettings], *, public_base_url: str
 ) -> tuple[Account, ...]:
     """The accounts, sorted by id; without any, one `default` in style `task-generating`.
 
-    `public_base_url` is the server's, for accounts without one; relative paths start at `folder`.
+    `public_base_url` is the server's, for accounts without one.
     """
+    values = reader.read_object("channels.a2a.accounts")
     accounts: list[Account] = []
     for name in sorted(values) or [DEFAULT_ID]:
         path = f"channels.a2a.accounts.{name}"
         if not re.fullmatch(ACCOUNT_ID, name):
-            collector.problem(path, "an account's id is 1 to 64 of A-Z a-z 0-9 _ . -", "name")
-        members = collector.as_object(path, values.get(name, {"agentStyle": "task-generating"}))
-        reader = AccountReader(AccountId(name), path, members, collector=collector)
-        accounts.append(reader.read(public_base_url, agents, folder))
+            reader.problem(path, "an account's id is 1 to 64 of A-Z a-z 0-9 _ . -", "name")
+        members = reader.as_object(path, values.get(name, {"agentStyle": "task-generating"}))
+        account = AccountReader(AccountId(name), path, members, reader)
+        accounts.append(account.read(public_base_url, agents))
     return tuple(accounts)
 
 
@@ -125,19 +121,17 @@ class AccountReader:
     """Reads one account."""
 
     def __init__(
-        self, account_id: AccountId, path: str, values: JsonObject, *, collector: ProblemCollector
+        self, account_id: AccountId, path: str, values: JsonObject, reader: SettingsReader
     ) -> None:
         self._id = account_id
         self._path = path
         self._values = values
-        self._collector = collector
+        self._reader = reader
 
-    def read(
-        self, public_base_url: str, agents: dict[AgentId, AgentSettings], folder: Path
-    ) -> Account:
+    def read(self, public_base_url: str, agents: dict[AgentId, AgentSettings]) -> Account:
         """The account, with defaults for what was left out."""
         known = (*names_of(AccountKeys), *_REMOVED_KEYS)
-        self._collector.unknown_keys(self._path, self._values, known)
+        self._reader.unknown_keys(self._path, self._values, known)
         for key in _REMOVED_KEYS:
             if key in self._values:
                 self._problem(key, "is no longer a setting; remove the key", "removed")
@@ -194,7 +188,7 @@ class AccountReader:
                 )
                 for skill in keys.skills or (_CHAT,)
             ),
-            task_store=self._task_store(folder),
+            task_store=self._task_store(),
             session_store=keys.session_store or None,
             not_running_reason=reason,
             strict03=keys.strict03,
@@ -204,10 +198,10 @@ class AccountReader:
         )
 
     def _problem(self, key: str, message: str, keyword: str = "type") -> None:
-        self._collector.problem(join_path(self._path, key), message, keyword)
+        self._reader.problem(join_path(self._path, key), message, keyword)
 
     def _warning(self, key: str, message: str, keyword: str) -> None:
-        self._collector.warning(join_path(self._path, key), message, keyword)
+        self._reader.warning(join_path(self._path, key), message, keyword)
 
     def _members(self) -> JsonObject:
         """The members that are read leniently, the input modes and the skills."""
@@ -216,7 +210,7 @@ class AccountReader:
         lenient = {key: value for key, value in self._values.items() if key not in strict}
         if is_list(modes):
             del lenient["defaultInputModes"]
-        members = read_leniently(AccountKeys, self._path, lenient, collector=self._collector)
+        members = read_leniently(AccountKeys, self._path, lenient, collector=self._reader)
         if is_list(modes):
             members["default_input_modes"] = self._input_modes(modes) or TEXT_MODES
         return {**members, "skills": self._skills(self._values.get("skills", []))}
@@ -257,8 +251,8 @@ class AccountReader:
                 self._warning(key, "is not an object and is left out", "type")
                 continue
             place = join_path(self._path, key)
-            self._collector.unknown_keys(place, given, names_of(SkillKeys))
-            members = read_leniently(SkillKeys, place, given, collector=self._collector)
+            self._reader.unknown_keys(place, given, names_of(SkillKeys))
+            members = read_leniently(SkillKeys, place, given, collector=self._reader)
             if members.keys() >= {"id", "name"}:
                 skills.append(SkillKeys(**members))
             else:
@@ -293,7 +287,7 @@ class AccountReader:
         self._problem(key, one_of(values_of(type(default))), "enum")
         return default
 
-    def _task_store(self, folder: Path) -> StoreSettings | None:
+    def _task_store(self) -> StoreSettings | None:
         if "taskStore" not in self._values:
             return None
         value = self._values["taskStore"]
@@ -301,8 +295,8 @@ class AccountReader:
             self._problem("taskStore", f"must be an object, not {json_kind(value)}")
             return None
         place = join_path(self._path, "taskStore")
-        self._collector.unknown_keys(place, value, names_of(StoreKeys))
-        kind = read_store_kind(place, value, default=StoreKind.MEMORY, collector=self._collector)
+        self._reader.unknown_keys(place, value, names_of(StoreKeys))
+        kind = read_store_kind(place, value, StoreKind.MEMORY, self._reader)
         if kind is None or kind is StoreKind.MEMORY:
             return StoreSettings(kind=StoreKind.MEMORY)
         text = value.get("path")
@@ -310,15 +304,12 @@ class AccountReader:
             message = f"a {kind.value} store needs an absolute path"
             self._problem("taskStore.path", message, "path")
             return None
-        try:
-            return StoreSettings(kind=kind, path=expand_path(text.strip(), folder))
-        except ValueError as error:
-            self._problem("taskStore.path", f"cannot be used: {error}", "path")
-            return None
+        path = self._reader.read_path(join_path(place, "path"), text)
+        return StoreSettings(kind=kind, path=path) if path else None
 
 
 def read_store_kind(
-    path: str, values: JsonObject, *, default: StoreKind, collector: ProblemCollector
+    path: str, values: JsonObject, default: StoreKind, collector: ProblemCollector
 ) -> StoreKind | None:
     """The kind of a store; None, with a problem, when it is not supported."""
     value = values.get("kind", default.value)

@@ -3,7 +3,6 @@
 import math
 import re
 from collections.abc import Mapping
-from pathlib import Path
 from urllib.parse import urlsplit
 
 import msgspec
@@ -25,16 +24,16 @@ from openclaw_a2a.settings.file_schema import (
     OpenClawKeys,
     names_of,
 )
-from openclaw_a2a.settings.files import expand_path, is_loopback
-from openclaw_a2a.settings.openclaw_discovery import (
+from openclaw_a2a.settings.files import is_loopback
+from openclaw_a2a.settings.openclaw_config import (
     OpenClawAgent,
     OpenClawInstallation,
     find_openclaw,
     normalize_agent_id,
 )
 from openclaw_a2a.settings.sections import AgentSettings
-from openclaw_a2a.settings.sources import Layers, merge_over
-from openclaw_a2a.settings.tokens import absolute_reference, warn_if_shared
+from openclaw_a2a.settings.sources import SettingsReader
+from openclaw_a2a.settings.tokens import absolute_reference, is_reference, warn_if_shared
 
 OPENCLAW_ADAPTER = "openclaw-gateway"
 _DEFAULT = "default"
@@ -50,38 +49,33 @@ _ACCOUNT_DEFAULTS: JsonObject = {
 }
 
 
-class AgentDefaults(msgspec.Struct, frozen=True):
-    """The settings with the added agents, the OpenClaw they come from, and the agents by id."""
+class OpenClawAgents(msgspec.Struct, frozen=True):
+    """The OpenClaw whose agents were added to the settings, and these agents by id."""
 
-    layers: Layers
     installation: OpenClawInstallation | None = None
     agents: dict[AgentId, OpenClawAgent] = {}
 
 
-def add_openclaw_agents(
-    layers: Layers, *, environ: Mapping[str, str], collector: ProblemCollector
-) -> AgentDefaults:
+def add_openclaw_agents(reader: SettingsReader) -> OpenClawAgents:
     """Add OpenClaw's agents when the settings name no agents, or have an `openclaw` section.
 
     Each gets an account of its own: the default agent `default`, the others one by their id. When
     accounts are configured and there is no section, only agents that those accounts name are added.
     Configured values always win.
     """
-    values = layers.values
+    values = reader.values
     has_section, has_agents = "openclaw" in values, bool(values.get("agents"))
-    section = read_section(
-        OpenClawKeys, "openclaw", value=values.get("openclaw", {}), collector=collector
-    )
+    section = reader.read_section(OpenClawKeys, "openclaw")
     if not section.enabled or (has_agents and not has_section):
-        return AgentDefaults(layers)
-    found = _find(section, layers.folder, environ=environ, collector=collector)
+        return OpenClawAgents()
+    found = _find(section, reader)
     if found is None:
-        if has_section and not collector.problems:
-            _report_not_found(section, collector)
-        return AgentDefaults(layers)
+        if has_section and not reader.problems:
+            _report_not_found(section, reader)
+        return OpenClawAgents()
     for warning in found.warnings:
-        collector.warning("openclaw", warning, "openclaw")
-    exposed = _exposed(found, section, collector)
+        reader.warning("openclaw", warning, "openclaw")
+    exposed = _exposed(found, section, reader)
     configured = object_at(values, *_ACCOUNTS)
     if configured and not has_section:
         # Only agents that an account uses, by name or as the default.
@@ -99,34 +93,23 @@ def add_openclaw_agents(
         "agents": {name: _openclaw_options(name, found, section) for name in added},
         "channels": {"a2a": {"accounts": accounts}},
     }
-    # What is configured goes over what OpenClaw offers, and keeps its origin.
-    merged: JsonObject = {}
-    origins: dict[str, str] = {}
-    source = f"OpenClaw ({found.config_path or section.url})"
-    merge_over(merged, lower, origins=origins, origin=lambda _: source)
-    merge_over(merged, values, origins=origins, origin=layers.origins.__getitem__)
-    return AgentDefaults(Layers(merged, origins, layers.path), found, added)
+    reader.add_defaults(lower, f"OpenClaw ({found.config_path or section.url})")
+    return OpenClawAgents(found, added)
 
 
-def _find(
-    section: OpenClawKeys, folder: Path, *, environ: Mapping[str, str], collector: ProblemCollector
-) -> OpenClawInstallation | None:
+def _find(section: OpenClawKeys, reader: SettingsReader) -> OpenClawInstallation | None:
     path = None
     if section.config_path.strip():
-        try:
-            path = expand_path(section.config_path.strip(), folder)
-        except ValueError as error:
-            collector.problem("openclaw.configPath", f"cannot be used: {error}", "path")
+        path = reader.read_path("openclaw.configPath", section.config_path)
+        if path is None:
             return None
     if section.url and not re.fullmatch(r"(wss?|https?)://[^\s/@]+(/\S*)?", section.url):
         message = "must be an address such as ws://127.0.0.1:18789"
-        collector.problem("openclaw.url", message, "format")
+        reader.problem("openclaw.url", message, "format")
         return None
-    if section.token and not re.match(r"(env|file):.", section.token):
-        message = "must be a reference, not the token itself: write env:NAME or file:PATH"
-        collector.problem("openclaw.token", message, "secret")
+    if section.token and not is_reference("openclaw.token", section.token, reader):
         return None
-    found = find_openclaw(path, environ=environ)
+    found = find_openclaw(path, environ=reader.environ)
     if found is None and section.url and not path and not isinstance(section.expose, str):
         named = dict.fromkeys(normalize_agent_id(name) for name in section.expose)
         agents = tuple(OpenClawAgent(one) for one in named if one is not None)
@@ -197,7 +180,7 @@ def _accounts(
     return accounts
 
 
-def read_skills(path: str, value: Json, *, collector: ProblemCollector) -> tuple[Skill, ...]:
+def _read_skills(path: str, value: Json, collector: ProblemCollector) -> tuple[Skill, ...]:
     """The valid skills; everything wrong with any of them is a problem."""
     skills: dict[str, Skill] = {}
     for place, found in read_list(Skill, path, value=value, collector=collector):
@@ -249,43 +232,39 @@ def _check_pattern(path: str, pattern: str, collector: ProblemCollector) -> None
         collector.problem(path, message, "pattern")
 
 
-def read_agents(
-    values: JsonObject, offer: AgentDefaults, *, folder: Path, collector: ProblemCollector
-) -> dict[AgentId, AgentSettings]:
+def read_agents(reader: SettingsReader, known: OpenClawAgents) -> dict[AgentId, AgentSettings]:
     """The agents, sorted by id; without any, a placeholder that echoes."""
-    agents = {
-        AgentId(name): _agent(name, values[name], folder=folder, collector=collector)
-        for name in sorted(values)
-    }
-    for agent_id, known in offer.agents.items():
+    values = reader.read_object("agents")
+    agents = {AgentId(name): _agent(name, values[name], reader) for name in sorted(values)}
+    for agent_id, one in known.agents.items():
         if agent_id in agents:
-            agents[agent_id] = msgspec.structs.replace(agents[agent_id], profile=known.profile)
+            agents[agent_id] = msgspec.structs.replace(agents[agent_id], profile=one.profile)
     return agents or {AgentId("main"): AgentSettings("echo", is_placeholder=True)}
 
 
-def _agent(name: str, value: Json, *, folder: Path, collector: ProblemCollector) -> AgentSettings:
+def _agent(name: str, value: Json, reader: SettingsReader) -> AgentSettings:
     path = join_path("agents", name)
     if not re.fullmatch(AGENT_ID, name):
-        collector.problem(path, "an agent's id is 1 to 64 of a-z 0-9 _ -", "name")
-    values = collector.as_object(path, value)
+        reader.problem(path, "an agent's id is 1 to 64 of a-z 0-9 _ -", "name")
+    values = reader.as_object(path, value)
     adapter = values.get("adapter")
     if not isinstance(adapter, str) or not adapter.strip():
         message = "must name who answers, such as echo or command"
-        collector.problem(join_path(path, "adapter"), message, "required")
+        reader.problem(join_path(path, "adapter"), message, "required")
         adapter = "echo"
     tools = read_section(
-        AgentToolKeys, join_path(path, "tools"), value=values.get("tools", {}), collector=collector
+        AgentToolKeys, join_path(path, "tools"), value=values.get("tools", {}), collector=reader
     )
-    skills = read_skills(join_path(path, "skills"), values.get("skills", []), collector=collector)
+    skills = _read_skills(join_path(path, "skills"), values.get("skills", []), reader)
     # Every key that is not ours is an option of the adapter.
     options = {key: value for key, value in values.items() if key not in names_of(AgentKeys)}
     if isinstance(token := options.get("token"), str):
-        options["token"] = absolute_reference(token, folder)
-        warn_if_shared(join_path(path, "token"), options["token"], collector)
+        options["token"] = absolute_reference(token, reader.folder)
+        warn_if_shared(join_path(path, "token"), options["token"], reader)
     return AgentSettings(
         adapter.strip(),
         options,
         skills=skills,
         allowed_targets=tools.agent_to_agent.allow,
-        folder=folder,
+        folder=reader.folder,
     )

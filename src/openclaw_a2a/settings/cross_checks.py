@@ -1,15 +1,14 @@
-"""Checks across sections: URL paths, stores, exposure, call timeouts, webhooks, the planner."""
+"""Reads the sections that depend on others, and checks across sections."""
 
 import re
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable
 from pathlib import Path
 from urllib.parse import urlsplit
 
 import msgspec
 
-from openclaw_a2a.model.errors import SettingsInvalid
 from openclaw_a2a.model.ids import AgentId
-from openclaw_a2a.model.validation import ProblemCollector, join_path, suggest_name
+from openclaw_a2a.model.validation import join_path, read_list, suggest_name
 from openclaw_a2a.settings.file_schema import PEER_NAME
 from openclaw_a2a.settings.files import is_any_address, is_loopback
 from openclaw_a2a.settings.sections import (
@@ -24,17 +23,14 @@ from openclaw_a2a.settings.sections import (
     ToolSettings,
     WebhookSettings,
 )
-from openclaw_a2a.settings.tokens import (
-    absolute_reference,
-    decode_key,
-    resolve_token,
-    warn_if_shared,
-)
+from openclaw_a2a.settings.sources import SettingsReader
+from openclaw_a2a.settings.tokens import absolute_reference, check_reference, decode_key
 
+_CHANNEL_SECURITY = "channels.a2a.security"
 _GATEWAY_ROUTES = ("/healthz", "/readyz", "/metrics", "/agents")
 
 
-def check_routes(accounts: tuple[Account, ...], collector: ProblemCollector) -> None:
+def check_routes(accounts: tuple[Account, ...], reader: SettingsReader) -> None:
     """Check that every URL path of the enabled accounts is unique."""
     owners: dict[str, str] = dict.fromkeys(_GATEWAY_ROUTES, "the gateway itself")
     enabled = [account for account in accounts if account.enabled]
@@ -52,11 +48,11 @@ def check_routes(accounts: tuple[Account, ...], collector: ProblemCollector) -> 
             if owner := owners.get(path) or rest:
                 place = f"channels.a2a.accounts.{account.id}.{key}"
                 message = f"{path} is already used by {owner}; give one of them another path"
-                collector.problem(place, message, "collision")
+                reader.problem(place, message, "collision")
             owners.setdefault(path, f"account {account.id} ({key})")
 
 
-def check_exposure(settings: Settings, collector: ProblemCollector) -> None:
+def check_exposure(settings: Settings, reader: SettingsReader) -> None:
     """Check that a gateway without peers, where all callers are `local`, is local only."""
     if not settings.is_open:
         return
@@ -67,7 +63,7 @@ def check_exposure(settings: Settings, collector: ProblemCollector) -> None:
             "show a token; listen on 127.0.0.1 or give a peer a token in "
             "channels.a2a.security.peers.<name>.tokens"
         )
-        collector.problem("server.host", message, "open-bind")
+        reader.problem("server.host", message, "open-bind")
         return
     addresses = {public: "server.publicBaseUrl"}
     for account in settings.accounts:
@@ -79,10 +75,10 @@ def check_exposure(settings: Settings, collector: ProblemCollector) -> None:
                 f"is {address}, which other machines reach, so callers without a token are "
                 "refused; configure channels.a2a.security.peers"
             )
-            collector.warning(path, message, "open-address")
+            reader.warning(path, message, "open-address")
 
 
-def check_certificates(settings: Settings, collector: ProblemCollector) -> None:
+def check_certificates(settings: Settings, reader: SettingsReader) -> None:
     """Check that what the certificates of peers need is set, too."""
     for peer in settings.peers.values():
         if not peer.certificates:
@@ -94,11 +90,11 @@ def check_certificates(settings: Settings, collector: ProblemCollector) -> None:
         ):
             if not value:
                 message = f"are not accepted from anybody before {key} is set"
-                collector.warning(place, message, "certificate")
+                reader.warning(place, message, "certificate")
 
 
 def follow_hosts(
-    accounts: tuple[Account, ...], server: ServerSettings, collector: ProblemCollector
+    accounts: tuple[Account, ...], server: ServerSettings, reader: SettingsReader
 ) -> tuple[Account, ...]:
     """The accounts of a gateway that listens on all addresses and is not told its public one.
 
@@ -118,11 +114,11 @@ def follow_hosts(
             "address by which they are asked for (the Host header), over http; set it to the "
             "address by which peers reach this gateway"
         )
-        collector.warning("server.publicBaseUrl", message, "no-public-address")
+        reader.warning("server.publicBaseUrl", message, "no-public-address")
     return followed
 
 
-def check_stores(settings: Settings, collector: ProblemCollector) -> None:
+def check_stores(settings: Settings, reader: SettingsReader) -> None:
     """Check that every store of the gateway and of the accounts has its own path."""
     owners: dict[Path, str] = {}
     if settings.store.path is not None:
@@ -133,46 +129,45 @@ def check_stores(settings: Settings, collector: ProblemCollector) -> None:
             continue
         if path in owners:
             place = f"channels.a2a.accounts.{account.id}.taskStore.path"
-            collector.problem(place, f"{path} is already used by {owners[path]}", "collision")
+            reader.problem(place, f"{path} is already used by {owners[path]}", "collision")
         owners.setdefault(path, f"account {account.id}")
     folder = Path(settings.opt.directory)
     if settings.opt.enabled and folder in owners:
-        collector.problem(
+        reader.problem(
             "opt.directory", f"{folder} is already used by {owners[folder]}", "collision"
         )
 
 
-def complete_issuers(
-    given: Iterable[tuple[str, OidcSettings]],
-    *,
-    accounts: Collection[str],
-    agents: Collection[str],
-    collector: ProblemCollector,
+def read_issuers(
+    reader: SettingsReader, accounts: Iterable[Account], agents: Collection[str]
 ) -> tuple[OidcSettings, ...]:
-    """The issuers with their names; `given` has each with its path."""
+    """The issuers of tokens, with their names."""
+    section, path = reader.read_object(_CHANNEL_SECURITY), join_path(_CHANNEL_SECURITY, "oidc")
+    given = read_list(OidcSettings, path, value=section.get("oidc", []), collector=reader)
+    account_ids = [one.id for one in accounts]
     found: list[OidcSettings] = []
     for path, one in given:
         for key, url in (("issuer", one.issuer), ("jwksUrl", one.jwks_url)):
             if url and not _is_safe_address(url):
                 message = "must be an https address without user, query and fragment"
-                collector.problem(join_path(path, key), f"{message} (http: this machine)", "format")
+                reader.problem(join_path(path, key), f"{message} (http: this machine)", "format")
         name = one.name or (urlsplit(one.issuer).hostname or "").lower()
         if not re.fullmatch(PEER_NAME, name):
             message = "is 1 to 64 of a-z 0-9 _ . - and starts with a letter or digit"
-            collector.problem(join_path(path, "name"), message, "name")
+            reader.problem(join_path(path, "name"), message, "name")
         for key, names, known in (
-            ("accounts", one.accounts, accounts),
+            ("accounts", one.accounts, account_ids),
             ("agents", one.agents, agents),
         ):
             for unknown in [each for each in names or () if each not in known]:
                 message = f"there is no {unknown}; {suggest_name(unknown, list(known))}"
-                collector.problem(join_path(path, key), message, "unknown-name")
+                reader.problem(join_path(path, key), message, "unknown-name")
         if any(name == other.name for other in found):
             message = f"{name} is the name of another issuer; give each a name of its own"
-            collector.problem(join_path(path, "name"), message, "collision")
+            reader.problem(join_path(path, "name"), message, "collision")
         if any(one.issuer == other.issuer for other in found):
             message = "is there twice; write it once, with all audiences"
-            collector.problem(join_path(path, "issuer"), message, "collision")
+            reader.problem(join_path(path, "issuer"), message, "collision")
         found.append(msgspec.structs.replace(one, name=name))
     return tuple(found)
 
@@ -184,80 +179,52 @@ def _is_safe_address(url: str) -> bool:
     return is_safe and "?" not in url
 
 
-_PATH = "responseRouting"
-
-
-def complete_security(
-    section: SecuritySettings,
-    *,
-    environ: Mapping[str, str],
-    folder: Path,
-    collector: ProblemCollector,
-) -> SecuritySettings:
+def read_security(reader: SettingsReader) -> SecuritySettings:
     """The section with absolute references to its keys; what is wrong is a problem."""
-    references: list[str] = []
-    for number, given in enumerate(section.encryption.keys):
+    section = reader.read_section(SecuritySettings, "security")
+    references = [absolute_reference(one, reader.folder) for one in section.encryption.keys]
+    for number, reference in enumerate(references):
         place = f"security.encryption.keys[{number}]"
-        reference = absolute_reference(given, folder)
-        references.append(reference)
-        if not re.match(r"(env|file):.", reference):
-            message = "must be a reference, not the key itself: write env:NAME or file:PATH"
-            collector.problem(place, message, "secret")
-            continue
+        key = check_reference(place, reference, reader, what="key")
         try:
-            decode_key(resolve_token(reference, environ=environ))
-        except SettingsInvalid as error:
-            collector.problem(place, error.message, "secret")
+            if key is not None:
+                decode_key(key)
         except ValueError as error:
-            collector.problem(place, f"{reference} {error}", "secret")
-        warn_if_shared(place, reference, collector)
+            reader.problem(place, f"{reference} {error}", "secret")
     return SecuritySettings(EncryptionSettings(tuple(references)))
 
 
-def complete_routing(
-    section: ResponseRoutingSettings,
-    *,
-    environ: Mapping[str, str],
-    folder: Path,
-    collector: ProblemCollector,
-) -> ResponseRoutingSettings:
+def read_routing(reader: SettingsReader) -> ResponseRoutingSettings:
     """The section with absolute token references; what is wrong is a problem."""
+    section = reader.read_section(ResponseRoutingSettings, "responseRouting")
     if section.default_timeout_ms > section.max_timeout_ms:
         message = f"is more than maxTimeoutMs ({section.max_timeout_ms}); lower it, or raise that"
-        collector.problem(join_path(_PATH, "defaultTimeoutMs"), message, "range")
+        reader.problem("responseRouting.defaultTimeoutMs", message, "range")
     webhooks: dict[str, WebhookSettings] = {}
     for name, webhook in sorted(section.webhooks.items()):
-        place = f"{_PATH}.webhooks.{name}"
+        place = f"responseRouting.webhooks.{name}"
         if not re.fullmatch(PEER_NAME, name):
             message = "is not a caller's name; see: openclaw-a2a token list"
-            collector.problem(place, message, "name")
+            reader.problem(place, message, "name")
         if not _is_address(webhook.url):
             message = "must be an http(s) address without user and fragment"
-            collector.problem(join_path(place, "url"), message, "format")
-        reference = absolute_reference(webhook.token, folder)
+            reader.problem(join_path(place, "url"), message, "format")
+        reference = absolute_reference(webhook.token, reader.folder)
         webhooks[name] = msgspec.structs.replace(webhook, token=reference)
-        # Checked now: otherwise it would fail only when an outcome is posted.
-        if reference and not re.match(r"(env|file):.", reference):
-            message = "must be a reference, not the token itself: write env:NAME or file:PATH"
-            collector.problem(join_path(place, "token"), message, "secret")
-        elif reference:
-            try:
-                resolve_token(reference, environ=environ)
-            except SettingsInvalid as error:
-                collector.problem(join_path(place, "token"), error.message, "secret")
-            warn_if_shared(join_path(place, "token"), reference, collector)
+        if reference:  # checked now: otherwise it would fail only when an outcome is posted
+            check_reference(join_path(place, "token"), reference, reader)
     return msgspec.structs.replace(section, webhooks=webhooks)
 
 
-def warn_if_no_agent_may_call(section: ToolSettings, collector: ProblemCollector) -> ToolSettings:
+def read_tools(reader: SettingsReader) -> ToolSettings:
     """The section; a warning when calls are enabled and no agent is allowed to take part."""
-    between = section.agent_to_agent
-    if between.enabled and not between.allow:
+    section = reader.read_section(ToolSettings, "tools")
+    if section.agent_to_agent.enabled and not section.agent_to_agent.allow:
         message = (
             "is empty, so every call is forbidden; write the agents that may call and be called, "
             'such as ["main", "helper"], or ["*"] for all'
         )
-        collector.warning("tools.agentToAgent.allow", message, "nobody")
+        reader.warning("tools.agentToAgent.allow", message, "nobody")
     return section
 
 
@@ -271,18 +238,17 @@ def _is_address(text: str) -> bool:
     return parts.scheme in {"http", "https"} and bool(parts.hostname) and is_plain and has_port
 
 
-def complete_planning(
-    section: PlanningSettings,
-    *,
-    folder: Path,
-    agents: Collection[AgentId],
-    collector: ProblemCollector,
+def read_planning(
+    reader: SettingsReader, *, data: Path, agents: Collection[AgentId]
 ) -> PlanningSettings:
     """The section with its folder; a setting without effect is a warning."""
-    planner = section.planner.strip()
+    section = reader.read_section(PlanningSettings, "opt")
+    planner, given = section.planner.strip(), section.directory
     if planner and planner not in agents:
         message = f"there is no agent {planner}; {suggest_name(planner, list(agents))}"
-        collector.problem("opt.planner", message, "unknown-agent")
+        reader.problem("opt.planner", message, "unknown-agent")
     if section.tools and not section.enabled:
-        collector.warning("opt.tools", "has no effect; set opt.enabled to true", "unavailable")
-    return msgspec.structs.replace(section, directory=str(folder), planner=planner)
+        reader.warning("opt.tools", "has no effect; set opt.enabled to true", "unavailable")
+    folder = reader.read_path("opt.directory", given) if given else None
+    directory = str(folder or data / "objectives")
+    return msgspec.structs.replace(section, directory=directory, planner=planner)

@@ -38,6 +38,23 @@ def describe_settings(settings: Settings, origins: Mapping[str, str]) -> tuple[S
 
 def effective_settings(settings: Settings) -> JsonObject:
     """The effective settings in the structure of the file, with secrets hidden."""
+    others: JsonObject = {
+        "data": str(settings.data),
+        "agents": {name: _agent(agent) for name, agent in settings.agents.items()},
+        "channels": {"a2a": _channel(settings)},
+        "openclaw": _hide(settings.openclaw, by_name=True),
+        "outbound": _hide(settings.outbound, by_name=True),
+    }
+    shown: JsonObject = {}
+    for field in msgspec.structs.fields(FileKeys)[1:]:  # all but `$schema`
+        name = field.encode_name
+        value = others[name] if name in others else _shown_members(getattr(settings, field.name))
+        if value or name not in ("openclaw", "outbound"):  # those may have been left out
+            shown[name] = value
+    return shown
+
+
+def _channel(settings: Settings) -> JsonObject:
     peers: JsonObject = {}
     for name, peer in settings.peers.items():
         sources = [one.source for one in peer.tokens]
@@ -47,61 +64,30 @@ def effective_settings(settings: Settings) -> JsonObject:
             **({"certificates": list(peer.certificates)} if peer.certificates else {}),
             **({"mayApprove": True} if peer.may_approve else {}),
         }
-    others: JsonObject = {}
+    security: JsonObject = {"peers": peers}
     if settings.client_certificate_header:
-        others["clientCertificateHeader"] = settings.client_certificate_header
+        security["clientCertificateHeader"] = settings.client_certificate_header
     if settings.oidc:
-        others["oidc"] = [_shown_members(one) for one in settings.oidc]
-    others["policy"] = _shown_members(settings.policy)
-    others["pairing"] = settings.pairing
-    accounts = {account.id: _account(account) for account in settings.accounts}
-    written = {"openclaw": hide_secrets(settings.openclaw)} if settings.openclaw else {}
-    outbound = {"outbound": hide_secrets(settings.outbound)} if settings.outbound else {}
-    return {
-        "data": str(settings.data),
-        "server": _shown_members(settings.server),
-        "store": _shown_members(settings.store),
-        "agents": {name: _agent(agent) for name, agent in settings.agents.items()},
-        **written,
-        "channels": {"a2a": {"accounts": accounts, "security": {"peers": peers, **others}}},
-        "limits": _shown_members(settings.limits),
-        "retention": _shown_members(settings.retention),
-        "lease": _shown_members(settings.lease),
-        "log": _shown_members(settings.log),
-        "push": _shown_members(settings.push),
-        **outbound,
-        "tools": _shown_members(settings.tools),
-        "responseRouting": _shown_members(settings.response_routing),
-        "opt": _shown_members(settings.opt),
-        "audit": _shown_members(settings.audit),
-        "security": _shown_members(settings.security),
-    }
+        security["oidc"] = [_shown_members(one) for one in settings.oidc]
+    security["policy"] = _shown_members(settings.policy)
+    security["pairing"] = settings.pairing
+    return {"accounts": {one.id: _account(one) for one in settings.accounts}, "security": security}
 
 
-def hide_secrets(value: Json, name: str = "") -> Json:
-    """The value with everything that looks like a secret hidden; references stay."""
+def _hide(value: Json, *, by_name: bool, name: str = "") -> Json:
+    """The value without user, query and fragment of addresses, which may hold a key.
+
+    With `by_name` also without texts whose key is one of secrets; references stay.
+    """
     if is_object(value):
-        return {key: hide_secrets(member, key) for key, member in value.items()}
+        return {key: _hide(member, by_name=by_name, name=key) for key, member in value.items()}
     if is_list(value):
-        return [hide_secrets(item, name) for item in value]
-    if isinstance(value, str):
-        if _SECRET_NAME.search(name) and not _REFERENCE.match(value):
-            return _HIDDEN
-        return _hide_in_address(value)
-    return value
-
-
-def _hide_in_address(text: str) -> str:
-    """An address or path without what may hold a key: user, query, fragment."""
-    return _QUERY_OF_PATH.sub(rf"\1\2{_HIDDEN}", hide_url_secrets(text))
-
-
-def _hide_in_addresses(value: Json) -> Json:
-    if is_object(value):
-        return {key: _hide_in_addresses(member) for key, member in value.items()}
-    if is_list(value):
-        return [_hide_in_addresses(item) for item in value]
-    return _hide_in_address(value) if isinstance(value, str) else value
+        return [_hide(item, by_name=by_name, name=name) for item in value]
+    if not isinstance(value, str):
+        return value
+    if by_name and _SECRET_NAME.search(name) and not _REFERENCE.match(value):
+        return _HIDDEN
+    return _QUERY_OF_PATH.sub(rf"\1\2{_HIDDEN}", hide_url_secrets(value))
 
 
 def settings_schema() -> JsonObject:
@@ -128,7 +114,7 @@ def settings_schema() -> JsonObject:
 
 
 def _agent(agent: AgentSettings) -> JsonObject:
-    members: JsonObject = {"adapter": agent.adapter, **hide_secrets(agent.options)}
+    members: JsonObject = {"adapter": agent.adapter, **_hide(agent.options, by_name=True)}
     if agent.skills:
         members["skills"] = [_shown_members(skill) for skill in agent.skills]
     if agent.allowed_targets is not None:
@@ -145,9 +131,8 @@ def _account(account: Account) -> JsonObject:
 
 def _shown_members(value: msgspec.Struct) -> JsonObject:
     members: JsonObject = msgspec.to_builtins(value, enc_hook=str)  # paths
-    return {
-        key: _hide_in_addresses(member) for key, member in members.items() if member is not None
-    }
+    shown = {key: member for key, member in members.items() if member is not None}
+    return _hide(shown, by_name=False)
 
 
 def _leaves(path: str, value: Json) -> Iterator[tuple[str, Json]]:

@@ -14,6 +14,7 @@ from openclaw_a2a.model.ids import Json, JsonObject
 from openclaw_a2a.model.validation import is_object, json_kind
 
 _MAX_NESTING = 100
+_MAX_SECRET_BYTES = 1024 * 1024
 
 
 class FileError(ValueError):
@@ -40,6 +41,17 @@ def read_text_file(path: Path, *, max_bytes: int) -> str:
         line = body.count(b"\n", 0, error.start) + 1
         reason = f"is not UTF-8 text at line {line}; save it as UTF-8"
         raise FileError(reason, "syntax") from None
+
+
+def read_secret_file(name: str, folder: Path) -> str | None:
+    """The text of a file without blanks around it; None when it has none or cannot be read."""
+    try:
+        place = expand_path(name, folder)
+        if not place.is_file():  # reading a pipe or a device could block
+            return None
+        return read_text_file(place, max_bytes=_MAX_SECRET_BYTES).strip() or None
+    except (OSError, ValueError):
+        return None
 
 
 def read_json5_object(path: Path, *, max_bytes: int) -> JsonObject:
@@ -74,10 +86,12 @@ def _syntax_error_message(text: str, error: Exception) -> str:
 _ANY_ADDRESS = frozenset({"", "0", "*"})
 
 
-def write_private_file(path: Path, body: bytes, *, durable: bool = False) -> None:
-    """Replace a file as a whole; only its owner can read it. Raises: OSError.
+def write_private_file(
+    path: Path, body: bytes, *, durable: bool = False, mode: int = 0o600
+) -> None:
+    """Replace a file as a whole; unless `mode` says otherwise only its owner can read it.
 
-    A `durable` file is on the disk when this returns.
+    A `durable` file is on the disk when this returns. Raises: OSError.
     """
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     draft = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
@@ -88,6 +102,7 @@ def write_private_file(path: Path, body: bytes, *, durable: bool = False) -> Non
             if durable:
                 stream.flush()
                 os.fsync(stream.fileno())
+        draft.chmod(mode)
         draft.replace(path)
         if durable:
             folder = os.open(path.parent, os.O_RDONLY)

@@ -1,36 +1,28 @@
 """Loads the settings: reads the sources, checks everything, and reports every problem at once."""
 
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from types import MappingProxyType
-from typing import TypeVar
 
 import msgspec
 
 from openclaw_a2a.model.errors import Problem, SettingsInvalid
-from openclaw_a2a.model.ids import AgentId, Json, JsonObject
-from openclaw_a2a.model.validation import (
-    ProblemCollector,
-    is_list,
-    is_object,
-    json_kind,
-    read_list,
-    read_section,
-)
+from openclaw_a2a.model.ids import Json, JsonObject
+from openclaw_a2a.model.validation import is_list, is_object, object_at
 from openclaw_a2a.settings.accounts import read_accounts, read_store_kind
-from openclaw_a2a.settings.agents import AgentDefaults, add_openclaw_agents, read_agents
+from openclaw_a2a.settings.agents import OpenClawAgents, add_openclaw_agents, read_agents
 from openclaw_a2a.settings.cross_checks import (
     check_certificates,
     check_exposure,
     check_routes,
     check_stores,
-    complete_issuers,
-    complete_planning,
-    complete_routing,
-    complete_security,
     follow_hosts,
-    warn_if_no_agent_may_call,
+    read_issuers,
+    read_planning,
+    read_routing,
+    read_security,
+    read_tools,
 )
 from openclaw_a2a.settings.file_schema import (
     ChannelKeys,
@@ -40,38 +32,27 @@ from openclaw_a2a.settings.file_schema import (
     StoreKeys,
     names_of,
 )
-from openclaw_a2a.settings.files import base_url, expand_path, is_network, normalize_base_url
-from openclaw_a2a.settings.openclaw_discovery import OpenClawInstallation
+from openclaw_a2a.settings.files import base_url, is_network, normalize_base_url
+from openclaw_a2a.settings.openclaw_config import OpenClawInstallation
 from openclaw_a2a.settings.running_gateway import find_running_gateways
 from openclaw_a2a.settings.sections import (
-    Account,
     AuditSettings,
     LeaseSettings,
     Limits,
     LogSettings,
-    OidcSettings,
-    PlanningSettings,
     PolicySettings,
     PushSettings,
-    ResponseRoutingSettings,
     RetentionSettings,
-    SecuritySettings,
     ServerSettings,
     Settings,
     StoreKind,
     StoreSettings,
-    ToolSettings,
 )
-from openclaw_a2a.settings.sources import (
-    UNKNOWN_VARIABLE,
-    process_environment,
-    read_layers,
-    settings_invalid,
-)
+from openclaw_a2a.settings.sources import UNKNOWN_VARIABLE, SettingsReader, settings_invalid
 from openclaw_a2a.settings.tokens import peers_need_tokens, read_peers
 
-_Struct = TypeVar("_Struct", bound=msgspec.Struct)
 _NO_OVERRIDES: Mapping[str, Json] = MappingProxyType({})
+_SECURITY = "channels.a2a.security"
 _DEFAULT_FILES = {StoreKind.SQLITE: "state.db", StoreKind.JSON_FILE: "tasks"}
 
 
@@ -142,22 +123,17 @@ def check_settings(
     environ: Mapping[str, str] | None = None,
 ) -> CheckedSettings:
     """The same, without an error for invalid settings."""
-    reader = _SettingsReader(path, environ, overrides)
-    defaults = add_openclaw_agents(
-        reader.layers, environ=reader.environ, collector=reader.collector
-    )
-    reader.layers = layers = defaults.layers
-    settings = reader.read(defaults)
+    reader = SettingsReader(path, environ, overrides)
+    openclaw = add_openclaw_agents(reader)
+    settings = _read_settings(reader, openclaw)
     # No warning for an unknown OPENCLAW_A2A_* variable that a setting refers to as `env:NAME`, such
     # as a token.
-    used = {text.removeprefix("env:") for text in _strings(layers.values)}
+    used = {text.removeprefix("env:") for text in _strings(reader.values)}
     warnings = tuple(
-        one
-        for one in reader.collector.warnings
-        if one.keyword != UNKNOWN_VARIABLE or one.path not in used
+        one for one in reader.warnings if one.keyword != UNKNOWN_VARIABLE or one.path not in used
     )
-    loaded = LoadedSettings(settings, layers.origins, warnings, layers.path, defaults.installation)
-    return CheckedSettings(loaded, tuple(dict.fromkeys(reader.collector.problems)))
+    loaded = LoadedSettings(settings, reader.origins, warnings, reader.path, openclaw.installation)
+    return CheckedSettings(loaded, tuple(dict.fromkeys(reader.problems)))
 
 
 class GatewayLocation(msgspec.Struct, frozen=True):
@@ -178,9 +154,10 @@ def local_gateway(
 
     Reads only the server section and `data`. Raises: SettingsInvalid.
     """
-    reader = _SettingsReader(path, environ, overrides)
-    server, data = reader.read_server(), reader.read_data_folder()
-    reader.raise_problems()
+    reader = SettingsReader(path, environ, overrides)
+    server, data = _read_server(reader), _read_data_folder(reader)
+    if reader.problems:
+        raise reader.invalid()
     return locate_gateway(server, data)
 
 
@@ -215,12 +192,12 @@ def read_outbound_section(
     path: Path | None = None, *, environ: Mapping[str, str] | None = None
 ) -> OutboundSettings:
     """The section. Reads nothing else but `data`. Raises: SettingsInvalid."""
-    reader = _SettingsReader(path, environ)
-    values, data = reader.read_object("outbound"), reader.read_data_folder()
-    reader.raise_problems()
-    layers = reader.layers
-    origin = layers.origins.get("outbound.targets", "")
-    return OutboundSettings(values, origin, layers.path, data, reader.environ, layers.hidden)
+    reader = SettingsReader(path, environ, _NO_OVERRIDES)
+    values, data = reader.read_object("outbound"), _read_data_folder(reader)
+    if reader.problems:
+        raise reader.invalid()
+    origin = reader.origins.get("outbound.targets", "")
+    return OutboundSettings(values, origin, reader.path, data, reader.environ, reader.hidden)
 
 
 def _strings(value: Json) -> Iterator[str]:
@@ -231,189 +208,93 @@ def _strings(value: Json) -> Iterator[str]:
             yield from _strings(member)
 
 
-class _SettingsReader:
-    """Reads the merged values section by section; problems go to the collector."""
+def _read_settings(reader: SettingsReader, openclaw: OpenClawAgents) -> Settings:
+    reader.unknown_keys("", reader.values, names_of(FileKeys))
+    data, server = _read_data_folder(reader), _read_server(reader)
+    agents = read_agents(reader, openclaw)
+    planning = read_planning(reader, data=data, agents=agents)
+    reader.check_keys("channels", ChannelsKeys)
+    reader.check_keys("channels.a2a", ChannelKeys)
+    reader.check_keys(_SECURITY, SecurityKeys)
+    accounts = read_accounts(reader, agents, public_base_url=server.public_base_url)
+    if "server.publicBaseUrl" not in reader.origins:
+        accounts = follow_hosts(accounts, server, reader)
+    settings = Settings(
+        data=data,
+        server=server,
+        store=_read_store(reader, data),
+        agents=agents,
+        accounts=accounts,
+        peers=read_peers(reader),
+        oidc=read_issuers(reader, accounts, agents),
+        limits=reader.read_section(Limits, "limits"),
+        retention=reader.read_section(RetentionSettings, "retention"),
+        lease=reader.read_section(LeaseSettings, "lease"),
+        log=reader.read_section(LogSettings, "log"),
+        push=reader.read_section(PushSettings, "push"),
+        openclaw=reader.read_object("openclaw"),
+        outbound=reader.read_object("outbound"),
+        tools=read_tools(reader),
+        response_routing=read_routing(reader),
+        opt=planning,
+        audit=reader.read_section(AuditSettings, "audit"),
+        security=read_security(reader),
+        client_certificate_header=_read_certificate_header(reader),
+        has_token_file=peers_need_tokens(data),
+        policy=reader.read_section(PolicySettings, f"{_SECURITY}.policy"),
+        pairing=_read_pairing(reader),
+        folder=reader.folder,
+    )
+    check_routes(settings.accounts, reader)
+    check_stores(settings, reader)
+    check_exposure(settings, reader)
+    check_certificates(settings, reader)
+    return settings
 
-    def __init__(
-        self,
-        path: Path | None,
-        environ: Mapping[str, str] | None,
-        overrides: Mapping[str, Json] = _NO_OVERRIDES,
-    ) -> None:
-        self.environ = process_environment(environ)
-        self.collector = ProblemCollector()
-        self.layers = read_layers(
-            path, overrides=overrides, environ=self.environ, collector=self.collector
-        )
 
-    def raise_problems(self) -> None:
-        """Raises: SettingsInvalid, when there are problems."""
-        if self.collector.problems:
-            raise settings_invalid(
-                self.collector.problems, origins=self.layers.origins, path=self.layers.path
-            )
+def _read_pairing(reader: SettingsReader) -> bool:
+    value: Json = reader.read_object(_SECURITY).get("pairing", False)
+    if not isinstance(value, bool):
+        reader.problem(f"{_SECURITY}.pairing", "must be true or false", "type")
+    return value is True
 
-    def read(self, defaults: AgentDefaults) -> Settings:
-        """All settings."""
-        values, folder, collector = self.layers.values, self.layers.folder, self.collector
-        collector.unknown_keys("", values, names_of(FileKeys))
-        data, server = self.read_data_folder(), self.read_server()
-        agents = read_agents(
-            self.read_object("agents"), defaults, folder=folder, collector=collector
-        )
-        planning = self._section(PlanningSettings, "opt")
-        given = planning.directory
-        directory = self._path("opt.directory", given) if given else None
-        self._check_keys("channels", ChannelsKeys)
-        self._check_keys("channels.a2a", ChannelKeys)
-        self._check_keys("channels.a2a.security", SecurityKeys)
-        accounts = read_accounts(
-            self.read_object("channels.a2a.accounts"),
-            public_base_url=server.public_base_url,
-            agents=agents,
-            folder=folder,
-            collector=collector,
-        )
-        if "server.publicBaseUrl" not in self.layers.origins:
-            accounts = follow_hosts(accounts, server, collector)
-        security = self.read_object("channels.a2a.security")
-        settings = Settings(
-            data=data,
-            server=server,
-            store=self._store(data),
-            agents=agents,
-            accounts=accounts,
-            peers=read_peers(
-                self.read_object("channels.a2a.security.peers"),
-                environ=self.environ,
-                folder=folder,
-                collector=collector,
-            ),
-            oidc=self._oidc(accounts, agents),
-            limits=self._section(Limits, "limits"),
-            retention=self._section(RetentionSettings, "retention"),
-            lease=self._section(LeaseSettings, "lease"),
-            log=self._section(LogSettings, "log"),
-            push=self._section(PushSettings, "push"),
-            openclaw=self.read_object("openclaw"),
-            outbound=self.read_object("outbound"),
-            tools=warn_if_no_agent_may_call(self._section(ToolSettings, "tools"), collector),
-            response_routing=complete_routing(
-                self._section(ResponseRoutingSettings, "responseRouting"),
-                environ=self.environ,
-                folder=folder,
-                collector=collector,
-            ),
-            opt=complete_planning(
-                planning,
-                folder=directory or data / "objectives",
-                agents=agents,
-                collector=collector,
-            ),
-            audit=self._section(AuditSettings, "audit"),
-            security=complete_security(
-                self._section(SecuritySettings, "security"),
-                environ=self.environ,
-                folder=folder,
-                collector=collector,
-            ),
-            client_certificate_header=self._certificate_header(),
-            has_token_file=peers_need_tokens(data),
-            policy=read_section(
-                PolicySettings,
-                "channels.a2a.security.policy",
-                value=security.get("policy", {}),
-                collector=collector,
-            ),
-            pairing=self._pairing(security),
-            folder=folder,
-        )
-        check_routes(settings.accounts, collector)
-        check_stores(settings, collector)
-        check_exposure(settings, collector)
-        check_certificates(settings, collector)
-        return settings
 
-    def _pairing(self, security: JsonObject) -> bool:
-        value: Json = security.get("pairing", False)
-        if not isinstance(value, bool):
-            path = "channels.a2a.security.pairing"
-            self.collector.problem(path, "must be true or false", "type")
-        return value is True
+def _read_certificate_header(reader: SettingsReader) -> str:
+    value = reader.read_object(_SECURITY).get("clientCertificateHeader", "")
+    if isinstance(value, str) and re.fullmatch(r"[A-Za-z0-9-]{0,64}", value):
+        return value
+    path = f"{_SECURITY}.clientCertificateHeader"
+    reader.problem(path, "must be the name of a header", "format")
+    return ""
 
-    def _oidc(
-        self, accounts: tuple[Account, ...], agents: Collection[AgentId]
-    ) -> tuple[OidcSettings, ...]:
-        path, section = "channels.a2a.security.oidc", self.read_object("channels.a2a.security")
-        found = read_list(
-            OidcSettings, path, value=section.get("oidc", []), collector=self.collector
-        )
-        return complete_issuers(
-            found, accounts=[one.id for one in accounts], agents=agents, collector=self.collector
-        )
 
-    def read_object(self, path: str) -> JsonObject:
-        """The object at a dotted path; empty when it is absent, or (with a problem) no object."""
-        value: Json = self.layers.values
-        *parents, last = path.split(".")
-        for key in parents:
-            value = value.get(key) if is_object(value) else None
-        if not is_object(value) or last not in value:
-            return {}  # a parent that is no object is reported where the parent is read
-        return self.collector.as_object(path, value[last])
+def _read_data_folder(reader: SettingsReader) -> Path:
+    """The folder of everything the gateway stores."""
+    return reader.read_path("data", reader.values.get("data", "~/.openclaw-a2a")) or reader.folder
 
-    def _check_keys(self, path: str, kind: type[msgspec.Struct]) -> None:
-        self.collector.unknown_keys(path, self.read_object(path), names_of(kind))
 
-    def _section(self, kind: type[_Struct], key: str) -> _Struct:
-        value = self.layers.values.get(key, {})
-        return read_section(kind, key, value=value, collector=self.collector)
+def _read_server(reader: SettingsReader) -> ServerSettings:
+    """The server section, with its public URL."""
+    server = reader.read_section(ServerSettings, "server")
+    for index, network in enumerate(server.trusted_proxies):
+        if not is_network(network):
+            message = f"{network} is neither an IP address nor a network such as 10.0.0.0/8"
+            reader.problem(f"server.trustedProxies[{index}]", message, "format")
+            server = msgspec.structs.replace(server, trusted_proxies=())
+    address = normalize_base_url(server.public_base_url)
+    if object_at(reader.values, "server").get("publicBaseUrl") is None:
+        address = base_url(server.host, server.port)
+    elif address is None and server.public_base_url.strip():
+        message = "must be an http(s) address without user, query or fragment"
+        reader.problem("server.publicBaseUrl", message, "format")
+    return msgspec.structs.replace(server, public_base_url=address or "")
 
-    def read_data_folder(self) -> Path:
-        """The folder of everything the gateway stores."""
-        value = self.layers.values.get("data", "~/.openclaw-a2a")
-        return self._path("data", value) or self.layers.folder
 
-    def _path(self, key: str, value: Json) -> Path | None:
-        if not isinstance(value, str):
-            self.collector.problem(key, f"must be a string, not {json_kind(value)}", "type")
-            return None
-        try:
-            return expand_path(value.strip(), self.layers.folder)
-        except ValueError as error:
-            self.collector.problem(key, f"cannot be used: {error}", "path")
-            return None
-
-    def _certificate_header(self) -> str:
-        path = "channels.a2a.security.clientCertificateHeader"
-        value = self.read_object("channels.a2a.security").get("clientCertificateHeader", "")
-        if isinstance(value, str) and re.fullmatch(r"[A-Za-z0-9-]{0,64}", value):
-            return value
-        self.collector.problem(path, "must be the name of a header", "format")
-        return ""
-
-    def read_server(self) -> ServerSettings:
-        """The server section, with its public URL."""
-        server = self._section(ServerSettings, "server")
-        for index, network in enumerate(server.trusted_proxies):
-            if not is_network(network):
-                message = f"{network} is neither an IP address nor a network such as 10.0.0.0/8"
-                self.collector.problem(f"server.trustedProxies[{index}]", message, "format")
-                server = msgspec.structs.replace(server, trusted_proxies=())
-        section = self.layers.values.get("server")
-        address = normalize_base_url(server.public_base_url)
-        if not is_object(section) or section.get("publicBaseUrl") is None:
-            address = base_url(server.host, server.port)
-        elif address is None and server.public_base_url.strip():
-            message = "must be an http(s) address without user, query or fragment"
-            self.collector.problem("server.publicBaseUrl", message, "format")
-        return msgspec.structs.replace(server, public_base_url=address or "")
-
-    def _store(self, data: Path) -> StoreSettings:
-        values = self.read_object("store")
-        self._check_keys("store", StoreKeys)
-        kind = read_store_kind("store", values, default=StoreKind.SQLITE, collector=self.collector)
-        if kind is None or kind is StoreKind.MEMORY:
-            return StoreSettings(kind=StoreKind.MEMORY)
-        given = self._path("store.path", values["path"]) if "path" in values else None
-        return StoreSettings(kind=kind, path=given or data / _DEFAULT_FILES[kind])
+def _read_store(reader: SettingsReader, data: Path) -> StoreSettings:
+    values = reader.read_object("store")
+    reader.check_keys("store", StoreKeys)
+    kind = read_store_kind("store", values, StoreKind.SQLITE, reader)
+    if kind is None or kind is StoreKind.MEMORY:
+        return StoreSettings(kind=StoreKind.MEMORY)
+    given = reader.read_path("store.path", values["path"]) if "path" in values else None
+    return StoreSettings(kind=kind, path=given or data / _DEFAULT_FILES[kind])

@@ -1,24 +1,45 @@
-"""Reads OpenClaw's config file as OpenClaw does: JSON5, `$include`, `.env` and `${VARIABLES}`."""
+"""OpenClaw's config file, read as OpenClaw does: JSON5, `$include`, `.env` and `${VARIABLES}`.
+
+And what it says about the OpenClaw on this machine: address and token of its gateway, its agents
+and its plugins.
+"""
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 import msgspec
 
-from openclaw_a2a.model.ids import Json, JsonObject
+from openclaw_a2a.model.card import AgentProfile
+from openclaw_a2a.model.ids import AgentId, Json, JsonObject
 from openclaw_a2a.model.validation import is_list, is_object, object_at
-from openclaw_a2a.settings.files import read_json5_object
+from openclaw_a2a.settings.files import read_json5_object, read_secret_file
+from openclaw_a2a.settings.sources import process_environment
+
+OPENCLAW_CONFIG = "openclaw-config:"
+"""Prefix of a reference to an OpenClaw config: the token of the gateway it configures."""
+
+_TOKEN_VARIABLE = "OPENCLAW_GATEWAY_TOKEN"  # noqa: S105 - a name, not a secret
+"""The variable that OpenClaw's own clients read."""
+
+GENERATE_TOKEN_COMMAND = "openclaw doctor --generate-gateway-token"  # noqa: S105 - a name, not a secret
+"""OpenClaw's command that generates a gateway token."""
 
 _MAX_BYTES = 2 * 1024 * 1024
 _MAX_FILES = 64
 _MAX_INCLUDE_DEPTH = 10
-_MAX_NESTING = 100
 _MAX_NAME = 4096
 _VARIABLE = re.compile(r"(\$?)\$\{([A-Z_][A-Z0-9_]*)\}")
 _DOTENV_LINE = re.compile(r"^\s*(?:export\s+)?([A-Za-z_]\w*)\s*=\s*(.*?)\s*$")
 _UNSET = frozenset({"", "undefined", "null"})
+_DEFAULT_PORT = 18789
+_MAX_PORT = 65535
+_MAIN = "main"
+_MAX_LENGTH = 500
+_CONTROLS = re.compile(r"[\x00-\x1f\x7f-\x9f\s]+")
+_SHORTHAND = re.compile(r"\$\{?([A-Z][A-Z0-9_]{0,127})\}?")
+_HOW_TO_SET = f"set {_TOKEN_VARIABLE}, or openclaw.token in the settings"
 
 
 class OpenClawConfig(msgspec.Struct, frozen=True):
@@ -190,3 +211,286 @@ def _dotenv(path: Path) -> dict[str, str]:
         elif value:
             variables[name] = re.sub(r"\s+#.*$", "", value)
     return variables
+
+
+# -------------------------------------------------------------------- its token
+
+
+def gateway_token(config: OpenClawConfig) -> str | None:
+    """The token that OpenClaw's own clients would use; None when it cannot be read."""
+    environment = config.variables.get(_TOKEN_VARIABLE)
+    local = config.section("gateway", "auth").get("token")
+    remote = config.section("gateway", "remote").get("token")
+    is_remote = config.section("gateway").get("mode") == "remote"
+    first, last = (remote, local) if is_remote else (local, remote)
+    if first not in (None, ""):
+        return _resolved(config, first)
+    return environment or _resolved(config, last)
+
+
+def missing_token(config: OpenClawConfig) -> str:
+    """Why there is no token, and what to do."""
+    token = config.section("gateway", "auth").get("token")
+    if not config.is_readable:
+        return f"OpenClaw's config cannot be read: {config.warnings[0]}"
+    if is_object(token):
+        source = token.get("source")
+        kind = source if source in ("exec", "store", "file", "env") else "unknown"
+        return (
+            f"gateway.auth.token of {config.path} is a secret of the source {kind}, which could "
+            f"not be read here; {_HOW_TO_SET}"
+        )
+    if token:
+        return (
+            f"gateway.auth.token of {config.path} names a variable that is not set; {_HOW_TO_SET}"
+        )
+    return f"{config.path} has no gateway.auth.token; make one with: {GENERATE_TOKEN_COMMAND}"
+
+
+def _resolved(config: OpenClawConfig, value: Json) -> str | None:
+    if isinstance(value, str) and (name := _SHORTHAND.fullmatch(value.strip())):
+        return config.variables.get(name[1])
+    if not is_object(value):
+        return config.fill(value)
+    source, name = value.get("source"), value.get("id")
+    if source == "env" and isinstance(name, str):
+        return config.variables.get(name)
+    if source != "file" or not isinstance(name, str):
+        return None
+    alias = value.get("provider") or config.section("secrets", "defaults").get("file")
+    provider = config.section("secrets", "providers", str(alias))
+    path = config.fill(provider.get("path"))
+    text = read_secret_file(path, config.path.parent) if path else None
+    if text is None or provider.get("mode") == "singleValue":
+        return text
+    return _select_pointer(text, name)
+
+
+def _select_pointer(text: str, pointer: str) -> str | None:
+    """The string that a JSON pointer selects in a JSON text; None when there is none."""
+    try:
+        value: Json = msgspec.json.decode(text)
+    except (ValueError, RecursionError):
+        return None
+    for step in pointer.split("/")[1:]:
+        key = step.replace("~1", "/").replace("~0", "~")
+        value = value.get(key) if is_object(value) else None
+    return value if isinstance(value, str) and value else None
+
+
+# -------------------------------------------------------------------- its gateway and agents
+
+
+class OpenClawAgent(msgspec.Struct, frozen=True):
+    """An agent of OpenClaw's config, with what the config says about it."""
+
+    id: AgentId
+    name: str = ""
+    description: str = ""
+    workspace: str = ""
+    is_default: bool = False
+
+    @property
+    def profile(self) -> AgentProfile:
+        """Its name and description on a card, until the agent itself can be asked."""
+        description = self.description or f"The OpenClaw agent {self.id}."
+        return AgentProfile(self.name or self.id, description)
+
+
+class OpenClawInstallation(msgspec.Struct, frozen=True):
+    """An OpenClaw that is configured on this machine; it need not be running.
+
+    `config_path` is None when our settings alone name it.
+    `token` is a reference (see `resolve_token`), never the token: None when none is needed or none
+    can be read. `warnings` say what in the config could not be used, and what to do.
+    """
+
+    config_path: Path | None
+    url: str
+    token: str | None
+    auth_mode: str
+    agents: tuple[OpenClawAgent, ...]
+    warnings: tuple[str, ...] = ()
+    is_readable: bool = True
+
+    @property
+    def default_agent(self) -> OpenClawAgent:
+        """The one marked as default, else `main`, else the first."""
+        marked = [agent for agent in self.agents if agent.is_default]
+        called = [agent for agent in self.agents if agent.id == _MAIN]
+        return (*marked, *called, *self.agents)[0]
+
+
+def find_openclaw(
+    path: Path | None = None, *, environ: Mapping[str, str] | None = None
+) -> OpenClawInstallation | None:
+    """The OpenClaw whose config is at `path`, else where OpenClaw itself looks; None without one.
+
+    A config that is there and cannot be read is found too, with warnings that say why.
+    """
+    environment = process_environment(environ)
+    place = path or config_path(environment)
+    try:
+        if place is None or not place.is_file():
+            return None
+    except (OSError, ValueError):
+        return None
+    config = read_config(place, environment)
+    if not config.is_readable:
+        why = f"{config.warnings[0]}; correct it, or have OpenClaw do it: openclaw doctor --fix"
+        return OpenClawInstallation(
+            place, _url(config), None, "token", (), (why,), is_readable=False
+        )
+    agents, refused = _agents(config)
+    auth = config.section("gateway", "auth")
+    uses_password = auth.get("password") and not auth.get("token")
+    mode = _one_line(config.fill(auth.get("mode")) or ("password" if uses_password else "token"))
+    has_token = gateway_token(config) is not None
+    warnings = [*config.warnings, *refused]
+    if mode == "token" and not has_token:
+        warnings.append(missing_token(config))
+    elif mode not in {"none", "token"}:
+        warnings.append(
+            f"gateway.auth.mode of {config.path} is {mode}, and only token and none are supported; "
+            "change it with: openclaw config set gateway.auth.mode token"
+        )
+    return OpenClawInstallation(
+        config_path=place,
+        url=_url(config),
+        token=f"{OPENCLAW_CONFIG}{place}" if has_token and mode != "none" else None,
+        auth_mode=mode,
+        agents=agents,
+        warnings=tuple(warnings),
+    )
+
+
+def _url(config: OpenClawConfig) -> str:
+    """The gateway's WebSocket URL, determined as OpenClaw's own clients do."""
+    given = config.variables.get("OPENCLAW_GATEWAY_URL", "").strip()
+    if given:
+        return given
+    gateway = config.section("gateway")
+    remote = config.fill(config.section("gateway", "remote").get("url"))
+    if gateway.get("mode") == "remote" and remote:
+        return remote
+    # Whatever it binds to, a gateway also answers its own machine on this address.
+    scheme = "wss" if config.section("gateway", "tls").get("enabled") is True else "ws"
+    return f"{scheme}://127.0.0.1:{_port(config)}"
+
+
+def _port(config: OpenClawConfig) -> int:
+    for value in (
+        config.variables.get("OPENCLAW_GATEWAY_PORT"),
+        config.section("gateway").get("port"),
+    ):
+        text = str(config.fill(value) or "") if isinstance(value, str) else str(value)
+        if text.isascii() and text.isdigit() and 0 < int(text[:9]) <= _MAX_PORT:
+            return int(text)
+    return _DEFAULT_PORT
+
+
+def _agents(config: OpenClawConfig) -> tuple[tuple[OpenClawAgent, ...], list[str]]:
+    """The agents in the order of the config, and warnings about those left out."""
+    found: dict[AgentId, OpenClawAgent] = {}
+    refused: list[str] = []
+    # Ids and settings, from the current map and from the list of earlier versions.
+    entries: list[tuple[Json, Json]] = [*config.section("agents", "entries").items()]
+    listed = config.section("agents").get("list")
+    for values in listed if is_list(listed) else []:
+        entries += [(values.get("id") if is_object(values) else None, values)]
+    for name, values in entries:
+        agent_id = normalize_agent_id(name)
+        if agent_id is None or not is_object(values):
+            refused.append(f"an agent of {config.path} has no usable id or no settings; left out")
+        elif agent_id in found:
+            refused.append(f"{config.path} has two agents whose id is {agent_id}; one is used")
+        else:
+            found[agent_id] = _agent(config, agent_id, values)
+    if not found and not refused:
+        # With no agents configured OpenClaw has exactly this one.
+        found[AgentId(_MAIN)] = OpenClawAgent(AgentId(_MAIN))
+    return tuple(found.values()), refused
+
+
+def _agent(config: OpenClawConfig, agent_id: AgentId, values: JsonObject) -> OpenClawAgent:
+    persona = object_at(values, "identity")
+    name = config.fill(persona.get("name")) or config.fill(values.get("name")) or ""
+    description = config.fill(values.get("description")) or config.fill(persona.get("theme")) or ""
+    return OpenClawAgent(
+        id=agent_id,
+        name=_one_line(name),
+        description=_one_line(description),
+        workspace=config.fill(values.get("workspace")) or "",
+        is_default=values.get("default") is True,
+    )
+
+
+def normalize_agent_id(name: Json) -> AgentId | None:
+    """The id as OpenClaw spells it: lower case, 1 to 64 of a-z 0-9 _ -."""
+    if not isinstance(name, str):
+        return None
+    text = re.sub(r"[^a-z0-9_-]+", "-", name.strip().lower()).strip("-")[:64]
+    return AgentId(text) if text else None
+
+
+def _one_line(text: str) -> str:
+    """One line without control characters, of limited length."""
+    return _CONTROLS.sub(" ", text).strip()[:_MAX_LENGTH]
+
+
+# -------------------------------------------------------------------- its plugins
+
+
+class PluginConfig(msgspec.Struct, frozen=True):
+    """A plugin in OpenClaw's config. `paths` are all folders that plugins are loaded from.
+
+    `is_disabled` is what an entry of its own says, `is_denied` what is said about all plugins.
+    `allowed` and `added` are the lists of tools that agents get (`tools.allow`) or get beside
+    the usual ones (`tools.alsoAllow`). `is_reload_off`: OpenClaw takes up changes of its config at
+    its next start only.
+    """
+
+    paths: tuple[str, ...]
+    is_enabled: bool
+    is_disabled: bool
+    is_denied: bool
+    options: JsonObject
+    allowed: tuple[str, ...]
+    added: tuple[str, ...]
+    is_reload_off: bool = False
+
+    def loads_from(self, folder: Path) -> bool:
+        """True when plugins are loaded from the folder."""
+        own = _real(folder.expanduser())
+        return any(_real(Path(path).expanduser()) == own for path in self.paths)
+
+    def allows_tools(self, tools: Iterable[str]) -> bool:
+        """True when agents may use all of these tools."""
+        return set(tools) <= {*self.allowed, *self.added}
+
+
+def read_plugin_config(
+    plugin_id: str, config: Path, *, environ: Mapping[str, str] | None = None
+) -> PluginConfig:
+    """The plugin in the config at this path; what is missing or unreadable is empty."""
+    file = read_config(config, process_environment(environ))
+    plugins = file.section("plugins")
+    entry = file.section("plugins", "entries", plugin_id)
+    allow = _texts(file, plugins.get("allow"))
+    denied = _texts(file, plugins.get("deny"))
+    return PluginConfig(
+        paths=_texts(file, file.section("plugins", "load").get("paths")),
+        is_enabled=entry.get("enabled") is True and (not allow or plugin_id in allow),
+        is_disabled=entry.get("enabled") is False,
+        is_denied=plugins.get("enabled") is False or plugin_id in denied,
+        options=object_at(entry, "config"),
+        allowed=_texts(file, file.section("tools").get("allow")),
+        added=_texts(file, file.section("tools").get("alsoAllow")),
+        is_reload_off=file.section("gateway", "reload").get("mode") == "off",
+    )
+
+
+def _texts(file: OpenClawConfig, value: Json) -> tuple[str, ...]:
+    if not is_list(value):
+        return ()
+    return tuple(text for text in map(file.fill, value) if text is not None)

@@ -2,7 +2,6 @@
 
 import os
 import re
-import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -12,6 +11,7 @@ import pyjson5
 from openclaw_a2a.model.errors import SettingsInvalid
 from openclaw_a2a.model.ids import Json, JsonObject
 from openclaw_a2a.model.validation import is_list, is_object, object_at
+from openclaw_a2a.settings.files import write_private_file
 from openclaw_a2a.settings.sources import user_file
 
 _WHITESPACE = re.compile(r"(?:\s|\ufeff|//[^\n\r\u2028\u2029]*|/\*.*?\*/)*", re.DOTALL)
@@ -160,13 +160,7 @@ class FileChange(msgspec.Struct, frozen=True):
         try:
             target.parent.mkdir(parents=True, exist_ok=True)
             mode = target.stat().st_mode & 0o777 if target.exists() else 0o600
-            handle, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
-            with os.fdopen(handle, "w", encoding="utf-8", newline="") as stream:
-                stream.write(self.whole)
-                stream.flush()
-                os.fsync(stream.fileno())
-            Path(name).chmod(mode)
-            Path(name).replace(target)
+            write_private_file(target, self.whole.encode(), durable=True, mode=mode)
         except OSError as error:
             reason = error.strerror or str(error)
             raise SettingsInvalid(

@@ -5,6 +5,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
+from typing import TypeVar
 
 import msgspec
 import platformdirs
@@ -17,11 +18,15 @@ from openclaw_a2a.model.validation import (
     is_object,
     is_struct,
     join_path,
+    json_kind,
     object_at,
+    read_section,
     unknown_key_message,
 )
 from openclaw_a2a.settings.file_schema import FileKeys, member_kind, names_of
 from openclaw_a2a.settings.files import FileError, expand_path, read_json5_object
+
+_Struct = TypeVar("_Struct", bound=msgspec.Struct)
 
 PREFIX = "OPENCLAW_A2A_"
 UNKNOWN_VARIABLE = "unknown-variable"
@@ -56,23 +61,21 @@ def read_command_environment(environ: Mapping[str, str] | None = None) -> Comman
     return CommandEnvironment(url, token, bool(environment.get("NO_COLOR")))
 
 
-def read_environment(
-    environ: Mapping[str, str], *, values: JsonObject, collector: ProblemCollector
-) -> Iterator[tuple[str, JsonObject]]:
+def _read_environment(reader: "SettingsReader") -> Iterator[tuple[str, JsonObject]]:
     """Each setting in the environment, by its variable's name without the prefix.
 
     A double underscore goes one level down; keys are found whatever their case, with or without
-    single underscores. `values` are those known so far: their own spelling of an id wins.
+    single underscores. Where the values known so far have an id, their spelling of it wins.
     """
-    for variable in sorted(name for name in environ if name.startswith(PREFIX)):
+    for variable in sorted(name for name in reader.environ if name.startswith(PREFIX)):
         name = variable.removeprefix(PREFIX)
         if name in _FOR_COMMANDS:
             continue
         segments = name.split("__")
         if len(segments) == 1 and _spelling(segments[0], names_of(FileKeys)) is None:
-            collector.warning(variable, f"{_unknown(variable)} (ignored)", UNKNOWN_VARIABLE)
+            reader.warning(variable, f"{_unknown(variable)} (ignored)", UNKNOWN_VARIABLE)
             continue
-        yield name, _nest(segments, environ[variable], values=values)
+        yield name, _nest_variable(segments, reader.environ[variable], values=reader.values)
 
 
 def _unknown(variable: str) -> str:
@@ -91,13 +94,13 @@ def _unknown(variable: str) -> str:
     return unknown_key_message(variable, known)
 
 
-def _nest(segments: list[str], text: str, *, values: JsonObject) -> JsonObject:
+def _nest_variable(segments: list[str], text: str, *, values: JsonObject) -> JsonObject:
     keys: list[str] = []
     kind: Json = FileKeys
     for segment in segments:
         keys.append(_key(segment, kind, object_at(values, *keys)))
         kind = member_kind(kind, keys[-1])
-    return nest(keys, _value(text, kind))
+    return _nest(keys, _value(text, kind))
 
 
 def _key(segment: str, kind: Json, known: JsonObject) -> str:
@@ -170,55 +173,91 @@ def _origin_note(setting: str, origins: Mapping[str, str], path: Path | None, te
     return f"{note})"
 
 
-class Layers(msgspec.Struct, frozen=True):
-    """The merged values, and the source of each."""
+class SettingsReader(ProblemCollector):
+    """All sources, merged (flags over environment over file), and the problems found in them.
 
-    values: JsonObject
-    origins: dict[str, str]
-    path: Path | None
-    hidden: Path | None = None
-    """A settings file that is not read, because the working folder has one too."""
+    `origins` has the source of each value by its dotted path. Relative paths start at `folder`:
+    that of the file, or the working directory. `hidden` is a settings file that is not read,
+    because the working folder has one too.
+    """
 
-    @property
-    def folder(self) -> Path:
-        """The base of relative paths: the file's folder, or the working directory."""
-        return self.path.parent if self.path else Path.cwd()
+    def __init__(
+        self, path: Path | None, environ: Mapping[str, str] | None, overrides: Mapping[str, Json]
+    ) -> None:
+        super().__init__()
+        self.environ = process_environment(environ)
+        self.values: JsonObject = {}
+        self.origins: dict[str, str] = {}
+        self.path, self.hidden = self._find_files(path)
+        self.folder = self.path.parent if self.path else Path.cwd()
+        if self.path is not None:
+            try:
+                read = read_json5_object(self.path, max_bytes=_MAX_BYTES)
+                self._merge(read, f"file {self.path.name}")
+            except FileError as error:
+                self.problem(str(self.path), str(error), error.keyword)
+        for name, nested in _read_environment(self):
+            self._merge(nested, f"environment {PREFIX}{name}")
+        for dotted, value in overrides.items():
+            self._merge(_nest(dotted.split("."), value), "flag")
 
-
-def read_layers(
-    path: Path | None,
-    *,
-    overrides: Mapping[str, Json],
-    environ: Mapping[str, str],
-    collector: ProblemCollector,
-) -> Layers:
-    """All sources, merged: flags over environment over file."""
-    usual = [one for one in (Path.cwd() / FILE_NAME, user_file()) if one.is_file()]
-    named = _configured_path(path, environ)
-    found = named or next(iter(usual), None)
-    hidden = usual[1] if named is None and len(usual) > 1 else None
-    if hidden is not None and found is not None and hidden.samefile(found):
-        hidden = None
-    if hidden is not None:
+    def _find_files(self, path: Path | None) -> tuple[Path | None, Path | None]:
+        """The file to read, and one that is not read because of it."""
+        named = _configured_path(path, self.environ)
+        if named is not None:
+            return named, None
+        usual = [one for one in (Path.cwd() / FILE_NAME, user_file()) if one.is_file()]
+        if len(usual) < 2 or usual[0].samefile(usual[1]):
+            return next(iter(usual), None), None
+        found, hidden = usual
         message = (
             f"is not read, because {found} is used here; name it with --config, or move the "
             "settings into one file"
         )
-        collector.warning(str(hidden), message, HIDDEN_FILE)
-    values: JsonObject = {}
-    origins: dict[str, str] = {}
-    if found is not None:
+        self.warning(str(hidden), message, HIDDEN_FILE)
+        return found, hidden
+
+    def _merge(self, above: JsonObject, source: str) -> None:
+        _merge_over(self.values, above, origins=self.origins, origin=lambda _: source)
+
+    def add_defaults(self, below: JsonObject, source: str) -> None:
+        """Add what no other source has; what is given already keeps its value and its origin."""
+        merged: JsonObject = {}
+        origins: dict[str, str] = {}
+        _merge_over(merged, below, origins=origins, origin=lambda _: source)
+        _merge_over(merged, self.values, origins=origins, origin=self.origins.__getitem__)
+        self.values, self.origins = merged, origins
+
+    def read_object(self, path: str) -> JsonObject:
+        """The object at a dotted path; empty when it is absent, or (with a problem) no object."""
+        *parents, last = path.split(".")
+        parent = object_at(self.values, *parents)  # one that is no object is reported as such
+        return self.as_object(path, parent[last]) if last in parent else {}
+
+    def read_section(self, kind: type[_Struct], path: str) -> _Struct:
+        """The section at a dotted path; members that are wrong have their defaults."""
+        *parents, last = path.split(".")
+        value = object_at(self.values, *parents).get(last, {})
+        return read_section(kind, path, value=value, collector=self)
+
+    def check_keys(self, path: str, kind: type[msgspec.Struct]) -> None:
+        """Note each unknown key of the object at a dotted path."""
+        self.unknown_keys(path, self.read_object(path), names_of(kind))
+
+    def read_path(self, key: str, value: Json) -> Path | None:
+        """The absolute path; None, with a problem, when the value is none."""
+        if not isinstance(value, str):
+            self.problem(key, f"must be a string, not {json_kind(value)}", "type")
+            return None
         try:
-            read = read_json5_object(found, max_bytes=_MAX_BYTES)
-            merge_over(values, read, origins=origins, origin=lambda _: f"file {found.name}")
-        except FileError as error:
-            collector.problem(str(found), str(error), error.keyword)
-    for name, nested in read_environment(environ, values=values, collector=collector):
-        source = f"environment {PREFIX}{name}"
-        merge_over(values, nested, origins=origins, origin=lambda _, source=source: source)
-    for dotted, value in overrides.items():
-        merge_over(values, nest(dotted.split("."), value), origins=origins, origin=lambda _: "flag")
-    return Layers(values, origins, found, hidden)
+            return expand_path(value.strip(), self.folder)
+        except ValueError as error:
+            self.problem(key, f"cannot be used: {error}", "path")
+            return None
+
+    def invalid(self) -> SettingsInvalid:
+        """The error for the problems found so far."""
+        return settings_invalid(self.problems, origins=self.origins, path=self.path)
 
 
 def _configured_path(path: Path | None, environ: Mapping[str, str]) -> Path | None:
@@ -238,14 +277,14 @@ def user_file() -> Path:
     return platformdirs.user_config_path("openclaw-a2a", appauthor=False) / FILE_NAME
 
 
-def nest(keys: list[str], value: Json) -> JsonObject:
+def _nest(keys: list[str], value: Json) -> JsonObject:
     """The value under the keys, outermost first."""
     for key in reversed(keys):
         value = {key: value}
     return value
 
 
-def merge_over(
+def _merge_over(
     below: JsonObject,
     above: JsonObject,
     *,
@@ -262,6 +301,6 @@ def merge_over(
                 del origins[known]
             below[key] = {} if is_object(value) else value
         if is_object(value) and value:
-            merge_over(below[key], value, origins=origins, origin=origin, path=place)
+            _merge_over(below[key], value, origins=origins, origin=origin, path=place)
         else:
             origins[place] = origin(place)

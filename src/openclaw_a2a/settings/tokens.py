@@ -3,7 +3,6 @@
 import base64
 import re
 from collections.abc import Mapping
-from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -11,27 +10,21 @@ import msgspec
 from openclaw_a2a.model.errors import SettingsInvalid
 from openclaw_a2a.model.ids import Json, JsonObject, PeerName
 from openclaw_a2a.model.session_keys import RESERVED_NAMES
-from openclaw_a2a.model.validation import ProblemCollector, is_list, is_object, join_path, json_kind
+from openclaw_a2a.model.validation import ProblemCollector, is_list, join_path, json_kind
 from openclaw_a2a.settings.file_schema import PEER_NAME, PeerKeys, names_of
-from openclaw_a2a.settings.files import expand_path, read_text_file
-from openclaw_a2a.settings.openclaw_config import OpenClawConfig, read_config
+from openclaw_a2a.settings.files import expand_path, read_secret_file, read_text_file
+from openclaw_a2a.settings.openclaw_config import (
+    OPENCLAW_CONFIG,
+    gateway_token,
+    missing_token,
+    read_config,
+)
 from openclaw_a2a.settings.sections import PeerSettings, Secret
-from openclaw_a2a.settings.sources import process_environment
-
-OPENCLAW_CONFIG = "openclaw-config:"
-"""Prefix of a reference to an OpenClaw config: the token of the gateway it configures."""
-
-TOKEN_VARIABLE = "OPENCLAW_GATEWAY_TOKEN"  # noqa: S105 - a name, not a secret
-"""The variable that OpenClaw's own clients read."""
-
-GENERATE_TOKEN_COMMAND = "openclaw doctor --generate-gateway-token"  # noqa: S105 - a name, not a secret
-"""OpenClaw's command that generates a gateway token."""
+from openclaw_a2a.settings.sources import SettingsReader, process_environment
 
 TOKENS_FILE = "tokens.json"
 """The file in the data folder with the tokens that `openclaw-a2a token` makes."""
 
-_MAX_BYTES = 1024 * 1024
-_SHORTHAND = re.compile(r"\$\{?([A-Z][A-Z0-9_]{0,127})\}?")
 _MAX_PEER_TOKEN_BYTES = 64 * 1024
 _MIN_LENGTH = 16
 _KEY_BYTES = 32
@@ -39,7 +32,6 @@ _USE_A_REFERENCE = (
     "must be a reference or a hash, not the token itself: write env:NAME, file:PATH or "
     'sha256:HEX, where HEX is printed by: printf %s "$TOKEN" | openssl dgst -sha256 -r'
 )
-_HOW_TO_SET = f"set {TOKEN_VARIABLE}, or openclaw.token in the settings"
 
 
 def resolve_token(reference: str, *, environ: Mapping[str, str] | None = None) -> str:
@@ -55,7 +47,8 @@ def resolve_token(reference: str, *, environ: Mapping[str, str] | None = None) -
     if scheme == "env" and rest:
         token, otherwise = environment.get(rest), f"the variable {rest} is not set; set it"
     elif scheme == "file" and rest:
-        token, otherwise = _file_text(rest), f"the file {rest} has no token that can be read"
+        token = read_secret_file(rest, Path.cwd())
+        otherwise = f"the file {rest} has no token that can be read"
     elif scheme + ":" == OPENCLAW_CONFIG and rest:
         config = read_config(Path(rest), environment)
         token, otherwise = gateway_token(config), missing_token(config)
@@ -106,78 +99,6 @@ def warn_if_shared(path: str, reference: str, collector: ProblemCollector) -> No
         collector.warning(path, message, "secret")
 
 
-def gateway_token(config: OpenClawConfig) -> str | None:
-    """The token that OpenClaw's own clients would use; None when it cannot be read."""
-    environment = config.variables.get(TOKEN_VARIABLE)
-    local = config.section("gateway", "auth").get("token")
-    remote = config.section("gateway", "remote").get("token")
-    is_remote = config.section("gateway").get("mode") == "remote"
-    first, last = (remote, local) if is_remote else (local, remote)
-    if first not in (None, ""):
-        return _resolved(config, first)
-    return environment or _resolved(config, last)
-
-
-def missing_token(config: OpenClawConfig) -> str:
-    """Why there is no token, and what to do."""
-    token = config.section("gateway", "auth").get("token")
-    if not config.is_readable:
-        return f"OpenClaw's config cannot be read: {config.warnings[0]}"
-    if is_object(token):
-        source = token.get("source")
-        kind = source if source in ("exec", "store", "file", "env") else "unknown"
-        return (
-            f"gateway.auth.token of {config.path} is a secret of the source {kind}, which could "
-            f"not be read here; {_HOW_TO_SET}"
-        )
-    if token:
-        return (
-            f"gateway.auth.token of {config.path} names a variable that is not set; {_HOW_TO_SET}"
-        )
-    return f"{config.path} has no gateway.auth.token; make one with: {GENERATE_TOKEN_COMMAND}"
-
-
-def _resolved(config: OpenClawConfig, value: Json) -> str | None:
-    if isinstance(value, str) and (name := _SHORTHAND.fullmatch(value.strip())):
-        return config.variables.get(name[1])
-    if not is_object(value):
-        return config.fill(value)
-    source, name = value.get("source"), value.get("id")
-    if source == "env" and isinstance(name, str):
-        return config.variables.get(name)
-    if source != "file" or not isinstance(name, str):
-        return None
-    alias = value.get("provider") or config.section("secrets", "defaults").get("file")
-    provider = config.section("secrets", "providers", str(alias))
-    path = config.fill(provider.get("path"))
-    text = _file_text(path, config.path.parent) if path else None
-    if text is None or provider.get("mode") == "singleValue":
-        return text
-    return _select_pointer(text, name)
-
-
-def _select_pointer(text: str, pointer: str) -> str | None:
-    """The string that a JSON pointer selects in a JSON text; None when there is none."""
-    try:
-        value: Json = msgspec.json.decode(text)
-    except (ValueError, RecursionError):
-        return None
-    for step in pointer.split("/")[1:]:
-        key = step.replace("~1", "/").replace("~0", "~")
-        value = value.get(key) if is_object(value) else None
-    return value if isinstance(value, str) and value else None
-
-
-def _file_text(name: str, folder: Path | None = None) -> str | None:
-    try:
-        place = expand_path(name, folder or Path.cwd())
-        if not place.is_file():
-            return None
-        return read_text_file(place, max_bytes=_MAX_BYTES).strip() or None
-    except (OSError, ValueError):
-        return None
-
-
 class TokenFileHead(msgspec.Struct, frozen=True, rename="camel"):
     """What settings need of the token file: whether peers must show one of its tokens."""
 
@@ -195,30 +116,47 @@ def peers_need_tokens(data: Path) -> bool:
         return True  # the gateway refuses every caller until the file is mended
 
 
-def read_secret(
-    path: str,
-    reference: Json,
-    *,
-    environ: Mapping[str, str],
-    folder: Path,
-    collector: ProblemCollector,
-) -> Secret | None:
+def is_reference(
+    path: str, reference: str, collector: ProblemCollector, *, what: str = "token"
+) -> bool:
+    """True for a reference to a secret; anything else is a problem, and may be the secret."""
+    if re.match(r"(env|file):.", reference):
+        return True
+    message = f"must be a reference, not the {what} itself: write env:NAME or file:PATH"
+    collector.problem(path, message, "secret")
+    return False
+
+
+def check_reference(
+    path: str, reference: str, reader: SettingsReader, *, what: str = "token"
+) -> str | None:
+    """The secret that a reference names now; None, with a problem, when there is none."""
+    if not is_reference(path, reference, reader, what=what):
+        return None
+    warn_if_shared(path, reference, reader)
+    try:
+        return resolve_token(reference, environ=reader.environ)
+    except SettingsInvalid as error:
+        reader.problem(path, error.message, "secret")
+        return None
+
+
+def _read_secret(path: str, reference: Json, reader: SettingsReader) -> Secret | None:
     """The secret of a reference; None, with a problem, when there is none."""
     if not isinstance(reference, str):
-        collector.problem(path, f"must be a string, not {json_kind(reference)}", "type")
+        reader.problem(path, f"must be a string, not {json_kind(reference)}", "type")
         return None
     source = reference.strip()
     if re.fullmatch(r"sha256:[0-9A-Fa-f]{64}", source):
         return Secret("sha256", bytes.fromhex(source.removeprefix("sha256:")))
     try:
-        token = _read_token(source, environ=environ, folder=folder)
+        token = _read_token(source, environ=reader.environ, folder=reader.folder)
     except ValueError as error:
-        collector.problem(path, str(error), "secret")
+        reader.problem(path, str(error), "secret")
         return None
-    warn_if_shared(path, absolute_reference(source, folder), collector)
+    warn_if_shared(path, absolute_reference(source, reader.folder), reader)
     if len(token) < _MIN_LENGTH:
-        message = f"has under {_MIN_LENGTH} characters; use a longer one"
-        collector.warning(path, message, "secret")
+        reader.warning(path, f"has under {_MIN_LENGTH} characters; use a longer one", "secret")
     return Secret.from_text(source, token)
 
 
@@ -244,46 +182,43 @@ def _read_token(reference: str, *, environ: Mapping[str, str], folder: Path) -> 
     return text.strip()
 
 
-def read_peers(
-    values: JsonObject,
-    *,
-    environ: Mapping[str, str],
-    folder: Path,
-    collector: ProblemCollector,
-) -> dict[PeerName, PeerSettings]:
+def read_peers(reader: SettingsReader) -> dict[PeerName, PeerSettings]:
     """The peers, sorted by name."""
+    values = reader.read_object("channels.a2a.security.peers")
     peers: dict[PeerName, PeerSettings] = {}
     owners: dict[Secret, str] = {}
-    read = partial(read_secret, environ=environ, folder=folder, collector=collector)
     for name in sorted(values):
         place = f"channels.a2a.security.peers.{name}"
         if name in RESERVED_NAMES:
             message = f"{name} is a reserved name; call the peer something else"
-            collector.problem(place, message, "name")
+            reader.problem(place, message, "name")
         elif not re.fullmatch(PEER_NAME, name):
             message = "a peer's name is 1 to 64 of a-z 0-9 _ . - and starts with a letter or digit"
-            collector.problem(place, message, "name")
-        members = collector.as_object(place, values[name])
-        collector.unknown_keys(place, members, names_of(PeerKeys))
-        certificates = _read_certificates(place, members, collector)
+            reader.problem(place, message, "name")
+        members = reader.as_object(place, values[name])
+        reader.unknown_keys(place, members, names_of(PeerKeys))
+        certificates = _read_certificates(place, members, reader)
         references, tokens_path = members.get("tokens"), join_path(place, "tokens")
         if references is None and certificates:
             references = []
         elif not is_list(references) or (not references and not certificates):
-            collector.problem(tokens_path, "must be a list with at least one token", "type")
+            reader.problem(tokens_path, "must be a list with at least one token", "type")
             references = []
-        found = [read(f"{tokens_path}[{index}]", one) for index, one in enumerate(references)]
+        found = [
+            _read_secret(f"{tokens_path}[{index}]", one, reader)
+            for index, one in enumerate(references)
+        ]
         secrets = tuple(secret for secret in found if secret is not None)
         for secret in secrets:
             owner = owners.setdefault(secret, name)
             if owner != name:
                 message = f"has a token that is also {owner}'s; every peer needs its own"
-                collector.problem(tokens_path, message, "secret")
+                reader.problem(tokens_path, message, "secret")
         # The right to approve commands is never defaulted: a wrong value is a problem.
         may_approve = members.get("mayApprove", False)
         if not isinstance(may_approve, bool):
             message = f"must be true or false, not {json_kind(may_approve)}"
-            collector.problem(join_path(place, "mayApprove"), message, "type")
+            reader.problem(join_path(place, "mayApprove"), message, "type")
             may_approve = False
         peers[PeerName(name)] = PeerSettings(PeerName(name), secrets, may_approve, certificates)
     return peers

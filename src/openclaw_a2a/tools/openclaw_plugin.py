@@ -16,7 +16,7 @@ from openclaw_a2a.model.ids import JsonObject
 from openclaw_a2a.net.http_client import SyncHttpClient
 from openclaw_a2a.settings import Settings, base_url
 from openclaw_a2a.settings.files import write_private_file
-from openclaw_a2a.settings.openclaw_discovery import PluginConfig, read_plugin_config
+from openclaw_a2a.settings.openclaw_config import PluginConfig, read_plugin_config
 from openclaw_a2a.settings.sources import process_environment
 
 PLUGIN_FOLDER = Path(__file__).parent / "plugin"

@@ -24,10 +24,13 @@ from openclaw_a2a.settings import (
     check_settings,
     find_running_gateways,
 )
-from openclaw_a2a.settings.openclaw_discovery import OpenClawInstallation, find_openclaw
+from openclaw_a2a.settings.openclaw_config import (
+    GENERATE_TOKEN_COMMAND,
+    OpenClawInstallation,
+    find_openclaw,
+)
 from openclaw_a2a.settings.settings_file import FileChange, plan_openclaw_section
 from openclaw_a2a.settings.sources import HIDDEN_FILE
-from openclaw_a2a.settings.tokens import GENERATE_TOKEN_COMMAND
 from openclaw_a2a.tools.openclaw_plugin import (
     PLUGIN_FOLDER,
     PLUGIN_ID,

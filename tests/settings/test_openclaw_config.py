@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from openclaw_a2a.model.errors import SettingsInvalid
-from openclaw_a2a.settings.openclaw_discovery import OpenClawInstallation, find_openclaw
+from openclaw_a2a.settings.openclaw_config import OpenClawInstallation, find_openclaw
 from openclaw_a2a.settings.tokens import resolve_token
 
 TOKEN = "a-token-that-nobody-may-see"
