@@ -1,19 +1,21 @@
-"""HTTP endpoints of the tools: `/tools`, `/tools/<name>` and `/results/<reference>`.
+"""HTTP endpoints of the tools: `/tools`, `/tools/<name>`, `/results/<reference>` and `/mcp`.
 
 A tool's result has status 200 whether the tool succeeded or not. Every other status is about the
-request, with the body `{"error": {code, message}}`.
+request, with the body `{"error": {code, message}}`. The MCP library is loaded when the first client
+connects.
 """
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine
-from typing import Any, TypeVar
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
 from openclaw_a2a.auth.peers import await_identity
 from openclaw_a2a.auth.tool_tokens import ToolAuthenticator, ToolCaller
 from openclaw_a2a.engine.supervisor import Supervisor
-from openclaw_a2a.http.asgi import NO_STORE, Handler, HttpRequest, error_body
+from openclaw_a2a.http.asgi import NO_STORE, AsgiMessage, Handler, HttpRequest, error_body
 from openclaw_a2a.http.rate_limit import RequestLimit
 from openclaw_a2a.http.request_limits import RequestBodies, write_deadline
 from openclaw_a2a.http.sse_stream import (
@@ -44,14 +46,19 @@ from openclaw_a2a.tools.registry import (
     run_with_progress,
 )
 
+if TYPE_CHECKING:
+    from openclaw_a2a.tools.mcp_server import McpSessions
+
 log = get_logger(__name__)
 
 T = TypeVar("T")
 
 TOOLS_PATH = "/tools"
 RESULTS_PATH = "/results/"
+MCP_PATH = "/mcp"
 _NO_TOOLS = "none; see outbound.enabled and tools.agentToAgent.enabled in the settings"
 _MAX_UPDATE_BYTES = 1024 * 1024
+_STOP_TIMEOUT_S = 5.0
 _MAX_EXCERPT_BYTES = 1024 * 1024
 _DEFAULT_EXCERPT_BYTES = 65_536
 _ABORTED = (
@@ -307,3 +314,90 @@ def _parse_count(http: HttpRequest, name: str, default: int) -> int:
         reason = "must be a whole number that is not negative"
         raise InvalidParams(f"{name}: {reason}", problems=(Problem(name, reason),))
     return int(text)
+
+
+# -------------------------------------------------------------------- MCP
+
+
+class SessionLimits(msgspec.Struct, frozen=True):
+    """How many sessions may be open, in all and of one caller, for how long without use."""
+
+    total: int
+    per_caller: int
+    idle_s: float
+    body_bytes: int
+
+
+class McpEndpoint:
+    """Serves MCP sessions over streamable HTTP."""
+
+    def __init__(
+        self,
+        registry: ToolRegistry,
+        authenticator: ToolAuthenticator,
+        *,
+        limits: SessionLimits,
+        supervisor: Supervisor,
+    ) -> None:
+        self._registry = registry
+        self._authenticator = authenticator
+        self._limits = limits
+        self._supervisor = supervisor
+        self._sessions: asyncio.Future[McpSessions] | None = None
+        self._is_closed = False
+
+    async def serve(self, request: ToolRequest) -> None:
+        """Respond to one request. Raises: Draining, Overloaded (too many sessions)."""
+        http = request.http
+        # Shielded: the sessions must open although the first client disconnects.
+        sessions = await asyncio.shield(self._open())
+        # The body was read for authentication, so the library gets it from here.
+        unread: list[AsgiMessage] = [
+            {"type": "http.request", "body": request.body, "more_body": False}
+        ]
+
+        async def receive() -> AsgiMessage:
+            return unread.pop() if unread else await http.receive()
+
+        async def send(message: AsgiMessage) -> None:
+            if message["type"] == "http.response.start":
+                headers = list(message["headers"])
+                media_type = dict(headers).get(b"content-type", b"")
+                await http.start_response(message["status"], headers)
+                http.is_stream = media_type.startswith(b"text/event-stream")
+            else:
+                await http.send(message)
+
+        await sessions.serve(http.scope, receive, send, caller=request.caller)
+
+    async def close(self) -> None:
+        """End every session, and accept no new ones."""
+        self._is_closed = True
+        await self._supervisor.stop(_STOP_TIMEOUT_S)
+
+    def _open(self) -> "asyncio.Future[McpSessions]":
+        if self._is_closed:
+            raise Draining("the gateway is stopping; try again when it is back")
+        # No await between check and set: the first requests share one start.
+        if self._sessions is None:
+            self._sessions = asyncio.get_running_loop().create_future()
+            self._supervisor.run_loop("mcp-sessions", self._run(self._sessions))
+        return self._sessions
+
+    async def _run(self, sessions: "asyncio.Future[McpSessions]") -> None:
+        """Hold the sessions open in a task of their own, which outlives the first request."""
+        try:
+            await asyncio.to_thread(import_module, "openclaw_a2a.tools.mcp_server")
+            from openclaw_a2a.tools.mcp_server import open_sessions
+
+            async with open_sessions(
+                self._registry, admit=self._authenticator.admit, limits=self._limits
+            ) as opened:
+                sessions.set_result(opened)
+                await asyncio.Event().wait()  # until `close` cancels it
+        except Exception as error:  # reported to every request that waits for the sessions
+            if not sessions.done():
+                sessions.set_exception(error)
+            raise
+        finally:
+            sessions.cancel()

@@ -35,8 +35,15 @@ from openclaw_a2a.remote.result.result_truncation import ResultStore
 from openclaw_a2a.settings import Limits, Settings, StoreSettings
 from openclaw_a2a.settings.sources import process_environment
 from openclaw_a2a.tools.call_tools import CallerChains, call_tools
-from openclaw_a2a.tools.http import RESULTS_PATH, TOOLS_PATH, ToolEndpoints, ToolGuard
-from openclaw_a2a.tools.mcp.http import MCP_PATH, McpEndpoint, SessionLimits
+from openclaw_a2a.tools.http import (
+    MCP_PATH,
+    RESULTS_PATH,
+    TOOLS_PATH,
+    McpEndpoint,
+    SessionLimits,
+    ToolEndpoints,
+    ToolGuard,
+)
 from openclaw_a2a.tools.openclaw_plugin import write_tool_table
 from openclaw_a2a.tools.planning_tools import planning_tools
 from openclaw_a2a.tools.registry import OnUpdate, Tool, ToolRegistry
@@ -294,8 +301,8 @@ class ToolsWiring:
                     settings.sessions,
                     Limits.share(settings.per_token_sessions, settings.sessions),
                     settings.session_idle_seconds,
+                    settings.body_bytes,
                 ),
-                max_body_bytes=settings.body_bytes,
                 supervisor=self._supervisor.child("mcp"),
             )
             parts.push_async_callback(self.close_streams)

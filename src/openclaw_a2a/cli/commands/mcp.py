@@ -74,7 +74,7 @@ async def _serve(settings: Settings, own: GatewayOptions, token: str | None) -> 
             )
         if not len(table):
             raise usage_error("there are no tools to offer", _TURN_ON, code="no-tools")
-        from openclaw_a2a.tools.mcp.server import serve_stdio
+        from openclaw_a2a.tools.mcp_server import serve_stdio
 
         await serve_stdio(table, OPERATOR_CALLER)
 

@@ -2,7 +2,7 @@
 
 import asyncio
 import itertools
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Callable
 from contextlib import AbstractContextManager, asynccontextmanager, nullcontext
 from importlib.metadata import version
 from typing import Any
@@ -18,10 +18,11 @@ from mcp.server.streamable_http import StreamableHTTPServerTransport
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 
 from openclaw_a2a.auth.tool_tokens import ToolCaller
+from openclaw_a2a.http.asgi import AsgiScope, Receive, Send
 from openclaw_a2a.model.errors import Overloaded
 from openclaw_a2a.model.ids import Json, JsonObject
 from openclaw_a2a.model.session_keys import OWN_CALLERS
-from openclaw_a2a.tools.mcp.http import Message, SessionLimits
+from openclaw_a2a.tools.http import SessionLimits
 from openclaw_a2a.tools.registry import Tool, ToolRegistry, run_with_progress
 
 _PROGRESS_TIMEOUT_S = 30.0
@@ -117,19 +118,20 @@ def _failure(operation: str, code: str, message: str) -> JsonObject:
 _CALLER = "tool_caller"
 
 
-class _LimitedSessions(StreamableHTTPSessionManager):
+class McpSessions(StreamableHTTPSessionManager):
     """The library's sessions, with a share for each caller, and past a limit our own error.
 
-    Overridden is what the library decides under its lock, by its own list of the open sessions: a
-    count of ours would have to learn of each of the ways in which a session ends.
+    Each belongs to the caller that opened it. Overridden is what the library decides under its
+    lock, by its own list of the open sessions: a count of ours would have to learn of each of the
+    ways in which a session ends.
     """
 
-    def __init__(self, server: Server[Any], limits: SessionLimits, *, max_body_bytes: int) -> None:
+    def __init__(self, server: Server[Any], limits: SessionLimits) -> None:
         super().__init__(
             server,
             session_idle_timeout=limits.idle_s,
             max_sessions=limits.total,
-            max_request_body_size=max_body_bytes,
+            max_request_body_size=limits.body_bytes,
         )
         self._limits = limits
 
@@ -153,30 +155,19 @@ class _LimitedSessions(StreamableHTTPSessionManager):
             )
         return super()._admit_session(requestor)
 
-
-class McpSessions(msgspec.Struct, frozen=True):
-    """The open sessions; each belongs to the caller that opened it."""
-
-    manager: StreamableHTTPSessionManager
-
     async def serve(
-        self,
-        scope: Message,
-        receive: Callable[[], Awaitable[Message]],
-        send: Callable[[Message], Awaitable[None]],
-        *,
-        caller: ToolCaller,
+        self, scope: AsgiScope, receive: Receive, send: Send, *, caller: ToolCaller
     ) -> None:
         """Respond to one request of an authenticated caller. Raises: Overloaded."""
         token = AccessToken(token="", client_id=caller.name, scopes=[], subject=caller.session_key)
         state = {**scope.get("state", {}), _CALLER: caller}
         inner = {**scope, "user": AuthenticatedUser(token), "state": state}
-        await self.manager.handle_request(inner, receive, send)
+        await self.handle_request(inner, receive, send)
 
 
 @asynccontextmanager
 async def open_sessions(
-    registry: ToolRegistry, *, admit: Admit, limits: SessionLimits, max_body_bytes: int
+    registry: ToolRegistry, *, admit: Admit, limits: SessionLimits
 ) -> AsyncGenerator[McpSessions]:
     """Sessions for the tools of the registry; all end with the context."""
 
@@ -185,6 +176,6 @@ async def open_sessions(
         return request.scope["state"][_CALLER]
 
     server = build_server(registry, find_caller, admit=admit)
-    manager = _LimitedSessions(server, limits, max_body_bytes=max_body_bytes)
-    async with manager.run():
-        yield McpSessions(manager)
+    sessions = McpSessions(server, limits)
+    async with sessions.run():
+        yield sessions

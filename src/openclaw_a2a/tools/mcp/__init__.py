@@ -1,1 +1,0 @@
-"""The tools as an MCP server."""
