@@ -46,7 +46,7 @@ def test_start_hint_names_a_local_executable_relative_to_the_folder(tmp_path: Pa
     (folder / "openclaw-a2a").write_text("", encoding="utf-8")
     code = (
         "import sys; sys.executable = sys.argv[1]\n"
-        "from openclaw_a2a.app.banner import program; print(program())"
+        "from openclaw_a2a.app.lifecycle import program; print(program())"
     )
     done = subprocess.run(
         [sys.executable, "-c", code, str(folder / "python")],

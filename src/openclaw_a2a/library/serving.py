@@ -19,11 +19,11 @@ import uvicorn
 
 from openclaw_a2a.agents import CallableAgent
 from openclaw_a2a.agents.adapter import AgentAdapter
-from openclaw_a2a.app.banner import print_lines
 from openclaw_a2a.app.gateway import Gateway, build_app
 from openclaw_a2a.app.lifecycle import (
     DrainingServer,
     listen,
+    print_lines,
     run_in_new_loop,
     serve_gateway,
     uvicorn_options,
