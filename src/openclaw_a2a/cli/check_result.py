@@ -4,7 +4,6 @@ import sys
 from collections import Counter
 from collections.abc import Iterable
 from enum import Enum
-from typing import Self
 
 import msgspec
 from rich.table import Table
@@ -37,20 +36,28 @@ class CheckResult(JsonStruct, frozen=True, omit_defaults=False):
     detail: str
     fix: str = ""
 
-    @classmethod
-    def ok(cls, group: str, name: str, detail: str) -> Self:
+
+class Check(msgspec.Struct, frozen=True):
+    """Makes the results of one check."""
+
+    group: str
+    name: str
+
+    def ok(self, detail: str) -> CheckResult:
         """All is well."""
-        return cls(group, name, CheckStatus.OK, detail)
+        return CheckResult(self.group, self.name, CheckStatus.OK, detail)
 
-    @classmethod
-    def note(cls, group: str, name: str, detail: str, fix: str = "") -> Self:
+    def note(self, detail: str, fix: str = "") -> CheckResult:
         """Something to know; nothing is broken."""
-        return cls(group, name, CheckStatus.NOTE, detail, fix)
+        return CheckResult(self.group, self.name, CheckStatus.NOTE, detail, fix)
 
-    @classmethod
-    def broken(cls, group: str, name: str, detail: str, fix: str = "") -> Self:
+    def broken(self, detail: str, fix: str = "") -> CheckResult:
         """The gateway does not work so."""
-        return cls(group, name, CheckStatus.BROKEN, detail, fix)
+        return CheckResult(self.group, self.name, CheckStatus.BROKEN, detail, fix)
+
+    def skipped(self, why: str) -> CheckResult:
+        """It was not checked."""
+        return CheckResult(self.group, self.name, CheckStatus.SKIPPED, f"not checked: {why}")
 
 
 def split_advice(sentence: str) -> tuple[str, str]:

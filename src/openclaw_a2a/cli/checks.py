@@ -9,7 +9,7 @@ import sys
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 from urllib.parse import urlsplit
 
 import anyio.to_thread
@@ -19,6 +19,8 @@ import msgspec
 from openclaw_a2a.agents.process.child import expand_directory
 from openclaw_a2a.agents.process.command_agent import CommandOptions
 from openclaw_a2a.app.lifecycle import listen
+from openclaw_a2a.cli.check_result import Check, CheckResult, split_advice
+from openclaw_a2a.cli.openclaw_checks import check_openclaw, check_plugin
 from openclaw_a2a.model.errors import (
     GatewayError,
     PortTaken,
@@ -48,10 +50,6 @@ from openclaw_a2a.store.rules import PROBE_BYTES, check_free_space
 if TYPE_CHECKING:
     from openclaw_a2a.library.remote_agents import RemoteAgents
 
-
-from openclaw_a2a.cli.check_result import CheckResult, split_advice
-from openclaw_a2a.cli.openclaw_checks import check_openclaw, check_plugin
-
 _OLDEST_PYTHON = (3, 11)
 _ANSWER_S = 2.0
 _TARGET_S = 10.0
@@ -64,6 +62,16 @@ class _Readiness(msgspec.Struct, frozen=True):
     """The part of `/readyz` that is looked at."""
 
     reasons: tuple[str, ...] = ()
+
+
+class _Health(msgspec.Struct, frozen=True):
+    """The part of `/healthz` that is looked at."""
+
+    status: str = ""
+    version: str | None = None
+
+
+_Answer = TypeVar("_Answer", _Readiness, _Health)
 
 
 async def run_checks(examined: CheckedSettings, run_agents: bool) -> list[CheckResult]:
@@ -90,26 +98,26 @@ async def run_checks(examined: CheckedSettings, run_agents: bool) -> list[CheckR
 
 def check_python() -> CheckResult:
     """The interpreter is new enough."""
-    version = platform.python_version()
+    check, version = Check("gateway", "python"), platform.python_version()
     if sys.version_info[:2] >= _OLDEST_PYTHON:
-        return CheckResult.ok("gateway", "python", version)
-    return CheckResult.broken("gateway", "python", version, "install Python 3.11 or newer")
+        return check.ok(version)
+    return check.broken(version, "install Python 3.11 or newer")
 
 
 def check_settings_file(examined: CheckedSettings) -> list[CheckResult]:
     """Every problem and warning of the settings."""
-    loaded = examined.loaded
+    check, loaded = Check("gateway", "settings"), examined.loaded
     found = [
-        CheckResult.broken("gateway", "settings", f"{one.path}: {one.message}", _CORRECT)
+        check.broken(f"{one.path}: {one.message}", _CORRECT)
         for one in loaded.invalid(examined.problems).problems
     ]
     found += [
-        CheckResult.note("gateway", "settings", f"{one.path}: {one.message}")
+        check.note(f"{one.path}: {one.message}")
         for one in loaded.warnings
         if one.path != "openclaw"
     ]
     where = str(loaded.path) if loaded.path else "none written; the defaults are used"
-    return found or [CheckResult.ok("gateway", "settings", where)]
+    return found or [check.ok(where)]
 
 
 def find_own_gateway(examined: CheckedSettings) -> RunningGateway | None:
@@ -128,57 +136,54 @@ async def check_store(
     settings: StoreSettings, data: Path, own: RunningGateway | None
 ) -> CheckResult:
     """The store can be opened and written, or our gateway has it; nothing in it is changed."""
-    path, kind = settings.path, settings.kind.value
+    check, path, kind = Check("gateway", "store"), settings.path, settings.kind.value
     if settings.kind is StoreKind.MEMORY or path is None:
-        text = "in memory; nothing survives a stop"
-        return CheckResult.note("gateway", "store", text, "set store.kind")
+        return check.note("in memory; nothing survives a stop", "set store.kind")
     shown = f"{kind}, {path}"
     # What a running gateway says counts more than what the file looks like from here.
     if own is not None and (reason := await anyio.to_thread.run_sync(_store_failure, own, path)):
         detail, fix = split_advice(reason)
-        return CheckResult.broken("gateway", "store", f"{kind}: {detail}", fix)
+        return check.broken(f"{kind}: {detail}", fix)
     if not path.exists():  # the first start makes it, in a folder that must take it
         folder = next((one for one in path.parents if one.exists()), path.parent)
         if os.access(folder, os.W_OK):
-            return CheckResult.ok("gateway", "store", f"{shown}, made by the first start")
-        text = f"{folder} cannot be written"
-        return CheckResult.broken("gateway", "store", text, "set data to another folder")
+            return check.ok(f"{shown}, made by the first start")
+        return check.broken(f"{folder} cannot be written", "set data to another folder")
     if not os.access(path, os.W_OK) or not os.access(path.parent, os.W_OK):
-        text = f"{shown} cannot be written"
-        return CheckResult.broken("gateway", "store", text, f"chown or chmod {path}")
+        return check.broken(f"{shown} cannot be written", f"chown or chmod {path}")
     try:
         if await _open_store(settings, path):
-            return CheckResult.ok("gateway", "store", shown)
+            return check.ok(shown)
     except StoreLocked as error:
-        return _locked_store(shown, str(error.details.get("pid")), [data, path.parent], own)
+        pid, folders = str(error.details.get("pid")), [data, path.parent]
+        return _check_locked_store(check, shown, pid, folders=folders, own=own)
     except SchemaTooNew as error:  # its advice is a sentence of its own
         detail, _, fix = error.message.rpartition(". ")
-        return CheckResult.broken("gateway", "store", f"{kind}: {detail}", fix)
+        return check.broken(f"{kind}: {detail}", fix)
     except GatewayError as error:
         detail, fix = split_advice(error.message)
         fix = fix or "move the file away, or use another with store.path"
-        return CheckResult.broken("gateway", "store", f"{kind}: {detail}", fix)
+        return check.broken(f"{kind}: {detail}", fix)
     text = f"{shown} has an older schema; the next start upgrades it"
     fix = "see it first with: openclaw-a2a db upgrade --plan"
-    return CheckResult.note("gateway", "store", text, fix)
+    return check.note(text, fix)
 
 
-def _locked_store(
-    shown: str, pid: str, folders: list[Path], own: RunningGateway | None
+def _check_locked_store(
+    check: Check, shown: str, pid: str, *, folders: list[Path], own: RunningGateway | None
 ) -> CheckResult:
     if own is not None and str(own.pid) == pid:
-        text = f"{shown}, in use by our gateway (process {pid}, {own.address})"
-        return CheckResult.ok("gateway", "store", text)
+        return check.ok(f"{shown}, in use by our gateway (process {pid}, {own.address})")
     running = [one for folder in folders for one in find_running_gateways(folder)]
     address = next((one.address for one in running if str(one.pid) == pid), "")
     holder = f"process {pid}" + (f", the gateway at {address}" if address else "")
     fix = "stop it, or use another data folder: openclaw-a2a up --data DIR"
-    return CheckResult.broken("gateway", "store", f"{shown} is locked by {holder}", fix)
+    return check.broken(f"{shown} is locked by {holder}", fix)
 
 
 def check_disk(settings: StoreSettings) -> CheckResult:
     """The disk of a store has room, and takes a write of the size of a message."""
-    path = settings.path or Path()
+    check, path = Check("gateway", "disk"), settings.path or Path()
     # A json-file store is a folder; the one that is there takes what the first start makes.
     places = (path, *path.parents) if settings.kind is StoreKind.JSON_FILE else path.parents
     folder = next(one for one in places if one.is_dir())
@@ -192,16 +197,15 @@ def check_disk(settings: StoreSettings) -> CheckResult:
     except OSError as error:
         text = f"{folder} takes no writes: {error.strerror}"
         fix = "free some space, or set store.path to another disk"
-        return CheckResult.broken("gateway", "disk", text, fix)
+        return check.broken(text, fix)
     except StoreUnavailable as error:
-        detail, fix = split_advice(error.message)
-        return CheckResult.broken("gateway", "disk", detail, fix)
+        return check.broken(*split_advice(error.message))
     free = disk.f_bavail * disk.f_frsize
     shown = f"{free / 1024**3:.1f} GiB free for {folder}"
     if free < _LITTLE_SPACE:
         shown = f"only {free // 1024**2} MiB free for {folder}"
-        return CheckResult.note("gateway", "disk", shown, "free some space before it is full")
-    return CheckResult.ok("gateway", "disk", shown)
+        return check.note(shown, "free some space before it is full")
+    return check.ok(shown)
 
 
 async def _open_store(settings: StoreSettings, path: Path) -> bool:
@@ -226,16 +230,17 @@ async def _open_store(settings: StoreSettings, path: Path) -> bool:
 
 def check_port(server: ServerSettings, own: RunningGateway | None) -> CheckResult:
     """The port is free, or our own gateway has it."""
+    check = Check("gateway", "port")
     if own is not None:
         version = _gateway_version(own.address)
         if version is not None:
             text = f"our gateway runs at {own.address} (process {own.pid}, version {version})"
-            return CheckResult.ok("gateway", "port", text)
+            return check.ok(text)
         text = f"our gateway (process {own.pid}) does not answer at {own.address}"
-        return CheckResult.broken("gateway", "port", text, "look at its log, or restart it")
+        return check.broken(text, "look at its log, or restart it")
     place = f"{server.host}:{server.port}"
     if server.port == 0:
-        return CheckResult.ok("gateway", "port", "any free port")
+        return check.ok("any free port")
     try:
         listen(server.host, server.port).close()
     except PortTaken as error:
@@ -244,17 +249,17 @@ def check_port(server: ServerSettings, own: RunningGateway | None) -> CheckResul
         if version is not None:
             text = f"a gateway with another data folder runs at {place} (version {version})"
         fix = "stop what listens there, or set server.port"
-        return CheckResult.broken("gateway", "port", text, fix)
+        return check.broken(text, fix)
     except (OSError, OverflowError) as error:
-        return CheckResult.broken("gateway", "port", f"{place}: {error}", "set server.host")
-    return CheckResult.ok("gateway", "port", f"{place} is free")
+        return check.broken(f"{place}: {error}", "set server.host")
+    return check.ok(f"{place} is free")
 
 
 def check_public_address(
     examined: CheckedSettings, own: RunningGateway | None
 ) -> list[CheckResult]:
     """The addresses on the cards lead to our gateway, as far as that can be seen from here."""
-    server = examined.loaded.settings.server
+    check, server = Check("gateway", "public address"), examined.loaded.settings.server
     accounts = [one for one in examined.loaded.settings.accounts if one.is_running]
     local = {base_url(server.host, server.port), own.address if own else None}
     addresses = dict.fromkeys(one.public_base_url for one in accounts if one.public_base_url)
@@ -268,17 +273,16 @@ def check_public_address(
         except (OSError, UnicodeError):
             text = f"{host} of the public address {address} is not known here"
             fix = "correct server.publicBaseUrl, or the name's DNS entry"
-            findings.append(CheckResult.note("gateway", "public address", text, fix))
+            findings.append(check.note(text, fix))
             continue
         if own is None:
-            text = f"{address}; not tried, because the gateway does not run"
-            findings.append(CheckResult.ok("gateway", "public address", text))
+            findings.append(check.ok(f"{address}; not tried, because the gateway does not run"))
         elif _gateway_version(address) is None:
             text = f"our gateway does not answer at its public address {address} from here"
             fix = "check the proxy in front of it, or correct server.publicBaseUrl"
-            findings.append(CheckResult.note("gateway", "public address", text, fix))
+            findings.append(check.note(text, fix))
         else:
-            findings.append(CheckResult.ok("gateway", "public address", address))
+            findings.append(check.ok(address))
     return findings
 
 
@@ -292,7 +296,7 @@ def check_programs(agents: Mapping[AgentId, AgentSettings]) -> list[CheckResult]
             options = msgspec.convert(agent.options, CommandOptions)
         except msgspec.ValidationError:
             continue  # reported with the settings already
-        check, program = f"agent {name}", options.command[0]
+        check, program = Check("agents", f"agent {name}"), options.command[0]
         folder = Path(expand_directory(options.cwd) or ".")
         # The name is looked up as the start of the program does: in PATH, or from its folder.
         path = {**process_environment(None), **options.env}.get("PATH")
@@ -300,14 +304,13 @@ def check_programs(agents: Mapping[AgentId, AgentSettings]) -> list[CheckResult]
         found = shutil.which(place, path=path)
         if not folder.is_dir():
             text = f"its working directory {folder} does not exist"
-            fix = f"create it, or correct agents.{name}.cwd"
-            findings.append(CheckResult.broken("agents", check, text, fix))
+            findings.append(check.broken(text, f"create it, or correct agents.{name}.cwd"))
         elif found is None:
             text = f"the program {program} was not found, or may not be run"
             fix = f"install it, make it executable, or correct agents.{name}.command"
-            findings.append(CheckResult.broken("agents", check, text, fix))
+            findings.append(check.broken(text, fix))
         else:
-            findings.append(CheckResult.ok("agents", check, found))
+            findings.append(check.ok(found))
     return findings
 
 
@@ -318,18 +321,13 @@ async def check_issuers(examined: CheckedSettings) -> list[CheckResult]:
         return []
     from openclaw_a2a.app.wiring import oidc
 
-    failures = await oidc.probe_issuers(issuers)
-    return [
-        CheckResult.ok("gateway", f"issuer {one.name}", one.issuer)
-        if failure is None
-        else CheckResult.broken(
-            "gateway",
-            f"issuer {one.name}",
-            f"{failure}; callers with its tokens are answered with 503",
-            "correct channels.a2a.security.oidc, or see why the issuer does not answer",
-        )
-        for one, failure in zip(issuers, failures, strict=True)
-    ]
+    findings: list[CheckResult] = []
+    for one, failure in zip(issuers, await oidc.probe_issuers(issuers), strict=True):
+        check = Check("gateway", f"issuer {one.name}")
+        text = f"{failure}; callers with its tokens are answered with 503"
+        fix = "correct channels.a2a.security.oidc, or see why the issuer does not answer"
+        findings.append(check.ok(one.issuer) if failure is None else check.broken(text, fix))
+    return findings
 
 
 async def check_targets(examined: CheckedSettings) -> list[CheckResult]:
@@ -346,41 +344,39 @@ async def check_targets(examined: CheckedSettings) -> list[CheckResult]:
 
 
 async def _check_target(remote: "RemoteAgents", alias: str) -> CheckResult:
-    name = f"target {alias}"
+    check = Check("targets", f"target {alias}")
     fix = f"see: openclaw-a2a targets check {alias}"
     try:
         async with asyncio.timeout(_TARGET_S):
             found = await remote.check(alias)
     except RemoteAgentFailed as error:
-        return CheckResult.note("targets", name, str(error), fix)
+        return check.note(str(error), fix)
     except TimeoutError:
-        return CheckResult.note("targets", name, f"no answer within {_TARGET_S:g} s", fix)
+        return check.note(f"no answer within {_TARGET_S:g} s", fix)
     if found.is_let_in:
-        return CheckResult.ok("targets", name, f"{found.name or 'an agent'} at {found.url}")
+        return check.ok(f"{found.name or 'an agent'} at {found.url}")
     if found.is_let_in is False:
-        text = f"{found.url} does not let us in: {found.trouble}"
-        return CheckResult.broken("targets", name, text, fix)
-    return CheckResult.note("targets", name, f"{found.url}: {found.trouble}", fix)
+        return check.broken(f"{found.url} does not let us in: {found.trouble}", fix)
+    return check.note(f"{found.url}: {found.trouble}", fix)
 
 
 def _store_failure(own: RunningGateway, path: Path) -> str | None:
     """Why our running gateway cannot use this store; None when it says nothing about it."""
-    try:
-        with SyncHttpClient(timeout=_ANSWER_S, max_response_bytes=_MOST_BYTES) as http:
-            body = http.get(f"{own.address}/readyz").content
-        reasons = msgspec.json.decode(body, type=_Readiness).reasons
-    except (httpx2.HTTPError, httpx2.InvalidURL, ValueError, RecursionError):
-        return None
+    answer = _ask_gateway(f"{own.address}/readyz", _Readiness)
+    reasons = () if answer is None else answer.reasons
     return next((reason for reason in reasons if str(path) in reason), None)
 
 
 def _gateway_version(address: str) -> str | None:
     """The version of the gateway that answers there; None when it is none of ours."""
-    url = f"{address}/healthz"
+    answer = _ask_gateway(f"{address}/healthz", _Health)
+    return answer.version if answer is not None and answer.status == "ok" else None
+
+
+def _ask_gateway(url: str, kind: type[_Answer]) -> _Answer | None:
+    """What a gateway answers about itself; None when nothing answers, or something else."""
     try:
         with SyncHttpClient(timeout=_ANSWER_S, max_response_bytes=_MOST_BYTES) as http:
-            body = http.get(url).raise_for_status().content
-        answer = msgspec.json.decode(body, type=dict[str, str])
+            return msgspec.json.decode(http.get(url).content, type=kind)
     except (httpx2.HTTPError, httpx2.InvalidURL, ValueError, RecursionError):
         return None
-    return answer.get("version") if answer.get("status") == "ok" else None

@@ -49,14 +49,14 @@ _ACCOUNT_DEFAULTS: JsonObject = {
 }
 
 
-class OpenClawAgents(msgspec.Struct, frozen=True):
+class AddedAgents(msgspec.Struct, frozen=True):
     """The OpenClaw whose agents were added to the settings, and these agents by id."""
 
     installation: OpenClawInstallation | None = None
     agents: dict[AgentId, OpenClawAgent] = {}
 
 
-def add_openclaw_agents(reader: SettingsReader) -> OpenClawAgents:
+def add_openclaw_agents(reader: SettingsReader) -> AddedAgents:
     """Add OpenClaw's agents when the settings name no agents, or have an `openclaw` section.
 
     Each gets an account of its own: the default agent `default`, the others one by their id. When
@@ -67,12 +67,12 @@ def add_openclaw_agents(reader: SettingsReader) -> OpenClawAgents:
     has_section, has_agents = "openclaw" in values, bool(values.get("agents"))
     section = reader.read_section(OpenClawKeys, "openclaw")
     if not section.enabled or (has_agents and not has_section):
-        return OpenClawAgents()
+        return AddedAgents()
     found = _find(section, reader)
     if found is None:
         if has_section and not reader.problems:
             _report_not_found(section, reader)
-        return OpenClawAgents()
+        return AddedAgents()
     for warning in found.warnings:
         reader.warning("openclaw", warning, "openclaw")
     exposed = _exposed(found, section, reader)
@@ -94,7 +94,7 @@ def add_openclaw_agents(reader: SettingsReader) -> OpenClawAgents:
         "channels": {"a2a": {"accounts": accounts}},
     }
     reader.add_defaults(lower, f"OpenClaw ({found.config_path or section.url})")
-    return OpenClawAgents(found, added)
+    return AddedAgents(found, added)
 
 
 def _find(section: OpenClawKeys, reader: SettingsReader) -> OpenClawInstallation | None:
@@ -232,7 +232,7 @@ def _check_pattern(path: str, pattern: str, collector: ProblemCollector) -> None
         collector.problem(path, message, "pattern")
 
 
-def read_agents(reader: SettingsReader, known: OpenClawAgents) -> dict[AgentId, AgentSettings]:
+def read_agents(reader: SettingsReader, known: AddedAgents) -> dict[AgentId, AgentSettings]:
     """The agents, sorted by id; without any, a placeholder that echoes."""
     values = reader.read_object("agents")
     agents = {AgentId(name): _agent(name, values[name], reader) for name in sorted(values)}

@@ -11,7 +11,7 @@ from openclaw_a2a.model.errors import Problem, SettingsInvalid
 from openclaw_a2a.model.ids import Json, JsonObject
 from openclaw_a2a.model.validation import is_list, is_object, object_at
 from openclaw_a2a.settings.accounts import read_accounts, read_store_kind
-from openclaw_a2a.settings.agents import OpenClawAgents, add_openclaw_agents, read_agents
+from openclaw_a2a.settings.agents import AddedAgents, add_openclaw_agents, read_agents
 from openclaw_a2a.settings.cross_checks import (
     check_certificates,
     check_exposure,
@@ -208,7 +208,7 @@ def _strings(value: Json) -> Iterator[str]:
             yield from _strings(member)
 
 
-def _read_settings(reader: SettingsReader, openclaw: OpenClawAgents) -> Settings:
+def _read_settings(reader: SettingsReader, openclaw: AddedAgents) -> Settings:
     reader.unknown_keys("", reader.values, names_of(FileKeys))
     data, server = _read_data_folder(reader), _read_server(reader)
     agents = read_agents(reader, openclaw)

@@ -9,7 +9,7 @@ import anyio
 import msgspec
 from cyclopts import App
 
-from openclaw_a2a.cli.check_result import CheckResult, CheckStatus, print_checks
+from openclaw_a2a.cli.check_result import Check, CheckResult, CheckStatus, print_checks
 from openclaw_a2a.cli.commands.config import complete_check
 from openclaw_a2a.cli.errors import DONE, FAILED
 from openclaw_a2a.cli.flags import ConfigFlag, JsonFlag, switch
@@ -248,7 +248,7 @@ def openclaw(
         print_json({"ok": not left, "findings": findings, **steps})
         return FAILED if plan.is_blocked else DONE
     open_steps = [
-        CheckResult.note("to do", step.name, step.what, "\n".join(step.commands))
+        Check("to do", step.name).note(step.what, "\n".join(step.commands))
         for step in plan.steps
         if not step.is_done and not (done and step.is_ours)
     ]
