@@ -1,7 +1,8 @@
 """A small A2A 1.0 client over JSON-RPC: one card, calls, and streams that can be resumed."""
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
+from contextlib import contextmanager
 from functools import cached_property
 from urllib.parse import quote, urlsplit
 
@@ -272,6 +273,17 @@ def read_frames(
     except ParseFailed as error:
         raise _failed(error.message, "stream-unreadable") from None
     except ResponseTooLarge:  # The rest comes with the next stream, after the last event.
+        raise connection_lost(address) from None
+
+
+@contextmanager
+def transport_errors(address: str) -> Generator[None]:
+    """Raises: AgentUnavailable, in place of the errors of the HTTP library."""
+    try:
+        yield
+    except (httpx2.ConnectError, httpx2.ConnectTimeout) as error:
+        raise unreachable(address, error) from None
+    except httpx2.TransportError:
         raise connection_lost(address) from None
 
 

@@ -81,19 +81,15 @@ class AdminClient:
 
     def stream(self, *segments: str, last_event_id: str | None = None) -> "Iterator[StreamFrame]":
         """The events of a stream. Raises: AgentUnavailable, AgentFailed, NotAllowed."""
-        import httpx2
-
-        from openclaw_a2a.cli.a2a_client import connection_lost, read_frames, unreachable
+        from openclaw_a2a.cli.a2a_client import read_frames, transport_errors
 
         url = self._url("operator", segments)
         headers = {} if last_event_id is None else {"Last-Event-ID": last_event_id}
-        try:
-            with self._http.stream("GET", url, headers=headers) as answer:
-                yield from read_frames(answer, self.address, self._read)
-        except (httpx2.ConnectError, httpx2.ConnectTimeout) as error:
-            raise unreachable(self.address, error) from None
-        except httpx2.TransportError:
-            raise connection_lost(self.address) from None
+        with (
+            transport_errors(self.address),
+            self._http.stream("GET", url, headers=headers) as answer,
+        ):
+            yield from read_frames(answer, self.address, self._read)
 
     def call_tool(self, name: str, arguments: Json) -> bytes:
         """The answer of a tool. Raises: AgentUnavailable, AgentFailed, NotAllowed."""
@@ -111,10 +107,10 @@ class AdminClient:
     ) -> bytes:
         import httpx2
 
-        from openclaw_a2a.cli.a2a_client import connection_lost, unreachable
+        from openclaw_a2a.cli.a2a_client import transport_errors
 
         content, document = (body, None) if isinstance(body, bytes) else (None, body)
-        try:
+        with transport_errors(self.address):
             answer = self._http.request(
                 method,
                 self._url(place, segments),
@@ -123,10 +119,6 @@ class AdminClient:
                 params=query,
                 timeout=httpx2.Timeout(timeout_s, connect=_CONNECT_S),
             )
-        except (httpx2.ConnectError, httpx2.ConnectTimeout) as error:
-            raise unreachable(self.address, error) from None
-        except httpx2.TransportError:
-            raise connection_lost(self.address) from None
         return self._read(answer.status_code, answer.content)
 
     def _url(self, place: str, segments: tuple[str, ...]) -> str:

@@ -8,6 +8,7 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from openclaw_a2a.model.ids import Json
+from openclaw_a2a.settings import local_gateway
 
 
 def switch(help_text: str, *, name: str | None = None) -> Parameter:
@@ -33,6 +34,23 @@ def format_command(words: str, **flags: object) -> str:
     """A command to type next, with the flags that have a value."""
     given = [f" --{name} {shlex.quote(str(value))}" for name, value in flags.items() if value]
     return f"openclaw-a2a {words}{''.join(given)}"
+
+
+@Parameter(name="*")
+@dataclass(frozen=True)
+class FolderOptions:
+    """The gateway whose data folder is meant, and the form of the output."""
+
+    config: ConfigFlag = None
+    data: Annotated[Path | None, Parameter(help="The data folder of the gateway.")] = None
+    as_json: JsonFlag = False
+
+    def folder(self) -> Path:
+        """Its data folder. Raises: SettingsInvalid."""
+        return local_gateway(self.config, overrides=data_override(self.data)).data
+
+
+DEFAULT_FOLDER = FolderOptions()
 
 
 @Parameter(name="*")

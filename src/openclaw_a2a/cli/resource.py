@@ -25,6 +25,7 @@ from openclaw_a2a.cli.render.terminal import (
     print_json,
     print_message,
     print_page,
+    print_result,
     styled_text,
     terminal_width,
 )
@@ -150,6 +151,15 @@ class Resource(Generic[_Item]):
         with self.connect(options) as admin:
             item_id = self.find(admin, prefix)
             return item_id, admin.post(self.path, item_id, *action, body=body or {})
+
+    def act(
+        self, options: AdminOptions, prefix: str, *action: str, body: Json = None, done: str
+    ) -> int:
+        """Send a command as `post` and print that it is `done`; the exit code."""
+        item_id, answer = self.post(options, prefix, *action, body=body)
+        document = msgspec.json.decode(answer)
+        print_result(document, f"{item_id}  {done}", as_json=options.as_json)
+        return DONE
 
     def list(self, options: AdminOptions, *, limit: int | None = None, **chosen: str | None) -> int:
         """Print the items that the filters choose; the exit code. Raises: InvalidRequest."""

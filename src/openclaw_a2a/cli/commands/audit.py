@@ -4,16 +4,14 @@ import re
 import time
 from collections import deque
 from collections.abc import Iterator
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import Annotated
 
 from cyclopts import App, Parameter
 
 from openclaw_a2a.auth.admin_token import ADMIN_TOKEN_FILE
 from openclaw_a2a.cli.errors import DONE, FAILED, next_step, usage_error
-from openclaw_a2a.cli.flags import ConfigFlag, JsonFlag, data_override, switch
+from openclaw_a2a.cli.flags import DEFAULT_FOLDER, FolderOptions, switch
 from openclaw_a2a.cli.render.terminal import (
     ItemTable,
     one_cell,
@@ -30,7 +28,6 @@ from openclaw_a2a.engine.audit_reader import (
 )
 from openclaw_a2a.model.errors import NotAllowed
 from openclaw_a2a.model.ids import JsonObject
-from openclaw_a2a.settings import local_gateway
 
 app = App(name="audit", help="Show who changed what, and check that the log was not edited.")
 
@@ -71,21 +68,6 @@ _TABLE = ItemTable[JsonObject](
 )
 
 
-@Parameter(name="*")
-@dataclass(frozen=True)
-class AuditOptions:
-    """The gateway whose log is meant, and the form of the output."""
-
-    config: ConfigFlag = None
-    data: Annotated[Path | None, Parameter(help="The data folder of the gateway.")] = None
-    as_json: JsonFlag = False
-
-    def folder(self) -> Path:
-        """Its data folder. Raises: SettingsInvalid."""
-        return local_gateway(self.config, overrides=data_override(self.data)).data
-
-
-_DEFAULT_OPTIONS = AuditOptions()
 _TIME_HELP = "a time (2026-11-16, 2026-11-16T15:00, UTC unless it says otherwise) or 30m, 2h, 7d"
 
 
@@ -105,7 +87,7 @@ def show(
         int, Parameter(name=["--limit", "-n"], help="How many at most, the newest; 0: all.")
     ] = 50,
     follow: Annotated[bool, switch("Go on with what follows, until Ctrl-C.")] = False,
-    options: AuditOptions = _DEFAULT_OPTIONS,
+    options: FolderOptions = DEFAULT_FOLDER,
 ) -> int:
     """Show the audit log, the newest entries last. A gateway need not run.
 
@@ -131,7 +113,7 @@ def show(
 
 
 @app.command
-def verify(*, options: AuditOptions = _DEFAULT_OPTIONS) -> int:
+def verify(*, options: FolderOptions = DEFAULT_FOLDER) -> int:
     """Check the chain of hashes: finds lines that were changed, removed or moved.
 
     A log that was lost and begun again is found, too; where, is printed.

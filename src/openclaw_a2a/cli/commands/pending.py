@@ -46,26 +46,29 @@ def _command_lines(approval: WaitingApproval) -> Iterator[str]:
         yield f"  ! {_visible(approval.warning)}"
 
 
+def _left(moment: datetime, now: datetime) -> tuple[int, int]:
+    """How many minutes and seconds are left until then."""
+    return divmod(max(0, int((moment - now).total_seconds())), 60)
+
+
 def _expires_in(approval: WaitingApproval, now: datetime) -> str:
     if approval.expires_at is None:
         return "-"
-    left_s = (approval.expires_at - now).total_seconds()
-    minutes, seconds = divmod(int(left_s), 60)
-    if left_s < 1:
-        return "over"
+    minutes, seconds = _left(approval.expires_at, now)
     if minutes >= 24 * 60:
         return f"{minutes // (24 * 60)} days"
-    return f"{minutes} min {seconds} s" if minutes else f"{seconds} s"
+    if minutes:
+        return f"{minutes} min {seconds} s"
+    return f"{seconds} s" if seconds else "over"
 
 
 def _next_try(delivery: DeliveryView, now: datetime) -> str:
     if delivery.next_at is None:
         return "-"
-    left_s = (delivery.next_at - now).total_seconds()
-    minutes, seconds = divmod(int(left_s), 60)
-    if left_s < 1:
-        return "now"
-    return f"in {minutes} min" if minutes else f"in {seconds} s"
+    minutes, seconds = _left(delivery.next_at, now)
+    if minutes:
+        return f"in {minutes} min"
+    return f"in {seconds} s" if seconds else "now"
 
 
 _APPROVALS = Resource[WaitingApproval](
@@ -138,13 +141,13 @@ def list_approvals(*, options: AdminOptions = DEFAULT_ADMIN) -> int:
 @approvals.command
 def allow(approval: ApprovalPrefix, /, *, options: AdminOptions = DEFAULT_ADMIN) -> int:
     """Let the command run, this once."""
-    return _decide(approval, options, is_allowed=True)
+    return _APPROVALS.act(options, approval, body={"allow": True}, done="allowed")
 
 
 @approvals.command
 def deny(approval: ApprovalPrefix, /, *, options: AdminOptions = DEFAULT_ADMIN) -> int:
     """Refuse the command; the agent is told."""
-    return _decide(approval, options, is_allowed=False)
+    return _APPROVALS.act(options, approval, body={"allow": False}, done="denied")
 
 
 @approvals.command(name="peers")
@@ -161,16 +164,7 @@ def revoke_peer(
     options: AdminOptions = DEFAULT_ADMIN,
 ) -> int:
     """Take the approval of a peer back: its next message waits for you again."""
-    name, answer = _PEERS.post(options, peer, "revoke")
-    print_result(msgspec.json.decode(answer), f"{name}  revoked", as_json=options.as_json)
-    return DONE
-
-
-def _decide(prefix: str, options: AdminOptions, *, is_allowed: bool) -> int:
-    approval_id, answer = _APPROVALS.post(options, prefix, body={"allow": is_allowed})
-    line = f"{approval_id}  {'allowed' if is_allowed else 'denied'}"
-    print_result(msgspec.json.decode(answer), line, as_json=options.as_json)
-    return DONE
+    return _PEERS.act(options, peer, "revoke", done="revoked")
 
 
 @deliveries.command(name="list")

@@ -217,26 +217,21 @@ def show_task(
     if connection.all_callers:
         with _TASKS.connect(connection.operator) as admin:
             view = decode_response(admin.get("tasks", _TASKS.find(admin, task)), TaskView)
-        if files is not None and view.task is not msgspec.UNSET:
-            files.add_task(view.task)
-            files.write()
-        if connection.as_json:
-            print_json(view)
-            return DONE
-        for name, value in (("caller", view.caller), ("account", view.account)):
-            print_data(f"{name:<8} {value}")
-        print_data(f"agent    {view.agent or '-'}")
-        if view.task is not msgspec.UNSET:
-            _show_task(view.task)
-        return DONE
-    with connect(connection) as client:
-        body = client.call("GetTask", {"id": find_task(client, task)})
-    shown = decode_response(body, Task)
-    if connection.as_json:
-        print_json(shown)
+        document, shown = view, view.task
+        about = {"caller": view.caller, "account": view.account, "agent": view.agent or "-"}
     else:
-        _show_task(shown)
-    if files is not None:
+        with connect(connection) as client:
+            body = client.call("GetTask", {"id": find_task(client, task)})
+        document = shown = decode_response(body, Task)
+        about = {}
+    if connection.as_json:
+        print_json(document)
+    else:
+        for name, value in about.items():
+            print_data(f"{name:<8} {value}")
+        if shown is not msgspec.UNSET:
+            _show_task(shown)
+    if files is not None and shown is not msgspec.UNSET:
         files.add_task(shown)
         files.write()
     return DONE

@@ -1,9 +1,10 @@
 """`token`: create, list, rotate and revoke the tokens of peers and of callers of tools."""
 
 import re
+from collections.abc import Generator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import Annotated
 
 from cyclopts import App, Parameter
@@ -11,7 +12,7 @@ from cyclopts import App, Parameter
 from openclaw_a2a.auth.principal import Scope
 from openclaw_a2a.auth.tokens import Token, TokenKind, TokenStore
 from openclaw_a2a.cli.errors import DONE, next_step, usage_error
-from openclaw_a2a.cli.flags import ConfigFlag, JsonFlag, data_override
+from openclaw_a2a.cli.flags import DEFAULT_FOLDER, FolderOptions
 from openclaw_a2a.cli.render.terminal import (
     ItemTable,
     format_duration,
@@ -21,7 +22,6 @@ from openclaw_a2a.cli.render.terminal import (
 )
 from openclaw_a2a.model.errors import NotAllowed
 from openclaw_a2a.model.ids import JsonObject
-from openclaw_a2a.settings import local_gateway
 from openclaw_a2a.settings.sections import ScopeName
 
 app = App(name="token", help="Create, list, rotate and revoke tokens of peers and tools.")
@@ -73,23 +73,6 @@ _TABLE = ItemTable[_Row](
 )
 
 
-@Parameter(name="*")
-@dataclass(frozen=True)
-class TokenOptions:
-    """The gateway whose tokens are meant, and the form of the output."""
-
-    config: ConfigFlag = None
-    data: Annotated[Path | None, Parameter(help="The data folder of the gateway.")] = None
-    as_json: JsonFlag = False
-
-    def tokens(self) -> TokenStore:
-        """Its tokens. Raises: SettingsInvalid."""
-        gateway = local_gateway(self.config, overrides=data_override(self.data))
-        return TokenStore(gateway.data)
-
-
-_DEFAULT_OPTIONS = TokenOptions()
-
 ExpiresFlag = Annotated[
     str | None, Parameter(help="How long it is valid, such as 12h or 30d; left out: for ever.")
 ]
@@ -120,7 +103,7 @@ def create(
         bool,
         Parameter(negative=(), help="Its holder may say for which agent and session it calls."),
     ] = False,
-    options: TokenOptions = _DEFAULT_OPTIONS,
+    options: FolderOptions = DEFAULT_FOLDER,
 ) -> int:
     """Make a token for a peer, or with --tool for tools. It is shown once and kept hashed.
 
@@ -137,19 +120,13 @@ def create(
         if kind is TokenKind.PEER:
             raise usage_error("--host is for tokens of tools", _SEE, code="token-host")
         kind = TokenKind.HOST
-    tokens = options.tokens()
+    tokens = TokenStore(options.folder())
     needed_before = tokens.peers_need_tokens()
-    try:
+    expires_at = _parse_expiry(expires)
+    with _reporting_writes():
         text = tokens.create(
-            owner,
-            kind,
-            scopes=scopes,
-            accounts=account,
-            agents=agent,
-            expires_at=_parse_expiry(expires),
+            owner, kind, scopes=scopes, accounts=account, agents=agent, expires_at=expires_at
         )
-    except OSError as error:
-        raise _not_written(error) from None
     _print_token(tokens, text, as_json=options.as_json)
     if tokens.peers_need_tokens() and not needed_before and not options.as_json:
         print_message(_NOW_NEEDED)
@@ -157,9 +134,9 @@ def create(
 
 
 @app.command(name="list")
-def list_(*, options: TokenOptions = _DEFAULT_OPTIONS) -> int:
+def list_(*, options: FolderOptions = DEFAULT_FOLDER) -> int:
     """List who has a token; the tokens themselves are not kept."""
-    tokens = options.tokens()
+    tokens = TokenStore(options.folder())
     used = tokens.last_used()
     rows = [_Row(token, used.get(token.id)) for token in tokens.list_tokens()]
     if options.as_json:
@@ -177,19 +154,16 @@ def rotate(
     *,
     grace: Annotated[str, Parameter(help="How long the old one stays valid, such as 1h.")] = "1d",
     expires: ExpiresFlag = None,
-    options: TokenOptions = _DEFAULT_OPTIONS,
+    options: FolderOptions = DEFAULT_FOLDER,
 ) -> int:
     """Make a token like another one, which stays valid for the grace time.
 
     The new one is valid for the same, and for as long as the old one was meant to be.
     """
-    tokens = options.tokens()
-    try:
-        text = tokens.rotate(
-            token, grace=_duration("--grace", grace), expires_at=_parse_expiry(expires)
-        )
-    except OSError as error:
-        raise _not_written(error) from None
+    tokens = TokenStore(options.folder())
+    span, expires_at = _duration("--grace", grace), _parse_expiry(expires)
+    with _reporting_writes():
+        text = tokens.rotate(token, grace=span, expires_at=expires_at)
     _print_token(tokens, text, as_json=options.as_json)
     return DONE
 
@@ -199,14 +173,12 @@ def revoke(
     token: Annotated[str, Parameter(help="Its id, or a name: then all tokens of that name.")],
     /,
     *,
-    options: TokenOptions = _DEFAULT_OPTIONS,
+    options: FolderOptions = DEFAULT_FOLDER,
 ) -> int:
     """Revoke a token, or every token of a name, at once."""
-    tokens = options.tokens()
-    try:
+    tokens = TokenStore(options.folder())
+    with _reporting_writes():
         count = tokens.revoke(token)
-    except OSError as error:
-        raise _not_written(error) from None
     if not count:
         raise usage_error(f"there is no token {token}", _SEE, code="token-not-found")
     document = {"name": token, "revoked": count}
@@ -251,7 +223,12 @@ def _duration(flag: str, text: str) -> timedelta:
     return timedelta(seconds=seconds)
 
 
-def _not_written(error: OSError) -> NotAllowed:
-    message = f"the tokens cannot be written: {error.strerror or error}"
-    step = "Name the gateway's data folder with --data."
-    return NotAllowed(message, details=next_step("token-file", step))
+@contextmanager
+def _reporting_writes() -> Generator[None]:
+    """Raises: NotAllowed, when the file of the tokens cannot be written."""
+    try:
+        yield
+    except OSError as error:
+        message = f"the tokens cannot be written: {error.strerror or error}"
+        step = "Name the gateway's data folder with --data."
+        raise NotAllowed(message, details=next_step("token-file", step)) from None
