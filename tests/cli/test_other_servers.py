@@ -11,8 +11,8 @@ import pytest
 
 from openclaw_a2a.cli.a2a_client import Client
 from openclaw_a2a.cli.commands.agent import given_up
-from openclaw_a2a.cli.flags import Connection
 from openclaw_a2a.cli.follow import Reconnect, TaskFollower
+from openclaw_a2a.cli.options import Connection
 from openclaw_a2a.model.errors import AgentUnavailable
 
 Answer = tuple[int, str, bytes]

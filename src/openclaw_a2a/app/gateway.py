@@ -549,7 +549,6 @@ def build_app(
     *,
     agents: Mapping[AgentId, Agent] | None = None,
     clock: Clock | None = None,
-    environment: Mapping[str, str] | None = None,
     embedding: Embedding | None = None,
     policy: PolicyCallable | None = None,
 ) -> Gateway:
@@ -564,7 +563,7 @@ def build_app(
         agent_id: build_agent(
             one.adapter,
             one.options,
-            environment=environment,
+            environment=None,
             path=f"agents.{agent_id}",
             folder=one.folder,
         )

@@ -2,18 +2,15 @@
 
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 from urllib.parse import quote, urlsplit
 
 import msgspec
-from cyclopts import Parameter
 
 from openclaw_a2a.auth.admin_token import ADMIN_TOKEN_FILE, read_admin_token
 from openclaw_a2a.cli.errors import next_step, usage_error
-from openclaw_a2a.cli.flags import ConfigFlag, JsonFlag, data_override, format_command
-from openclaw_a2a.cli.selection import parse_address
+from openclaw_a2a.cli.options import GatewayOptions, data_override, parse_address
 from openclaw_a2a.model.errors import NotAllowed
 from openclaw_a2a.model.ids import Json, JsonObject
 from openclaw_a2a.settings import is_loopback, local_gateway, read_command_environment
@@ -28,37 +25,6 @@ _CANCEL_S = 600.0
 _UNAUTHENTICATED = 401
 _OK = 200
 _OTHER_FOLDER = "Name the gateway's data folder with --data, or its settings with --config."
-
-
-@Parameter(name="*")
-@dataclass(frozen=True)
-class GatewayOptions:
-    """Which gateway of this machine to call with the admin token."""
-
-    url: Annotated[
-        str | None,
-        Parameter(
-            help="Address of the gateway; left out: the one that runs with the data folder, or "
-            "that of the settings."
-        ),
-    ] = None
-    config: ConfigFlag = None
-    data: Annotated[Path | None, Parameter(help="The data folder of the gateway.")] = None
-
-    def command(self, words: str) -> str:
-        """A command to type next, for the same gateway."""
-        return format_command(words, url=self.url, config=self.config, data=self.data)
-
-
-@Parameter(name="*")
-@dataclass(frozen=True)
-class AdminOptions(GatewayOptions):
-    """Which gateway to call, and whether its answer is printed as JSON."""
-
-    as_json: JsonFlag = False
-
-
-DEFAULT_ADMIN = AdminOptions()
 
 
 class AdminClient:

@@ -76,22 +76,3 @@ def usage_error(message: str, step: str = "", *, code: str = "usage") -> Invalid
 def next_step(code: str, step: str) -> dict[str, str]:
     """The details of an error that says what to do."""
     return {"code": code, "nextStep": step}
-
-
-def read_standard_input() -> str:
-    """All of standard input. Raises: InvalidRequest (it is no text)."""
-    try:
-        text = sys.stdin.read()
-        text.encode()  # in some locales bytes that are no text are read as lone surrogates
-    except UnicodeError:
-        message = "standard input is not UTF-8 text"
-        raise usage_error(message, "Convert it first, or send it as a file.") from None
-    return text
-
-
-def confirm(question: str, unasked: str) -> bool:
-    """Ask on the terminal. Raises: InvalidRequest (`unasked`, when there is no terminal)."""
-    if not sys.stdin.isatty():
-        raise usage_error(unasked, "Say it with --yes.", code="confirmation-needed")
-    print_message(question)
-    return sys.stdin.readline().strip().lower() in {"y", "yes"}

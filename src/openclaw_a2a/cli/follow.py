@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 import msgspec
 
 from openclaw_a2a.cli.errors import code_of
+from openclaw_a2a.cli.options import decode_response
 from openclaw_a2a.cli.render.terminal import print_message
-from openclaw_a2a.cli.selection import decode_response
 from openclaw_a2a.model.backoff import Backoff
 from openclaw_a2a.model.errors import AgentError, AgentFailed, AgentUnavailable
 from openclaw_a2a.model.ids import JsonObject

@@ -24,7 +24,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "mcp": ("mcp:mcp", "Serve the tools over MCP on standard input and output."),
     "connect": ("connect:app", "Serve the agents of the OpenClaw on this machine."),
     "doctor": ("gateway:doctor", "Check what the gateway needs, and print how to fix problems."),
-    "config": ("config:app", "Check and show the settings; print their schema."),
+    "config": ("gateway:config_app", "Check and show the settings; print their schema."),
     "db": ("gateway:db", "Upgrade the schema of the store."),
     "version": ("gateway:version", "Show the version and its environment."),
 }

@@ -2,17 +2,17 @@
 
 import shlex
 import sys
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import cast
+from typing import TypeVar, cast
 
 import anyio
 import msgspec
 
-from openclaw_a2a.cli.commands.agent import join_text
 from openclaw_a2a.cli.commands.remote import MessageOptions, RemoteOptions
 from openclaw_a2a.cli.errors import DONE, FAILED, INTERRUPTED, UNREACHABLE, USAGE_ERROR, usage_error
+from openclaw_a2a.cli.options import decode_object, join_text
 from openclaw_a2a.cli.render.stream import StreamView
 from openclaw_a2a.cli.render.terminal import WaitIndicator, print_data, print_json, print_message
 from openclaw_a2a.library.remote_agents import (
@@ -60,6 +60,7 @@ _STEPS = {
     "EXPIRED_TASK_HANDLE": _NAME_THE_TASK,
 }
 
+_Found = TypeVar("_Found")
 _message_decoder = msgspec.json.Decoder(MessageV03)
 
 
@@ -133,6 +134,18 @@ def _next_step(result: RemoteResult) -> str:
         return "Give it longer with --timeout SECONDS."
     hint = str(result.details.get("hint", ""))
     return _STEPS.get(result.code) or (f"{hint[0].upper()}{hint[1:]}." if hint else "")
+
+
+def run_with_agents(
+    agents: RemoteAgents, work: Callable[[RemoteAgents], Awaitable[_Found]]
+) -> _Found:
+    """Do the work in this process, while the agents are open."""
+
+    async def go() -> _Found:
+        async with agents:
+            return await work(agents)
+
+    return anyio.run(go)
 
 
 class RemoteStreamView(StreamView):
@@ -256,11 +269,8 @@ class RemoteRequest:
         if message.file:
             more["files"] = list(message.file)
         if message.data is not None:
-            try:
-                more["data"] = msgspec.json.decode(message.data, type=JsonObject)
-            except msgspec.MsgspecError as error:
-                step = "Such as: --data '{\"a\": 1}'"
-                raise usage_error(f"--data is no JSON object: {error}", step) from None
+            step = "Such as: --data '{\"a\": 1}'"
+            more["data"] = decode_object(message.data, what="--data", step=step)
         if message.context:
             more["context_id"] = message.context
         if message.continue_last:

@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING, Generic, NoReturn, Protocol, TypeVar
 
 import msgspec
 
-from openclaw_a2a.cli.admin_client import AdminClient, AdminOptions, connect_admin
+from openclaw_a2a.cli.admin_client import AdminClient, connect_admin
 from openclaw_a2a.cli.errors import DONE, FAILED, INTERRUPTED, code_of, next_step, usage_error
 from openclaw_a2a.cli.follow import Reconnect
+from openclaw_a2a.cli.options import AdminOptions, decode_response
 from openclaw_a2a.cli.render.terminal import (
     Change,
     ItemTable,
@@ -29,7 +30,6 @@ from openclaw_a2a.cli.render.terminal import (
     styled_text,
     terminal_width,
 )
-from openclaw_a2a.cli.selection import decode_response
 from openclaw_a2a.model.errors import AgentFailed, NotAllowed
 from openclaw_a2a.model.ids import Json, JsonObject
 

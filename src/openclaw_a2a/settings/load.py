@@ -145,16 +145,13 @@ class GatewayLocation(msgspec.Struct, frozen=True):
 
 
 def local_gateway(
-    path: Path | None = None,
-    *,
-    overrides: Mapping[str, Json] = _NO_OVERRIDES,
-    environ: Mapping[str, str] | None = None,
+    path: Path | None = None, *, overrides: Mapping[str, Json] = _NO_OVERRIDES
 ) -> GatewayLocation:
     """The gateway that runs with the data folder, else the one that the settings describe.
 
     Reads only the server section and `data`. Raises: SettingsInvalid.
     """
-    reader = SettingsReader(path, environ, overrides)
+    reader = SettingsReader(path, None, overrides)
     server, data = _read_server(reader), _read_data_folder(reader)
     if reader.problems:
         raise reader.invalid()
@@ -188,11 +185,9 @@ class OutboundSettings(msgspec.Struct, frozen=True):
     hidden: Path | None = None
 
 
-def read_outbound_section(
-    path: Path | None = None, *, environ: Mapping[str, str] | None = None
-) -> OutboundSettings:
+def read_outbound_section(path: Path | None = None) -> OutboundSettings:
     """The section. Reads nothing else but `data`. Raises: SettingsInvalid."""
-    reader = SettingsReader(path, environ, _NO_OVERRIDES)
+    reader = SettingsReader(path, None, _NO_OVERRIDES)
     values, data = reader.read_object("outbound"), _read_data_folder(reader)
     if reader.problems:
         raise reader.invalid()

@@ -469,11 +469,9 @@ class PluginConfig(msgspec.Struct, frozen=True):
         return set(tools) <= {*self.allowed, *self.added}
 
 
-def read_plugin_config(
-    plugin_id: str, config: Path, *, environ: Mapping[str, str] | None = None
-) -> PluginConfig:
+def read_plugin_config(plugin_id: str, config: Path) -> PluginConfig:
     """The plugin in the config at this path; what is missing or unreadable is empty."""
-    file = read_config(config, process_environment(environ))
+    file = read_config(config, process_environment(None))
     plugins = file.section("plugins")
     entry = file.section("plugins", "entries", plugin_id)
     allow = _texts(file, plugins.get("allow"))

@@ -54,9 +54,9 @@ def process_environment(given: Mapping[str, str] | None) -> Mapping[str, str]:
     return os.environ if given is None else given
 
 
-def read_command_environment(environ: Mapping[str, str] | None = None) -> CommandEnvironment:
+def read_command_environment() -> CommandEnvironment:
     """OPENCLAW_A2A_URL, OPENCLAW_A2A_TOKEN and NO_COLOR, when they are not blank."""
-    environment = process_environment(environ)
+    environment = process_environment(None)
     url, token = (environment.get(PREFIX + name, "").strip() or None for name in ("URL", "TOKEN"))
     return CommandEnvironment(url, token, bool(environment.get("NO_COLOR")))
 

@@ -1,7 +1,7 @@
 """Installs the OpenClaw plugin, and checks whether it is installed and accepted."""
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TypedDict
 
@@ -101,16 +101,17 @@ class PluginInstallation(msgspec.Struct, frozen=True):
             await anyio.to_thread.run_sync(_make_token, self.data, Path(self.options["tokenFile"]))
         variables = {**process_environment(None), "OPENCLAW_CONFIG_PATH": str(self.config)}
         if not self.is_linked:
-            await _run(_LINK, b"", variables)
+            await run_openclaw(*_LINK, variables=variables)
         if self.patch:
             patch = msgspec.json.encode(self.patch)
-            await _run(("config", "patch", "--stdin"), patch, variables)
+            await run_openclaw(*CONFIG_PATCH, given=patch, variables=variables)
         # A gateway that runs already wrote no table for a plugin that was not there.
         offered = await anyio.to_thread.run_sync(check_plugin_access, self.options)
         if offered.content:
             write_tool_table(self.data, offered.content)
 
 
+CONFIG_PATCH = ("config", "patch", "--stdin")
 _LINK = ("plugins", "install", "--link", str(PLUGIN_FOLDER), "--force", "--accept-capabilities")
 
 
@@ -160,7 +161,13 @@ def _make_token(data: Path, place: Path) -> None:
         raise SettingsInvalid(f"{place} cannot be written: {reason}; set data to another") from None
 
 
-async def _run(words: Sequence[str], given: bytes, variables: dict[str, str]) -> None:
+async def run_openclaw(
+    *words: str, given: bytes = b"", variables: Mapping[str, str] | None = None, instead: str = ""
+) -> None:
+    """Run a command of OpenClaw. `instead` is one for a person, to be run when it fails.
+
+    Raises: AgentFailed.
+    """
     shown = " ".join(("openclaw", *words))
     try:
         with anyio.fail_after(_COMMAND_TIMEOUT_S):
@@ -169,10 +176,12 @@ async def _run(words: Sequence[str], given: bytes, variables: dict[str, str]) ->
             )
     except (OSError, TimeoutError) as error:
         reason = str(error) or "it took too long"
-        raise AgentFailed(f"openclaw could not be run ({reason}); run: {shown}") from None
+        message = f"openclaw could not be run ({reason}); run: {instead or shown}"
+        raise AgentFailed(message) from None
     if done.returncode != 0:
         said = (done.stderr or done.stdout).decode("utf-8", "replace").strip()[-500:]
-        raise AgentFailed(f"{shown} failed ({said}); see: openclaw doctor")
+        advice = f"run: {instead}" if instead else "see: openclaw doctor"
+        raise AgentFailed(f"{shown} failed ({said}); {advice}")
 
 
 def _is_other_installation(path: str) -> bool:

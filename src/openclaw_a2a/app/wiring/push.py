@@ -8,7 +8,7 @@ from openclaw_a2a.engine.outbox.delivery_tracking import DeliveryChannel, Delive
 from openclaw_a2a.engine.outbox.outbox import STOP_GRACE_S, Outbox
 from openclaw_a2a.model.backoff import Backoff
 from openclaw_a2a.model.delivery import PUSH_KIND
-from openclaw_a2a.net.safe_resolver import HostResolver, ResolveHost
+from openclaw_a2a.net.safe_resolver import HostResolver
 from openclaw_a2a.server.push.configs import PushConfigService
 from openclaw_a2a.server.push.sender import PushSender, WebhookOptions, WebhookSender
 from openclaw_a2a.settings import PushSettings
@@ -18,18 +18,13 @@ class PushWiring:
     """The outboxes of a gateway, and the push configurations of each engine."""
 
     def __init__(
-        self,
-        settings: PushSettings,
-        *,
-        version: str,
-        resolve: ResolveHost | None = None,
-        stop_s: float = STOP_GRACE_S,
+        self, settings: PushSettings, *, version: str, stop_s: float = STOP_GRACE_S
     ) -> None:
         """`stop_s` is how long a stop of the gateway may take."""
         self._settings = settings
         self._stop_grace_s = min(stop_s, STOP_GRACE_S)
         self._agent_name = f"openclaw-a2a/{version}"
-        self._resolve = resolve or HostResolver(settings.parallel)
+        self._resolve = HostResolver(settings.parallel)
         self._senders: dict[Engine, WebhookSender] = {}
         self._channels: dict[Engine, dict[str, DeliveryChannel]] = {}
         self.outboxes: dict[Engine, Outbox] = {}

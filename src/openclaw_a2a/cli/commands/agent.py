@@ -17,10 +17,8 @@ from openclaw_a2a.cli.errors import (
     FAILED,
     INTERRUPTED,
     code_of,
-    read_standard_input,
     usage_error,
 )
-from openclaw_a2a.cli.flags import NO_CONNECTION, Connection, switch
 from openclaw_a2a.cli.follow import (
     CONNECTION_LOST,
     GATEWAY_GONE,
@@ -28,9 +26,17 @@ from openclaw_a2a.cli.follow import (
     Reconnect,
     TaskFollower,
 )
+from openclaw_a2a.cli.options import (
+    NO_CONNECTION,
+    Connection,
+    connect,
+    decode_response,
+    find_task,
+    join_text,
+    switch,
+)
 from openclaw_a2a.cli.render.stream import StreamView
 from openclaw_a2a.cli.render.terminal import pad, print_data, print_message
-from openclaw_a2a.cli.selection import connect, decode_response, find_task
 from openclaw_a2a.model.card import AgentCard
 from openclaw_a2a.model.errors import AgentUnavailable
 from openclaw_a2a.model.file_content import clean_filename
@@ -155,13 +161,6 @@ def given_up(
         watch = connection.command(f"tasks watch {task_id}")
         step = f"The task is kept. Follow it when the gateway is back: {watch}"
     return AgentUnavailable(error.message, details={**error.details, "nextStep": step})
-
-
-def join_text(text: tuple[str, ...]) -> str:
-    """The text of the command line; a lone `-` reads standard input."""
-    if text == ("-",):
-        return read_standard_input().rstrip("\n")
-    return " ".join(text)
 
 
 def _file_part(path: Path) -> Part:

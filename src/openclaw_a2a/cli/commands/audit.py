@@ -11,7 +11,7 @@ from cyclopts import App, Parameter
 
 from openclaw_a2a.auth.admin_token import ADMIN_TOKEN_FILE
 from openclaw_a2a.cli.errors import DONE, FAILED, next_step, usage_error
-from openclaw_a2a.cli.flags import DEFAULT_FOLDER, FolderOptions, switch
+from openclaw_a2a.cli.options import DEFAULT_FOLDER, FolderOptions, switch
 from openclaw_a2a.cli.render.terminal import (
     ItemTable,
     one_cell,

@@ -2,13 +2,12 @@
 
 import re
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Annotated, Literal
 
 import msgspec
 from cyclopts import App, Parameter
 
-from openclaw_a2a.cli.admin_client import DEFAULT_ADMIN, AdminClient, AdminOptions
+from openclaw_a2a.cli.admin_client import AdminClient
 from openclaw_a2a.cli.errors import (
     DONE,
     FAILED,
@@ -16,12 +15,19 @@ from openclaw_a2a.cli.errors import (
     USAGE_ERROR,
     describe_failure,
     next_step,
-    read_standard_input,
     report_failure,
     usage_error,
 )
-from openclaw_a2a.cli.flags import LimitFlag, switch
 from openclaw_a2a.cli.follow import Reconnect
+from openclaw_a2a.cli.options import (
+    DEFAULT_ADMIN,
+    AdminOptions,
+    LimitFlag,
+    decode_object,
+    read_file,
+    read_standard_input,
+    switch,
+)
 from openclaw_a2a.cli.render.calls import (
     CALL_TABLE,
     CallView,
@@ -109,7 +115,7 @@ def call(
     request: JsonObject = {
         "agent": agent,
         "skill": skill,
-        "input": _decode_object(content, what="the input", step=step),
+        "input": decode_object(content, what="the input", step=step),
         "mode": calling.mode,
     }
     if calling.timeout is not None:
@@ -274,20 +280,8 @@ def _read_debate(file: str) -> JsonObject:
     """The request in the file. Raises: InvalidRequest."""
     step = "Write the input of debate_call: topic, proposer, critics, resolver and input."
     if file == "-":
-        return _decode_object(read_standard_input(), what="standard input", step=step)
-    try:
-        content = Path(file).expanduser().read_bytes()
-    except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or error
-        raise usage_error(f"{file} cannot be read: {reason}", step) from None
-    return _decode_object(content, what=file, step=step)
-
-
-def _decode_object(content: str | bytes, *, what: str, step: str) -> JsonObject:
-    try:
-        return msgspec.json.decode(content, type=JsonObject)
-    except (msgspec.MsgspecError, RecursionError, ValueError) as error:
-        raise usage_error(f"{what} is no JSON object: {error}", step) from None
+        return decode_object(read_standard_input(), what="standard input", step=step)
+    return decode_object(read_file(file, step), what=file, step=step)
 
 
 def _call_tool(admin: AdminClient, name: str, arguments: JsonObject) -> JsonObject:

@@ -10,12 +10,11 @@ import msgspec
 from cyclopts import App
 
 from openclaw_a2a.cli.check_result import Check, CheckResult, CheckStatus, print_checks
-from openclaw_a2a.cli.commands.config import complete_check
+from openclaw_a2a.cli.commands.gateway import complete_check
 from openclaw_a2a.cli.errors import DONE, FAILED
-from openclaw_a2a.cli.flags import ConfigFlag, JsonFlag, switch
 from openclaw_a2a.cli.openclaw_checks import check_openclaw
+from openclaw_a2a.cli.options import ConfigFlag, JsonFlag, switch
 from openclaw_a2a.cli.render.terminal import print_data, print_json, print_message
-from openclaw_a2a.model.errors import AgentFailed
 from openclaw_a2a.model.message import JsonStruct
 from openclaw_a2a.remote.config import TOOL_NAME
 from openclaw_a2a.settings import (
@@ -32,15 +31,15 @@ from openclaw_a2a.settings.openclaw_config import (
 from openclaw_a2a.settings.settings_file import FileChange, plan_openclaw_section
 from openclaw_a2a.settings.sources import HIDDEN_FILE
 from openclaw_a2a.tools.openclaw_plugin import (
+    CONFIG_PATCH,
     PLUGIN_FOLDER,
     PLUGIN_ID,
     PLUGIN_TOOLS,
     PluginInstallation,
     plan_installation,
+    run_openclaw,
 )
 
-_PATCH = ("openclaw", "config", "patch", "--stdin")
-_PATCH_S = 120.0
 _INSTALL = ("npm install -g openclaw@latest", "openclaw onboard")
 _KEY = "gateway.auth.token"
 
@@ -196,16 +195,7 @@ async def _make_token() -> None:
     """Have OpenClaw's own command put a token into its config; no list of processes shows it."""
     auth = {"mode": "token", "token": secrets.token_hex(24)}
     patch = msgspec.json.encode({"gateway": {"auth": auth}})
-    try:
-        with anyio.fail_after(_PATCH_S):
-            done = await anyio.run_process(_PATCH, input=patch, check=False)
-    except (OSError, TimeoutError) as error:
-        reason = str(error) or "it took too long"
-        message = f"openclaw could not be run ({reason}); run: {GENERATE_TOKEN_COMMAND}"
-        raise AgentFailed(message) from None
-    if done.returncode != 0:
-        said = done.stderr.decode("utf-8", "replace").strip()[-300:]
-        raise AgentFailed(f"{' '.join(_PATCH)} failed ({said}); run: {GENERATE_TOKEN_COMMAND}")
+    await run_openclaw(*CONFIG_PATCH, given=patch, instead=GENERATE_TOKEN_COMMAND)
 
 
 app = App(name="connect", help="Serve the agents of the OpenClaw on this machine.")

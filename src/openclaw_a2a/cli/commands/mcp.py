@@ -10,11 +10,9 @@ from cyclopts import Parameter
 from openclaw_a2a.auth.admin_token import read_admin_token
 from openclaw_a2a.auth.tokens import TOOL_TOKEN_PREFIX
 from openclaw_a2a.auth.tool_tokens import OPERATOR_CALLER
-from openclaw_a2a.cli.admin_client import GatewayOptions
 from openclaw_a2a.cli.errors import DONE, usage_error
-from openclaw_a2a.cli.flags import data_override
+from openclaw_a2a.cli.options import GatewayOptions, data_override, parse_address
 from openclaw_a2a.cli.render.terminal import print_message
-from openclaw_a2a.cli.selection import parse_address
 from openclaw_a2a.model.errors import AgentUnavailable
 from openclaw_a2a.settings import (
     Settings,

@@ -9,10 +9,20 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import msgspec
 from cyclopts import App, Parameter
 
-from openclaw_a2a.cli.admin_client import DEFAULT_ADMIN, AdminClient, AdminOptions
-from openclaw_a2a.cli.errors import DONE, confirm, next_step, usage_error
-from openclaw_a2a.cli.flags import LimitFlag, YesFlag, switch
+from openclaw_a2a.cli.admin_client import AdminClient
+from openclaw_a2a.cli.errors import DONE, next_step, usage_error
 from openclaw_a2a.cli.follow import Reconnect
+from openclaw_a2a.cli.options import (
+    DEFAULT_ADMIN,
+    AdminOptions,
+    LimitFlag,
+    YesFlag,
+    confirm,
+    decode_object,
+    decode_response,
+    read_file,
+    switch,
+)
 from openclaw_a2a.cli.render.objectives import (
     BLOCKED,
     OBJECTIVE_TABLE,
@@ -32,9 +42,7 @@ from openclaw_a2a.cli.render.terminal import (
     print_result,
 )
 from openclaw_a2a.cli.resource import WatchedResource
-from openclaw_a2a.cli.selection import decode_response
 from openclaw_a2a.model.errors import AgentFailed
-from openclaw_a2a.model.ids import JsonObject
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -199,14 +207,8 @@ def _creation(name: str, description: str | None) -> dict[str, str | bool]:
 def _read_plans(file: str) -> bytes:
     """What a file has. Raises: InvalidRequest."""
     step = 'Write {"plans": [{"name": "...", "tasks": [{"name": "..."}]}]}.'
-    try:
-        content = sys.stdin.buffer.read() if file == "-" else Path(file).expanduser().read_bytes()
-    except OSError as error:
-        raise usage_error(f"{file} cannot be read: {error.strerror}", step) from None
-    try:
-        msgspec.json.decode(content, type=JsonObject)
-    except (msgspec.MsgspecError, RecursionError) as error:
-        raise usage_error(f"{file} is no JSON object: {error}", step) from None
+    content = read_file(file, step)
+    decode_object(content, what=file, step=step)
     return content
 
 
@@ -361,10 +363,7 @@ def import_(
     options: AdminOptions = DEFAULT_ADMIN,
 ) -> int:
     """Import an objective that was exported; it keeps its id."""
-    try:
-        content = sys.stdin.buffer.read() if str(file) == "-" else file.read_bytes()
-    except OSError as error:
-        raise usage_error(f"{file} cannot be read: {error.strerror}") from None
+    content = read_file(str(file))
     with _OBJECTIVES.connect(options) as admin:
         answer = admin.post("objectives", "import", body=content)
     _show_result(answer, options)

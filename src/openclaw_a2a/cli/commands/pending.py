@@ -7,11 +7,10 @@ from typing import Annotated
 import msgspec
 from cyclopts import App, Parameter
 
-from openclaw_a2a.cli.admin_client import DEFAULT_ADMIN, AdminOptions
 from openclaw_a2a.cli.errors import DONE
+from openclaw_a2a.cli.options import DEFAULT_ADMIN, AdminOptions, decode_response
 from openclaw_a2a.cli.render.terminal import ItemTable, print_result
 from openclaw_a2a.cli.resource import Resource
-from openclaw_a2a.cli.selection import decode_response
 from openclaw_a2a.engine.tasks.submit_policy import PairedPeer
 from openclaw_a2a.model.delivery import DeliveryState
 from openclaw_a2a.server.admin.approvals import WaitingApproval

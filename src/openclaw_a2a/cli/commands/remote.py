@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 from cyclopts import App, Parameter
 
 from openclaw_a2a.cli.errors import usage_error
-from openclaw_a2a.cli.flags import ConfigFlag, JsonFlag, format_command, switch
+from openclaw_a2a.cli.options import ConfigFlag, JsonFlag, format_command, switch
 
 if TYPE_CHECKING:
     from openclaw_a2a.cli.remote_request import RemoteRequest
@@ -140,22 +140,15 @@ def _run(
     work: Callable[["RemoteRequest"], Awaitable[int]], options: RemoteOptions, as_json: bool
 ) -> int:
     """Do the work in this process; the gateway's store is left alone. The exit code."""
-    import anyio
-
-    from openclaw_a2a.cli.remote_request import LastRemoteTask, RemoteRequest
+    from openclaw_a2a.cli.remote_request import LastRemoteTask, RemoteRequest, run_with_agents
     from openclaw_a2a.library.remote_agents import RemoteAgents
     from openclaw_a2a.settings.load import read_outbound_section
 
     memory = LastRemoteTask(read_outbound_section(options.config).data)
     agents = RemoteAgents(options.config, may_use_any_url=True, folder=memory.handles)
     request = RemoteRequest(agents, memory, options, as_json=as_json)
-
-    async def go() -> int:
-        async with agents:
-            return await work(request)
-
     try:
-        return anyio.run(go)
+        return run_with_agents(agents, lambda _: work(request))
     except KeyboardInterrupt:
-        # Ctrl-C has cancelled `go` and closed its connections; the remote task goes on without us.
+        # Ctrl-C has cancelled the work and closed its connections; the remote task goes on.
         return request.interrupted()

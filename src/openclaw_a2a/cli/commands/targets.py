@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Literal, TypeVar
 import msgspec
 from cyclopts import App, Parameter
 
-from openclaw_a2a.cli.errors import DONE, FAILED, confirm, usage_error
-from openclaw_a2a.cli.flags import ConfigFlag, JsonFlag, YesFlag, switch
+from openclaw_a2a.cli.errors import DONE, FAILED, usage_error
+from openclaw_a2a.cli.options import ConfigFlag, JsonFlag, YesFlag, confirm, switch
 from openclaw_a2a.cli.render.terminal import (
     ItemTable,
     print_data,
@@ -191,17 +191,10 @@ def check(
 def _with_agents(
     request: "Callable[[RemoteAgents], Awaitable[_Found]]", config: "Path | None"
 ) -> _Found:
-    import anyio
-
+    from openclaw_a2a.cli.remote_request import run_with_agents
     from openclaw_a2a.library.remote_agents import RemoteAgents
 
-    agents = RemoteAgents(config, may_use_any_url=True)
-
-    async def go() -> _Found:
-        async with agents as remote:
-            return await request(remote)
-
-    return anyio.run(go)
+    return run_with_agents(RemoteAgents(config, may_use_any_url=True), request)
 
 
 def _target(alias: str, address: str, options: TargetOptions) -> JsonObject:

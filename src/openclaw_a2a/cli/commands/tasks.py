@@ -9,11 +9,24 @@ from typing import Annotated, Literal
 import msgspec
 from cyclopts import App, Parameter
 
-from openclaw_a2a.cli.admin_client import AdminOptions, OperatorTasks
+from openclaw_a2a.cli.admin_client import OperatorTasks
 from openclaw_a2a.cli.commands.agent import SavedFiles, SaveFlag, show_events
-from openclaw_a2a.cli.errors import DONE, confirm, usage_error
-from openclaw_a2a.cli.flags import NO_CONNECTION, Connection, LimitFlag, YesFlag, switch
+from openclaw_a2a.cli.errors import DONE, usage_error
 from openclaw_a2a.cli.follow import TaskClient, TaskFollower
+from openclaw_a2a.cli.options import (
+    NO_CONNECTION,
+    PAGE,
+    AdminOptions,
+    Connection,
+    LimitFlag,
+    YesFlag,
+    confirm,
+    connect,
+    decode_response,
+    find_task,
+    list_tasks,
+    switch,
+)
 from openclaw_a2a.cli.render.stream import format_message, format_parts, state_name
 from openclaw_a2a.cli.render.terminal import (
     ItemTable,
@@ -25,13 +38,6 @@ from openclaw_a2a.cli.render.terminal import (
     print_result,
 )
 from openclaw_a2a.cli.resource import Resource
-from openclaw_a2a.cli.selection import (
-    PAGE,
-    connect,
-    decode_response,
-    find_task,
-    list_tasks,
-)
 from openclaw_a2a.model.ids import JsonObject
 from openclaw_a2a.model.task import Task
 from openclaw_a2a.server.admin.tasks import TaskView

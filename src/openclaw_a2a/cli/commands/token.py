@@ -12,7 +12,7 @@ from cyclopts import App, Parameter
 from openclaw_a2a.auth.principal import Scope
 from openclaw_a2a.auth.tokens import Token, TokenKind, TokenStore
 from openclaw_a2a.cli.errors import DONE, next_step, usage_error
-from openclaw_a2a.cli.flags import DEFAULT_FOLDER, FolderOptions
+from openclaw_a2a.cli.options import DEFAULT_FOLDER, FolderOptions
 from openclaw_a2a.cli.render.terminal import (
     ItemTable,
     format_duration,

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 import msgspec
 
-from openclaw_a2a.cli.flags import NO_CONNECTION, Connection
+from openclaw_a2a.cli.options import NO_CONNECTION, Connection
 from openclaw_a2a.cli.render.terminal import print_data, print_message
 from openclaw_a2a.model.message import Message, Part
 from openclaw_a2a.model.records import StreamBody
