@@ -18,12 +18,7 @@ from openclaw_a2a.app.wiring.planning import PlanningWiring
 from openclaw_a2a.app.wiring.push import PushWiring
 from openclaw_a2a.app.wiring.tools import ToolsWiring
 from openclaw_a2a.auth.admin_token import AdminAuthenticator, ensure_admin_token
-from openclaw_a2a.auth.peers import (
-    BearerVerifier,
-    Credentials,
-    FailedAttempts,
-    PeerAuthenticator,
-)
+from openclaw_a2a.auth.peers import BearerVerifier, Credentials, FailedAttempts, PeerAuthenticator
 from openclaw_a2a.auth.request_origin import OwnAddresses, TrustedProxies
 from openclaw_a2a.auth.tokens import TokenStore
 from openclaw_a2a.engine.audit_log import AUDIT_FILE, AuditFile, AuditLog

@@ -18,11 +18,7 @@ from openclaw_a2a.auth.request_origin import (
 )
 from openclaw_a2a.auth.tokens import TOOL_TOKEN_PREFIX, token_digest
 from openclaw_a2a.calls.identifiers import session_agent
-from openclaw_a2a.model.errors import (
-    InsufficientScope,
-    Overloaded,
-    Unauthenticated,
-)
+from openclaw_a2a.model.errors import InsufficientScope, Overloaded, Unauthenticated
 from openclaw_a2a.model.ids import AgentId, PeerName, SessionKey
 from openclaw_a2a.model.session_keys import OPERATOR_NAME
 

@@ -1,10 +1,6 @@
 """Settings: one frozen `Settings` from defaults, file, environment and flags."""
 
-from openclaw_a2a.settings.describe import (
-    describe_settings,
-    effective_settings,
-    settings_schema,
-)
+from openclaw_a2a.settings.describe import describe_settings, effective_settings, settings_schema
 from openclaw_a2a.settings.files import (
     base_url,
     is_any_address,

@@ -12,13 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import msgspec
 from cyclopts import Parameter
 
-from openclaw_a2a.cli.errors import (
-    DONE,
-    FAILED,
-    INTERRUPTED,
-    code_of,
-    usage_error,
-)
+from openclaw_a2a.cli.errors import DONE, FAILED, INTERRUPTED, code_of, usage_error
 from openclaw_a2a.cli.follow import (
     CONNECTION_LOST,
     GATEWAY_GONE,

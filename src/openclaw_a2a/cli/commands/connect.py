@@ -17,12 +17,7 @@ from openclaw_a2a.cli.options import ConfigFlag, JsonFlag, switch
 from openclaw_a2a.cli.render.terminal import print_data, print_json, print_message
 from openclaw_a2a.model.message import JsonStruct
 from openclaw_a2a.remote.config import TOOL_NAME
-from openclaw_a2a.settings import (
-    CheckedSettings,
-    Settings,
-    check_settings,
-    find_running_gateways,
-)
+from openclaw_a2a.settings import CheckedSettings, Settings, check_settings, find_running_gateways
 from openclaw_a2a.settings.openclaw_config import (
     GENERATE_TOKEN_COMMAND,
     OpenClawInstallation,

@@ -15,13 +15,7 @@ from openclaw_a2a.cli.errors import DONE, FAILED, USAGE_ERROR, describe_failure,
 from openclaw_a2a.cli.options import ConfigFlag, DataFlag, JsonFlag, data_override, switch
 from openclaw_a2a.cli.render.terminal import print_data, print_json, print_message, print_table
 from openclaw_a2a.log import get_logger
-from openclaw_a2a.model.errors import (
-    GatewayError,
-    PortTaken,
-    Problem,
-    SettingsInvalid,
-    StoreLocked,
-)
+from openclaw_a2a.model.errors import GatewayError, PortTaken, Problem, SettingsInvalid, StoreLocked
 from openclaw_a2a.model.ids import Json
 from openclaw_a2a.settings import (
     CheckedSettings,
