@@ -105,7 +105,6 @@ SAME_NAME = {
     "Item": "an object that has a status, and a step that OpenClaw reports",
     "LARGE_BYTES": "of an answer, and of a value in the database",
     "METHODS": "of the objectives extension, and of the protocol",
-    "Message": "of A2A, and of ASGI",
     "PAUSED": "states of tasks, and the status of an objective",
     "STOPPED": "texts of tasks: stopped in OpenClaw, stopped here",
     "TRANSITIONS": "the table of each state machine",

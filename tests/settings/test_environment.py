@@ -67,9 +67,13 @@ def test_a_variable_used_as_a_reference_gives_no_warning(load) -> None:
     assert load(values, environ={"OPENCLAW_A2A_ALICE": "x" * 20}).warnings == ()
 
 
-def test_commands_take_address_and_token_and_settings_do_not(load) -> None:
+def test_commands_take_address_and_token_and_settings_do_not(
+    load, monkeypatch: pytest.MonkeyPatch
+) -> None:
     environ = {"OPENCLAW_A2A_URL": " http://x ", "OPENCLAW_A2A_TOKEN": ""}
-    surroundings = read_command_environment(environ)
+    for name, value in environ.items():
+        monkeypatch.setenv(name, value)
+    surroundings = read_command_environment()
     assert (surroundings.url, surroundings.token) == ("http://x", None)
     assert load(environ=environ).warnings == ()
 

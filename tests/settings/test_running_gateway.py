@@ -46,7 +46,7 @@ def test_files_that_describe_no_gateway_are_passed_over(tmp_path: Path) -> None:
 def test_of_several_the_gateway_of_the_settings_is_meant(tmp_path: Path) -> None:
     def found(port: int) -> str:
         overrides = {"data": str(tmp_path), "server.port": port}
-        return local_gateway(overrides=overrides, environ={}).address
+        return local_gateway(overrides=overrides).address
 
     with announce_gateway(tmp_path, running(1)), announce_gateway(tmp_path, running(2, minute=1)):
         assert found(1) == "http://127.0.0.1:1"

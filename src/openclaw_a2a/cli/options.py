@@ -162,7 +162,7 @@ def read_file(file: str, step: str = "") -> bytes:
         raise usage_error(f"{file} cannot be read: {reason}", step) from None
 
 
-def decode_object(content: str | bytes, *, what: str, step: str) -> JsonObject:
+def parse_json_object(content: str | bytes, *, what: str, step: str) -> JsonObject:
     """The JSON object in a text; `what` names it in the error. Raises: InvalidRequest."""
     try:
         return msgspec.json.decode(content, type=JsonObject)

@@ -12,7 +12,7 @@ import msgspec
 
 from openclaw_a2a.cli.commands.remote import MessageOptions, RemoteOptions
 from openclaw_a2a.cli.errors import DONE, FAILED, INTERRUPTED, UNREACHABLE, USAGE_ERROR, usage_error
-from openclaw_a2a.cli.options import decode_object, join_text
+from openclaw_a2a.cli.options import join_text, parse_json_object
 from openclaw_a2a.cli.render.stream import StreamView
 from openclaw_a2a.cli.render.terminal import WaitIndicator, print_data, print_json, print_message
 from openclaw_a2a.library.remote_agents import (
@@ -270,7 +270,7 @@ class RemoteRequest:
             more["files"] = list(message.file)
         if message.data is not None:
             step = "Such as: --data '{\"a\": 1}'"
-            more["data"] = decode_object(message.data, what="--data", step=step)
+            more["data"] = parse_json_object(message.data, what="--data", step=step)
         if message.context:
             more["context_id"] = message.context
         if message.continue_last:

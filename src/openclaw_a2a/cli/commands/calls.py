@@ -23,7 +23,7 @@ from openclaw_a2a.cli.options import (
     DEFAULT_ADMIN,
     AdminOptions,
     LimitFlag,
-    decode_object,
+    parse_json_object,
     read_file,
     read_standard_input,
     switch,
@@ -115,7 +115,7 @@ def call(
     request: JsonObject = {
         "agent": agent,
         "skill": skill,
-        "input": decode_object(content, what="the input", step=step),
+        "input": parse_json_object(content, what="the input", step=step),
         "mode": calling.mode,
     }
     if calling.timeout is not None:
@@ -280,8 +280,8 @@ def _read_debate(file: str) -> JsonObject:
     """The request in the file. Raises: InvalidRequest."""
     step = "Write the input of debate_call: topic, proposer, critics, resolver and input."
     if file == "-":
-        return decode_object(read_standard_input(), what="standard input", step=step)
-    return decode_object(read_file(file, step), what=file, step=step)
+        return parse_json_object(read_standard_input(), what="standard input", step=step)
+    return parse_json_object(read_file(file, step), what=file, step=step)
 
 
 def _call_tool(admin: AdminClient, name: str, arguments: JsonObject) -> JsonObject:

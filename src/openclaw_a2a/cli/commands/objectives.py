@@ -18,8 +18,8 @@ from openclaw_a2a.cli.options import (
     LimitFlag,
     YesFlag,
     confirm,
-    decode_object,
     decode_response,
+    parse_json_object,
     read_file,
     switch,
 )
@@ -208,7 +208,7 @@ def _read_plans(file: str) -> bytes:
     """What a file has. Raises: InvalidRequest."""
     step = 'Write {"plans": [{"name": "...", "tasks": [{"name": "..."}]}]}.'
     content = read_file(file, step)
-    decode_object(content, what=file, step=step)
+    parse_json_object(content, what=file, step=step)
     return content
 
 
