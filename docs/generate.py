@@ -351,6 +351,7 @@ PARTS: dict[str, Callable[[], str]] = {
 _SECTIONS = (
     *("top", "server", "store", "agents", "openclaw", "channels"),
     *("tools", "responseRouting", "opt", "limits", "push", "retention", "lease", "audit"),
+    *("dashboard",),
     *("security", "log"),
 )
 

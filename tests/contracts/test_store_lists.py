@@ -27,6 +27,7 @@ from openclaw_a2a.model.turn import Scope
 from openclaw_a2a.ports import (
     RecentHead,
     Retention,
+    StatusQuery,
     Store,
     TaskFilter,
     TaskKey,
@@ -352,3 +353,54 @@ async def test_tasks_of_all_callers_are_chosen_and_counted(harness: StoreHarness
 
 async def test_an_empty_store_lists_no_recent_tasks(store: Store) -> None:
     assert await store.tasks.list_recent_tasks(10) == []
+
+
+async def test_tasks_of_all_callers_are_listed_by_their_newest_status(
+    harness: StoreHarness,
+) -> None:
+    store = harness.store
+    scopes = (ALICE, BOB, ALICE_ELSEWHERE)
+    drafts = [Draft(f"t-{n}", scope=scopes[n % 3]) for n in range(6)]
+    for n, draft in enumerate(drafts):
+        await store.tasks.submit(draft.submission(at=n))
+    await store.tasks.commit(drafts[0].ended(at=10))
+    await store.tasks.commit(drafts[1].paused(b"token", at=9))
+    await store.tasks.commit(drafts[4].ended(at=8))
+    store = await harness.reopen()
+    paused = TaskState.INPUT_REQUIRED
+    for chosen, expected in (
+        (StatusQuery(99), ["t-0", "t-1", "t-4", "t-5", "t-3", "t-2"]),
+        (StatusQuery(2), ["t-0", "t-1"]),
+        (StatusQuery(99, frozenset({COMPLETED})), ["t-0", "t-4"]),
+        (StatusQuery(99, frozenset({COMPLETED, paused})), ["t-0", "t-1", "t-4"]),
+        (StatusQuery(99, frozenset({COMPLETED}), principal=BOB.principal), ["t-4"]),
+        (StatusQuery(99, account=ALICE_ELSEWHERE.account), ["t-5", "t-2"]),
+        (StatusQuery(99, frozenset({TaskState.FAILED})), []),
+    ):
+        found = await store.tasks.list_by_status(chosen)
+        assert [one.head.id for one in found] == expected
+    [waiting] = await store.tasks.list_by_status(StatusQuery(9, frozenset({paused})))
+    assert waiting.resume == b"token"
+
+
+@given(
+    limit=st.integers(1, 5),
+    moments=st.lists(st.tuples(st.integers(0, 9), st.integers(0, 2)), min_size=1, max_size=12),
+)
+async def test_pages_of_all_callers_have_every_task_once(
+    limit: int, moments: list[tuple[int, int]], store: Store
+) -> None:
+    existing = {one.head.id for one in await store.tasks.list_by_status(StatusQuery(9999))}
+    scopes = (ALICE, BOB, ALICE_ELSEWHERE)
+    for at, who in moments:
+        draft = Draft(f"p-{len(existing):05}", scope=scopes[who])
+        existing.add(draft.head.id)
+        await store.tasks.submit(draft.submission(at))
+    walked: list[TaskKey] = []
+    while page := await store.tasks.list_by_status(
+        StatusQuery(limit, after=walked[-1] if walked else None)
+    ):
+        walked += [TaskKey(one.head.status_at, one.head.id) for one in page]
+    assert sorted(one.id for one in walked) == sorted(existing)
+    order = [(one.status_at, one.id) for one in walked]
+    assert order == sorted(order, reverse=True)

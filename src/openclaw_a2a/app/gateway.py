@@ -14,13 +14,17 @@ from openclaw_a2a.agents import AgentRegistry, build_agent
 from openclaw_a2a.agents.function import import_function
 from openclaw_a2a.agents.registry import add_import_folder
 from openclaw_a2a.app.wiring.calls import CallsWiring
+from openclaw_a2a.app.wiring.dashboard import DashboardWiring
 from openclaw_a2a.app.wiring.planning import PlanningWiring
 from openclaw_a2a.app.wiring.push import PushWiring
 from openclaw_a2a.app.wiring.tools import ToolsWiring
 from openclaw_a2a.auth.admin_token import AdminAuthenticator, ensure_admin_token
+from openclaw_a2a.auth.dashboard_sessions import DashboardAuthenticator
 from openclaw_a2a.auth.peers import BearerVerifier, Credentials, FailedAttempts, PeerAuthenticator
 from openclaw_a2a.auth.request_origin import OwnAddresses, TrustedProxies
 from openclaw_a2a.auth.tokens import TokenStore
+from openclaw_a2a.dashboard.endpoint import DASHBOARD_PREFIX
+from openclaw_a2a.engine.approvals import ApprovalService
 from openclaw_a2a.engine.audit_log import AUDIT_FILE, AuditFile, AuditLog
 from openclaw_a2a.engine.background_replies import BackgroundListener
 from openclaw_a2a.engine.engine import AccountRules, Engine, EngineLimits, SystemClock, new_id
@@ -58,6 +62,7 @@ from openclaw_a2a.server import queued_replies
 from openclaw_a2a.server.account_endpoint import AccountEndpoint, Authenticator, ChainLimits
 from openclaw_a2a.server.admin.approvals import ApprovalsAdmin, PairingAdmin
 from openclaw_a2a.server.admin.calls import CallsAdmin
+from openclaw_a2a.server.admin.dashboard import DashboardAdmin, login_path
 from openclaw_a2a.server.admin.deliveries import DeliveriesAdmin
 from openclaw_a2a.server.admin.endpoint import ADMIN_PREFIX, AdminEndpoint
 from openclaw_a2a.server.admin.objectives import ObjectivesAdmin
@@ -169,6 +174,7 @@ class Gateway:
         )
         self._calls: CallsWiring | None = None
         self._plans: PlanningWiring | None = None
+        self._dashboard: DashboardWiring | None = None
         self._admin_token: str | None = None
         self._held: dict[AgentId, SupportsApprovals] = {}
         self._paired: PairedPeers | None = None
@@ -491,7 +497,11 @@ class Gateway:
             self._admin_token, own=self._own, credentials=self._credentials
         )
         admin = AdminEndpoint(authenticator, bodies=self._bodies, audit=self.audit)
-        ApprovalsAdmin(self._approval_agents).add_to(admin)
+        approvals = ApprovalService(self._approval_agents)
+        self._open_dashboard(application, endpoints, approvals)
+        dashboard = self._dashboard
+        DashboardAdmin(None if dashboard is None else dashboard.authenticator).add_to(admin)
+        ApprovalsAdmin(approvals).add_to(admin)
         PairingAdmin(self._paired).add_to(admin)
         DeliveriesAdmin(
             lambda: [(one.store.deliveries, outbox) for one, outbox in push.outboxes.items()],
@@ -502,6 +512,47 @@ class Gateway:
         TasksAdmin(self.engines.values(), self.streams).add_to(admin)
         add_route(ANY_METHOD, ADMIN_PREFIX + "{*}", admin.serve)
         return application
+
+    def _open_dashboard(
+        self,
+        application: ServerApplication,
+        endpoints: list[AccountEndpoint],
+        approvals: ApprovalService,
+    ) -> None:
+        """The pages for browsers; an embedded gateway has none."""
+        settings = self.settings.dashboard
+        if not settings.enabled or self._embedding is not None:
+            return
+        authenticator = DashboardAuthenticator(
+            self._admin_token,
+            own=self._own,
+            credentials=self._credentials,
+            is_read_only=settings.read_only,
+            session_s=settings.session_seconds,
+        )
+        self._dashboard = DashboardWiring(
+            self.settings,
+            authenticator,
+            engines=self.engines.values(),
+            endpoints=endpoints,
+            approvals=approvals,
+            calls=self._calls,
+            clock=self._clock,
+            supervisor=self.supervisor.child("dashboard"),
+            streams=self.streams,
+            bodies=self._bodies,
+            audit=self.audit,
+            version=VERSION,
+        )
+        dashboard = self._dashboard.dashboard
+        application.browser_home = dashboard.redirect_home
+        for path in (DASHBOARD_PREFIX, f"{DASHBOARD_PREFIX}/{{*}}"):
+            application.router.add_route(ANY_METHOD, path, dashboard.serve)
+
+    def dashboard_link(self) -> str | None:
+        """The path of a link that opens the dashboard, once; None without one."""
+        found = self._dashboard
+        return None if found is None else login_path(found.authenticator)
 
     def _start_background_listeners(self) -> None:
         """Start one listener per agent that sends events outside its runs, for all engines."""

@@ -290,6 +290,8 @@ def _print_banner(gateway: Gateway, found: OpenClawInstallation | None = None) -
     running = [account for account in accounts if account.is_running]
     if running:
         lines.append(f"Try it:  {_first_command(running[0], needs_token=not settings.is_open)}")
+    if (link := gateway.dashboard_link()) is not None:
+        lines.append(f"See it:  {local}{link}")
     print_lines(*lines, "Stop it: Ctrl-C")
 
 

@@ -123,6 +123,17 @@ class TaskFilter(msgspec.Struct, frozen=True, gc=False):
 ALL_TASKS = TaskFilter()
 
 
+class StatusQuery(msgspec.Struct, frozen=True, gc=False):
+    """Which tasks of all callers to list by their newest status; no states: in any state."""
+
+    limit: int
+    states: frozenset[TaskState] = frozenset()
+    principal: PeerName | None = None
+    account: AccountId | None = None
+    after: TaskKey | None = None
+    """The last task of the page before."""
+
+
 class RecentHead(msgspec.Struct, frozen=True, gc=False):
     """A task without its content, and the resume token its agent left when it paused."""
 
@@ -262,6 +273,13 @@ class TaskStore(Protocol):
 
     async def count_tasks(self, chosen: TaskFilter = ALL_TASKS) -> int:
         """How many tasks all callers have."""
+        ...
+
+    async def list_by_status(self, query: StatusQuery) -> list[RecentHead]:
+        """Tasks of all callers, the newest status first.
+
+        The cost depends on the number of callers, not on the number of tasks.
+        """
         ...
 
     async def list_tasks(self, query: TaskQuery) -> TaskPage:

@@ -54,6 +54,8 @@ class ServerApplication:
         served = list(endpoints)
         self._default_account = served[0].account.id if served else "default"
         self.availability = Availability(served)
+        self.browser_home: Handler | None = None
+        """Where a browser is led that opens the bare address; other clients get what they got."""
         # Stopped accounts first: where paths collide, the route of a running one replaces theirs.
         for account in stopped:
             self._add_stopped(account)
@@ -128,6 +130,10 @@ class ServerApplication:
         self.router.add_route(ANY_METHOD, account.rest_path.rstrip("/") + "/{*}", refuse)
 
     async def _not_found(self, request: HttpRequest) -> None:
+        is_home = request.path == "/" and request.method == "GET"
+        if is_home and self.browser_home and "text/html" in (request.header(b"accept") or ""):
+            await self.browser_home(request)
+            return
         error = self.router.method_error(request.method, request.path)
         if error is not None:
             request.log_refusal(error)

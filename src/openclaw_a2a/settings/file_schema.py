@@ -11,6 +11,7 @@ from openclaw_a2a.model.validation import is_struct
 from openclaw_a2a.settings.sections import (
     AgentStyle,
     AuditSettings,
+    DashboardSettings,
     LeaseSettings,
     Limits,
     LogSettings,
@@ -203,6 +204,7 @@ class FileKeys(Section, frozen=True):
     response_routing: ResponseRoutingSettings = ResponseRoutingSettings()
     opt: PlanningSettings = PlanningSettings()
     audit: AuditSettings = AuditSettings()
+    dashboard: DashboardSettings = DashboardSettings()
     security: SecuritySettings = SecuritySettings()
 
 

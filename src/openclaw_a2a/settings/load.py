@@ -37,6 +37,7 @@ from openclaw_a2a.settings.openclaw_config import OpenClawInstallation
 from openclaw_a2a.settings.running_gateway import find_running_gateways
 from openclaw_a2a.settings.sections import (
     AuditSettings,
+    DashboardSettings,
     LeaseSettings,
     Limits,
     LogSettings,
@@ -233,6 +234,7 @@ def _read_settings(reader: SettingsReader, openclaw: AddedAgents) -> Settings:
         response_routing=read_routing(reader),
         opt=planning,
         audit=reader.read_section(AuditSettings, "audit"),
+        dashboard=reader.read_section(DashboardSettings, "dashboard"),
         security=read_security(reader),
         client_certificate_header=_read_certificate_header(reader),
         has_token_file=peers_need_tokens(data),

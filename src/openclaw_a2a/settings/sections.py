@@ -430,6 +430,16 @@ class SecuritySettings(Section, frozen=True):
     encryption: EncryptionSettings = EncryptionSettings()
 
 
+class DashboardSettings(Section, frozen=True):
+    """The pages for browsers."""
+
+    enabled: Annotated[bool, about("False: there are no pages.")] = True
+    read_only: Annotated[bool, about("True: the pages show everything and change nothing.")] = False
+    session_seconds: Annotated[
+        Seconds, about("How long a browser stays signed in without being used.")
+    ] = 12 * 3600.0
+
+
 class LogSettings(Section, frozen=True):
     """What is written to the log, and how."""
 
@@ -591,6 +601,7 @@ class Settings(Section, frozen=True):
     opt: PlanningSettings = PlanningSettings()
     oidc: tuple[OidcSettings, ...] = ()
     audit: AuditSettings = AuditSettings()
+    dashboard: DashboardSettings = DashboardSettings()
     security: SecuritySettings = SecuritySettings()
     client_certificate_header: str = ""
     has_token_file: bool = False

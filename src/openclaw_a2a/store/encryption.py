@@ -253,6 +253,7 @@ class _EncryptedTasks:
         self.read_events = inner.read_events
         self.list_recent_tasks = inner.list_recent_tasks
         self.count_tasks = inner.count_tasks
+        self.list_by_status = inner.list_by_status
         self.list_tasks = inner.list_tasks
         self.find_duplicate = inner.find_duplicate
         self.delete_task = inner.delete_task

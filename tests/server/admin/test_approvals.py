@@ -9,9 +9,8 @@ from tests.conformance.asgi_client import AsgiClient, Response
 from tests.server.admin.asking_agent import AskingAgent, approval
 from tests.server.admin.conftest import OpenGateway
 
+from openclaw_a2a.engine.approvals import ApprovalService
 from openclaw_a2a.model.ids import AgentId
-from openclaw_a2a.server.admin.approvals import ApprovalsAdmin
-from openclaw_a2a.server.admin.endpoint import AdminRequest
 
 Token = Callable[[], str]
 
@@ -62,9 +61,9 @@ async def test_an_unavailable_agent_does_not_hide_the_approvals_of_others(
 
 async def test_an_agent_that_does_not_answer_hides_no_other() -> None:
     agents = {AgentId("slow"): AskingAgent(hangs=True), AgentId("main"): AskingAgent(approval("a"))}
-    pages = ApprovalsAdmin(lambda: agents, timeout_s=0.01)
+    service = ApprovalService(lambda: agents, timeout_s=0.01)
     async with asyncio.timeout(60):
-        listed = await pages.list(AdminRequest((), {}, {}))
+        listed = await service.list()
     assert [one.id for one in listed.approvals] == ["a"]
     assert [one.agent for one in listed.troubles] == ["slow"]
 

@@ -1,7 +1,7 @@
 """Wakes those who wait for a change of a task.
 
-The outbox, when a task with durable subscribers (push, calls, plan steps) changes; and readers of a
-task that no run works on, which therefore has no feed.
+The outbox, when a task with durable subscribers (push, calls, plan steps) changes; readers of a
+task that no run works on, which therefore has no feed; and observers of all tasks.
 """
 
 import asyncio
@@ -28,7 +28,7 @@ class WakeupRegistry:
     nothing is subscribed.
     """
 
-    __slots__ = ("_on_change", "readers", "subscribed", "wants_every_event")
+    __slots__ = ("_on_change", "observers", "readers", "subscribed", "wants_every_event")
 
     def __init__(self) -> None:
         self.subscribed: set[TaskId] = set()
@@ -36,6 +36,8 @@ class WakeupRegistry:
         """The other subscribed tasks only need pauses and the terminal state."""
         self.readers: dict[TaskId, set[asyncio.Future[None]]] = {}
         """Woken by the next commit of a task; they add and remove themselves."""
+        self.observers: set[Callable[[TaskId], None]] = set()
+        """Called with every task that changed, after its commit; nearly always empty."""
         self._on_change: Callable[[TaskId, Urgency], None] | None = None
 
     def set_listener(self, on_change: Callable[[TaskId, Urgency], None]) -> None:
@@ -71,3 +73,8 @@ class WakeupRegistry:
         for waiter in self.readers[task_id]:
             if not waiter.done():
                 waiter.set_result(None)
+
+    def notify_observers(self, task_id: TaskId) -> None:
+        """Call after a commit, while there are observers."""
+        for observe in self.observers:
+            observe(task_id)

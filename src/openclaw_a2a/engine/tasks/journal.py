@@ -421,6 +421,8 @@ class Journal:
                 self._wakeups.wake_readers(self._head.id)
             if self._head.id in self._wakeups.subscribed:
                 self._wakeups.notify(self._head.id, entries)
+            if self._wakeups.observers:
+                self._wakeups.notify_observers(self._head.id)
         if self._settle_waiters:
             self._wake_settle_waiters()
         # Before `on_committed`: the text that it appends is not sent by this line but at the end of

@@ -1,52 +1,16 @@
-"""Admin routes for approvals: the commands of agents that wait for the operator's decision."""
+"""Admin routes for approvals, and for the peers that the operator has approved."""
 
-import asyncio
-from collections.abc import Awaitable, Callable, Mapping
-from typing import TypeVar
-
-import msgspec
-
+from openclaw_a2a.engine.approvals import ApprovalList, ApprovalService
 from openclaw_a2a.engine.tasks.submit_policy import PairedPeer, PairedPeers
-from openclaw_a2a.log import get_logger
-from openclaw_a2a.model.agent_event import Approval
 from openclaw_a2a.model.errors import (
-    AgentUnavailable,
     ApprovalNotFound,
-    GatewayError,
     InvalidParams,
     Problem,
     UnsupportedOperation,
 )
-from openclaw_a2a.model.ids import AgentId, JsonObject, PeerName
+from openclaw_a2a.model.ids import JsonObject, PeerName
 from openclaw_a2a.model.message import JsonStruct
-from openclaw_a2a.ports import SupportsApprovals
 from openclaw_a2a.server.admin.endpoint import AdminEndpoint, AdminRequest
-
-log = get_logger(__name__)
-
-_Result = TypeVar("_Result")
-FindAgents = Callable[[], Mapping[AgentId, SupportsApprovals]]
-"""The agents that support approvals now."""
-
-
-class WaitingApproval(Approval, frozen=True, kw_only=True):
-    """An approval and the agent that waits for it."""
-
-    agent: AgentId
-
-
-class AgentProblem(JsonStruct, frozen=True):
-    """An agent that did not answer, and why."""
-
-    agent: AgentId
-    reason: str
-
-
-class ApprovalList(JsonStruct, frozen=True, omit_defaults=False):
-    """The waiting approvals, oldest first, and the agents that did not answer."""
-
-    approvals: tuple[WaitingApproval, ...]
-    troubles: tuple[AgentProblem, ...] = ()
 
 
 class PairedPeerList(JsonStruct, frozen=True, omit_defaults=False):
@@ -88,11 +52,10 @@ class PairingAdmin:
 
 
 class ApprovalsAdmin:
-    """Lists and decides approvals. A failing agent does not hide those of the others."""
+    """Lists and decides approvals."""
 
-    def __init__(self, find_agents: FindAgents, *, timeout_s: float = 10.0) -> None:
-        self._find_agents = find_agents
-        self._timeout_s = timeout_s
+    def __init__(self, service: ApprovalService) -> None:
+        self._service = service
 
     def add_to(self, endpoint: AdminEndpoint) -> None:
         """Add the routes."""
@@ -101,16 +64,7 @@ class ApprovalsAdmin:
 
     async def list(self, _: AdminRequest) -> ApprovalList:
         """All approvals that wait."""
-        agents = self._find_agents()
-        answers = await asyncio.gather(*[self._list_agent(*one) for one in agents.items()])
-        waiting: dict[str, WaitingApproval] = {}
-        for approvals in answers:
-            if not isinstance(approvals, AgentProblem):
-                # Agents behind one OpenClaw all list the same approvals.
-                waiting |= {one.id: one for one in approvals if one.id not in waiting}
-        in_order = sorted(waiting.values(), key=lambda one: (one.asked_at, one.id))
-        problems = tuple(one for one in answers if isinstance(one, AgentProblem))
-        return ApprovalList(tuple(in_order), problems)
+        return await self._service.list()
 
     async def decide(self, request: AdminRequest) -> JsonObject:
         """Allow or deny one command, once.
@@ -121,45 +75,5 @@ class ApprovalsAdmin:
         if not isinstance(allow, bool):
             problem = Problem("allow", "must be true or false", "type")
             raise InvalidParams("allow must be true or false", problems=(problem,))
-        unavailable: list[str] = []
-        for agent_id, agent in self._find_agents().items():
-            try:
-                await self._with_timeout(agent_id, agent.decide(approval_id, allow=allow))
-            except ApprovalNotFound:
-                continue
-            except AgentUnavailable as error:
-                unavailable.append(f"{agent_id}: {error.message}")
-                continue
-            log.info("approvals.decided", approval_id=approval_id, agent_id=agent_id, allow=allow)
-            return {"id": approval_id, "agent": agent_id, "allowed": allow}
-        if unavailable:
-            raise AgentUnavailable(
-                f"approval {approval_id[:80]} is at no agent that answers; {'; '.join(unavailable)}"
-            )
-        raise ApprovalNotFound(
-            f"nobody waits for a decision on {approval_id[:80]}; list the approvals there are"
-        )
-
-    async def _list_agent(
-        self, agent_id: AgentId, agent: SupportsApprovals
-    ) -> tuple[WaitingApproval, ...] | AgentProblem:
-        try:
-            found = await self._with_timeout(agent_id, agent.approvals())
-        except GatewayError as error:
-            return AgentProblem(agent_id, error.message)
-        except Exception as error:  # whatever fails in one agent must not hide the others
-            log.exception("approvals.agent_failed", agent_id=agent_id)
-            return AgentProblem(agent_id, f"it failed: {type(error).__name__}")
-        return tuple(
-            WaitingApproval(**msgspec.structs.asdict(one), agent=agent_id) for one in found
-        )
-
-    async def _with_timeout(self, agent_id: AgentId, work: Awaitable[_Result]) -> _Result:
-        try:
-            async with asyncio.timeout(self._timeout_s):
-                return await work
-        except TimeoutError:
-            raise AgentUnavailable(
-                f"agent {agent_id} did not answer within {self._timeout_s:g} s; "
-                "list the approvals to see what is decided"
-            ) from None
+        agent_id = await self._service.decide(approval_id, allow=allow)
+        return {"id": approval_id, "agent": agent_id, "allowed": allow}

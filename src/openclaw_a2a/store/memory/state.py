@@ -24,6 +24,7 @@ from openclaw_a2a.ports import (
     Duplicate,
     MessageKey,
     Record,
+    StatusQuery,
     Submission,
     TaskKey,
     TaskQuery,
@@ -143,6 +144,21 @@ class TaskIndex:
         end = len(keys) if after is None else bisect_left(keys, (after.status_at, after.id))
         page = keys[max(start, end - query.limit - 1) : end]
         return [task_id for _, task_id in reversed(page)], len(keys) - start
+
+    def latest(self, query: StatusQuery) -> list[TaskId]:
+        """The tasks of all callers with the newest status, after the key of the query."""
+        after, newest = query.after, list[StatusKey]()
+        for (scope, context_id, state), keys in self._groups.items():
+            if (
+                context_id is None
+                and (state in query.states if query.states else state is None)
+                and query.principal in (None, scope.principal)
+                and query.account in (None, scope.account)
+            ):
+                end = len(keys) if after is None else bisect_left(keys, (after.status_at, after.id))
+                newest += keys[max(0, end - query.limit) : end]
+        newest.sort(reverse=True)
+        return [task_id for _, task_id in newest[: query.limit]]
 
     def oldest_finished(self, after: TaskKey | None, limit: int) -> list[StatusKey]:
         """Finished tasks, oldest first."""

@@ -32,6 +32,7 @@ from openclaw_a2a.ports import (
     RecentHead,
     Record,
     Retention,
+    StatusQuery,
     Store,
     StoredLog,
     TaskFilter,
@@ -130,6 +131,11 @@ class StateTaskStore(StatePart, TaskWrites):
                 and chosen.state in (None, head.state)
             ):
                 yield task
+
+    async def list_by_status(self, query: StatusQuery) -> list[RecentHead]:
+        tasks = self.state.tasks
+        found = [tasks[task_id] for task_id in self.state.index.latest(query)]
+        return [RecentHead(task.head, task.resume) for task in found]
 
     async def list_tasks(self, query: TaskQuery) -> TaskPage:
         """Damaged tasks are left out."""

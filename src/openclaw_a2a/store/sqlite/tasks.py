@@ -36,6 +36,7 @@ from openclaw_a2a.ports import (
     PurgeResult,
     RecentHead,
     Retention,
+    StatusQuery,
     TaskFilter,
     TaskPage,
     TaskQuery,
@@ -116,6 +117,26 @@ _COUNT_TASKS = """
 SELECT coalesce(sum(count), 0) FROM tally
 WHERE (:principal IS NULL OR principal = :principal) AND (:account IS NULL OR account = :account)
   AND (:state IS NULL OR state = :state)"""
+# Of every caller and state, the newest status before a key: a page holds tasks of the newest of
+# these groups. Each is one step in the index, so many tasks cost what few do.
+_SELECT_NEWEST = """
+SELECT principal, account, state, (
+  SELECT status_at FROM task t INDEXED BY task_by_status
+  WHERE t.principal = y.principal AND t.account = y.account AND t.state = y.state
+    AND (t.status_at, t.id) < (:before, :before_id)
+  ORDER BY t.status_at DESC, t.id DESC LIMIT 1
+) AS newest
+FROM tally y
+WHERE count > 0 AND newest IS NOT NULL
+  AND (:principal IS NULL OR principal = :principal) AND (:account IS NULL OR account = :account)
+ORDER BY newest DESC"""
+_SELECT_LATEST = """
+SELECT number, id, principal, account, context, state, status_at, created_at, sequence, binding,
+  resume
+FROM task INDEXED BY task_by_status
+WHERE principal = :principal AND account = :account AND state = :state
+  AND (status_at, id) < (:before, :before_id) AND status_at >= :since
+ORDER BY status_at DESC, id DESC LIMIT :limit"""
 _SELECT_RESUME = "SELECT resume FROM task WHERE id = ?"
 # The tally names the callers that have active tasks, so that no scan of all tasks is needed.
 _SELECT_ORPHANS = """
@@ -344,6 +365,39 @@ class SqliteTaskStore(DatabasePart, TaskWrites):
     async def count_tasks(self, chosen: TaskFilter = ALL_TASKS) -> int:
         return self._database.fetch_all(_COUNT_TASKS, _bind_filter(chosen))[0][0]
 
+    async def list_by_status(self, query: StatusQuery) -> list[RecentHead]:
+        before, before_id = _LAST, ""
+        if query.after is not None:
+            before, before_id = to_microseconds(query.after.status_at), query.after.id
+        key = {"before": before, "before_id": before_id}
+        codes = {CODE_OF[state] for state in query.states}
+        rows: list[Row] = []
+        with self._database.snapshot():
+            chosen = {"principal": query.principal, "account": query.account, **key}
+            groups = [
+                group
+                for group in self._database.fetch_all(_SELECT_NEWEST, chosen)
+                if not codes or group[2] in codes
+            ]
+            for principal, account, state, newest in groups:
+                since = _FIRST
+                if len(rows) >= query.limit:
+                    # What is older than all of a full page is not read. Of equal times, the ids
+                    # decide, so groups with the same time are.
+                    rows = sorted(rows, key=_status_key, reverse=True)[: query.limit]
+                    since = rows[-1][6]
+                    if newest < since:
+                        break
+                values = {"principal": principal, "account": account, "state": state, **key}
+                values |= {"since": since, "limit": query.limit}
+                rows += self._database.fetch_all(_SELECT_LATEST, values)
+        rows = sorted(rows, key=_status_key, reverse=True)[: query.limit]
+        found: list[RecentHead] = []
+        for row in rows:
+            with suppress(CorruptRecord):
+                found.append(RecentHead(self._head(row), row[10]))
+        return found
+
     async def list_tasks(self, query: TaskQuery) -> TaskPage:
         page, total = choose_statements(query)
         values = bind(query)
@@ -514,6 +568,10 @@ def _bind_filter(chosen: TaskFilter) -> dict[str, object]:
         "account": chosen.account,
         "state": CODE_OF[chosen.state],
     }
+
+
+def _status_key(row: Row) -> tuple[int, str]:
+    return row[6], row[1]
 
 
 def _head(row: Row) -> TaskHead:

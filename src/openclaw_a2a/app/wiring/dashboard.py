@@ -1,0 +1,140 @@
+"""Builds the dashboard: its readers, its pages, its actions."""
+
+from collections.abc import Collection, Sequence
+
+from openclaw_a2a.app.wiring.calls import CallsWiring
+from openclaw_a2a.auth.dashboard_sessions import DashboardAuthenticator
+from openclaw_a2a.dashboard.actions import Actions
+from openclaw_a2a.dashboard.agents_page import AgentReader, AgentView
+from openclaw_a2a.dashboard.downloads import TaskDownloads
+from openclaw_a2a.dashboard.endpoint import DASHBOARD_PREFIX, Dashboard, PageRequest
+from openclaw_a2a.dashboard.live import LivePages
+from openclaw_a2a.dashboard.now_page import ApprovalCache, NowReader
+from openclaw_a2a.dashboard.task_list import TaskReader
+from openclaw_a2a.dashboard.task_page import TaskDetailsReader
+from openclaw_a2a.engine.approvals import ApprovalService
+from openclaw_a2a.engine.audit_log import AuditLog
+from openclaw_a2a.engine.engine import Engine
+from openclaw_a2a.engine.supervisor import Supervisor
+from openclaw_a2a.http.request_limits import RequestBodies
+from openclaw_a2a.http.sse_stream import SseStreams
+from openclaw_a2a.model.ids import AccountId
+from openclaw_a2a.model.message import JsonStruct
+from openclaw_a2a.ports import Clock, SupportsAvailability
+from openclaw_a2a.server.account_endpoint import AccountEndpoint
+from openclaw_a2a.server.cards import account_url
+from openclaw_a2a.settings import Settings
+
+_MAX_CALLS = 1000
+
+
+class DashboardWiring:
+    """The dashboard of a gateway. `authenticator` also makes the links with which one signs in."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        authenticator: DashboardAuthenticator,
+        *,
+        engines: Collection[Engine],
+        endpoints: Sequence[AccountEndpoint],
+        approvals: ApprovalService,
+        calls: CallsWiring | None,
+        clock: Clock,
+        supervisor: Supervisor,
+        streams: SseStreams,
+        bodies: RequestBodies,
+        audit: AuditLog,
+        version: str,
+    ) -> None:
+        self.authenticator = authenticator
+        self._settings = settings
+        self._clock = clock
+        self._endpoints = endpoints
+        self._tasks = TaskReader(engines)
+        cache = ApprovalCache(approvals, supervisor)
+        self._task = TaskDetailsReader(
+            engines,
+            cache,
+            list_calls=lambda: () if calls is None else calls.service.list_calls(limit=_MAX_CALLS),
+            rpc_url=self._rpc_url,
+        )
+        self._agents = AgentReader(self._list_agents, self._tasks)
+        self._now = NowReader(
+            engines,
+            self._tasks,
+            cache,
+            agents=self._list_agents,
+            count_streams=lambda: len(streams),
+        )
+        self.dashboard = Dashboard(
+            authenticator,
+            streams=streams,
+            bodies=bodies,
+            version=version,
+            is_https=settings.server.public_base_url.startswith("https://"),
+        )
+        self._add_pages()
+        self._add_actions(Actions(engines, self._task, approvals, cache, audit))
+        self.dashboard.live = LivePages(engines, self.dashboard.make_part, supervisor)
+
+    def _add_pages(self) -> None:
+        add, downloads = self.dashboard.add_page, TaskDownloads(self._task)
+        add(DASHBOARD_PREFIX, "now.html", "now", self._read_now)
+        add(f"{DASHBOARD_PREFIX}/tasks", "tasks.html", "tasks", self._read_tasks)
+        add(f"{DASHBOARD_PREFIX}/tasks/{{}}", "task.html", "tasks", self._read_task, is_task=True)
+        add(f"{DASHBOARD_PREFIX}/agents", "agents.html", "agents", self._read_agents)
+        add(f"{DASHBOARD_PREFIX}/agents/{{}}", "agent.html", "agents", self._read_agent)
+        self.dashboard.add_download(
+            f"{DASHBOARD_PREFIX}/tasks/{{}}/events.jsonl", downloads.read_journal
+        )
+        self.dashboard.add_download(
+            f"{DASHBOARD_PREFIX}/tasks/{{}}/files/{{}}", downloads.read_file
+        )
+
+    def _add_actions(self, actions: Actions) -> None:
+        add = self.dashboard.add_action
+        add(f"{DASHBOARD_PREFIX}/tasks/{{}}/cancel", actions.cancel)
+        add(f"{DASHBOARD_PREFIX}/tasks/{{}}/answer", actions.answer)
+        add(f"{DASHBOARD_PREFIX}/tasks/{{}}/retry", actions.retry)
+        add(f"{DASHBOARD_PREFIX}/approvals/{{}}", actions.decide)
+        add(f"{DASHBOARD_PREFIX}/agents/{{}}/send", actions.send)
+
+    async def _read_now(self, _: PageRequest) -> JsonStruct:
+        return await self._now.read(self._clock.now())
+
+    async def _read_tasks(self, request: PageRequest) -> JsonStruct:
+        return await self._tasks.list_page(request.query)
+
+    async def _read_task(self, request: PageRequest) -> JsonStruct:
+        return await self._task.read(request.segments[0], self._clock.now())
+
+    async def _read_agents(self, _: PageRequest) -> JsonStruct:
+        return self._agents.list()
+
+    async def _read_agent(self, request: PageRequest) -> JsonStruct:
+        return await self._agents.read(request.segments[0])
+
+    def _rpc_url(self, account_id: AccountId) -> str:
+        found = (one for one in self._endpoints if one.account.id == account_id)
+        account = next(found, self._endpoints[0]).account if self._endpoints else None
+        return "" if account is None else account_url(account, account.json_rpc_path)
+
+    def _list_agents(self) -> list[AgentView]:
+        return [self._view_agent(endpoint) for endpoint in self._endpoints]
+
+    def _view_agent(self, endpoint: AccountEndpoint) -> AgentView:
+        account, agent_id = endpoint.account, endpoint.account.default_agent_id
+        agent = endpoint.engine.agents[agent_id]
+        reason = agent.unavailable_reason() if isinstance(agent, SupportsAvailability) else None
+        known = self._settings.agents.get(agent_id)
+        return AgentView(
+            account=account.id,
+            agent=agent_id,
+            adapter="python" if known is None else known.adapter,
+            is_available=reason is None,
+            card=endpoint.card.current(),
+            card_url=account_url(account, account.agent_card_path),
+            reason=reason or "",
+            needs_token=endpoint.authenticator.needs_token,
+        )

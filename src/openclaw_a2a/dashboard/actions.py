@@ -1,0 +1,206 @@
+"""What the operator does from a page: cancel, answer, retry, decide, send. All of it is audited."""
+
+from collections.abc import Awaitable, Callable, Collection
+from typing import TypeVar
+
+import msgspec
+
+from openclaw_a2a.dashboard.now_page import ApprovalCache
+from openclaw_a2a.dashboard.task_page import TaskDetailsReader
+from openclaw_a2a.engine.approvals import ApprovalService
+from openclaw_a2a.engine.audit_log import AuditLog, acting, audit_outcome
+from openclaw_a2a.engine.engine import Engine
+from openclaw_a2a.engine.tasks.active_task import TaskCreated
+from openclaw_a2a.engine.tasks.cancel import cancel_task
+from openclaw_a2a.engine.tasks.queries import task_json
+from openclaw_a2a.engine.tasks.submit import SubmitRequest, submit, wait_created
+from openclaw_a2a.model.errors import InvalidParams, Problem, RouteNotFound, TaskNotFound
+from openclaw_a2a.model.ids import AccountId, ContextId, MessageId, PeerName, TaskId
+from openclaw_a2a.model.message import JsonStruct, Message, Part, Role
+from openclaw_a2a.model.records import decode_task
+from openclaw_a2a.model.session_keys import OPERATOR_NAME
+from openclaw_a2a.model.turn import Scope
+
+_MAX_TEXT = 64 * 1024
+_Result = TypeVar("_Result")
+
+
+class ActionRequest(msgspec.Struct, frozen=True):
+    """An action: the placeholders of its path, its form, and who has it done from where."""
+
+    segments: tuple[str, ...]
+    form: dict[str, str]
+    who: str
+    address: str
+
+
+class ActionResult(JsonStruct, frozen=True, omit_defaults=False):
+    """What was done, in a sentence, and the page that shows it."""
+
+    message: str
+    location: str
+    id: str = ""
+
+
+class Actions:
+    """Changes what the pages show."""
+
+    def __init__(
+        self,
+        engines: Collection[Engine],
+        tasks: TaskDetailsReader,
+        approvals: ApprovalService,
+        cache: ApprovalCache,
+        audit: AuditLog,
+    ) -> None:
+        self._engines = engines
+        self._tasks = tasks
+        self._approvals = approvals
+        self._cache = cache
+        self._audit = audit
+
+    async def cancel(self, request: ActionRequest) -> ActionResult:
+        """Stop a task. Raises: TaskNotFound, TaskNotCancelable, TaskNotLive, AgentUnavailable."""
+        engine, head, _ = await self._tasks.find(request.segments[0])
+        await self._audited(
+            request, "task-canceled", cancel_task(engine, None, head.id), task=head.id
+        )
+        return ActionResult("The task was canceled.", task_address(head.id), head.id)
+
+    async def answer(self, request: ActionRequest) -> ActionResult:
+        """Answer a task that waits, for its caller. Raises: InvalidParams, TaskNotWaiting, ..."""
+        text = _read_text(request)
+        engine, head, _ = await self._tasks.find(request.segments[0])
+        message = Message(
+            MessageId(engine.new_id()), Role.USER, (Part(text=text),), head.context_id, head.id
+        )
+        await self._audited(
+            request,
+            "operator-action",
+            self._submit(engine, head.scope, message, request, is_answer=True),
+            task=head.id,
+            action="dashboard/answer",
+        )
+        return ActionResult("The answer was sent.", task_address(head.id), head.id)
+
+    async def retry(self, request: ActionRequest) -> ActionResult:
+        """Send the first message of a task again, as a new task in a context of its own."""
+        engine, stored = await self._tasks.read_stored(request.segments[0])
+        task = decode_task(task_json(stored))
+        first = next((one for one in task.history if one.role is Role.USER), None)
+        if first is None:
+            raise TaskNotFound(f"task {task.id} has no message that could be sent again")
+        message = Message(
+            MessageId(engine.new_id()),
+            Role.USER,
+            first.parts,
+            metadata=first.metadata,
+            extensions=first.extensions,
+            reference_task_ids=(task.id,),
+        )
+        made = await self._audited(
+            request,
+            "operator-action",
+            self._submit(engine, stored.head.scope, message, request),
+            task=task.id,
+            action="dashboard/retry",
+        )
+        return ActionResult("A new task does it again.", task_address(made), made)
+
+    async def decide(self, request: ActionRequest) -> ActionResult:
+        """Allow or deny an approval. Raises: ApprovalNotFound, ApprovalOver, AgentUnavailable."""
+        [approval_id], decision = request.segments, request.form.get("decision")
+        if decision not in ("allow", "deny"):
+            problem = Problem("decision", "must be allow or deny")
+            raise InvalidParams(f"decision {problem.message}", problems=(problem,))
+        allow = decision == "allow"
+        work = self._approvals.decide(approval_id, allow=allow)
+        await self._audited(request, "approval-decided", work, action=decision)
+        self._cache.forget()
+        done = "allowed" if allow else "denied"
+        return ActionResult(f"It was {done}.", "/dashboard", approval_id)
+
+    async def send(self, request: ActionRequest) -> ActionResult:
+        """Send a message to the agent of an account, as the operator."""
+        [account], text = request.segments, _read_text(request)
+        engine = next((one for one in self._engines if account in one.accounts), None)
+        if engine is None:
+            raise RouteNotFound(f"there is no account {account[:80]}; see the list of agents")
+        scope = Scope(PeerName(OPERATOR_NAME), AccountId(account))
+        context = request.form.get("context", "")
+        message = Message(
+            MessageId(engine.new_id()),
+            Role.USER,
+            (Part(text=text),),
+            ContextId(context) if context else None,
+        )
+        made = await self._audited(
+            request,
+            "operator-action",
+            self._submit(engine, scope, message, request),
+            action="dashboard/send",
+        )
+        return ActionResult("The message was sent.", task_address(made), made)
+
+    async def _submit(
+        self,
+        engine: Engine,
+        scope: Scope,
+        message: Message,
+        request: ActionRequest,
+        *,
+        is_answer: bool = False,
+    ) -> TaskId:
+        rules = engine.accounts.get(scope.account)
+        if rules is None:
+            raise RouteNotFound(f"account {scope.account} does not run; nothing was sent")
+        asked = SubmitRequest(
+            scope, message, is_blocking=False, is_answer=is_answer, address=request.address
+        )
+        rules = msgspec.structs.replace(rules, is_task_generating=True)
+        created = await wait_created(engine, await submit(engine, asked, rules))
+        # A message that is not waited for always makes a task.
+        return created.task.id if isinstance(created, TaskCreated) else TaskId("")
+
+    async def _audited(
+        self,
+        request: ActionRequest,
+        event: str,
+        work: Awaitable[_Result],
+        *,
+        task: str = "",
+        action: str = "",
+    ) -> _Result:
+        acting.set((request.who, request.address))
+        error: BaseException | None = None
+        try:
+            return await work
+        except BaseException as raised:  # whatever it is: something may have been changed
+            error = raised
+            raise
+        finally:
+            self._audit.record(
+                event,
+                request.who,
+                action=action or f"dashboard/{event}",
+                target=request.segments[0] if request.segments else "",
+                task=task,
+                address=request.address,
+                **audit_outcome(error),
+            )
+
+
+def task_address(task_id: TaskId) -> str:
+    """The address of the page of a task."""
+    return f"/dashboard/tasks/{task_id}"
+
+
+def _read_text(request: ActionRequest) -> str:
+    text = request.form.get("text", "").strip()
+    if not text or len(text) > _MAX_TEXT:
+        problem = Problem("text", f"must have 1 to {_MAX_TEXT} characters")
+        raise InvalidParams(f"text {problem.message}", problems=(problem,))
+    return text
+
+
+ActionHandler = Callable[[ActionRequest], Awaitable[ActionResult]]

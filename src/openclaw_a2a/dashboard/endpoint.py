@@ -1,0 +1,379 @@
+"""The dashboard's HTTP endpoint: pages, their JSON twins, live updates, actions and signing in.
+
+A page is a read model and a template. A browser gets the template filled in, every other client the
+read model as JSON. An action is a POST of somebody who may act, from a page of this dashboard.
+"""
+
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple
+from urllib.parse import parse_qsl, quote, urlsplit
+
+import msgspec
+
+from openclaw_a2a.auth.dashboard_sessions import (
+    DashboardAuthenticator,
+    DashboardUser,
+    session_cookie,
+)
+from openclaw_a2a.auth.peers import await_identity
+from openclaw_a2a.dashboard.actions import ActionHandler, ActionRequest, ActionResult
+from openclaw_a2a.dashboard.live import LivePages, PageKey, PartFrames, part_version
+from openclaw_a2a.http.asgi import NO_STORE, Header, HttpRequest
+from openclaw_a2a.http.request_limits import RequestBodies
+from openclaw_a2a.http.router import Router
+from openclaw_a2a.http.sse_stream import EventStream, SseStreams, last_event_id
+from openclaw_a2a.model.errors import (
+    GatewayError,
+    ParseFailed,
+    RouteNotFound,
+    Unauthenticated,
+)
+from openclaw_a2a.model.ids import JsonObject, TaskId
+from openclaw_a2a.model.message import JsonStruct
+from openclaw_a2a.protocol.errors import http_status
+
+if TYPE_CHECKING:
+    from openclaw_a2a.dashboard.rendering import Renderer
+
+DASHBOARD_PREFIX = "/dashboard"
+LOGIN = f"{DASHBOARD_PREFIX}/login"
+_HTML = b"text/html; charset=utf-8"
+_FORM = "application/x-www-form-urlencoded"
+_MAX_FORM_BYTES = 256 * 1024
+_TYPES = {
+    "css": b"text/css; charset=utf-8",
+    "js": b"text/javascript; charset=utf-8",
+    "svg": b"image/svg+xml",
+    "txt": b"text/plain; charset=utf-8",
+}
+_POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self';"
+    " form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+)
+_SAFETY: list[Header] = [
+    (b"content-security-policy", _POLICY.encode()),
+    (b"x-content-type-options", b"nosniff"),
+    (b"x-frame-options", b"DENY"),
+    # Not `no-referrer`: browsers then send the origin of our own forms as `null`.
+    (b"referrer-policy", b"same-origin"),
+    (b"cross-origin-opener-policy", b"same-origin"),
+    (b"cross-origin-resource-policy", b"same-origin"),
+]
+_SANDBOX: Header = (
+    b"content-security-policy",
+    b"default-src 'none'; style-src 'unsafe-inline'; sandbox",
+)
+_KEEP: Header = (b"cache-control", b"public, max-age=31536000, immutable")
+
+
+class PageRequest(msgspec.Struct, frozen=True):
+    """A request for a page: the placeholders of its path, and its query."""
+
+    segments: tuple[str, ...]
+    query: dict[str, str]
+
+
+class Download(msgspec.Struct, frozen=True):
+    """Content that is not a page. `is_foreign`: an agent or a caller made it."""
+
+    content: bytes
+    media_type: str
+    filename: str
+    is_foreign: bool = True
+
+
+ReadPage = Callable[[PageRequest], Awaitable[JsonStruct]]
+ReadDownload = Callable[[PageRequest], Awaitable[Download]]
+
+
+class _Page(NamedTuple):
+    read: ReadPage
+    template: str
+    section: str
+    is_task: bool = False
+
+
+class _Action(NamedTuple):
+    handler: ActionHandler
+
+
+class _DownloadRoute(NamedTuple):
+    read: ReadDownload
+
+
+class Dashboard:
+    """Serves the pages that were added."""
+
+    def __init__(
+        self,
+        authenticator: DashboardAuthenticator,
+        *,
+        streams: SseStreams,
+        bodies: RequestBodies,
+        version: str,
+        is_https: bool = False,
+    ) -> None:
+        """`is_https`: other machines reach the gateway by https only."""
+        self._authenticator = authenticator
+        self._streams = streams
+        self._bodies = bodies
+        self._version = version
+        self._is_https = is_https
+        self._router = Router[_Page | _Action | _DownloadRoute]()
+        self._made: Renderer | None = None
+        self.live: LivePages | None = None
+        """Set once there are pages; None: pages are not updated."""
+
+    def add_page(
+        self, path: str, template: str, section: str, read: ReadPage, *, is_task: bool = False
+    ) -> None:
+        """Add a page. `section` is the entry of the menu; `is_task`: it is about one task."""
+        self._router.add_route("GET", path, _Page(read, template, section, is_task))
+
+    def add_action(self, path: str, handler: ActionHandler) -> None:
+        """Add an action."""
+        self._router.add_route("POST", path, _Action(handler))
+
+    def add_download(self, path: str, read: ReadDownload) -> None:
+        """Add content that is not a page."""
+        self._router.add_route("GET", path, _DownloadRoute(read))
+
+    # ---------------------------------------------------------------- requests
+
+    async def redirect_home(self, request: HttpRequest) -> None:
+        """Lead a browser that opens the address of the gateway to the first page."""
+        await self._redirect(request, DASHBOARD_PREFIX)
+
+    async def serve(self, request: HttpRequest) -> None:
+        """Respond to one request."""
+        request.response_headers.extend(_SAFETY)
+        try:
+            if request.path.startswith(f"{DASHBOARD_PREFIX}/static/"):
+                await self._send_static(request)
+            elif request.path == LOGIN:
+                await self._sign_in(request)
+            else:
+                await self._serve_user(request)
+        except GatewayError as error:
+            await self._respond_error(request, error)
+
+    async def _serve_user(self, request: HttpRequest) -> None:
+        user = await await_identity(self._authenticator.identify, request)
+        request.caller = user.name
+        if request.path == f"{DASHBOARD_PREFIX}/live" and request.method == "GET":
+            await self._send_live(request, user)
+            return
+        if request.path == f"{DASHBOARD_PREFIX}/logout" and request.method == "POST":
+            form = await self._read_form(request)
+            self._authenticator.check_same_site(request, user, form.get("csrf", ""))
+            self._authenticator.sign_out(request)
+            await self._redirect(request, LOGIN, cookie=(self._cookie(request, ""),))
+            return
+        found = self._router.find(request.method, request.path.rstrip("/"))
+        if found is None:
+            text = f"there is no page {request.path[:200]}"
+            raise self._router.method_error(request.method, request.path) or RouteNotFound(text)
+        route, segments = found
+        asked = PageRequest(segments, request.query())
+        if isinstance(route, _Page):
+            await self._send_page(request, user, route, asked)
+        elif isinstance(route, _Action):
+            await self._act(request, user, route.handler, segments)
+        else:
+            await self._send_download(request, await route.read(asked))
+
+    async def _send_page(
+        self, request: HttpRequest, user: DashboardUser, page: _Page, asked: PageRequest
+    ) -> None:
+        view = await page.read(asked)
+        if not wants_html(request):
+            await request.respond(200, msgspec.json.encode(view), headers=[NO_STORE])
+            return
+        part = self._renderer.render_part(page.template, view, may_act=user.may_act)
+        # A part of a page: for the panel beside another one.
+        if b"hx-request" in request.headers:
+            await request.respond(200, part, media_type=_HTML, headers=[NO_STORE])
+            return
+        raw: bytes = request.scope.get("query_string", b"")
+        address = request.path + (f"?{raw.decode('latin-1')}" if raw else "")
+        members = {
+            "page": view,
+            "may_act": user.may_act,
+            "user": user,
+            "section": page.section,
+            "part": part.decode(),
+            "live": {"at": address, "seen": str(part_version(part))},
+        }
+        body = self._renderer.render_page(page.template, members)
+        await request.respond(200, body, media_type=_HTML, headers=[NO_STORE])
+
+    async def make_part(self, key: PageKey) -> bytes:
+        """The live part of an open page. Raises: GatewayError."""
+        page, asked = self._find_page(key.address)
+        view = await page.read(asked)
+        if key.as_json:
+            return msgspec.json.encode(view)
+        return self._renderer.render_part(page.template, view, may_act=key.may_act)
+
+    async def _send_live(self, request: HttpRequest, user: DashboardUser) -> None:
+        query = request.query()
+        address, seen = query.get("at", ""), last_event_id(request)
+        page, asked = self._find_page(address)
+        if seen is None and query.get("seen", "").isdecimal():
+            seen = int(query["seen"][:18])
+        as_json = query.get("as") == "json"
+        task_id = TaskId(asked.segments[0]) if page.is_task else None
+        # With another order of the query the same page would be made twice: that is all.
+        key = PageKey(address, user.may_act or as_json, as_json, task_id)
+        await self._streams.serve(
+            request,
+            partial(self._open_live, key, seen),
+            PartFrames(),
+            check=self._authenticator.check,
+        )
+
+    async def _open_live(self, key: PageKey, seen: int | None) -> EventStream:
+        if self.live is None:
+            raise RouteNotFound("the pages of this gateway are not updated")
+        return self.live.open(key, seen=seen)
+
+    def _find_page(self, address: str) -> tuple[_Page, PageRequest]:
+        """The page at an address. Raises: RouteNotFound."""
+        parts = urlsplit(address[:4096])
+        found = self._router.find("GET", parts.path.rstrip("/"))
+        if found is None or not isinstance(found[0], _Page):
+            raise RouteNotFound(f"there is no page {address[:200]}")
+        return found[0], PageRequest(found[1], dict(parse_qsl(parts.query)))
+
+    async def _act(
+        self,
+        request: HttpRequest,
+        user: DashboardUser,
+        handler: ActionHandler,
+        segments: tuple[str, ...],
+    ) -> None:
+        form = await self._read_form(request)
+        self._authenticator.check_action(request, user, form.get("csrf", ""))
+        asked = ActionRequest(segments, form, user.name, request.client_address)
+        result = await handler(asked)
+        if not wants_html(request):
+            await request.respond(200, msgspec.json.encode(result), headers=[NO_STORE])
+        elif b"hx-request" not in request.headers:
+            await self._redirect(request, result.location)
+        else:
+            await self._respond_done(request, result, leads_on=form.get("follow") == "yes")
+
+    async def _respond_done(
+        self, request: HttpRequest, result: ActionResult, *, leads_on: bool
+    ) -> None:
+        headers = [NO_STORE]
+        if leads_on:
+            headers.append((b"hx-redirect", result.location.encode("ascii")))
+        body = self._renderer.render_page("notice.html", {"result": result, "error": None})
+        await request.respond(200, body, media_type=_HTML, headers=headers)
+
+    async def _read_form(self, request: HttpRequest) -> dict[str, str]:
+        """The members of a form, or of a JSON object of strings. Raises: ParseFailed, ..."""
+        if not request.has_body():
+            return {}
+        kind = (request.header(b"content-type") or "").partition(";")[0].strip().lower()
+        if kind != _FORM:
+            request.require_json()
+        body = await request.read_body(_MAX_FORM_BYTES, self._bodies)
+        request.release_body()
+        try:
+            if kind == _FORM:
+                return dict(parse_qsl(body.decode(), keep_blank_values=True, max_num_fields=100))
+            return msgspec.json.decode(body, type=dict[str, str])
+        except (ValueError, RecursionError):
+            raise ParseFailed("the body is no form and no JSON object of strings") from None
+
+    async def _send_download(self, request: HttpRequest, found: Download) -> None:
+        headers = [NO_STORE, (b"content-disposition", _disposition(found.filename))]
+        if found.is_foreign:
+            # Opened by itself it is no page of ours: it runs nothing, and has no origin.
+            request.response_headers[:] = [
+                one for one in request.response_headers if one[0] != _SANDBOX[0]
+            ]
+            request.response_headers.append(_SANDBOX)
+        media_type = found.media_type.encode("ascii", "replace")
+        await request.respond(200, found.content, media_type=media_type, headers=headers)
+
+    # ---------------------------------------------------------------- signing in
+
+    async def _sign_in(self, request: HttpRequest) -> None:
+        if request.method == "POST":
+            form = await self._read_form(request)
+            session = self._authenticator.sign_in_with_token(request, form.get("token", ""))
+        elif code := request.query().get("code"):
+            session = self._authenticator.sign_in_with_code(request, code)
+        else:
+            await self._send_login(request, 200, "")
+            return
+        await self._redirect(request, DASHBOARD_PREFIX, cookie=(self._cookie(request, session),))
+
+    async def _send_login(self, request: HttpRequest, status: int, problem: str) -> None:
+        body = self._renderer.render_page("login.html", {"problem": problem, "user": None})
+        await request.respond(status, body, media_type=_HTML, headers=[NO_STORE])
+
+    def _cookie(self, request: HttpRequest, session: str) -> Header:
+        age = "" if session else "; Max-Age=0"
+        secure = "; Secure" if self._is_https else ""
+        name = session_cookie(request)
+        text = f"{name}={session}; Path={DASHBOARD_PREFIX}; HttpOnly; SameSite=Strict{secure}{age}"
+        return b"set-cookie", text.encode("ascii")
+
+    # ---------------------------------------------------------------- responses
+
+    @property
+    def _renderer(self) -> "Renderer":
+        if self._made is None:
+            # With the first page: the templates are slow to import, and many gateways show none.
+            from openclaw_a2a.dashboard.rendering import Renderer
+
+            self._made = Renderer(self._version)
+        return self._made
+
+    async def _redirect(
+        self, request: HttpRequest, location: str, *, cookie: tuple[Header, ...] = ()
+    ) -> None:
+        headers = [(b"location", location.encode("ascii")), NO_STORE, *cookie]
+        await request.respond(303, b"", media_type=_HTML, headers=headers)
+
+    async def _send_static(self, request: HttpRequest) -> None:
+        from openclaw_a2a.dashboard.rendering import read_static
+
+        name = request.path.rpartition("/")[2]
+        content = read_static(name) if request.path.count("/") == 3 else None
+        if content is None or request.method != "GET":
+            raise RouteNotFound(f"there is no {request.method} {request.path[:200]} here")
+        media_type = _TYPES.get(name.rpartition(".")[2], b"application/octet-stream")
+        await request.respond(200, content, media_type=media_type, headers=[_KEEP])
+
+    async def _respond_error(self, request: HttpRequest, error: GatewayError) -> None:
+        if not wants_html(request):
+            await request.respond_error(error, show_faults=True)
+            return
+        request.log_refusal(error)
+        status = http_status(error, for_rpc=False)
+        if b"hx-request" in request.headers:
+            body = self._renderer.render_page("notice.html", {"result": None, "error": error})
+        elif isinstance(error, Unauthenticated) or request.path == LOGIN:
+            has_tried = error.has_credentials if isinstance(error, Unauthenticated) else True
+            await self._send_login(request, status, error.message if has_tried else "")
+            return
+        else:
+            members: JsonObject = {"error": error, "status": status, "user": None, "section": ""}
+            body = self._renderer.render_page("error.html", members)
+        await request.respond(status, body, media_type=_HTML, headers=[NO_STORE])
+
+
+def wants_html(request: HttpRequest) -> bool:
+    """True for browsers: they name text/html, and other clients do not."""
+    return "text/html" in (request.header(b"accept") or "")
+
+
+def _disposition(filename: str) -> bytes:
+    """As an attachment: pages still show pictures, and nothing is opened by itself."""
+    return f"attachment; filename*=UTF-8''{quote(filename, safe='')}".encode("ascii")

@@ -1,0 +1,226 @@
+"""Live updates: pages that are open are made again when a task changed, and sent if they differ.
+
+Every event is the whole live part of a page, so a browser that was away needs nothing but the
+newest one: its `Last-Event-ID` is a hash of the part it has, and it gets another only if that
+differs.
+
+One loop makes the parts of all open pages. Readers of the same page share one. After each round the
+loop pauses for at least 250 ms, and for so long that it uses no more than a twentieth of a core.
+While no page is open there is no loop, and the journal tells nobody.
+"""
+
+import asyncio
+import hashlib
+import time
+from collections.abc import Awaitable, Callable, Collection, Sequence
+from typing import NamedTuple
+
+from openclaw_a2a.engine.engine import Engine
+from openclaw_a2a.engine.supervisor import Supervisor
+from openclaw_a2a.http.asgi import error_body
+from openclaw_a2a.http.sse_stream import EventStream, StreamEvent, encode_frame
+from openclaw_a2a.log import get_logger
+from openclaw_a2a.model.errors import GatewayError
+from openclaw_a2a.model.ids import TaskId
+
+log = get_logger(__name__)
+
+PAUSE_S = 0.25
+_BUSY_PART = 20
+_REFRESH_S = 5.0
+"""What does not come from tasks (agents, deliveries) is looked at so often."""
+
+
+class PageKey(NamedTuple):
+    """What readers share: the address of a page, for whom, and in which form."""
+
+    address: str
+    may_act: bool
+    as_json: bool = False
+    task_id: TaskId | None = None
+    """The one task that the page is about; None: any change may change it."""
+
+
+MakePart = Callable[[PageKey], Awaitable[bytes]]
+
+
+def part_version(part: bytes) -> int:
+    """The number of an event that holds this part: short enough for every JavaScript number."""
+    return int.from_bytes(hashlib.blake2b(part, digest_size=6).digest())
+
+
+class _Event(NamedTuple):
+    sequence: int
+    body: bytes
+
+
+class _Channel:
+    """The newest part of one page, and its readers."""
+
+    def __init__(self) -> None:
+        self.event: _Event | None = None
+        self.made_at = float("-inf")
+        self.readers: set[PageSubscription] = set()
+
+
+class LivePages:
+    """The open pages. `make_part` makes the live part of one."""
+
+    def __init__(
+        self, engines: Collection[Engine], make_part: MakePart, supervisor: Supervisor
+    ) -> None:
+        self._engines = engines
+        self._make_part = make_part
+        self._supervisor = supervisor
+        self._channels: dict[PageKey, _Channel] = {}
+        self._changed: set[TaskId] = set()
+        self._wake = asyncio.Event()
+        self._is_running = False
+
+    def __len__(self) -> int:
+        return len(self._channels)
+
+    def open(self, key: PageKey, *, seen: int | None) -> EventStream:
+        """A stream of the parts of a page that differ from the one that was seen."""
+        return EventStream(None, 0, PageSubscription(self, key, seen))
+
+    def add(self, key: PageKey, reader: "PageSubscription") -> _Channel:
+        """A reader waits for the page; the first one of all starts the loop."""
+        channel = self._channels.setdefault(key, _Channel())
+        channel.readers.add(reader)
+        if not self._is_running:
+            self._is_running = True
+            for engine in self._engines:
+                engine.wakeups.observers.add(self._observe)
+            self._supervisor.spawn("dashboard-live", self._run())
+        self._wake.set()
+        return channel
+
+    def remove(self, key: PageKey, reader: "PageSubscription") -> None:
+        """The reader is gone; with the last one the page is closed."""
+        channel = self._channels.get(key)
+        if channel is not None:
+            channel.readers.discard(reader)
+            if not channel.readers:
+                del self._channels[key]
+        if not self._channels:
+            self._wake.set()
+
+    def _observe(self, task_id: TaskId) -> None:
+        # Called for every commit: a set and a flag, nothing more.
+        self._changed.add(task_id)
+        self._wake.set()
+
+    async def _run(self) -> None:
+        try:
+            while self._channels:
+                started = time.thread_time()
+                self._wake.clear()
+                changed, self._changed = self._changed, set()
+                for key, channel in list(self._channels.items()):
+                    if self._is_due(key, channel, changed):
+                        await self._refresh(key, channel)
+                pause = max(PAUSE_S, (_BUSY_PART - 1) * (time.thread_time() - started))
+                await asyncio.sleep(pause)
+                await self._wait_changed()
+        finally:
+            # Nothing is awaited from the check of the channels to here: a reader that comes now
+            # starts the loop again.
+            self._is_running = False
+            for engine in self._engines:
+                engine.wakeups.observers.discard(self._observe)
+
+    def _is_due(self, key: PageKey, channel: _Channel, changed: set[TaskId]) -> bool:
+        if channel.event is None or time.monotonic() - channel.made_at >= _REFRESH_S:
+            return True
+        return bool(changed) if key.task_id is None else key.task_id in changed
+
+    async def _wait_changed(self) -> None:
+        timer = asyncio.get_running_loop().call_later(_REFRESH_S, self._wake.set)
+        try:
+            await self._wake.wait()
+        finally:
+            timer.cancel()
+
+    async def _refresh(self, key: PageKey, channel: _Channel) -> None:
+        channel.made_at = time.monotonic()
+        try:
+            part = await self._make_part(key)
+        except GatewayError as error:
+            part = error_body(error, show_faults=True)
+            if not key.as_json:
+                # Not sent to a page, which shows what it has: its next load says what is wrong.
+                return
+        except Exception:  # one page that cannot be made must not stop the others
+            log.exception("dashboard.page_failed", page=key.address[:200])
+            return
+        version = part_version(part)
+        if channel.event is None or channel.event.sequence != version:
+            channel.event = _Event(version, part)
+            for reader in channel.readers:
+                reader.wake()
+
+
+class PageSubscription:
+    """Reads the parts of a page, the newest one only: a slow reader does not need the others."""
+
+    def __init__(self, pages: LivePages, key: PageKey, seen: int | None) -> None:
+        self._pages = pages
+        self._key = key
+        self._seen = seen
+        self._woken = asyncio.Event()
+        self._channel = pages.add(key, self)
+        self.is_over = False
+
+    def wake(self) -> None:
+        """There is another part."""
+        self._woken.set()
+
+    def stop(self) -> None:
+        """The reader is gone."""
+        self.is_over = True
+        self._pages.remove(self._key, self)
+        self._woken.set()
+
+    async def next_events(self, wait_s: float) -> Sequence[StreamEvent]:
+        """The newest part, if it is not the one that was seen last."""
+        if not self._has_news():
+            self._woken.clear()
+            timer = asyncio.get_running_loop().call_later(wait_s, self._woken.set)
+            try:
+                await self._woken.wait()
+            finally:
+                timer.cancel()
+        event = self._channel.event
+        if self.is_over or event is None or not self._has_news():
+            return ()
+        self._seen = event.sequence
+        return (event,)
+
+    def _has_news(self) -> bool:
+        event = self._channel.event
+        return event is not None and event.sequence != self._seen
+
+
+class PartFrames:
+    """Writes parts as server-sent events: HTML has lines, and each is a line of data."""
+
+    def frame(self, sequence: int, body: bytes, *, is_last: bool) -> bytes:
+        """One event."""
+        return encode_frame(self.encode_body(body, is_last=is_last), sequence=sequence)
+
+    def encode_body(self, body: bytes, *, is_last: bool) -> bytes:
+        """The lines of a part."""
+        return body.replace(b"\r", b"").replace(b"\n", b"\ndata: ")
+
+    def around_frame(self, sequence: int) -> tuple[bytes, bytes]:
+        """What comes before and after a large part."""
+        return b"id: %d\ndata: " % sequence, b"\n\n"
+
+    def error_frame(self, error: GatewayError) -> bytes:
+        """The end of a stream that is not a usual one."""
+        return encode_frame(error_body(error, show_faults=True), event=b"error")
+
+    def streams_early_error(self, error: GatewayError) -> bool:
+        """Errors before the first event are plain responses."""
+        return False

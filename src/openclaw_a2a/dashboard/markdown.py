@@ -1,0 +1,73 @@
+"""Markdown of agents and callers as HTML that can run nothing and fetch nothing.
+
+The text is an attacker's. HTML in it is shown as text. Links lead to web pages and mail only, and
+say nothing about where they come from. Pictures are links: a page that shows them would tell their
+server who looks at it. The pages' Content-Security-Policy forbids the same once more.
+"""
+
+import functools
+import re
+from collections.abc import MutableMapping, Sequence
+
+from markdown_it import MarkdownIt
+from markdown_it.renderer import RendererHTML
+from markdown_it.token import Token
+from markdown_it.utils import OptionsDict
+from markupsafe import Markup, escape
+
+_ADDRESS = re.compile(r"(https?://|mailto:)[^\s]", re.IGNORECASE)
+_CACHED = 256
+
+
+def _is_allowed(url: str) -> bool:
+    return _ADDRESS.match(url) is not None
+
+
+def _open_link(
+    self: RendererHTML,
+    tokens: Sequence[Token],
+    index: int,
+    options: OptionsDict,
+    env: MutableMapping[str, object],
+) -> str:
+    token = tokens[index]
+    token.attrs = {
+        "href": str(token.attrGet("href") or ""),
+        "rel": "noopener noreferrer nofollow",
+        "target": "_blank",
+    }
+    return self.renderToken(tokens, index, options, env)
+
+
+def _show_image(
+    self: RendererHTML,
+    tokens: Sequence[Token],
+    index: int,
+    options: OptionsDict,
+    env: MutableMapping[str, object],
+) -> str:
+    token = tokens[index]
+    source, label = str(token.attrGet("src") or ""), token.content or "picture"
+    if not _is_allowed(source):
+        return str(escape(label))
+    return str(
+        Markup('<a href="{}" rel="noopener noreferrer nofollow" target="_blank">{}</a>').format(
+            source, f"🖼 {label}"
+        )
+    )
+
+
+@functools.cache
+def _parser() -> MarkdownIt:
+    parser = MarkdownIt("commonmark", {"html": False, "breaks": True, "maxNesting": 20})
+    parser.enable(["table", "strikethrough"])
+    parser.validateLink = _is_allowed
+    parser.add_render_rule("link_open", _open_link)
+    parser.add_render_rule("image", _show_image)
+    return parser
+
+
+@functools.lru_cache(maxsize=_CACHED)
+def render_markdown(text: str) -> Markup:
+    """The text as HTML. Live pages are made again and again, so the last ones are kept."""
+    return Markup(_parser().render(text))  # noqa: S704 - the parser escapes all HTML of the text

@@ -1,0 +1,190 @@
+"""Read model of the first page: what waits for a person, what is worked on, what has ended."""
+
+import asyncio
+import time
+from collections.abc import Callable, Collection, Sequence
+from datetime import datetime, timedelta
+from statistics import median
+
+from openclaw_a2a.dashboard.agents_page import AgentView
+from openclaw_a2a.dashboard.task_list import TABS, TaskReader, TaskSummary, tab_counts
+from openclaw_a2a.engine.approvals import ApprovalList, ApprovalService, WaitingApproval
+from openclaw_a2a.engine.engine import Engine
+from openclaw_a2a.engine.supervisor import Supervisor
+from openclaw_a2a.model.delivery import DeliveryId, DeliveryState
+from openclaw_a2a.model.errors import GatewayError
+from openclaw_a2a.model.message import JsonStruct
+from openclaw_a2a.model.task import PAUSED, TERMINAL, TaskState
+from openclaw_a2a.ports import ALL_TASKS, StatusQuery
+
+_COLUMN = 12
+_WAITING = 50
+_WINDOW_MINUTES = 30
+_MEASURED = 500
+"""How many ended tasks the figures are made of at most."""
+_MAX_DELIVERIES = 1000
+_APPROVALS_FRESH_S = 1.0
+_APPROVALS_WAIT_S = 0.3
+
+
+class GatewayHealth(JsonStruct, frozen=True, omit_defaults=False):
+    """The state of the gateway in a few figures; `store` is empty while it takes writes."""
+
+    agents: int
+    agents_available: int
+    store: str
+    deliveries_waiting: int
+    deliveries_dead: int
+    streams: int
+    runs: int
+    loops_dead: tuple[str, ...] = ()
+
+
+class Activity(JsonStruct, frozen=True, omit_defaults=False):
+    """Tasks that ended in each of the last minutes, the oldest first, and how long they took.
+
+    `is_cut`: there were more than are counted here.
+    """
+
+    ended: tuple[int, ...]
+    failed: tuple[int, ...]
+    median_seconds: float | None
+    slowest_seconds: float | None
+    is_cut: bool = False
+
+
+class NowPage(JsonStruct, frozen=True, omit_defaults=False):
+    """The first page."""
+
+    approvals: tuple[WaitingApproval, ...]
+    waiting: tuple[TaskSummary, ...]
+    working: tuple[TaskSummary, ...]
+    recent: tuple[TaskSummary, ...]
+    counts: dict[str, int]
+    health: GatewayHealth
+    activity: Activity
+    troubles: tuple[str, ...] = ()
+
+
+class ApprovalCache:
+    """The waiting approvals, asked for at most once a second.
+
+    An agent that takes long to answer delays no page: it shows those that were known before.
+    """
+
+    def __init__(self, service: ApprovalService, supervisor: Supervisor) -> None:
+        self._service = service
+        self._supervisor = supervisor
+        self._known = ApprovalList(())
+        self._asked_at = float("-inf")
+        self._asking: asyncio.Task[None] | None = None
+
+    async def current(self) -> ApprovalList:
+        """The approvals as they are known now."""
+        now = time.monotonic()
+        if self._asking is None and now - self._asked_at >= _APPROVALS_FRESH_S:
+            self._asked_at = now
+            self._asking = self._supervisor.spawn("dashboard-approvals", self._ask())
+        if self._asking is not None:
+            await asyncio.wait({self._asking}, timeout=_APPROVALS_WAIT_S)
+        return self._known
+
+    def forget(self) -> None:
+        """Something was decided: the next page asks again."""
+        self._asked_at = float("-inf")
+
+    async def _ask(self) -> None:
+        try:
+            self._known = await self._service.list()
+        finally:
+            self._asking = None
+
+
+class NowReader:
+    """Makes the first page."""
+
+    def __init__(
+        self,
+        engines: Collection[Engine],
+        tasks: TaskReader,
+        approvals: ApprovalCache,
+        *,
+        agents: Callable[[], Sequence[AgentView]],
+        count_streams: Callable[[], int],
+    ) -> None:
+        self._engines = engines
+        self._tasks = tasks
+        self._approvals = approvals
+        self._agents = agents
+        self._count_streams = count_streams
+
+    async def read(self, now: datetime) -> NowPage:
+        """The page as it is now."""
+        asked = await self._approvals.current()
+        # A task that an approval is about is listed once, as the approval.
+        decided = {one.task_id for one in asked.approvals}
+        waiting = await self._tasks.list_rows(StatusQuery(_WAITING, PAUSED))
+        counts = await self._tasks.count_states(ALL_TASKS)
+        recent = StatusQuery(_COLUMN, TERMINAL)
+        return NowPage(
+            approvals=asked.approvals,
+            waiting=tuple([row for row in waiting if row.id not in decided]),
+            working=await self._tasks.list_rows(StatusQuery(_COLUMN, TABS["working"])),
+            recent=await self._tasks.list_rows(recent),
+            counts=tab_counts(counts),
+            health=await self._health(),
+            activity=await self._activity(now),
+            troubles=tuple([f"{one.agent}: {one.reason}" for one in asked.troubles]),
+        )
+
+    async def _health(self) -> GatewayHealth:
+        agents = self._agents()
+        waiting = dead = runs = 0
+        store, loops = "", list[str]()
+        for engine in self._engines:
+            deliveries = engine.store.deliveries
+            for state in (DeliveryState.WAITING, DeliveryState.DEAD):
+                found = await deliveries.list_deliveries(
+                    state, after=DeliveryId(""), limit=_MAX_DELIVERIES
+                )
+                if state is DeliveryState.DEAD:
+                    dead += len(found)
+                else:
+                    waiting += len(found)
+            try:
+                await engine.store.check()
+            except GatewayError as error:
+                store = error.message
+            runs += len(engine.runs)
+            loops += engine.supervisor.dead_loops
+        return GatewayHealth(
+            agents=len(agents),
+            agents_available=sum(one.is_available for one in agents),
+            store=store,
+            deliveries_waiting=waiting,
+            deliveries_dead=dead,
+            streams=self._count_streams(),
+            runs=runs,
+            loops_dead=tuple(loops),
+        )
+
+    async def _activity(self, now: datetime) -> Activity:
+        start = now.replace(second=0, microsecond=0) - timedelta(minutes=_WINDOW_MINUTES - 1)
+        ended, failed = [0] * _WINDOW_MINUTES, [0] * _WINDOW_MINUTES
+        seconds: list[float] = []
+        found = await self._tasks.list_heads(StatusQuery(_MEASURED, TERMINAL))
+        for _, one in found:
+            head = one.head
+            minute = int((head.status_at - start).total_seconds() // 60)
+            if not 0 <= minute < _WINDOW_MINUTES:
+                continue
+            ended[minute] += 1
+            failed[minute] += head.state in (TaskState.FAILED, TaskState.REJECTED)
+            seconds.append((head.status_at - head.created_at).total_seconds())
+        return Activity(
+            ended=tuple(ended),
+            failed=tuple(failed),
+            median_seconds=round(median(seconds), 6) if seconds else None,
+            slowest_seconds=round(max(seconds), 3) if seconds else None,
+            is_cut=len(seconds) == _MEASURED,
+        )

@@ -1,0 +1,233 @@
+// What pages do beyond htmx: relative times, keys, the panel beside a list, copying, the timeline.
+
+const live = document.getElementById("live");
+const peek = document.getElementById("peek");
+
+// ------------------------------------------------------------------ times
+
+const units = [[86400, "d"], [3600, "h"], [60, "min"], [1, "s"]];
+let absolute = localStorage.getItem("times") === "utc";
+
+function relative(seconds) {
+  const size = Math.abs(seconds);
+  if (size < 1) return "now";
+  const [unit, name] = units.find(([unit]) => size >= unit);
+  const text = `${Math.floor(size / unit)} ${name}`;
+  return seconds < 0 ? `in ${text}` : `${text} ago`;
+}
+
+function showTimes(root = document) {
+  const now = Date.now();
+  for (const element of root.querySelectorAll("time[datetime]")) {
+    const text = absolute ? element.title : relative((now - Date.parse(element.dateTime)) / 1000);
+    if (element.textContent !== text) element.textContent = text;
+  }
+}
+
+const zone = document.getElementById("zone");
+function showZone() {
+  if (zone) zone.textContent = absolute ? "UTC" : "ago";
+  showTimes();
+}
+zone?.addEventListener("click", () => {
+  absolute = !absolute;
+  localStorage.setItem("times", absolute ? "utc" : "ago");
+  showZone();
+});
+setInterval(showTimes, 1000);
+
+// ------------------------------------------------------------------ theme
+
+const theme = document.getElementById("theme");
+const themes = ["auto", "light", "dark"];
+function showTheme() {
+  if (theme) theme.textContent = document.documentElement.dataset.theme ?? "auto";
+}
+theme?.addEventListener("click", () => {
+  const next = themes[(themes.indexOf(theme.textContent) + 1) % themes.length];
+  if (next === "auto") {
+    delete document.documentElement.dataset.theme;
+    localStorage.removeItem("theme");
+  } else {
+    document.documentElement.dataset.theme = next;
+    localStorage.setItem("theme", next);
+  }
+  showTheme();
+});
+
+// ------------------------------------------------------------------ live updates
+
+// Paused: messages are not shown, but the newest is kept and shown when the page goes on.
+const pause = document.getElementById("pause");
+let held = null;
+
+function isPaused() {
+  return pause?.getAttribute("aria-pressed") === "true";
+}
+
+function showLive(text, isLost = false) {
+  if (!pause) return;
+  pause.classList.toggle("lost", isLost);
+  pause.querySelector(".live-text").textContent = isPaused() ? "paused" : text;
+}
+
+function togglePause() {
+  if (!pause) return;
+  pause.setAttribute("aria-pressed", String(!isPaused()));
+  showLive("live");
+  if (!isPaused() && held !== null) {
+    const part = held;
+    held = null;
+    htmx.swap({ text: part, target: live, swap: "innerMorph", sourceElement: live });
+  }
+}
+pause?.addEventListener("click", togglePause);
+
+document.addEventListener("htmx:sse:before:message", (event) => {
+  if (isPaused()) {
+    held = event.detail.message.data;
+    event.detail.cancelled = true;
+    event.preventDefault();
+  }
+});
+document.addEventListener("htmx:sse:after:connection", () => showLive("live"));
+document.addEventListener("htmx:sse:error", () => showLive("no connection", true));
+
+// ------------------------------------------------------------------ after each swap
+
+document.addEventListener("htmx:after:swap", () => {
+  showTimes();
+  showChosen();
+  applyZoom();
+  if (peek && document.getElementById("peek-body").childElementCount) openPeek();
+  for (const notice of document.querySelectorAll("#notices .notice:not([data-shown])")) {
+    notice.dataset.shown = "";
+    setTimeout(() => notice.remove(), notice.classList.contains("bad") ? 15000 : 6000);
+  }
+});
+document.addEventListener("htmx:after:request", (event) => {
+  const form = event.target.closest?.("form.answer");
+  const status = event.detail?.ctx?.response?.status;
+  if (form && status === 200) form.reset();
+});
+
+// ------------------------------------------------------------------ the panel beside a list
+
+function openPeek() {
+  const button = document.querySelector(".peek-button[data-open]");
+  if (button) document.getElementById("peek-open").href = button.getAttribute("hx-get");
+  peek.hidden = false;
+}
+function closePeek() {
+  if (!peek) return;
+  peek.hidden = true;
+  document.getElementById("peek-body").replaceChildren();
+}
+document.addEventListener("click", (event) => {
+  const button = event.target.closest(".peek-button");
+  if (button) {
+    for (const other of document.querySelectorAll("[data-open]")) delete other.dataset.open;
+    button.dataset.open = "";
+  }
+});
+document.getElementById("peek-close")?.addEventListener("click", closePeek);
+
+// ------------------------------------------------------------------ copying
+
+document.addEventListener("click", async (event) => {
+  const button = event.target.closest("[data-copy], [data-copy-text]");
+  if (!button) return;
+  const text = button.dataset.copyText ?? button.closest(".copy").querySelector("pre").textContent;
+  await navigator.clipboard.writeText(text);
+  const before = button.textContent;
+  button.textContent = "Copied";
+  setTimeout(() => { button.textContent = before; }, 1200);
+});
+
+// ------------------------------------------------------------------ keys
+
+let chosen = null;
+let isGoing = false;
+const places = { n: "/dashboard", t: "/dashboard/tasks", a: "/dashboard/agents" };
+
+function showChosen() {
+  for (const row of document.querySelectorAll("[data-row].chosen")) row.classList.remove("chosen");
+  if (chosen) document.getElementById(chosen)?.classList.add("chosen");
+}
+
+function move(step) {
+  const rows = [...document.querySelectorAll("#live [data-row]")];
+  if (!rows.length) return;
+  const index = rows.findIndex((row) => row.id === chosen);
+  const next = rows[Math.min(Math.max(index + step, 0), rows.length - 1)];
+  chosen = next.id;
+  showChosen();
+  next.scrollIntoView({ block: "nearest" });
+}
+
+const help = document.getElementById("help");
+const keys = {
+  "/": () => document.getElementById("q")?.focus(),
+  j: () => move(1),
+  k: () => move(-1),
+  p: togglePause,
+  "?": () => help?.showModal(),
+  o: () => document.getElementById(chosen)?.querySelector(".peek-button")?.click(),
+  Enter: () => document.getElementById(chosen)?.querySelector(".row-link")?.click(),
+  g: () => { isGoing = true; setTimeout(() => { isGoing = false; }, 1000); },
+};
+document.getElementById("help-open")?.addEventListener("click", () => help.showModal());
+document.addEventListener("keydown", (event) => {
+  if (event.key === "Escape") closePeek();
+  if (event.ctrlKey || event.metaKey || event.altKey || help?.open) return;
+  if (event.target.closest("input, textarea, select, button, a, summary, [contenteditable]")) return;
+  if (isGoing && places[event.key]) {
+    location.href = places[event.key];
+    return;
+  }
+  const act = keys[event.key];
+  if (act) {
+    event.preventDefault();
+    act();
+  }
+});
+
+// ------------------------------------------------------------------ the timeline: drag to zoom
+
+let zoom = null;
+let dragFrom = null;
+
+function applyZoom() {
+  for (const bar of document.querySelectorAll("[data-timeline] .bar")) {
+    bar.setAttribute("viewBox", zoom ? `${zoom[0]} 0 ${zoom[1] - zoom[0]} 14` : "0 0 1000 14");
+  }
+}
+function placeOf(event) {
+  const bar = document.querySelector("[data-timeline] .bar");
+  const box = bar.getBoundingClientRect();
+  const part = Math.min(Math.max((event.clientX - box.left) / box.width, 0), 1);
+  const [from, to] = zoom ?? [0, 1000];
+  return from + part * (to - from);
+}
+document.addEventListener("pointerdown", (event) => {
+  if (event.target.closest("[data-timeline] .bar")) dragFrom = placeOf(event);
+});
+document.addEventListener("pointerup", (event) => {
+  if (dragFrom === null) return;
+  const to = placeOf(event);
+  const [start, end] = [Math.min(dragFrom, to), Math.max(dragFrom, to)];
+  dragFrom = null;
+  if (end - start > 2) {
+    zoom = [start, end];
+    applyZoom();
+  }
+});
+document.addEventListener("dblclick", (event) => {
+  if (event.target.closest("[data-timeline]")) {
+    zoom = null;
+    applyZoom();
+  }
+});
+
+showTheme();
+showZone();

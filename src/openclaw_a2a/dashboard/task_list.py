@@ -1,0 +1,280 @@
+"""Read models of tasks in lists: rows, counts, search, and the page of tasks."""
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Collection, Mapping
+from datetime import datetime
+
+import msgspec
+
+from openclaw_a2a.engine.engine import Engine
+from openclaw_a2a.engine.tasks.queries import LARGE_BYTES, task_json
+from openclaw_a2a.engine.transcript.task_text import parts_text, status_text
+from openclaw_a2a.model.errors import CorruptRecord, InvalidParams, Problem
+from openclaw_a2a.model.ids import AccountId, AgentId, ContextId, PeerName, TaskId
+from openclaw_a2a.model.message import JsonStruct, Role, format_timestamp
+from openclaw_a2a.model.records import TaskHead, decode_task, read_held_message
+from openclaw_a2a.model.task import PAUSED, TERMINAL, Task, TaskState
+from openclaw_a2a.ports import RecentHead, StatusQuery, TaskFilter, TaskKey
+
+_PAGE_SIZE = 50
+_TITLE_CHARS = 160
+_NOTE_CHARS = 600
+_MAX_TITLES = 8192
+_SEARCHED_AT_ONCE = 200
+_MAX_SEARCHED = 4000
+"""How many tasks one search looks at; the next page goes on after them."""
+
+TABS: Mapping[str, frozenset[TaskState]] = {
+    "all": frozenset(),
+    "waiting": PAUSED,
+    "working": frozenset({TaskState.SUBMITTED, TaskState.WORKING}),
+    "completed": frozenset({TaskState.COMPLETED}),
+    "failed": frozenset({TaskState.FAILED, TaskState.REJECTED}),
+    "canceled": frozenset({TaskState.CANCELED}),
+}
+"""The tabs of the page of tasks, with the states of each."""
+
+_SHOWS_NOTE = PAUSED | {TaskState.FAILED, TaskState.REJECTED}
+
+
+def format_state(state: TaskState) -> str:
+    """The state as people read it: `input-required`."""
+    return state.value.removeprefix("TASK_STATE_").lower().replace("_", "-")
+
+
+class TaskSummary(JsonStruct, frozen=True, omit_defaults=False):
+    """A task in a list. `note`: what it asks, or why it failed; `is_held`: the operator decides."""
+
+    id: TaskId
+    context_id: ContextId
+    caller: PeerName
+    account: AccountId
+    agent: AgentId | None
+    state: str
+    title: str
+    note: str
+    status_at: datetime
+    created_at: datetime
+    is_held: bool = False
+
+
+class TaskListPage(JsonStruct, frozen=True, omit_defaults=False):
+    """The page of tasks: a tab, its rows, and where the next page begins.
+
+    `searched_until`: a search has looked at tasks down to this time, and the next page goes on.
+    """
+
+    tab: str
+    counts: dict[str, int]
+    tasks: tuple[TaskSummary, ...]
+    total_size: int
+    next: str = ""
+    query: str = ""
+    caller: str = ""
+    account: str = ""
+    agent: str = ""
+    searched_until: datetime | None = None
+
+
+class TaskReader:
+    """Reads tasks of all callers, from the stores of all engines."""
+
+    def __init__(self, engines: Collection[Engine]) -> None:
+        self._engines = engines
+        # The title of a task never changes; the oldest entry goes first.
+        self._titles: OrderedDict[TaskId, str] = OrderedDict()
+
+    async def count_states(self, chosen: TaskFilter) -> dict[TaskState, int]:
+        """How many tasks are in each state, from the counters that the store keeps."""
+        counts: dict[TaskState, int] = {}
+        for state in TaskState:
+            one = msgspec.structs.replace(chosen, state=state)
+            numbers = [await engine.store.tasks.count_tasks(one) for engine in self._engines]
+            counts[state] = sum(numbers)
+        return counts
+
+    async def list_heads(self, query: StatusQuery) -> list[tuple[Engine, RecentHead]]:
+        """The tasks with the newest status, of all stores."""
+        found = [
+            (engine, one)
+            for engine in self._engines
+            for one in await engine.store.tasks.list_by_status(query)
+        ]
+        found.sort(key=lambda one: (one[1].head.status_at, one[1].head.id), reverse=True)
+        return found[: query.limit]
+
+    async def list_rows(self, query: StatusQuery) -> tuple[TaskSummary, ...]:
+        """The same as rows."""
+        return tuple([await self.row(*one) for one in await self.list_heads(query)])
+
+    async def row(self, engine: Engine, found: RecentHead) -> TaskSummary:
+        """A task as a row."""
+        head = found.head
+        title, note = self._titles.get(head.id), ""
+        if title is None or head.state in _SHOWS_NOTE:
+            task = await read_small_task(engine, head.id)
+            title = "" if task is None else task_title(task)
+            note = "" if task is None else status_text(task)[:_NOTE_CHARS]
+            self._keep_title(head.id, title)
+        return make_row(head, title, note, is_held=_is_held(found.resume))
+
+    def _keep_title(self, task_id: TaskId, title: str) -> None:
+        self._titles[task_id] = title
+        if len(self._titles) > _MAX_TITLES:
+            self._titles.popitem(last=False)
+
+    async def list_page(self, query: Mapping[str, str]) -> TaskListPage:
+        """The page of tasks for the query of its address. Raises: InvalidParams."""
+        tab = query.get("tab", "all")
+        if tab not in TABS:
+            raise _invalid("tab", f"must be one of {', '.join(TABS)}")
+        caller, account = query.get("caller", ""), query.get("account", "")
+        chosen = TaskFilter(
+            principal=PeerName(caller) if caller else None,
+            account=AccountId(account) if account else None,
+        )
+        counts = tab_counts(await self.count_states(chosen))
+        wanted = StatusQuery(
+            _PAGE_SIZE,
+            TABS[tab],
+            principal=chosen.principal,
+            account=chosen.account,
+            after=_read_key(query.get("after", "")),
+        )
+        text, agent = query.get("q", "").strip(), query.get("agent", "").strip()
+        if text or agent:
+            rows, after, searched_until = await self._search(wanted, text, agent)
+        else:
+            rows, searched_until = await self.list_rows(wanted), None
+            after = TaskKey(rows[-1].status_at, rows[-1].id) if len(rows) == _PAGE_SIZE else None
+        return TaskListPage(
+            tab,
+            counts,
+            rows,
+            counts[tab],
+            next="" if after is None else _write_key(after),
+            query=text,
+            caller=caller,
+            account=account,
+            agent=agent,
+            searched_until=searched_until,
+        )
+
+    async def _search(
+        self, wanted: StatusQuery, text: str, agent: str
+    ) -> tuple[tuple[TaskSummary, ...], TaskKey | None, datetime | None]:
+        """Rows that match, the key to go on after, and how far back was looked.
+
+        Texts are not indexed: so many tasks are read, a few hundred at a time, and a search that
+        finds little ends with what it has.
+        """
+        rows: list[TaskSummary] = []
+        wanted = msgspec.structs.replace(wanted, limit=_SEARCHED_AT_ONCE)
+        last: TaskKey | None = None
+        for _ in range(_MAX_SEARCHED // _SEARCHED_AT_ONCE):
+            page = await self.list_heads(wanted)
+            for engine, found in page:
+                last = TaskKey(found.head.status_at, found.head.id)
+                if await self._matches(engine, found.head, text, agent):
+                    rows.append(await self.row(engine, found))
+                    if len(rows) == _PAGE_SIZE:
+                        return tuple(rows), last, last.status_at
+            if len(page) < _SEARCHED_AT_ONCE:
+                return tuple(rows), None, None
+            wanted = msgspec.structs.replace(wanted, after=last)
+            await asyncio.sleep(0)  # others have their turn between two pages
+        return tuple(rows), last, None if last is None else last.status_at
+
+    async def _matches(self, engine: Engine, head: TaskHead, text: str, agent: str) -> bool:
+        agent_id = "" if head.binding is None else head.binding.agent_id
+        if agent and agent_id != agent:
+            return False
+        lower = text.lower()
+        names = (head.id, head.context_id, head.scope.principal, agent_id)
+        if any(lower in name.lower() for name in names):
+            return True
+        task = await read_small_task(engine, head.id)
+        if task is None:
+            return False
+        texts = [parts_text(message.parts) for message in task.history]
+        texts += [parts_text(artifact.parts) for artifact in task.artifacts]
+        return any(lower in one.lower() for one in texts)
+
+
+def tab_counts(counts: Mapping[TaskState, int]) -> dict[str, int]:
+    """How many tasks each tab has."""
+    return {tab: sum(counts[state] for state in (states or counts)) for tab, states in TABS.items()}
+
+
+async def read_small_task(engine: Engine, task_id: TaskId) -> Task | None:
+    """The task with its content; None when it is large, damaged, or gone."""
+    try:
+        measured = await engine.store.tasks.measure_task(None, task_id)
+        if measured is None or measured.size > LARGE_BYTES:
+            return None
+        stored = await engine.store.tasks.read_task(None, task_id)
+        return None if stored is None else decode_task(task_json(stored))
+    except CorruptRecord:
+        return None
+
+
+def task_title(task: Task) -> str:
+    """The beginning of the first message."""
+    first = next((one for one in task.history if one.role is Role.USER), None)
+    text = "" if first is None else " ".join(parts_text(first.parts)[: 4 * _TITLE_CHARS].split())
+    if not text and first is not None:
+        text = ", ".join(part.filename or part.kind for part in first.parts)
+    return text if len(text) <= _TITLE_CHARS else f"{text[: _TITLE_CHARS - 1]}…"
+
+
+def make_row(head: TaskHead, title: str, note: str, *, is_held: bool = False) -> TaskSummary:
+    """The row of a task."""
+    return TaskSummary(
+        id=head.id,
+        context_id=head.context_id,
+        caller=head.scope.principal,
+        account=head.scope.account,
+        agent=None if head.binding is None else head.binding.agent_id,
+        state=format_state(head.state),
+        title=title,
+        note=note if head.state in _SHOWS_NOTE else "",
+        status_at=head.status_at,
+        created_at=head.created_at,
+        is_held=is_held,
+    )
+
+
+def is_over(row: TaskSummary) -> bool:
+    """True when the task of a row has ended."""
+    return any(format_state(state) == row.state for state in TERMINAL)
+
+
+def _is_held(resume: bytes | None) -> bool:
+    try:
+        return read_held_message(resume) is not None
+    except CorruptRecord:
+        return False
+
+
+def _write_key(key: TaskKey) -> str:
+    # With all digits of the time: stores keep microseconds, and two pages must not overlap.
+    return f"{key.status_at.isoformat()}~{key.id}"
+
+
+def _read_key(text: str) -> TaskKey | None:
+    if not text:
+        return None
+    moment, _, task_id = text.partition("~")
+    try:
+        at = datetime.fromisoformat(moment)
+        if at.tzinfo is None:
+            raise ValueError("it has no time zone")
+        format_timestamp(at)  # a time that no store can hold is refused here
+    except (ValueError, OverflowError):
+        raise _invalid("after", "must be the `next` of the page before") from None
+    return TaskKey(at, TaskId(task_id))
+
+
+def _invalid(name: str, reason: str) -> InvalidParams:
+    return InvalidParams(f"{name}: {reason}", problems=(Problem(name, reason),))

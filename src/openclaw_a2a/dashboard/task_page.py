@@ -1,0 +1,606 @@
+"""Read model of one task: what it waits for, its timeline, conversation, events and actions."""
+
+import shlex
+from collections.abc import Callable, Collection, Iterator, Sequence
+from datetime import datetime
+
+import msgspec
+
+from openclaw_a2a.dashboard.now_page import ApprovalCache
+from openclaw_a2a.dashboard.task_list import TaskSummary, format_state, make_row, task_title
+from openclaw_a2a.engine.approvals import WaitingApproval
+from openclaw_a2a.engine.engine import Engine
+from openclaw_a2a.engine.tasks.journal import TaskProjection
+from openclaw_a2a.engine.transcript.task_text import parts_text, status_text
+from openclaw_a2a.engine.transcript.transcript import OUTPUT_PREFIX
+from openclaw_a2a.model.call import Call
+from openclaw_a2a.model.delivery import PUSH_KIND, Delivery, DeliveryState, PushConfig
+from openclaw_a2a.model.errors import CorruptRecord, TaskNotFound
+from openclaw_a2a.model.ids import AccountId, Json, JsonObject, MessageId, TaskId
+from openclaw_a2a.model.message import JsonStruct, Message, Part, Role
+from openclaw_a2a.model.records import Entry, StoredTask, TaskHead, read_held_message
+from openclaw_a2a.model.task import (
+    ACTIVE,
+    PAUSED,
+    TERMINAL,
+    Artifact,
+    StatusUpdate,
+    Task,
+    TaskState,
+)
+from openclaw_a2a.ports import TaskQuery
+
+_FIRST_EVENTS, _LAST_EVENTS = 100, 400
+"""How many events of a long task a page shows: the first and the last ones."""
+_MAX_BYTES = 8 * 1024 * 1024
+"""A task that is larger is shown without its content."""
+_MAX_TEXT = 32 * 1024
+"""How much of one text a page shows; the download has all of it."""
+_REASON_CHARS = 400
+_SAME_CONTEXT = 20
+_MIN_WIDTH = 0.004
+IMAGES = frozenset({"image/png", "image/jpeg", "image/gif", "image/webp", "image/svg+xml"})
+"""Media types that a page shows as a picture; in one, a browser runs nothing."""
+
+ListCalls = Callable[[], Sequence[Call]]
+
+
+class Bar(JsonStruct, frozen=True, omit_defaults=False):
+    """A bar of the timeline. `start` and `width` are parts of the whole, from 0 to 1."""
+
+    kind: str
+    label: str
+    began_at: datetime
+    ended_at: datetime | None
+    seconds: float
+    start: float
+    width: float
+    task: TaskId | None = None
+
+
+class ShownPart(JsonStruct, frozen=True, omit_defaults=False):
+    """A piece of content. `file` is the name by which its bytes are fetched; empty: it has none.
+
+    `kind` is text, image, file, link or data; `is_cut`: the text is longer than shown.
+    """
+
+    kind: str
+    text: str = ""
+    name: str = ""
+    media_type: str = ""
+    url: str = ""
+    size: int = 0
+    file: str = ""
+    data: Json = None
+    is_cut: bool = False
+
+
+class Utterance(JsonStruct, frozen=True, omit_defaults=False):
+    """What was said or made, in the order in which it happened.
+
+    `kind` is user, agent, note, question, error, tool or artifact.
+    """
+
+    kind: str
+    parts: tuple[ShownPart, ...]
+    name: str = ""
+    at: datetime | None = None
+
+
+class ShownEvent(JsonStruct, frozen=True, omit_defaults=False):
+    """One event of the journal. `body` is its JSON in A2A 1.0, as streams carry it."""
+
+    sequence: int
+    kind: str
+    state: str
+    at: datetime | None
+    summary: str
+    body: str
+
+
+class Headline(JsonStruct, frozen=True, omit_defaults=False):
+    """One sentence: what the task waits for, or how it ended; `since` that is so."""
+
+    text: str
+    since: datetime
+
+
+class RelatedCall(JsonStruct, frozen=True, omit_defaults=False):
+    """A call of one agent to another that made this task, or that this task made."""
+
+    id: str
+    direction: str
+    caller: str
+    callee: str
+    skill: str
+    status: str
+    task: TaskId
+    accepted_at: datetime
+    deadline: datetime | None
+
+
+class ShownDelivery(JsonStruct, frozen=True, omit_defaults=False):
+    """A delivery of the task, without secrets."""
+
+    id: str
+    kind: str
+    to: str
+    state: str
+    attempts: int
+    reason: str
+    updated_at: datetime
+
+
+class Commands(JsonStruct, frozen=True, omit_defaults=False):
+    """How the same message is sent again from elsewhere."""
+
+    cli: str
+    curl: str
+    python: str
+
+
+class TaskDetails(JsonStruct, frozen=True, omit_defaults=False):
+    """The page of a task. `facts` is what the agent reported: model, tokens, costs."""
+
+    task: TaskSummary
+    headline: Headline
+    session_key: str
+    timeline: tuple[Bar, ...]
+    conversation: tuple[Utterance, ...]
+    events: tuple[ShownEvent, ...]
+    event_count: int
+    calls: tuple[RelatedCall, ...]
+    deliveries: tuple[ShownDelivery, ...]
+    same_context: tuple[TaskSummary, ...]
+    facts: JsonObject
+    metadata: JsonObject
+    commands: Commands
+    can_cancel: bool
+    can_answer: bool
+    can_retry: bool
+    approval: WaitingApproval | None = None
+    size: int = 0
+    is_large: bool = False
+
+
+class TaskDetailsReader:
+    """Makes the page of a task, of any caller and store."""
+
+    def __init__(
+        self,
+        engines: Collection[Engine],
+        approvals: ApprovalCache,
+        *,
+        list_calls: ListCalls,
+        rpc_url: Callable[[AccountId], str],
+    ) -> None:
+        """`rpc_url` gives the address at which an account speaks JSON-RPC."""
+        self._rpc_url = rpc_url
+        self._engines = engines
+        self._approvals = approvals
+        self._list_calls = list_calls
+
+    async def find(self, task_id: str) -> tuple[Engine, TaskHead, int]:
+        """The engine of a task, its head and about its size. Raises: TaskNotFound."""
+        for engine in self._engines:
+            measured = await engine.store.tasks.measure_task(None, TaskId(task_id))
+            if measured is not None:
+                return engine, measured.head, measured.size
+        raise TaskNotFound(
+            f"there is no task {task_id[:80]}: it never existed here, or it was deleted"
+            " (`retention` in the settings says when ended tasks are)"
+        )
+
+    async def read_stored(self, task_id: str) -> tuple[Engine, StoredTask]:
+        """The task with its content. Raises: TaskNotFound, CorruptRecord."""
+        engine, _, _ = await self.find(task_id)
+        stored = await engine.store.tasks.read_task(None, TaskId(task_id))
+        if stored is None:
+            raise TaskNotFound(f"task {task_id[:80]} was deleted just now")
+        return engine, stored
+
+    async def read(self, task_id: str, now: datetime) -> TaskDetails:
+        """The page as it is now. Raises: TaskNotFound, CorruptRecord."""
+        engine, head, size = await self.find(task_id)
+        is_large = size > _MAX_BYTES
+        task: Task | None = None
+        if not is_large:
+            _, stored = await self.read_stored(task_id)
+            head, task = stored.head, (await TaskProjection.from_large(stored)).task()
+        entries = await _read_events(engine, head)
+        approval = await self._find_approval(head)
+        calls = self._related_calls(head)
+        deliveries = await engine.store.deliveries.list_task_deliveries(None, head.id)
+        held = read_held_message(await engine.store.tasks.read_resume_token(head.id))
+        statuses = list(_statuses(entries))
+        title = "" if task is None else task_title(task)
+        note = "" if task is None else status_text(task)
+        headline = _headline(engine, head, note, approval, calls)
+        if held is not None and head.state is TaskState.AUTH_REQUIRED:
+            agent = head.binding.agent_id if head.binding else "its agent"
+            text = f"Held for your decision before {agent} sees it: {held.hold.reason}"
+            headline = Headline(text, head.status_at)
+        return TaskDetails(
+            task=make_row(head, title, note, is_held=held is not None),
+            headline=headline,
+            session_key="" if head.binding is None else head.binding.session_key,
+            timeline=_timeline(head, statuses, calls, deliveries, now),
+            conversation=() if task is None else tuple(_conversation(task, entries)),
+            events=tuple(map(_show_event, entries)),
+            event_count=head.sequence,
+            calls=tuple(calls),
+            deliveries=tuple(map(_show_delivery, deliveries)),
+            same_context=await _same_context(engine, head),
+            facts=_last_report(statuses),
+            metadata={} if task is None else task.metadata or {},
+            commands=_commands(task, self._rpc_url(head.scope.account)),
+            can_cancel=head.state not in TERMINAL,
+            can_answer=head.state in PAUSED and held is None,
+            can_retry=head.state in TERMINAL and task is not None,
+            approval=approval,
+            size=size,
+            is_large=is_large,
+        )
+
+    async def _find_approval(self, head: TaskHead) -> WaitingApproval | None:
+        if head.state not in PAUSED:
+            return None
+        known = await self._approvals.current()
+        return next((one for one in known.approvals if one.task_id == head.id), None)
+
+    def _related_calls(self, head: TaskHead) -> list[RelatedCall]:
+        session = None if head.binding is None else head.binding.session_key
+        end = head.status_at if head.state in TERMINAL else None
+        related: list[RelatedCall] = []
+        for call in self._list_calls():
+            is_in_time = call.accepted_at >= head.created_at and (
+                end is None or call.accepted_at <= end
+            )
+            if call.task_id == head.id:
+                related.append(_show_call(call, "in"))
+            elif session is not None and call.caller.session_key == session and is_in_time:
+                related.append(_show_call(call, "out"))
+        return related
+
+
+def file_parts(task: Task) -> Iterator[tuple[str, Part]]:
+    """Every part of a task with the name by which it is fetched; names stay as the task grows."""
+    for number, message in enumerate(task.history):
+        for index, part in enumerate(message.parts):
+            yield f"m{number}-{index}", part
+    for number, artifact in enumerate(task.artifacts):
+        for index, part in enumerate(artifact.parts):
+            yield f"a{number}-{index}", part
+
+
+# -------------------------------------------------------------------- the sentence on top
+
+
+def _headline(
+    engine: Engine,
+    head: TaskHead,
+    note: str,
+    approval: WaitingApproval | None,
+    calls: Sequence[RelatedCall],
+) -> Headline:
+    agent = "its agent" if head.binding is None else head.binding.agent_id
+    seconds = (head.status_at - head.created_at).total_seconds()
+    took, short = format_seconds(seconds), " ".join(note.split())[:_REASON_CHARS]
+    reason = f": {short}" if short else "."
+    if approval is not None:
+        return Headline(f"Waits for your decision: {approval.command}", approval.asked_at)
+    if head.state in ACTIVE:
+        return Headline(_active_sentence(engine, head, agent, calls), head.status_at)
+    texts = {
+        TaskState.COMPLETED: f"{agent} completed it in {took}.",
+        TaskState.FAILED: f"Failed after {took}{reason}",
+        TaskState.CANCELED: f"Canceled after {took}.",
+        TaskState.REJECTED: f"Rejected{reason}",
+        TaskState.INPUT_REQUIRED: f"Waits for an answer of {head.scope.principal}{reason}",
+        TaskState.AUTH_REQUIRED: f"Waits for {head.scope.principal} to sign in{reason}",
+    }
+    return Headline(texts.get(head.state, format_state(head.state)), head.status_at)
+
+
+def _active_sentence(
+    engine: Engine, head: TaskHead, agent: str, calls: Sequence[RelatedCall]
+) -> str:
+    run = next((one for one in engine.runs.values() if one.record.task_id == head.id), None)
+    if run is None:
+        return f"No run of this gateway works on it; it is {format_state(head.state)}."
+    if not run.slot.has_turn:
+        session = run.record.session_key
+        others = [one.record for one in engine.runs.values() if one is not run]
+        before = sum(one.session_key == session for one in others)
+        if before:
+            word = "run" if before == 1 else "runs"
+            return f"Queued: {before} other {word} of its session {session} come first."
+        return f"Queued: it waits for a free run slot of {agent} (limits.runs)."
+    pending = [one.callee for one in calls if one.direction == "out" and one.status == "pending"]
+    if pending:
+        return f"{agent} works on it, and waits for the answer of {', '.join(pending)}."
+    return f"{agent} works on it."
+
+
+def format_seconds(seconds: float) -> str:
+    """A duration for people: 4.2 ms, 0.4 s, 12 s, 3 min 5 s, 2 h 10 min."""
+    if seconds < 0.1:
+        return f"{max(seconds, 0) * 1000:.3g} ms"
+    if seconds < 10:
+        return f"{seconds:.1f} s"
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60} s"
+    hours, minutes = whole // 3600, whole % 3600 // 60
+    return f"{hours} h {minutes} min" if hours < 48 else f"{hours // 24} days"
+
+
+# -------------------------------------------------------------------- timeline
+
+
+class _Span(msgspec.Struct):
+    kind: str
+    label: str
+    began_at: datetime
+    ended_at: datetime | None = None
+    task: TaskId | None = None
+
+
+def _timeline(
+    head: TaskHead,
+    statuses: Sequence[StatusUpdate],
+    calls: Sequence[RelatedCall],
+    deliveries: Sequence[Delivery],
+    now: datetime,
+) -> tuple[Bar, ...]:
+    """The whole task, then queue, run and wait one after the other, then calls and deliveries."""
+    is_ended = head.state in TERMINAL
+    spans = [_Span("task", "whole task", head.created_at, head.status_at if is_ended else None)]
+    spans += _phases(head, statuses)
+    for call in calls:
+        if call.direction == "out":
+            spans.append(_Span("call", f"call to {call.callee}", call.accepted_at, task=call.task))
+    for one in deliveries:
+        end = one.updated_at if one.state is not DeliveryState.WAITING else None
+        spans.append(_Span("delivery", f"{one.kind} delivery", one.created_at, end))
+    first = min(span.began_at for span in spans)
+    last = max([span.ended_at or now for span in spans])
+    whole = max((last - first).total_seconds(), 1e-6)
+    bars: list[Bar] = []
+    for span in spans:
+        seconds = max(((span.ended_at or last) - span.began_at).total_seconds(), 0.0)
+        width = max(seconds / whole, _MIN_WIDTH)
+        start = min((span.began_at - first).total_seconds() / whole, 1 - width)
+        bars.append(
+            Bar(
+                span.kind,
+                span.label,
+                span.began_at,
+                span.ended_at,
+                round(seconds, 6),
+                round(start, 4),
+                round(width, 4),
+                span.task,
+            )
+        )
+    return tuple(bars)
+
+
+def _phases(head: TaskHead, statuses: Sequence[StatusUpdate]) -> list[_Span]:
+    kinds = {TaskState.SUBMITTED: ("queue", "queued"), TaskState.WORKING: ("run", "running")}
+    phases = [_Span("queue", "queued", head.created_at)]
+    for update in statuses:
+        state, at = update.status.state, update.status.timestamp
+        if at is None:
+            continue
+        if state in TERMINAL:
+            phases[-1].ended_at = at
+            break
+        kind, label = kinds.get(state, ("wait", f"waits: {format_state(state)}"))
+        if kind != phases[-1].kind:
+            phases[-1].ended_at = at
+            phases.append(_Span(kind, label, at))
+    return phases
+
+
+# -------------------------------------------------------------------- conversation and events
+
+
+async def _read_events(engine: Engine, head: TaskHead) -> list[Entry]:
+    read = engine.store.tasks.read_events
+    if head.sequence <= _FIRST_EVENTS + _LAST_EVENTS:
+        return await read(None, head.id, after=0, limit=_FIRST_EVENTS + _LAST_EVENTS)
+    first = await read(None, head.id, after=0, limit=_FIRST_EVENTS)
+    return first + await read(None, head.id, after=head.sequence - _LAST_EVENTS, limit=_LAST_EVENTS)
+
+
+def _statuses(entries: Sequence[Entry]) -> Iterator[StatusUpdate]:
+    for entry in entries:
+        if entry.state is not None and isinstance(event := entry.event, StatusUpdate):
+            yield event
+
+
+def _last_report(statuses: Sequence[StatusUpdate]) -> JsonObject:
+    """What the agent reported at its last pause or end."""
+    for update in reversed(statuses):
+        if update.metadata:
+            return update.metadata
+    return {}
+
+
+def _conversation(task: Task, entries: Sequence[Entry]) -> Iterator[Utterance]:
+    """Messages of the caller are no events: each comes where the task was opened by one."""
+    said = [(n, one) for n, one in enumerate(task.history) if one.role is Role.USER]
+    artifacts = {one.artifact_id: (n, one) for n, one in enumerate(task.artifacts)}
+    if said:
+        yield _say("user", *said.pop(0))
+    was_paused = False
+    outputs = [one.parts for one in task.artifacts if one.artifact_id.startswith(OUTPUT_PREFIX)]
+    last_answer = outputs[-1] if outputs else ()
+    numbers = {one.message_id: n for n, one in enumerate(task.history)}
+    for entry in entries:
+        event = entry.event
+        if not isinstance(event, StatusUpdate):
+            found = artifacts.pop(event.artifact.artifact_id, None)
+            if found is not None:
+                yield _show_artifact(*found)
+            continue
+        state, message = event.status.state, event.status.message
+        if was_paused and state in ACTIVE and said:
+            yield _say("user", *said.pop(0))
+        was_paused = state in PAUSED
+        # The status of an end repeats the answer.
+        is_repeated = state in TERMINAL and message is not None and message.parts == last_answer
+        if message is not None and not is_repeated:
+            number = numbers.get(message.message_id, 0)
+            yield _say(_status_kind(state), number, message, event.status.timestamp)
+    for found in artifacts.values():
+        yield _show_artifact(*found)
+    for number, message in said:
+        yield _say("user", number, message)
+
+
+def _status_kind(state: TaskState) -> str:
+    if state in PAUSED:
+        return "question"
+    return "error" if state in (TaskState.FAILED, TaskState.REJECTED) else "note"
+
+
+def _say(kind: str, number: int, message: Message, at: datetime | None = None) -> Utterance:
+    return Utterance(kind, tuple(_show_parts(message.parts, f"m{number}")), at=at)
+
+
+def _show_artifact(number: int, artifact: Artifact) -> Utterance:
+    kind, name = "artifact", artifact.name or artifact.artifact_id
+    if artifact.artifact_id.startswith(OUTPUT_PREFIX):
+        kind, name = "agent", ""
+    elif artifact.metadata and artifact.metadata.get("source") == "tool":
+        kind, name = "tool", str(artifact.metadata.get("toolName", name))
+    return Utterance(kind, tuple(_show_parts(artifact.parts, f"a{number}")), name=name)
+
+
+def _show_parts(parts: Sequence[Part], prefix: str) -> Iterator[ShownPart]:
+    """Streamed text comes in many parts: those that follow each other are one text."""
+    text: list[str] = []
+    for index, part in enumerate(parts):
+        if part.text is not None:
+            text.append(part.text)
+            continue
+        if text:
+            yield _show_text("".join(text))
+            text = []
+        yield _show_other(part, f"{prefix}-{index}")
+    if text:
+        yield _show_text("".join(text))
+
+
+def _show_text(text: str) -> ShownPart:
+    return ShownPart("text", text=text[:_MAX_TEXT], is_cut=len(text) > _MAX_TEXT)
+
+
+def _show_other(part: Part, name: str) -> ShownPart:
+    media_type = (part.media_type or "application/octet-stream").partition(";")[0].strip().lower()
+    label = part.filename or media_type
+    if part.raw is not None:
+        size = len(part.raw) * 3 // 4 - part.raw.count("=", -2)
+        kind = "image" if media_type in IMAGES else "file"
+        return ShownPart(kind, name=label, media_type=media_type, size=size, file=name)
+    if part.url is not None:
+        return ShownPart("link", name=label, media_type=media_type, url=part.url)
+    text = msgspec.json.format(msgspec.json.encode(part.data), indent=2).decode()
+    return ShownPart("data", text=text[:_MAX_TEXT], is_cut=len(text) > _MAX_TEXT)
+
+
+def _show_event(entry: Entry) -> ShownEvent:
+    body = entry.body[:_MAX_TEXT].decode(errors="replace")
+    try:
+        event = entry.event
+    except CorruptRecord as error:
+        return ShownEvent(entry.sequence, "damaged", "", None, error.message, body)
+    if isinstance(event, StatusUpdate):
+        message, state = event.status.message, format_state(event.status.state)
+        text = "" if message is None else _summary(message.parts)
+        at = event.status.timestamp
+        return ShownEvent(entry.sequence, "status", state, at, text, body)
+    artifact = event.artifact
+    what = "appends to" if event.append else "sets"
+    summary = f"{what} {artifact.artifact_id}: {_summary(artifact.parts)}"
+    return ShownEvent(entry.sequence, "artifact", "", None, summary, body)
+
+
+def _summary(parts: tuple[Part, ...]) -> str:
+    text = " ".join(parts_text(parts)[:_REASON_CHARS].split())[:160]
+    return text or ", ".join(part.filename or part.kind for part in parts)
+
+
+# -------------------------------------------------------------------- relations
+
+
+def _show_call(call: Call, direction: str) -> RelatedCall:
+    return RelatedCall(
+        id=call.id,
+        direction=direction,
+        caller=call.caller.agent_id,
+        callee=call.callee_name,
+        skill=call.skill,
+        status=call.status.value,
+        task=call.task_id,
+        accepted_at=call.accepted_at,
+        deadline=call.deadline,
+    )
+
+
+def _show_delivery(delivery: Delivery) -> ShownDelivery:
+    to = ""
+    if delivery.kind == PUSH_KIND:
+        try:
+            to = msgspec.json.decode(delivery.body, type=PushConfig).host
+        except (ValueError, RecursionError):
+            to = "(damaged)"
+    return ShownDelivery(
+        id=delivery.id,
+        kind=delivery.kind,
+        to=to,
+        state=delivery.state.name.lower(),
+        attempts=delivery.attempts,
+        reason=delivery.reason or "",
+        updated_at=delivery.updated_at,
+    )
+
+
+async def _same_context(engine: Engine, head: TaskHead) -> tuple[TaskSummary, ...]:
+    query = TaskQuery(head.scope, _SAME_CONTEXT, context_id=head.context_id, large_bytes=0)
+    page = await engine.store.tasks.list_tasks(query)
+    return tuple([make_row(one.head, "", "") for one in page.tasks if one.head.id != head.id])
+
+
+def _commands(task: Task | None, url: str) -> Commands:
+    first = next((one for one in task.history if one.role is Role.USER), None) if task else None
+    parts = (Part(text="..."),) if first is None else first.parts
+    if sum(len(part.raw or part.text or "") for part in parts) > _MAX_TEXT:
+        parts = (Part(text="(the message is too long for a command line)"),)
+    message = Message(MessageId("NEW-ID"), Role.USER, parts)
+    body: JsonObject = {
+        "jsonrpc": "2.0",
+        "id": 1,
+        "method": "SendMessage",
+        "params": {"message": msgspec.to_builtins(message)},
+    }
+    text, encoded = parts_text(parts), msgspec.json.encode(body).decode()
+    body = msgspec.json.decode(encoded)  # with lists, as people write them
+    base = url.partition("/a2a/")[0]
+    return Commands(
+        cli=f"openclaw-a2a send --url {shlex.quote(base)} {shlex.quote(text)}",
+        curl=(
+            f"curl -sS {shlex.quote(url)} -H 'Content-Type: application/json' \\\n"
+            f"  -H 'A2A-Version: 1.0' -d {shlex.quote(encoded)}"
+        ),
+        python=(
+            "import httpx\n\n"
+            f"body = {body!r}\n"
+            f"answer = httpx.post({url!r}, json=body, headers={{'A2A-Version': '1.0'}})\n"
+            "print(answer.json())"
+        ),
+    )

@@ -1,0 +1,94 @@
+"""What is done from a page is done, recorded, and shown."""
+
+import asyncio
+from pathlib import Path
+
+import msgspec
+import pytest
+from tests.dashboard.conftest import OpenDashboard, Setup
+from tests.server.admin.asking_agent import AskingAgent, approval
+
+from openclaw_a2a.model.agent_event import Failed, InputRequired, Reply
+
+
+async def test_a_task_is_canceled_and_its_agent_has_stopped(setup: Setup) -> None:
+    task_id = await setup.start()
+    run = await setup.agent.next_run()
+    done = await (await setup.sign_in()).act(f"/dashboard/tasks/{task_id}/cancel")
+    assert (done.status, done.media_type) == (200, "text/html")
+    assert run.has_stopped
+    page = await setup.json(f"/dashboard/tasks/{task_id}")
+    assert page["task"]["state"] == "canceled"
+
+
+async def test_a_question_is_answered_for_its_caller(setup: Setup) -> None:
+    task_id = await setup.start("paint")
+    await setup.finish(InputRequired("Which colour?"))
+    browser = await setup.sign_in()
+    assert (await browser.act(f"/dashboard/tasks/{task_id}/answer", text="green")).status == 200
+    run = await setup.agent.next_run()
+    assert (run.turn.body, run.turn.principal) == ("green", "local")
+    await setup.finish(Reply.of_text("done"), run=run)
+    again = await browser.act(f"/dashboard/tasks/{task_id}/answer", text="red")
+    assert again.status == 400
+    assert b"notice bad" in again.body
+
+
+async def test_a_task_is_done_again_as_a_new_one(setup: Setup) -> None:
+    task_id = await setup.start("paint")
+    await setup.finish(Failed("no paint left"))
+    done = await (await setup.sign_in()).act(f"/dashboard/tasks/{task_id}/retry", follow="yes")
+    run = await setup.agent.next_run()
+    assert run.turn.body == "paint"
+    assert run.turn.task_id != task_id
+    assert done.headers["hx-redirect"] == f"/dashboard/tasks/{run.turn.task_id}"
+
+
+@pytest.mark.parametrize("decision", ["allow", "deny"])
+async def test_an_approval_is_decided(open_dashboard: OpenDashboard, decision: str) -> None:
+    asking = AskingAgent(approval("a-1"))
+    setup = await open_dashboard(others={"other": asking})
+    assert len((await setup.json("/dashboard"))["approvals"]) == 1
+    browser = await setup.sign_in()
+    assert (await browser.act("/dashboard/approvals/a-1", decision=decision)).status == 200
+    assert asking.decided == {"a-1": decision == "allow"}
+    assert (await setup.json("/dashboard"))["approvals"] == []
+    assert (await browser.act("/dashboard/approvals/a-1", decision="maybe")).status == 400
+
+
+async def test_an_agent_is_asked_something(setup: Setup) -> None:
+    browser = await setup.sign_in()
+    done = await browser.act("/dashboard/agents/default/send", text="hello", follow="yes")
+    run = await setup.agent.next_run()
+    assert (run.turn.body, run.turn.principal) == ("hello", "operator")
+    assert done.headers["hx-redirect"] == f"/dashboard/tasks/{run.turn.task_id}"
+    assert (await browser.act("/dashboard/agents/default/send", text=" ")).status == 400
+    assert (await browser.act("/dashboard/agents/nobody/send", text="x")).status == 404
+
+
+async def test_programs_act_with_json(setup: Setup) -> None:
+    task_id = await setup.start()
+    await setup.agent.next_run()
+    path = f"/dashboard/tasks/{task_id}/cancel"
+    done = await setup.program.post(path, b"{}", content_length="2")
+    assert (done.status, done.json["id"]) == (200, task_id)
+
+
+async def test_actions_are_in_the_audit_log(setup: Setup, tmp_path: Path) -> None:
+    task_id = await setup.start()
+    await setup.agent.next_run()
+    browser = await setup.sign_in()
+    await browser.act(f"/dashboard/tasks/{task_id}/cancel")
+    await browser.act(f"/dashboard/tasks/{task_id}/cancel")
+    log = tmp_path / "data" / "audit.jsonl"
+    async with asyncio.timeout(60):
+        while True:
+            lines = [msgspec.json.decode(one) for one in log.read_bytes().splitlines()]
+            canceled = [one for one in lines if one["event"] == "task-canceled"]
+            if len(canceled) == 2:
+                break
+            await asyncio.sleep(0.02)  # another thread writes it; nothing here can be awaited
+    assert [(one["who"], one["task"], one.get("outcome")) for one in canceled] == [
+        ("operator", task_id, "ok"),
+        ("operator", task_id, "refused"),
+    ]

@@ -1,0 +1,272 @@
+"""Every page answers JSON and HTML at one address, and says what the store says."""
+
+from typing import Any
+
+import pytest
+from tests.conformance.protocol_clients import V1Client
+from tests.conformance.scripted_agent import ScriptedAgent
+from tests.dashboard.conftest import OpenDashboard, Setup
+from tests.server.admin.asking_agent import AskingAgent, approval
+
+from openclaw_a2a.model.agent_event import (
+    Failed,
+    InputRequired,
+    Note,
+    PartDelta,
+    Reply,
+    Report,
+    TextDelta,
+    ToolPhase,
+    ToolProgress,
+)
+from openclaw_a2a.model.message import Part
+
+Json = Any
+PAGES = ["/dashboard", "/dashboard/tasks", "/dashboard/agents", "/dashboard/agents/default"]
+PICTURE = b"\x89PNG\r\n\x1a\n" + b"0" * 20
+
+
+@pytest.mark.parametrize("page", PAGES)
+async def test_a_page_is_html_for_browsers_and_json_for_programs(setup: Setup, page: str) -> None:
+    browser = await setup.sign_in()
+    html = await browser.get(page)
+    assert (html.status, html.media_type) == (200, "text/html")
+    assert html.body.startswith(b"<!doctype html>")
+    twin = await setup.program.get(page)
+    assert (twin.status, twin.media_type) == (200, "application/json")
+
+
+async def test_now_has_what_waits_what_is_worked_on_and_what_has_ended(setup: Setup) -> None:
+    done = await setup.start("first")
+    await setup.finish(Reply.of_text("done"))
+    asked = await setup.start("second")
+    await setup.finish(InputRequired("Which colour?"))
+    failed = await setup.start("third")
+    await setup.finish(Failed("no paint left"))
+    active = await setup.start("fourth")
+    await setup.agent.next_run()
+    now = await setup.json("/dashboard")
+    [waiting] = now["waiting"]
+    assert (waiting["id"], waiting["note"], waiting["state"]) == (
+        asked,
+        "Which colour?",
+        "input-required",
+    )
+    assert [one["id"] for one in now["working"]] == [active]
+    assert [(one["id"], one["title"]) for one in now["recent"]] == [
+        (failed, "third"),
+        (done, "first"),
+    ]
+    assert now["recent"][0]["note"] == "no paint left"
+    assert now["counts"] == {
+        "all": 4,
+        "waiting": 1,
+        "working": 1,
+        "completed": 1,
+        "failed": 1,
+        "canceled": 0,
+    }
+    assert (sum(now["activity"]["ended"]), sum(now["activity"]["failed"])) == (2, 1)
+    assert now["health"]["agentsAvailable"] == now["health"]["agents"] == 1
+    html = (await (await setup.sign_in()).get("/dashboard")).body.decode()
+    for text in ("Which colour?", "no paint left", "fourth", "first"):
+        assert text in html
+
+
+async def test_now_has_the_approvals_of_agents(open_dashboard: OpenDashboard) -> None:
+    asking = AskingAgent(approval("a-1", command="rm -rf build"))
+    setup = await open_dashboard(others={"other": asking})
+    now = await setup.json("/dashboard")
+    assert [(one["id"], one["command"]) for one in now["approvals"]] == [("a-1", "rm -rf build")]
+    html = (await (await setup.sign_in()).get("/dashboard")).body.decode()
+    assert "rm -rf build" in html
+    assert "/dashboard/approvals/a-1" in html
+
+
+async def test_tasks_are_paged_by_key_and_every_task_comes_once(
+    open_dashboard: OpenDashboard,
+) -> None:
+    setup = await open_dashboard(agent=ScriptedAgent(Reply.of_text("ok")))
+    client = V1Client(setup.anyone)
+    made = [(await client.send(f"number {n}"))["task"]["id"] for n in range(120)]
+    found: list[str] = []
+    after = ""
+    while True:
+        page = await setup.json(f"/dashboard/tasks?after={after.replace('+', '%2B')}")
+        found += [one["id"] for one in page["tasks"]]
+        assert page["totalSize"] == 120
+        after = page["next"]
+        if not after:
+            break
+        assert len(page["tasks"]) == 50
+    assert sorted(found) == sorted(made)
+
+
+async def test_tasks_are_chosen_by_tab_caller_agent_and_text(setup: Setup) -> None:
+    first = await setup.start("paint the fence")
+    await setup.finish(Reply.of_text("It is GREEN now"))
+    second = await setup.start("mow the lawn")
+    await setup.finish(Failed("rain"))
+
+    async def ids(query: str) -> list[str]:
+        return [one["id"] for one in (await setup.json(f"/dashboard/tasks?{query}"))["tasks"]]
+
+    assert await ids("tab=completed") == [first]
+    assert await ids("tab=failed") == [second]
+    assert await ids("q=fence") == [first]
+    assert await ids("q=green") == [first]
+    assert await ids(f"q={second[:13]}") == [second]
+    assert await ids("caller=local") == [second, first]
+    assert await ids("caller=somebody") == []
+    assert await ids("agent=main&tab=failed") == [second]
+    assert await ids("agent=other") == []
+
+
+@pytest.mark.parametrize("query", ["tab=none", "after=x", "after=2026-01-01T00:00:00~t"])
+async def test_a_query_that_makes_no_sense_is_refused(setup: Setup, query: str) -> None:
+    response = await setup.program.get(f"/dashboard/tasks?{query}")
+    assert (response.status, response.json["error"]["code"]) == (400, "invalid-params")
+
+
+async def test_a_task_tells_its_story(setup: Setup) -> None:
+    task_id = await setup.start("draw a fence")
+    run = await setup.agent.next_run()
+    await run.emit(
+        Note("looking for a pencil"),
+        ToolProgress(ToolPhase.START, "draw", "call-1", {"what": "fence"}),
+        ToolProgress(ToolPhase.RESULT, "draw", "call-1", {"ok": True}),
+        TextDelta("Here "),
+        TextDelta("it **is**"),
+        PartDelta(Part.of_bytes(PICTURE, media_type="image/png", filename="fence.png")),
+    )
+    await setup.finish(Report({"model": "pencil-2", "usage": {"tokens": 12}}), run=run)
+    page = await setup.json(f"/dashboard/tasks/{task_id}")
+    assert page["headline"]["text"].startswith("main completed it in ")
+    kinds = [one["kind"] for one in page["conversation"]]
+    assert kinds == ["user", "note", "tool", "agent", "agent"]
+    [answer], [picture] = (one["parts"] for one in page["conversation"][-2:])
+    assert (answer["kind"], answer["text"]) == ("text", "Here it **is**")
+    assert (picture["kind"], picture["name"]) == ("image", "fence.png")
+    assert page["facts"] == {"model": "pencil-2", "usage": {"tokens": 12}}
+    assert [bar["kind"] for bar in page["timeline"]][:3] == ["task", "queue", "run"]
+    assert page["events"][-1]["state"] == "completed"
+    assert (page["canCancel"], page["canAnswer"], page["canRetry"]) == (False, False, True)
+    assert "draw a fence" in page["commands"]["cli"]
+    html = (await (await setup.sign_in()).get(f"/dashboard/tasks/{task_id}")).body.decode()
+    assert "it <strong>is</strong>" in html
+    assert "pencil-2" in html
+
+
+@pytest.mark.parametrize(
+    ("last", "headline"),
+    [
+        (Failed("no paint left"), "Failed after"),
+        (InputRequired("Which colour?"), "Waits for an answer of local: Which colour?"),
+        (RuntimeError("broken"), "Failed after"),
+    ],
+)
+async def test_one_sentence_says_what_a_task_waits_for_or_how_it_ended(
+    setup: Setup, last: Json, headline: str
+) -> None:
+    task_id = await setup.start()
+    await setup.finish(last)
+    page = await setup.json(f"/dashboard/tasks/{task_id}")
+    assert page["headline"]["text"].startswith(headline)
+
+
+async def test_a_queued_task_says_what_comes_first(setup: Setup) -> None:
+    client = V1Client(setup.anyone)
+    first = await client.start("one")
+    await setup.agent.next_run()
+    second = await client.start("two", contextId=first["contextId"])
+    page = await setup.json(f"/dashboard/tasks/{second['id']}")
+    assert page["headline"]["text"].startswith("Queued: 1 other run of its session")
+
+
+async def test_a_conversation_has_answers_where_they_were_given(setup: Setup) -> None:
+    task_id = await setup.start("paint")
+    await setup.finish(InputRequired("Which colour?"))
+    browser = await setup.sign_in()
+    await browser.act(f"/dashboard/tasks/{task_id}/answer", text="green")
+    await setup.finish(Reply.of_text("It is green."))
+    page = await setup.json(f"/dashboard/tasks/{task_id}")
+    said = [(one["kind"], one["parts"][0]["text"]) for one in page["conversation"]]
+    assert said == [
+        ("user", "paint"),
+        ("question", "Which colour?"),
+        ("user", "green"),
+        ("agent", "It is green."),
+    ]
+    kinds = [bar["kind"] for bar in page["timeline"]]
+    assert kinds == ["task", "queue", "run", "wait", "queue", "run"]
+
+
+async def test_files_and_events_are_downloaded(setup: Setup) -> None:
+    task_id = await setup.start()
+    run = await setup.agent.next_run()
+    picture = Part.of_bytes(PICTURE, media_type="image/png", filename="fence.png")
+    page_file = Part.of_bytes(b"<script>", media_type="text/html", filename="a.html")
+    await setup.finish(PartDelta(picture), PartDelta(page_file), run=run)
+    page = await setup.json(f"/dashboard/tasks/{task_id}")
+    shown = [part for one in page["conversation"] for part in one["parts"] if part["file"]]
+    assert [(one["kind"], one["name"], one["size"]) for one in shown] == [
+        ("image", "fence.png", len(PICTURE)),
+        ("file", "a.html", 8),
+    ]
+    types = []
+    for part in shown:
+        got = await setup.program.get(f"/dashboard/tasks/{task_id}/files/{part['file']}")
+        assert got.status == 200
+        assert got.headers["content-disposition"].startswith("attachment")
+        assert "sandbox" in got.headers["content-security-policy"]
+        types.append(got.media_type)
+    # A page of an agent is no page of the dashboard.
+    assert types == ["image/png", "application/octet-stream"]
+    lines = (await setup.program.get(f"/dashboard/tasks/{task_id}/events.jsonl")).body.splitlines()
+    assert len(lines) == page["eventCount"]
+
+
+async def test_a_task_that_is_not_there_says_why(setup: Setup) -> None:
+    browser = await setup.sign_in()
+    html = await browser.get("/dashboard/tasks/nothing")
+    assert html.status == 404
+    assert b"it never existed here, or it was deleted" in html.body
+    assert (await browser.get("/dashboard/nothing")).status == 404
+
+
+async def test_an_agent_is_shown_with_its_card_and_its_work(setup: Setup) -> None:
+    task_id = await setup.start("paint")
+    [agent] = (await setup.json("/dashboard/agents"))["agents"]
+    assert (agent["account"], agent["isAvailable"]) == ("default", True)
+    page = await setup.json("/dashboard/agents/default")
+    assert [one["id"] for one in page["recent"]] == [task_id]
+    assert page["agent"]["card"]["name"]
+    html = (await (await setup.sign_in()).get("/dashboard/agents/default")).body.decode()
+    assert "/dashboard/agents/default/send" in html
+
+
+async def test_the_bare_address_leads_browsers_to_the_dashboard_and_nobody_else(
+    setup: Setup,
+) -> None:
+    browser = await setup.anyone.get("/", accept="text/html")
+    assert (browser.status, browser.headers["location"]) == (303, "/dashboard")
+    for accept in ("application/json", "*/*", ""):
+        other = await setup.anyone.get("/", accept=accept)
+        assert (other.status, other.json["error"]["code"]) == (404, "A2A_ROUTE_NOT_FOUND")
+
+
+async def test_an_account_at_the_bare_address_keeps_it(open_dashboard: OpenDashboard) -> None:
+    account = {"defaultAgentId": "main", "jsonRpcPath": "/"}
+    setup = await open_dashboard({"channels.a2a.accounts.default": account})
+    refused = await setup.anyone.get("/", accept="application/json")
+    assert (refused.status, refused.headers["allow"]) == (405, "POST")
+    browser = await setup.anyone.get("/", accept="text/html")
+    assert browser.status == 303
+
+
+async def test_without_the_dashboard_there_are_no_pages(open_dashboard: OpenDashboard) -> None:
+    setup = await open_dashboard({"dashboard.enabled": False})
+    assert (await setup.program.get("/dashboard")).status == 404
+    assert (await setup.anyone.get("/", accept="text/html")).status == 404
+    link = await setup.program.post("/operator/dashboard/link", b"{}", content_length="2")
+    assert link.status == 400
