@@ -4,6 +4,7 @@ import asyncio
 import json
 
 import pytest
+from tests.captured_logs import capture_logs
 from tests.conformance.asgi_client import AsgiClient, Request, Response
 from tests.conformance.conftest import Start, peers, token_of
 from tests.conformance.protocol_clients import Json, V1Client, encode_call, v1_message
@@ -177,6 +178,35 @@ async def test_a_peer_over_its_rate_is_refused_after_a_pause(start: Start) -> No
         has_waited |= not refused.done()
         assert (await refused).status == 429
     assert has_waited
+
+
+@pytest.mark.requirement("limits.rate")
+async def test_the_refusals_of_a_peer_follow_each_other_with_a_pause(start: Start) -> None:
+    settings = {**peers("alice", "bob"), "limits.perPeerRate": 0.001}
+    http = await start(_agent(), settings=settings)
+    alice, loop = _as(http, "alice"), asyncio.get_running_loop()
+    assert (await alice.get("/a2a/rest/tasks")).status == 200
+    began = loop.time()
+    with capture_logs() as lines:
+        refused = await asyncio.gather(*(alice.get("/a2a/rest/tasks") for _ in range(50)))
+    assert {one.status for one in refused} == {429}
+    assert loop.time() - began >= 0.25 + 49 * 0.01
+    # One line for all of them; a second one, a minute later, has their number.
+    assert [one["caller"] for one in lines if one["event"] == "request.refused"] == ["alice"]
+
+
+@pytest.mark.requirement("limits.rate")
+async def test_requests_that_a_peer_sends_at_once_leave_turns_to_another(start: Start) -> None:
+    http = await start(_agent(), settings=peers("alice", "bob"))
+    answered: list[str] = []
+
+    async def ask(peer: str) -> None:
+        assert (await _as(http, peer).get("/a2a/rest/tasks")).status == 200
+        answered.append(peer)
+
+    await ask("bob")
+    await asyncio.gather(*(ask("alice") for _ in range(200)), ask("bob"))
+    assert answered[1:].index("bob") < 20
 
 
 @pytest.mark.requirement("promise.bounds.streams")

@@ -42,7 +42,7 @@ from openclaw_a2a.engine.tasks.submit_policy import (
     PolicyRule,
     SubmitPolicy,
 )
-from openclaw_a2a.http.rate_limit import RateLimit
+from openclaw_a2a.http.rate_limit import RateLimit, RequestAdmission
 from openclaw_a2a.http.request_limits import RequestBodies
 from openclaw_a2a.http.router import ANY_METHOD
 from openclaw_a2a.http.sse_stream import SseStreams
@@ -146,10 +146,12 @@ class Gateway:
                 agent_runs=limits.per_agent_runs or limits.runs,
             )
         )
-        self._rate_limit = RateLimit(
-            per_second=limits.per_peer_rate,
-            per_minute=limits.per_peer_requests,
-            monotonic=time.monotonic,
+        self._admission = RequestAdmission(
+            RateLimit(
+                per_second=limits.per_peer_rate,
+                per_minute=limits.per_peer_requests,
+                monotonic=time.monotonic,
+            )
         )
         self._bodies = RequestBodies(
             server.body_seconds, limits.bodies_bytes, supervisor=self.supervisor
@@ -169,7 +171,7 @@ class Gateway:
             clock=clock,
             supervisor=self.supervisor,
             bodies=self._bodies,
-            rate_limit=self._rate_limit,
+            admission=self._admission,
             streams=self.streams,
         )
         self._calls: CallsWiring | None = None
@@ -408,7 +410,7 @@ class Gateway:
             rules=rules,
             card=card,
             authenticator=authenticator,
-            rate_limit=self._rate_limit,
+            admission=self._admission,
             streams=self.streams,
             bodies=self._bodies,
             new_id=new_id,

@@ -122,7 +122,7 @@ class HttpRequest:
         self.is_stream = False
         """True when the body of the response is a stream of events that lasts."""
         self.bursts: EventBursts | None = None
-        """Where refusals of unknown callers are counted; None: each is logged."""
+        """Where refusals that can be caused without limit are counted; None: each is logged."""
         self.held_by: RequestBodies | None = None
         """What counts the bytes of its body, while it is large and not decoded."""
         self.is_silent = False
@@ -366,7 +366,8 @@ class HttpRequest:
     def log_refusal(self, error: GatewayError, **fields: Json) -> None:
         """Log that the request is answered with an error; a fault of our own is a warning.
 
-        Of callers that are not known, once a minute for each address and code.
+        Of callers that are not known, once a minute for each address and code; of limits that a
+        caller is past, once a minute for each caller.
         """
         self.error_code = error.code
         on_refused, self.on_refused = self.on_refused, None
@@ -377,12 +378,15 @@ class HttpRequest:
             ("request.failed", log.warning) if is_fault else ("request.refused", log.info)
         )
         fields = {"reason": error.message[:_LOGGED_CHARS], **self.log_fields(), **fields}
-        if self.caller is None and self.bursts is not None:
-            network, _ = client_network(self.client_address)
-            kind: JsonObject = {"code": error.code, "client": network}
+        kind: JsonObject = {"code": error.code}
+        if self.caller is None:
+            kind["client"], _ = client_network(self.client_address)
+        elif isinstance(error, Overloaded):
+            kind["caller"] = self.caller
+        if len(kind) > 1 and self.bursts is not None:
             self.bursts.report(write, event, kind, **fields)
         else:
-            write(event, code=error.code, **fields)
+            write(event, **(kind | fields))
 
     def log_fields(self) -> JsonObject:
         """Who asked for what, and how long ago, for the log."""

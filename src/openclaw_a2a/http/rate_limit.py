@@ -1,10 +1,12 @@
-"""Limits how many requests a caller may make, with token buckets for each.
+"""Lets the requests of callers begin: each within its rate, and in fair turns.
 
-`AccountEndpoint.admit` counts every A2A request once, `ToolGuard` every request to tools. Calls
+`AccountEndpoint.admit` admits every A2A request once, `ToolGuard` every request to tools. Calls
 between agents and plan steps do not pass there; `engine/scheduling/session_queue` limits their
 runs.
 """
 
+import asyncio
+from collections import deque
 from collections.abc import Callable
 from typing import NamedTuple, Protocol
 
@@ -13,6 +15,11 @@ from openclaw_a2a.model.ids import PeerName
 
 _MAX_PEERS = 10_000
 """Above so many, peers whose buckets are full again are forgotten; they lose nothing by that."""
+
+_REFUSAL_PAUSE_S = 0.25
+"""After which a request past the rate is refused: who asks again at once cannot ask more often."""
+_REFUSAL_GAP_S = 0.01
+"""At least so much is between two such refusals of one caller, on however many connections."""
 
 
 class RequestLimit(Protocol):
@@ -90,3 +97,58 @@ class RateLimit:
         }
         # Twice as many as were kept: looking at all of them stays rare when none is idle.
         self._forget_at = max(_MAX_PEERS, 2 * len(self._buckets))
+
+
+class RequestAdmission:
+    """Lets requests begin: of each caller within its rate, and one in a turn of the event loop.
+
+    A caller may send hundreds of requests in one moment. Were they all begun in one turn, what
+    another caller sends meanwhile would wait for all of them; so it waits for one at most.
+    """
+
+    def __init__(self, rate_limit: RequestLimit) -> None:
+        self._rate_limit = rate_limit
+        # Invariant: a caller with waiting requests is in `_begun`, so the next ones wait, too.
+        self._begun: set[PeerName] = set()
+        """Who has begun a request in this turn."""
+        self._waiting: dict[PeerName, deque[asyncio.Future[None]]] = {}
+        self._refused_at: dict[PeerName, float] = {}
+        """When the last refusal of a caller is due."""
+
+    async def admit(self, caller: PeerName) -> None:
+        """Wait until a request may begin, which it must do at once. Raises: Overloaded."""
+        try:
+            self._rate_limit.count(caller)
+        except Overloaded:
+            await self._wait_refused(caller)
+            raise
+        if caller not in self._begun:
+            if not self._begun:
+                asyncio.get_running_loop().call_soon(self._begin_turn)
+            self._begun.add(caller)
+            return
+        ticket: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.setdefault(caller, deque()).append(ticket)
+        await ticket
+
+    def _begin_turn(self) -> None:
+        """Let one request of each caller go on; the requests that come in this turn follow them."""
+        self._begun = set()
+        for caller, waiting in list(self._waiting.items()):
+            while waiting and caller not in self._begun:
+                ticket = waiting.popleft()
+                if not ticket.done():  # else its request was cancelled
+                    ticket.set_result(None)
+                    self._begun.add(caller)
+            if not waiting:
+                del self._waiting[caller]
+        if self._begun:
+            asyncio.get_running_loop().call_soon(self._begin_turn)
+
+    async def _wait_refused(self, caller: PeerName) -> None:
+        now = asyncio.get_running_loop().time()
+        if len(self._refused_at) > _MAX_PEERS:
+            self._refused_at = {one: at for one, at in self._refused_at.items() if at > now}
+        at = max(now + _REFUSAL_PAUSE_S, self._refused_at.get(caller, 0.0) + _REFUSAL_GAP_S)
+        self._refused_at[caller] = at
+        await asyncio.sleep(at - now)

@@ -1,8 +1,8 @@
 """The endpoint of one account: it admits requests and carries out their operations.
 
-Admission is authentication and the rate limit. Operations are the same for every version and
-binding: an operation gets a call (who asks, in which version) and the decoded request, and
-returns the encoded result, or the stream to send.
+Admission is authentication, the rate limit and fair turns between callers. Operations are the same
+for every version and binding: an operation gets a call (who asks, in which version) and the decoded
+request, and returns the encoded result, or the stream to send.
 """
 
 import asyncio
@@ -41,14 +41,13 @@ from openclaw_a2a.engine.tasks.submit import (
 )
 from openclaw_a2a.engine.transcript.transcript import has_content
 from openclaw_a2a.http.asgi import HttpRequest
-from openclaw_a2a.http.rate_limit import RequestLimit
+from openclaw_a2a.http.rate_limit import RequestAdmission
 from openclaw_a2a.http.request_limits import LARGE_BODY_BYTES, RequestBodies
 from openclaw_a2a.http.sse_stream import EventStream, PendingStream, SseStreams, last_event_id
 from openclaw_a2a.model.delivery import Delivery, PushConfig
 from openclaw_a2a.model.errors import (
     GatewayError,
     InvalidParams,
-    Overloaded,
     PartNotAccepted,
     Problem,
     PushNotSupported,
@@ -102,7 +101,6 @@ from openclaw_a2a.settings import Account
 
 NO_USABLE_PART = "No supported text or data part was found in the message."
 _PACED_BODY_BYTES = 16 * 1024
-_REFUSAL_PAUSE_S = 0.25
 _LINK_LOOKUPS = 4  # at a time, for an account
 _MAX_LINK_HOSTS = 16
 _LINK_LOOKUP_S = 3.0
@@ -145,7 +143,7 @@ class AccountEndpoint(msgspec.Struct, frozen=True, kw_only=True):
     rules: AccountRules
     card: LiveCard
     authenticator: Authenticator
-    rate_limit: RequestLimit | None
+    admission: RequestAdmission | None
     streams: SseStreams
     bodies: RequestBodies
     new_id: Callable[[], str]
@@ -180,13 +178,8 @@ class AccountEndpoint(msgspec.Struct, frozen=True, kw_only=True):
         principal.check_account(account.id, account.default_agent_id)
         # After authentication: the limit is per caller, and no stranger uses up a peer's share.
         # `local` is the operator's own machine, and the only caller there is.
-        if self.rate_limit is not None and name != LOCAL_PEER:
-            try:
-                self.rate_limit.count(name)
-            except Overloaded:
-                # Whoever asks again at once would be refused thousands of times a second.
-                await asyncio.sleep(_REFUSAL_PAUSE_S)
-                raise
+        if self.admission is not None and name != LOCAL_PEER:
+            await self.admission.admit(name)
         return Scope(name, account.id)
 
     def check_caller(self, request: HttpRequest) -> None:

@@ -16,7 +16,7 @@ from openclaw_a2a.auth.peers import await_identity
 from openclaw_a2a.auth.tool_tokens import ToolAuthenticator, ToolCaller
 from openclaw_a2a.engine.supervisor import Supervisor
 from openclaw_a2a.http.asgi import NO_STORE, AsgiMessage, Handler, HttpRequest, error_body
-from openclaw_a2a.http.rate_limit import RequestLimit
+from openclaw_a2a.http.rate_limit import RequestAdmission
 from openclaw_a2a.http.request_limits import RequestBodies, write_deadline
 from openclaw_a2a.http.sse_stream import (
     CallerChecks,
@@ -86,14 +86,14 @@ ToolHandler = Callable[[ToolRequest], Awaitable[None]]
 class ToolGuard(msgspec.Struct, frozen=True):
     """Authenticates and rate-limits callers before the body of a request is read.
 
-    `rate_limit` and `streams` are those of the A2A endpoints: a caller has one share of both.
+    `admission` and `streams` are those of the A2A endpoints: a caller has one share of both.
     """
 
     authenticator: ToolAuthenticator
     bodies: RequestBodies
     max_body_bytes: int
     checks: CallerChecks
-    rate_limit: RequestLimit
+    admission: RequestAdmission
     streams: SseStreams
 
     def protect(self, handle: ToolHandler) -> Handler:
@@ -106,7 +106,7 @@ class ToolGuard(msgspec.Struct, frozen=True):
                 request.caller = caller.name
                 # After authentication: no stranger uses up the share of a caller.
                 if caller.name not in OWN_CALLERS:
-                    self.rate_limit.count(PeerName(caller.name))
+                    await self.admission.admit(PeerName(caller.name))
                 body = b""
                 if request.has_body():
                     body = await request.read_body(

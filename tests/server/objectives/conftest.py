@@ -129,7 +129,7 @@ async def build_server(
         rules=AccountRules(account.id, AgentId("main"), is_task_generating=False),
         card=card,
         authenticator=PeerAuthenticator(Credentials(), OwnAddresses()),
-        rate_limit=None,
+        admission=None,
         streams=streams,
         bodies=RequestBodies(10.0),
         new_id=new_id,

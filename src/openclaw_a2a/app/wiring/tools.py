@@ -19,7 +19,7 @@ from openclaw_a2a.engine.engine import Engine, new_id
 from openclaw_a2a.engine.maintenance import RetentionClock
 from openclaw_a2a.engine.supervisor import Supervisor
 from openclaw_a2a.http.asgi import Handler
-from openclaw_a2a.http.rate_limit import RequestLimit
+from openclaw_a2a.http.rate_limit import RequestAdmission
 from openclaw_a2a.http.request_limits import RequestBodies
 from openclaw_a2a.http.router import ANY_METHOD, Router
 from openclaw_a2a.http.sse_stream import CallerChecks, SseStreams
@@ -205,7 +205,7 @@ class ToolsWiring:
         clock: Clock,
         supervisor: Supervisor,
         bodies: RequestBodies,
-        rate_limit: RequestLimit,
+        admission: RequestAdmission,
         streams: SseStreams,
     ) -> None:
         """Raises SettingsInvalid when the outbound section cannot be read."""
@@ -213,7 +213,7 @@ class ToolsWiring:
         self._clock = clock
         self._supervisor = supervisor
         self._bodies = bodies
-        self._rate_limit = rate_limit
+        self._admission = admission
         self._streams = streams
         self._section = read_outbound(settings.outbound)
         self._mcp: McpEndpoint | None = None
@@ -332,6 +332,6 @@ class ToolsWiring:
             checks=CallerChecks(
                 self._settings.server.heartbeat_seconds, self._supervisor.child("tool-callers")
             ),
-            rate_limit=self._rate_limit,
+            admission=self._admission,
             streams=self._streams,
         )
