@@ -100,10 +100,12 @@ class TaskQuery(msgspec.Struct, frozen=True, gc=False):
     """A page may end with the task with which it is larger than that."""
     large_bytes: int | None = None
     """A task that may be larger than that comes without its content, for `read_outline`."""
+    counts: bool = True
+    """False when the total of all pages is not wanted: to count many tasks takes long."""
 
 
 class TaskPage(msgspec.Struct, frozen=True, gc=False):
-    """One page of tasks, whether more follow, and the total of all pages."""
+    """One page of tasks, whether more follow, and the total of all pages, if it was wanted."""
 
     tasks: tuple[StoredTask, ...]
     has_more: bool

@@ -56,7 +56,9 @@ async def list_tasks(tasks: TaskStore, scope: Scope, request: ListRequest) -> tu
     # Separate reads, each after a key: a task that changes in between moves to the front of the
     # list, so it may be missing here but does not come twice.
     while found.has_more and not is_full:
-        query = msgspec.structs.replace(query, after=page.last, limit=page.next_limit())
+        query = msgspec.structs.replace(
+            query, after=page.last, limit=page.next_limit(), counts=False
+        )
         found = await tasks.list_tasks(query)
         is_full = await page.add(found)
     token = _write_token(page.last) if page.last and (page.is_cut or found.has_more) else ""

@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from functools import partial
 from itertools import chain
 from operator import itemgetter
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -27,7 +27,7 @@ from openclaw_a2a.model.records import (
     check_event_body,
     check_task_body,
 )
-from openclaw_a2a.model.task import is_active
+from openclaw_a2a.model.task import is_active, is_terminal
 from openclaw_a2a.model.turn import Binding, Scope
 from openclaw_a2a.ports import (
     ALL_TASKS,
@@ -66,6 +66,9 @@ _binding_decoder = msgspec.json.Decoder(Binding)
 
 _PURGE_BATCH = 100
 """How many tasks or messages one write of a purge examines at most."""
+
+_COUNT_STEP = 2000
+"""How many tasks are counted at once: a caller may have hundreds of thousands."""
 
 _READ_BYTES = 256 * 1024
 """About how much of a large task is read at once."""
@@ -113,6 +116,16 @@ FROM task
 WHERE (:principal IS NULL OR principal = :principal) AND (:account IS NULL OR account = :account)
   AND (:state IS NULL OR state = :state)
 ORDER BY number DESC LIMIT :limit"""
+# The tally names the callers that have such tasks, so that no scan of all tasks is needed.
+SELECT_RECENT_IN_STATE = """
+SELECT t.number, t.id, t.principal, t.account, t.context, t.state, t.status_at, t.created_at,
+  t.sequence, t.binding, t.resume
+FROM tally y CROSS JOIN task t INDEXED BY task_by_status
+  ON t.principal = y.principal AND t.account = y.account AND t.state = y.state
+WHERE y.state = :state AND y.count > 0
+  AND (:principal IS NULL OR y.principal = :principal)
+  AND (:account IS NULL OR y.account = :account)
+ORDER BY t.number DESC LIMIT :limit"""
 _COUNT_TASKS = """
 SELECT coalesce(sum(count), 0) FROM tally
 WHERE (:principal IS NULL OR principal = :principal) AND (:account IS NULL OR account = :account)
@@ -188,31 +201,52 @@ _RANGE = "status_at >= :since AND (status_at, id) < (:before, :before_id)"
 _BY_STATUS = f"FROM task INDEXED BY task_by_status WHERE {_SCOPE} AND state = {{}}"
 _BY_CONTEXT = f"""
 FROM task INDEXED BY task_by_context
-WHERE {_SCOPE} AND context = :context AND state NOT IN (1, 2)"""
+WHERE {_SCOPE} AND context = :context AND state NOT IN (1, 2) AND state = {{}}"""
 _STATE = _BY_STATUS.format(":state")
 _TALLY = """
 SELECT coalesce(sum(count), 0) FROM tally WHERE principal = :principal AND account = :account"""
 _TALLY_STATE = f"{_TALLY} AND state = :state"
 
 
-def _statements(*arms: str) -> tuple[str, str]:
-    """The statements for a page, merged from ordered ranges, and for the total of the ranges."""
+class ListStatements(NamedTuple):
+    """The statements of a list.
+
+    `page` merges ordered ranges. `total` is right below `_COUNT_STEP`; beyond, each of `steps` has
+    the keys of one range, as many at a time.
+    """
+
+    page: str
+    total: str
+    steps: tuple[str, ...] = ()
+
+
+def _statements(*arms: str) -> ListStatements:
     keys = " UNION ALL ".join(f"SELECT number, status_at, id {arm} AND {_RANGE}" for arm in arms)
     page = (
         f"{_TASK} JOIN ({keys} ORDER BY status_at DESC, id DESC LIMIT :limit) k "
         "ON k.number = t.number ORDER BY t.status_at DESC, t.id DESC"
     )
-    counts = [f"(SELECT count(*) {arm} AND status_at >= :since)" for arm in arms]
-    return page, "SELECT " + " + ".join(counts)
+    limit = f"LIMIT {_COUNT_STEP}"
+    counts = [
+        f"(SELECT count(*) FROM (SELECT 1 {arm} AND status_at >= :since {limit}))"  # noqa: S608 - all of it is ours
+        for arm in arms
+    ]
+    steps = [
+        f"SELECT status_at, id {arm} AND (status_at, id) > (:counted, :counted_id)"
+        f" ORDER BY status_at, id {limit}"
+        for arm in arms
+    ]
+    return ListStatements(page, "SELECT " + " + ".join(counts), tuple(steps))
 
 
 _LIST_ALL = _statements(*map(_BY_STATUS.format, STATE_OF))
 _LIST_STATE = _statements(_STATE)
 # `task_by_context` has no active tasks: they change too often to be worth their index entries.
 _LIST_CONTEXT = _statements(
-    _BY_CONTEXT, *(f"{_BY_STATUS.format(code)} AND context = :context" for code in (1, 2))
+    *(_BY_CONTEXT.format(code) for code in STATE_OF if code not in (1, 2)),
+    *(f"{_BY_STATUS.format(code)} AND context = :context" for code in (1, 2)),
 )
-_LIST_CONTEXT_STATE = _statements(f"{_BY_CONTEXT} AND state = :state")
+_LIST_CONTEXT_STATE = _statements(_BY_CONTEXT.format(":state"))
 _LIST_CONTEXT_ACTIVE = _statements(f"{_STATE} AND context = :context")
 
 _FIRST, _LAST = -(2**63), 2**63 - 1
@@ -355,7 +389,10 @@ class SqliteTaskStore(DatabasePart, TaskWrites):
         self, limit: int, chosen: TaskFilter = ALL_TASKS
     ) -> list[RecentHead]:
         values = {**_bind_filter(chosen), "limit": limit}
-        rows = self._database.fetch_all(_SELECT_RECENT, values)
+        # Tasks that have not ended are few. Ended ones are many, and the newest are found at once.
+        is_few = chosen.state is not None and not is_terminal(chosen.state)
+        statement = SELECT_RECENT_IN_STATE if is_few else _SELECT_RECENT
+        rows = self._database.fetch_all(statement, values)
         found: list[RecentHead] = []
         for row in rows:
             with suppress(CorruptRecord):
@@ -399,16 +436,39 @@ class SqliteTaskStore(DatabasePart, TaskWrites):
         return found
 
     async def list_tasks(self, query: TaskQuery) -> TaskPage:
-        page, total = choose_statements(query)
+        statements = choose_statements(query)
         values = bind(query)
+        page = self._read_page(query, statements, values)
+        if query.counts and page.total >= _COUNT_STEP and statements.steps:
+            # Not of the same moment as the page any more: others have their turns in between.
+            total = await self._count_in_steps(statements.steps, values)
+            page = msgspec.structs.replace(page, total=total)
+        return page
+
+    async def _count_in_steps(self, steps: Iterable[str], values: dict[str, object]) -> int:
+        total, pacer = 0, Pacer()
+        for step in steps:
+            # Before the first of them: no task has an empty id.
+            counted = {**values, "counted": values["since"], "counted_id": ""}
+            while rows := self._database.fetch_all(step, counted):
+                total += len(rows)
+                counted["counted"], counted["counted_id"] = rows[-1]
+                await pacer.pause()
+        return total
+
+    def _read_page(
+        self, query: TaskQuery, statements: ListStatements, values: dict[str, object]
+    ) -> TaskPage:
         tasks: list[StoredTask] = []
         large: set[TaskId] = set()
         size = 0
         # One snapshot: the page and its total are of the same moment.
         with self._database.snapshot():
-            all_tasks = self._database.fetch_all(total, values)[0][0]
+            all_tasks = 0
+            if query.counts:
+                all_tasks = self._database.fetch_all(statements.total, values)[0][0]
             while True:
-                rows = self._database.fetch_all(page, values)
+                rows = self._database.fetch_all(statements.page, values)
                 for row in rows:
                     is_full = query.max_bytes is not None and size > query.max_bytes
                     if is_full or len(tasks) == query.limit:
@@ -535,16 +595,16 @@ def _next_count(count: int, size: int, total: int) -> int:
     return max(1, min(4 * count, _READ_BYTES * total // (size + 1)))
 
 
-def choose_statements(query: TaskQuery) -> tuple[str, str]:
-    """The statements for the page and for the total; `bind` has their values."""
+def choose_statements(query: TaskQuery) -> ListStatements:
+    """The statements of a query; `bind` has their values."""
     if query.context_id is not None:
         if query.state is None:
             return _LIST_CONTEXT
         return _LIST_CONTEXT_ACTIVE if is_active(query.state) else _LIST_CONTEXT_STATE
-    page, total = _LIST_ALL if query.state is None else _LIST_STATE
+    found = _LIST_ALL if query.state is None else _LIST_STATE
     if query.status_since is None:
-        total = _TALLY if query.state is None else _TALLY_STATE
-    return page, total
+        return ListStatements(found.page, _TALLY if query.state is None else _TALLY_STATE)
+    return found
 
 
 def bind(query: TaskQuery) -> dict[str, object]:
