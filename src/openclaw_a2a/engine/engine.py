@@ -7,6 +7,7 @@
 import asyncio
 import os
 import weakref
+from collections import deque
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
@@ -206,6 +207,8 @@ class Engine:
         self.runs: dict[RunId, ActiveRun] = {}
         self.pending_submissions: dict[tuple[Scope, MessageId], ActiveRun] = {}
         """Runs whose message the store has not answered yet, by that message."""
+        self._deferred: deque[Journal] = deque()
+        """The journals of tasks whose submission is sent after the first step of their run."""
         self.abandoned: list[RunRecord] = []
         """Runs whose end the store refused; maintenance fails them."""
         self.wakeups = WakeupRegistry()
@@ -267,23 +270,35 @@ class Engine:
         return ActiveRun(self, record, rules=rules, slot=slot)
 
     def start_run(self, run: ActiveRun, submission: Submission) -> ActiveRun:
-        """Hand the submission of a new run to the store and start the run."""
-        record = run.record
+        """Start a new run and hand its submission to the store."""
+        record, active = run.record, run.active_task
         run.submission = submission
         self.runs[record.id] = run
         # The same message may come again before the store knows it: it finds this run here.
         self.pending_submissions[record.scope, record.message.message_id] = run
-        stored = self.store.tasks.submit(submission)
-        # Before the run awaits it: callbacks are called in order, so the run finds the answer of
-        # the store dealt with when it goes on.
-        stored.add_done_callback(run.on_submitted)
         # An agent whose work may be repeated is asked at once: if the message is refused, nothing
         # of its work is shown.
         starts_early = (
             record.is_started and run.agent is not None and run.agent.recovery is Recovery.REPEAT
         )
-        run.task = self._run_supervisor.start("run", run.run(None if starts_early else stored))
+        opening = None if active is None or not active.is_opening else active.journal
+        if opening is None or not starts_early:
+            # Submissions reach the store in the order of arrival: after a crash the runs of a
+            # session are in that order again.
+            for journal in self._deferred:
+                journal.send_opening()
+            (run.submit if opening is None else opening.send_opening)()
+        run.task = self._run_supervisor.start("run", run.run(is_early=starts_early))
+        if opening is not None and starts_early:
+            # After the first step of the run, which is due before this: the submission takes
+            # along what the agent says without waiting, and nearly always that is everything.
+            self._deferred.append(opening)
+            self.loop.call_soon(self._send_deferred)
         return run
+
+    def _send_deferred(self) -> None:
+        """Send the oldest submission that waited for the first step of its run."""
+        self._deferred.popleft().send_opening()
 
     def on_submission_stored(self, run: ActiveRun) -> None:
         """The store has answered the submission of a run."""
@@ -316,7 +331,7 @@ class Engine:
             self.session_tasks.add_newest(record.session_key, record.task_id)
         self.runs[record.id] = run
         # No submission to wait for: the store holds the message since the first attempt.
-        run.task = self._run_supervisor.start("run", run.run(None))
+        run.task = self._run_supervisor.start("run", run.run(is_early=True))
 
     def remove_run(self, run: ActiveRun) -> None:
         """The run is over."""

@@ -176,8 +176,8 @@ class ActiveTask:
         self.journal = journal
         self.runs: list[ActiveRun] = []
         self.finished: Promise[TaskFinished | Rejected] = Promise()
-        self.opening: Commit | None = None
-        """The commit of the submission that opened the task, until the store has answered."""
+        self.is_opening = False
+        """True until the store has answered the submission that opens the task."""
         self._created = created
         """The task that a stream of the first run shows first."""
         self._created_sequence = journal.sequence
@@ -191,7 +191,7 @@ class ActiveTask:
         """True when it is certain that the stored task has neither ended nor paused."""
         # An end that is recorded but not durable counts as ended: the store may have it already.
         journal = self.journal
-        return self.opening is None and journal.failure is None and journal.state in ACTIVE
+        return not self.is_opening and journal.failure is None and journal.state in ACTIVE
 
     @property
     def is_answered(self) -> bool:
@@ -206,14 +206,14 @@ class ActiveTask:
             return None
         return next((run for run in self.runs if run.state is RunState.ENDING), None)
 
-    def open(self) -> Commit:
-        """The commit that creates the task; it goes to the store with the submission."""
+    def open(self, run: "ActiveRun") -> None:
+        """Create the task, with the submission of the run."""
         task = self._created or self.journal.projection.task()
-        self.opening = self.journal.open(StatusUpdate(task.id, task.context_id, task.status))
-        return self.opening
+        self.is_opening = True
+        self.journal.open(StatusUpdate(task.id, task.context_id, task.status), run.submit)
 
-    def reopen(self, message: Message, now: datetime) -> Commit:
-        """The commit that continues a paused task with a message: the task is submitted again."""
+    def reopen(self, run: "ActiveRun", message: Message, now: datetime) -> None:
+        """Continue a paused task, with the submission of the run: it is submitted again."""
         # What a stream of this message shows first: the task as it was, with the message and the
         # new status. The events from this sequence on follow.
         task = self.journal.projection.task()
@@ -223,15 +223,16 @@ class ActiveTask:
         history = task.history if is_known else (*task.history, message)
         self._created = msgspec.structs.replace(task, status=status, history=history)
         self._created_sequence = self.journal.sequence
-        self.opening = self.journal.open(StatusUpdate(task.id, task.context_id, status), message)
-        return self.opening
+        self.is_opening = True
+        event = StatusUpdate(task.id, task.context_id, status)
+        self.journal.open(event, run.submit, message)
 
-    def on_opened(self, error: Exception | None) -> None:
-        """The store has answered the submission that opened the task."""
-        # From now on the task takes other messages, which wait for `opening` to be gone.
-        opening, self.opening = self.opening, None
-        if opening is not None:
-            self.journal.committed(opening, error)
+    def on_opened(self, commit: Commit | None, error: Exception | None) -> None:
+        """The store has answered the submission that opened the task, and the commit with it."""
+        # From now on the task takes other messages, which wait until it is not opening any more.
+        if self.is_opening and commit is not None:
+            self.is_opening = False
+            self.journal.committed(commit, error)
 
     def show_created(self, run: "ActiveRun") -> None:
         """Tell the sender of the run's message that the task exists."""

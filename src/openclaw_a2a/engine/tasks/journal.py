@@ -4,6 +4,8 @@ Order of one event
   1. `append`, `add` or `end` gives it the next sequence number and folds it into the projection.
   2. It goes to the store with the next commit. One commit is under way at a time; events that come
      meanwhile are collected and go together, so a fast agent makes large commits and not many.
+     The first commit of a task goes with the submission of its message, in one transaction, and
+     takes along whatever the run has recorded by then: all of it, when the agent answers at once.
   3. `committed` publishes it to the feed and wakes the outbox: after the commit, never before.
      A reader woken early could show an event that a crash takes back.
 """
@@ -253,6 +255,8 @@ class Journal:
     _commits_under_way = 0
     _message: Message | None = None
     _run: RunRecord | None = None
+    _submit: Callable[[Commit], None] | None = None
+    """Takes the first commit to the store, with the message that opened the task."""
 
     def __init__(
         self,
@@ -374,13 +378,22 @@ class Journal:
             **fields,
         )
 
-    def open(self, event: Event, message: Message | None = None) -> Commit:
-        """The first commit of a submission. The store takes it with the submission itself."""
+    def open(
+        self, event: Event, submit: Callable[[Commit], None], message: Message | None = None
+    ) -> None:
+        """Record the first event of a submission; `submit` gets the commit that has it.
+
+        Whoever submits it passes the answer of the store to `committed`.
+        """
         if message is not None:
             self._add_message(message)
         self._record(event)
-        # Not sent here: `ActiveTask.on_opened` passes the answer of the store to `committed`.
-        return self._next_commit(ends_run=False, resume=None)
+        self._submit = submit
+
+    def send_opening(self) -> None:
+        """Send the commit of the submission, unless the end of the run has taken it along."""
+        if self._submit is not None:
+            self._send(self._next_commit(ends_run=False, resume=None))
 
     async def settle(self, limit: int = 0) -> None:
         """Wait until at most `limit` events are not durable yet. Raises what the store raised."""
@@ -536,6 +549,11 @@ class Journal:
             self._send(self._next_commit(ends_run=False, resume=None))
 
     def _send(self, commit: Commit) -> None:
+        if self._submit is not None:
+            submit, self._submit = self._submit, None
+            submit(commit)
+            return
+
         def on_answer(done: asyncio.Future[None]) -> None:
             # A cancelled future says nothing about the commit, so its events are not published.
             if done.cancelled():

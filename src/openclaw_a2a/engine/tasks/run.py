@@ -2,7 +2,8 @@
 
 A run in order
   1. The submission (message, run, first event of the task) goes to the store. An agent whose work
-     may be repeated starts meanwhile; any other waits until the message is durable.
+     may be repeated is asked first, and the submission takes along what it says without waiting:
+     nothing of it is shown before it is durable. Any other agent is asked afterwards.
   2. The run waits for its turn in the session queue. Before the agent is asked, `is_started` is
      committed, so that recovery can tell a run that had no effect from one that may have had some.
   3. The agent's events become A2A events (`transcript`) and are appended to the journal.
@@ -72,7 +73,7 @@ from openclaw_a2a.model.records import (
 )
 from openclaw_a2a.model.task import PAUSED, TERMINAL, ArtifactUpdate, Event, Task, TaskState
 from openclaw_a2a.model.turn import BETWEEN_GATEWAYS, Scope, Turn
-from openclaw_a2a.ports import Accepted, Duplicate, Submission
+from openclaw_a2a.ports import Accepted, Commit, Duplicate, Submission
 
 if TYPE_CHECKING:
     from openclaw_a2a.engine.engine import AccountRules, Engine
@@ -97,7 +98,9 @@ class ActiveRun:
         self.agent = engine.agents.get(record.binding.agent_id)
         self.state = RunState.SUBMITTING
         self.submission: Submission | None = None
-        """What the store was given, until it has answered."""
+        """What the store is given, until it has answered."""
+        self._stored: asyncio.Future[Accepted | Duplicate] | None = None
+        """The answer of the store to the submission."""
         self.active_task: ActiveTask | None = None
         self.address = ""
         """Where the message came from."""
@@ -145,14 +148,25 @@ class ActiveRun:
             self.task.cancel()
         return self.state
 
-    async def run(self, submission: "asyncio.Future[Accepted | Duplicate] | None") -> None:
+    def submit(self, commit: Commit | None = None) -> None:
+        """Hand the submission to the store, with the commit of the task that it opens."""
+        submission = self.submission
+        assert submission is not None  # noqa: S101 - set before the run starts
+        if commit is not None:
+            submission = self.submission = msgspec.structs.replace(submission, commit=commit)
+        self._stored = self._engine.store.tasks.submit(submission)
+        # Before the run awaits it: callbacks are called in order, so the run finds the answer of
+        # the store dealt with when it goes on.
+        self._stored.add_done_callback(self.on_submitted)
+
+    async def run(self, *, is_early: bool) -> None:
         """Run to the end; first wait for the submission, unless the agent may be asked already."""
         try:
-            if submission is not None:
+            if not is_early and self._stored is not None:
                 # Not shielded: a gateway that stops by force does not wait for the store. Whether
                 # the message was stored is found out by the next start.
                 with suppress(Exception):  # `on_submitted` was called before this wakes up
-                    await submission
+                    await self._stored
             # A run that starts early is here before the store has answered; see `_reject`.
             if self.state is not RunState.REJECTED:
                 self.apply(RunSignal.ACCEPT)
@@ -174,9 +188,9 @@ class ActiveRun:
 
     async def wait_result(self) -> FinalResult:
         """The direct answer, or the task as it was when it ended or paused."""
-        # While `opening` is set this run opens the task, and its rejection finishes the task as
+        # While the task is opening this run opens it, and its rejection finishes the task as
         # well: one wait is enough. A direct run learns from `created` whether there is a task.
-        if self.active_task is None or self.active_task.opening is None:
+        if self.active_task is None or not self.active_task.is_opening:
             # A message on a running task: its rejection does not end the task.
             first = await self.created.wait()
             if not isinstance(first, TaskCreated):
@@ -198,6 +212,7 @@ class ActiveRun:
         The run may be far by now if its agent was asked early. Nothing of it has been seen: the
         store takes the events of a run after its submission, in order.
         """
+        commit = None if self.submission is None else self.submission.commit
         # In any case, also after an error: a message that was not stored may be sent again.
         self._engine.on_submission_stored(self)
         if submission.cancelled():
@@ -210,12 +225,13 @@ class ActiveRun:
             if error is not None:
                 self._record_submission(error)
             known = error if isinstance(error, GatewayError) else None
-            self._reject(Rejected(known, accepted if isinstance(accepted, Duplicate) else None))
+            duplicate = accepted if isinstance(accepted, Duplicate) else None
+            self._reject(Rejected(known, duplicate), commit)
             return
         self._record_submission()
-        if self.active_task is not None and self.active_task.opening is not None:
+        if self.active_task is not None and self.active_task.is_opening:
             # This message opened the task: what its sender sees first is in memory.
-            self.active_task.on_opened(None)
+            self.active_task.on_opened(commit, None)
             self.active_task.show_created(self)
         elif self.active_task is not None:
             # A job: a callback cannot await. `_end_task` sets `created` if it is faster.
@@ -223,7 +239,7 @@ class ActiveRun:
 
     def _record_submission(self, error: BaseException | None = None) -> None:
         record, active = self.record, self.active_task
-        is_new = active is None or active.opening is not None
+        is_new = active is None or active.is_opening
         event = "task-submitted" if is_new else "task-continued"
         if self.is_released:
             event = "task-released"
@@ -252,12 +268,12 @@ class ActiveRun:
             task = TaskProjection.from_stored(stored).task()
             self.created.set(TaskCreated(task, stored.head.sequence))
 
-    def _reject(self, rejected: Rejected) -> None:
+    def _reject(self, rejected: Rejected, commit: Commit | None) -> None:
         """The message was not accepted: nothing of the run will ever be seen."""
         if self.active_task is not None:
             error = rejected.error or AlreadyExists("the message was accepted before")
             # If this message opened the task, its journal fails and so interrupts an early agent.
-            self.active_task.on_opened(error)
+            self.active_task.on_opened(commit, error)
         self._leave(rejected)
         # Removed at once: a run that started early still has to stop, and the same message may
         # come again before it has.

@@ -139,7 +139,7 @@ async def submit(
     async with engine.task_lock(message.task_id):
         while (active := engine.active_tasks.get(message.task_id)) is not None:
             pausing = active.pausing_run
-            if active.opening is not None:
+            if active.is_opening:
                 # The submission that opens the task is not stored yet, and the store may still
                 # reject it. `on_submitted` sets `created` when the store has answered.
                 await active.runs[0].created.wait()
@@ -278,15 +278,14 @@ def _start_task(
     # May refuse with Overloaded, and so comes before anything is registered.
     run = engine.new_run(request.scope, message, binding, rules=rules, options=options, now=now)
     run.address, run.policy = request.address, request.policy
-    commit = None
     if is_task:
         run.active_task = engine.open_task(run, now, metadata)
-        commit = run.active_task.open()
+        run.active_task.open(run)
     # A subscriber that comes with the task gets everything from its first event on.
     delivery = None if request.make_delivery is None else request.make_delivery(task_id, 0)
     is_deduplicated = _is_deduplicated(engine, request)
     return engine.start_run(
-        run, Submission(run.record, body_hash, now, commit, delivery, record, is_deduplicated)
+        run, Submission(run.record, body_hash, now, None, delivery, record, is_deduplicated)
     )
 
 
@@ -360,11 +359,10 @@ def continue_task(
     run.is_released = request.is_released
     # A paused task is submitted again in the transaction that stores the message. A task with runs
     # stays as it is: this message joins its history when its own run starts.
-    commit = None
     if active is None:
         active = engine.activate(stored)
         if head.state in PAUSED:
-            commit = active.reopen(message, now)
+            active.reopen(run, message, now)
     run.active_task = active
     active.runs.append(run)
     engine.session_tasks.add_newest(run.record.session_key, head.id)
@@ -373,7 +371,7 @@ def continue_task(
     is_deduplicated = _is_deduplicated(engine, request)
     return engine.start_run(
         run,
-        Submission(run.record, body_hash, now, commit, delivery, is_deduplicated=is_deduplicated),
+        Submission(run.record, body_hash, now, delivery=delivery, is_deduplicated=is_deduplicated),
     )
 
 
