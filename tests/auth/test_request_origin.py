@@ -8,7 +8,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from openclaw_a2a.auth.request_origin import OwnAddresses, TrustedProxies, is_loopback_client
-from openclaw_a2a.http.asgi import AsgiMessage, HttpRequest
+from openclaw_a2a.http.asgi import AsgiMessage, AsgiRequest, HttpRequest
 from openclaw_a2a.model.errors import NotAllowed
 from openclaw_a2a.model.url_policy import NO_PORT, parse_authority
 
@@ -34,7 +34,7 @@ def request(headers: Headers, client: str | None = "127.0.0.1") -> HttpRequest:
         "client": None if client is None else (client, 40000),
         "server": ("127.0.0.1", PORT),
     }
-    return HttpRequest(scope, _receive, _send)
+    return AsgiRequest(scope, _receive, _send)
 
 
 def forwarded(*lines: str, client: str | None) -> HttpRequest:

@@ -40,9 +40,11 @@ class FakeRequest:
     headers: dict[bytes, bytes]
     client: str | None = LOCAL
 
+    @property
     def client_host(self) -> str | None:
         return self.client
 
+    @property
     def server_port(self) -> int | None:
         return 9900
 

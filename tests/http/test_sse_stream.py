@@ -8,7 +8,7 @@ import pytest
 from tests.captured_logs import capture_logs
 from tests.conformance.asgi_client import AsgiClient, AsgiMessage, Receive, Request, Send
 
-from openclaw_a2a.http.asgi import HttpRequest
+from openclaw_a2a.http.asgi import AsgiRequest, HttpRequest
 from openclaw_a2a.http.sse_stream import EventStream, SseStreams
 from openclaw_a2a.model.errors import GatewayError, Unauthenticated
 
@@ -57,7 +57,7 @@ def _application(streams: SseStreams, source: EndlessSource) -> AsgiClient:
         return EventStream(None, 0, source)
 
     async def application(scope: AsgiMessage, receive: Receive, send: Send) -> None:
-        request = HttpRequest(scope, receive, send)
+        request = AsgiRequest(scope, receive, send)
         await request.receive()
         await streams.serve(request, open_stream, PlainFrames())
 
@@ -103,7 +103,7 @@ async def test_a_stream_that_is_never_idle_ends_when_its_caller_is_refused() -> 
         return EventStream(None, 0, source)
 
     async def application(scope: AsgiMessage, receive: Receive, send: Send) -> None:
-        request = HttpRequest(scope, receive, send)
+        request = AsgiRequest(scope, receive, send)
         await request.receive()
         await streams.serve(request, open_stream, PlainFrames(), check=check)
 
@@ -125,7 +125,7 @@ async def test_a_check_of_a_caller_that_breaks_is_repeated() -> None:
         return EventStream(None, 0, source)
 
     async def application(scope: AsgiMessage, receive: Receive, send: Send) -> None:
-        request = HttpRequest(scope, receive, send)
+        request = AsgiRequest(scope, receive, send)
         await request.receive()
         await streams.serve(request, open_stream, PlainFrames(), check=check)
 

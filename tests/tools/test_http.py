@@ -14,7 +14,7 @@ from openclaw_a2a.auth.peers import Credentials
 from openclaw_a2a.auth.tokens import TokenKind
 from openclaw_a2a.auth.tool_tokens import ToolAuthenticator, ToolCaller
 from openclaw_a2a.engine.supervisor import Supervisor
-from openclaw_a2a.http.asgi import HttpRequest
+from openclaw_a2a.http.asgi import AsgiRequest
 from openclaw_a2a.http.request_limits import RequestBodies
 from openclaw_a2a.model.ids import Json, JsonObject
 from openclaw_a2a.tools.http import ToolEndpoints, ToolRequest
@@ -285,7 +285,7 @@ async def test_a_tool_learns_whether_its_result_was_written(
     )
 
     async def app(scope: AsgiMessage, receive: Receive, send: Send) -> None:
-        http = HttpRequest(scope, receive, send)
+        http = AsgiRequest(scope, receive, send)
         body = await http.read_body(100, RequestBodies(5.0))
         await endpoints.call(ToolRequest(http, ToolCaller("caller"), body))
 

@@ -232,7 +232,7 @@ class Credentials:
         # lines, one of them may be the caller's.
         if (
             not said
-            or not self._proxies.is_trusted(request.client_host())
+            or not self._proxies.is_trusted(request.client_host)
             or request.has_repeated(name)
         ):
             raise self._refusal(_HOW_TO_SEND, has_credentials=False)
@@ -304,7 +304,7 @@ class PeerAuthenticator:
             raise Unauthenticated(f"{text} tokens; {_MAKE_ONE}", has_credentials=False)
         # nginx speaks HTTP/1.0 to a gateway unless it is configured otherwise; it says nothing
         # about its client then.
-        if not PROXY_HEADERS.isdisjoint(request.headers) or request.http_version() == "1.0":
+        if not PROXY_HEADERS.isdisjoint(request.headers) or request.http_version == "1.0":
             raise NotAllowed(
                 "this request was forwarded by a proxy (or came as HTTP/1.0, as from one), and "
                 f"without a token its caller is unknown; {_MAKE_ONE}"

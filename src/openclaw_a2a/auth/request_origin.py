@@ -46,10 +46,12 @@ class ClientRequest(Protocol):
         """The items of a comma-separated header, which may come in several lines."""
         ...
 
+    @property
     def client_host(self) -> str | None:
         """The address of the client; None when the server does not know it."""
         ...
 
+    @property
     def server_port(self) -> int | None:
         """The port at which the request came in; None when the server does not know it."""
         ...
@@ -58,6 +60,7 @@ class ClientRequest(Protocol):
         """True when a header comes in several lines."""
         ...
 
+    @property
     def http_version(self) -> str:
         """The version of HTTP, such as 1.1."""
         ...
@@ -69,7 +72,7 @@ def is_loopback_client(request: ClientRequest) -> bool:
     A client without an address (a socket file, an embedding application, a test client) may speak
     for anybody, so it counts as remote.
     """
-    client = request.client_host()
+    client = request.client_host
     return client is not None and _is_loopback(client)
 
 
@@ -93,6 +96,7 @@ class TrustedProxies:
 
     def __init__(self, networks: Iterable[str] = ()) -> None:
         self._networks = tuple(ipaddress.ip_network(one, strict=False) for one in networks)
+        self.are_configured = bool(self._networks)
 
     def is_trusted(self, address: str | None) -> bool:
         """True for the address of one of the proxies."""
@@ -107,7 +111,7 @@ class TrustedProxies:
         Each proxy appends the address that it was called from to `X-Forwarded-For`. The last one
         that is not a trusted proxy is the client's; what stands before it, the client wrote.
         """
-        client = request.client_host()
+        client = request.client_host
         if not self.is_trusted(client):
             return client
         for hop in reversed(request.header_items(b"x-forwarded-for")):
@@ -150,7 +154,7 @@ class OwnAddresses:
         for name in (b"host", b"origin"):
             if request.has_repeated(name):
                 raise NotAllowed(f"the header {name.decode()} comes twice; send it once")
-        port = request.server_port()
+        port = request.server_port
         known = (host, origin, port, shows_token)
         if known in self._known:
             return

@@ -1,7 +1,11 @@
-"""HTTP over ASGI: a request with its bounded body, and the way to respond to it."""
+"""A request with its bounded body, and the way to respond to it.
+
+There are two kinds: `http/exchange.py` of our own server, and `AsgiRequest` of any other.
+"""
 
 import asyncio
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Iterable, MutableMapping, Sequence
 from contextlib import suppress
 from typing import Any
@@ -36,11 +40,6 @@ SLICE_BYTES = 64 * 1024
 _SLICES_PER_CHECK = 16
 _MOST_DIGITS = 18
 
-UNSENT_KEY = "openclaw_a2a.unsent"
-"""In the scope of a request: how many bytes are in memory for its client alone, to be sent next.
-Our own server reads it (http/server_protocol.py).
-"""
-
 DRAIN_BYTES = 16 * 1024 * 1024
 DRAIN_TIMEOUT_S = 2.0
 """How much of a refused body is received after the response, and for how long."""
@@ -66,69 +65,74 @@ _REALM = 'realm="openclaw-a2a"'
 _CLOSE: Header = (b"connection", b"close")
 
 
-class HttpRequest:
+class HttpRequest(ABC):
     """One request and the way to respond to it."""
 
-    __slots__ = (
-        "bursts",
-        "caller",
-        "caller_agents",
-        "client_address",
-        "error_code",
-        "has_started",
-        "headers",
-        "held_by",
-        "is_body_asked",
-        "is_body_read",
-        "is_silent",
-        "is_stream",
-        "method",
-        "on_refused",
-        "path",
-        "receive",
-        "response_headers",
-        "scope",
-        "send",
-        "started_at",
-        "status",
-    )
+    method: str
+    path: str
+    query_string: bytes
+    headers: dict[bytes, bytes]
+    """Of a header that comes twice the last counts; lists are read with `header_items`."""
+    header_lines: Sequence[Header]
+    client_host: str | None
+    """The address of the client; None when the server does not know it."""
+    server_port: int | None
+    """The port at which the request came in; None when the server does not know it."""
+    http_version: str
+    scheme: str
+    client_address: str
+    """Where the client is, also behind proxies that are trusted; empty: not known."""
+    started_at: float
+    response_headers: list[Header]
+    """Added to whatever response is sent."""
 
-    def __init__(self, scope: AsgiScope, receive: Receive, send: Send) -> None:
-        self.scope = scope
-        self.receive = receive
-        self.send = send
-        # Of a header that comes twice the last counts; lists are read with `header_items`.
-        self.headers: dict[bytes, bytes] = dict(scope["headers"])
-        self.method: str = scope["method"]
-        self.path: str = scope["path"]
-        self.response_headers: list[Header] = []
-        """Added to whatever response is sent."""
-        self.has_started = False
-        """True when status and headers were sent."""
-        self.status = 0
-        """The status that was sent."""
-        self.started_at = time.monotonic()
-        self.client_address = self.client_host() or ""
-        """Where the client is, also behind proxies that are trusted; empty: not known."""
-        self.error_code = ""
-        """The code of the error that it is answered with."""
-        self.caller: str | None = None
-        """The name of the caller, once it is known."""
-        self.caller_agents: frozenset[str] | None = None
-        """The agents that the caller's credentials are limited to; None: all."""
-        self.is_body_asked = False
-        """True when the server was asked for the body: it has sent the client a 100 (Continue)."""
-        self.is_body_read = False
-        self.is_stream = False
-        """True when the body of the response is a stream of events that lasts."""
-        self.bursts: EventBursts | None = None
-        """Where refusals that can be caused without limit are counted; None: each is logged."""
-        self.held_by: RequestBodies | None = None
-        """What counts the bytes of its body, while it is large and not decoded."""
-        self.is_silent = False
-        """True when the response has no body, whatever it says."""
-        self.on_refused: Callable[[GatewayError], None] | None = None
-        """Called once, when the request is answered with an error; None: with nothing to do."""
+    has_started = False
+    """True when status and headers were sent."""
+    status = 0
+    """The status that was sent."""
+    error_code = ""
+    """The code of the error that it is answered with."""
+    caller: str | None = None
+    """The name of the caller, once it is known."""
+    caller_agents: frozenset[str] | None = None
+    """The agents that the caller's credentials are limited to; None: all."""
+    is_body_asked = False
+    """True when the server was asked for the body: it has sent the client a 100 (Continue)."""
+    is_body_read = False
+    is_stream = False
+    """True when the body of the response is a stream of events that lasts."""
+    bursts: EventBursts | None = None
+    """Where refusals that can be caused without limit are counted; None: each is logged."""
+    held_by: RequestBodies | None = None
+    """What counts the bytes of its body, while it is large and not decoded."""
+    is_silent = False
+    """True when the response has no body, whatever it says."""
+    on_refused: Callable[[GatewayError], None] | None = None
+    """Called once, when the request is answered with an error; None: with nothing to do."""
+    unsent = 0
+    """How many bytes are in memory for its client alone, to be sent next."""
+
+    @property
+    @abstractmethod
+    def scope(self) -> AsgiScope:
+        """The request as ASGI describes it, for code of others."""
+
+    @abstractmethod
+    async def receive(self) -> AsgiMessage:
+        """The next part of the body, or that the client is gone, as in ASGI."""
+
+    @abstractmethod
+    async def send(self, message: AsgiMessage) -> None:
+        """Send a part of the response, as in ASGI; waits for a client that does not read."""
+
+    async def send_response(self, status: int, headers: list[Header], body: bytes) -> None:
+        """Send a whole response that is small."""
+        await self.send({"type": "http.response.start", "status": status, "headers": headers})
+        await self.send({"type": "http.response.body", "body": body})
+
+    def take_body(self) -> bytes | None:
+        """The whole body, if it has arrived; None when it has to be received."""
+        return None
 
     def header(self, name: bytes) -> str | None:
         """A header's value, by its lower-case name."""
@@ -139,39 +143,25 @@ class HttpRequest:
         """The items of a comma-separated header, which may come in several lines."""
         if name not in self.headers:
             return []
-        lines = [value.decode("latin-1") for key, value in self.scope["headers"] if key == name]
+        lines = [value.decode("latin-1") for key, value in self.header_lines if key == name]
         return [item.strip() for item in ",".join(lines).split(",") if item.strip()]
 
     def has_repeated(self, name: bytes) -> bool:
         """True when a header comes in several lines."""
-        lines = self.scope["headers"]
+        lines = self.header_lines
         return len(lines) != len(self.headers) and sum(key == name for key, _ in lines) > 1
 
     def query(self) -> dict[str, str]:
         """The query parameters; the last of each name counts."""
-        raw: bytes = self.scope.get("query_string", b"")
+        raw = self.query_string
         return dict(parse_qsl(raw.decode("latin-1"), keep_blank_values=True)) if raw else {}
 
     def protocol_version(self) -> str | None:
         """The A2A version the caller says it speaks, in a header or in the query."""
         version = self.header(b"a2a-version")
-        if not version and self.scope.get("query_string"):
+        if not version and self.query_string:
             version = self.query().get("A2A-Version")
         return version
-
-    def client_host(self) -> str | None:
-        """The address of the client; None when the server does not know it."""
-        client: tuple[str, int] | None = self.scope.get("client")
-        return client[0] if client else None
-
-    def server_port(self) -> int | None:
-        """The port at which the request came in; None when the server does not know it."""
-        server: tuple[str, int | None] | None = self.scope.get("server")
-        return server[1] if server else None
-
-    def http_version(self) -> str:
-        """The version of HTTP, such as 1.1."""
-        return self.scope.get("http_version", "1.1")
 
     def require_json(self) -> None:
         """Refuse a body that is not declared as JSON. Raises: MediaTypeNotSupported."""
@@ -200,8 +190,9 @@ class HttpRequest:
         (the connection was closed before).
         """
         # Also refused before the first byte: what is compressed is small until it is read.
-        codings = self.header_items(b"content-encoding")
-        if any(coding.lower() != "identity" for coding in codings):
+        if b"content-encoding" in self.headers and any(
+            coding.lower() != "identity" for coding in self.header_items(b"content-encoding")
+        ):
             raise ContentCodingNotSupported(
                 "bodies are read as they are: send this one without Content-Encoding"
             )
@@ -209,12 +200,25 @@ class HttpRequest:
         declared = self.headers.get(b"content-length", b"").lstrip(b"0")
         if declared.isdigit() and (len(declared) > _MOST_DIGITS or int(declared) > limit):
             raise _body_too_large(limit, setting)
+        body = self.take_body()  # nearly every one is there together with its head
+        if body is not None and len(body) < LARGE_BODY_BYTES:
+            self.is_body_asked = self.is_body_read = True
+            if len(body) > limit:
+                raise _body_too_large(limit, setting)
+            return body
+        return await self._receive_body(body, limit, bodies, setting)
+
+    async def _receive_body(
+        self, body: bytes | None, limit: int, bodies: RequestBodies, setting: str
+    ) -> bytes:
         operation = bodies.deadline.start()
         self.is_body_asked = True
         try:
-            message = await self.receive()
-            body: bytes = message.get("body", b"")
-            if message.get("more_body", False):
+            has_more = False
+            if body is None:
+                message = await self.receive()
+                body, has_more = message.get("body", b""), message.get("more_body", False)
+            if has_more:
                 body = await self._read_rest(body, limit, bodies, setting)
             elif len(body) >= LARGE_BODY_BYTES:
                 bodies.hold(self, len(body))
@@ -313,18 +317,20 @@ class HttpRequest:
             await self.send({"type": "http.response.body", "body": b""})
             return
         own = [(b"content-type", media_type), (b"content-length", b"%d" % len(body)), *headers]
-        await self.start_response(status, own)
-        if self.is_body_read or not self.has_body():
-            if len(body) > 2 * SLICE_BYTES:
-                self.scope[UNSENT_KEY] = len(body)
-                await self.send_slices((body,))
-                body = b""
-            await self.send({"type": "http.response.body", "body": body})
-            return
-        # The response first: a client that reads while it sends has it at once.
-        await self.send({"type": "http.response.body", "body": body, "more_body": True})
-        await self._drain_body()
-        await self.send({"type": "http.response.body", "body": b""})
+        if not self.is_body_read and self.has_body():
+            # The response first: a client that reads while it sends has it at once.
+            await self.start_response(status, own)
+            await self.send({"type": "http.response.body", "body": body, "more_body": True})
+            await self._drain_body()
+            await self.send({"type": "http.response.body", "body": b""})
+        elif len(body) > 2 * SLICE_BYTES:
+            await self.start_response(status, own)
+            self.unsent = len(body)
+            await self.send_slices((body,))
+            await self.send({"type": "http.response.body", "body": b""})
+        else:
+            self.has_started, self.status = True, status
+            await self.send_response(status, own + self.response_headers, body)
 
     async def _drain_body(self) -> None:
         """Receive and drop what the client still sends, bounded in time and in size.
@@ -406,6 +412,40 @@ class HttpRequest:
         self.log_refusal(error)
         status, body = http_status(error, for_rpc=False), error_body(error, show_faults=show_faults)
         await self.respond(status, body, headers=[NO_STORE, *error_headers(error)])
+
+
+class AsgiRequest(HttpRequest):
+    """A request of an ASGI server."""
+
+    def __init__(self, scope: AsgiScope, receive: Receive, send: Send) -> None:
+        self._scope = scope
+        self._receive = receive
+        self._send = send
+        self.header_lines = scope["headers"]
+        self.headers = dict(self.header_lines)
+        self.method, self.path = scope["method"], scope["path"]
+        self.query_string = scope.get("query_string", b"")
+        self.http_version = scope.get("http_version", "1.1")
+        self.scheme = scope.get("scheme", "http")
+        client, server = scope.get("client"), scope.get("server")
+        self.client_host = client[0] if client else None
+        self.server_port = server[1] if server else None
+        self.client_address = self.client_host or ""
+        self.response_headers = []
+        self.started_at = time.monotonic()
+
+    @property
+    def scope(self) -> AsgiScope:
+        """The request as ASGI describes it."""
+        return self._scope
+
+    async def receive(self) -> AsgiMessage:
+        """The next part of the body, or that the client is gone."""
+        return await self._receive()
+
+    async def send(self, message: AsgiMessage) -> None:
+        """Send a part of the response."""
+        await self._send(message)
 
 
 Handler = Callable[[HttpRequest], Awaitable[None]]

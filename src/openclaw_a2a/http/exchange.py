@@ -1,10 +1,12 @@
-"""One request on a connection and its response, as ASGI has them: `receive` and `send`."""
+"""One request on a connection of our own server, and its response."""
 
 import asyncio
+import time
 from http import HTTPStatus
 from typing import TYPE_CHECKING
 
-from openclaw_a2a.http.asgi import AsgiMessage, Header
+from openclaw_a2a.http.asgi import AsgiMessage, AsgiScope, Header, HttpRequest
+from openclaw_a2a.http.request_head import RequestHead
 from openclaw_a2a.log import get_logger
 
 if TYPE_CHECKING:
@@ -19,46 +21,61 @@ STATUS_LINES = {
 _DISCONNECT: AsgiMessage = {"type": "http.disconnect"}
 
 
-class Exchange:
+_ASGI = {"version": "3.0", "spec_version": "2.3"}
+
+
+class Exchange(HttpRequest):
     """One request and its response: what the application receives and sends."""
 
-    __slots__ = (
-        "_connection",
-        "_head",
-        "_is_chunked",
-        "_is_delivered",
-        "_left",
-        "_waiters",
-        "body",
-        "expects_continue",
-        "has_more",
-        "is_complete",
-        "is_disconnected",
-        "is_kept_alive",
-        "is_started",
-        "scope",
-    )
+    is_disconnected = False
+    is_started = False
+    is_complete = False
+    """True when the response has been written."""
+    _is_delivered = False
+    _head = b""
+    """Of the response, until it is written with the first bytes of its body."""
+    _is_chunked = False
+    _left = 0
+    _scope: AsgiScope | None = None
 
-    def __init__(
-        self, connection: "ServerProtocol", scope: AsgiMessage, *, is_kept_alive: bool
-    ) -> None:
+    def __init__(self, connection: "ServerProtocol", head: RequestHead) -> None:
         self._connection = connection
-        self.scope = scope
+        self._request_head = head
+        self.method, self.path = head.method, head.path
+        self.query_string, self.http_version = head.query, head.version
+        self.header_lines, self.headers = head.lines, head.headers
+        self.client_host, self.server_port = connection.client_host, connection.server_port
+        self.scheme = connection.scheme
+        self.client_address = connection.client_host or ""
+        self.response_headers = []
+        self.started_at = time.monotonic()
         self.body: list[bytes] = []
-        self.has_more = True
+        self.has_more = head.is_chunked or head.body_size > 0
         """True until the body of the request has arrived."""
-        self.expects_continue = False
-        self.is_kept_alive = is_kept_alive
-        self.is_disconnected = False
-        self.is_started = False
-        self.is_complete = False
-        """True when the response has been written."""
-        self._is_delivered = False
-        self._head = b""
-        """Of the response, until it is written with the first bytes of its body."""
-        self._is_chunked = False
-        self._left = 0
+        self.expects_continue = head.expects_continue
+        self.is_kept_alive = head.is_kept_alive
         self._waiters: list[asyncio.Future[None]] = []
+
+    @property
+    def scope(self) -> AsgiScope:
+        """The request as ASGI describes it."""
+        if self._scope is None:
+            head, connection = self._request_head, self._connection
+            self._scope = {
+                "type": "http",
+                "asgi": _ASGI,
+                "http_version": head.version,
+                "server": connection.server,
+                "client": connection.client,
+                "scheme": connection.scheme,
+                "method": head.method,
+                "root_path": "",
+                "path": head.path,
+                "raw_path": head.raw_path,
+                "query_string": head.query,
+                "headers": head.lines,
+            }
+        return self._scope
 
     # ------------------------------------------------------------------ the request
 
@@ -66,20 +83,29 @@ class Exchange:
         """A part of the body has arrived."""
         self.body.append(part)
         self.has_more = has_more
-        self.wake()
+        if self._waiters:
+            self._wake()
 
-    def wake(self) -> None:
+    def _wake(self) -> None:
         """Something has changed that a `receive` may wait for."""
         for waiter in self._waiters:
             if not waiter.done():
                 waiter.set_result(None)
+
+    def take_body(self) -> bytes | None:
+        """The whole body, if it has arrived; None when it has to be received."""
+        if self.has_more or self._is_delivered or self.is_disconnected:
+            return None
+        self._is_delivered = True
+        body, self.body = b"".join(self.body), []
+        return body
 
     def disconnect(self) -> None:
         """The client is gone, or as good as that: the application sees it."""
         if not self.is_complete:
             self.is_disconnected = True
             self.expects_continue = False
-        self.wake()
+        self._wake()
 
     async def receive(self) -> AsgiMessage:
         """Called by the application: the body, and later that the client is gone."""
@@ -113,9 +139,8 @@ class Exchange:
 
     async def send(self, message: AsgiMessage) -> None:
         """Called by the application; waits while the client does not take what was written."""
-        connection = self._connection
-        if connection.drained is not None and not self.is_disconnected:
-            await connection.wait_drained()
+        if self._connection.drained is not None and not self.is_disconnected:
+            await self._connection.wait_drained()
         if self.is_disconnected:
             return
         if not self.is_started:
@@ -124,6 +149,14 @@ class Exchange:
             raise RuntimeError("the response is complete already")
         else:
             self._write_body(message.get("body", b""), is_last=not message.get("more_body", False))
+
+    async def send_response(self, status: int, headers: list[Header], body: bytes) -> None:
+        """The same for a whole response."""
+        if self._connection.drained is not None and not self.is_disconnected:
+            await self._connection.wait_drained()
+        if not self.is_disconnected:
+            self._write_head(status, headers)
+            self._write_body(body, is_last=True)
 
     def _write_head(self, status: int, headers: "list[Header] | tuple[()]") -> None:
         self.is_started = True
@@ -137,11 +170,11 @@ class Exchange:
                 self.is_kept_alive = False
                 continue
             lines.append(b"%b: %b\r\n" % (name, value))
-        if self.scope["method"] == "HEAD" or status in (204, 304):
+        if self.method == "HEAD" or status in (204, 304):
             self._left = 0
         elif length is not None:
             self._left = length
-        elif self.scope["http_version"] == "1.0":
+        elif self.http_version == "1.0":
             # No chunks before HTTP/1.1: the end of the connection is that of the body.
             self._left = -1
             self.is_kept_alive = False
@@ -166,7 +199,7 @@ class Exchange:
         if self._is_chunked:
             end = b"0\r\n\r\n" if is_last else b""
             body = b"%x\r\n%b\r\n%b" % (len(body), body, end) if body else end
-        elif self.scope["method"] == "HEAD":
+        elif self.method == "HEAD":
             body = b""
         elif self._left >= 0:
             self._left -= len(body)
@@ -178,7 +211,8 @@ class Exchange:
             self._connection.transport.write(body)
         if is_last:
             self.is_complete = True
-            self.wake()
+            if self._waiters:
+                self._wake()
             self._connection.on_response_complete(self)
 
     def on_application_done(self, task: "asyncio.Task[None]") -> None:
@@ -187,7 +221,7 @@ class Exchange:
         connection.server_state.tasks.discard(task)
         error = None if task.cancelled() else task.exception()
         if error is not None:
-            log.error("http.application_failed", path=self.scope["path"], exc_info=error)
+            log.error("http.application_failed", path=self.path, exc_info=error)
         if not (self.is_complete or self.is_disconnected):
             # The response is incomplete, and stays so: the client sees that by the end of it.
             connection.close(connection.loop.time())

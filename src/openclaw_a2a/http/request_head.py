@@ -6,6 +6,7 @@ where a request ends, and for which host it is, must have one answer.
 
 import functools
 import re
+from urllib.parse import unquote
 
 import httptools
 
@@ -33,19 +34,23 @@ class RequestHead:
         "headers",
         "is_chunked",
         "is_kept_alive",
+        "lines",
         "method",
         "path",
         "query",
+        "raw_path",
         "target",
         "version",
     )
 
     def __init__(self, data: bytes, most_headers: int) -> None:
         """Parse a head, with the empty line at its end. Raises: InvalidRequest, HeadersTooLarge."""
-        self.method = self.target = self.query = b""
-        self.path = self.version = ""
-        self.headers: list[Header] = []
-        """With names in lower case."""
+        self.target = self.raw_path = self.query = b""
+        self.method = self.path = self.version = ""
+        self.lines: list[Header] = []
+        """The headers, with names in lower case."""
+        self.headers: dict[bytes, bytes] = {}
+        """The same; of one that comes twice the last counts."""
         self.is_kept_alive = self.is_chunked = self.expects_continue = False
         self.body_size = 0
         """The bytes of the body, when it is not chunked."""
@@ -59,10 +64,10 @@ class RequestHead:
             self._parser.feed_data(data)
         except httptools.HttpParserUpgrade:
             # RFC 9110, 7.8: a server may ignore an upgrade.
-            _check_upgrade(self.method, self.headers)
+            _check_upgrade(self.method, self.lines)
         except httptools.HttpParserError:
             raise InvalidRequest(NOT_HTTP) from None
-        if len(self.headers) > most_headers:
+        if len(self.lines) > most_headers:
             raise HeadersTooLarge(
                 f"the request has more than {most_headers} headers (limits.headers)"
             )
@@ -76,12 +81,12 @@ class RequestHead:
 
     def on_header(self, name: bytes, value: bytes) -> None:
         """A header; the parser leaves white space at the end of values."""
-        self.headers.append((name.lower(), value.rstrip(b" \t")))
+        self.lines.append((name.lower(), value.rstrip(b" \t")))
 
     def on_headers_complete(self) -> None:
         """The end, at which a parser forgets all this when the request has no body."""
         parser = self._parser
-        self.method, self.version = parser.get_method(), parser.get_http_version()
+        self.method, self.version = parser.get_method().decode("ascii"), parser.get_http_version()
         self.is_kept_alive = parser.should_keep_alive() and self.version != "1.0"
 
     # ------------------------------------------------------------------ rules
@@ -89,9 +94,9 @@ class RequestHead:
     def _check(self) -> None:
         if self.version not in ("1.1", "1.0"):
             raise InvalidRequest("this server speaks HTTP/1.1 and HTTP/1.0")
-        known = dict(self.headers)
-        if len(known) != len(self.headers):
-            names = [name for name, _ in self.headers]
+        known = self.headers = dict(self.lines)
+        if len(known) != len(self.lines):
+            names = [name for name, _ in self.lines]
             for name in _SINGLE_HEADERS:
                 if names.count(name) > 1:
                     raise InvalidRequest(f"the header {name.decode()} comes twice; send it once")
@@ -126,7 +131,9 @@ class RequestHead:
         path, _, self.query = self.target.partition(b"?")
         if b"#" in self.target or not path.isascii():
             raise InvalidRequest(NOT_HTTP)
-        self.path = path.decode("ascii")
+        self.raw_path = path
+        text = path.decode("ascii")
+        self.path = unquote(text) if "%" in text else text
 
     def _use_absolute_target(self) -> None:
         """The host of an absolute target takes the place of the header (RFC 9112, 3.2.2)."""
@@ -134,8 +141,9 @@ class RequestHead:
         if found is None or not _is_host(found[1]):
             raise InvalidRequest("the target of the request must be a path, or an http(s) URL")
         self.target = found[2] if found[2].startswith(b"/") else b"/" + found[2]
-        self.headers = [one for one in self.headers if one[0] != b"host"]
-        self.headers.append((b"host", found[1]))
+        self.lines = [one for one in self.lines if one[0] != b"host"]
+        self.lines.append((b"host", found[1]))
+        self.headers[b"host"] = found[1]
 
 
 def _is_host(host: bytes) -> bool:
@@ -147,9 +155,9 @@ def _parses_as_host(host: bytes) -> bool:
     return parse_authority(host.decode("latin-1")) is not None
 
 
-def _check_upgrade(method: bytes, headers: list[Header]) -> None:
+def _check_upgrade(method: str, headers: list[Header]) -> None:
     """Raises: InvalidRequest, for what cannot be served without it."""
-    if method == b"CONNECT":
+    if method == "CONNECT":
         raise InvalidRequest("this server is no proxy: it has no CONNECT")
     if any(name == b"upgrade" and value.lower() == b"websocket" for name, value in headers):
         raise InvalidRequest("this server has no WebSocket endpoints; use plain HTTP")

@@ -11,8 +11,9 @@ each phase ends:
 | IDLE | the next request | `server.idleSeconds` | closed |
 | CLOSING | the client, to take what was written | `server.sendSeconds` | aborted |
 
-The application is called as an ASGI server calls it. Uvicorn's `Server` accepts connections and
-stops them; its own protocol has none of these limits, and two writes for each response.
+The application gets requests as they are; one that has no method `respond` is called as an ASGI
+server calls it. Uvicorn's `Server` accepts connections and stops them; its own protocol has none of
+these limits, and two writes for each response.
 """
 
 import asyncio
@@ -23,7 +24,6 @@ from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from enum import Enum, auto
 from typing import Any, Literal, cast
-from urllib.parse import unquote
 
 import httptools
 from uvicorn import Config
@@ -32,8 +32,8 @@ from uvicorn.server import ServerState
 from openclaw_a2a.http.asgi import (
     JSON,
     NO_STORE,
-    UNSENT_KEY,
     AsgiMessage,
+    HttpRequest,
     Receive,
     Send,
     error_body,
@@ -62,7 +62,7 @@ _HEAD_END = b"\r\n\r\n"
 _FRAMING_FACTOR = 9
 """A chunk of one byte comes in six; beyond nine bytes for each of the body it is no body."""
 AsgiApplication = Callable[[AsgiMessage, Receive, Send], Coroutine[Any, Any, None]]
-_ASGI = {"version": "3.0", "spec_version": "2.3"}
+Respond = Callable[[HttpRequest], Coroutine[Any, Any, None]]
 # In an own parser behind a head of ours: that of the request may have ended in an upgrade.
 _CHUNKED_HEAD = b"POST / HTTP/1.1\r\nhost: chunked\r\ntransfer-encoding: chunked\r\n\r\n"
 
@@ -125,18 +125,21 @@ class ServerProtocol(asyncio.Protocol):
     """One connection of a `ConnectionTable`."""
 
     __slots__ = (
-        "_app",
         "_body_left",
         "_chunked",
         "_connections",
         "_empty",
         "_exchange",
+        "_head_bytes",
         "_is_reading_paused",
         "_received",
         "_refusal",
+        "_request_head",
+        "_respond",
         "_searched",
         "_unsent_at_close",
         "client",
+        "client_host",
         "deadline",
         "drained",
         "held",
@@ -145,6 +148,7 @@ class ServerProtocol(asyncio.Protocol):
         "phase",
         "scheme",
         "server",
+        "server_port",
         "server_state",
         "table",
         "transport",
@@ -166,10 +170,12 @@ class ServerProtocol(asyncio.Protocol):
         # Typed for uvicorn's own protocols; all that is called is `shutdown`.
         self._connections = cast("set[ServerProtocol]", server_state.connections)
         self.loop = _loop or asyncio.get_running_loop()
-        self._app = cast("AsgiApplication", config.loaded_app)
+        self._respond = _find_respond(config.loaded_app)
         self.transport: asyncio.Transport
         self.client: tuple[str, int] | None = None
+        self.client_host: str | None = None
         self.server: tuple[str, int] | None = None
+        self.server_port: int | None = None
         self.scheme: Literal["http", "https"] = "http"
         self.network = ""
         self.phase = ConnectionPhase.HEAD
@@ -182,6 +188,9 @@ class ServerProtocol(asyncio.Protocol):
         """What is not parsed yet: a part of a head, or what follows the request that is served."""
         self._searched = 0
         """So many bytes of it hold no end of a head."""
+        self._head_bytes = b""
+        self._request_head: RequestHead | None = None
+        """The last head: a client that sends the same one again is not parsed again."""
         self._empty = 0
         """The bytes of empty lines before the head."""
         self._exchange: Exchange | None = None
@@ -196,7 +205,9 @@ class ServerProtocol(asyncio.Protocol):
         """Called by the event loop: a client has connected."""
         self.transport = transport
         self.client = _address(transport, "peername")
+        self.client_host = self.client[0] if self.client else None
         self.server = _address(transport, "sockname")
+        self.server_port = self.server[1] if self.server else None
         self.scheme = "https" if transport.get_extra_info("sslcontext") else "http"
         try:
             self.table.admit(self, transport)
@@ -266,7 +277,7 @@ class ServerProtocol(asyncio.Protocol):
 
     def held_bytes(self) -> int:
         """What the application keeps in memory for this client, to be sent next."""
-        return 0 if self._exchange is None else self._exchange.scope.get(UNSENT_KEY, 0)
+        return 0 if self._exchange is None else self._exchange.unsent
 
     def expire(self, now: float) -> None:
         """The deadline of the phase has passed."""
@@ -353,7 +364,7 @@ class ServerProtocol(asyncio.Protocol):
             has_more = self._body_left > 0
         if body or not has_more:
             exchange.add_body(body, has_more=has_more)
-        if sum(map(len, exchange.body)) > _BUFFER_BYTES:
+        if has_more and sum(map(len, exchange.body)) > _BUFFER_BYTES:
             self._pause_reading()
 
     def _read_head(self) -> bool:
@@ -373,12 +384,15 @@ class ServerProtocol(asyncio.Protocol):
             return False
         head, self._received = received[: end + len(_HEAD_END)], received[end + len(_HEAD_END) :]
         self._searched = self._empty = 0
-        try:
-            request = RequestHead(head, self.table.limits.headers)
-        except (InvalidRequest, HeadersTooLarge) as error:
-            self._refuse(error)
-            return False
-        self._begin_request(request)
+        if head != self._head_bytes:
+            try:
+                self._request_head = RequestHead(head, self.table.limits.headers)
+            except (InvalidRequest, HeadersTooLarge) as error:
+                self._refuse(error)
+                return False
+            self._head_bytes = head
+        assert self._request_head is not None  # noqa: S101 - no head is empty
+        self._begin_request(self._request_head)
         return True
 
     def _wait_for_head(self, received: bytes, most: int) -> None:
@@ -391,34 +405,14 @@ class ServerProtocol(asyncio.Protocol):
             self._wait(ConnectionPhase.HEAD, self.table.server.header_seconds)
 
     def _begin_request(self, head: RequestHead) -> None:
-        exchange = Exchange(self, self._scope(head), is_kept_alive=head.is_kept_alive)
-        exchange.expects_continue = head.expects_continue
-        exchange.has_more = head.is_chunked or head.body_size > 0
+        exchange = self._exchange = Exchange(self, head)
         self._body_left = head.body_size
         if head.is_chunked:
             self._chunked = _ChunkedBody(self.table.limits.header_bytes)
-        self._exchange = exchange
         self.phase, self.deadline = ConnectionPhase.REQUEST, math.inf
-        task = self.loop.create_task(self._app(exchange.scope, exchange.receive, exchange.send))
+        task = self.loop.create_task(self._respond(exchange))
         self.server_state.tasks.add(task)
         task.add_done_callback(exchange.on_application_done)
-
-    def _scope(self, head: RequestHead) -> AsgiMessage:
-        path = head.path
-        return {
-            "type": "http",
-            "asgi": _ASGI,
-            "http_version": head.version,
-            "server": self.server,
-            "client": self.client,
-            "scheme": self.scheme,
-            "method": head.method.decode("ascii"),
-            "root_path": "",
-            "path": unquote(path) if "%" in path else path,
-            "raw_path": path.encode("ascii"),
-            "query_string": head.query,
-            "headers": head.headers,
-        }
 
     # ------------------------------------------------------------------ the end of a request
 
@@ -432,8 +426,10 @@ class ServerProtocol(asyncio.Protocol):
         if not exchange.is_kept_alive or exchange.has_more or self.transport.is_closing():
             self.close(self.loop.time())
             return
-        self._wait(ConnectionPhase.IDLE, self.table.server.idle_seconds)
-        self.resume_reading()
+        self.phase = ConnectionPhase.IDLE
+        self.deadline = self.loop.time() + self.table.server.idle_seconds
+        if self._is_reading_paused:
+            self.resume_reading()
         if self._received:
             self._read()
 
@@ -477,6 +473,15 @@ class ServerProtocol(asyncio.Protocol):
         ]
         lines = b"".join(b"%b: %b\r\n" % header for header in headers)
         return STATUS_LINES[http_status(error, for_rpc=False)] + lines + b"\r\n" + body
+
+
+def _find_respond(app: Any) -> Respond:
+    """What answers a request of this application."""
+    respond: Respond | None = getattr(app, "respond", None)
+    if respond is not None:
+        return respond
+    call = cast("AsgiApplication", app)
+    return lambda request: call(request.scope, request.receive, request.send)
 
 
 def _address(transport: asyncio.Transport, name: str) -> tuple[str, int] | None:

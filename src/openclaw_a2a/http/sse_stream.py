@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, Protocol
 import msgspec
 
 from openclaw_a2a.engine.supervisor import Supervisor
-from openclaw_a2a.http.asgi import NO_STORE, SLICE_BYTES, UNSENT_KEY, Header, HttpRequest
+from openclaw_a2a.http.asgi import NO_STORE, SLICE_BYTES, Header, HttpRequest
 from openclaw_a2a.http.request_limits import (
     WRITE_TIMEOUT_S,
     ClientTooSlow,
@@ -198,7 +198,7 @@ class SseWriter:
 
     def hold(self, size: int) -> None:
         """So many bytes are in memory for this client alone, until it reads."""
-        self.request.scope[UNSENT_KEY] = size
+        self.request.unsent = size
 
     async def close(self) -> None:
         """End the response. Raises: ClientTooSlow."""

@@ -11,7 +11,15 @@ import msgspec
 from openclaw_a2a.auth.request_origin import TrustedProxies
 from openclaw_a2a.engine.audit_log import AuditLog
 from openclaw_a2a.engine.supervisor import Supervisor
-from openclaw_a2a.http.asgi import AsgiScope, Handler, HttpRequest, Receive, Send, error_headers
+from openclaw_a2a.http.asgi import (
+    AsgiRequest,
+    AsgiScope,
+    Handler,
+    HttpRequest,
+    Receive,
+    Send,
+    error_headers,
+)
 from openclaw_a2a.http.request_limits import EventBursts
 from openclaw_a2a.http.router import ANY_METHOD, Router
 from openclaw_a2a.log import get_logger
@@ -64,21 +72,23 @@ class ServerApplication:
         self.router.add_route("GET", "/agents", self.availability.list_agents)
 
     async def __call__(self, scope: AsgiScope, receive: Receive, send: Send) -> None:
+        """Respond to one request of an ASGI server."""
+        if scope["type"] == "http":
+            await self.respond(AsgiRequest(scope, receive, send))
+
+    async def respond(self, request: HttpRequest) -> None:
         """Respond to one request."""
-        if scope["type"] != "http":
-            return
-        request: HttpRequest | None = None
+        request.bursts = self._bursts
         try:
-            request = HttpRequest(scope, receive, send)
-            request.bursts = self._bursts
-            request.client_address = self._proxies.client_address(request) or ""
+            if self._proxies.are_configured:
+                request.client_address = self._proxies.client_address(request) or ""
             found = self.router.find(request.method, request.path)
             await (self._not_found if found is None else found[0])(request)
         except asyncio.CancelledError:
             # The server is stopping and no longer waits for this request.
             # Not raised again: uvicorn cancels what outlasts its graceful shutdown, and a client is
             # better off with a 503 than with a broken connection.
-            if request is not None and not request.has_started:
+            if not request.has_started:
                 text = "the gateway is stopping; try again when it is back"
                 request.log_refusal(Draining(text))
                 # The rest of its body is awaited for a moment after the response, and the end of
@@ -86,8 +96,7 @@ class ServerApplication:
                 with suppress(asyncio.CancelledError):
                     await _respond_problem(request, 503, STOPPING, text, self._default_account)
         except Exception:  # the edge of the server: nothing but our own faults gets here
-            log.exception("http.handler_failed", path=scope.get("path"))
-            request = request or HttpRequest({**scope, "headers": ()}, receive, send)
+            log.exception("http.handler_failed", path=request.path)
             # The server closes the connection: the client sees that the response is incomplete.
             if request.has_started:
                 raise
@@ -95,14 +104,14 @@ class ServerApplication:
             code = "A2A_INBOUND_ROUTE_ERROR"
             await _respond_problem(request, 500, code, text, self._default_account)
         finally:
-            if request is not None and request.held_by is not None:
+            if request.held_by is not None:
                 request.release_body()
             # Of every endpoint: tools, operator, peers.
-            if request is not None and self._audit is not None and _is_refused(request):
+            if self._audit is not None and (request.status >= 400) and _is_refused(request):
                 who, address = request.caller or "", request.client_address
                 self._audit.count_refusal(request.status, who, address)
             # The access log. Its fields are made only when it is written.
-            if request is not None and log.is_enabled(logging.DEBUG):
+            if log.is_enabled(logging.DEBUG):
                 log.debug("http.request", status=request.status, **request.log_fields())
 
     def _add_endpoint(self, endpoint: AccountEndpoint) -> None:

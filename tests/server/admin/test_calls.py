@@ -10,7 +10,7 @@ from tests.conformance.asgi_client import AsgiClient, Response
 
 from openclaw_a2a.auth.admin_token import AdminAuthenticator
 from openclaw_a2a.auth.request_origin import OwnAddresses
-from openclaw_a2a.http.asgi import HttpRequest
+from openclaw_a2a.http.asgi import AsgiRequest
 from openclaw_a2a.http.request_limits import RequestBodies
 from openclaw_a2a.server.admin.calls import CallsAdmin
 from openclaw_a2a.server.admin.endpoint import AdminEndpoint
@@ -107,7 +107,7 @@ async def test_while_calls_are_off_the_setting_is_named(path: str) -> None:
     CallsAdmin(lambda: None).add_to(endpoint)
 
     async def app(scope: Any, receive: Any, send: Any) -> None:
-        await endpoint.serve(HttpRequest(scope, receive, send))
+        await endpoint.serve(AsgiRequest(scope, receive, send))
 
     response = await AsgiClient(app).get(path, authorization=f"Bearer {TOKEN}")
     assert response.json["error"]["code"] == "unsupported-operation"

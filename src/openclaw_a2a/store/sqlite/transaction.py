@@ -220,22 +220,21 @@ class BloomFilter:
             bits[first >> 3] |= 1 << (first & 7)
             bits[second >> 3] |= 1 << (second & 7)
 
-    def add(self, key: MessageKey) -> None:
-        """Add a key."""
-        first, second = _bits_of(key)
-        self._bits[first >> 3] |= 1 << (first & 7)
-        self._bits[second >> 3] |= 1 << (second & 7)
+    def add(self, key: MessageKey) -> bool:
+        """Add a key; False if it was certainly never added before."""
+        is_known = self.may_contain(key)
+        if not is_known:
+            code, bits = hash(key), self._bits
+            first, second = code & _FILTER_MASK, code >> _FILTER_BITS & _FILTER_MASK
+            bits[first >> 3] |= 1 << (first & 7)
+            bits[second >> 3] |= 1 << (second & 7)
+        return is_known
 
     def may_contain(self, key: MessageKey) -> bool:
         """False if the key was certainly never added."""
-        first, second = _bits_of(key)
-        bits = self._bits
+        code, bits = hash(key), self._bits
+        first, second = code & _FILTER_MASK, code >> _FILTER_BITS & _FILTER_MASK
         return bool(bits[first >> 3] & 1 << (first & 7) and bits[second >> 3] & 1 << (second & 7))
-
-
-def _bits_of(key: MessageKey) -> tuple[int, int]:
-    code = hash(key)
-    return code & _FILTER_MASK, code >> _FILTER_BITS & _FILTER_MASK
 
 
 class CachedRun(msgspec.Struct, gc=False):
@@ -317,15 +316,12 @@ class WriteTransaction:
         submission = command.submission
         run, change, record = submission.run, submission.commit, submission.record
         key = rules.message_key(run)
-        if not submission.is_deduplicated:
-            pass
-        elif self._known_messages.may_contain(key):
-            if (duplicate := self._find_duplicate(key, submission)) is not None:
+        # Added before it is stored: a second submission in the same group must look it up.
+        # If the submission is refused below, the key stays: one lookup in vain.
+        if submission.is_deduplicated and self._known_messages.add(key):
+            duplicate = self._find_duplicate(key, submission)
+            if duplicate is not None:
                 return duplicate
-        else:
-            # Before it is stored: a second submission in the same group must look it up.
-            # If the submission is refused below, the key stays: one lookup in vain.
-            self._known_messages.add(key)
         if change is not None:
             task = self._check(change, new_run=run.id)
         else:
@@ -334,8 +330,9 @@ class WriteTransaction:
         if record is not None and not self.add_record(record):
             raise rules.record_exists(record)
         self.cache.last_ticket = ticket = self.cache.last_ticket + 1
-        self.cache.runs[run.id] = CachedRun(ticket, run.fence, key)
-        self._new_runs[run.id] = msgspec.structs.replace(run, ticket=ticket)
+        if change is None or not change.ends_run:  # else it is over, and never gets a row
+            self.cache.runs[run.id] = CachedRun(ticket, run.fence, key)
+            self._new_runs[run.id] = msgspec.structs.replace(run, ticket=ticket)
         if submission.is_deduplicated:
             self._messages[key] = submission, None
         # The new run holds the resume token (`run.resume`), so the task must not give it to another
@@ -468,9 +465,9 @@ class WriteTransaction:
                 self._end_run(change.run_id)
 
     def _end_run(self, run_id: RunId) -> None:
-        run = self.cache.runs.pop(run_id)
+        run = self.cache.runs.pop(run_id, None)
         # A run that began and ended within the group never gets a row.
-        if self._new_runs.pop(run_id, None) is None:
+        if run is not None and self._new_runs.pop(run_id, None) is None:
             # The row is deleted by this flush, so an update that waits for it is pointless.
             self._started.pop(run_id, None)
             self._ended.append((run.ticket,))
