@@ -56,8 +56,8 @@ class ClientRequest(Protocol):
         """The port at which the request came in; None when the server does not know it."""
         ...
 
-    def has_repeated(self, name: bytes) -> bool:
-        """True when a header comes in several lines."""
+    def has_repeated(self, *names: bytes) -> bool:
+        """True when one of these headers comes in several lines."""
         ...
 
     @property
@@ -151,9 +151,8 @@ class OwnAddresses:
         # that name as Host. Programs that send neither header are not browsers.
         host, origin = request.headers.get(b"host"), request.headers.get(b"origin")
         # Our own server refuses these. Another one passes them on, and here the last would count.
-        for name in (b"host", b"origin"):
-            if request.has_repeated(name):
-                raise NotAllowed(f"the header {name.decode()} comes twice; send it once")
+        if request.has_repeated(b"host", b"origin"):
+            raise NotAllowed("the header host or origin comes twice; send each once")
         port = request.server_port
         known = (host, origin, port, shows_token)
         if known in self._known:

@@ -8,7 +8,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Iterable, MutableMapping, Sequence
 from contextlib import suppress
-from typing import Any
+from typing import Any, cast
 from urllib.parse import parse_qsl
 
 import msgspec
@@ -146,10 +146,12 @@ class HttpRequest(ABC):
         lines = [value.decode("latin-1") for key, value in self.header_lines if key == name]
         return [item.strip() for item in ",".join(lines).split(",") if item.strip()]
 
-    def has_repeated(self, name: bytes) -> bool:
-        """True when a header comes in several lines."""
-        lines = self.header_lines
-        return len(lines) != len(self.headers) and sum(key == name for key, _ in lines) > 1
+    def has_repeated(self, *names: bytes) -> bool:
+        """True when one of these headers comes in several lines."""
+        if len(self.header_lines) == len(self.headers):
+            return False
+        found = [key for key, _ in self.header_lines if key in names]
+        return len(found) != len(set(found))
 
     def query(self) -> dict[str, str]:
         """The query parameters; the last of each name counts."""
@@ -214,11 +216,9 @@ class HttpRequest(ABC):
         operation = bodies.deadline.start()
         self.is_body_asked = True
         try:
-            has_more = False
-            if body is None:
-                message = await self.receive()
-                body, has_more = message.get("body", b""), message.get("more_body", False)
-            if has_more:
+            message: AsgiMessage = {} if body is not None else await self.receive()
+            body = body or cast("bytes", message.get("body", b""))
+            if message.get("more_body", False):
                 body = await self._read_rest(body, limit, bodies, setting)
             elif len(body) >= LARGE_BODY_BYTES:
                 bodies.hold(self, len(body))

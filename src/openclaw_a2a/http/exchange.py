@@ -27,7 +27,7 @@ _ASGI = {"version": "3.0", "spec_version": "2.3"}
 class Exchange(HttpRequest):
     """One request and its response: what the application receives and sends."""
 
-    is_disconnected = False
+    is_client_gone = False
     is_started = False
     is_complete = False
     """True when the response has been written."""
@@ -94,7 +94,7 @@ class Exchange(HttpRequest):
 
     def take_body(self) -> bytes | None:
         """The whole body, if it has arrived; None when it has to be received."""
-        if self.has_more or self._is_delivered or self.is_disconnected:
+        if self.has_more or self._is_delivered or self.is_client_gone:
             return None
         self._is_delivered = True
         body, self.body = b"".join(self.body), []
@@ -103,7 +103,7 @@ class Exchange(HttpRequest):
     def disconnect(self) -> None:
         """The client is gone, or as good as that: the application sees it."""
         if not self.is_complete:
-            self.is_disconnected = True
+            self.is_client_gone = True
             self.expects_continue = False
         self._wake()
 
@@ -114,7 +114,7 @@ class Exchange(HttpRequest):
             self.expects_continue = False
             if not connection.transport.is_closing():
                 connection.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
-        while not (self.is_disconnected or self.is_complete):
+        while not (self.is_client_gone or self.is_complete):
             if self.body or not (self.has_more or self._is_delivered):
                 body = self.body[0] if len(self.body) == 1 else b"".join(self.body)
                 self.body.clear()
@@ -139,9 +139,9 @@ class Exchange(HttpRequest):
 
     async def send(self, message: AsgiMessage) -> None:
         """Called by the application; waits while the client does not take what was written."""
-        if self._connection.drained is not None and not self.is_disconnected:
+        if self._connection.drained is not None and not self.is_client_gone:
             await self._connection.wait_drained()
-        if self.is_disconnected:
+        if self.is_client_gone:
             return
         if not self.is_started:
             self._write_head(message["status"], message.get("headers", ()))
@@ -152,9 +152,9 @@ class Exchange(HttpRequest):
 
     async def send_response(self, status: int, headers: list[Header], body: bytes) -> None:
         """The same for a whole response."""
-        if self._connection.drained is not None and not self.is_disconnected:
+        if self._connection.drained is not None and not self.is_client_gone:
             await self._connection.wait_drained()
-        if not self.is_disconnected:
+        if not self.is_client_gone:
             self._write_head(status, headers)
             self._write_body(body, is_last=True)
 
@@ -222,6 +222,6 @@ class Exchange(HttpRequest):
         error = None if task.cancelled() else task.exception()
         if error is not None:
             log.error("http.application_failed", path=self.path, exc_info=error)
-        if not (self.is_complete or self.is_disconnected):
+        if not (self.is_complete or self.is_client_gone):
             # The response is incomplete, and stays so: the client sees that by the end of it.
             connection.close(connection.loop.time())

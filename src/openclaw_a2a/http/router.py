@@ -49,7 +49,8 @@ class Router(Generic[H]):
 
     def find(self, method: str, path: str) -> tuple[H, tuple[str, ...]] | None:
         """The handler of a request and the values of its placeholders; None without a route."""
-        methods, params = self.find_address(path)
+        exact = self._exact.get(path)
+        methods, params = (exact, ()) if exact is not None else self.find_address(path)
         handler = methods.get(method) or methods.get(ANY_METHOD)
         return None if handler is None else (handler, params)
 

@@ -170,7 +170,7 @@ class ServerProtocol(asyncio.Protocol):
         # Typed for uvicorn's own protocols; all that is called is `shutdown`.
         self._connections = cast("set[ServerProtocol]", server_state.connections)
         self.loop = _loop or asyncio.get_running_loop()
-        self._respond = _find_respond(config.loaded_app)
+        self._respond = _find_respond(cast("Any", config.loaded_app))
         self.transport: asyncio.Transport
         self.client: tuple[str, int] | None = None
         self.client_host: str | None = None
@@ -406,9 +406,12 @@ class ServerProtocol(asyncio.Protocol):
 
     def _begin_request(self, head: RequestHead) -> None:
         exchange = self._exchange = Exchange(self, head)
-        self._body_left = head.body_size
+        self._body_left = size = head.body_size
         if head.is_chunked:
             self._chunked = _ChunkedBody(self.table.limits.header_bytes)
+        elif 0 < size <= len(self._received):  # nearly always all of it is there
+            body, self._received = self._received[:size], self._received[size:]
+            exchange.body, exchange.has_more = [body], False
         self.phase, self.deadline = ConnectionPhase.REQUEST, math.inf
         task = self.loop.create_task(self._respond(exchange))
         self.server_state.tasks.add(task)

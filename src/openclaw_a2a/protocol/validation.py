@@ -114,7 +114,8 @@ def check_part_count(parts: Json, most: int | None) -> None:
     """Count the parts of a message before anything is done with each. Raises: InvalidParams."""
     if most is not None and isinstance(parts, list | tuple):
         count = len(cast("Sequence[Json]", parts))
-        check_count("message.parts", count, most, setting="limits.parts")
+        if count > most:
+            check_count("message.parts", count, most, setting="limits.parts")
 
 
 T = TypeVar("T")

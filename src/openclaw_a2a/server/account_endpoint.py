@@ -33,10 +33,10 @@ from openclaw_a2a.engine.tasks.run import ActiveRun
 from openclaw_a2a.engine.tasks.submit import (
     SubmitRequest,
     check_parts,
+    find_accepted,
     find_duplicate,
     submit,
     wait_created,
-    wait_final_result,
     wait_first_result,
 )
 from openclaw_a2a.engine.transcript.transcript import has_content
@@ -48,6 +48,7 @@ from openclaw_a2a.model.delivery import Delivery, PushConfig
 from openclaw_a2a.model.errors import (
     GatewayError,
     InvalidParams,
+    IssuerUnavailable,
     PartNotAccepted,
     Problem,
     PushNotSupported,
@@ -100,7 +101,7 @@ from openclaw_a2a.server.push.configs import PushConfigService
 from openclaw_a2a.settings import Account
 
 NO_USABLE_PART = "No supported text or data part was found in the message."
-_PACED_BODY_BYTES = 16 * 1024
+PACED_BODY_BYTES = 16 * 1024
 _LINK_LOOKUPS = 4  # at a time, for an account
 _MAX_LINK_HOSTS = 16
 _LINK_LOOKUP_S = 3.0
@@ -171,7 +172,10 @@ class AccountEndpoint(msgspec.Struct, frozen=True, kw_only=True):
                         echo = (name, ", ".join(activated).encode("ascii"))
                         request.response_headers.append(echo)
         # The echo above is also how `planning_of` knows that this request activated the extension.
-        principal = await await_identity(self.authenticator.identify, request)
+        try:
+            principal = self.authenticator.identify(request)
+        except IssuerUnavailable:
+            principal = await await_identity(self.authenticator.identify, request)
         name = request.caller = principal.name
         request.caller_agents = principal.agents
         account = self.account
@@ -217,7 +221,7 @@ class AccountEndpoint(msgspec.Struct, frozen=True, kw_only=True):
 
         Raises: what `decode` raises.
         """
-        if len(body) < _PACED_BODY_BYTES:
+        if len(body) < PACED_BODY_BYTES:
             return decode(body)
         caller = request.caller or ""
         await self.body_pacer.wait(caller)
@@ -351,19 +355,32 @@ async def send(call: AccountCall, request: SendRequest) -> bytes | TaskFrame:
     if not (call.endpoint.rules.accepts_empty or has_content(request.message.parts)):
         answer = await _answer_empty_message(call, request.message)
         return call.codec.encode_sent_message(answer.message)
-    await _check_links(call.endpoint, request.message)
+    if _has_links(request.message):
+        await _check_links(call.endpoint, request.message)
     run = await _submit(call, request)
     call.http.on_refused = None
     # A2A 3.2.2: a blocking send returns the task at its end (or pause), any other at once.
     if request.is_blocking:
         # The result of the run itself, not the journal: one wake-up instead of one per event.
-        result = await wait_final_result(engine, run)
+        result = await run.wait_result()
+        if isinstance(result, Rejected):
+            result = await find_accepted(engine, run, result)
     else:
         result = await wait_first_result(engine, run)
-    if isinstance(result, DirectAnswer):
-        return call.codec.encode_sent_message(result.message)
     if isinstance(result, TaskFinished) and result.error is not None:
         raise result.error
+    if isinstance(result, TaskFinished) and len(result.task) < queries.LARGE_BYTES:
+        return call.codec.encode_sent_task(result.task, request.history_length)
+    return await _encode_result(call, request, result)
+
+
+async def _encode_result(
+    call: AccountCall,
+    request: SendRequest,
+    result: DirectAnswer | TaskCreated | TaskFinished | MeasuredTask,
+) -> bytes | TaskFrame:
+    if isinstance(result, DirectAnswer):
+        return call.codec.encode_sent_message(result.message)
     large = await _find_large(call, request, result)
     if large is not None:
         answer = await _read_large(call, large, request.history_length)
@@ -373,6 +390,7 @@ async def send(call: AccountCall, request: SendRequest) -> bytes | TaskFrame:
     elif isinstance(result, TaskCreated):
         task = encode_json(result.task)
     else:
+        engine = call.endpoint.engine
         task = queries.task_json(await queries.get_task(engine, call.scope, result.head.id))
     return call.codec.encode_sent_task(task, request.history_length)
 
@@ -403,7 +421,8 @@ async def send_streaming(call: AccountCall, request: SendRequest) -> EventStream
     if not (call.endpoint.rules.accepts_empty or has_content(request.message.parts)):
         answer = await _answer_empty_message(call, request.message)
         return EventStream(v1.wrap_message(answer.message), 0, None)
-    await _check_links(call.endpoint, request.message)
+    if _has_links(request.message):
+        await _check_links(call.endpoint, request.message)
     # Accepted before the stream begins: a refusal can still be a plain response. From here on the
     # client may leave; the run does not depend on the connection.
     run = await _submit(call, request)
@@ -452,6 +471,13 @@ def _check_send(endpoint: AccountEndpoint, request: SendRequest) -> None:
         endpoint.push_configs().check_url(request.push)
 
 
+def _has_links(message: Message) -> bool:
+    for part in message.parts:  # noqa: SIM110 - a loop and no generator: it is part of every send
+        if part.url is not None:
+            return True
+    return False
+
+
 async def _check_links(endpoint: AccountEndpoint, message: Message) -> None:
     """Refuse links to files whose hosts lead into the operator's network. Raises: PartNotAccepted.
 
@@ -459,8 +485,6 @@ async def _check_links(endpoint: AccountEndpoint, message: Message) -> None:
     address, or none in time, leads nowhere now and is accepted. A name may lead elsewhere later:
     an agent that fetches links has to check the address that it connects to.
     """
-    if all(part.url is None for part in message.parts):
-        return
     check_parts(message, endpoint.rules)  # what is refused by its text needs no look-up
     linked: dict[str, int] = {}
     for index, part in enumerate(message.parts):

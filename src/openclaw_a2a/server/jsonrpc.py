@@ -19,7 +19,12 @@ from openclaw_a2a.protocol.jsonrpc import (
 )
 from openclaw_a2a.protocol.versions import ProtocolVersion, read_version, version_of_method
 from openclaw_a2a.server import account_endpoint as operations
-from openclaw_a2a.server.account_endpoint import AccountCall, AccountEndpoint, Codec
+from openclaw_a2a.server.account_endpoint import (
+    PACED_BODY_BYTES,
+    AccountCall,
+    AccountEndpoint,
+    Codec,
+)
 from openclaw_a2a.server.large_answers import AnswerChunks, LargeAnswer, TaskFrame
 from openclaw_a2a.server.objectives_endpoint import PlanningRpcCall, find_rpc_call
 
@@ -155,7 +160,10 @@ async def serve(http: HttpRequest, *, endpoint: AccountEndpoint) -> None:
         scope = await endpoint.admit(http)
         http.require_json()
         body = await endpoint.read_body(http)
-        envelope = await endpoint.decode_body(http, decode_envelope, body)
+        if len(body) < PACED_BODY_BYTES:
+            envelope = decode_envelope(body)
+        else:
+            envelope = await endpoint.decode_body(http, decode_envelope, body)
         request_id, method = envelope.id, envelope.method
         http.is_silent = envelope.is_notification
         call = _find_call(http, endpoint, scope, envelope)

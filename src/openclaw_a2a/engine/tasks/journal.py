@@ -13,6 +13,7 @@ Order of one event
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
+from datetime import datetime
 
 import msgspec
 
@@ -459,7 +460,11 @@ class Journal:
 
     def _record(self, given: Event, *, counts: bool = True) -> None:
         """Number and encode one event; `counts` towards the size of the run."""
-        event = self._not_before(given) if isinstance(given, StatusUpdate) else given
+        event, before = given, self._status_at
+        # A transcript stamps events when it makes them, and a run that becomes a task publishes
+        # those it held back after newer ones; and a clock may be set back.
+        if isinstance(given, StatusUpdate) and (given.status.timestamp or before) < before:
+            event = _restamp(given, before)
         is_status = isinstance(event, StatusUpdate)
         try:
             body = (STATUS_UPDATE if is_status else ARTIFACT_UPDATE) + encode_json(event) + b"}"
@@ -490,18 +495,6 @@ class Journal:
         self.sequence += 1
         self._collected.append(Entry(self.sequence, body, state))
         self.in_flight += 1
-
-    def _not_before(self, event: StatusUpdate) -> StatusUpdate:
-        """The event, stamped no earlier than the status before it.
-
-        A transcript stamps events when it makes them, and a run that becomes a task publishes those
-        it held back after newer ones; and a clock may be set back.
-        """
-        status = event.status
-        if status.timestamp is None or status.timestamp >= self._status_at:
-            return event
-        status = msgspec.structs.replace(status, timestamp=self._status_at)
-        return msgspec.structs.replace(event, status=status)
 
     def _check_size(self, size: int, *, counts: bool) -> None:
         limits = self.limits
@@ -563,3 +556,8 @@ class Journal:
 
         # Not awaited: the agent goes on while the store writes. `settle` and `wait_durable` wait.
         self._store.commit(commit).add_done_callback(on_answer)
+
+
+def _restamp(event: StatusUpdate, time: datetime) -> StatusUpdate:
+    status = msgspec.structs.replace(event.status, timestamp=time)
+    return msgspec.structs.replace(event, status=status)

@@ -15,9 +15,9 @@ Where a run stands, and who may cancel its asyncio task when, is the table in `r
 
 import asyncio
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Coroutine, Iterable, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -186,15 +186,20 @@ class ActiveRun:
             self.slot.leave()
             self._engine.remove_run(self)
 
-    async def wait_result(self) -> FinalResult:
+    def wait_result(self) -> Coroutine[Any, Any, FinalResult]:
         """The direct answer, or the task as it was when it ended or paused."""
         # While the task is opening this run opens it, and its rejection finishes the task as
         # well: one wait is enough. A direct run learns from `created` whether there is a task.
-        if self.active_task is None or not self.active_task.is_opening:
-            # A message on a running task: its rejection does not end the task.
-            first = await self.created.wait()
-            if not isinstance(first, TaskCreated):
-                return first
+        active = self.active_task
+        if active is not None and active.is_opening:
+            return active.finished.wait()
+        return self._wait_created_result()
+
+    async def _wait_created_result(self) -> FinalResult:
+        # A message on a running task: its rejection does not end the task.
+        first = await self.created.wait()
+        if not isinstance(first, TaskCreated):
+            return first
         active = self.active_task
         return Rejected(None) if active is None else await active.finished.wait()
 
@@ -499,7 +504,7 @@ class ActiveRun:
                 rules=self._rules,
                 reference_tasks=tasks,
                 left_out=left_out,
-                resume=decode_resume(record.resume),
+                resume=None if record.resume is None else decode_resume(record.resume),
             )
             stream = agent.run(turn)
             async for event in stream:

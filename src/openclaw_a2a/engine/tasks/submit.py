@@ -390,7 +390,8 @@ def hash_message(message: Message) -> bytes:
 
 def check_parts(message: Message, rules: AccountRules) -> None:
     """Reject what the agent does not accept, before anything is stored or run."""
-    check_count("message.parts", len(message.parts), rules.max_parts, setting="limits.parts")
+    if len(message.parts) > rules.max_parts:
+        check_count("message.parts", len(message.parts), rules.max_parts, setting="limits.parts")
     for index, part in enumerate(message.parts):
         # A character has at most four bytes: nearly every part is known to fit by its length.
         length = len(part.text or part.raw or "")
@@ -494,8 +495,15 @@ async def wait_final_result(
 ) -> TaskFinished | DirectAnswer | MeasuredTask:
     """As `wait_finished`, but the task of a message that was accepted before is not read yet."""
     result = await run.wait_result()
-    if not isinstance(result, Rejected):
-        return result
+    if isinstance(result, Rejected):
+        return await find_accepted(engine, run, result)
+    return result
+
+
+async def find_accepted(
+    engine: Engine, run: ActiveRun | DuplicateRun, result: Rejected
+) -> TaskFinished | DirectAnswer | MeasuredTask:
+    """The final result of the first of two equal messages. Raises: why a message was rejected."""
     duplicate = result.duplicate
     if duplicate is None:
         raise await _rejection_error(engine, run, result)

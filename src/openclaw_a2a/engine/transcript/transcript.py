@@ -144,8 +144,10 @@ class AssistantMessage:
     what an interrupted attempt `published`, nothing is pending; text that differs replaces it.
     """
 
-    def __init__(self, number: int, published: PublishedMessage | None = None) -> None:
-        self.artifact_id = output_id(number)
+    def __init__(
+        self, number: int, artifact_id: ArtifactId, published: PublishedMessage | None = None
+    ) -> None:
+        self.artifact_id = artifact_id
         self.name = f"{OUTPUT_PREFIX}{number}"
         self.is_shown = published is not None
         self.has_content = False
@@ -156,6 +158,7 @@ class AssistantMessage:
         self._blocks: list[str] = []
         self._shown: list[str] = [] if published is None else [published.text]
         self._final: tuple[Part, ...] | None = None
+        self._is_final_blank = True
         self._closed: tuple[Part, ...] | None = None
         self._published = published
         self._repeated = 0
@@ -216,9 +219,10 @@ class AssistantMessage:
         return published.text[:repeated] + text
 
     def set_final(self, parts: tuple[Part, ...]) -> None:
-        """The whole message; it replaces whatever was streamed."""
+        """The whole message; it replaces whatever was streamed, unless it is blank."""
         self._final = parts
-        self.has_content = self.has_content or has_content(parts)
+        self._is_final_blank = not has_content(parts)
+        self.has_content = self.has_content or not self._is_final_blank
 
     def take_pending(self) -> tuple[Part, ...]:
         """The text not shown yet, as one part; it counts as shown now."""
@@ -257,7 +261,7 @@ class AssistantMessage:
         """The message as it stands: the first of its forms that is not blank."""
         if self._closed is not None:
             return self._closed
-        if self._final and has_content(self._final):
+        if self._final and not self._is_final_blank:
             return self._final
         text = self.streamed_text
         if not text.strip():
@@ -536,7 +540,9 @@ class Transcript:
         sendable, notes = self._accepted_parts(event.parts)
         self.content_modes.update(modes_of(event.parts))
         message.set_final(sendable)
-        return notes + self._promote_second(message) + self.close()
+        if self._closed:
+            notes += self._promote_second(message)
+        return notes + self.close() if notes else self.close()
 
     def _accepted_parts(self, parts: Sequence[Part]) -> tuple[tuple[Part, ...], list[Event]]:
         """The parts that the caller accepts, and a status that names the files among the others.
@@ -544,7 +550,9 @@ class Transcript:
         Every part of an agent that is no text of its own goes through here. Before the promotion
         there is no status: `promote` makes it then, and a direct answer names them by itself.
         """
-        sendable, text = self._modes.filter(parts), self._modes.omitted_text(parts)
+        sendable = self._modes.filter(parts)
+        # Nearly always nothing is left out, and then there is nothing to name.
+        text = self._modes.omitted_text(parts) if len(sendable) < len(parts) else ""
         if not text:
             return sendable, []
         self.omitted.append(text)
@@ -617,8 +625,9 @@ class Transcript:
     def _open(self) -> AssistantMessage:
         # A message that stays empty is dropped by `close`, and the next one gets its number.
         number = self._counters.outputs + len(self._closed) + 1
-        published = self.published.messages.get(output_id(number))
-        self._current = AssistantMessage(number, published)
+        artifact_id = output_id(number)
+        published = self.published.messages.get(artifact_id)
+        self._current = AssistantMessage(number, artifact_id, published)
         return self._current
 
     def _promote_second(self, message: AssistantMessage) -> list[Event]:

@@ -442,7 +442,9 @@ class WriteTransaction:
         if change.run_id is not None and change.run_id != new_run:
             rules.check_fence(self.cache.runs, change.run_id, change.fence)
         task = self.cache.find_task(change.head.id)
-        rules.check_sequence(change, -1 if task is None else task.sequence)
+        sequence = -1 if task is None else task.sequence
+        if sequence != change.after:
+            rules.check_sequence(change, sequence)
         return task
 
     def _apply(self, change: Commit, task: CachedTask | None) -> None:
