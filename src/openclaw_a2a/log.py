@@ -7,6 +7,7 @@ handler (`app/logging.py`).
 
 import logging
 import re
+from abc import ABC, abstractmethod
 from typing import Any, cast
 
 _URL_SECRETS = re.compile(
@@ -15,6 +16,17 @@ _URL_SECRETS = re.compile(
 
 PACKAGE = "openclaw_a2a"
 """The logger above all of ours."""
+
+
+class EventHandler(logging.Handler, ABC):
+    """A handler that takes events as they are, without a record of `logging` around them."""
+
+    @abstractmethod
+    def write_event(self, level: int, fields: dict[str, Any]) -> None:
+        """Write an event, which is among its fields."""
+
+
+_package = logging.getLogger(PACKAGE)
 
 
 class EventLogger:
@@ -52,13 +64,22 @@ class EventLogger:
         self._log(logging.ERROR, event, {"exc_info": True, **fields})
 
     def _log(self, level: int, event: str, fields: dict[str, Any]) -> None:
-        if self._logger.isEnabledFor(level):
-            exc_info = fields.pop("exc_info", None)
-            # The stack level skips the two frames of this class, so that records name the module
-            # that logged.
-            extra = {"event": event, "fields": fields}
-            line = _Line(event, fields)
-            self._logger.log(level, line, exc_info=exc_info, extra=extra, stacklevel=3)
+        if not self.is_enabled(level):
+            return
+        exc_info = fields.pop("exc_info", None)
+        handlers = _package.handlers
+        # Nearly always the log of a gateway is written by its own handler alone. A record costs
+        # more than everything else that is done for a line, and every task has one.
+        if exc_info is None and len(handlers) == 1 and not _package.propagate:
+            handler = handlers[0]
+            if isinstance(handler, EventHandler) and not self._logger.handlers:
+                handler.write_event(level, {"event": event, **_without_url_secrets(fields)})
+                return
+        # The stack level skips the two frames of this class, so that records name the module
+        # that logged.
+        extra = {"event": event, "fields": fields}
+        line = _Line(event, fields)
+        self._logger.log(level, line, exc_info=exc_info, extra=extra, stacklevel=3)
 
 
 class _Line:
@@ -101,8 +122,10 @@ def _hide_parts(found: re.Match[str]) -> str:
 
 
 def _without_url_secrets(fields: dict[str, Any]) -> dict[str, Any]:
-    # Most lines have no address: then nothing is copied.
-    if not any(isinstance(value, str) and "://" in value for value in fields.values()):
+    for value in fields.values():
+        if isinstance(value, str) and "://" in value:
+            break
+    else:  # most lines have no address: then nothing is copied
         return fields
     return {
         key: hide_url_secrets(value) if isinstance(value, str) else value

@@ -2,15 +2,16 @@
 
 import logging
 import sys
+import time
 import traceback
 from collections.abc import Callable, Generator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
 
-from openclaw_a2a.log import PACKAGE, record_fields
+from openclaw_a2a.log import PACKAGE, EventHandler, record_fields
 from openclaw_a2a.settings import LogSettings
 
 
@@ -58,7 +59,10 @@ def is_for_people(settings: LogSettings) -> bool:
     return settings.format == "pretty" or (settings.format == "auto" and sys.stderr.isatty())
 
 
-class _StderrHandler(logging.Handler):
+_NO_LOCK = nullcontext()
+
+
+class _StderrHandler(EventHandler):
     """Writes to what `sys.stderr` is at that moment; it may have been replaced."""
 
     def __init__(self, *, is_pretty: bool) -> None:
@@ -74,22 +78,34 @@ class _StderrHandler(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         try:
-            # One write for the whole line: lines of several threads must not mix.
-            sys.stderr.write(self.format(record) + "\n")
-            sys.stderr.flush()
+            self._write(self.format(record))
         except Exception:
             self.handleError(record)
 
+    def write_event(self, level: int, fields: dict[str, Any]) -> None:
+        try:
+            line = self._line(level, time.time(), fields)
+            with self.lock or _NO_LOCK:
+                self._write(line)
+        except Exception:
+            if logging.raiseExceptions:
+                traceback.print_exc()
+
     def format(self, record: logging.LogRecord) -> str:
-        level, written_at = record.levelname.lower(), datetime.fromtimestamp(record.created, UTC)
-        event = {
-            **record_fields(record),
-            "level": level,
-            "timestamp": written_at.isoformat().replace("+00:00", "Z"),
-        }
+        fields = record_fields(record)
         if record.exc_info:
-            event["exc_info"] = record.exc_info
-        return self._render(None, level, event)
+            fields = {**fields, "exc_info": record.exc_info}
+        return self._line(record.levelno, record.created, fields)
+
+    def _line(self, level: int, written_at: float, fields: dict[str, Any]) -> str:
+        name = logging.getLevelName(level).lower()
+        moment = datetime.fromtimestamp(written_at, UTC).isoformat().replace("+00:00", "Z")
+        return self._render(None, name, {**fields, "level": name, "timestamp": moment})
+
+    def _write(self, line: str) -> None:
+        # One write for the whole line: lines of several threads must not mix.
+        sys.stderr.write(line + "\n")
+        sys.stderr.flush()
 
 
 def _render_json(_logger: Any, _level: str, event: dict[str, Any]) -> str:

@@ -152,20 +152,19 @@ class SessionTasks:
         known = self._tasks.pop(session_key, ())
         if task_id in known:
             known = tuple([one for one in known if one != task_id])
-        self._store_tasks(session_key, (task_id, *known))
+        self._tasks[session_key] = (task_id, *known[: _MAX_TASKS_PER_SESSION - 1])
+        if len(self._tasks) > _MAX_SESSIONS:
+            # Popped and inserted again: the first of the mapping is the least recent.
+            del self._tasks[next(iter(self._tasks))]
 
     def add_oldest(self, session_key: SessionKey, task_id: TaskId) -> None:
         """The session had this task before all that are known."""
         known = self._tasks.get(session_key, ())
-        if task_id not in known:
-            self._tasks.pop(session_key, None)
-            self._store_tasks(session_key, (*known, task_id))
-
-    def _store_tasks(self, session_key: SessionKey, tasks: tuple[TaskId, ...]) -> None:
-        # Popped by the caller and inserted here: the first of the mapping is the least recent.
-        self._tasks[session_key] = tasks[:_MAX_TASKS_PER_SESSION]
-        if len(self._tasks) > _MAX_SESSIONS:
-            del self._tasks[next(iter(self._tasks))]
+        if not known:
+            self.add_newest(session_key, task_id)
+        elif task_id not in known:
+            del self._tasks[session_key]
+            self._tasks[session_key] = (*known, task_id)[:_MAX_TASKS_PER_SESSION]
 
     def find(self, session_key: SessionKey) -> tuple[TaskId, ...]:
         """The tasks of a session, the newest first; empty when it is not known."""

@@ -112,11 +112,15 @@ class TaskProjection:
     def apply(self, event: Event) -> None:
         """Fold one event in."""
         if isinstance(event, StatusUpdate):
-            self.status = event.status
-            if event.status.message is not None:
-                self.add_message(event.status.message)
+            self.apply_status(event.status)
         else:
-            self._apply_artifact(event)
+            self.apply_artifact(event)
+
+    def apply_status(self, status: TaskStatus) -> None:
+        """Fold a status in; its message joins the history."""
+        self.status = status
+        if status.message is not None:
+            self.add_message(status.message)
 
     def add_message(self, message: Message) -> None:
         """Append to the history, once per message id."""
@@ -144,7 +148,8 @@ class TaskProjection:
             history=tuple(self.history),
         )
 
-    def _apply_artifact(self, event: ArtifactUpdate) -> None:
+    def apply_artifact(self, event: ArtifactUpdate) -> None:
+        """Fold a part of an artifact in."""
         new = event.artifact
         artifact_id = new.artifact_id
         known = self._artifacts.get(artifact_id)
@@ -357,7 +362,10 @@ class Journal:
         # collected events are part of this one. The run is deleted in the same commit: after a
         # crash the end is stored and the run is gone, or the run is there for recovery.
         self._send(self._next_commit(ends_run=True, resume=resume))
-        await self.settle()
+        while self.in_flight and self.failure is None:
+            await self._next_answer()
+        if self.failure is not None:
+            raise self.failure
         if events and self.state in TERMINAL and log.is_enabled(logging.INFO):
             self._log_end(events[-1], code)
 
@@ -491,7 +499,10 @@ class Journal:
             self._check_size(len(body), counts=counts)
         # After all checks: an event that is refused takes no number, and the run can still end
         # the task with an event of its own.
-        self.projection.apply(event)
+        if is_status:
+            self.projection.apply_status(event.status)
+        else:
+            self.projection.apply_artifact(event)
         self.sequence += 1
         self._collected.append(Entry(self.sequence, body, state))
         self.in_flight += 1

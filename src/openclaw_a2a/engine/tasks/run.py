@@ -415,9 +415,17 @@ class ActiveRun:
         if active is not None and transcript.is_paused and not self.is_cancel_requested:
             # A pause ends the run: the session is free for others until the caller answers.
             await self._end_task(active, transcript, self._pause_events, self._resume)
-        elif not await self._answer_directly(transcript):
-            active = active or await self._promote(transcript)
-            await self._end_task(active, transcript, self._last_events(active, transcript))
+            return
+        is_stopped = transcript.failure is not None or self.is_cancel_requested
+        if not is_stopped and transcript.is_unrepresentable:
+            modes = transcript.content_modes
+            self._error = _output_not_accepted(self.record, self._rules, modes)
+            transcript.failure = self._error.message
+        if active is None:
+            if await self._answer_directly(transcript):
+                return
+            active = await self._promote(transcript)
+        await self._end_task(active, transcript, self._last_events(active, transcript))
 
     async def _ask_agent(self, transcript: Transcript) -> str | None:
         """Let the agent answer; the reason when it failed."""
@@ -624,18 +632,14 @@ class ActiveRun:
 
     async def _answer_directly(self, transcript: Transcript) -> bool:
         """Store a direct answer, or that there is none to send; False when it must be a task."""
-        if self.is_cancel_requested and transcript.failure is None:
-            return False
         record = self.record
         first: FirstResult
-        if transcript.failure is None and transcript.is_unrepresentable:
-            self._error = _output_not_accepted(record, self._rules, transcript.content_modes)
-            transcript.failure = self._error.message
+        if self._error is not None:
             if transcript.is_promoted:
                 return False
             stored, first = encode_rejection(self._error), Rejected(self._error)
         else:
-            parts = None if self.active_task is not None else transcript.answer()
+            parts = None if self.is_cancel_requested else transcript.answer()
             if parts is None:
                 return False
             message_id = MessageId(self._engine.new_id())
@@ -697,8 +701,9 @@ class ActiveRun:
         resume: bytes | None = None,
     ) -> None:
         """Commit the last events together with the end of the run."""
-        # Clients wait for `lastChunk` of each artifact, also of a message that was cut off.
         journal, unclosed = active.journal, active.journal.projection.open_artifacts
+        journal.on_committed = None  # there is no text left to append, and no agent to interrupt
+        # Clients wait for `lastChunk` of each artifact, also of a message that was cut off.
         if unclosed:
             closed = {
                 event.artifact.artifact_id
@@ -719,7 +724,7 @@ class ActiveRun:
         if not self.created.is_set:  # a message on a task that was running: see `_show_task`
             active.show_created(self)
         # After the commit: this releases blocking senders, streams and cancellations.
-        active.leave(self, TaskFinished(journal.head.id, journal.snapshot, self._error))
+        active.leave(self, TaskFinished(self.record.task_id, journal.snapshot, self._error))
 
 
 def _output_not_accepted(

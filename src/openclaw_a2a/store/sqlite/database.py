@@ -82,6 +82,8 @@ class SqliteDatabase:
         self._damage: str | None = None  # what SQLite found wrong with the file; likewise
         self._damage_seen_at = 0.0
         self._identity = (0, 0)  # device and inode of the file
+        self.is_open = False
+        """True while `known_messages` is complete."""
 
     async def open(self) -> None:
         """Create the file if there is none, upgrade its schema, start to write.
@@ -96,9 +98,11 @@ class SqliteDatabase:
             if steps and steps[0].version > 1 and self._on_upgrade is not None:
                 self._on_upgrade(str(self.path), len(steps))
         self.writer.start()
+        self.is_open = True
 
     async def close(self) -> None:
         """Finish the accepted writes and release the file."""
+        self.is_open = False
         # The thread first: it uses a connection that is closed next.
         await self.writer.stop()
         await anyio.to_thread.run_sync(self._close_file)

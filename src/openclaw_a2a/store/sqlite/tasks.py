@@ -492,8 +492,7 @@ class SqliteTaskStore(DatabasePart, TaskWrites):
     ) -> Duplicate | None:
         key = (scope.principal, scope.account, message_id)
         database = self._database
-        # The filter is complete only while the store is open.
-        if database.writer.is_running and not database.known_messages.may_contain(key):
+        if database.is_open and not database.known_messages.may_contain(key):
             return None
         row = database.fetch_one(_SELECT_DUPLICATE, key)
         if row is None:
