@@ -176,7 +176,7 @@ async def test_an_unreadable_record_leaves_the_other_calls_alone(body: bytes) ->
     await store.open()
     await store.records.put_record(Record(CALL_KIND, "bad", body, NOW))
     await store.records.put_record(Record(CALL_KIND, "5", msgspec.json.encode(over(5)), NOW))
-    book = CallRepository(store.records, lambda: NOW)
+    book = CallRepository(store.records)
     await book.load()
     assert [call.id for call in book] == ["5"]
 
