@@ -48,7 +48,7 @@ class FakeRequest:
     def server_port(self) -> int | None:
         return 9900
 
-    def has_repeated(self, name: bytes) -> bool:
+    def has_repeated(self, *names: bytes) -> bool:
         return False
 
 
