@@ -21,7 +21,7 @@ import tempfile
 import threading
 import time
 import uuid
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import pairwise
 from pathlib import Path
@@ -369,6 +369,16 @@ def started(python: str, data: Path, peer_url: str = "") -> Iterator[Gateway]:
 OPERATIONS = ("send", "chunk", "agent_call", "plan_step", "remote_send")
 
 
+def count_operations(names: Sequence[str], python: str = sys.executable, shows: str = "") -> Json:
+    """The counts of operations, in gateways that are started for it."""
+    with tempfile.TemporaryDirectory(prefix="a2a-count-") as folder:
+        data = Path(folder)
+        with started(python, data / "peer") as peer:
+            url = f"http://127.0.0.1:{peer.port}"
+            with started(python, data / "counted", url) as gateway:
+                return count(gateway, list(names), shows=shows)
+
+
 def main() -> None:
     """Count and print."""
     parser = argparse.ArgumentParser(
@@ -389,12 +399,7 @@ def main() -> None:
     chosen = args.operations or list(OPERATIONS)
     if unknown := [name for name in chosen if name not in OPERATIONS]:
         parser.error(f"no such operation: {', '.join(unknown)}")
-    with tempfile.TemporaryDirectory(prefix="a2a-count-") as folder:
-        data = Path(folder)
-        with started(args.python, data / "peer") as peer:
-            url = f"http://127.0.0.1:{peer.port}"
-            with started(args.python, data / "counted", url) as gateway:
-                figures = count(gateway, chosen, shows=args.shows)
+    figures = count_operations(chosen, args.python, args.shows)
     for name, row in figures.items():
         order = row.pop("order", ())
         print(f"{name:12} " + "  ".join(f"{key} {value}" for key, value in row.items()))

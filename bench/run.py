@@ -2,6 +2,7 @@
 """Start our gateway and its peers, load them in turn, print one table per load.
 
   ./dev bench                       every load against every server
+  ./dev bench --quick               what became more expensive than figures.json says (2 minutes)
   ./dev bench send stream           only these loads
   ./dev bench --servers ours,sdk --rounds 5 send
   ./dev bench grown startup         reading with 1,000 and 100,000 tasks; how fast it is there
@@ -31,6 +32,7 @@ from compare import compare, run_load
 from grown import measure_grown
 from openclaw_turn import measure_openclaw
 from planning import measure_planning
+from quick import measure_quick
 from remote import measure_remote
 from servers import LOADER_CORE, SERVERS, started
 from startup import measure_startup
@@ -100,7 +102,11 @@ def main() -> int:
         "--connections", type=int, default=CONNECTIONS, help="how many an attacker opens"
     )
     parser.add_argument("--json", type=Path, help="also write everything measured here")
+    parser.add_argument("--quick", action="store_true", help="compare with figures.json")
+    parser.add_argument("--update", action="store_true", help="with --quick: write figures.json")
     args = parser.parse_args()
+    if args.quick:
+        return measure_quick(update=args.update)
     chosen = args.loads or list(LOADS)
     if unknown := [load for load in chosen if load not in known]:
         parser.error(f"no such load: {', '.join(unknown)}; there are {', '.join(known)}")

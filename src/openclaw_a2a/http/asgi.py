@@ -13,6 +13,7 @@ from urllib.parse import parse_qsl
 
 import msgspec
 
+from openclaw_a2a.engine.supervisor import Supervisor
 from openclaw_a2a.http.request_limits import LARGE_BODY_BYTES, EventBursts, RequestBodies
 from openclaw_a2a.log import get_logger
 from openclaw_a2a.model.errors import (
@@ -261,6 +262,10 @@ class HttpRequest(ABC):
         """Wait until the client is gone. The body must have been read."""
         while (await self.receive())["type"] != "http.disconnect":
             pass
+
+    def watch_disconnect(self, supervisor: Supervisor) -> "asyncio.Future[None]":
+        """Done when the client is gone; to be cancelled when that does not matter any more."""
+        return supervisor.start("disconnect", self.wait_disconnected())
 
     async def is_disconnected(self, *, wait_s: float = 0) -> bool:
         """True when the client leaves within `wait_s`. The body must have been read."""

@@ -5,6 +5,7 @@ import time
 from http import HTTPStatus
 from typing import TYPE_CHECKING
 
+from openclaw_a2a.engine.supervisor import Supervisor
 from openclaw_a2a.http.asgi import AsgiMessage, AsgiScope, Header, HttpRequest
 from openclaw_a2a.http.request_head import RequestHead
 from openclaw_a2a.log import get_logger
@@ -55,6 +56,8 @@ class Exchange(HttpRequest):
         self.expects_continue = head.expects_continue
         self.is_kept_alive = head.is_kept_alive
         self._waiters: list[asyncio.Future[None]] = []
+        self._watches: list[asyncio.Future[None]] = []
+        """Futures that are done when the client is gone, or has the whole response."""
 
     @property
     def scope(self) -> AsgiScope:
@@ -88,7 +91,8 @@ class Exchange(HttpRequest):
 
     def _wake(self) -> None:
         """Something has changed that a `receive` may wait for."""
-        for waiter in self._waiters:
+        is_over = self.is_client_gone or self.is_complete
+        for waiter in (*self._waiters, *(self._watches if is_over else ())):
             if not waiter.done():
                 waiter.set_result(None)
 
@@ -106,6 +110,18 @@ class Exchange(HttpRequest):
             self.is_client_gone = True
             self.expects_continue = False
         self._wake()
+
+    def watch_disconnect(self, supervisor: Supervisor) -> "asyncio.Future[None]":
+        """Done when the client is gone; without a task, of which a stream would keep one."""
+        del supervisor
+        connection = self._connection
+        watch: asyncio.Future[None] = connection.loop.create_future()
+        if self.is_client_gone or self.is_complete:
+            watch.set_result(None)
+        else:
+            self._watches.append(watch)
+            connection.resume_reading()
+        return watch
 
     async def receive(self) -> AsgiMessage:
         """Called by the application: the body, and later that the client is gone."""
@@ -211,7 +227,7 @@ class Exchange(HttpRequest):
             self._connection.transport.write(body)
         if is_last:
             self.is_complete = True
-            if self._waiters:
+            if self._waiters or self._watches:
                 self._wake()
             self._connection.on_response_complete(self)
 

@@ -1,8 +1,8 @@
 """Server-sent event streams: events from a source, comments while it is idle, a bounded number.
 
-One stream uses two tasks: the request's own, which writes, and one that waits for the client to
-disconnect. The writer never waits without a limit: for events at most a heartbeat, for a client
-that does not read at most the write deadline. So a slot is always given back.
+A stream is written by the task of its request; `watch_disconnect` says when its client is gone. The
+writer never waits without a limit: for events at most a heartbeat, for a client that does not read
+at most the write deadline. So a slot is always given back.
 """
 
 import asyncio
@@ -332,8 +332,8 @@ class SseStreams:
         check: CheckCaller,
     ) -> None:
         writer = SseWriter(request, self._deadline)
-        # Cancelled in any case: a task that waits for `receive` would outlive the request.
-        disconnected = self._supervisor.start("sse-disconnect", request.wait_disconnected())
+        # Cancelled in any case: a task that waits for the client would outlive the request.
+        disconnected = request.watch_disconnect(self._supervisor)
         try:
             try:
                 stream = await open_stream()
@@ -380,7 +380,7 @@ class SseStreams:
         self,
         writer: SseWriter,
         pending: PendingStream,
-        disconnected: "asyncio.Task[None]",
+        disconnected: "asyncio.Future[None]",
         check: CheckCaller,
     ) -> EventStream | None:
         """The stream when its first event is there; None when the client left before."""
@@ -410,7 +410,7 @@ class SseStreams:
         writer: SseWriter,
         stream: EventStream,
         encoder: FrameEncoder,
-        disconnected: "asyncio.Task[None]",
+        disconnected: "asyncio.Future[None]",
         check: CheckCaller,
     ) -> None:
         await writer.start()
@@ -505,8 +505,8 @@ class SseStreams:
         writer.hold(0)
 
 
-async def _cancel(task: "asyncio.Task[Any]") -> None:
-    """Cancel a task, and wait until it has ended."""
+async def _cancel(task: "asyncio.Future[Any]") -> None:
+    """Cancel a task or a future, and wait until it has ended."""
     task.cancel()
     # `wait`, not `await task`: its CancelledError could not be told from one of our own.
     await asyncio.wait({task})
