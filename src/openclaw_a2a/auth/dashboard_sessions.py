@@ -66,7 +66,7 @@ class _TokenRequest:
         """No lists are among the credentials."""
         return []
 
-    def has_repeated(self, name: bytes) -> bool:
+    def has_repeated(self, *names: bytes) -> bool:
         """Each header is there once."""
         return False
 
@@ -237,7 +237,7 @@ def _is_local(request: ClientRequest) -> bool:
 
 def session_cookie(request: ClientRequest) -> str:
     """The name of the cookie with the session; cookies are shared by all ports of a host."""
-    return f"openclaw_a2a_{request.server_port() or 0}"
+    return f"openclaw_a2a_{request.server_port or 0}"
 
 
 def _session_digest(request: ClientRequest) -> bytes:

@@ -195,7 +195,7 @@ class Dashboard:
         if b"hx-request" in request.headers:
             await request.respond(200, part, media_type=_HTML, headers=[NO_STORE])
             return
-        raw: bytes = request.scope.get("query_string", b"")
+        raw = request.query_string
         address = request.path + (f"?{raw.decode('latin-1')}" if raw else "")
         members = {
             "page": view,

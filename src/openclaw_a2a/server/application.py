@@ -73,8 +73,16 @@ class ServerApplication:
 
     async def __call__(self, scope: AsgiScope, receive: Receive, send: Send) -> None:
         """Respond to one request of an ASGI server."""
-        if scope["type"] == "http":
-            await self.respond(AsgiRequest(scope, receive, send))
+        if scope["type"] != "http":
+            return
+        try:
+            request = AsgiRequest(scope, receive, send)
+        except Exception:  # a server that describes a request in another way
+            log.exception("http.handler_failed", path=scope.get("path"))
+            request = AsgiRequest({**scope, "headers": ()}, receive, send)
+            await self._respond_failed(request)
+        else:
+            await self.respond(request)
 
     async def respond(self, request: HttpRequest) -> None:
         """Respond to one request."""
@@ -100,9 +108,7 @@ class ServerApplication:
             # The server closes the connection: the client sees that the response is incomplete.
             if request.has_started:
                 raise
-            text = "this address failed to answer; the log of the gateway says why"
-            code = "A2A_INBOUND_ROUTE_ERROR"
-            await _respond_problem(request, 500, code, text, self._default_account)
+            await self._respond_failed(request)
         finally:
             if request.held_by is not None:
                 request.release_body()
@@ -113,6 +119,11 @@ class ServerApplication:
             # The access log. Its fields are made only when it is written.
             if log.is_enabled(logging.DEBUG):
                 log.debug("http.request", status=request.status, **request.log_fields())
+
+    async def _respond_failed(self, request: HttpRequest) -> None:
+        text = "this address failed to answer; the log of the gateway says why"
+        code = "A2A_INBOUND_ROUTE_ERROR"
+        await _respond_problem(request, 500, code, text, self._default_account)
 
     def _add_endpoint(self, endpoint: AccountEndpoint) -> None:
         account = endpoint.account
