@@ -217,7 +217,7 @@ class Gateway:
             self._credentials = Credentials(
                 self.settings.peers.values(),
                 tokens=self._tokens,
-                verifiers=self._open_verifiers(),
+                verifier=self._open_verifier(),
                 certificate_header=self.settings.client_certificate_header,
                 proxies=self._proxies,
                 failures=FailedAttempts(self.settings.limits.per_address_failures),
@@ -427,13 +427,13 @@ class Gateway:
             requires_activation=settings.opt.require_activation,
         )
 
-    def _open_verifiers(self) -> tuple[BearerVerifier, ...]:
+    def _open_verifier(self) -> BearerVerifier | None:
         if not self.settings.oidc:
-            return ()
+            return None
         # Slow to import (cryptography, httpx2), and most gateways have no issuer.
         from openclaw_a2a.app.wiring.oidc import open_verifier
 
-        return (open_verifier(self.settings.oidc, self.supervisor.child("oidc")),)
+        return open_verifier(self.settings.oidc, self.supervisor.child("oidc"))
 
     def _card(self, account: Account, extensions: tuple[AgentExtension, ...]) -> LiveCard:
         """The card: texts of the account, else of its agent, else those of the settings."""

@@ -142,7 +142,7 @@ class Credentials:
         peers: Iterable[PeerSettings] = (),
         *,
         tokens: TokenStore | None = None,
-        verifiers: Iterable[BearerVerifier] = (),
+        verifier: BearerVerifier | None = None,
         certificate_header: str = "",
         proxies: TrustedProxies | None = None,
         failures: FailedAttempts | None = None,
@@ -163,8 +163,8 @@ class Credentials:
         self._proxies = proxies or TrustedProxies()
         self._failures = failures
         self._tokens = tokens
-        self._verifiers = tuple(verifiers)
-        self._are_configured = bool(peers or self._verifiers)
+        self._verifier = verifier
+        self._are_configured = bool(peers or verifier)
         self._are_required = True
         self._next_check = float("-inf")
 
@@ -218,7 +218,7 @@ class Credentials:
     def _refusal(self, text: str, *, has_credentials: bool = True) -> Unauthenticated:
         """The error for a request without valid credentials: it says which kinds there are."""
         schemes: list[str] = []
-        if self._verifiers or not self.accept_certificates or self.accept_tokens():
+        if self._verifier or not self.accept_certificates or self.accept_tokens():
             schemes.append("Bearer")
         if self.accept_certificates:
             schemes.append(CERTIFICATE_SCHEME)
@@ -247,20 +247,17 @@ class Credentials:
             self._failures.count(self._proxies.client_address(request))
 
     def _verify(self, request: ClientRequest, token: bytes) -> Principal | None:
-        for verifier in self._verifiers:
-            principal = verifier.find_verified(token)
-            if principal is not None:
-                return principal
+        if self._verifier is None:
+            return None
+        principal = self._verifier.find_verified(token)
+        if principal is not None:
+            return principal
         # Past the limit no signature is checked any more: that is what would take long.
         if self._failures is not None and self._failures.is_exceeded(
             self._proxies.client_address(request)
         ):
             return None
-        for verifier in self._verifiers:
-            principal = verifier.verify(token)
-            if principal is not None:
-                return principal
-        return None
+        return self._verifier.verify(token)
 
 
 async def await_identity(identify: Callable[[Request], Caller], request: Request) -> Caller:

@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 
 from openclaw_a2a.model.errors import NotAllowed
 from openclaw_a2a.model.url_policy import NO_PORT, Authority, normal_host, parse_authority
+from openclaw_a2a.settings import is_loopback
 
 # One is enough, and each proxy sends others.
 PROXY_HEADERS = frozenset(
@@ -30,6 +31,9 @@ _LOOPBACK_NAMES = frozenset({"localhost", "127.0.0.1", "::1"})
 _PORTS = {"http": 80, "https": 443}
 _MAX_KNOWN = 64
 _ORIGIN = re.compile(r"(https?)://([^/?#@\\]+)", re.IGNORECASE)
+
+# Asked for each request, of the same few addresses.
+_is_loopback = functools.lru_cache(maxsize=1024)(is_loopback)
 
 IpAddress = ipaddress.IPv4Address | ipaddress.IPv6Address
 
@@ -179,14 +183,6 @@ class OwnAddresses:
 
 def _shown(header: bytes) -> str:
     return repr(header.decode("latin-1")[:80])
-
-
-@functools.lru_cache(maxsize=1024)
-def _is_loopback(address: str) -> bool:
-    try:
-        return ipaddress.ip_address(address).is_loopback
-    except ValueError:
-        return address == "localhost"
 
 
 def _host_address(header: bytes) -> Authority | None:

@@ -14,6 +14,7 @@ from openclaw_a2a.model.errors import AgentError, AgentFailed, AgentUnavailable,
 from openclaw_a2a.model.ids import Json, JsonObject
 from openclaw_a2a.net.http_client import ResponseEncoded, ResponseTooLarge, SyncHttpClient
 from openclaw_a2a.net.sse_reader import SseReader
+from openclaw_a2a.settings import is_loopback
 
 _OK = 200
 _HTTP_CODES = {401: "unauthenticated", 403: "not-allowed"}
@@ -111,7 +112,6 @@ _NEVER_SENT = (
     httpx2.ProxyError,
     httpx2.UnsupportedProtocol,
 )
-_LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
 
 _START = "Start a gateway with: openclaw-a2a up    (or give another address: --url)"
 _CHECK = "Check the address, and that the agent runs."
@@ -136,7 +136,7 @@ class Client:
         if token:
             headers["Authorization"] = f"Bearer {token}"
         # A proxy for the outside world does not reach this machine.
-        is_outside = _host(self.url) not in _LOOPBACK
+        is_outside = not is_loopback(_host(self.url))
         self._http = SyncHttpClient(headers=headers, use_proxies=is_outside, follow_redirects=True)
 
     @property
@@ -294,7 +294,7 @@ def unreachable(address: str, error: Exception) -> AgentUnavailable:
         f"nothing answers at {address} ({reason})",
         details={
             "code": "gateway-unreachable",
-            "nextStep": _START if _host(address) in _LOOPBACK else _CHECK,
+            "nextStep": _START if is_loopback(_host(address)) else _CHECK,
         },
     )
 

@@ -2,7 +2,6 @@
 
 import asyncio
 import inspect
-import ipaddress
 import re
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from pathlib import Path
@@ -46,6 +45,7 @@ from openclaw_a2a.settings import (
     Settings,
     StoreKind,
     StoreSettings,
+    is_loopback,
 )
 
 log = get_logger(__name__)
@@ -75,7 +75,7 @@ class OpenAuthenticator:
         """Always the same caller. Raises: NotAllowed."""
         server = cast("tuple[str, int | None] | None", request.scope.get("server"))
         # Only on an address of this machine alone: elsewhere every client may call anyway.
-        if server is not None and _is_loopback_address(server[0]):
+        if server is not None and is_loopback(server[0]):
             self._own.check(request)
         return LOCAL_PRINCIPAL
 
@@ -160,13 +160,6 @@ async def identify_caller(function: CallerFunction, scope: AsgiScope) -> None:
         return
     if answer:
         scope[_CALLER_KEY] = PeerName(answer if isinstance(answer, str) else _UNNAMED)
-
-
-def _is_loopback_address(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
 
 
 # -------------------------------------------------------------------- the gateway of one agent
