@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 
@@ -16,7 +16,8 @@ from openclaw_a2a.model.records import StreamBody
 from openclaw_a2a.model.task import TaskState, is_paused, is_terminal
 
 if TYPE_CHECKING:
-    from openclaw_a2a.cli.a2a_client import StreamFrame
+    from openclaw_a2a.cli.a2a_client import Client
+    from openclaw_a2a.cli.admin_client import OperatorTasks
 
 
 RECONNECT_S = 60.0
@@ -100,25 +101,6 @@ def is_temporary(error: AgentError) -> bool:
     return isinstance(error, AgentUnavailable) or code_of(error) in _TEMPORARY
 
 
-class TaskClient(Protocol):
-    """Calls the methods of A2A 1.0 for tasks."""
-
-    @property
-    def url(self) -> str:
-        """The address of the agent, for messages."""
-        ...
-
-    def call(self, method: str, params: JsonObject) -> bytes:
-        """The result of a call. Raises: AgentUnavailable, AgentFailed."""
-        ...
-
-    def stream(
-        self, method: str, params: JsonObject, /, *, last_event_id: str | None = None
-    ) -> "Iterator[StreamFrame]":
-        """The events of a streaming call. Raises: AgentUnavailable, AgentFailed."""
-        ...
-
-
 class FollowedEvent(msgspec.Struct, frozen=True):
     """One event: as it was sent, and read."""
 
@@ -134,7 +116,9 @@ class TaskFollower:
     its id, which a gateway answers with what became of the first one.
     """
 
-    def __init__(self, client: TaskClient, *, reconnect_s: float = RECONNECT_S) -> None:
+    def __init__(
+        self, client: "Client | OperatorTasks", *, reconnect_s: float = RECONNECT_S
+    ) -> None:
         self._client = client
         self._reconnect = Reconnect(reconnect_s)
         self._cursor: str | None = None

@@ -17,7 +17,6 @@ from openclaw_a2a.settings.sources import user_file
 _WHITESPACE = re.compile(r"(?:\s|\ufeff|//[^\n\r\u2028\u2029]*|/\*.*?\*/)*", re.DOTALL)
 _STRING = re.compile(r""""(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*'""", re.DOTALL)
 _WORD = re.compile(r"""[^\s,:\[\]{}"'/]+""")
-_BEFORE_ROOT = re.compile(r"(?:\s|//[^\n]*(?:\n|$)|/\*.*?\*/)*\{", re.DOTALL)
 _CLOSING = {"{": "}", "[": "]"}
 
 
@@ -187,14 +186,14 @@ def plan_openclaw_section(path: Path | None, openclaw_config: Path) -> FileChang
     values = parse_json5(text)
     if is_object(values) and "openclaw" in values:
         return FileChange(place, "")
-    root = _BEFORE_ROOT.match(text)
-    rest = "" if root is None else text[root.end() :].removeprefix("\n")
-    whole = "" if root is None else f"{text[: root.end()]}\n{lines}{rest}"
-    # The result must have the same content plus the section; otherwise the file is not touched.
-    after = parse_json5(whole)
-    is_right = is_object(values) and is_object(after) and "openclaw" in after
-    is_right = is_right and {**values, "openclaw": after["openclaw"]} == after
-    return FileChange(place, lines, is_possible=is_right, whole=whole)
+    section = {"configPath": str(openclaw_config), "expose": "all"}
+    wanted = {**values, "openclaw": section} if is_object(values) else None
+
+    def change() -> str:
+        first = root_span(text).start + 1
+        return f"{text[:first]}\n{lines}{text[first:].removeprefix(chr(10))}"
+
+    return _checked(place, lines, wanted, change)
 
 
 def read_text(path: Path) -> str | None:

@@ -4,7 +4,7 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import msgspec
 from cyclopts import App, Parameter
@@ -12,7 +12,7 @@ from cyclopts import App, Parameter
 from openclaw_a2a.cli.admin_client import OperatorTasks
 from openclaw_a2a.cli.commands.agent import SavedFiles, SaveFlag, show_events
 from openclaw_a2a.cli.errors import DONE, usage_error
-from openclaw_a2a.cli.follow import TaskClient, TaskFollower
+from openclaw_a2a.cli.follow import TaskFollower
 from openclaw_a2a.cli.options import (
     NO_CONNECTION,
     PAGE,
@@ -41,6 +41,9 @@ from openclaw_a2a.cli.resource import Resource
 from openclaw_a2a.model.ids import JsonObject
 from openclaw_a2a.model.task import Task
 from openclaw_a2a.server.admin.tasks import TaskView
+
+if TYPE_CHECKING:
+    from openclaw_a2a.cli.a2a_client import Client
 
 app = App(
     name="tasks",
@@ -80,7 +83,7 @@ class TaskConnection(Connection):
         return "Its caller can answer it." if self.all_callers else super().answer_hint(task_id)
 
     @contextmanager
-    def connect(self, prefix: str) -> Generator[tuple[TaskClient, str]]:
+    def connect(self, prefix: str) -> Generator[tuple["Client | OperatorTasks", str]]:
         """A client, and the id of the task that is meant by its beginning."""
         if not self.all_callers:
             with connect(self) as client:

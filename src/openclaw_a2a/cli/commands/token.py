@@ -3,9 +3,8 @@
 import re
 from collections.abc import Generator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
 from cyclopts import App, Parameter
 
@@ -36,8 +35,7 @@ _MAX_DAYS = 36_500
 _DURATION = re.compile(r"([0-9]{1,9})([smhdw])")
 
 
-@dataclass(frozen=True)
-class _Row:
+class _Row(NamedTuple):
     token: Token
     last_used: datetime | None
 
