@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from inline_snapshot import snapshot
 
 from openclaw_a2a.model.message import Message, Part, Role
-from openclaw_a2a.model.records import decode_event, decode_task, encode_event
+from openclaw_a2a.model.records import decode_event, decode_task, encode_event, encode_json
 from openclaw_a2a.model.task import (
     Artifact,
     ArtifactUpdate,
@@ -134,7 +134,7 @@ def parse_v1(body: bytes, kind):
 @slow_data
 @given(tasks(any_parts))
 def test_a_1_0_task_round_trips_and_the_official_type_accepts_it(task: Task):
-    body = v1.encode_task(task)
+    body = encode_json(task)
     assert decode_task(body) == task
     assert parse_v1(body, official_v1.Task).id == task.id
     assert parse_v1(v1.wrap_task(body), official_v1.SendMessageResponse).task.id == task.id
@@ -151,7 +151,7 @@ def test_a_1_0_event_round_trips_and_the_official_type_accepts_it(event: StatusU
 @slow_data
 @given(messages(any_parts, st.just(Role.USER)))
 def test_a_1_0_message_round_trips(message: Message):
-    body = v1.encode_message(message)
+    body = encode_json(message)
     assert v1.decode_send(v1.wrap_message(body)).message == message
     assert parse_v1(body, official_v1.Message).message_id == message.message_id
 
@@ -196,10 +196,10 @@ def test_a_stored_event_becomes_a_0_3_event_with_every_boolean(event: StatusUpda
 @slow_data
 @given(tasks(any_parts), messages(any_parts))
 def test_stored_tasks_and_messages_become_bare_0_3_objects(task: Task, message: Message):
-    as_task = v03.transcode(v1.wrap_task(v1.encode_task(task)))
-    assert as_task == v03.encode_task(task) == v03.encode_task_result(v1.encode_task(task))
+    as_task = v03.transcode(v1.wrap_task(encode_json(task)))
+    assert as_task == v03.encode_task(task) == v03.encode_task_result(encode_json(task))
     official_v03.Task.model_validate_json(as_task)
-    as_message = v03.transcode(v1.wrap_message(v1.encode_message(message)))
+    as_message = v03.transcode(v1.wrap_message(encode_json(message)))
     assert as_message == v03.encode_message(message)
     official_v03.Message.model_validate_json(as_message)
 
@@ -208,7 +208,7 @@ def test_stored_tasks_and_messages_become_bare_0_3_objects(task: Task, message: 
 @given(st.lists(tasks(any_parts), max_size=3), texts)
 def test_a_page_of_tasks_is_accepted_by_the_official_type(page: list[Task], token: str):
     before, after = v1.around_task_list(token, page_size=50, total=1000)
-    body = before + b",".join(v1.encode_task(task) for task in page) + after
+    body = before + b",".join(encode_json(task) for task in page) + after
     parsed = parse_v1(body, official_v1.ListTasksResponse)
     assert [task.id for task in parsed.tasks] == [task.id for task in page]
     assert (parsed.next_page_token, parsed.page_size, parsed.total_size) == (token, 50, 1000)
@@ -217,7 +217,7 @@ def test_a_page_of_tasks_is_accepted_by_the_official_type(page: list[Task], toke
 @slow_data
 @given(tasks(any_parts), st.none() | st.integers(0, 5), st.sampled_from([None, True, False]))
 def test_a_trimmed_task_has_the_wanted_history_and_artifacts(task, length, with_artifacts):
-    body = v1.trim_task(v1.encode_task(task), history_length=length, with_artifacts=with_artifacts)
+    body = v1.trim_task(encode_json(task), history_length=length, with_artifacts=with_artifacts)
     trimmed = decode_task(body)
     wanted = task.history if length is None else task.history[len(task.history) - length :]
     if length is not None and length >= len(task.history):
@@ -248,7 +248,7 @@ def task() -> Task:
 
 
 def test_a_task_in_1_0(task: Task):
-    assert v1.encode_task(task).decode() == snapshot(
+    assert encode_json(task).decode() == snapshot(
         '{"id":"t-1","contextId":"c-1","status":{"state":"TASK_STATE_COMPLETED","message":{"messageId":"m-2","role":"ROLE_AGENT","parts":[{"text":"done"}],"contextId":"c-1","taskId":"t-1"},"timestamp":"2026-01-02T03:04:05.678000Z"},"artifacts":[{"artifactId":"a-1","parts":[{"text":"x"},{"raw":"cGRm","filename":"a.pdf","mediaType":"application/pdf"},{"data":[1]}],"name":"out"}],"history":[{"messageId":"m-1","role":"ROLE_USER","parts":[{"text":"hi"}],"contextId":"c-1","taskId":"t-1"},{"messageId":"m-2","role":"ROLE_AGENT","parts":[{"text":"done"}],"contextId":"c-1","taskId":"t-1"}]}'
     )
 
@@ -271,7 +271,7 @@ def test_events_in_0_3(task: Task):
 
 
 def test_history_is_cut_from_its_old_end(task: Task):
-    body = v1.encode_task(task)
+    body = encode_json(task)
     last = v1.trim_task(body, history_length=1, with_artifacts=False)
     assert [message.message_id for message in decode_task(last).history] == ["m-2"]
     assert v1.trim_task(body, history_length=None, with_artifacts=None) is body
@@ -282,7 +282,7 @@ def test_history_is_cut_from_its_old_end(task: Task):
 
 
 def test_requested_artifacts_are_an_empty_list_when_there_are_none():
-    body = v1.encode_task(Task("t-1", "c-1", TaskStatus(TaskState.WORKING)))
+    body = encode_json(Task("t-1", "c-1", TaskStatus(TaskState.WORKING)))
     shown = v1.trim_task(body, history_length=None, with_artifacts=True)
     assert msgspec.json.decode(shown)["artifacts"] == []
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from openclaw_a2a.model.errors import InvalidParams
 from openclaw_a2a.protocol import v1
-from openclaw_a2a.protocol.rest_query import (
+from openclaw_a2a.protocol.v1 import (
     decode_get_query,
     decode_list_query,
     decode_push_list_query,

@@ -113,11 +113,20 @@ def is_list(value: Json) -> TypeGuard[list[Json]]:
     return isinstance(value, list)
 
 
+def as_object(value: Json) -> JsonObject:
+    """The value when it is an object, else an empty one."""
+    return value if is_object(value) else {}
+
+
+def as_list(value: Json) -> list[Json]:
+    """The value when it is a list, else an empty one."""
+    return value if is_list(value) else []
+
+
 def object_at(values: JsonObject, *keys: str) -> JsonObject:
     """The object below the keys, outermost first; empty when there is none."""
     for key in keys:
-        value = values.get(key)
-        values = value if is_object(value) else {}
+        values = as_object(values.get(key))
     return values
 
 

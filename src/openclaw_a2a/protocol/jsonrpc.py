@@ -1,11 +1,10 @@
 """JSON-RPC 2.0 envelopes: decoding requests, encoding responses."""
 
-from typing import cast
-
 import msgspec
 
 from openclaw_a2a.model.errors import GatewayError, InvalidRequest, ParseFailed
-from openclaw_a2a.model.ids import Json, JsonObject
+from openclaw_a2a.model.ids import Json
+from openclaw_a2a.model.validation import is_list, is_object
 from openclaw_a2a.protocol.validation import parse_json
 
 NO_ID = b"null"
@@ -50,16 +49,13 @@ def decode_envelope(body: bytes) -> Envelope:
         EnvelopeError: with ParseFailed or InvalidRequest, and the id when it could be read.
     """
     try:
-        parsed = parse_json(body)
+        value = parse_json(body)
     except ParseFailed as error:
         raise EnvelopeError(error) from None
-    if isinstance(parsed, list):
-        reason = "Batches are not served. Send each request on its own."
-        raise EnvelopeError(InvalidRequest(reason))
-    if not isinstance(parsed, dict):
-        reason = "The body is no JSON-RPC request. Send one JSON object."
-        raise EnvelopeError(InvalidRequest(reason))
-    value = cast("JsonObject", parsed)
+    if not is_object(value):
+        batch = "Batches are not served. Send each request on its own."
+        other = "The body is no JSON-RPC request. Send one JSON object."
+        raise EnvelopeError(InvalidRequest(batch if is_list(value) else other))
     slices = _slices.decode(body)
     if type(value.get("id")) not in (str, int, type(None)):
         reason = "The id must be a string, an integer or null. Change it and send again."

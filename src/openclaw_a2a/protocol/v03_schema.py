@@ -20,6 +20,7 @@ from openclaw_a2a.protocol.validation import (
     OptionalId,
     OptionalMessageId,
     OptionalTaskId,
+    Params,
     RequiredTaskId,
     SchemeName,
     Strings,
@@ -143,10 +144,6 @@ class ArtifactUpdateV03(ObjectV03, frozen=True, tag_field="kind", tag="artifact-
 
 
 EventV03 = StatusUpdateV03 | ArtifactUpdateV03
-
-
-class Params(msgspec.Struct, frozen=True, rename="camel"):
-    """Base of all parameters: camelCase, unknown members are ignored."""
 
 
 class Authentication(Params, frozen=True):

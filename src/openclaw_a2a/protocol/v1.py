@@ -1,6 +1,6 @@
 """A2A 1.0. Stored bytes are 1.0 already, so most of them are sent as they are."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import msgspec
 from msgspec import UNSET, UnsetType
@@ -207,13 +207,91 @@ _push_list = ParamsDecoder(schema.PushListParams, enums=schema.ENUMS)
 _encode = msgspec.json.Encoder().encode
 
 
-def encode_task(task: Task) -> bytes:
-    """The task."""
-    return _encode(task)
+# -------------------------------------------------------------------- query parameters
+
+_MAX_DIGITS = 18
+_booleans = {"true": True, "false": False}
+
+
+def decode_get_query(params: Mapping[str, str], *, task_id: str) -> GetRequest:
+    """The query of GET /tasks/{id}; the id comes from the path. Raises: InvalidParams."""
+    members = _typed(params, integers=("historyLength",))
+    members["id"] = task_id
+    return decode_get(_encode_query(members))
+
+
+def decode_list_query(params: Mapping[str, str]) -> ListRequest:
+    """The query of GET /tasks. Raises: InvalidParams."""
+    members = _typed(
+        params,
+        integers=("pageSize", "historyLength"),
+        booleans=("includeArtifacts", "include_artifacts"),
+    )
+    for name in ("status", "statusTimestampAfter", "status_timestamp_after"):
+        if not members.get(name):
+            members.pop(name, None)
+    return decode_list(_encode_query(members))
+
+
+def decode_push_list_query(params: Mapping[str, str], *, task_id: str) -> PushListRequest:
+    """The query of GET /tasks/{id}/pushNotificationConfigs. Raises: InvalidParams."""
+    members = _typed(params, integers=("pageSize",))
+    members["taskId"] = task_id
+    return decode_push_list(_encode_query(members))
+
+
+def decode_plan_query(params: Mapping[str, str]) -> JsonObject:
+    """The query of a GET or DELETE of objectives and plans, as the parameters of their methods.
+
+    Raises: InvalidParams.
+    """
+    given = {
+        name: text
+        for name, text in params.items()
+        if name != "A2A-Version" and (text or name not in ("status", "pageToken"))
+    }
+    booleans = ("includePlans", "includeTasks", "cancel")
+    members = _typed(given, integers=("pageSize",), booleans=booleans)
+    _encode_query(members)
+    return members
+
+
+def _typed(
+    params: Mapping[str, str], *, integers: tuple[str, ...], booleans: tuple[str, ...] = ()
+) -> JsonObject:
+    """The parameters as JSON members.
+
+    Text that is no number or boolean stays text, so that the decoder reports it together with
+    all other problems.
+    """
+    members: JsonObject = dict(params)
+    for name in integers:
+        if name in members:
+            members[name] = _integer(params[name])
+    for name in booleans:
+        if name in members:
+            members[name] = _booleans.get(params[name], params[name])
+    return members
+
+
+def _integer(text: str) -> Json:
+    digits = text.removeprefix("-")
+    is_integer = digits.isascii() and digits.isdigit() and len(digits) <= _MAX_DIGITS
+    return int(text) if is_integer else text
+
+
+def _encode_query(members: JsonObject) -> bytes:
+    try:
+        return _encode(members)
+    except UnicodeEncodeError:
+        raise invalid_params([Problem("query", "must be UTF-8")]) from None
+
+
+# -------------------------------------------------------------------- responses
 
 
 def encode_task_pieces(task: Task) -> Iterator[bytes]:
-    """The same in pieces, none of which holds more than one part: for a task that is large."""
+    """The JSON of a task that is large, in pieces, none of which holds more than one part."""
     return encode_pieces(task, lambda one: one, lambda part: part)
 
 
@@ -248,11 +326,6 @@ def _encode_around(value: msgspec.Struct, *lists: str) -> list[bytes]:
     return _encode(msgspec.structs.replace(value, **dict.fromkeys(lists, hole))).split(b"\0")
 
 
-def encode_message(message: Message) -> bytes:
-    """The message."""
-    return _encode(message)
-
-
 def wrap_task(task: bytes) -> bytes:
     """An encoded task as the result of a send, or as the first event of a stream."""
     return b'{"task":' + task + b"}"
@@ -275,9 +348,7 @@ def encode_sent_task(task: bytes, history_length: int | None) -> bytes:
     return b'{"task":' + task + b"}"
 
 
-def encode_sent_message(message: bytes) -> bytes:
-    """A stored message as the result of a send."""
-    return wrap_message(message)
+encode_sent_message = wrap_message
 
 
 def encode_stream_body(body: bytes) -> bytes:

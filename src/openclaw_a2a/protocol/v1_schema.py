@@ -3,7 +3,6 @@
 from datetime import datetime
 from typing import Annotated, Literal
 
-import msgspec
 from msgspec import Meta
 
 from openclaw_a2a.model.ids import JsonObject, MessageId
@@ -17,6 +16,7 @@ from openclaw_a2a.protocol.validation import (
     OptionalContextId,
     OptionalId,
     OptionalTaskId,
+    Params,
     PossibleMessageId,
     RequiredId,
     RequiredMessageId,
@@ -44,10 +44,6 @@ ENUMS = (
 """The names of the enumerations, by their numbers in the proto file."""
 
 _PageSize = Annotated[int, Meta(ge=1, le=MAX_PAGE_SIZE)] | None
-
-
-class Params(msgspec.Struct, frozen=True, rename="camel"):
-    """Base of all parameters: camelCase, unknown members are ignored."""
 
 
 class Authentication(Params, frozen=True):

@@ -83,6 +83,11 @@ HistoryLength = Annotated[int, Meta(ge=0, le=2**31 - 1)] | None
 
 NOT_BASE64 = "must be base64"
 
+
+class Params(msgspec.Struct, frozen=True, rename="camel"):
+    """Base of all parameters: camelCase, unknown members are ignored."""
+
+
 _to_standard = str.maketrans("-_", "+/")
 
 
@@ -104,8 +109,8 @@ def sent_parts(params: JsonObject) -> Iterator[tuple[str, JsonObject]]:
     match params:
         case {"message": {"parts": [*parts]}}:
             for index, part in enumerate(parts):
-                if isinstance(part, dict):
-                    yield f"message.parts[{index}]", cast("JsonObject", part)
+                if is_object(part):
+                    yield f"message.parts[{index}]", part
         case _:
             pass
 
@@ -146,21 +151,12 @@ _not_values = bytes(byte for byte in range(256) if byte not in b'",{[')
 _not_brackets = bytes(byte for byte in range(256) if byte not in b'"[]{}')
 
 
-def check_json(body: bytes) -> None:
-    """Check that the bytes are JSON as we accept it.
+def parse_json(body: bytes) -> Json:
+    """The value in the bytes, which must be JSON as we accept it.
 
     Raises:
         ParseFailed: not JSON, not UTF-8, nested too deep, a number out of range, or a member
             name twice in one object.
-    """
-    parse_json(body)
-
-
-def parse_json(body: bytes) -> Json:
-    """The value in the bytes, after the checks of `check_json`.
-
-    Raises:
-        ParseFailed: as `check_json`.
     """
     try:
         value = _decode(body)

@@ -20,7 +20,7 @@ from openclaw_a2a.planning.service import SUBSCRIBE, ObjectiveSubscription, Plan
 from openclaw_a2a.planning.steps import EXTENSION_URI
 from openclaw_a2a.protocol import errors
 from openclaw_a2a.protocol.jsonrpc import Envelope, encode_error, encode_result
-from openclaw_a2a.protocol.rest_query import decode_plan_query
+from openclaw_a2a.protocol.v1 import decode_plan_query
 from openclaw_a2a.protocol.versions import ProtocolVersion, read_version
 from openclaw_a2a.server.account_endpoint import AccountEndpoint
 from openclaw_a2a.server.rest_request import RestRequest

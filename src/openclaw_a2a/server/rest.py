@@ -23,11 +23,6 @@ from openclaw_a2a.protocol.requests import (
     SendRequest,
     TaskRequest,
 )
-from openclaw_a2a.protocol.rest_query import (
-    decode_get_query,
-    decode_list_query,
-    decode_push_list_query,
-)
 from openclaw_a2a.protocol.versions import ProtocolVersion, read_version
 from openclaw_a2a.server import account_endpoint as operations
 from openclaw_a2a.server import objectives_endpoint
@@ -111,11 +106,11 @@ async def _read_streaming_send(call: RestRequest) -> SendRequest:
 
 
 async def _read_list(call: RestRequest) -> ListRequest:
-    return decode_list_query(call.http.query())
+    return v1.decode_list_query(call.http.query())
 
 
 async def _read_get(call: RestRequest) -> GetRequest:
-    return decode_get_query(call.http.query(), task_id=call.task_id)
+    return v1.decode_get_query(call.http.query(), task_id=call.task_id)
 
 
 async def _read_task(call: RestRequest) -> TaskRequest:
@@ -134,7 +129,7 @@ async def _read_new_push(call: RestRequest) -> NewPushConfig:
 
 
 async def _read_push_list(call: RestRequest) -> PushListRequest:
-    return decode_push_list_query(call.http.query(), task_id=call.task_id)
+    return v1.decode_push_list_query(call.http.query(), task_id=call.task_id)
 
 
 async def _read_push_item(call: RestRequest) -> PushConfigRequest:

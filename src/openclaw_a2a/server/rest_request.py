@@ -6,7 +6,7 @@ from openclaw_a2a.model.errors import GatewayError
 from openclaw_a2a.model.ids import TaskId
 from openclaw_a2a.model.turn import Scope
 from openclaw_a2a.protocol import errors, v1
-from openclaw_a2a.protocol.validation import check_json
+from openclaw_a2a.protocol.validation import parse_json
 from openclaw_a2a.server.account_endpoint import AccountCall, AccountEndpoint
 from openclaw_a2a.server.large_answers import AnswerChunks, LargeAnswer, TaskFrame
 
@@ -32,7 +32,7 @@ class RestRequest(AccountCall):
         """
         self.http.require_json()
         body = await self.endpoint.read_body(self.http)
-        await self.endpoint.decode_body(self.http, check_json, body)
+        await self.endpoint.decode_body(self.http, parse_json, body)
         return body
 
     async def skip_body(self) -> None:
