@@ -13,10 +13,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.calls.turns import turn_of
 
-from openclaw_a2a.calls.debate.agent import Debate, DebateAgent, DebateStep
-from openclaw_a2a.calls.debate.request import (
+from openclaw_a2a.calls.debate import (
     DEBATE_SCHEMA,
+    Debate,
+    DebateAgent,
     DebateRequest,
+    DebateStep,
     max_duration_ms,
     parse_debate,
 )

@@ -8,12 +8,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from openclaw_a2a.calls.builtin_skills import describe_skills
-from openclaw_a2a.calls.identifiers import (
-    InvalidName,
-    parse_agent_id,
-    parse_skill_name,
-    session_agent,
-)
 from openclaw_a2a.calls.loop_guard import (
     chain_metadata,
     chain_violation,
@@ -21,8 +15,10 @@ from openclaw_a2a.calls.loop_guard import (
 )
 from openclaw_a2a.calls.outcome import clamp_confidence, parse_callee_answer
 from openclaw_a2a.calls.policy import CallPolicy, check_policy, input_problems
+from openclaw_a2a.calls.request import InvalidName, parse_agent_id, parse_skill_name
 from openclaw_a2a.model.call import CallStatus
 from openclaw_a2a.model.ids import AgentId, SessionKey
+from openclaw_a2a.model.session_keys import session_agent
 from openclaw_a2a.model.skill import Skill
 from openclaw_a2a.model.turn import CHAIN_HOSTS_KEY, CHAIN_KEY
 

@@ -17,10 +17,9 @@ from openclaw_a2a.auth.request_origin import (
     is_proxied,
 )
 from openclaw_a2a.auth.tokens import TOOL_TOKEN_PREFIX, token_digest
-from openclaw_a2a.calls.identifiers import session_agent
 from openclaw_a2a.model.errors import InsufficientScope, Overloaded, Unauthenticated
 from openclaw_a2a.model.ids import AgentId, PeerName, SessionKey
-from openclaw_a2a.model.session_keys import OPERATOR_NAME
+from openclaw_a2a.model.session_keys import OPERATOR_NAME, session_agent
 
 SESSION_HEADER = b"x-openclaw-session-key"
 AGENT_HEADER = b"x-openclaw-agent-id"

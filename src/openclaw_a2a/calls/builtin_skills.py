@@ -4,7 +4,7 @@ from collections.abc import AsyncGenerator, Callable
 
 import msgspec
 
-from openclaw_a2a.calls.identifiers import InvalidName, parse_agent_id
+from openclaw_a2a.calls.request import InvalidName, parse_agent_id
 from openclaw_a2a.model.agent_event import AgentEvent, Reply
 from openclaw_a2a.model.errors import AgentFailed
 from openclaw_a2a.model.ids import AgentId, JsonObject

@@ -17,7 +17,7 @@ from openclaw_a2a.engine.tasks.run import ActiveRun
 from openclaw_a2a.model.call import Caller, CallId
 from openclaw_a2a.model.ids import AgentId, Json, JsonObject, RunId, SessionKey
 from openclaw_a2a.model.turn import CHAIN_HOSTS_KEY, CHAIN_KEY
-from openclaw_a2a.model.validation import is_list
+from openclaw_a2a.model.validation import as_list
 
 _MAX_CHAIN = 64
 _MAX_NAME = 200
@@ -105,8 +105,9 @@ def chain_metadata(chain: Sequence[AgentId], own_host: str) -> JsonObject:
 
 
 def _texts(value: Json) -> list[str]:
-    items = value if is_list(value) else []
-    texts = [item for item in items if isinstance(item, str) and 0 < len(item) <= _MAX_NAME]
+    texts = [
+        item for item in as_list(value) if isinstance(item, str) and 0 < len(item) <= _MAX_NAME
+    ]
     return texts[:_MAX_CHAIN]
 
 

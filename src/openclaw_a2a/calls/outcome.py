@@ -11,15 +11,15 @@ from functools import cached_property
 
 import msgspec
 
-from openclaw_a2a.calls.identifiers import redact_session_keys
 from openclaw_a2a.engine.tasks.journal import TaskProjection
 from openclaw_a2a.engine.transcript.task_text import find_json_objects, last_agent_text, status_text
 from openclaw_a2a.model.call import Call, CallStatus
 from openclaw_a2a.model.ids import Json, JsonObject
 from openclaw_a2a.model.message import format_timestamp
 from openclaw_a2a.model.records import Entry, StoredTask
+from openclaw_a2a.model.session_keys import redact_session_keys
 from openclaw_a2a.model.task import StatusUpdate, TaskState, is_terminal
-from openclaw_a2a.model.validation import is_list, is_object
+from openclaw_a2a.model.validation import as_list, is_object
 
 DEFAULT_CONFIDENCE = 0.5
 """The confidence of an answer that states none."""
@@ -79,8 +79,7 @@ def clamp_confidence(value: Json) -> float:
 def _texts(value: Json) -> tuple[str, ...]:
     if isinstance(value, str):
         return (value,)
-    items = value if is_list(value) else []
-    return tuple(item if isinstance(item, str) else json.dumps(item) for item in items)
+    return tuple(item if isinstance(item, str) else json.dumps(item) for item in as_list(value))
 
 
 class CalleeTask:

@@ -5,10 +5,9 @@ from collections.abc import Collection, Mapping
 import jsonschema_rs
 import msgspec
 
-from openclaw_a2a.calls.identifiers import TARGET_PREFIX
 from openclaw_a2a.calls.loop_guard import CallOrigin, LoopLimits, loop_violation
 from openclaw_a2a.model.call import Caller
-from openclaw_a2a.model.ids import AgentId, JsonObject
+from openclaw_a2a.model.ids import TARGET_PREFIX, AgentId, JsonObject
 from openclaw_a2a.model.skill import BUILT_IN_SKILLS, Skill, matches_any
 from openclaw_a2a.model.validation import schema_errors
 

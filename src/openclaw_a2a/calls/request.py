@@ -5,23 +5,64 @@ The JSON Schemas of the tools are here too: they describe to models what is pars
 
 import json
 import math
+import re
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TypeVar, cast
 
 import msgspec
 
-from openclaw_a2a.calls.identifiers import InvalidName, parse_agent_id, parse_skill_name
 from openclaw_a2a.model.errors import Problem
-from openclaw_a2a.model.ids import AgentId, Json, JsonObject
-from openclaw_a2a.model.validation import ProblemCollector, is_list, is_object, join_path, one_of
+from openclaw_a2a.model.ids import TARGET_PREFIX, AgentId, Json, JsonObject
+from openclaw_a2a.model.skill import SKILL_NAME
+from openclaw_a2a.model.validation import (
+    ProblemCollector,
+    as_object,
+    is_list,
+    is_object,
+    join_path,
+    one_of,
+)
 
 MAX_INPUT_BYTES = 1_048_576
 MODES = ("execute", "critique")
 MAIN_SESSION = "main"
 _MAX_CALLS = 50
 _DEFAULT_CONCURRENCY = 5
+_AGENT = re.compile(r"[a-z0-9_-]{1,64}")
+_SKILL = re.compile(SKILL_NAME)
+_UNSAFE_IN_ALIAS = ("..", "/", "\\", "\0")
 _T = TypeVar("_T")
+
+
+class InvalidName(ValueError):
+    """A name that cannot be used; the text says why, to follow the name of the field."""
+
+
+def parse_agent_id(value: Json) -> AgentId:
+    """Parse the id of an agent or remote target. Raises: InvalidName."""
+    if not isinstance(value, str):
+        raise InvalidName("must be a string")
+    name = value.strip()
+    if name.startswith(TARGET_PREFIX):
+        given = name.removeprefix(TARGET_PREFIX)
+        alias = given.strip()
+        if not alias or len(alias) > 128 or any(sign in alias for sign in _UNSAFE_IN_ALIAS):
+            raise InvalidName(f"{given[:80]!r} is no alias of a remote target")
+        return AgentId(TARGET_PREFIX + alias)
+    if not _AGENT.fullmatch(name.lower()):
+        raise InvalidName(f"{name[:80]!r} is no agent id: 1 to 64 of a-z 0-9 _ -")
+    return AgentId(name.lower())
+
+
+def parse_skill_name(value: Json) -> str:
+    """Parse the name of a skill. Raises: InvalidName."""
+    if not isinstance(value, str):
+        raise InvalidName("must be a string")
+    name = value.strip()
+    if not _SKILL.fullmatch(name):
+        raise InvalidName(f"{name[:80]!r} is no skill name: 1 to 128 of a-z A-Z 0-9 _ -")
+    return name
 
 
 class InvalidCallRequest(ValueError):
@@ -58,7 +99,7 @@ class Fields:
     ) -> None:
         self._path = path
         self._collector = collector or ProblemCollector()
-        self._fields: JsonObject = value if is_object(value) else {}
+        self._fields = as_object(value)
         if not is_object(value):
             self._collector.problem(path or "the input", "must be an object")
 

@@ -6,13 +6,12 @@ here: `outcome_delivery` settles a call, and `outcome.decide_status` says how.
 
 import asyncio
 from contextlib import suppress
-from typing import Unpack, cast
+from typing import Unpack
 from uuid import UUID, uuid5
 
 import msgspec
 
-from openclaw_a2a.calls.debate.agent import DebateStep
-from openclaw_a2a.calls.debate.request import max_duration_ms, parse_debate
+from openclaw_a2a.calls.debate import DebateStep, max_duration_ms, parse_debate
 from openclaw_a2a.calls.loop_guard import CallHistory, CallOrigin
 from openclaw_a2a.calls.outcome import (
     CalleeTask,
@@ -52,7 +51,7 @@ from openclaw_a2a.model.ids import AgentId, Json, JsonObject, TaskId
 from openclaw_a2a.model.message import format_timestamp
 from openclaw_a2a.model.records import StoredTask, encode_json
 from openclaw_a2a.model.task import is_terminal
-from openclaw_a2a.model.validation import is_object
+from openclaw_a2a.model.validation import as_object, is_object
 
 _FIRST_EVENTS = 8
 """How many events of a task are read to find its first `working` status."""
@@ -201,7 +200,7 @@ class CallService:
         """The state of a call of this caller, with the outcome when there is one."""
         if not self.is_enabled:
             return await self._audited(self._refused(caller, AgentId(""), "", CALLS_OFF))
-        members = request if is_object(request) else {}
+        members = as_object(request)
         call_id: Json = members.get("correlationId")
         task_id: Json = members.get("taskId")
         if isinstance(call_id, str):
@@ -255,9 +254,8 @@ class CallService:
             return {"status": self._accepted_status(call), **call_ids(call), **limit}
         result = await self._wait(call, waiter)
         output: Json = result.get("output")
-        if not isinstance(output, dict):
-            return {**result, **limit}
-        return {**cast("JsonObject", output), **call_ids(call), **limit}
+        shown = {**output, **call_ids(call)} if is_object(output) else result
+        return {**shown, **limit}
 
     async def ask_step(self, debate_id: CallId, step: DebateStep) -> Outcome:
         """Call the participant of a debate's step, unless that was done before a restart.

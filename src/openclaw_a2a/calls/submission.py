@@ -4,7 +4,6 @@ import json
 
 import msgspec
 
-from openclaw_a2a.calls.identifiers import TARGET_PREFIX
 from openclaw_a2a.calls.loop_guard import CallOrigin
 from openclaw_a2a.calls.outcome_delivery import SOURCE_TOOL, OutcomeDelivery
 from openclaw_a2a.calls.policy import AgentDirectory, RoutingRules
@@ -16,6 +15,7 @@ from openclaw_a2a.model.call import CALL_KIND, Call, Caller, CallId, OutcomeRout
 from openclaw_a2a.model.delivery import Delivery, delivery_id
 from openclaw_a2a.model.errors import GatewayError, StoreUnavailable
 from openclaw_a2a.model.ids import (
+    TARGET_PREFIX,
     AccountId,
     AgentId,
     ContextId,

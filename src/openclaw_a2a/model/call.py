@@ -4,14 +4,11 @@ from datetime import datetime, timedelta
 from enum import Enum
 from typing import NewType
 
-from openclaw_a2a.model.ids import AgentId, SessionKey, TaskId
+from openclaw_a2a.model.ids import GATEWAY_PREFIX, AgentId, SessionKey, TaskId
 from openclaw_a2a.model.message import JsonStruct
 
 CALL_KIND = "call"
 """The kind of the records and deliveries of calls."""
-
-GATEWAY = "gateway:"
-"""Prefix of the ids of agents that the gateway itself implements."""
 
 CallId = NewType("CallId", str)
 
@@ -106,7 +103,7 @@ class Call(JsonStruct, frozen=True, omit_defaults=False):
     @property
     def callee_name(self) -> str:
         """The callee as users know it: agents inside the gateway lose their prefix."""
-        return self.callee.removeprefix(GATEWAY)
+        return self.callee.removeprefix(GATEWAY_PREFIX)
 
     @property
     def is_settled(self) -> bool:

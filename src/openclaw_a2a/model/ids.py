@@ -19,5 +19,11 @@ Json = Any
 JsonObject = dict[str, Json]
 """A JSON object, as metadata and tool payloads carry it."""
 
+GATEWAY_PREFIX = "gateway:"
+"""Prefix of the ids of agents that the gateway itself implements."""
+
+TARGET_PREFIX = "target:"
+"""Prefix of the agent id of a remote target, before its alias."""
+
 LOCAL_PEER = PeerName("local")
 """The caller on loopback when no tokens are configured."""

@@ -20,6 +20,8 @@ _CLEAN = re.compile(r"[a-z0-9_](?:[a-z0-9_.-]{0,58}[a-z0-9_])?")
 _UNSAFE = re.compile(r"[^a-z0-9_.-]+")
 _HASHED = re.compile(r"(^|\.)h-[0-9a-f]{16}$")
 """A clean text that looks like a hashed label is hashed too, or the two could collide."""
+_SESSION = re.compile(r"agent:([a-z0-9_-]+)(?::[a-z0-9_.-]+)+")
+_SESSION_IN_TEXT = re.compile(r"\bagent:([a-z0-9_-]+)(?::[a-z0-9_.-]*[a-z0-9_-])+", re.IGNORECASE)
 
 
 def session_key(agent_id: AgentId, principal: PeerName, context_id: ContextId) -> SessionKey:
@@ -36,6 +38,17 @@ def _prefix(agent_id: AgentId, principal: PeerName) -> str:
 def main_session_key(agent_id: AgentId) -> SessionKey:
     """The key of the agent's own main session."""
     return SessionKey(f"agent:{agent_id.lower()}:main")
+
+
+def session_agent(session_key: SessionKey) -> AgentId | None:
+    """The agent that a session belongs to; None when the text is no session key."""
+    match = _SESSION.fullmatch(session_key)
+    return AgentId(match[1]) if match else None
+
+
+def redact_session_keys(text: str) -> str:
+    """Replace session keys, which name people and channels, by their agents."""
+    return _SESSION_IN_TEXT.sub(r"agent:\1", text)
 
 
 def safe_label(text: str) -> str:

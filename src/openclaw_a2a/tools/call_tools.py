@@ -8,8 +8,7 @@ from contextlib import AbstractContextManager
 import msgspec
 
 from openclaw_a2a.auth.tool_tokens import ToolCaller
-from openclaw_a2a.calls.debate.request import DEBATE_SCHEMA
-from openclaw_a2a.calls.identifiers import session_agent
+from openclaw_a2a.calls.debate import DEBATE_SCHEMA
 from openclaw_a2a.calls.loop_guard import CallHistory, chain_metadata, chain_violation
 from openclaw_a2a.calls.request import BATCH_SCHEMA, CALL_SCHEMA, POLL_SCHEMA
 from openclaw_a2a.calls.service import CallService
@@ -18,7 +17,7 @@ from openclaw_a2a.engine.audit_log import acting
 from openclaw_a2a.model.call import Caller
 from openclaw_a2a.model.errors import GatewayError
 from openclaw_a2a.model.ids import AgentId, Json, JsonObject, SessionKey
-from openclaw_a2a.model.session_keys import OPERATOR_NAME
+from openclaw_a2a.model.session_keys import OPERATOR_NAME, session_agent
 from openclaw_a2a.tools.registry import OnUpdate, Tool
 
 _UNSAFE = re.compile(r"[^a-z0-9_-]+")

@@ -10,8 +10,7 @@ import msgspec
 from openclaw_a2a.agents import AgentRegistry
 from openclaw_a2a.app.wiring.push import PushWiring
 from openclaw_a2a.calls.builtin_skills import BuiltInAgent
-from openclaw_a2a.calls.debate.agent import DebateAgent
-from openclaw_a2a.calls.identifiers import TARGET_PREFIX
+from openclaw_a2a.calls.debate import DebateAgent
 from openclaw_a2a.calls.loop_guard import CallHistory, LoopLimits, RunIndex
 from openclaw_a2a.calls.outcome_delivery import OutcomeDelivery
 from openclaw_a2a.calls.policy import AgentDirectory, CallPolicy, CallRules, RoutingRules
@@ -26,7 +25,7 @@ from openclaw_a2a.log import get_logger
 from openclaw_a2a.model.backoff import Backoff
 from openclaw_a2a.model.call import CALL_KIND, Call
 from openclaw_a2a.model.errors import GatewayError, SettingsInvalid
-from openclaw_a2a.model.ids import AgentId, JsonObject
+from openclaw_a2a.model.ids import TARGET_PREFIX, AgentId, JsonObject
 from openclaw_a2a.ports import DeliveryFailed, SessionInbox
 from openclaw_a2a.remote.agent_adapter import RemoteTargetAgent, RemoteTimeouts
 from openclaw_a2a.server.push.sender import WebhookSender

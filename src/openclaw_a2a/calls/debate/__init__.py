@@ -1,1 +1,0 @@
-"""Debates: several agents answer, criticise and conclude."""
