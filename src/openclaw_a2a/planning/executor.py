@@ -9,11 +9,12 @@ any number of times, and after a crash it continues from the state in the operat
 """
 
 import asyncio
-import weakref
 from collections import deque
-from collections.abc import AsyncGenerator, Callable, Iterable
+from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable, Iterator
 from contextlib import suppress
 from enum import Enum
+from typing import Any
+from weakref import WeakValueDictionary
 
 import msgspec
 
@@ -212,9 +213,7 @@ class StepExecutor:
         self._queue = WorkQueue()
         self._slots = asyncio.Semaphore(_MAX_PARALLEL)
         # Weak: a lock lives as long as something holds it or waits for it.
-        self._locks: weakref.WeakValueDictionary[ObjectiveId, asyncio.Lock] = (
-            weakref.WeakValueDictionary()
-        )
+        self._locks: WeakValueDictionary[ObjectiveId, asyncio.Lock] = WeakValueDictionary()
         self.task_sync = TaskSync(engine, repository, policy, wake=self._queue.add)
         self._planner = Planner(engine, repository, self.task_sync)
         # Called after the append, so the worker that this wakes finds the change in memory.
@@ -229,22 +228,20 @@ class StepExecutor:
         """Continue what the last process was executing."""
         for state in self._repository.list_open():
             self._queue.add(state.id)
-            # The last process may have died between a cancellation, or a skip, and its effect.
-            if state.objective.status is ObjectiveStatus.CANCELED:
-                self._engine.supervisor.spawn(
-                    "planning.cancel", self.stop_steps(state.owner, state.id)
-                )
-                continue
-            for plan in state.plans.values():
-                if plan.status is PlanStatus.SKIPPED and running_tasks(state, plan.id):
-                    self._engine.supervisor.spawn(
-                        "planning.cancel", self.stop_steps(state.owner, state.id, plan.id)
-                    )
-            if abandoned_tasks(state):
-                self._engine.supervisor.spawn(
-                    "planning.cancel", self.stop_abandoned(state.owner, state.id)
-                )
+            for work in self._unfinished_stops(state):
+                self._engine.supervisor.spawn("planning.cancel", work)
         self._engine.supervisor.run_loop("planning.executor", self._dispatch())
+
+    def _unfinished_stops(self, state: ObjectiveState) -> Iterator[Coroutine[Any, Any, object]]:
+        """The last process may have died between a cancellation, or a skip, and its effect."""
+        if state.objective.status is ObjectiveStatus.CANCELED:
+            yield self.stop_steps(state.owner, state.id)
+            return
+        for plan in state.plans.values():
+            if plan.status is PlanStatus.SKIPPED and running_tasks(state, plan.id):
+                yield self.stop_steps(state.owner, state.id, plan.id)
+        if abandoned_tasks(state):
+            yield self.stop_abandoned(state.owner, state.id)
 
     def stop(self) -> None:
         """Start no more steps."""
@@ -395,10 +392,7 @@ class StepExecutor:
         rules = self.account_rules(state.owner.account)
         await wait_created(self._engine, await submit(self._engine, request, rules))
         # The caller sees the step as it is after the answer, not when the outbox gets to it.
-        attempt = state.attempts.get(waiting.id, 1)
-        # Not own, so that `sync` never cancels the task that was just answered.
-        link = StepLink(state.id, waiting.id, attempt, is_own=False)
-        await self.task_sync.sync(link, task_id)
+        await self._sync_step(state, waiting.id, task_id)
 
     async def stop_steps(
         self, scope: Scope | None, objective_id: ObjectiveId, plan_id: PlanId | None = None
@@ -422,9 +416,13 @@ class StepExecutor:
         # will report them.
         for task_id in running:
             for step in state.linked_to(task_id):
-                link = StepLink(state.id, step.id, state.attempts.get(step.id, 1), is_own=False)
-                await self.task_sync.sync(link, task_id)
+                await self._sync_step(state, step.id, task_id)
         return await self._repository.get(scope, objective_id)
+
+    async def _sync_step(self, state: ObjectiveState, step: PlanTaskId, task_id: TaskId) -> None:
+        # Not own, so that `sync` never cancels the task: it was just answered, or canceled.
+        link = StepLink(state.id, step, state.attempts.get(step, 1), is_own=False)
+        await self.task_sync.sync(link, task_id)
 
     async def stop_abandoned(
         self, scope: Scope | None, objective_id: ObjectiveId, plan_id: PlanId | None = None
@@ -441,10 +439,7 @@ class StepExecutor:
 
     def _lock(self, objective_id: ObjectiveId) -> asyncio.Lock:
         """Held while steps of an objective are being started."""
-        lock = self._locks.get(objective_id)
-        if lock is None:
-            lock = self._locks[objective_id] = asyncio.Lock()
-        return lock
+        return self._locks.setdefault(objective_id, asyncio.Lock())
 
     async def delete_objective(self, scope: Scope | None, params: DeleteObjective) -> None:
         """Delete an objective. Raises: PlanItemNotFound, StatusChangeNotAllowed (a task runs)."""

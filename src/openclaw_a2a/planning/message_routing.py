@@ -2,7 +2,7 @@
 
 import hashlib
 from collections.abc import Callable
-from typing import Self, TypeGuard, cast
+from typing import Self, TypeGuard
 
 import msgspec
 
@@ -20,6 +20,7 @@ from openclaw_a2a.model.errors import (
 from openclaw_a2a.model.ids import LOCAL_PEER, AgentId, ContextId, Json, JsonObject, TaskId
 from openclaw_a2a.model.message import Message
 from openclaw_a2a.model.turn import Scope
+from openclaw_a2a.model.validation import is_list, is_object
 from openclaw_a2a.planning.commands import add_tasks, create_objective, create_plan
 from openclaw_a2a.planning.model import (
     MESSAGE_KEY,
@@ -88,18 +89,11 @@ class ObjectiveMetadata(msgspec.Struct, frozen=True):
     @classmethod
     def of(cls, message: Message, scope: Scope) -> Self:
         """Read the metadata of a message. Raises: InvalidParams."""
-        found: list[JsonObject | None] = []
-        for key in (OBJECTIVE, PLAN):
-            value: Json = (message.metadata or {}).get(key)
-            if value is not None and not isinstance(value, dict):
+        objective, plan = ((message.metadata or {}).get(key) for key in (OBJECTIVE, PLAN))
+        for key, value in ((OBJECTIVE, objective), (PLAN, plan)):
+            if value is not None and not is_object(value):
                 raise _invalid(key, "must be an object")
-            found.append(cast("JsonObject | None", value))
-        digest = hashlib.blake2b(digest_size=8)
-        for part in (scope.principal, scope.account, message.message_id):
-            # With its length: `a` + `bc` and `ab` + `c` must not give the same digest.
-            digest.update(f"{len(part)}:{part}".encode("utf-8", "surrogatepass"))
-        objective, plan = found
-        return cls(message, scope, objective, plan, digest.hexdigest())
+        return cls(message, scope, objective, plan, _digest(scope, message.message_id, size=8))
 
     @property
     def own_plan(self) -> PlanId:
@@ -307,10 +301,15 @@ def _own_id(prefix: str, scope: Scope, named: str) -> str:
     """
     if scope.principal == LOCAL_PEER:
         return named
-    digest = hashlib.blake2b(digest_size=16)
-    for part in (scope.principal, scope.account, named):
+    return prefix + _digest(scope, named, size=16)
+
+
+def _digest(scope: Scope, text: str, *, size: int) -> str:
+    digest = hashlib.blake2b(digest_size=size)
+    for part in (scope.principal, scope.account, text):
+        # With its length: `a` + `bc` and `ab` + `c` must not give the same digest.
         digest.update(f"{len(part)}:{part}".encode("utf-8", "surrogatepass"))
-    return prefix + digest.hexdigest()
+    return digest.hexdigest()
 
 
 def _creation_params(given: JsonObject, kind: type[Params], message: Message) -> JsonObject:
@@ -321,18 +320,16 @@ def _creation_params(given: JsonObject, kind: type[Params], message: Message) ->
     members = _known_members(given, kind)
     name: Json = members.get("name")
     has_name = isinstance(name, str) and bool(name.strip())
-    if isinstance(tasks := members.get("tasks"), list):
-        entries = cast("list[Json]", tasks)
-        members["tasks"] = [_known_members(one, TaskEntry) for one in entries]
+    if is_list(tasks := members.get("tasks")):
+        members["tasks"] = [_known_members(one, TaskEntry) for one in tasks]
     return {**members, "name": name if has_name else _title(message)}
 
 
 def _known_members(given: Json, kind: type[Params]) -> Json:
-    if not isinstance(given, dict):
+    if not is_object(given):
         return given
     names = {field.encode_name for field in msgspec.structs.fields(kind)}
-    members = cast("JsonObject", given)
-    return {name: value for name, value in members.items() if name in names}
+    return {name: value for name, value in given.items() if name in names}
 
 
 def _is_valid(named: Json, prefix: str) -> TypeGuard[str]:

@@ -4,14 +4,21 @@ from collections.abc import Iterator
 from datetime import datetime
 from functools import cache
 from itertools import chain
-from typing import Annotated, TypeVar, cast
+from typing import Annotated, TypeVar
 
 import msgspec
 from msgspec import Meta
 
 from openclaw_a2a.model.errors import MethodNotFound, Problem
 from openclaw_a2a.model.ids import Json, JsonObject, TaskId
-from openclaw_a2a.model.validation import SchemaValidator, invalid_params
+from openclaw_a2a.model.validation import (
+    SchemaValidator,
+    as_list,
+    as_object,
+    invalid_params,
+    is_list,
+    is_object,
+)
 from openclaw_a2a.planning.model import (
     MESSAGE_KEY,
     PAUSED,
@@ -232,26 +239,25 @@ def _validator(kind: type[Params]) -> SchemaValidator:
 
 def _without_nulls(tree: Json) -> Json:
     """Drop members that are null, except inside metadata, which is the caller's."""
-    if not isinstance(tree, dict):
+    if not is_object(tree):
         return tree
-    members = {name: one for name, one in cast(JsonObject, tree).items() if one is not None}
-    if isinstance(tasks := members.get("tasks"), list):
-        members["tasks"] = [_without_nulls(task) for task in cast(list[Json], tasks)]
+    members = {name: one for name, one in tree.items() if one is not None}
+    if is_list(tasks := members.get("tasks")):
+        members["tasks"] = [_without_nulls(task) for task in tasks]
     return members
 
 
 def _task_problems(tree: Json) -> Iterator[Problem]:
     """Problems of tasks to add or change that their types do not express."""
-    tasks: Json = cast(JsonObject, tree).get("tasks") if isinstance(tree, dict) else None
     seen: set[str] = set()
-    for index, task in enumerate(cast(list[Json], tasks) if isinstance(tasks, list) else ()):
-        members = cast(JsonObject, task) if isinstance(task, dict) else {}
+    for index, task in enumerate(as_list(as_object(tree).get("tasks"))):
+        members = as_object(task)
         task_id, metadata = members.get("id"), members.get("metadata")
         if isinstance(task_id, str):
             if task_id in seen:
                 yield Problem(f"tasks[{index}].id", "is listed twice", "unique")
             seen.add(task_id)
-        elif isinstance(metadata, dict) and MESSAGE_KEY in metadata:
+        elif is_object(metadata) and MESSAGE_KEY in metadata:
             path = f"tasks[{index}].metadata[{MESSAGE_KEY!r}]"
             yield Problem(path, "is written by the gateway only, for the step of a message")
         if members.get("status") == PlanTaskStatus.PENDING.value and "a2aTaskId" in members:

@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import cast
 
 from openclaw_a2a.engine.engine import AccountRules, Engine
 from openclaw_a2a.engine.tasks.active_task import TaskCreated
@@ -21,6 +20,7 @@ from openclaw_a2a.model.ids import AgentId, ContextId, Json, JsonObject, Message
 from openclaw_a2a.model.message import Message, Part, Role
 from openclaw_a2a.model.records import StoredTask
 from openclaw_a2a.model.task import TaskState, is_terminal
+from openclaw_a2a.model.validation import as_list, is_list, is_object
 from openclaw_a2a.planning.commands import create_plan, update_objective
 from openclaw_a2a.planning.model import ObjectiveStatus, PlanId
 from openclaw_a2a.planning.params import CreatePlan, UpdateObjective, parse_as
@@ -171,15 +171,14 @@ def parse_plans(text: str) -> list[JsonObject]:
     found = next(find_json_objects(text), None)
     if found is None:
         raise UnusablePlans("the answer holds no JSON object")
-    plans = found.get("plans")
-    items = cast("list[Json]", plans) if isinstance(plans, list) else []
-    if not items or not all(isinstance(one, dict) for one in items):
+    plans = as_list(found.get("plans"))
+    if not plans or not all(map(is_object, plans)):
         raise UnusablePlans('the answer needs "plans", a list of at least one plan')
-    return cast("list[JsonObject]", items)
+    return plans
 
 
 def _plan_ids(numbers: Json, plan_ids: list[PlanId]) -> list[PlanId]:
-    items = cast("list[Json]", numbers) if isinstance(numbers, list) else [numbers]
+    items = numbers if is_list(numbers) else [numbers]
     for number in items:
         is_number = isinstance(number, int) and not isinstance(number, bool)
         if not is_number or not 0 <= number < len(plan_ids):

@@ -9,11 +9,11 @@ plan lookups use summaries, which are stored as records when an objective is arc
 """
 
 import asyncio
-import weakref
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from typing import TypeVarTuple
+from weakref import WeakValueDictionary
 
 import msgspec
 
@@ -178,9 +178,7 @@ class ObjectiveRepository:
         # them again from a page of log heads that it read before the deletion.
         self._deleted_early: set[ObjectiveId] = set()
         # Weak: a lock lives as long as something holds it or waits for it.
-        self._locks: weakref.WeakValueDictionary[ObjectiveId, asyncio.Lock] = (
-            weakref.WeakValueDictionary()
-        )
+        self._locks: WeakValueDictionary[ObjectiveId, asyncio.Lock] = WeakValueDictionary()
         self._listeners: list[Callable[[Change], None]] = []
         self._subscriptions: dict[ObjectiveId, set[OperationSubscription]] = {}
 
@@ -471,10 +469,7 @@ class ObjectiveRepository:
         return None if stored is None else _replay_log(stored)
 
     def _lock(self, objective_id: ObjectiveId) -> asyncio.Lock:
-        lock = self._locks.get(objective_id)
-        if lock is None:
-            lock = self._locks[objective_id] = asyncio.Lock()
-        return lock
+        return self._locks.setdefault(objective_id, asyncio.Lock())
 
     # ---------------------------------------------------------------- index of archived ones
 

@@ -114,13 +114,7 @@ def cancel_open(change: Change) -> None:
 
 def running_tasks(state: ObjectiveState, plan_id: PlanId | None = None) -> tuple[TaskId, ...]:
     """The A2A tasks of the objective, or of one plan, that have not ended."""
-    return tuple(
-        task.a2a_task_id
-        for task in state.tasks.values()
-        if task.a2a_task_id is not None
-        and task.status in TASK_ACTIVE | TASK_WAITING
-        and plan_id in (None, task.plan_id)
-    )
+    return _linked_tasks(state, plan_id, TASK_ACTIVE | TASK_WAITING)
 
 
 def abandoned_tasks(state: ObjectiveState, plan_id: PlanId | None = None) -> tuple[TaskId, ...]:
@@ -128,13 +122,15 @@ def abandoned_tasks(state: ObjectiveState, plan_id: PlanId | None = None) -> tup
 
     One may be running still, if a caller chose the status of its step: its result is not used.
     """
-    return tuple(
-        task.a2a_task_id
-        for task in state.tasks.values()
-        if task.a2a_task_id is not None
-        and task.status in TASK_FAILED
-        and plan_id in (None, task.plan_id)
-    )
+    return _linked_tasks(state, plan_id, TASK_FAILED)
+
+
+def _linked_tasks(
+    state: ObjectiveState, plan_id: PlanId | None, statuses: frozenset[PlanTaskStatus]
+) -> tuple[TaskId, ...]:
+    tasks = [one for one in state.tasks.values() if one.status in statuses]
+    own = (one.a2a_task_id for one in tasks if plan_id in (None, one.plan_id))
+    return tuple(task_id for task_id in own if task_id is not None)
 
 
 def _plan_target(state: ObjectiveState, plan: Plan) -> PlanStatus:

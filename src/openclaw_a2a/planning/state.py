@@ -107,17 +107,11 @@ class ObjectiveState(msgspec.Struct):
 
     def find_step(self, text: str) -> PlanTask:
         """The step that a person means. Raises: PlanItemNotFound, InvalidParams (several)."""
-        found = match_items([*self.tasks.values()], text)
-        if not found:
-            raise not_found("task", text)
-        return _single(found, text)
+        return _find_one("task", [*self.tasks.values()], text)
 
     def find_item(self, text: str) -> Plan | PlanTask:
         """The plan or step that a person means. Raises: PlanItemNotFound, InvalidParams."""
-        found = match_items([*self.plans.values(), *self.tasks.values()], text)
-        if not found:
-            raise not_found("plan or task", text)
-        return _single(found, text)
+        return _find_one("plan or task", [*self.plans.values(), *self.tasks.values()], text)
 
     def unfinished_dependencies(self, plan: Plan) -> list[PlanId]:
         """The plans that must be completed or skipped before this one may start."""
@@ -226,7 +220,10 @@ def match_items(items: Sequence[_Named], text: str) -> list[_Named]:
     return exact or [one for one in items if any(each.startswith(wanted) for each in names(one))]
 
 
-def _single(found: Sequence[_Named], text: str) -> _Named:
+def _find_one(kind: str, items: Sequence[_Named], text: str) -> _Named:
+    found = match_items(items, text)
+    if not found:
+        raise not_found(kind, text)
     if len(found) == 1:
         return found[0]
     listed = ", ".join(f"{one.id} ({one.name[:40]})" for one in found[:5])

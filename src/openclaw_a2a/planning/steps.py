@@ -2,13 +2,14 @@
 
 from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
-from typing import cast
 
 import msgspec
 
 from openclaw_a2a.model.backoff import Backoff
 from openclaw_a2a.model.errors import InvalidParams, NotAllowed, Problem
 from openclaw_a2a.model.ids import (
+    GATEWAY_PREFIX,
+    TARGET_PREFIX,
     AccountId,
     AgentId,
     ContextId,
@@ -21,6 +22,7 @@ from openclaw_a2a.model.ids import (
 from openclaw_a2a.model.message import JsonStruct, Message, Part, Role
 from openclaw_a2a.model.skill import matches_any
 from openclaw_a2a.model.turn import Scope
+from openclaw_a2a.model.validation import as_list, as_object, object_at
 from openclaw_a2a.planning.model import (
     MESSAGE_KEY,
     ObjectiveId,
@@ -47,10 +49,7 @@ INDEX_KEY = "opt/v1/taskIndex"
 DEPENDENCIES_KEY = "opt/v1/dependencies"
 TASK_KEYS = frozenset({OBJECTIVE_KEY, PLAN_KEY, INDEX_KEY, DEPENDENCIES_KEY})
 """Metadata of a task, and of messages to remote agents, that says which step it is."""
-TARGET = "target:"
-"""Prefix of the ids of remote agents."""
 _MAX_RESULT_LENGTH = 20_000
-_INTERNAL_PREFIX = "gateway:"  # agents that only the gateway itself may use
 # Long enough for the message that created a step to be stored as a task, even by a busy gateway.
 _MESSAGE_GRACE = timedelta(seconds=60)
 # Metadata of a caller can ask for more retries than the operator set, but not without end.
@@ -79,7 +78,7 @@ class ExecutionPolicy(msgspec.Struct, frozen=True):
 
         A peer may always use the default agent of its account.
         """
-        if agent_id.startswith(_INTERNAL_PREFIX):
+        if agent_id.startswith(GATEWAY_PREFIX):  # only the gateway itself may use it
             return False
         allowed = self.account_agents.get(owner.account)
         if allowed is not None and agent_id != default and not matches_any(allowed, agent_id):
@@ -107,17 +106,11 @@ def _named_agent(metadata: JsonObject) -> AgentId | None:
 
 def named_agents(given: Json) -> set[AgentId]:
     """The agents that an objective or plan and its steps name, as a caller gave them."""
-    found: set[AgentId] = set()
-    if isinstance(given, dict):
-        members = cast(JsonObject, given)
-        tasks, metadata = members.get("tasks"), members.get("metadata")
-        if isinstance(metadata, dict) and (named := _named_agent(cast(JsonObject, metadata))):
-            found.add(named)
-        for task in cast(list[Json], tasks) if isinstance(tasks, list) else ():
-            # Only one level: steps have no steps.
-            if isinstance(task, dict):
-                found |= named_agents({"metadata": cast(JsonObject, task).get("metadata")})
-    return found
+    members = as_object(given)
+    # Only one level: steps have no steps.
+    items = [members, *map(as_object, as_list(members.get("tasks")))]
+    named = (_named_agent(object_at(item, "metadata")) for item in items)
+    return {agent_id for agent_id in named if agent_id is not None}
 
 
 def check_named_agents(named: set[AgentId], limited: frozenset[str] | None) -> None:
@@ -292,5 +285,5 @@ def step_message(
         (Part(text="\n\n".join(parts)),),
         context_id=ContextId(objective.id),
         # Local agents have it in their task; a remote agent sees nothing but the message.
-        metadata=task_metadata(task) if agent_id.startswith(TARGET) else None,
+        metadata=task_metadata(task) if agent_id.startswith(TARGET_PREFIX) else None,
     )

@@ -11,9 +11,9 @@ or a task whose state the outbox brings here after the restart.
 """
 
 import asyncio
-import weakref
 from collections.abc import Callable
 from contextlib import suppress
+from weakref import WeakValueDictionary
 
 import msgspec
 
@@ -76,9 +76,7 @@ class TaskSync:
         self._policy = policy
         self._wake = wake
         # Weak: a lock lives as long as something holds it or waits for it.
-        self._locks: weakref.WeakValueDictionary[TaskId, asyncio.Lock] = (
-            weakref.WeakValueDictionary()
-        )
+        self._locks: WeakValueDictionary[TaskId, asyncio.Lock] = WeakValueDictionary()
         # What `sync` applied, until the delivery that follows: it need not apply that again.
         # Only in memory, so after a crash every delivery is applied.
         self._applied: dict[tuple[ObjectiveId, TaskId], TaskHead] = {}
@@ -125,12 +123,9 @@ class TaskSync:
             await self._cancel(synced.head)  # a caller linked another task while this one started
 
     async def _sync(self, link: StepLink, task_id: TaskId, *, is_delivery: bool) -> _Synced | None:
-        lock = self._locks.get(task_id)
-        if lock is None:
-            lock = self._locks[task_id] = asyncio.Lock()
         # The lock covers reading and applying, so that states are applied in the order in which
         # the task had them: of two that sync it at once, the one that read first applies first.
-        async with lock:
+        async with self._locks.setdefault(task_id, asyncio.Lock()):
             # Taken out whatever it says, so the dict holds only tasks whose delivery is still to
             # come.
             applied = self._applied.pop((link.objective, task_id), None)
