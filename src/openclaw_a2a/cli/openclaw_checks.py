@@ -17,7 +17,7 @@ from websockets.exceptions import ConnectionClosed
 
 from openclaw_a2a.agents.openclaw_cli.answer import parse_answer
 from openclaw_a2a.agents.openclaw_cli.command import CliRequest, CliSession, OpenClawCliOptions
-from openclaw_a2a.agents.openclaw_cli.runner import OpenClawRunner
+from openclaw_a2a.agents.openclaw_cli.agent import OpenClawRunner
 from openclaw_a2a.agents.openclaw_gateway.agent import OpenClawGatewayOptions
 from openclaw_a2a.agents.openclaw_gateway.agent_directory import decode_agents
 from openclaw_a2a.agents.openclaw_gateway.handshake import (

@@ -11,6 +11,7 @@ import msgspec
 from msgspec import Meta
 
 from openclaw_a2a.agents.adapter import AdapterMetadata, AgentAdapter, EventAgent, RequestContext
+from openclaw_a2a.agents.openclaw_cli.agent import OpenClawRunner
 from openclaw_a2a.agents.openclaw_cli.answer import CliAnswer, parse_answer
 from openclaw_a2a.agents.openclaw_cli.command import (
     THINKING_LEVELS,
@@ -24,7 +25,6 @@ from openclaw_a2a.agents.openclaw_cli.command import (
     message_text,
     peer_session,
 )
-from openclaw_a2a.agents.openclaw_cli.runner import OpenClawRunner
 from openclaw_a2a.agents.process.child import TIMED_OUT
 from openclaw_a2a.engine.engine import new_id
 from openclaw_a2a.engine.transcript.single_artifact import SingleArtifactTranscript

@@ -246,7 +246,7 @@ import sys
 import anyio
 from openclaw_a2a.agents.openclaw_cli.command import CliRequest, CliSession
 from openclaw_a2a.agents.openclaw_cli.command import OpenClawCliOptions
-from openclaw_a2a.agents.openclaw_cli.runner import OpenClawRunner
+from openclaw_a2a.agents.openclaw_cli.agent import OpenClawRunner
 
 async def main():
     runner = OpenClawRunner(OpenClawCliOptions(openclaw_path=sys.argv[1]))

@@ -5,7 +5,6 @@ import re
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import PurePosixPath
-from typing import cast
 
 import msgspec
 
@@ -14,6 +13,7 @@ from openclaw_a2a.engine.transcript.transcript import replace_lone_surrogates
 from openclaw_a2a.model.errors import AgentFailed
 from openclaw_a2a.model.ids import Json, JsonObject
 from openclaw_a2a.model.message import Part
+from openclaw_a2a.model.validation import as_list, as_object, is_object
 
 NO_OUTPUT = "OpenClaw finished without visible output."
 _FAILED_STATES = ("error", "timeout", "in_flight")
@@ -112,9 +112,7 @@ def _failure(document: JsonObject) -> str | None:
 
 
 def _payloads(holder: JsonObject) -> list[JsonObject]:
-    payloads = holder.get("payloads")
-    listed = cast("list[Json]", payloads) if isinstance(payloads, list) else []
-    return [as_object(one) for one in listed]
+    return [as_object(one) for one in as_list(holder.get("payloads"))]
 
 
 def _parts(payload: JsonObject) -> Iterator[Part]:
@@ -122,8 +120,7 @@ def _parts(payload: JsonObject) -> Iterator[Part]:
     text = payload.get("text")
     if isinstance(text, str) and text:
         yield Part(text=replace_lone_surrogates(text))
-    listed = payload.get("mediaUrls")
-    urls: list[Json] = [*(listed if isinstance(listed, list) else ()), payload.get("mediaUrl")]
+    urls: list[Json] = [*as_list(payload.get("mediaUrls")), payload.get("mediaUrl")]
     for url in dict.fromkeys(one for one in urls if isinstance(one, str) and one.strip()):
         safe = replace_lone_surrogates(url)
         yield Part.of_url(safe, media_type=media_type_of(safe))
@@ -148,8 +145,8 @@ def find_document(output: bytes) -> JsonObject:
     text = _ANSI.sub("", output.decode("utf-8-sig", "replace")).strip()
     with suppress(ValueError, RecursionError):
         whole: Json = _decoder.decode(text)
-        if isinstance(whole, dict):
-            return cast("JsonObject", whole)
+        if is_object(whole):
+            return whole
     first: JsonObject | None = None
     for found in _find_objects(text):
         if payload_holder(found) is not None:
@@ -166,11 +163,6 @@ def payload_holder(document: JsonObject) -> JsonObject | None:
         return document
     result = as_object(document.get("result"))
     return result if result and "payloads" in result else None
-
-
-def as_object(value: Json) -> JsonObject:
-    """The value when it is an object, else an empty one."""
-    return cast("JsonObject", value) if isinstance(value, dict) else {}
 
 
 def _find_objects(text: str) -> Iterator[JsonObject]:

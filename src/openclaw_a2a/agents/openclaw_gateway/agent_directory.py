@@ -2,14 +2,14 @@
 
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import Final, cast
+from typing import Final
 
-from openclaw_a2a.agents.openclaw_cli.answer import as_object
 from openclaw_a2a.agents.openclaw_gateway.connection import GatewayConnection
 from openclaw_a2a.model.card import AgentProfile, AgentSkill
 from openclaw_a2a.model.errors import AgentError, AgentUnavailable
 from openclaw_a2a.model.ids import Json, JsonObject
 from openclaw_a2a.model.message import JsonStruct
+from openclaw_a2a.model.validation import as_list, as_object
 
 _TIMEOUT_S: Final = 15.0
 _MAX_AGENTS: Final = 1000
@@ -104,9 +104,8 @@ def decode_models(response: Json) -> tuple[GatewayAgent, ...]:
 
 
 def _entries(response: Json, name: str) -> list[JsonObject]:
-    entries = as_object(response).get(name)
-    listed = cast("list[Json]", entries) if isinstance(entries, list) else []
-    return [as_object(one) for one in listed[:_MAX_AGENTS]]
+    entries = as_list(as_object(response).get(name))
+    return [as_object(one) for one in entries[:_MAX_AGENTS]]
 
 
 def _text(members: Json, name: str) -> str:

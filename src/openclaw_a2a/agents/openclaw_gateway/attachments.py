@@ -13,6 +13,7 @@ from typing import Final
 
 from openclaw_a2a.agents.openclaw_gateway.handshake import GatewayLimits
 from openclaw_a2a.model.errors import AgentFailed
+from openclaw_a2a.model.file_content import SIGNATURES
 from openclaw_a2a.model.ids import JsonObject
 from openclaw_a2a.model.message import JsonStruct, Part
 from openclaw_a2a.model.turn import Turn
@@ -25,12 +26,8 @@ _MAX_BYTES: Final = 18 * 1024 * 1024
 ACCEPTED_TYPES: Final = "PNG, JPEG, GIF and WebP images, and text files in UTF-8"
 """The files that OpenClaw's HTTP endpoint accepts, for error messages."""
 
-_SIGNATURES: Final = {
-    "image/png": (b"\x89PNG\r\n\x1a\n",),
-    "image/jpeg": (b"\xff\xd8\xff",),
-    "image/gif": (b"GIF87a", b"GIF89a"),
-    "image/webp": (b"RIFF",),
-}
+_IMAGE_TYPES: Final = ("image/png", "image/jpeg", "image/gif", "image/webp")
+_SIGNATURES: Final = {one: SIGNATURES[one] for one in _IMAGE_TYPES}
 _SAME_TYPE: Final = {"image/jpg": "image/jpeg", "image/pjpeg": "image/jpeg"}
 _TEXT_SUBTYPES: Final = (
     *("csv", "graphql", "javascript", "json", "json5", "jsonl", "sql", "toml", "x-ndjson", "x-sh"),

@@ -31,6 +31,7 @@ from openclaw_a2a.model.agent_event import (
 from openclaw_a2a.model.errors import AgentFailed, ApprovalNotFound, ApprovalOver
 from openclaw_a2a.model.ids import JsonObject, SessionKey, TaskId
 from openclaw_a2a.model.message import Part, secret_tail
+from openclaw_a2a.model.validation import is_object
 
 _TIMEOUT_S: Final = 30.0
 _HIDDEN: Final = "..."
@@ -362,11 +363,10 @@ class OperatorDetails:
         """The value, with what is hidden also in the names of members."""
         if isinstance(value, str):
             return self._hide(value, secrets)
-        if isinstance(value, dict):
-            members = cast("JsonObject", value).items()
+        if is_object(value):
             return {
                 self._hide(key, secrets): self._hide_in(one, secrets)
-                for key, one in members
+                for key, one in value.items()
                 if key not in _HIDDEN_MEMBERS
             }
         if isinstance(value, list | tuple):

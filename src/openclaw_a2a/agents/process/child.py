@@ -14,7 +14,6 @@ import anyio
 import msgspec
 
 from openclaw_a2a.agents.concurrency import await_shielded
-from openclaw_a2a.agents.process.pipes import ErrorPipe, InputPipe, OutputPipe
 from openclaw_a2a.agents.process.tree import (
     TAG_VARIABLE,
     ProcessTree,
@@ -31,6 +30,9 @@ TIMED_OUT = "timedOutAfterSeconds"
 # Only where there is no pidfd (macOS).
 _EXIT_POLL_S = 0.02
 _COLLECT_TIMEOUT_S = 0.5
+_PIECE_BYTES = 65_536
+# 4 MB: a program that writes errors without end must not keep `drain` in its loop.
+_MAX_DRAINED_PIECES = 64
 _Result = TypeVar("_Result")
 
 
@@ -41,7 +43,7 @@ class ProcessSpec(msgspec.Struct, frozen=True):
     `stdin` is written to the program's input; None: it reads nothing. After the program has ended,
     a descendant that still holds its output has `output_grace_s` to finish writing. By `run_name`
     the program can be found when this gateway is gone (`end_orphans`). Of its standard error the
-    last `kept_error_bytes` are kept.
+    last `kept_error_bytes` are kept. `not_found` is the message when there is no such program.
     """
 
     argv: tuple[str, ...]
@@ -52,6 +54,7 @@ class ProcessSpec(msgspec.Struct, frozen=True):
     output_grace_s: float = 2.0
     run_name: str = ""
     kept_error_bytes: int = 16_384
+    not_found: str = ""
 
     @property
     def program(self) -> str:
@@ -206,6 +209,128 @@ class ChildProcess:
         self._exited.set()  # also for one that could not be collected: `wait` must not hang
 
 
+# -------------------------------------------------------------------- its pipes
+
+
+class _Pipe:
+    """One end of a pipe, watched by the event loop that it was made in."""
+
+    def __init__(self, pipe: IO[bytes]) -> None:
+        os.set_blocking(pipe.fileno(), False)
+        self._pipe = pipe
+        self._loop = asyncio.get_running_loop()
+
+    def close(self) -> None:
+        """Close our end. May be called again."""
+        if not self._pipe.closed:
+            # Before the descriptor is closed: its number may be reused at once.
+            self._loop.remove_reader(self._pipe.fileno())
+            self._loop.remove_writer(self._pipe.fileno())
+            self._pipe.close()
+
+
+class OutputPipe(_Pipe):
+    """The standard output of a program."""
+
+    def __init__(self, pipe: IO[bytes]) -> None:
+        super().__init__(pipe)
+        self._readable = asyncio.Event()
+        self._is_ended = False
+
+    async def read(self) -> bytes:
+        """The next piece, as soon as there is one; empty at the end."""
+        while not self._pipe.closed:
+            if not self._is_ended:
+                # Watched only while its output is read: a program that writes faster than that is
+                # held back by the full pipe, and nothing piles up here.
+                self._readable.clear()
+                self._loop.add_reader(self._pipe.fileno(), self._readable.set)
+                try:
+                    await self._readable.wait()
+                finally:
+                    if not self._pipe.closed:
+                        self._loop.remove_reader(self._pipe.fileno())
+            # `end` or `close` may have woken us instead of the program.
+            if not self._pipe.closed:
+                with contextlib.suppress(BlockingIOError):
+                    return os.read(self._pipe.fileno(), _PIECE_BYTES)
+            if self._is_ended:
+                break
+        return b""
+
+    def end(self) -> None:
+        """Wait for no more; what is in the pipe already can still be read.
+
+        A descendant of the program may hold the other end open for ever.
+        """
+        self._is_ended = True
+        self._readable.set()
+
+    def close(self) -> None:
+        """Close our end; a pending `read` returns the end."""
+        self.end()
+        super().close()
+
+
+class ErrorPipe(_Pipe):
+    """The standard error of a program: always drained, so that it never blocks; the end is kept."""
+
+    def __init__(self, pipe: IO[bytes], *, kept_bytes: int) -> None:
+        super().__init__(pipe)
+        self._kept = bytearray()
+        self._kept_bytes = kept_bytes
+        # Read from the start, because a full error pipe would block the program.
+        self._loop.add_reader(pipe.fileno(), self._read_piece)
+
+    def text(self, characters: int) -> str:
+        """The last so many characters of what has been written until now."""
+        self.drain()
+        return self._kept.decode("utf-8", "replace").strip()[-characters:]
+
+    def drain(self) -> None:
+        """Read what is in the pipe now."""
+        for _ in range(_MAX_DRAINED_PIECES):
+            if not self._read_piece():
+                break
+
+    def _read_piece(self) -> bool:
+        """Read one piece, no more: a flood of errors must not starve the event loop."""
+        if self._pipe.closed:
+            return False
+        try:
+            piece = os.read(self._pipe.fileno(), _PIECE_BYTES)
+        except BlockingIOError:
+            return False
+        self._kept += piece
+        del self._kept[: -self._kept_bytes]
+        if not piece:
+            self.close()
+        return bool(piece)
+
+
+class InputPipe(_Pipe):
+    """The standard input of a program: written as fast as it reads, then closed."""
+
+    def __init__(self, pipe: IO[bytes], content: bytes) -> None:
+        super().__init__(pipe)
+        self._rest = memoryview(content)
+        self._loop.add_writer(pipe.fileno(), self._write_piece)
+
+    def _write_piece(self) -> None:
+        try:
+            written = os.write(self._pipe.fileno(), self._rest[:_PIECE_BYTES])
+        except BlockingIOError:
+            return
+        except OSError:  # the program closed its input: what it does not read is not needed
+            written = len(self._rest)
+        self._rest = self._rest[written:]
+        if not self._rest:
+            self.close()
+
+
+# -------------------------------------------------------------------- its limits
+
+
 class ProcessLimits(msgspec.Struct, frozen=True):
     """How long a program may take and how much it may write; hints name the settings to raise."""
 
@@ -316,7 +441,8 @@ def _start_error(spec: ProcessSpec, error: OSError | ValueError) -> AgentError:
     program = spec.program
     if isinstance(error, FileNotFoundError):
         return AgentUnavailable(
-            f"The program {program} (or the interpreter it names) was not found; install it or"
+            spec.not_found
+            or f"The program {program} (or the interpreter it names) was not found; install it or"
             " correct the command."
         )
     if isinstance(error, PermissionError):

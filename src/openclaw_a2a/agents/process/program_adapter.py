@@ -21,7 +21,7 @@ from openclaw_a2a.agents.process.child import (
 from openclaw_a2a.agents.process.tree import end_orphans
 from openclaw_a2a.engine.engine import new_id
 from openclaw_a2a.log import get_logger
-from openclaw_a2a.model.errors import AgentFailed, AgentUnavailable
+from openclaw_a2a.model.errors import AgentFailed
 from openclaw_a2a.model.ids import Json, JsonObject, RunId
 
 log = get_logger(__name__)
@@ -176,16 +176,12 @@ class ProgramAdapter(AgentAdapter):
             cwd=expand_directory(self.working_dir),
             output_grace_s=_GRACE_S,
             run_name=request.run_name,
+            not_found=self.binary_not_found_message(),
         )
         request.may_retry = is_resuming and not request.is_second_try
         # No await between the check and the child: `cancel` sees either no start or the child.
         request.check()
-        try:
-            request.child = start_process(spec)
-        except AgentUnavailable as error:
-            if isinstance(error.__cause__, FileNotFoundError):
-                raise AgentUnavailable(self.binary_not_found_message()) from error
-            raise
+        request.child = start_process(spec)
         limits = ProcessLimits(spec.program, self.timeout, MAX_OUTPUT_BYTES)
         try:
             yield LimitedProcess(request.child, limits)
