@@ -114,22 +114,14 @@ def _texts(value: Json) -> list[str]:
 # -------------------------------------------------------------------- the origin of a caller
 
 
-class CallHistory:
+class CallHistory(msgspec.Struct, frozen=True):
     """Finds the origin of callers from what is active in their sessions."""
 
-    def __init__(
-        self,
-        runs: "Collection[RunIndex]",
-        calls: CallRepository,
-        *,
-        in_sessions: Set[CallId],
-        own_host: str,
-    ) -> None:
-        """`in_sessions` has the calls whose outcomes their callers are working on."""
-        self._runs = runs
-        self._calls = calls
-        self._in_sessions = in_sessions
-        self._own_host = own_host
+    runs: "Collection[RunIndex]"
+    calls: CallRepository
+    in_sessions: Set[CallId]
+    """The calls whose outcomes their callers are working on."""
+    own_host: str
 
     def origin_of(self, caller: Caller) -> CallOrigin:
         """How this caller came to call."""
@@ -137,7 +129,7 @@ class CallHistory:
         if active is not None:
             run, provenance = active.record, active.record.options.provenance
             chain = (
-                read_chain(run.message.metadata, self._own_host)
+                read_chain(run.message.metadata, self.own_host)
                 if provenance is None
                 else provenance.chain
             )
@@ -145,7 +137,7 @@ class CallHistory:
         if caller.session_key is None:
             return CallOrigin((caller.agent_id,))
         # Of several outcomes that the session works on, the one with most history counts.
-        calls = (self._calls.find(call_id) for call_id in self._in_sessions)
+        calls = (self.calls.find(call_id) for call_id in self.in_sessions)
         own = [call for call in calls if call and call.caller.session_key == caller.session_key]
         answered = max(own, key=lambda call: len(call.lineage), default=None)
         if answered is not None:
@@ -160,7 +152,7 @@ class CallHistory:
     def _find_run(self, caller: Caller) -> ActiveRun | None:
         """The run in whose turn the caller calls; None outside runs of this gateway."""
         key = caller.session_key
-        found = () if key is None else (one.find_run(key) for one in self._runs)
+        found = () if key is None else (one.find_run(key) for one in self.runs)
         return next((run for run in found if run is not None), None)
 
 

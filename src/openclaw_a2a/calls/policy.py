@@ -82,12 +82,11 @@ class AgentDirectory:
         return sorted(self._names)
 
 
-class CallChecker:
+class CallChecker(msgspec.Struct, frozen=True):
     """Checks calls in the order of the contract: policy, agent, skill, input, loops."""
 
-    def __init__(self, rules: CallRules, directory: AgentDirectory) -> None:
-        self._rules = rules
-        self._directory = directory
+    rules: CallRules
+    directory: AgentDirectory
 
     def check(
         self,
@@ -98,7 +97,7 @@ class CallChecker:
         given: JsonObject | None,
     ) -> Refusal | None:
         """Why a call may not be made; None when it may. Without an input that is not checked."""
-        policy = self._rules.policy
+        policy = self.rules.policy
         if caller.is_operator and policy.allow:
             # The operator's own calls need an entry for the callee only.
             allow = (*policy.allow, caller.agent_id)
@@ -106,19 +105,19 @@ class CallChecker:
         refusal = check_policy(policy, caller.agent_id, callee)
         if refusal is not None:
             return refusal
-        skills = self._directory.skills(callee)
+        skills = self.directory.skills(callee)
         if skills is None:
             return Refusal("error", self._unknown_agent(policy, caller, callee))
         refusal = None if skill in BUILT_IN_SKILLS else _check_skill(callee, skills, skill, given)
         if refusal is not None:
             return refusal
-        reason = loop_violation(origin, callee, self._rules.limits)
+        reason = loop_violation(origin, callee, self.rules.limits)
         return None if reason is None else Refusal("error", reason)
 
     def _unknown_agent(self, policy: CallPolicy, caller: Caller, callee: AgentId) -> str:
         if callee.startswith(TARGET_PREFIX):
             return f"there is no remote target {callee.removeprefix(TARGET_PREFIX)!r}"
-        names = self._directory.names()
+        names = self.directory.names()
         allowed = [one for one in names if not check_policy(policy, caller.agent_id, one)]
         known = ", ".join(allowed) or "none"
         return f"there is no agent {callee}; agents that can be called: {known}"

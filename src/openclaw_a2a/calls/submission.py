@@ -54,23 +54,14 @@ class NewCall(msgspec.Struct, frozen=True):
     """The timeout that was asked for, before it was limited; 0: none, and nothing is delivered."""
 
 
-class CallSubmission:
+class CallSubmission(msgspec.Struct, frozen=True):
     """Builds and stores calls."""
 
-    def __init__(
-        self,
-        engine: Engine,
-        calls: CallRepository,
-        delivery: OutcomeDelivery,
-        *,
-        routing: RoutingRules,
-        directory: AgentDirectory,
-    ) -> None:
-        self._engine = engine
-        self._calls = calls
-        self._delivery = delivery
-        self._routing = routing
-        self._directory = directory
+    engine: Engine
+    calls: CallRepository
+    delivery: OutcomeDelivery
+    routing: RoutingRules
+    directory: AgentDirectory
 
     def build_call(
         self,
@@ -86,9 +77,9 @@ class CallSubmission:
 
         A step's call gets the same `call_id` whenever its debate runs again.
         """
-        call_id = call_id or CallId(self._engine.new_id())
+        call_id = call_id or CallId(self.engine.new_id())
         wanted_ms = self._wanted_ms(request)
-        timeout_ms = min(wanted_ms, self._routing.max_ms)
+        timeout_ms = min(wanted_ms, self.routing.max_ms)
         is_remote = request.agent.startswith(TARGET_PREFIX)
         label = safe_label(request.agent) if is_remote else request.agent
         own_session = SessionKey(f"agent:{label}:call:{call_id}")
@@ -103,7 +94,7 @@ class CallSubmission:
             session_key=main_session_key(request.agent) if request.in_main_session else own_session,
             return_to=return_to,
             timeout_ms=timeout_ms,
-            accepted_at=self._engine.clock.now(),
+            accepted_at=self.engine.clock.now(),
             route=self._route(caller, timeout_ms) if debate is None else OutcomeRoute.NONE,
             chain=origin.chain,
             lineage=origin.lineage,
@@ -128,7 +119,7 @@ class CallSubmission:
         self, caller: Caller, origin: CallOrigin, *, text: str, timeout_ms: int, host: str | None
     ) -> NewCall:
         """The call of the gateway's debate agent, which calls the participants."""
-        call_id = CallId(self._engine.new_id())
+        call_id = CallId(self.engine.new_id())
         call = Call(
             id=call_id,
             task_id=_NO_TASK,
@@ -139,7 +130,7 @@ class CallSubmission:
             session_key=SessionKey(f"agent:{caller.agent_id}:debate:{call_id}"),
             return_to=_return_session(caller),
             timeout_ms=timeout_ms,
-            accepted_at=self._engine.clock.now(),
+            accepted_at=self.engine.clock.now(),
             route=self._route(caller, timeout_ms),
             chain=origin.chain,
             lineage=origin.lineage,
@@ -152,14 +143,14 @@ class CallSubmission:
             return request.timeout_ms
         if request.skill == PING:
             return _PING_TIMEOUT_MS
-        skill = self._directory.find_skill(request.agent, request.skill)
+        skill = self.directory.find_skill(request.agent, request.skill)
         declared_s = None if skill is None else skill.timeout_seconds
-        return int((declared_s or 0) * 1000) or self._routing.default_ms
+        return int((declared_s or 0) * 1000) or self.routing.default_ms
 
     def _route(self, caller: Caller, timeout_ms: int) -> OutcomeRoute:
         if not timeout_ms:
             return OutcomeRoute.NONE
-        return OutcomeRoute.SESSION if self._delivery.can_reach(caller) else OutcomeRoute.INBOX
+        return OutcomeRoute.SESSION if self.delivery.can_reach(caller) else OutcomeRoute.INBOX
 
     async def submit(self, new: NewCall) -> Call:
         """Store the call, the callee's task and the delivery in one transaction, and start the run.
@@ -172,8 +163,8 @@ class CallSubmission:
             accepted = msgspec.structs.replace(call, task_id=task_id)
             stored.append(accepted)
             # Before it is stored: the callee may answer as soon as the transaction commits.
-            self._calls.add(accepted)
-            return self._calls.to_record(accepted)
+            self.calls.add(accepted)
+            return self.calls.to_record(accepted)
 
         def make_delivery(task_id: TaskId, cursor: int) -> Delivery:
             now = call.accepted_at
@@ -187,7 +178,7 @@ class CallSubmission:
             mode=call.mode,
             correlation_id=call.id,
             chain=call.chain,
-            may_announce=self._routing.dual_delivery,
+            may_announce=self.routing.dual_delivery,
         )
         message = Message(
             MessageId(call.id), Role.USER, (Part(text=new.text),), context_id=ContextId(call.id)
@@ -206,11 +197,11 @@ class CallSubmission:
         # again and whose delivery the outbox finds.
         run_agent = BUILT_IN_AGENT if call.skill in BUILT_IN_SKILLS else call.callee
         try:
-            run = await submit(self._engine, request, AccountRules(_ACCOUNT, run_agent))
-            await wait_created(self._engine, run)
+            run = await submit(self.engine, request, AccountRules(_ACCOUNT, run_agent))
+            await wait_created(self.engine, run)
         except GatewayError:
             for accepted in stored:
-                self._calls.remove(accepted)
+                self.calls.remove(accepted)
             raise
         if not stored:
             raise StoreUnavailable(f"call {call.id} was made before, and is purged since")

@@ -106,15 +106,12 @@ class ObjectiveMetadata(msgspec.Struct, frozen=True):
         return PlanTaskId(TASK_PREFIX + self.digest)
 
 
-class MessageRouter:
+class MessageRouter(msgspec.Struct, frozen=True):
     """Finds or creates the objective, plan and step that the metadata of a message name."""
 
-    def __init__(
-        self, repository: ObjectiveRepository, task_sync: TaskSync, tasks: TaskStore
-    ) -> None:
-        self._repository = repository
-        self._task_sync = task_sync
-        self._tasks = tasks
+    repository: ObjectiveRepository
+    task_sync: TaskSync
+    tasks: TaskStore
 
     async def route(
         self, message: Message, scope: Scope, rules: AccountRules
@@ -150,7 +147,7 @@ class MessageRouter:
         origin = InternalOrigin(step_session(rules.agent_id, task), metadata=task_metadata(task))
         # The link is stored with the task that the engine starts for the message.
         link = StepLink(state.id, task.id, attempt=1)
-        return RoutedMessage(placed, origin, self._task_sync.delivery_factory(link))
+        return RoutedMessage(placed, origin, self.task_sync.delivery_factory(link))
 
     # ---------------------------------------------------------------- objectives
 
@@ -163,16 +160,16 @@ class MessageRouter:
         known = known or await self._find(plan.get("objectiveId"), scope)
         plan_id: Json = plan.get("id")
         if known is None and isinstance(plan_id, str):
-            known = await self._repository.find_by_plan(scope, PlanId(plan_id))
+            known = await self.repository.find_by_plan(scope, PlanId(plan_id))
         return known
 
     async def _find(self, objective_id: Json, scope: Scope) -> ObjectiveState | None:
         if not isinstance(objective_id, str) or not objective_id.startswith(OBJECTIVE_PREFIX):
             return None
-        found = await self._repository.find(scope, ObjectiveId(objective_id))
+        found = await self.repository.find(scope, ObjectiveId(objective_id))
         if found is None:
             own = ObjectiveId(_own_id(OBJECTIVE_PREFIX, scope, objective_id))
-            found = await self._repository.find(scope, own)
+            found = await self.repository.find(scope, own)
         return found
 
     async def _create_objective(self, metadata: ObjectiveMetadata) -> ObjectiveState:
@@ -185,20 +182,20 @@ class MessageRouter:
         if _is_valid(named, OBJECTIVE_PREFIX):
             own = ObjectiveId(_own_id(OBJECTIVE_PREFIX, scope, named))
             # Whoever has it: an id is there once.
-            is_free = await self._repository.find(None, own) is None
+            is_free = await self.repository.find(None, own) is None
             objective_id = own if is_free else objective_id
         # The message was sent before, and its objective was created then.
         if (known := await self._find(objective_id, scope)) is not None:
             return known
         members = _creation_params(given, CreateObjective, message)
         params = parse_as(CreateObjective, members, method=_METHOD)
-        context = self._repository.creation_context()
+        context = self.repository.creation_context()
         change = create_objective(params, context, objective_id=objective_id, owner=scope)
         if metadata.plan is not None:
             # Tried without effect: a problem with the plan must not leave an objective behind.
             _add_step(Change(change.state, context), metadata, metadata.plan, metadata.own_plan)
         try:
-            return await self._repository.create(change)
+            return await self.repository.create(change)
         except StatusChangeNotAllowed:  # another message created it first
             if (known := await self._find(objective_id, scope)) is None:
                 raise
@@ -212,12 +209,12 @@ class MessageRouter:
         """The step of a message in its plan; both are created if they do not exist."""
         plan_id = await self._choose_plan_id(metadata, given, state)
         try:
-            change = await self._repository.change(
+            change = await self.repository.change(
                 metadata.scope, state.id, _add_step, metadata, given, plan_id
             )
         except GatewayError:
             # Or the id would stay taken until a restart, by a plan that does not exist.
-            await self._repository.release_plan_id(plan_id, state.id)
+            await self.repository.release_plan_id(plan_id, state.id)
             raise
         task = change.state.task(metadata.own_task)
         if change.state.attempts.get(task.id):
@@ -241,7 +238,7 @@ class MessageRouter:
             if plan_id in state.plans:
                 return plan_id
             # Reserved, because two objectives are changed under different locks.
-            if await self._repository.reserve_plan_id(plan_id, state.id):
+            if await self.repository.reserve_plan_id(plan_id, state.id):
                 return plan_id
         return metadata.own_plan
 
@@ -260,7 +257,7 @@ class MessageRouter:
             if named in state.tasks:
                 reason = f"names {named}, which has not started; it asks nothing"
                 raise _invalid(ANSWERED_TASK, reason)
-            stored = await self._tasks.read_task(scope, TaskId(named))
+            stored = await self.tasks.read_task(scope, TaskId(named))
             if stored is not None and stored.head.context_id == state.id:
                 task_id = TaskId(named)
         if task_id is None:

@@ -3,6 +3,8 @@
 from collections.abc import Sequence
 from contextlib import suppress
 
+import msgspec
+
 from openclaw_a2a.engine.engine import AccountRules, Engine
 from openclaw_a2a.engine.tasks.active_task import TaskCreated
 from openclaw_a2a.engine.tasks.cancel import cancel_task
@@ -49,7 +51,7 @@ class UnusablePlans(ValueError):
     """An answer without usable plans; its text says why."""
 
 
-class Planner:
+class Planner(msgspec.Struct, frozen=True):
     """Asks an agent for plans, a second time when the first answer is not usable, then gives up.
 
     Like the executor it has no state: the tasks of its fixed message ids say what has happened. So
@@ -57,18 +59,15 @@ class Planner:
     outbox reports the end of the task.
     """
 
-    def __init__(
-        self, engine: Engine, repository: ObjectiveRepository, task_sync: TaskSync
-    ) -> None:
-        self._engine = engine
-        self._repository = repository
-        self._task_sync = task_sync
+    engine: Engine
+    repository: ObjectiveRepository
+    task_sync: TaskSync
 
     async def advance(self, state: ObjectiveState, agent_id: AgentId) -> bool:
         """Do the next thing: ask, read the answer, or give up. False: call again later."""
         if state.is_held or state.objective.status in OBJECTIVE_ENDED:
             return True
-        scope, tasks = state.owner, self._engine.store.tasks
+        scope, tasks = state.owner, self.engine.store.tasks
         problem = ""
         for message_id in _message_ids(state):
             # The idempotency record is the planner's memory: it says which question was asked, and
@@ -81,7 +80,7 @@ class Planner:
                 return True  # its end wakes the executor, through the outbox
             try:
                 plans = parse_plans(_answer_text(stored))
-                await self._repository.change(state.owner, state.id, _add_first_plans, plans)
+                await self.repository.change(state.owner, state.id, _add_first_plans, plans)
             except UnusablePlans as error:
                 problem = str(error)
             except StatusChangeNotAllowed:
@@ -92,14 +91,14 @@ class Planner:
                 return True
         log.warning("planning.planner_gave_up", objective_id=state.id, reason=problem)
         with suppress(StatusChangeNotAllowed):  # it has ended meanwhile
-            await self._repository.change(state.owner, state.id, _block, problem)
+            await self.repository.change(state.owner, state.id, _block, problem)
         return True
 
     async def find_planner_tasks(self, state: ObjectiveState) -> list[TaskId]:
         """The tasks that were started to make the plans of an objective without plans."""
         if state.plans or state.id not in state.execution:
             return []
-        scope, tasks = state.owner, self._engine.store.tasks
+        scope, tasks = state.owner, self.engine.store.tasks
         found = [await tasks.find_duplicate(scope, one) for one in _message_ids(state)]
         return [known.task_id for known in found if known is not None]
 
@@ -110,22 +109,22 @@ class Planner:
             message=message,
             is_blocking=False,
             # Stored with the task: the outbox wakes the executor at its end, also after a restart.
-            make_delivery=self._task_sync.delivery_factory(StepLink(state.id)),
+            make_delivery=self.task_sync.delivery_factory(StepLink(state.id)),
             internal_origin=InternalOrigin(session, metadata={OBJECTIVE_KEY: state.id}),
         )
         rules = AccountRules(scope.account, agent_id)
         try:
-            created = await wait_created(self._engine, await submit(self._engine, request, rules))
+            created = await wait_created(self.engine, await submit(self.engine, request, rules))
         except GatewayError as error:
             log.warning("planning.planner_not_started", objective_id=state.id, reason=error.message)
             return False
         # The objective may have been canceled or deleted while the task was being created; whoever
         # did that found no task to cancel.
-        newest = await self._repository.find(state.owner, state.id)
+        newest = await self.repository.find(state.owner, state.id)
         needs_plans = newest is not None and newest.objective.status not in OBJECTIVE_ENDED
         if isinstance(created, TaskCreated) and not needs_plans:
             with suppress(GatewayError):
-                await cancel_task(self._engine, scope, created.task.id)
+                await cancel_task(self.engine, scope, created.task.id)
         return True
 
 

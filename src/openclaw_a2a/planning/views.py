@@ -176,11 +176,10 @@ def _short_name(name: str) -> str:
     return repr(name if len(name) <= _MAX_NAME else f"{name[: _MAX_NAME - 1]}…")
 
 
-class ObjectiveView:
+class ObjectiveView(msgspec.Struct, frozen=True):
     """Renders objectives: their members, plus `progress`, `execution` and `reason`."""
 
-    def __init__(self, policy: ExecutionPolicy) -> None:
-        self._policy = policy
+    policy: ExecutionPolicy
 
     def objective(
         self, state: ObjectiveState, *, with_plans: bool = True, with_tasks: bool = True
@@ -220,7 +219,7 @@ class ObjectiveView:
 
     def _progress(self, state: ObjectiveState) -> JsonObject:
         shown: JsonObject = to_builtins(progress(state))
-        if retrying := pending_retries(state, self._policy):
+        if retrying := pending_retries(state, self.policy):
             shown["retrying"] = [to_builtins(one) for one in retrying]
         return shown
 
