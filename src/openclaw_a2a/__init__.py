@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from openclaw_a2a.model.task import Task
     from openclaw_a2a.model.turn import Turn
     from openclaw_a2a.ports import Agent, Recovery
-    from openclaw_a2a.remote.result.remote_result import RemoteAgentFailed
+    from openclaw_a2a.remote.result import RemoteAgentFailed
 
     __version__: str
 

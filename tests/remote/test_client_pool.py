@@ -25,8 +25,8 @@ from tests.remote.scripted_peer import (
 from tests.remote.tool_harness import one_target, open_tool, target
 
 from openclaw_a2a.model.ids import JsonObject
-from openclaw_a2a.remote.errors import RemoteFailure
-from openclaw_a2a.remote.result.result_builder import StreamUpdate
+from openclaw_a2a.remote.result import RemoteFailure
+from openclaw_a2a.remote.result_builder import StreamUpdate
 from openclaw_a2a.remote.transport.circuit_breaker import FAILURES_TO_OPEN, CircuitBreaker
 from openclaw_a2a.remote.transport.client_pool import SingleFlight
 from openclaw_a2a.remote.transport.peer_errors import to_failure

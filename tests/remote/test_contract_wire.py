@@ -20,7 +20,7 @@ from tests.remote.tool_harness import one_target, open_tool, target
 
 from openclaw_a2a.model.ids import Json, JsonObject
 from openclaw_a2a.remote.config import parse_config
-from openclaw_a2a.remote.errors import ErrorCode, RemoteFailure
+from openclaw_a2a.remote.result import ErrorCode, RemoteFailure
 from openclaw_a2a.remote.targets import TargetDirectory
 
 CARD = "/.well-known/agent-card.json"

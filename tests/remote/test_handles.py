@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from openclaw_a2a.model.ids import PeerName
 from openclaw_a2a.remote.config import HandleLimits, Transport
-from openclaw_a2a.remote.errors import ErrorCode, RemoteFailure
 from openclaw_a2a.remote.handles import TaskHandles
+from openclaw_a2a.remote.result import ErrorCode, RemoteFailure
 from openclaw_a2a.remote.targets import Target, TargetIdentity
 
 PEER = Target(TargetIdentity("https://peer.example/", "/card", (Transport.JSONRPC,)), alias="peer")

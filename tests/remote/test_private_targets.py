@@ -14,7 +14,7 @@ from openclaw_a2a.model.ids import Json, JsonObject
 from openclaw_a2a.net.safe_resolver import ResolveHost
 from openclaw_a2a.ports import Store
 from openclaw_a2a.remote.config import Policy, Transport
-from openclaw_a2a.remote.errors import RemoteFailure
+from openclaw_a2a.remote.result import RemoteFailure
 from openclaw_a2a.remote.targets import Target, TargetIdentity
 from openclaw_a2a.remote.transport.agent_card import EMPTY_CARD, Interface
 from openclaw_a2a.remote.transport.client import RemoteClient

@@ -7,12 +7,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from openclaw_a2a.remote.config import parse_config
-from openclaw_a2a.remote.errors import ErrorCode, RemoteFailure
 from openclaw_a2a.remote.request_validation import (
     ALLOWED_FIELDS,
     RequestValidator,
     requested_action,
 )
+from openclaw_a2a.remote.result import ErrorCode, RemoteFailure
 from openclaw_a2a.remote.targets import TargetDirectory
 
 OPS = {"alias": "ops", "baseUrl": "https://ops.example"}

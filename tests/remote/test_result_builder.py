@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from openclaw_a2a.model.ids import JsonObject
-from openclaw_a2a.remote.result.remote_result import TERMINAL_STATES
-from openclaw_a2a.remote.result.result_builder import EventAccumulator, continuation_task
+from openclaw_a2a.remote.result import TERMINAL_STATES
+from openclaw_a2a.remote.result_builder import EventAccumulator, continuation_task
 
 
 def message(text: str, role: str = "agent", **more: object) -> JsonObject:

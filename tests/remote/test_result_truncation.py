@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from openclaw_a2a.model.ids import JsonObject
-from openclaw_a2a.remote.result.result_truncation import ResultStore
+from openclaw_a2a.remote.result_truncation import ResultStore
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 

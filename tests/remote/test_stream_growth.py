@@ -22,7 +22,7 @@ from openclaw_a2a import RemoteAgents
 from openclaw_a2a.engine.engine import SystemClock
 from openclaw_a2a.model.agent_event import AgentEvent, TextDelta
 from openclaw_a2a.remote.agent_adapter import RemoteTargetAgent
-from openclaw_a2a.remote.result.result_builder import StreamUpdate
+from openclaw_a2a.remote.result_builder import StreamUpdate
 from openclaw_a2a.store.memory.store import MemoryStore
 
 CHUNKS = 1500

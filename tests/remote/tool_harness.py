@@ -11,7 +11,7 @@ from openclaw_a2a.net.safe_resolver import ResolveHost
 from openclaw_a2a.ports import Store
 from openclaw_a2a.remote.config import parse_config
 from openclaw_a2a.remote.handles import RecordHandleStore
-from openclaw_a2a.remote.result.result_builder import StreamUpdate
+from openclaw_a2a.remote.result_builder import StreamUpdate
 from openclaw_a2a.remote.tool import RemoteAgentTool
 from openclaw_a2a.remote.transport.http_transport import TargetConnections
 

@@ -9,7 +9,7 @@ from tests.remote.scripted_peer import card_of, message, result, scripted
 from tests.remote.tool_harness import one_target, open_tool
 
 from openclaw_a2a.model.ids import JsonObject
-from openclaw_a2a.remote.errors import RemoteFailure
+from openclaw_a2a.remote.result import RemoteFailure
 
 GRPC = {"url": "127.0.0.1:1", "protocolBinding": "GRPC", "protocolVersion": "1.0"}
 LAX = {"enforceSupportedTransports": False}

@@ -31,7 +31,7 @@ from openclaw_a2a.model.errors import (
 from openclaw_a2a.model.ids import AgentId
 from openclaw_a2a.net.http_client import SyncHttpClient
 from openclaw_a2a.remote.config import read_outbound
-from openclaw_a2a.remote.result.remote_result import RemoteAgentFailed
+from openclaw_a2a.remote.result import RemoteAgentFailed
 from openclaw_a2a.settings import (
     AgentSettings,
     CheckedSettings,

@@ -29,7 +29,7 @@ from openclaw_a2a.model.task import StatusUpdate
 from openclaw_a2a.protocol import v03
 from openclaw_a2a.protocol.v03 import MessageV03, message_from_v03
 from openclaw_a2a.remote.handles import HANDLE_PREFIX, TaskHandle
-from openclaw_a2a.remote.result.remote_result import (
+from openclaw_a2a.remote.result import (
     RemoteResult,
     RemoteTask,
     continuation_of_failure,

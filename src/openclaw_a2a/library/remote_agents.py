@@ -16,16 +16,17 @@ from openclaw_a2a.engine.supervisor import Supervisor
 from openclaw_a2a.model.errors import InvalidRequest, SettingsInvalid
 from openclaw_a2a.model.ids import Json, JsonObject
 from openclaw_a2a.remote.config import OutboundConfig, read_outbound
-from openclaw_a2a.remote.errors import ErrorCode, RemoteFailure
 from openclaw_a2a.remote.handles import HANDLE_PREFIX, FolderHandleStore, TaskHandle
 from openclaw_a2a.remote.request_builder import build_headers
-from openclaw_a2a.remote.result.remote_result import (
+from openclaw_a2a.remote.result import (
+    ErrorCode,
     RemoteAgentFailed,
+    RemoteFailure,
     RemoteResult,
     RemoteTarget,
     is_streaming_refused,
 )
-from openclaw_a2a.remote.result.result_builder import OnStreamUpdate, StreamUpdate, failure_envelope
+from openclaw_a2a.remote.result_builder import OnStreamUpdate, StreamUpdate, failure_envelope
 from openclaw_a2a.remote.targets import TargetDirectory
 from openclaw_a2a.remote.tool import RemoteAgentTool, TargetCheck, check_target, with_access
 from openclaw_a2a.remote.transport.http_transport import TargetConnections

@@ -12,7 +12,6 @@ from openclaw_a2a.model.backoff import Backoff
 from openclaw_a2a.model.ids import JsonObject, PeerName
 from openclaw_a2a.remote.config import MAX_TIMEOUT_MS, OutboundConfig
 from openclaw_a2a.remote.credentials import find_secrets
-from openclaw_a2a.remote.errors import ErrorCode, RemoteFailure
 from openclaw_a2a.remote.handles import TaskHandles
 from openclaw_a2a.remote.request_builder import (
     ResolvedTarget,
@@ -23,12 +22,14 @@ from openclaw_a2a.remote.request_builder import (
     history_length,
     merge_service_parameters,
 )
-from openclaw_a2a.remote.result.remote_result import (
+from openclaw_a2a.remote.result import (
     LAST_STATES,
     PAUSED_STATES,
     TERMINAL_STATES,
+    ErrorCode,
+    RemoteFailure,
 )
-from openclaw_a2a.remote.result.result_builder import (
+from openclaw_a2a.remote.result_builder import (
     OnStreamUpdate,
     ResultBuilder,
     StreamUpdate,

@@ -32,17 +32,17 @@ from openclaw_a2a.model.backoff import Backoff
 from openclaw_a2a.model.errors import AgentError, AgentFailed, AgentUnavailable, TaskNotCancelable
 from openclaw_a2a.model.ids import Json, JsonObject, PeerName
 from openclaw_a2a.model.turn import Binding, Turn
-from openclaw_a2a.model.validation import is_object
+from openclaw_a2a.model.validation import as_object, is_object
 from openclaw_a2a.planning.steps import EXTENSION_URIS, TASK_KEYS
 from openclaw_a2a.ports import Clock, Record, RecordStore, Recovery
 from openclaw_a2a.remote.event_translator import RemoteEventTranslator
-from openclaw_a2a.remote.result.remote_result import (
+from openclaw_a2a.remote.result import (
     PAUSED_STATES,
     RemoteResult,
     continuation_of_failure,
     is_streaming_refused,
 )
-from openclaw_a2a.remote.result.result_builder import StreamUpdate
+from openclaw_a2a.remote.result_builder import StreamUpdate
 
 if TYPE_CHECKING:  # the HTTP client takes long to load
     from openclaw_a2a.remote.tool import RemoteAgentTool
@@ -474,7 +474,7 @@ def _is_temporary(result: RemoteResult) -> bool:
 
 def read_resume_token(resume: Json) -> JsonObject | None:
     """The continuation of the remote task that waits; None when the token has none."""
-    continuation = resume.get("continuation") if is_object(resume) else None
+    continuation = as_object(resume).get("continuation")
     return continuation if is_object(continuation) else None
 
 

@@ -13,7 +13,7 @@ import msgspec
 
 from openclaw_a2a.model.errors import Problem, SettingsInvalid
 from openclaw_a2a.model.ids import Json, JsonObject
-from openclaw_a2a.model.validation import ProblemCollector, is_list, is_object
+from openclaw_a2a.model.validation import ProblemCollector, as_list, as_object, is_list, is_object
 
 TOOL_NAME = "remote_agent"
 SECTION = "outbound"
@@ -149,7 +149,7 @@ class InvalidTargets(TypeError, ValueError):
 
 def parse_config(value: Json) -> OutboundConfig:
     """The configuration in a JSON value. Raises: InvalidTargets."""
-    section = value if is_object(value) else {}
+    section = as_object(value)
     defaults = _read(section.get("defaults"), Defaults())
     return OutboundConfig(
         enabled=_flag(section.get("enabled")) or False,
@@ -162,7 +162,7 @@ def parse_config(value: Json) -> OutboundConfig:
 
 def _read(value: Json, standard: _Group) -> _Group:
     """The group of settings in an object; what is missing or wrong is as in `standard`."""
-    given = value if is_object(value) else {}
+    given = as_object(value)
     found: JsonObject = {}
     for field in msgspec.structs.fields(standard):
         _, read = _KINDS[field.type]
@@ -257,7 +257,7 @@ def clean_text(value: Json) -> str | None:
 
 def clean_texts(value: Json) -> tuple[str, ...]:
     """The strings of a list, cleaned and without duplicates."""
-    found = map(clean_text, value) if is_list(value) else ()
+    found = map(clean_text, as_list(value))
     return tuple(dict.fromkeys(text for text in found if text is not None))
 
 
@@ -278,8 +278,7 @@ def _count(value: Json) -> int | None:
 
 
 def _text_map(value: Json) -> dict[str, str]:
-    given = value if is_object(value) else {}
-    return {key: text for key, text in given.items() if isinstance(text, str)}
+    return {key: text for key, text in as_object(value).items() if isinstance(text, str)}
 
 
 def _transports(value: Json) -> tuple[Transport, ...] | None:

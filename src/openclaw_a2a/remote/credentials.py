@@ -5,14 +5,12 @@ The environment is read when a call is made, so that a changed value needs no ne
 
 import re
 from collections.abc import Iterable, Mapping
-from typing import cast
 
 from openclaw_a2a.model.ids import Json, JsonObject
 from openclaw_a2a.model.message import secret_tail
-from openclaw_a2a.model.validation import object_at
+from openclaw_a2a.model.validation import is_list, is_object, object_at
 from openclaw_a2a.remote.config import drop_none
-from openclaw_a2a.remote.errors import ErrorCode, RemoteFailure
-from openclaw_a2a.remote.result.remote_result import LAST_STATES, PAUSED_STATES
+from openclaw_a2a.remote.result import LAST_STATES, PAUSED_STATES, ErrorCode, RemoteFailure
 
 _VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 
@@ -112,18 +110,17 @@ def redact(value: Json, secrets: tuple[str, ...]) -> Json:
     """
     if not secrets:
         return value
-    if isinstance(value, dict):
-        members = cast("JsonObject", value)
+    if is_object(value):
         return {
             key: member
             if key in _STRUCTURE
             else _redact_free(member, secrets)
             if key in _FREE_JSON
             else redact(member, secrets)
-            for key, member in members.items()
+            for key, member in value.items()
         }
-    if isinstance(value, list):
-        return [redact(item, secrets) for item in cast("list[Json]", value)]
+    if is_list(value):
+        return [redact(item, secrets) for item in value]
     return _redact_free(value, secrets)
 
 
@@ -133,11 +130,11 @@ def _redact_free(value: Json, secrets: tuple[str, ...]) -> Json:
         for secret in secrets:
             value = value.replace(secret, REDACTED)
         return value
-    if isinstance(value, dict):
-        members = cast("JsonObject", value).items()
+    if is_object(value):
+        members = value.items()
         return {_redact_free(key, secrets): _redact_free(one, secrets) for key, one in members}
-    if isinstance(value, list):
-        return [_redact_free(item, secrets) for item in cast("list[Json]", value)]
+    if is_list(value):
+        return [_redact_free(item, secrets) for item in value]
     return value
 
 

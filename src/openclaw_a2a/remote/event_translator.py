@@ -11,8 +11,8 @@ from openclaw_a2a.model.agent_event import (
 )
 from openclaw_a2a.model.ids import Json, JsonObject
 from openclaw_a2a.model.message import Part
-from openclaw_a2a.remote.result.remote_result import LAST_STATES, PAUSED_STATES, TERMINAL_STATES
-from openclaw_a2a.remote.result.result_builder import text_of
+from openclaw_a2a.remote.result import LAST_STATES, PAUSED_STATES, TERMINAL_STATES
+from openclaw_a2a.remote.result_builder import text_of
 
 _TOOL = "tool"
 _TOOL_RESULT = "tool-result-"

@@ -23,8 +23,7 @@ from openclaw_a2a.model.ids import Json, JsonObject, PeerName
 from openclaw_a2a.model.session_keys import OPERATOR_NAME
 from openclaw_a2a.ports import Record, Store
 from openclaw_a2a.remote.config import HandleLimits, Transport
-from openclaw_a2a.remote.errors import ErrorCode, RemoteFailure
-from openclaw_a2a.remote.result.remote_result import TERMINAL_STATES
+from openclaw_a2a.remote.result import TERMINAL_STATES, ErrorCode, RemoteFailure
 from openclaw_a2a.remote.targets import Target, TargetIdentity
 from openclaw_a2a.remote.transport.peer_errors import task_not_found
 from openclaw_a2a.settings.files import write_private_file

@@ -18,8 +18,8 @@ from openclaw_a2a.remote.config import (
     drop_none,
 )
 from openclaw_a2a.remote.credentials import has_variables, substitute
-from openclaw_a2a.remote.errors import ErrorCode, RemoteFailure
 from openclaw_a2a.remote.handles import TaskHandle, TaskHandles
+from openclaw_a2a.remote.result import ErrorCode, RemoteFailure
 from openclaw_a2a.remote.targets import Target, TargetDirectory, TargetIdentity
 from openclaw_a2a.remote.transport.agent_card import check_supported
 

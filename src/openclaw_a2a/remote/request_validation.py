@@ -7,12 +7,11 @@ first one is reported.
 
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
-from typing import cast
 
 import jsonschema_rs
 
 from openclaw_a2a.model.ids import Json, JsonObject
-from openclaw_a2a.model.validation import MAX_PROBLEMS, schema_errors
+from openclaw_a2a.model.validation import MAX_PROBLEMS, as_object, schema_errors
 from openclaw_a2a.remote.config import (
     COUNT_SCHEMA,
     FLAG_SCHEMA,
@@ -23,8 +22,8 @@ from openclaw_a2a.remote.config import (
     OutboundConfig,
     closed_schema,
 )
-from openclaw_a2a.remote.errors import ErrorCode, RemoteFailure
 from openclaw_a2a.remote.request_builder import file_bytes
+from openclaw_a2a.remote.result import ErrorCode, RemoteFailure
 from openclaw_a2a.remote.targets import TargetDirectory
 
 _VALIDATION_FAILED = "remote_agent input validation failed"
@@ -192,7 +191,7 @@ def _error(
 
 def requested_action(request: Json) -> str:
     """The action of a request for its envelope; `unknown` when it has none."""
-    action: Json = cast("JsonObject", request).get("action") if isinstance(request, dict) else None
+    action = as_object(request).get("action")
     return action if isinstance(action, str) else "unknown"
 
 

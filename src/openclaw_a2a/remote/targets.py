@@ -11,7 +11,7 @@ from openclaw_a2a.model.ids import JsonObject
 from openclaw_a2a.model.url_policy import url_rejection_reason
 from openclaw_a2a.remote.config import Auth, OutboundConfig, TargetConfig, Transport
 from openclaw_a2a.remote.credentials import has_variables, substitute
-from openclaw_a2a.remote.errors import ErrorCode, RemoteFailure
+from openclaw_a2a.remote.result import ErrorCode, RemoteFailure
 
 _USERINFO = re.compile(r"//[^/?#]*@")
 """The user name and password before the host of an address."""

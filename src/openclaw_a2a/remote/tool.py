@@ -19,7 +19,6 @@ from openclaw_a2a.model.validation import object_at
 from openclaw_a2a.remote.actions import ActionCall, ActionContext
 from openclaw_a2a.remote.config import OutboundConfig, TargetConfig, drop_none
 from openclaw_a2a.remote.credentials import find_secrets, redact
-from openclaw_a2a.remote.errors import ErrorCode, RemoteFailure
 from openclaw_a2a.remote.handles import HandleStore, TaskHandles
 from openclaw_a2a.remote.request_builder import (
     EXTENSION_METADATA,
@@ -28,7 +27,8 @@ from openclaw_a2a.remote.request_builder import (
     build_headers,
 )
 from openclaw_a2a.remote.request_validation import RequestValidator, requested_action
-from openclaw_a2a.remote.result.result_builder import (
+from openclaw_a2a.remote.result import ErrorCode, RemoteFailure
+from openclaw_a2a.remote.result_builder import (
     OnStreamUpdate,
     failure_envelope,
     success_envelope,

@@ -29,9 +29,9 @@ from openclaw_a2a.model.ids import Json, JsonObject
 from openclaw_a2a.model.validation import is_object
 from openclaw_a2a.ports import Clock, Store
 from openclaw_a2a.remote.config import SECTION, TOOL_NAME, OutboundConfig, read_outbound
-from openclaw_a2a.remote.errors import RemoteFailure
 from openclaw_a2a.remote.handles import RecordHandleStore
-from openclaw_a2a.remote.result.result_truncation import ResultStore
+from openclaw_a2a.remote.result import RemoteFailure
+from openclaw_a2a.remote.result_truncation import ResultStore
 from openclaw_a2a.settings import Limits, Settings, StoreSettings
 from openclaw_a2a.settings.sources import process_environment
 from openclaw_a2a.tools.call_tools import CallerChains, call_tools
@@ -49,7 +49,7 @@ from openclaw_a2a.tools.planning_tools import planning_tools
 from openclaw_a2a.tools.registry import OnUpdate, Tool, ToolRegistry
 
 if TYPE_CHECKING:
-    from openclaw_a2a.remote.result.result_builder import StreamUpdate
+    from openclaw_a2a.remote.result_builder import StreamUpdate
     from openclaw_a2a.remote.tool import RemoteAgentTool
 
 log = get_logger(__name__)

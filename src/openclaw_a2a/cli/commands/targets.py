@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from openclaw_a2a.library.remote_agents import RemoteAgents
-    from openclaw_a2a.remote.result.remote_result import RemoteTarget
+    from openclaw_a2a.remote.result import RemoteTarget
     from openclaw_a2a.remote.tool import TargetCheck
     from openclaw_a2a.settings.settings_file import FileChange
 
@@ -80,7 +80,7 @@ def list_(*, config: ConfigFlag = None, as_json: JsonFlag = False) -> int:
 
     With --json the envelope of the tool remote_agent.
     """
-    from openclaw_a2a.remote.result.remote_result import RemoteTarget
+    from openclaw_a2a.remote.result import RemoteTarget
 
     envelope = _with_agents(lambda remote: remote.execute({"action": "list_targets"}), config)
     if as_json:
@@ -172,7 +172,7 @@ def check(
         remote_exit_code,
         report_remote_failure,
     )
-    from openclaw_a2a.remote.result.remote_result import RemoteAgentFailed
+    from openclaw_a2a.remote.result import RemoteAgentFailed
 
     try:
         found = _with_agents(lambda remote: remote.check(target), config)

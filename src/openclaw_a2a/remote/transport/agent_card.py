@@ -10,9 +10,9 @@ from urllib.parse import SplitResult, urlsplit
 import msgspec
 
 from openclaw_a2a.model.ids import Json, JsonObject
-from openclaw_a2a.model.validation import is_list, is_object, object_at
+from openclaw_a2a.model.validation import as_list, is_object, object_at
 from openclaw_a2a.remote.config import Transport, clean_text, clean_texts, drop_none
-from openclaw_a2a.remote.errors import ErrorCode, RemoteFailure
+from openclaw_a2a.remote.result import ErrorCode, RemoteFailure
 from openclaw_a2a.remote.targets import Target
 
 _CAMEL = {
@@ -226,7 +226,7 @@ def _skills(value: Json) -> Iterable[PeerSkill]:
 
 def object_list(value: Json) -> list[JsonObject]:
     """The objects of a list; empty for anything else."""
-    return [one for one in value if is_object(one)] if is_list(value) else []
+    return [one for one in as_list(value) if is_object(one)]
 
 
 # -------------------------------------------------------------------- which interfaces are used

@@ -13,7 +13,7 @@ import msgspec
 
 from openclaw_a2a.model.backoff import Backoff
 from openclaw_a2a.remote.credentials import redact
-from openclaw_a2a.remote.errors import RemoteFailure
+from openclaw_a2a.remote.result import RemoteFailure
 from openclaw_a2a.remote.transport.peer_errors import is_network_failure, is_unsent
 
 FAILURES_TO_OPEN = 5

@@ -2,7 +2,6 @@
 
 from collections.abc import AsyncGenerator, AsyncIterator, Generator, Mapping
 from contextlib import aclosing, contextmanager
-from typing import Protocol
 from urllib.parse import quote, urlencode
 from uuid import uuid4
 
@@ -23,7 +22,7 @@ from openclaw_a2a.remote.transport.codec import (
     decode_peer_answer,
     encode_send,
 )
-from openclaw_a2a.remote.transport.http_transport import Connector, PeerHttp
+from openclaw_a2a.remote.transport.http_transport import Connector, PeerHttp, status_error
 from openclaw_a2a.remote.transport.peer_errors import (
     PeerError,
     read_rest_error,
@@ -44,7 +43,6 @@ class RemoteClient:
         self.card = card
         generation = interface.generation or Generation.V1_0
         self._has_generations = interface.has_generations
-        self._wire: _Wire
         if interface.speaks(Transport.GRPC):
             # Imported here because most installations have no grpc.
             from openclaw_a2a.remote.transport.grpc_transport import GrpcWire
@@ -91,20 +89,6 @@ class RemoteClient:
         await self._wire.close()
 
 
-class _Wire(Protocol):
-    """Carries operations to a peer; parameters are in the format of A2A 1.0."""
-
-    async def call(
-        self, operation: PeerOperation, params: JsonObject, headers: Mapping[str, str]
-    ) -> JsonObject: ...
-
-    def stream(
-        self, operation: PeerOperation, params: JsonObject, headers: Mapping[str, str]
-    ) -> AsyncGenerator[JsonObject]: ...
-
-    async def close(self) -> None: ...
-
-
 # -------------------------------------------------------------------- HTTP
 
 
@@ -117,28 +101,15 @@ class HttpCall(msgspec.Struct, frozen=True):
     id: str = ""
 
 
-class _Binding(Protocol):
-    """How operations and answers look over HTTP."""
-
-    wire: WireFormat
-
-    def build(self, operation: PeerOperation, params: JsonObject) -> HttpCall:
-        """The request for an operation."""
-        ...
-
-    def read_result(self, answer: Json, call: HttpCall) -> Json:
-        """The result in an answer. Raises: PeerError (it is an error), AnswerUnreadable."""
-        ...
-
-    def read_error(self, answer: Json, status: int) -> PeerError | None:
-        """The error in an answer with this HTTP status; 0 for an event of a stream."""
-        ...
-
-
 class _HttpWire:
-    """Operations over HTTP: JSON in, JSON or server-sent events out."""
+    """Operations over HTTP: JSON in, JSON or server-sent events out.
 
-    def __init__(self, binding: _Binding, version: str, connector: Connector) -> None:
+    Parameters are in the format of A2A 1.0; the binding says how they and the answers look.
+    """
+
+    def __init__(
+        self, binding: "_JsonRpcBinding | _RestBinding", version: str, connector: Connector
+    ) -> None:
         self._binding = binding
         self._is_old = version == Generation.V0_3.value
         self._version = version
@@ -210,12 +181,8 @@ class _HttpWire:
     def _check_status(self, response: httpx2.Response, body: bytes) -> None:
         if response.is_success:
             return
-        status = response.status_code
-        failed = httpx2.Response(status, headers=response.headers, content=body)
+        status, failure = response.status_code, status_error(response, body)
         # Its body says more than its status, when it is an error of the protocol.
-        failure = httpx2.HTTPStatusError(
-            f"HTTP status {status}", request=response.request, response=failed
-        )
         try:
             error = self._binding.read_error(decode_json(body), status)
         except AnswerUnreadable:
@@ -276,6 +243,7 @@ class _JsonRpcBinding:
         return HttpCall("POST", self._url, msgspec.json.encode(body), request_id)
 
     def read_result(self, answer: Json, call: HttpCall) -> Json:
+        """The result in an answer. Raises: PeerError (it is an error), AnswerUnreadable."""
         if not is_object(answer):
             raise AnswerUnreadable("the answer is not a JSON-RPC answer")
         if error := self.read_error(answer, 0):
@@ -288,6 +256,7 @@ class _JsonRpcBinding:
         return answer["result"]
 
     def read_error(self, answer: Json, status: int) -> PeerError | None:
+        """The error in an answer with this HTTP status; 0 for an event of a stream."""
         # With an HTTP status of failure the body may come from a proxy.
         if not is_object(answer) or (status and "jsonrpc" not in answer):
             return None

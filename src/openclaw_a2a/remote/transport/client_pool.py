@@ -14,7 +14,7 @@ from openclaw_a2a.log import get_logger
 from openclaw_a2a.model.ids import JsonObject
 from openclaw_a2a.model.validation import is_object
 from openclaw_a2a.remote.credentials import header_secrets
-from openclaw_a2a.remote.errors import RemoteFailure
+from openclaw_a2a.remote.result import RemoteFailure
 from openclaw_a2a.remote.targets import Target, TargetIdentity
 from openclaw_a2a.remote.transport.agent_card import (
     EMPTY_CARD,
@@ -26,7 +26,11 @@ from openclaw_a2a.remote.transport.agent_card import (
 from openclaw_a2a.remote.transport.circuit_breaker import CircuitBreaker
 from openclaw_a2a.remote.transport.client import RemoteClient
 from openclaw_a2a.remote.transport.codec import AnswerUnreadable, decode_json
-from openclaw_a2a.remote.transport.http_transport import PeerHttp, TargetConnections
+from openclaw_a2a.remote.transport.http_transport import (
+    PeerHttp,
+    TargetConnections,
+    status_error,
+)
 from openclaw_a2a.remote.transport.oauth2 import (
     AccessToken,
     ClientCredentials,
@@ -202,11 +206,7 @@ async def fetch_card(http: PeerHttp, url: str, headers: Mapping[str, str]) -> Js
     try:
         response, body = await http.request("GET", url, headers, limit=MAX_CARD_BYTES)
         if not response.is_success:
-            status = response.status_code
-            failed = httpx2.Response(status, headers=response.headers, content=body)
-            raise httpx2.HTTPStatusError(
-                f"HTTP status {status}", request=response.request, response=failed
-            )
+            raise status_error(response, body)
     except (httpx2.HTTPError, httpx2.InvalidURL) as error:
         raise to_failure(error) from error
     try:

@@ -16,8 +16,7 @@ from openclaw_a2a.model.ids import Json, JsonObject
 from openclaw_a2a.model.validation import is_list, is_object
 from openclaw_a2a.protocol.validation import MAX_DEPTH, check_depth, standard_base64
 from openclaw_a2a.remote.config import drop_none
-from openclaw_a2a.remote.errors import RemoteFailure
-from openclaw_a2a.remote.result.remote_result import TERMINAL_STATES
+from openclaw_a2a.remote.result import TERMINAL_STATES, RemoteFailure
 
 _MAX_DIGITS = 18
 

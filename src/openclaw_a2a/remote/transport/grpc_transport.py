@@ -6,7 +6,6 @@ import re
 import ssl
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing, asynccontextmanager
-from typing import cast
 from urllib.parse import urlsplit
 
 import httpx2
@@ -17,9 +16,10 @@ from a2a.types import a2a_pb2 as pb
 from google.protobuf.json_format import MessageToDict, ParseDict, ParseError
 
 from openclaw_a2a.model.ids import Json, JsonObject
+from openclaw_a2a.model.validation import is_list, is_object
 from openclaw_a2a.net.http_client import CONNECT_S, ResponseTooLarge
-from openclaw_a2a.remote.errors import RemoteFailure
 from openclaw_a2a.remote.request_builder import invalid_header, invalid_request
+from openclaw_a2a.remote.result import RemoteFailure
 from openclaw_a2a.remote.transport.agent_card import Generation, Interface
 from openclaw_a2a.remote.transport.codec import AnswerUnreadable, PeerOperation, decode_peer_answer
 from openclaw_a2a.remote.transport.http_transport import Connector
@@ -134,11 +134,10 @@ def _whole_numbers(value: Json) -> Json:
     """JSON with whole numbers as integers: protocol buffers make floats of all numbers."""
     if isinstance(value, float):
         return int(value) if value.is_integer() and abs(value) < _MAX_EXACT_FLOAT else value
-    if isinstance(value, dict):
-        members = cast("JsonObject", value)
-        return {key: _whole_numbers(member) for key, member in members.items()}
-    if isinstance(value, list):
-        return [_whole_numbers(item) for item in cast("list[Json]", value)]
+    if is_object(value):
+        return {key: _whole_numbers(member) for key, member in value.items()}
+    if is_list(value):
+        return [_whole_numbers(item) for item in value]
     return value
 
 

@@ -107,6 +107,13 @@ class PeerHttp:
         await self._transport.aclose()
 
 
+def status_error(response: httpx2.Response, body: bytes) -> httpx2.HTTPStatusError:
+    """The error for a response with a status of failure, whose body was read."""
+    status = response.status_code
+    read = httpx2.Response(status, headers=response.headers, content=body)
+    return httpx2.HTTPStatusError(f"HTTP status {status}", request=response.request, response=read)
+
+
 _connection_log = logging.getLogger("httpcore2.http11")
 
 

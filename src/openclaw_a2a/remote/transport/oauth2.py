@@ -12,9 +12,9 @@ import msgspec
 
 from openclaw_a2a.model.errors import SettingsInvalid
 from openclaw_a2a.model.ids import Json
-from openclaw_a2a.model.validation import is_object
+from openclaw_a2a.model.validation import as_object, is_object
 from openclaw_a2a.remote.config import OAuth2Client, clean_text
-from openclaw_a2a.remote.errors import ErrorCode, RemoteFailure
+from openclaw_a2a.remote.result import ErrorCode, RemoteFailure
 from openclaw_a2a.remote.targets import Target
 from openclaw_a2a.remote.transport.agent_card import (
     PeerCard,
@@ -157,8 +157,7 @@ def _lifetime_s(value: Json) -> float:
 
 
 def _refusal(status: int, answer: Json) -> str:
-    members = answer if is_object(answer) else {}
-    said = [clean_text(members.get(key)) for key in ("error", "error_description")]
+    said = [clean_text(as_object(answer).get(key)) for key in ("error", "error_description")]
     reason = ": ".join(one[:_MAX_TEXT_CHARS] for one in said if one)
     return f"it answered with HTTP status {status}" + (f" ({reason})" if reason else "")
 

@@ -7,10 +7,10 @@ import httpx2
 
 from openclaw_a2a.model.errors import ParseFailed
 from openclaw_a2a.model.ids import Json, JsonObject
-from openclaw_a2a.model.validation import is_list, is_object
+from openclaw_a2a.model.validation import as_list, as_object, is_list, is_object
 from openclaw_a2a.net.http_client import ResponseEncoded, ResponseTooLarge
 from openclaw_a2a.remote.config import drop_none
-from openclaw_a2a.remote.errors import ErrorCode, RemoteFailure
+from openclaw_a2a.remote.result import ErrorCode, RemoteFailure
 from openclaw_a2a.remote.transport.codec import AnswerUnreadable, decode_json
 
 _CODES = {
@@ -115,13 +115,12 @@ def read_rpc_error(error: Json) -> PeerError | None:
 
 def read_rest_error(answer: Json, status: int) -> PeerError | None:
     """The error of the protocol in the body of an HTTP+JSON answer; None when it names none."""
-    body = answer if is_object(answer) else {}
+    body = as_object(answer)
     inner = body.get("error")
     error = inner if is_object(inner) else body
     message, name, data = error.get("message"), error.get("type"), None  # 0.3 names the type
-    details: Json = error.get("details")
-    for detail in details if is_list(details) else ():
-        reason = detail.get("reason") if is_object(detail) else None
+    for detail in as_list(error.get("details")):
+        reason = as_object(detail).get("reason")
         if isinstance(reason, str):  # 1.0 has the name as a reason: TASK_NOT_FOUND
             name = f"{reason.title().replace('_', '')}Error"
             data = detail.get("metadata") or None

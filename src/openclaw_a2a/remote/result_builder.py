@@ -14,14 +14,13 @@ from urllib.parse import urlsplit
 from openclaw_a2a.model.ids import Json, JsonObject
 from openclaw_a2a.remote.config import TOOL_NAME, Policy, drop_none
 from openclaw_a2a.remote.credentials import EventRedactor, redact
-from openclaw_a2a.remote.errors import ErrorCode, RemoteFailure
 from openclaw_a2a.remote.handles import (
     LastKnownState,
     TaskHandles,
     continuation_target,
 )
 from openclaw_a2a.remote.request_builder import ResolvedTarget
-from openclaw_a2a.remote.result.remote_result import PAUSED_STATES, TERMINAL_STATES
+from openclaw_a2a.remote.result import PAUSED_STATES, TERMINAL_STATES, ErrorCode, RemoteFailure
 
 if TYPE_CHECKING:  # the HTTP client takes long to load
     from openclaw_a2a.remote.transport.client_pool import ClientPool

@@ -7,11 +7,11 @@ import secrets
 from collections.abc import Callable
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import cast
 
 import msgspec
 
 from openclaw_a2a.model.ids import Json, JsonObject
+from openclaw_a2a.model.validation import as_list, is_list, is_object
 
 _REF = re.compile(r"res_[A-Za-z0-9_-]{20,64}")
 _CONTENTS = ("text", "bytes")
@@ -103,12 +103,12 @@ class ResultStore:
 
 def _cut(value: Json, room: int, refer: Callable[[str, int], JsonObject]) -> Json:
     """The value with every long text cut to `room`; `refer` makes references to full texts."""
-    if isinstance(value, list):
-        return [_cut(item, room, refer) for item in cast("list[Json]", value)]
-    if not isinstance(value, dict):
+    if is_list(value):
+        return [_cut(item, room, refer) for item in value]
+    if not is_object(value):
         return value
     shown: JsonObject = {}
-    for key, member in cast("JsonObject", value).items():
+    for key, member in value.items():
         begin = _beginning(member, room) if isinstance(member, str) else member
         if begin == member:
             shown[key] = _cut(member, room, refer)
@@ -135,6 +135,5 @@ def _beginning(text: str, room: int) -> str:
 def _count_long(value: Json) -> int:
     if isinstance(value, str):
         return int(len(value) > _MIN_CUT_CHARS)
-    if isinstance(value, dict):
-        value = list(cast("JsonObject", value).values())
-    return sum(map(_count_long, cast("list[Json]", value))) if isinstance(value, list) else 0
+    items = value.values() if is_object(value) else as_list(value)
+    return sum(map(_count_long, items))
