@@ -121,7 +121,7 @@ _NAMES = {
     "model.task": "Task",
     "model.turn": "Turn",
     "ports": "Agent Recovery",
-    "remote.result.remote_result": "RemoteAgentFailed",
+    "remote.result": "RemoteAgentFailed",
 }
 _MODULES = {name: module for module, names in _NAMES.items() for name in names.split()}
 
