@@ -9,11 +9,16 @@ from openclaw_a2a.model.errors import PlanItemNotFound, StatusChangeNotAllowed
 from openclaw_a2a.model.ids import TaskId
 from openclaw_a2a.model.task import TaskState
 from openclaw_a2a.planning import rollup
-from openclaw_a2a.planning.model import ObjectiveStatus, PlanStatus, PlanTaskId
+from openclaw_a2a.planning.model import (
+    ObjectiveStatus,
+    PlanStatus,
+    PlanTaskId,
+    objective_path,
+    plan_path,
+)
 from openclaw_a2a.planning.operations import ObjectiveUpdated
 from openclaw_a2a.planning.state import Change
 from openclaw_a2a.planning.steps import ready_tasks
-from openclaw_a2a.planning.transitions import objective_path, plan_path
 from openclaw_a2a.planning.views import progress
 
 

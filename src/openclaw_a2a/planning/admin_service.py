@@ -31,6 +31,8 @@ from openclaw_a2a.planning.commands import (
 )
 from openclaw_a2a.planning.executor import StepExecutor
 from openclaw_a2a.planning.model import (
+    OBJECTIVE_CLOSED,
+    OBJECTIVE_ENDED,
     OBJECTIVE_PREFIX,
     PLANNING,
     ObjectiveId,
@@ -39,6 +41,7 @@ from openclaw_a2a.planning.model import (
     PlanTaskStatus,
     is_valid_id,
     to_timestamp,
+    transition_error,
 )
 from openclaw_a2a.planning.operations import PlanTaskUpdated, decode_operation, encode_operation
 from openclaw_a2a.planning.params import (
@@ -54,11 +57,6 @@ from openclaw_a2a.planning.rollup import report_task, roll_up, running_tasks
 from openclaw_a2a.planning.state import Change, ObjectiveState, not_found, replay
 from openclaw_a2a.planning.steps import attempt_message_id, find_waiting_step
 from openclaw_a2a.planning.task_sync import StepLink
-from openclaw_a2a.planning.transitions import (
-    OBJECTIVE_CLOSED,
-    OBJECTIVE_ENDED,
-    transition_error,
-)
 from openclaw_a2a.planning.views import ObjectiveView, add_step_texts
 
 log = get_logger(__name__)

@@ -13,11 +13,19 @@ from openclaw_a2a.planning import operations as ops
 from openclaw_a2a.planning import params as requests
 from openclaw_a2a.planning.model import (
     MESSAGE_KEY,
+    OBJECTIVE_CLOSED,
     OBJECTIVE_PREFIX,
+    OBJECTIVE_TRANSITIONS,
     PAUSED,
+    PLAN_DONE,
+    PLAN_OPEN,
     PLAN_PREFIX,
+    PLAN_TRANSITIONS,
     RUNNING,
+    TASK_FAILED,
     TASK_PREFIX,
+    TASK_TRANSITIONS,
+    Item,
     ObjectiveId,
     ObjectiveStatus,
     Plan,
@@ -26,7 +34,11 @@ from openclaw_a2a.planning.model import (
     PlanTask,
     PlanTaskId,
     PlanTaskStatus,
+    check_not_modified,
+    check_objective_open,
+    check_transition,
     to_timestamp,
+    transition_error,
 )
 from openclaw_a2a.planning.rollup import cancel_open, roll_up, running_tasks
 from openclaw_a2a.planning.state import (
@@ -35,20 +47,6 @@ from openclaw_a2a.planning.state import (
     ObjectiveState,
     initial_state,
     not_found,
-)
-from openclaw_a2a.planning.transitions import (
-    OBJECTIVE_CLOSED,
-    OBJECTIVE_TRANSITIONS,
-    PLAN_DONE,
-    PLAN_OPEN,
-    PLAN_TRANSITIONS,
-    TASK_FAILED,
-    TASK_TRANSITIONS,
-    Item,
-    check_not_modified,
-    check_objective_open,
-    check_transition,
-    transition_error,
 )
 
 _NOT_FAILED = "only what failed is tried again"

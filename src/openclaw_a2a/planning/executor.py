@@ -42,12 +42,14 @@ from openclaw_a2a.planning.commands import check_delete, set_objective_execution
 from openclaw_a2a.planning.model import (
     PAUSED,
     PLANNING,
+    TASK_ACTIVE,
     ObjectiveId,
     ObjectiveStatus,
     PlanId,
     PlanStatus,
     PlanTask,
     PlanTaskId,
+    transition_error,
 )
 from openclaw_a2a.planning.params import DeleteObjective
 from openclaw_a2a.planning.planner import Planner
@@ -67,7 +69,6 @@ from openclaw_a2a.planning.steps import (
     task_metadata,
 )
 from openclaw_a2a.planning.task_sync import StepLink, TaskSync
-from openclaw_a2a.planning.transitions import TASK_ACTIVE, transition_error
 from openclaw_a2a.ports import Recovery
 
 log = get_logger(__name__)

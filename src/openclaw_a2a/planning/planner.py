@@ -24,13 +24,12 @@ from openclaw_a2a.model.records import StoredTask
 from openclaw_a2a.model.task import TaskState, is_terminal
 from openclaw_a2a.model.validation import as_list, is_list, is_object
 from openclaw_a2a.planning.commands import create_plan, update_objective
-from openclaw_a2a.planning.model import ObjectiveStatus, PlanId
+from openclaw_a2a.planning.model import OBJECTIVE_ENDED, ObjectiveStatus, PlanId
 from openclaw_a2a.planning.params import CreatePlan, UpdateObjective, parse_as
 from openclaw_a2a.planning.repository import ObjectiveRepository
 from openclaw_a2a.planning.state import Change, ObjectiveState
 from openclaw_a2a.planning.steps import OBJECTIVE_KEY, objective_session
 from openclaw_a2a.planning.task_sync import StepLink, TaskSync
-from openclaw_a2a.planning.transitions import OBJECTIVE_ENDED
 
 log = get_logger(__name__)
 

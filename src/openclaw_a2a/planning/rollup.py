@@ -9,15 +9,6 @@ from openclaw_a2a.model.ids import TaskId
 from openclaw_a2a.model.task import TaskState
 from openclaw_a2a.planning import operations as ops
 from openclaw_a2a.planning.model import (
-    ObjectiveStatus,
-    Plan,
-    PlanId,
-    PlanStatus,
-    PlanTaskId,
-    PlanTaskStatus,
-)
-from openclaw_a2a.planning.state import Change, ObjectiveState
-from openclaw_a2a.planning.transitions import (
     OBJECTIVE_CLOSED,
     PLAN_DONE,
     PLAN_OPEN,
@@ -25,11 +16,18 @@ from openclaw_a2a.planning.transitions import (
     TASK_FAILED,
     TASK_TRANSITIONS,
     TASK_WAITING,
+    ObjectiveStatus,
+    Plan,
+    PlanId,
+    PlanStatus,
+    PlanTaskId,
+    PlanTaskStatus,
     check_objective_open,
     check_transition,
     objective_path,
     plan_path,
 )
+from openclaw_a2a.planning.state import Change, ObjectiveState
 
 
 def report_task(

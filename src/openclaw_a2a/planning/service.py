@@ -22,6 +22,7 @@ from openclaw_a2a.planning.executor import StepExecutor
 from openclaw_a2a.planning.listing import parse_page_token
 from openclaw_a2a.planning.message_routing import MessageRouter
 from openclaw_a2a.planning.model import (
+    TASK_FAILED,
     ObjectiveId,
     ObjectiveStatus,
     PlanId,
@@ -32,7 +33,6 @@ from openclaw_a2a.planning.repository import ObjectiveRepository, OperationSubsc
 from openclaw_a2a.planning.state import Change, not_found
 from openclaw_a2a.planning.steps import check_named_agents, find_waiting_step, named_agents
 from openclaw_a2a.planning.task_sync import StepLink
-from openclaw_a2a.planning.transitions import TASK_FAILED
 from openclaw_a2a.planning.views import ObjectiveView, read_step
 
 SUBSCRIBE = "objectives/subscribe"

@@ -16,10 +16,14 @@ from openclaw_a2a.model.ids import TaskId
 from openclaw_a2a.model.turn import Scope
 from openclaw_a2a.planning import operations as ops
 from openclaw_a2a.planning.model import (
+    KIND_NAMES,
     LOCAL_OWNER,
     PAUSED,
+    PLAN_DONE,
+    PLAN_OPEN,
     PLAN_PREFIX,
     RUNNING,
+    TASK_FAILED,
     TASK_PREFIX,
     Objective,
     ObjectiveId,
@@ -35,7 +39,6 @@ from openclaw_a2a.planning.model import (
     to_timestamp,
 )
 from openclaw_a2a.planning.operations import Operation, decode_operation
-from openclaw_a2a.planning.transitions import KIND_NAMES, PLAN_DONE, PLAN_OPEN, TASK_FAILED
 
 _Key = TypeVar("_Key", bound=str)
 _Item = TypeVar("_Item")

@@ -25,6 +25,9 @@ from openclaw_a2a.model.turn import Scope
 from openclaw_a2a.model.validation import as_list, as_object, object_at
 from openclaw_a2a.planning.model import (
     MESSAGE_KEY,
+    OBJECTIVE_ENDED,
+    PLAN_OPEN,
+    TASK_WAITING,
     ObjectiveId,
     PlanId,
     PlanTask,
@@ -34,7 +37,6 @@ from openclaw_a2a.planning.model import (
     to_timestamp,
 )
 from openclaw_a2a.planning.state import ObjectiveState, match_items
-from openclaw_a2a.planning.transitions import OBJECTIVE_ENDED, PLAN_OPEN, TASK_WAITING
 
 EXTENSION_URI = "https://github.com/zeroasterisk/a2a-opt/v1"
 """The URI under which agent cards declare the extension for objectives, plans and tasks."""

@@ -12,6 +12,12 @@ from openclaw_a2a.model.ids import JsonObject, TaskId
 from openclaw_a2a.model.message import JsonStruct
 from openclaw_a2a.model.turn import Scope
 from openclaw_a2a.planning.model import (
+    OBJECTIVE_CLOSED,
+    PLAN_DONE,
+    PLAN_OPEN,
+    TASK_ACTIVE,
+    TASK_FAILED,
+    TASK_WAITING,
     ObjectiveStatus,
     Plan,
     PlanId,
@@ -25,14 +31,6 @@ from openclaw_a2a.planning.operations import Operation, encode_operation
 from openclaw_a2a.planning.planner import REASON_KEY
 from openclaw_a2a.planning.state import ObjectiveState
 from openclaw_a2a.planning.steps import ExecutionPolicy, pending_retries
-from openclaw_a2a.planning.transitions import (
-    OBJECTIVE_CLOSED,
-    PLAN_DONE,
-    PLAN_OPEN,
-    TASK_ACTIVE,
-    TASK_FAILED,
-    TASK_WAITING,
-)
 from openclaw_a2a.ports import TaskStore
 
 _WITH_TEXT = frozenset(status.value for status in TASK_WAITING | TASK_FAILED)
