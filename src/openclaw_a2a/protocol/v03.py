@@ -353,7 +353,7 @@ def encode_task_pieces(task: Task) -> Iterator[bytes]:
 
 def encode_message(message: Message) -> bytes:
     """The message."""
-    return _encode(_message_to_v03(message))
+    return _encode(message_to_v03(message))
 
 
 def encode_event(event: Event) -> bytes:
@@ -460,7 +460,8 @@ def _part_to_v03(part: Part) -> PartV03:
     return PartV03("data", data=data, metadata=part.metadata)
 
 
-def _message_to_v03(message: Message) -> MessageV03:
+def message_to_v03(message: Message) -> MessageV03:
+    """The message in 0.3."""
     return MessageV03(
         message.message_id,
         _TO_ROLES[message.role],
@@ -475,7 +476,7 @@ def _message_to_v03(message: Message) -> MessageV03:
 
 
 def _status_to_v03(status: TaskStatus) -> StatusV03:
-    message = _message_to_v03(status.message) if status.message is not None else None
+    message = message_to_v03(status.message) if status.message is not None else None
     return StatusV03(_TO_STATES[status.state], message, status.timestamp)
 
 
@@ -497,7 +498,7 @@ def _task_to_v03(task: Task) -> schema.TaskV03:
         task.context_id,
         _status_to_v03(task.status),
         tuple([_artifact_to_v03(artifact) for artifact in task.artifacts]) or None,
-        tuple([_message_to_v03(message) for message in task.history]) or None,
+        tuple([message_to_v03(message) for message in task.history]) or None,
         task.metadata,
     )
 
@@ -505,7 +506,7 @@ def _task_to_v03(task: Task) -> schema.TaskV03:
 def _to_v03(value: Task | Artifact | Message) -> msgspec.Struct:
     if isinstance(value, Task):
         return _task_to_v03(value)
-    return _artifact_to_v03(value) if isinstance(value, Artifact) else _message_to_v03(value)
+    return _artifact_to_v03(value) if isinstance(value, Artifact) else message_to_v03(value)
 
 
 def _event_to_v03(

@@ -13,7 +13,9 @@ import msgspec
 
 from openclaw_a2a.model.errors import ParseFailed
 from openclaw_a2a.model.ids import Json, JsonObject
+from openclaw_a2a.model.message import Message
 from openclaw_a2a.model.validation import is_list, is_object
+from openclaw_a2a.protocol.v03 import message_to_v03
 from openclaw_a2a.protocol.validation import MAX_DEPTH, check_depth, standard_base64
 from openclaw_a2a.remote.config import drop_none
 from openclaw_a2a.remote.result import TERMINAL_STATES, RemoteFailure
@@ -338,16 +340,11 @@ def encode_send(request: JsonObject, wire: WireFormat) -> JsonObject:
 
 
 def _send_v03(request: JsonObject) -> JsonObject:
-    message: JsonObject = request["message"]
+    message = msgspec.convert(request["message"], Message)
     configuration: JsonObject = request["configuration"]
     push: JsonObject | None = configuration.get("taskPushNotificationConfig")
     encoded: JsonObject = {
-        "message": {
-            "kind": "message",
-            **message,
-            "role": "user",
-            "parts": [_part_v03(one) for one in message["parts"]],
-        },
+        "message": msgspec.to_builtins(message_to_v03(message)),
         "configuration": drop_none(
             {
                 "acceptedOutputModes": configuration.get("acceptedOutputModes"),
@@ -358,23 +355,6 @@ def _send_v03(request: JsonObject) -> JsonObject:
         ),
     }
     return {**encoded, "metadata": request["metadata"]} if "metadata" in request else encoded
-
-
-def _part_v03(part: JsonObject) -> JsonObject:
-    content: JsonObject
-    if "text" in part:
-        content = {"kind": "text", "text": part["text"]}
-    elif "data" in part:
-        content = {"kind": "data", "data": part["data"]}
-    else:
-        file: JsonObject = {
-            "uri": part.get("url"),
-            "bytes": part.get("raw"),
-            "name": part.get("filename"),
-            "mimeType": part.get("mediaType"),
-        }
-        content = {"kind": "file", "file": drop_none(file)}
-    return {**content, "metadata": part["metadata"]} if "metadata" in part else content
 
 
 def _push_v03(push: JsonObject) -> JsonObject:
