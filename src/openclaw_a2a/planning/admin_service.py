@@ -62,42 +62,33 @@ from openclaw_a2a.planning.views import ObjectiveView, add_step_texts
 log = get_logger(__name__)
 
 
-class AdminService:
+class AdminService(msgspec.Struct, frozen=True):
     """Shows every objective, acts on it for its owner, and deletes old ones."""
 
-    def __init__(
-        self,
-        engine: Engine,
-        repository: ObjectiveRepository,
-        executor: StepExecutor,
-        view: ObjectiveView,
-        *,
-        owner: Scope,
-        add_delivery: Callable[[Delivery], Awaitable[bool]],
-    ) -> None:
-        """`owner` owns what the operator creates; `add_delivery` stores one for the outbox."""
-        self._owner = owner
-        self._add_delivery = add_delivery
-        self._engine = engine
-        self._repository = repository
-        self._executor = executor
-        self._view = view
+    engine: Engine
+    repository: ObjectiveRepository
+    executor: StepExecutor
+    view: ObjectiveView
+    owner: Scope
+    """Owns what the operator creates."""
+    add_delivery: Callable[[Delivery], Awaitable[bool]]
+    """Stores a delivery for the outbox."""
 
     async def list(self, limit: int, status: str | None = None) -> tuple[list[JsonObject], int]:
         """The newest objectives (with this status) without their plans, and how many there are."""
-        index = await self._repository.load_index()
+        index = await self.repository.load_index()
         wanted = None if status is None else ObjectiveStatus(status)
         page = index.page(limit, scope=None, status=wanted)
-        states = [await self._repository.get(None, one.id) for one in page.objectives]
-        shown = [self._view.objective_with_owner(one, with_plans=False) for one in states]
+        states = [await self.repository.get(None, one.id) for one in page.objectives]
+        shown = [self.view.objective_with_owner(one, with_plans=False) for one in states]
         return shown, page.total
 
     async def get(self, objective_id: str) -> JsonObject:
         """An objective with its plans, and the last texts of steps. Raises: PlanItemNotFound."""
-        state = await self._repository.get(None, ObjectiveId(objective_id))
-        failed_attempts = await self._executor.find_failed_attempts(state)
-        shown = self._view.objective_with_owner(state)
-        return await add_step_texts(self._engine.store.tasks, shown, failed_attempts)
+        state = await self.repository.get(None, ObjectiveId(objective_id))
+        failed_attempts = await self.executor.find_failed_attempts(state)
+        shown = self.view.objective_with_owner(state)
+        return await add_step_texts(self.engine.store.tasks, shown, failed_attempts)
 
     async def act(self, objective_id: str, action: str) -> JsonObject:
         """Run, pause, resume, replan or cancel an objective.
@@ -106,20 +97,20 @@ class AdminService:
         is no planner).
         """
         key = ObjectiveId(objective_id)
-        state = await self._repository.get(None, key)
+        state = await self.repository.get(None, key)
         is_open = state.objective.status not in OBJECTIVE_CLOSED
         if action == "run" and is_open and not state.plans:
             self._check_planner(f"the objective {objective_id} has no plans to run")
         if action == "cancel":
             update = UpdateObjective(key, status=ObjectiveStatus.CANCELED)
-            await self._repository.change(None, key, update_objective, update)
-            state = await self._executor.stop_steps(None, key)
+            await self.repository.change(None, key, update_objective, update)
+            state = await self.executor.stop_steps(None, key)
         elif action == "replan":
-            state = (await self._repository.change(None, key, replan)).state
+            state = (await self.repository.change(None, key, replan)).state
         else:
             mode = EXECUTION_MODES[action]
-            state = (await self._repository.change(None, key, set_objective_execution, mode)).state
-        return self._view.objective_with_owner(state)
+            state = (await self.repository.change(None, key, set_objective_execution, mode)).state
+        return self.view.objective_with_owner(state)
 
     async def create(self, params: Json, *, is_planned: bool = False) -> JsonObject:
         """Create an objective of the operator's own; `is_planned`: the planner makes its plans.
@@ -129,13 +120,13 @@ class AdminService:
         if is_planned:
             self._check_planner("the plans of a goal are made by an agent")
         given = parse_as(CreateObjective, params, method="objectives/create")
-        change = create_objective(given, self._repository.creation_context(), owner=self._owner)
+        change = create_objective(given, self.repository.creation_context(), owner=self.owner)
         if is_planned:  # in one write: no objective without plans is left behind
             set_objective_execution(change, PLANNING)
-        return self._view.objective_with_owner(await self._repository.create(change))
+        return self.view.objective_with_owner(await self.repository.create(change))
 
     def _check_planner(self, need: str) -> None:
-        if not self._executor.has_planner:
+        if not self.executor.has_planner:
             reason = f"{need}, and no agent makes plans; set opt.planner, or add plans"
             raise InvalidParams(f"plans: {reason}", problems=(Problem("plans", reason),))
 
@@ -145,8 +136,8 @@ class AdminService:
         Raises: PlanItemNotFound, InvalidParams, DependencyNotValid, PlanLimitExceeded,
         StatusChangeNotAllowed.
         """
-        change = await self._repository.change(None, ObjectiveId(objective_id), add_plans, plans)
-        return self._view.objective_with_owner(change.state)
+        change = await self.repository.change(None, ObjectiveId(objective_id), add_plans, plans)
+        return self.view.objective_with_owner(change.state)
 
     async def make_plans(self, objective_id: str) -> JsonObject:
         """Have the planner make the plans of an objective without any; nothing is executed.
@@ -154,10 +145,10 @@ class AdminService:
         Raises: PlanItemNotFound, InvalidParams (no planner), StatusChangeNotAllowed.
         """
         self._check_planner(f"the objective {objective_id} gets no plans with this request")
-        change = await self._repository.change(
+        change = await self.repository.change(
             None, ObjectiveId(objective_id), set_objective_execution, PLANNING
         )
-        return self._view.objective_with_owner(change.state)
+        return self.view.objective_with_owner(change.state)
 
     async def delete(self, objective_id: str, *, cancel: bool) -> JsonObject:
         """Delete an objective; `cancel` stops what runs.
@@ -165,7 +156,7 @@ class AdminService:
         Raises: PlanItemNotFound, StatusChangeNotAllowed (a task of it is running).
         """
         params = DeleteObjective(ObjectiveId(objective_id), cancel)
-        await self._executor.delete_objective(None, params)
+        await self.executor.delete_objective(None, params)
         return {"id": objective_id, "deleted": True}
 
     async def retry(self, objective_id: str, named: str) -> JsonObject:
@@ -173,27 +164,27 @@ class AdminService:
 
         Raises: PlanItemNotFound, InvalidParams (several are meant), StatusChangeNotAllowed.
         """
-        state = await self._repository.get(None, ObjectiveId(objective_id))
+        state = await self.repository.get(None, ObjectiveId(objective_id))
         item = state.find_item(named)
         if isinstance(item, Plan):
-            change = await self._repository.change(None, state.id, retry_plan, item.id)
+            change = await self.repository.change(None, state.id, retry_plan, item.id)
         else:
-            change = await self._repository.change(None, state.id, retry_step, item.id)
-        return self._view.objective_with_owner(change.state)
+            change = await self.repository.change(None, state.id, retry_step, item.id)
+        return self.view.objective_with_owner(change.state)
 
     async def answer(self, objective_id: str, text: str, step: str | None = None) -> JsonObject:
         """Answer a step that waits for input; `step` may be left out when only one does.
 
         Raises: PlanItemNotFound, InvalidParams (none waits, or several), GatewayError.
         """
-        state = await self._repository.get(None, ObjectiveId(objective_id))
+        state = await self.repository.get(None, ObjectiveId(objective_id))
         waiting = find_waiting_step(state, step)
-        await self._executor.answer_step(state, waiting, text)
-        return self._view.objective_with_owner(await self._repository.get(None, state.id))
+        await self.executor.answer_step(state, waiting, text)
+        return self.view.objective_with_owner(await self.repository.get(None, state.id))
 
     async def export(self, objective_id: str) -> bytes:
         """The log of an objective as JSON lines. Raises: PlanItemNotFound."""
-        lines = await self._repository.read_log_lines(ObjectiveId(objective_id))
+        lines = await self.repository.read_log_lines(ObjectiveId(objective_id))
         return b"".join(line + b"\n" for line in lines)
 
     async def import_log(self, jsonl: bytes) -> JsonObject:
@@ -222,25 +213,25 @@ class AdminService:
                     f"The id {state.id[:80]!r} cannot be used: it must be {OBJECTIVE_PREFIX} and "
                     "small letters and digits, with single hyphens between."
                 )
-            change = Change(state, self._repository.command_context)
+            change = Change(state, self.repository.command_context)
             await self._restart_lost_steps(change)
-            imported = await self._repository.create(change, lines)
+            imported = await self.repository.create(change, lines)
         except (PlanItemNotFound, StatusChangeNotAllowed) as error:
             raise InvalidParams(f"this cannot be imported: {error.message}") from error
         # After the objective is stored, or a report would find none and end the subscription. After
         # a crash in between, `subscribe_missing` does this.
         await self._subscribe(imported)
-        return self._view.objective_with_owner(imported)
+        return self.view.objective_with_owner(imported)
 
     async def subscribe_missing(self) -> None:
         """Subscribe open objectives to those of their running tasks that they do not follow."""
-        for state in self._repository.list_open():
+        for state in self.repository.list_open():
             if state.objective.status not in OBJECTIVE_CLOSED:
                 await self._subscribe(state, only_missing=True)
 
     async def _subscribe(self, state: ObjectiveState, *, only_missing: bool = False) -> None:
         """Have the outbox report the running tasks of an objective to their steps."""
-        store, make_delivery = self._engine.store, self._executor.task_sync.delivery_factory
+        store, make_delivery = self.engine.store, self.executor.task_sync.delivery_factory
         for task_id in running_tasks(state):
             for step in state.linked_to(task_id):
                 attempt = state.attempts.get(step.id, 1)
@@ -252,14 +243,14 @@ class AdminService:
                 if only_missing and await store.deliveries.read_delivery(None, delivery.id):
                     continue
                 with suppress(TaskNotFound):  # it was deleted: the next import starts it again
-                    await self._add_delivery(delivery)
+                    await self.add_delivery(delivery)
 
     async def _restart_lost_steps(self, change: Change) -> None:
         """Make steps pending whose A2A tasks are running according to the log, but not here."""
         state = change.state
         running = () if state.objective.status in OBJECTIVE_CLOSED else running_tasks(state)
         for task_id in running:
-            stored = await self._engine.store.tasks.read_task(state.owner, task_id)
+            stored = await self.engine.store.tasks.read_task(state.owner, task_id)
             if stored is not None and not is_terminal(stored.head.state):
                 continue
             if stored is not None and stored.head.state is TaskState.COMPLETED:
@@ -275,10 +266,10 @@ class AdminService:
 
     async def purge_regularly(self, *, interval_s: float, max_age_s: float) -> None:
         """Purge again and again."""
-        clock = RetentionClock(self._engine.clock, self._engine.store)
+        clock = RetentionClock(self.engine.clock, self.engine.store)
         while True:
             # Not at the start: the archived objectives need not be known before the first request.
-            await self._engine.clock.sleep(interval_s)
+            await self.engine.clock.sleep(interval_s)
             try:
                 await self.purge(max_age_s, now=await clock.now())
             except Exception:  # the next purge may succeed
@@ -286,7 +277,7 @@ class AdminService:
 
     async def purge(self, max_age_s: float, *, now: datetime | None = None) -> None:
         """Delete completed, failed and canceled objectives that did not change for so long."""
-        now = now or self._engine.clock.now()
+        now = now or self.engine.clock.now()
         before = to_timestamp(now - timedelta(seconds=max_age_s))
         count = 0
 
@@ -296,13 +287,13 @@ class AdminService:
             if objective.status not in OBJECTIVE_ENDED or objective.updated_at >= before:
                 change = (objective.status.value, "deleted")
                 raise transition_error(("objective", state.id), change, "it was changed")
-            await self._executor.check_idle(state)
+            await self.executor.check_idle(state)
 
-        index = await self._repository.load_index()
+        index = await self.repository.load_index()
         for objective_id in index.unchanged_since(before, OBJECTIVE_ENDED):
             with suppress(PlanItemNotFound, StatusChangeNotAllowed):
-                await self._repository.delete(None, objective_id, check)
+                await self.repository.delete(None, objective_id, check)
                 count += 1
         if count:
             log.info("planning.purged", objectives=count)
-        self._engine.audit.record_expired("objectives", count)
+        self.engine.audit.record_expired("objectives", count)
