@@ -29,31 +29,9 @@ from openclaw_a2a.remote.targets import TargetDirectory
 _VALIDATION_FAILED = "remote_agent input validation failed"
 
 _TARGETING = frozenset({"target_alias", "target_url"})
-_TASK = frozenset({"task_handle", "task_id", "continuation"})
-_ALWAYS = frozenset({"action"})
-_REMOTE = _ALWAYS | _TARGETING | _TASK | {"timeout_ms", "service_parameters"}
-ALLOWED_FIELDS = {
-    "list_targets": _ALWAYS,
-    "send": _REMOTE
-    | {
-        "parts",
-        "message_id",
-        "context_id",
-        "reference_task_ids",
-        "task_requirement",
-        "follow_updates",
-        "accepted_output_modes",
-        "blocking",
-        "history_length",
-        "push_notification_config",
-        "metadata",
-    },
-    "watch": _REMOTE,
-    "status": _REMOTE | {"history_length"},
-    "cancel": _REMOTE,
-}
-"""The fields of each action."""
-
+_SEND = ("send",)
+_REMOTE = ("send", "watch", "status", "cancel")
+_ACTIONS = ("list_targets", *_REMOTE)
 _EXCLUDED_BY_CONTINUATION = ("task_handle", "task_id", "context_id", "target_alias", "target_url")
 _VALUE_PARAMS = {
     "required": "missingProperty",
@@ -315,41 +293,49 @@ _CONTINUATION = closed_schema(
 _MAX_INT32 = 2**31 - 1
 """The protocol's type of a history length."""
 
-_FIELDS: dict[str, tuple[JsonObject, str]] = {
-    "action": ({"enum": list(ALLOWED_FIELDS)}, "What to do."),
-    "target_alias": (TEXT_SCHEMA, "A configured remote agent."),
-    "target_url": (_WEB_URL, "A remote agent by address, where allowed."),
-    "task_handle": (_HANDLE, "A handle of an earlier answer."),
-    "task_id": (TEXT_SCHEMA, "The peer's id of a task."),
-    "continuation": (_CONTINUATION, "summary.continuation of an earlier answer, unchanged."),
-    "parts": (
-        _list({"oneOf": [_TEXT_PART, _FILE_PART, _DATA_PART]}, minItems=1),
-        "What to send (action=send).",
+_PARTS = _list({"oneOf": [_TEXT_PART, _FILE_PART, _DATA_PART]}, minItems=1)
+_LENGTH: JsonObject = {"type": "integer", "minimum": 0, "maximum": _MAX_INT32}
+_OR_REQUIRED: JsonObject = {"enum": ["optional", "required"]}
+
+_FIELDS: dict[str, tuple[JsonObject, str, tuple[str, ...]]] = {
+    "action": ({"enum": list(_ACTIONS)}, "What to do.", _ACTIONS),
+    "target_alias": (TEXT_SCHEMA, "A configured remote agent.", _REMOTE),
+    "target_url": (_WEB_URL, "A remote agent by address, where allowed.", _REMOTE),
+    "task_handle": (_HANDLE, "A handle of an earlier answer.", _REMOTE),
+    "task_id": (TEXT_SCHEMA, "The peer's id of a task.", _REMOTE),
+    "continuation": (
+        _CONTINUATION,
+        "summary.continuation of an earlier answer, unchanged.",
+        _REMOTE,
     ),
-    "message_id": (TEXT_SCHEMA, "An id for the message; made when left out."),
-    "context_id": (TEXT_SCHEMA, "The conversation to go on with."),
-    "reference_task_ids": (_list(TEXT_SCHEMA, minItems=1), ""),
-    "task_requirement": (
-        {"enum": ["optional", "required"]},
-        "required: only a task is an answer.",
-    ),
-    "follow_updates": (FLAG_SCHEMA, "Follow the work until it ends (action=send)."),
-    "accepted_output_modes": (_list(TEXT_SCHEMA), ""),
-    "blocking": (FLAG_SCHEMA, "Wait for the result; not with follow_updates."),
-    "history_length": ({"type": "integer", "minimum": 0, "maximum": _MAX_INT32}, ""),
-    "push_notification_config": (_PUSH_CONFIG, ""),
-    "metadata": (_OBJECT, ""),
-    "timeout_ms": (COUNT_SCHEMA, "A deadline for the whole call."),
-    "service_parameters": (TEXT_MAP_SCHEMA, "Extra request headers."),
+    "parts": (_PARTS, "What to send (action=send).", _SEND),
+    "message_id": (TEXT_SCHEMA, "An id for the message; made when left out.", _SEND),
+    "context_id": (TEXT_SCHEMA, "The conversation to go on with.", _SEND),
+    "reference_task_ids": (_list(TEXT_SCHEMA, minItems=1), "", _SEND),
+    "task_requirement": (_OR_REQUIRED, "required: only a task is an answer.", _SEND),
+    "follow_updates": (FLAG_SCHEMA, "Follow the work until it ends (action=send).", _SEND),
+    "accepted_output_modes": (_list(TEXT_SCHEMA), "", _SEND),
+    "blocking": (FLAG_SCHEMA, "Wait for the result; not with follow_updates.", _SEND),
+    "history_length": (_LENGTH, "", ("send", "status")),
+    "push_notification_config": (_PUSH_CONFIG, "", _SEND),
+    "metadata": (_OBJECT, "", _SEND),
+    "timeout_ms": (COUNT_SCHEMA, "A deadline for the whole call.", _REMOTE),
+    "service_parameters": (TEXT_MAP_SCHEMA, "Extra request headers.", _REMOTE),
 }
-"""The schema and the description of each field."""
+"""The schema and the description of each field, and the actions that have it."""
+
+ALLOWED_FIELDS = {
+    action: {name for name, (_, _, actions) in _FIELDS.items() if action in actions}
+    for action in _ACTIONS
+}
+"""The fields of each action."""
 
 
 def request_schema(aliases: Sequence[str]) -> JsonObject:
     """The schema of a request when these targets are configured."""
     properties = {
         name: _described(schema, description) if description else schema
-        for name, (schema, description) in _FIELDS.items()
+        for name, (schema, description, _) in _FIELDS.items()
     }
     if aliases:
         properties["target_alias"]["enum"] = list(aliases)
