@@ -16,7 +16,13 @@ from openclaw_a2a.agents.adapter import AgentAdapter
 from openclaw_a2a.log import get_logger
 from openclaw_a2a.model.errors import AgentUnavailable, GatewayError, Problem, SettingsInvalid
 from openclaw_a2a.model.ids import AgentId, Json, JsonObject
-from openclaw_a2a.model.validation import ProblemCollector, SchemaValidator, join_path, suggest_name
+from openclaw_a2a.model.validation import (
+    ProblemCollector,
+    SchemaValidator,
+    camel_case,
+    join_path,
+    suggest_name,
+)
 from openclaw_a2a.ports import Agent
 
 log = get_logger(__name__)
@@ -56,17 +62,17 @@ def build_adapter(kind: type[AgentAdapter], options: JsonObject, *, path: str) -
     """
     parameters = inspect.signature(kind).parameters.values()
     named = [one for one in parameters if one.kind in _BY_KEYWORD]
-    spellings = {_camel_case(one.name): one.name for one in named} | {
+    spellings = {camel_case(one.name): one.name for one in named} | {
         one.name: one.name for one in named
     }
     given = {spellings.get(key, key): value for key, value in options.items()}
     collector = ProblemCollector()
     if not any(one.kind is one.VAR_KEYWORD for one in parameters):
         strange = {key: value for key, value in options.items() if key not in spellings}
-        collector.unknown_keys(path, strange, sorted(_camel_case(one.name) for one in named))
+        collector.unknown_keys(path, strange, sorted(camel_case(one.name) for one in named))
     for parameter in named:
         if parameter.default is parameter.empty and parameter.name not in given:
-            place = join_path(path, _camel_case(parameter.name))
+            place = join_path(path, camel_case(parameter.name))
             collector.problem(place, "is missing; set it", "required")
     arguments = _convert(kind, given, path=path, collector=collector)
     if collector.problems:
@@ -105,15 +111,10 @@ def _convert(
             converted[name] = msgspec.convert(given[name], types[name], dec_hook=_reject)
         except msgspec.ValidationError as error:
             message = f"has the wrong kind of value: {error}"
-            collector.problem(join_path(path, _camel_case(name)), message, "type")
+            collector.problem(join_path(path, camel_case(name)), message, "type")
         except (TypeError, _NotJsonError):
             pass  # left to the constructor, which may know better
     return converted
-
-
-def _camel_case(name: str) -> str:
-    first, *others = name.split("_")
-    return first + "".join(word.title() for word in others)
 
 
 # -------------------------------------------------------------------- adapters by name

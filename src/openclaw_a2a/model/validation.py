@@ -135,6 +135,12 @@ def join_path(path: str, key: str) -> str:
     return f"{path}.{key}" if path else key
 
 
+def camel_case(name: str) -> str:
+    """A name of Python as JSON spells it: `page_size` is `pageSize`."""
+    first, *others = name.split("_")
+    return first + "".join(word.title() for word in others)
+
+
 def unknown_key_message(key: str, known: list[str]) -> str:
     """The sentence for a key we do not know."""
     return f"is not a setting; {suggest_name(key, known)}"

@@ -10,22 +10,11 @@ from urllib.parse import SplitResult, urlsplit
 import msgspec
 
 from openclaw_a2a.model.ids import Json, JsonObject
-from openclaw_a2a.model.validation import as_list, is_object, object_at
+from openclaw_a2a.model.validation import as_list, camel_case, is_object, object_at
 from openclaw_a2a.remote.config import Transport, clean_text, clean_texts, drop_none
 from openclaw_a2a.remote.result import ErrorCode, RemoteFailure
 from openclaw_a2a.remote.targets import Target
 
-_CAMEL = {
-    "push_notifications": "pushNotifications",
-    "state_transition_history": "stateTransitionHistory",
-    "preferred_transport": "preferredTransport",
-    "additional_interfaces": "additionalInterfaces",
-    "default_input_modes": "defaultInputModes",
-    "default_output_modes": "defaultOutputModes",
-    "input_modes": "inputModes",
-    "output_modes": "outputModes",
-}
-"""Members that a card has under one name, and summaries under another."""
 _FLAGS = ("streaming", "push_notifications", "state_transition_history")
 
 
@@ -129,13 +118,13 @@ EMPTY_CARD = PeerCard()
 
 
 def _to_camel(members: JsonObject) -> JsonObject:
-    return {_CAMEL.get(key, key): value for key, value in members.items()}
+    return {camel_case(key): value for key, value in members.items()}
 
 
 def parse_peer_card(value: JsonObject) -> PeerCard:
     """The card in a JSON object of either protocol version."""
     declared = object_at(value, "capabilities")
-    flags = {name: declared.get(_CAMEL.get(name, name)) for name in _FLAGS}
+    flags = {name: declared.get(camel_case(name)) for name in _FLAGS}
     capabilities: JsonObject = {key: flag for key, flag in flags.items() if isinstance(flag, bool)}
     extensions = [one for one in object_list(declared.get("extensions")) if one]
     if extensions:

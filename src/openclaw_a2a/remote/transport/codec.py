@@ -14,7 +14,7 @@ import msgspec
 from openclaw_a2a.model.errors import ParseFailed
 from openclaw_a2a.model.ids import Json, JsonObject
 from openclaw_a2a.model.message import Message
-from openclaw_a2a.model.validation import is_list, is_object
+from openclaw_a2a.model.validation import camel_case, is_list, is_object
 from openclaw_a2a.protocol.v03 import message_to_v03
 from openclaw_a2a.protocol.validation import MAX_DEPTH, check_depth, standard_base64
 from openclaw_a2a.remote.config import drop_none
@@ -257,16 +257,11 @@ _DECODERS = {
 }
 
 _SNAKE = {
-    "messageId": "message_id",
-    "taskId": "task_id",
-    "contextId": "context_id",
-    "referenceTaskIds": "reference_task_ids",
-    "artifactId": "artifact_id",
-    "lastChunk": "last_chunk",
-    "mediaType": "media_type",
-    "mimeType": "mime_type",
-    "fileWithUri": "file_with_uri",
-    "fileWithBytes": "file_with_bytes",
+    camel_case(name): name
+    for name in (
+        *("message_id", "task_id", "context_id", "reference_task_ids", "artifact_id"),
+        *("last_chunk", "media_type", "mime_type", "file_with_uri", "file_with_bytes"),
+    )
 }
 """ProtoJSON may use the names of the protocol buffers."""
 
