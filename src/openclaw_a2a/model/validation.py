@@ -12,7 +12,7 @@ from enum import Enum
 from functools import cache
 from itertools import islice
 from types import NoneType
-from typing import Any, TypeGuard, TypeVar, cast, get_args, get_origin
+from typing import Any, TypeGuard, TypeVar, get_args, get_origin
 
 import msgspec
 
@@ -43,17 +43,6 @@ _TYPE_NAMES = {
     "array": "an array",
     "object": "an object",
 }
-_VALUE_NAMES: dict[type, str] = {
-    str: "a string",
-    bool: "a boolean",
-    int: "a number",
-    float: "a number",
-    list: "an array",
-    dict: "an object",
-    type(None): "null",
-}
-
-
 _Struct = TypeVar("_Struct", bound=msgspec.Struct)
 _EXPECTED = {
     "integer": "a whole number",
@@ -334,7 +323,7 @@ class SchemaValidator:
             case "type":
                 names: list[str] = list(kind.types)
                 expected = " or ".join(_TYPE_NAMES.get(name, name) for name in names)
-                given = _VALUE_NAMES.get(type(cast(object, error.instance)), "something else")
+                given = "an array" if is_list(error.instance) else json_kind(error.instance)
                 return f"must be {expected}, not {given}"
             case "enum":
                 return f"must be {' or '.join(str(option) for option in kind.options)}"
