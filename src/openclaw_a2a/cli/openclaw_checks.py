@@ -15,9 +15,9 @@ import msgspec
 from websockets.asyncio.client import ClientConnection
 from websockets.exceptions import ConnectionClosed
 
+from openclaw_a2a.agents.openclaw_cli.agent import OpenClawRunner
 from openclaw_a2a.agents.openclaw_cli.answer import parse_answer
 from openclaw_a2a.agents.openclaw_cli.command import CliRequest, CliSession, OpenClawCliOptions
-from openclaw_a2a.agents.openclaw_cli.agent import OpenClawRunner
 from openclaw_a2a.agents.openclaw_gateway.agent import OpenClawGatewayOptions
 from openclaw_a2a.agents.openclaw_gateway.agent_directory import decode_agents
 from openclaw_a2a.agents.openclaw_gateway.handshake import (
