@@ -124,6 +124,23 @@ async def test_large_tasks_are_listed_without_content_and_read_by_their_outline(
     assert await store.tasks.read_contents(BOB, TaskId("t-2"), []) is None
 
 
+async def test_the_snapshot_of_a_task_is_read_when_it_is_complete_and_small(store: Store) -> None:
+    running, ended = Draft("t-1"), Draft("t-2")
+    await store.tasks.submit(running.submission(1))
+    await store.tasks.submit(ended.submission(2))
+    await store.tasks.commit(running.chunk("a"))
+    await store.tasks.commit(ended.ended(at=3))
+    read = store.tasks.read_snapshot
+    body = await read(ALICE, TaskId("t-2"), most_bytes=100_000)
+    assert body is not None
+    assert decode_task(body) == ended.task
+    assert await read(ALICE, TaskId("t-2"), most_bytes=len(body)) == body
+    assert await read(ALICE, TaskId("t-2"), most_bytes=len(body) - 1) is None
+    assert await read(BOB, TaskId("t-2"), most_bytes=100_000) is None
+    assert await read(ALICE, TaskId("t-1"), most_bytes=100_000) is None  # it has newer events
+    assert await read(ALICE, TaskId("t-3"), most_bytes=100_000) is None
+
+
 async def _read_by_outline(store: Store, scope: Scope, task_id: TaskId) -> Task | None:
     outline = await store.tasks.read_outline(scope, task_id)
     if outline is None:

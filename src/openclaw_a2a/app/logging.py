@@ -1,5 +1,6 @@
 """The log of the gateway's process on stderr: pretty on a terminal, JSON lines elsewhere."""
 
+import asyncio
 import logging
 import sys
 import time
@@ -47,6 +48,8 @@ def logging_to_stderr(settings: LogSettings) -> Generator[None]:
     try:
         yield
     finally:
+        for handler in loggers[1].handlers:
+            handler.flush()
         for logger, handlers, level, propagate in before:
             if logger is loggers[0] and logger.handlers != handlers:
                 logging.captureWarnings(False)
@@ -67,6 +70,9 @@ class _StderrHandler(EventHandler):
 
     def __init__(self, *, is_pretty: bool) -> None:
         super().__init__()
+        self._lines: list[str] = []
+        self._flushing: asyncio.AbstractEventLoop | None = None
+        """The event loop that is about to call `flush`."""
         self._render: Callable[[Any, str, dict[str, Any]], str] = _render_json
         if is_pretty:
             # Only here: it imports much that a gateway without a terminal does not need.
@@ -78,6 +84,7 @@ class _StderrHandler(EventHandler):
 
     def emit(self, record: logging.LogRecord) -> None:
         try:
+            self.flush()  # in the order in which they came
             self._write(self.format(record))
         except Exception:
             self.handleError(record)
@@ -85,11 +92,32 @@ class _StderrHandler(EventHandler):
     def write_event(self, level: int, fields: dict[str, Any]) -> None:
         try:
             line = self._line(level, time.time(), fields)
-            with self.lock or _NO_LOCK:
-                self._write(line)
+            with self.lock or _NO_LOCK:  # a line of another thread must not be lost to a flush
+                self._lines.append(line)
+            # Lines of one turn of the event loop are one write. Not those that somebody must see,
+            # nor those outside of an event loop: nothing would come to write them.
+            if level >= logging.WARNING or not self._schedule_flush():
+                self.flush()
         except Exception:
             if logging.raiseExceptions:
                 traceback.print_exc()
+
+    def _schedule_flush(self) -> bool:
+        try:
+            loop = asyncio.get_running_loop()
+        except RuntimeError:
+            return False
+        if self._flushing is not loop:
+            self._flushing = loop
+            loop.call_soon(self.flush)
+        return True
+
+    def flush(self) -> None:
+        """Write the lines that wait."""
+        with self.lock or _NO_LOCK:
+            lines, self._lines, self._flushing = self._lines, [], None
+            if lines:
+                self._write("\n".join(lines))
 
     def format(self, record: logging.LogRecord) -> str:
         fields = record_fields(record)

@@ -384,15 +384,15 @@ class ServerProtocol(asyncio.Protocol):
             return False
         head, self._received = received[: end + len(_HEAD_END)], received[end + len(_HEAD_END) :]
         self._searched = self._empty = 0
-        if head != self._head_bytes:
+        request = self._request_head if head == self._head_bytes else None
+        if request is None:
             try:
-                self._request_head = RequestHead(head, self.table.limits.headers)
+                request = self._request_head = RequestHead(head, self.table.limits.headers)
             except (InvalidRequest, HeadersTooLarge) as error:
                 self._refuse(error)
                 return False
             self._head_bytes = head
-        assert self._request_head is not None  # noqa: S101 - no head is empty
-        self._begin_request(self._request_head)
+        self._begin_request(request)
         return True
 
     def _wait_for_head(self, received: bytes, most: int) -> None:

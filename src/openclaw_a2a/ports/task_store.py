@@ -231,6 +231,15 @@ class TaskStore(Protocol):
         """One task, if it is in scope (None: any scope)."""
         ...
 
+    async def read_snapshot(
+        self, scope: Scope, task_id: TaskId, *, most_bytes: int
+    ) -> bytes | None:
+        """The task as JSON, if its snapshot is complete and no larger.
+
+        None says nothing more: the task may be larger, have newer events, or not be in scope.
+        """
+        ...
+
     async def read_outline(self, scope: Scope | None, task_id: TaskId) -> TaskOutline | None:
         """As `read_task`, for a task that may be large: in small steps, which give way to others.
 

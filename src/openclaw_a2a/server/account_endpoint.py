@@ -472,10 +472,7 @@ def _check_send(endpoint: AccountEndpoint, request: SendRequest) -> None:
 
 
 def _has_links(message: Message) -> bool:
-    for part in message.parts:  # noqa: SIM110 - a loop and no generator: it is part of every send
-        if part.url is not None:
-            return True
-    return False
+    return any(part.url is not None for part in message.parts)
 
 
 async def _check_links(endpoint: AccountEndpoint, message: Message) -> None:
@@ -635,6 +632,10 @@ async def _submit_with_push(
 
 async def get(call: AccountCall, request: GetRequest) -> bytes | LargeAnswer:
     """A task. Raises: TaskNotFound, and for a large one as `LargeAnswers.read`."""
+    tasks = call.endpoint.engine.store.tasks
+    task = await tasks.read_snapshot(call.scope, request.id, most_bytes=queries.LARGE_BYTES)
+    if task is not None:  # nearly always: it has ended, and is not large
+        return call.codec.encode_task_result(task, request.history_length)
     large = await measure_large(call.endpoint.engine, call.scope, request.id)
     if large is not None:
         return await _read_large(call, large, request.history_length)

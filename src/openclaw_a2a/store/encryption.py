@@ -246,6 +246,7 @@ class _EncryptedTasks:
         self.renew_leases = inner.renew_leases
         self.list_orphaned_tasks = inner.list_orphaned_tasks
         self.read_task = inner.read_task
+        self.read_snapshot = inner.read_snapshot
         self.measure_task = inner.measure_task
         self.read_outline = inner.read_outline
         self.read_contents = inner.read_contents

@@ -72,6 +72,15 @@ class StateTaskStore(StatePart, TaskWrites):
         task = self.state.find_task(scope, task_id)
         return None if task is None else task.stored()
 
+    async def read_snapshot(
+        self, scope: Scope, task_id: TaskId, *, most_bytes: int
+    ) -> bytes | None:
+        self.state.check_readable(task_id)
+        task = self.state.find_task(scope, task_id)
+        if task is None or task.snapshot_sequence < task.head.sequence:
+            return None
+        return task.snapshot if len(task.snapshot) <= most_bytes else None
+
     async def read_outline(self, scope: Scope | None, task_id: TaskId) -> TaskOutline | None:
         stored = await self.read_task(scope, task_id)
         return None if stored is None else TaskOutline(stored)

@@ -85,6 +85,8 @@ SELECT t.number, t.id, t.principal, t.account, t.context, t.state, t.status_at, 
   t.sequence, t.binding, s.sequence, s.body
 FROM task t LEFT JOIN snapshot s ON s.task = t.number"""
 _SELECT_TASK = f"{_TASK} WHERE t.id = ?"
+_SELECT_SNAPSHOT = f"""{_SELECT_TASK} AND t.principal = ? AND t.account = ?
+  AND s.sequence = t.sequence AND length(s.body) BETWEEN 1 AND ?"""
 # The length of a column is in the header of its row: nothing else of it is read.
 _MEASURE_TASK = """
 SELECT t.number, t.id, t.principal, t.account, t.context, t.state, t.status_at, t.created_at,
@@ -285,6 +287,21 @@ class SqliteTaskStore(DatabasePart, TaskWrites):
     async def read_task(self, scope: Scope | None, task_id: TaskId) -> StoredTask | None:
         row = self._find_row(scope, task_id)
         return None if row is None else await self._read_stored(row, self._restore)
+
+    async def read_snapshot(
+        self, scope: Scope, task_id: TaskId, *, most_bytes: int
+    ) -> bytes | None:
+        values = (task_id, scope.principal, scope.account, most_bytes)
+        row = self._database.fetch_one(_SELECT_SNAPSHOT, values)
+        # Of one with large strings only references are here; `read_task` puts them together.
+        if row is None or row[11][0] == MARK:
+            return None
+        self._head(row)  # a task of which anything is damaged is not shown
+        try:
+            check_task_body(task_id, row[11])
+        except UNREADABLE as error:
+            raise self._damaged(task_id, error) from error
+        return row[11]
 
     async def read_outline(self, scope: Scope | None, task_id: TaskId) -> TaskOutline | None:
         row = self._find_row(scope, task_id)
