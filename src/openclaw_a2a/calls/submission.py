@@ -12,7 +12,7 @@ from openclaw_a2a.calls.request import CallRequest
 from openclaw_a2a.engine.engine import AccountRules, Engine
 from openclaw_a2a.engine.tasks.submit import InternalOrigin, SubmitRequest, submit, wait_created
 from openclaw_a2a.model.call import CALL_KIND, Call, Caller, CallId, OutcomeRoute
-from openclaw_a2a.model.delivery import Delivery, delivery_id
+from openclaw_a2a.model.delivery import Delivery, new_delivery
 from openclaw_a2a.model.errors import GatewayError, StoreUnavailable
 from openclaw_a2a.model.ids import (
     TARGET_PREFIX,
@@ -167,9 +167,8 @@ class CallSubmission(msgspec.Struct, frozen=True):
             return self.calls.to_record(accepted)
 
         def make_delivery(task_id: TaskId, cursor: int) -> Delivery:
-            now = call.accepted_at
-            name = delivery_id(CALL_KIND, task_id, call.id)
-            return Delivery(name, CALL_KIND, task_id, call.id.encode(), cursor, now, now, now)
+            body, now = call.id.encode(), call.accepted_at
+            return new_delivery(CALL_KIND, task_id, call.id, body, cursor=cursor, now=now)
 
         provenance = Provenance(
             tool=SOURCE_TOOL,

@@ -17,7 +17,7 @@ from openclaw_a2a.library.agent_card import build_agent_card
 from openclaw_a2a.library.asgi_app import ACCOUNT, AdapterApp, ServedAgent
 from openclaw_a2a.library.inputs import read_push
 from openclaw_a2a.log import get_logger
-from openclaw_a2a.model.delivery import Delivery, DeliveryId, delivery_id
+from openclaw_a2a.model.delivery import Delivery, delivery_id, new_delivery
 from openclaw_a2a.model.errors import TaskNotCancelable, TaskNotFound
 from openclaw_a2a.model.ids import LOCAL_PEER, Json, TaskId
 from openclaw_a2a.model.records import decode_task, encode_event
@@ -162,7 +162,8 @@ class TaskService:
         engine, _ = await self._open()
         if task_id in self._sender.sending:  # it is dropped as soon as the webhook has answered
             return None
-        return await engine.store.deliveries.read_delivery(None, _delivery_id(TaskId(task_id)))
+        wanted = delivery_id(END_NOTICE, TaskId(task_id), END_NOTICE)
+        return await engine.store.deliveries.read_delivery(None, wanted)
 
     # ---------------------------------------------------------------- life cycle
 
@@ -221,22 +222,9 @@ class EndNoticeSender:
         return Delivered(stored.head.sequence, is_over=True)
 
 
-def _delivery_id(task_id: TaskId) -> DeliveryId:
-    return delivery_id(END_NOTICE, task_id, END_NOTICE)
-
-
 def _delivery(webhook: NewPushConfig, task_id: TaskId) -> Delivery:
-    now = SystemClock().now()
-    return Delivery(
-        id=_delivery_id(task_id),
-        kind=END_NOTICE,
-        task_id=task_id,
-        body=msgspec.json.encode(webhook),
-        cursor=-1,
-        next_at=now,
-        created_at=now,
-        updated_at=now,
-    )
+    body, now = msgspec.json.encode(webhook), SystemClock().now()
+    return new_delivery(END_NOTICE, task_id, END_NOTICE, body, cursor=-1, now=now)
 
 
 def _as_working(task: Task) -> Task:

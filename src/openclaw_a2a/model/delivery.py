@@ -60,6 +60,13 @@ def delivery_id(kind: str, task_id: TaskId, name: str) -> DeliveryId:
     return DeliveryId(digest.hexdigest())
 
 
+def new_delivery(
+    kind: str, task_id: TaskId, name: str, body: bytes, *, cursor: int, now: datetime
+) -> Delivery:
+    """The delivery with this name, due at once; events after the cursor are sent."""
+    return Delivery(delivery_id(kind, task_id, name), kind, task_id, body, cursor, now, now, now)
+
+
 PUSH_KIND = "push"
 """The kind of deliveries that are push notifications."""
 

@@ -19,7 +19,7 @@ import msgspec
 
 from openclaw_a2a.engine.engine import Engine
 from openclaw_a2a.engine.tasks.cancel import cancel_task
-from openclaw_a2a.model.delivery import Delivery, delivery_id
+from openclaw_a2a.model.delivery import Delivery, new_delivery
 from openclaw_a2a.model.errors import GatewayError, PlanItemNotFound, StatusChangeNotAllowed
 from openclaw_a2a.model.ids import TaskId
 from openclaw_a2a.model.records import TaskHead
@@ -85,10 +85,10 @@ class TaskSync:
         """Makes the delivery that subscribes an objective to a task."""
 
         def make(task_id: TaskId, cursor: int) -> Delivery:
-            now = self._engine.clock.now()
-            name = delivery_id(DELIVERY_KIND, task_id, link.objective)
-            body = msgspec.json.encode(link)
-            return Delivery(name, DELIVERY_KIND, task_id, body, cursor, now, now, now)
+            body, now = msgspec.json.encode(link), self._engine.clock.now()
+            return new_delivery(
+                DELIVERY_KIND, task_id, link.objective, body, cursor=cursor, now=now
+            )
 
         return make
 

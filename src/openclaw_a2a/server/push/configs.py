@@ -14,7 +14,14 @@ import msgspec
 
 from openclaw_a2a.engine.outbox.outbox import Outbox
 from openclaw_a2a.log import get_logger
-from openclaw_a2a.model.delivery import PUSH_KIND, Delivery, DeliveryState, PushConfig, delivery_id
+from openclaw_a2a.model.delivery import (
+    PUSH_KIND,
+    Delivery,
+    DeliveryState,
+    PushConfig,
+    delivery_id,
+    new_delivery,
+)
 from openclaw_a2a.model.errors import (
     InvalidParams,
     Problem,
@@ -98,16 +105,8 @@ class PushConfigService(msgspec.Struct, frozen=True, kw_only=True):
             schemes=new.schemes,
             credentials=new.credentials,
         )
-        return Delivery(
-            id=delivery_id(PUSH_KIND, task_id, config.id),
-            kind=PUSH_KIND,
-            task_id=task_id,
-            body=encode_json(config),
-            cursor=cursor,
-            next_at=now,
-            created_at=now,
-            updated_at=now,
-        )
+        body = encode_json(config)
+        return new_delivery(PUSH_KIND, task_id, config.id, body, cursor=cursor, now=now)
 
     async def create(self, scope: Scope, task_id: TaskId | None, new: NewPushConfig) -> PushConfig:
         """Create a configuration, or replace the one with its id.
