@@ -312,6 +312,30 @@ async def test_a_submission_without_a_commit_clears_the_resume_token_too(store: 
     assert await store.tasks.read_resume_token(TaskId("t-1")) is None
 
 
+@pytest.mark.parametrize("restarts", [False, True])
+@pytest.mark.parametrize("token", [None, b"token"])
+async def test_a_submission_may_bring_the_end_of_its_run_with_it(
+    harness: StoreHarness, token: bytes | None, restarts: bool
+) -> None:
+    store, draft = harness.store, Draft()
+    submission = draft.submission()
+    last = draft.ended(at=1) if token is None else draft.paused(token, at=1)
+    whole = msgspec.structs.replace(last, after=-1)
+    accepted = await store.tasks.submit(msgspec.structs.replace(submission, commit=whole))
+    assert isinstance(accepted, Accepted)
+    if restarts:
+        store = await harness.reopen()
+    assert await store.tasks.claim_runs(OwnerId("b"), lease_until=time_at(9), expired_at=None) == []
+    stored = await store.tasks.read_task(ALICE, TaskId("t-1"))
+    assert stored is not None
+    assert (stored.head, project_task(stored)) == (draft.head, draft.task)
+    assert await store.tasks.read_resume_token(TaskId("t-1")) == token
+    events = await store.tasks.read_events(ALICE, TaskId("t-1"), after=0, limit=10)
+    assert [entry.sequence for entry in events] == [1]
+    again = await store.tasks.submit(Draft("t-1").submission(at=9))
+    assert again == Duplicate(RunId("run-t-1"), TaskId("t-1"), None)
+
+
 async def test_a_missing_task_has_no_resume_token(store: Store) -> None:
     assert await store.tasks.read_resume_token(TaskId("t-1")) is None
 
