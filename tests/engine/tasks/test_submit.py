@@ -21,7 +21,7 @@ from openclaw_a2a.model.errors import (
     PartNotAccepted,
     TaskNotFound,
 )
-from openclaw_a2a.model.ids import MessageId
+from openclaw_a2a.model.ids import MessageId, OwnerId
 from openclaw_a2a.model.message import Message, Part, Role
 from openclaw_a2a.model.task import TaskState
 from openclaw_a2a.ports import Recovery, TaskQuery
@@ -391,3 +391,48 @@ async def test_stop_releases_waiters_and_leaves_the_run_in_the_store(
     assert run.stopped.is_set()
     assert await harness.entries(run.turn.task_id) == before
     assert await harness.restart() == 2
+
+
+# ---------------------------------------------------------------- how a message is stored
+
+
+async def test_message_and_the_answer_given_at_once_are_one_write(
+    open_harness: OpenHarness,
+) -> None:
+    harness = await open_harness(ScriptedAgent(HI, recovery=Recovery.REPEAT))
+    task = await harness.ended(await harness.send("hello"))
+    assert task.status.state is TaskState.COMPLETED
+    assert harness.store.writes == ["submit"]
+    check_journal(await harness.entries(task.id), task)
+
+
+async def test_message_is_stored_before_an_agent_that_must_not_be_repeated_is_asked(
+    open_harness: OpenHarness,
+) -> None:
+    agent = ControlledAgent(Recovery.FAIL)
+    harness = await open_harness(agent)
+    harness.store.hold()
+    sent = await harness.send("hello", waits=False)
+    await yield_to_others(50)
+    assert agent.is_idle
+    harness.store.release()
+    run = await agent.next_run()
+    run.end(HI)
+    assert (await harness.ended(sent)).status.state is TaskState.COMPLETED
+
+
+async def test_messages_reach_the_store_in_the_order_in_which_they_came(
+    open_harness: OpenHarness,
+) -> None:
+    """The first is asked at once and stored after its first step, the second waits for its turn."""
+    harness = await open_harness(ControlledAgent(Recovery.REPEAT))
+    await asyncio.gather(
+        *[harness.send(text, context="c", waits=False) for text in ("one", "two", "three")]
+    )
+    await harness.all_is_quiet()
+    harness.store.cut()
+    now = harness.clock.now()
+    claimed = await harness.store.inner.tasks.claim_runs(
+        OwnerId("another"), lease_until=now, expired_at=None
+    )
+    assert [run.message.text for run in claimed] == ["one", "two", "three"]
