@@ -148,16 +148,11 @@ class DrainingServer(uvicorn.Server):
             )
 
 
-def serve(loaded: LoadedSettings) -> int:
-    """Serve the agents of the settings until a signal comes; the exit code.
+def serve_gateway(loaded: LoadedSettings, build: Callable[[Settings], Gateway] = build_app) -> int:
+    """Serve a gateway until a signal comes; the exit code. It is built when its port is known.
 
     Raises: SettingsInvalid, StoreLocked, PortTaken and other reasons not to start.
     """
-    return serve_gateway(loaded, build_app)
-
-
-def serve_gateway(loaded: LoadedSettings, build: Callable[[Settings], Gateway]) -> int:
-    """Serve a gateway until a signal comes; it is built when its port is known."""
     with logging_to_stderr(loaded.settings.log):
         for warning in loaded.warnings:
             log.warning("settings.warning", path=warning.path, reason=warning.message)

@@ -60,7 +60,7 @@ class CheckedOptions(msgspec.Struct, frozen=True):
     gateway_mode: GatewayMode
 
 
-def check_options(values: JsonObject) -> CheckedOptions:
+def check_options(**values: Json) -> CheckedOptions:
     """The arguments, checked; `task_store` is checked elsewhere. Raises: ValueError."""
     thinking = values["thinking"]
     if thinking not in THINKING_LEVELS:
@@ -126,17 +126,15 @@ class OpenClawAgentAdapter(AgentAdapter):
             hint = suggest_name(argument, known)
             raise TypeError(f"{type(self).__name__} takes no argument {argument!r}; {hint}")
         checked = check_options(
-            {
-                "thinking": thinking,
-                "timeout": timeout,
-                "openclaw_path": openclaw_path,
-                "working_directory": working_directory,
-                "env_vars": env_vars,
-                "async_mode": async_mode,
-                "task_ttl_seconds": task_ttl_seconds,
-                "cleanup_interval_seconds": cleanup_interval_seconds,
-                "gateway_mode": gateway_mode,
-            }
+            thinking=thinking,
+            timeout=timeout,
+            openclaw_path=openclaw_path,
+            working_directory=working_directory,
+            env_vars=env_vars,
+            async_mode=async_mode,
+            task_ttl_seconds=task_ttl_seconds,
+            cleanup_interval_seconds=cleanup_interval_seconds,
+            gateway_mode=gateway_mode,
         )
         self.session_id = session_id or f"a2a-{secrets.token_hex(6)}"
         self.agent_id = agent_id

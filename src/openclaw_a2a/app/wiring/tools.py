@@ -121,14 +121,33 @@ async def open_tool_set(
             raise SettingsInvalid(text, problems=(problem,)) from None
         parts.push_async_callback(agent.close)
         await agent.open()
-        yield ToolSet(ToolRegistry([_tool(agent, results, chains)]), results, agent)
+        tool = _remote_tool(agent, results, chains, audit)
+        yield ToolSet(ToolRegistry([tool]), results, agent)
 
 
-def _tool(agent: "RemoteAgentTool", results: ResultStore, chains: CallerChains | None) -> Tool:
+def _remote_tool(
+    agent: "RemoteAgentTool", results: ResultStore, chains: CallerChains | None, audit: AuditLog
+) -> Tool:
+    """The tool that calls remote agents, with an entry in the audit log for each call."""
     from openclaw_a2a.remote.request_validation import requested_action
     from openclaw_a2a.remote.tool import TOOL_LABEL
 
     async def run(arguments: Json, caller: ToolCaller, report: OnUpdate) -> JsonObject:
+        result = await call(arguments, caller, report)
+        given: JsonObject = arguments if is_object(arguments) else {}
+        audit.record(
+            "remote-call",
+            caller.name,
+            action=str(given.get("action", "")),
+            # Not an address that the caller chose: it may hold a token.
+            target=str(given.get("target_alias", "")),
+            requester=caller.agent_id,
+            address=caller.address,
+            outcome=FAILED if result.get("ok") is False else OK,
+        )
+        return result
+
+    async def call(arguments: Json, caller: ToolCaller, report: OnUpdate) -> JsonObject:
         reason, metadata = (None, None) if chains is None else await chains.to_remote(caller)
         if reason is not None and requested_action(arguments) == "send":
             return agent.refuse(arguments, reason, _TOO_FAR)
@@ -151,28 +170,6 @@ def _tool(agent: "RemoteAgentTool", results: ResultStore, chains: CallerChains |
             return envelope
 
     return Tool(TOOL_NAME, TOOL_LABEL, agent.description, agent.schema, run)
-
-
-def _audited_tool(tool: Tool, audit: AuditLog) -> Tool:
-    """A tool that calls remote agents, with an entry in the audit log for each call."""
-
-    async def run(arguments: Json, caller: ToolCaller, report: OnUpdate) -> JsonObject:
-        given: JsonObject = arguments if is_object(arguments) else {}
-        result = await tool.run(arguments, caller, report)
-        is_ok = result.get("ok") is not False
-        audit.record(
-            "remote-call",
-            caller.name,
-            action=str(given.get("action", "")),
-            # Not an address that the caller chose: it may hold a token.
-            target=str(given.get("target_alias", "")),
-            requester=caller.agent_id,
-            address=caller.address,
-            outcome=OK if is_ok else FAILED,
-        )
-        return result
-
-    return msgspec.structs.replace(tool, run=run)
 
 
 async def _purge_results(
@@ -249,8 +246,6 @@ class ToolsWiring:
             )
         )
         tools = [*opened.registry]
-        if engine is not None:
-            tools = [_audited_tool(tool, engine.audit) for tool in tools]
         if calls is not None:
             if opened.remote is not None:
                 calls.add_targets(opened.remote, config.aliases)

@@ -66,10 +66,10 @@ def _serve(examined: CheckedSettings) -> int:
     if examined.problems:
         raise examined.loaded.invalid(examined.problems)
 
-    from openclaw_a2a.app import serve
+    from openclaw_a2a.app import serve_gateway
 
     try:
-        return serve(examined.loaded)
+        return serve_gateway(examined.loaded)
     except PortTaken as error:
         for one in find_running_gateways(examined.loaded.settings.data):
             if one.port == examined.loaded.settings.server.port:
