@@ -6,7 +6,7 @@ import sys
 import time
 import traceback
 from collections.abc import Callable, Generator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from datetime import UTC, datetime
 from typing import Any
 
@@ -99,8 +99,10 @@ class _StderrHandler(EventHandler):
             if level >= logging.WARNING or not self._schedule_flush():
                 self.flush()
         except Exception:
-            if logging.raiseExceptions:
-                traceback.print_exc()
+            # As `handleError`: a log that nobody reads any more must not stop the program.
+            with suppress(OSError):
+                if logging.raiseExceptions:
+                    traceback.print_exc()
 
     def _schedule_flush(self) -> bool:
         try:
