@@ -1,5 +1,6 @@
 """Importing or embedding the package leaves the logging of the process as it was."""
 
+import io
 import json
 import logging
 import subprocess
@@ -114,6 +115,19 @@ def test_exception_is_logged_with_its_traceback(capsys):
         get_logger("openclaw_a2a.tests").exception("test.failed")
     shown = json.loads(capsys.readouterr().err)
     assert "ValueError: broken" in shown["exception"]
+
+
+class Unread(io.StringIO):
+    """A pipe whose reader has left."""
+
+    def write(self, text: str) -> int:
+        raise BrokenPipeError
+
+
+def test_an_event_raises_nothing_when_nobody_reads_the_log_any_more(monkeypatch):
+    configure_logs(LogSettings(level="info", format="json"))
+    monkeypatch.setattr(sys, "stderr", Unread())
+    get_logger("openclaw_a2a.tests").warning("test.unread")
 
 
 @pytest.mark.parametrize("field", ["name", "args", "message", "event_name", "module"])
