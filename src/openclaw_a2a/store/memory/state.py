@@ -109,6 +109,7 @@ class TaskIndex:
     def __init__(self) -> None:
         self._groups: dict[_Group, list[StatusKey]] = {}
         self.finished: list[StatusKey] = []
+        self.unfinished: set[TaskId] = set()
 
     def add(self, head: TaskHead) -> None:
         """Insert a task."""
@@ -117,12 +118,15 @@ class TaskIndex:
             insort(self._groups.setdefault(group, []), key)
         if is_terminal(head.state):
             insort(self.finished, key)
+        else:
+            self.unfinished.add(head.id)
 
     def copy(self) -> "TaskIndex":
         """An independent index with the same tasks."""
         copy = TaskIndex()
         copy._groups = {group: keys.copy() for group, keys in self._groups.items()}
         copy.finished = self.finished.copy()
+        copy.unfinished = self.unfinished.copy()
         return copy
 
     def remove(self, head: TaskHead) -> None:
@@ -135,6 +139,8 @@ class TaskIndex:
                 del self._groups[group]
         if is_terminal(head.state):
             del self.finished[bisect_left(self.finished, key)]
+        else:
+            self.unfinished.discard(head.id)
 
     def page(self, query: TaskQuery) -> tuple[list[TaskId], int]:
         """The tasks of the page, and one more if more follow; the total of all pages."""

@@ -132,7 +132,12 @@ class StateTaskStore(StatePart, TaskWrites):
         return sum(1 for _ in self._choose(chosen))
 
     def _choose(self, chosen: TaskFilter) -> Iterator[TaskRow]:
-        for task in self.state.tasks.values():
+        tasks = self.state.tasks
+        found = tasks.values()
+        if chosen.state is not None and not is_terminal(chosen.state):
+            # They are few; a caller's message may wait for this.
+            found = [tasks[task_id] for task_id in self.state.index.unfinished]
+        for task in found:
             head = task.head
             if (
                 chosen.principal in (None, head.scope.principal)

@@ -7,7 +7,7 @@ in the event loop: a few rows from the page cache cost less than a switch to a t
 import sqlite3
 import time
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
-from contextlib import closing, contextmanager, suppress
+from contextlib import ExitStack, closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -199,16 +199,36 @@ class SqliteDatabase:
         rows = self.fetch_all(statement, values)
         return rows[0] if rows else None
 
-    def fetch_blob(self, table: str, number: int, start: int, size: int) -> bytes:
-        """A slice of the body of a row; empty without such a row. Raises: StoreUnavailable."""
+    @contextmanager
+    def reading_blob(self, table: str, number: int) -> Generator[Callable[[int], bytes]]:
+        """What reads the body of a row, slice after slice; empty without such a row.
+
+        Each slice costs the same. In a blob that is opened anew for each, SQLite would follow all
+        pages up to the slice. On a connection of its own: the blob may stay open across an await,
+        and the other reads see what is committed meanwhile.
+
+        Raises: StoreUnavailable.
+        """
         if self._reading is None:
             raise store_closed(str(self.path))
-        try:
-            with self._reading.blobopen(table, "body", number, readonly=True) as blob:
-                blob.seek(start)
-                return blob.read(size)
-        except sqlite3.Error:
-            return b""  # deleted meanwhile, or damaged: the reader compares its hash
+        with ExitStack() as opened:
+            try:
+                # Read-only: it makes no new file in place of one that was moved away.
+                address = f"{self.path.resolve().as_uri()}?mode=ro"
+                connection = opened.enter_context(closing(sqlite3.connect(address, uri=True)))
+                blob = opened.enter_context(
+                    connection.blobopen(table, "body", number, readonly=True)
+                )
+            except sqlite3.Error:
+                blob = None
+
+            def read(size: int) -> bytes:
+                try:
+                    return b"" if blob is None else blob.read(size)
+                except sqlite3.Error:
+                    return b""  # damaged: the reader compares its hash
+
+            yield read
 
     @contextmanager
     def snapshot(self) -> Generator[None]:

@@ -100,8 +100,8 @@ WHERE t.id = :task
 _SELECT_ENTRIES = """
 SELECT sequence, body, state, task FROM event
 WHERE task = ? AND sequence > ? AND sequence <= ? ORDER BY sequence LIMIT ?"""
-_MEASURE_CONTENT = """
-SELECT number, length(body) FROM content
+_FIND_CONTENT = """
+SELECT number FROM content
 WHERE task = (SELECT number FROM task WHERE id = ?) AND hash = ?"""
 _HAS_TASK = "SELECT 1 FROM task WHERE number = ?"
 _SELECT_EVENTS = """
@@ -348,13 +348,13 @@ class SqliteTaskStore(DatabasePart, TaskWrites):
         """A content in slices; None when its task was deleted meanwhile."""
         slices: list[bytes] = []
         pacer, hashed = Pacer(), hashlib.sha256()
-        row = self._database.fetch_one(_MEASURE_CONTENT, (task_id, digest))
+        row = self._database.fetch_one(_FIND_CONTENT, (task_id, digest))
         if row is not None:
-            for start in range(0, row[1], _READ_BYTES):
-                part = self._database.fetch_blob("content", row[0], start, _READ_BYTES)
-                slices.append(part)
-                hashed.update(part)
-                await pacer.pause()
+            with self._database.reading_blob("content", row[0]) as read:
+                while part := read(_READ_BYTES):
+                    slices.append(part)
+                    hashed.update(part)
+                    await pacer.pause()
         if hashed.digest() == digest:
             return tuple(slices)
         if self._find_row(None, task_id) is None:
