@@ -146,7 +146,7 @@ class FairSemaphore:
                 slot.item.set_result(None)
 
 
-_SLICE_S = 0.002
+_SLICE_S = 0.001
 _REST_FACTOR = 3
 _MOST_CALLERS = 1000
 
