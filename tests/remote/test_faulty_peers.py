@@ -307,7 +307,7 @@ async def test_an_interface_on_an_allowed_host_is_used() -> None:
         allowed = one_target(peer.url, allowedHosts=["Elsewhere.invalid"])
         async with open_tool(allowed) as harness:
             error = await harness.fail_send()
-            assert error["details"]["cause"]["name"] == "ConnectError", "it was tried"
+            assert error["details"]["errorName"] == "ConnectError", "it was tried"
 
 
 @pytest.mark.parametrize("name", ["localhost", "127.0.0.1", "0.0.0.0"])

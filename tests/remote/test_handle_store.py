@@ -23,7 +23,7 @@ from tests.store.flat_store import FlatStore
 from openclaw_a2a.model.errors import StoreUnavailable
 from openclaw_a2a.model.ids import JsonObject, PeerName
 from openclaw_a2a.ports import Record, Store
-from openclaw_a2a.remote.handles import RECORD_KIND
+from openclaw_a2a.remote.handles import FLUSH_S, RECORD_KIND
 from openclaw_a2a.store import create_store
 from openclaw_a2a.store.memory.store import MemoryStore
 
@@ -170,6 +170,22 @@ async def test_an_answer_does_not_wait_for_the_handle_of_a_task_that_has_ended(
         store.may_write.set()
     [record] = await store.records.list_records(RECORD_KIND)
     assert record.id == handle
+
+
+@pytest.mark.requirement("remote.durable.ended")
+async def test_a_stream_to_the_end_does_not_wait_for_the_handle_of_its_beginning(
+    peer: ScriptedPeer,
+) -> None:
+    store = SlowStore(MemoryStore())
+    peer.answer = stream(task("WORKING"), status_update("COMPLETED"))
+    async with open_tool(one_target(peer.url), store=store) as harness:
+        async with asyncio.timeout(FLUSH_S):  # after that an answer waits no longer
+            handle = handle_of(await harness.send("hi", follow_updates=True))
+        assert await store.records.list_records(RECORD_KIND) == []
+        store.may_write.set()
+    [record] = await store.records.list_records(RECORD_KIND)
+    assert record.id == handle
+    assert json.loads(record.body)["heard"]["state"] == "completed"
 
 
 @pytest.mark.requirement("remote.durable.ended")

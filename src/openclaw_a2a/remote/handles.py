@@ -33,7 +33,8 @@ log = get_logger(__name__)
 HANDLE_PREFIX = "rah_"
 TEXT_INTERVAL = timedelta(seconds=2)
 """A handle of which only the text changed is written no more often than this."""
-_FLUSH_S = 10.0
+FLUSH_S = 10.0
+"""How long an answer waits for the writes of its handles, in seconds."""
 ENDED_S = 0.2
 """How long the handle of a task that has ended may wait for its write, in seconds."""
 
@@ -114,7 +115,7 @@ class HandleStore:
         if self._writes:
             # A copy, because each write removes itself. After the timeout the answer is given
             # anyway: a crash before the write then leaves a handle that nobody knows.
-            await asyncio.wait(set(self._writes), timeout=_FLUSH_S)
+            await asyncio.wait(set(self._writes), timeout=FLUSH_S)
 
     async def close(self) -> None:
         """Write everything that is left."""
@@ -381,9 +382,10 @@ def decode_handle(body: bytes, restore: RestoreTarget) -> TaskHandle | None:
 class RecordHandleStore(HandleStore):
     """Handles as records of a store. Writes are made in the order of the calls.
 
-    No answer waits for the handle of a task that has ended: the result is in the answer, and the
-    continuation beside the handle leads to the task and the conversation without it. Such handles
-    are written together, `ENDED_S` later at most; a crash until then leaves them unknown.
+    No answer waits for the handle of a task that has ended, nor for its earlier states: the result
+    is in the answer, and the continuation beside the handle leads to the task and the conversation
+    without it. Such handles are written together, `ENDED_S` later at most, and so are deletions; a
+    crash until then leaves them unknown, or more of them than there may be, until the next start.
     """
 
     def __init__(self, store: Store) -> None:
@@ -392,6 +394,7 @@ class RecordHandleStore(HandleStore):
         self.is_durable = store.is_durable
         self._supervisor = Supervisor("remote-handles")
         self._ended: dict[str, TaskHandle] = {}
+        self._deleted: list[str] = []
         self._timer: asyncio.TimerHandle | None = None
         self._unawaited: set[asyncio.Task[None]] = set()
         """The writes that no answer waits for."""
@@ -406,14 +409,21 @@ class RecordHandleStore(HandleStore):
             return
         self._held_back.pop(handle.name, None)
         self._ended[handle.name] = handle
-        if self._timer is None:
-            self._timer = asyncio.get_running_loop().call_later(ENDED_S, self._write_ended)
+        earlier = {one for one in self._writes if one.get_name() == handle.name}
+        self._writes -= earlier
+        self._unawaited |= earlier
+        self._write_soon()
 
     async def close(self) -> None:
         """Write everything that is left."""
         self._write_ended()
         self._writes |= self._unawaited
         await super().close()
+
+    def _write_soon(self) -> None:
+        # Not one by one: each would be a transaction of its own.
+        if self._timer is None:
+            self._timer = asyncio.get_running_loop().call_later(ENDED_S, self._write_ended)
 
     def _write_ended(self) -> None:
         if self._timer is not None:
@@ -422,13 +432,18 @@ class RecordHandleStore(HandleStore):
         ended, self._ended = self._ended, {}
         self._written |= ended
         for handle in ended.values():
-            self._start(self._put(handle), self._unawaited)
+            self._unawaited.add(self._start(handle.name, self._put(handle)))
+        deleted, self._deleted = self._deleted, []
+        for name in deleted:
+            deleting = self._store.records.delete_record(RECORD_KIND, name)
+            self._unawaited.add(self._start(name, deleting))
 
     def delete(self, name: str) -> None:
-        """Delete the handle."""
+        """Delete the handle, a little later."""
         super().delete(name)
         self._ended.pop(name, None)
-        self._start(self._store.records.delete_record(RECORD_KIND, name), self._unawaited)
+        self._deleted.append(name)
+        self._write_soon()
 
     async def load(self, restore: RestoreTarget) -> list[TaskHandle]:
         """The stored handles, least recently used first.
@@ -451,7 +466,7 @@ class RecordHandleStore(HandleStore):
         return handles
 
     def _write(self, handle: TaskHandle) -> None:
-        self._start(self._put(handle), self._writes)
+        self._writes.add(self._start(handle.name, self._put(handle)))
 
     def _put(self, handle: TaskHandle) -> Awaitable[None]:
         body = encode_handle(handle)
@@ -459,11 +474,15 @@ class RecordHandleStore(HandleStore):
             Record(RECORD_KIND, handle.name, body, handle.expires_at)
         )
 
-    def _start(self, write: Awaitable[Json], writes: set[asyncio.Task[None]]) -> None:
+    def _start(self, name: str, write: Awaitable[Json]) -> "asyncio.Task[None]":
         # Not awaited: a store that is slow or fails must not hold up the answer of a peer.
-        task = self._supervisor.start("store-handle", _logged(write))
-        writes.add(task)
-        task.add_done_callback(writes.discard)
+        task = self._supervisor.start(name, _logged(write))
+        task.add_done_callback(self._forget)
+        return task
+
+    def _forget(self, write: "asyncio.Task[None]") -> None:
+        self._writes.discard(write)
+        self._unawaited.discard(write)
 
 
 async def _logged(write: Awaitable[Json]) -> None:

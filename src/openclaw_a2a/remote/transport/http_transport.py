@@ -10,6 +10,7 @@ from typing import Any, cast
 import httpx2
 import msgspec
 
+from openclaw_a2a.net.http1_transport import Http1Transport
 from openclaw_a2a.net.http_client import (
     CONNECT_S,
     MAX_RESPONSE_BYTES,
@@ -162,7 +163,7 @@ class TargetConnections:
         if url not in self._configured:
             # HTTP leaves the names of configured targets to the system; gRPC needs addresses.
             self._configured[url] = self._connector(
-                open_transport(self._tls, max_connections=_MAX_CONNECTIONS),
+                Http1Transport(self._tls, max_connections=_MAX_CONNECTIONS),
                 self._find(allow_private=True),
             )
         return self._configured[url]
