@@ -85,3 +85,26 @@ async def test_a_connection_that_cannot_be_swept_keeps_no_other_one_open() -> No
     assert len(failed) == CONNECTIONS // 2
     assert supervisor.dead_loops == {}
     await supervisor.stop()
+
+
+async def test_a_connection_that_was_closed_leaves_its_place_at_once() -> None:
+    async def answer(_scope: Any, _receive: Any, send: Any) -> None:
+        headers = [(b"content-length", b"0")]
+        await send({"type": "http.response.start", "status": 200, "headers": headers})
+        await send({"type": "http.response.body", "body": b""})
+
+    supervisor = Supervisor()
+    table = ConnectionTable(Limits(per_address_connections=1), ServerSettings(), supervisor)
+    config = uvicorn.Config(answer, interface="asgi3", log_config=None, lifespan="off", ws="none")
+    config.load()
+    loop = asyncio.get_running_loop()
+    for _ in range(3):
+        # The event loop accepts the next client before it says that this connection is lost.
+        transport = ScriptedTransport("127.0.0.1")
+        protocol = ServerProtocol(config, ServerState(), {}, loop, table=table)
+        protocol.connection_made(transport)
+        protocol.data_received(b"GET / HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n")
+        async with asyncio.timeout(TIMEOUT_S):
+            await transport.has_ended.wait()
+        assert transport.written.startswith(b"HTTP/1.1 200")
+    await supervisor.stop()

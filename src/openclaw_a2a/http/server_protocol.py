@@ -319,6 +319,9 @@ class ServerProtocol(asyncio.Protocol):
         self.transport.close()
         self._unsent_at_close = self.transport.get_write_buffer_size()
         self.phase, self.deadline = ConnectionPhase.CLOSING, now + self.table.server.send_seconds
+        if not self._unsent_at_close and self.scheme == "http":
+            # Nothing is waited for. Its client may connect again before `connection_lost`.
+            self.table.remove(self)
 
     def _wait(self, phase: ConnectionPhase, seconds: float) -> None:
         self.phase, self.deadline = phase, self.loop.time() + seconds
