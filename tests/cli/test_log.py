@@ -14,9 +14,12 @@ Json = Any
 TOKEN = "a-token-that-is-long-enough"
 ENV = {"ALICE": TOKEN, "OPENCLAW_A2A_LOG__FORMAT": "auto"}
 FUNCTION = """
+import logging
 import warnings
 
 async def answer(text):
+    if text == "log":
+        logging.getLogger("user_agent").error("it %s", "broke", exc_info=ValueError("inside"))
     if text == "warn":
         warnings.warn("a library complains")
     if text == "raise":
@@ -146,6 +149,14 @@ def test_warnings_of_libraries_are_lines_of_the_same_form(log: ReadLog) -> None:
     log.send("warn")
     [warned] = [one for one in log.events() if "a library complains" in one["event"]]
     assert (warned["level"], warned["logger"]) == ("warning", "py.warnings")
+
+
+def test_what_a_function_logs_is_a_line_of_the_same_form(log: ReadLog) -> None:
+    log.send("log")
+    [logged] = log.find("it broke")
+    assert (logged["level"], logged["logger"]) == ("error", "user_agent")
+    assert logged["exception"].endswith("ValueError: inside")
+    assert logged["timestamp"]
 
 
 def test_refusals_of_unknown_callers_are_one_line_for_each_code(log: ReadLog) -> None:

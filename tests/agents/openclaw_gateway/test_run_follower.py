@@ -3,6 +3,7 @@
 import asyncio
 
 import anyio
+import msgspec
 import pytest
 from tests.agents.openclaw_gateway.conftest import Json, MakeAgent, make_turn_for, run_turn
 from tests.agents.openclaw_gateway.scripted_gateway import (
@@ -447,7 +448,7 @@ async def test_a_foreign_run_of_the_same_gateway_process_is_never_adopted(
     gateway: ScriptedGateway, make_agent: MakeAgent, short_timeouts: Timeouts
 ) -> None:
     """Between two of its steps a run may not show; only a restart moves it to another name."""
-    agent = make_agent(timeouts=short_timeouts)
+    agent = make_agent(timeouts=msgspec.structs.replace(short_timeouts, recovery_s=60))
     glances: list[int] = []
 
     @gateway.on("agent")

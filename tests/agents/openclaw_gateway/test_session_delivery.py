@@ -415,7 +415,8 @@ async def test_a_message_is_processed_when_its_turn_was_resumed_after_a_restart(
             gateway.answers["chat.history"] = {"messages": [user_entry(RUN), recovery, later]}
         await request.answer({"status": "timeout"})
 
-    assert await seen(make_agent(timeouts=short_timeouts))
+    patient = msgspec.structs.replace(short_timeouts, recovery_s=60)
+    assert await seen(make_agent(timeouts=patient))
     assert len(gateway.methods("chat.history")) == 2
 
 
