@@ -127,10 +127,7 @@ class _CheckedTransport(httpx2.AsyncBaseTransport):
 
 
 def open_transport(
-    tls: ssl.SSLContext | None = None,
-    find_addresses: FindAddresses | None = None,
-    *,
-    max_connections: int = MAX_CONNECTIONS,
+    tls: ssl.SSLContext | None = None, find_addresses: FindAddresses | None = None
 ) -> httpx2.AsyncBaseTransport:
     """The transport of a client, for senders that need neither cookies nor redirects.
 
@@ -138,7 +135,7 @@ def open_transport(
     """
     verify = tls or httpx2.create_ssl_context()
     if find_addresses is None:
-        limits = httpx2.Limits(max_connections=max_connections)
+        limits = httpx2.Limits(max_connections=MAX_CONNECTIONS)
         return httpx2.AsyncHTTPTransport(verify=verify, limits=limits, trust_env=False)
     # Connections are not kept: the pool would share them between all names at one address, and a
     # kept connection would outlive the check of its address.
