@@ -12,6 +12,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "List, show, create, plan, run, watch, answer and delete objectives.",
     ),
     "dashboard": ("dashboard:app", "Open the dashboard in a browser."),
+    "demo": ("demo:demo", "Start a gateway with scripted agents, to see the dashboard alive."),
     "approvals": ("pending:approvals", "List, allow and deny commands that agents want to run."),
     "deliveries": ("pending:deliveries", "List failed deliveries and retry them."),
     "audit": ("audit:app", "Show who changed what, and check that the log was not edited."),

@@ -220,12 +220,30 @@ async def read_small_task(engine: Engine, task_id: TaskId) -> Task | None:
 
 
 def task_title(task: Task) -> str:
-    """The beginning of the first message."""
+    """The first line of the first message; of a call, the skill and its input."""
     first = next((one for one in task.history if one.role is Role.USER), None)
-    text = "" if first is None else " ".join(parts_text(first.parts)[: 4 * _TITLE_CHARS].split())
+    whole = "" if first is None else parts_text(first.parts).strip()
+    text = _call_title(whole) or " ".join(whole.partition("\n")[0][: 4 * _TITLE_CHARS].split())
     if not text and first is not None:
         text = ", ".join(part.filename or part.kind for part in first.parts)
     return text if len(text) <= _TITLE_CHARS else f"{text[: _TITLE_CHARS - 1]}…"
+
+
+class _Invocation(msgspec.Struct, tag="skill_invocation", tag_field="kind"):
+    """The message of a call of one agent to another, as far as a title needs it."""
+
+    skill: str
+    input: msgspec.Raw = msgspec.Raw(b"{}")
+
+
+def _call_title(text: str) -> str:
+    if not text.startswith('{"kind": "skill_invocation"'):
+        return ""
+    try:
+        found = msgspec.json.decode(text, type=_Invocation)
+    except (ValueError, RecursionError):
+        return ""
+    return f"{found.skill} {bytes(found.input).decode(errors='replace')}"
 
 
 def make_row(head: TaskHead, title: str, note: str, *, is_held: bool = False) -> TaskSummary:

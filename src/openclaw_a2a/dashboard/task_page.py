@@ -116,6 +116,7 @@ class RelatedCall(JsonStruct, frozen=True, omit_defaults=False):
     status: str
     task: TaskId
     accepted_at: datetime
+    settled_at: datetime | None
     deadline: datetime | None
 
 
@@ -243,7 +244,7 @@ class TaskDetailsReader:
         )
 
     async def _find_approval(self, head: TaskHead) -> WaitingApproval | None:
-        if head.state not in PAUSED:
+        if head.state in TERMINAL:
             return None
         known = await self._approvals.current()
         return next((one for one in known.approvals if one.task_id == head.id), None)
@@ -361,7 +362,8 @@ def _timeline(
     spans += _phases(head, statuses)
     for call in calls:
         if call.direction == "out":
-            spans.append(_Span("call", f"call to {call.callee}", call.accepted_at, task=call.task))
+            label = f"call to {call.callee}"
+            spans.append(_Span("call", label, call.accepted_at, call.settled_at, call.task))
     for one in deliveries:
         end = one.updated_at if one.state is not DeliveryState.WAITING else None
         spans.append(_Span("delivery", f"{one.kind} delivery", one.created_at, end))
@@ -438,7 +440,7 @@ def _conversation(task: Task, entries: Sequence[Entry]) -> Iterator[Utterance]:
         yield _say("user", *said.pop(0))
     was_paused = False
     outputs = [one.parts for one in task.artifacts if one.artifact_id.startswith(OUTPUT_PREFIX)]
-    last_answer = outputs[-1] if outputs else ()
+    last_answer = _summary(outputs[-1]) if outputs else ""
     numbers = {one.message_id: n for n, one in enumerate(task.history)}
     for entry in entries:
         event = entry.event
@@ -452,8 +454,9 @@ def _conversation(task: Task, entries: Sequence[Entry]) -> Iterator[Utterance]:
             yield _say("user", *said.pop(0))
         was_paused = state in PAUSED
         # The status of an end repeats the answer.
-        is_repeated = state in TERMINAL and message is not None and message.parts == last_answer
-        if message is not None and not is_repeated:
+        if message is not None and not (
+            state is TaskState.COMPLETED and _summary(message.parts) == last_answer
+        ):
             number = numbers.get(message.message_id, 0)
             yield _say(_status_kind(state), number, message, event.status.timestamp)
     for found in artifacts.values():
@@ -532,7 +535,7 @@ def _show_event(entry: Entry) -> ShownEvent:
 
 def _summary(parts: tuple[Part, ...]) -> str:
     text = " ".join(parts_text(parts)[:_REASON_CHARS].split())[:160]
-    return text or ", ".join(part.filename or part.kind for part in parts)
+    return text or ", ".join(part.filename or f"({part.kind})" for part in parts)
 
 
 # -------------------------------------------------------------------- relations
@@ -548,6 +551,7 @@ def _show_call(call: Call, direction: str) -> RelatedCall:
         status=call.status.value,
         task=call.task_id,
         accepted_at=call.accepted_at,
+        settled_at=call.settled_at,
         deadline=call.deadline,
     )
 

@@ -1,0 +1,344 @@
+"""A gateway with scripted agents: they stream, call each other, ask, fail and follow a plan.
+
+For a first look at the dashboard, and for the tests of its pages. Nothing here needs a model.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import suppress
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import httpx2
+
+from openclaw_a2a.app.gateway import Gateway, build_app
+from openclaw_a2a.auth.admin_token import read_admin_token
+from openclaw_a2a.auth.tokens import TokenKind, TokenStore
+from openclaw_a2a.engine.tasks.submit import SubmitRequest, submit
+from openclaw_a2a.model.agent_event import (
+    AgentEvent,
+    Approval,
+    Failed,
+    InputRequired,
+    Note,
+    PartDelta,
+    Reply,
+    Report,
+    TextDelta,
+    ToolPhase,
+    ToolProgress,
+)
+from openclaw_a2a.model.card import AgentProfile, AgentSkill
+from openclaw_a2a.model.errors import ApprovalNotFound, GatewayError
+from openclaw_a2a.model.ids import AccountId, AgentId, Json, JsonObject, MessageId, PeerName
+from openclaw_a2a.model.message import Message, Part, Role
+from openclaw_a2a.model.turn import Scope, Turn
+from openclaw_a2a.ports import Agent, Recovery
+from openclaw_a2a.settings import LoadedSettings, Settings, load_settings
+
+HOST_TOKEN = "demo-host"  # noqa: S105 - the name of a token
+_ROUND_S = 25.0
+_READY_S = 30.0
+
+_REPORT = """## What the sources say
+
+The **tides** follow the moon, and a little the sun:
+
+1. The near side is pulled more than the centre.
+2. The far side is pulled less, so it bulges as well.
+
+| place | range |
+|---|---|
+| Bay of Fundy | 16 m |
+| Baltic Sea | 0.3 m |
+
+> Newton, *Principia*, book 3
+
+```python
+range_m = 16.3 if place == "Fundy" else 0.3
+```
+"""
+_CHART = b"""<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 240 80" width="240" height="80">
+<rect width="240" height="80" fill="#eef3ff"/>
+<path d="M0 40 Q 30 5 60 40 T 120 40 T 180 40 T 240 40" fill="none" stroke="#1d5fd1"/>
+</svg>"""
+
+_Script = Callable[["DemoAgent", Turn], AsyncIterator[AgentEvent]]
+
+
+class DemoAgent:
+    """An agent that follows a script. `pace` is how long its pauses are, in parts of the usual."""
+
+    recovery = Recovery.REPEAT
+
+    def __init__(
+        self, name: str, description: str, skill: str, script: _Script, *, demo: "Demo"
+    ) -> None:
+        tags = ("demo", skill)
+        shown = AgentSkill(skill, skill.capitalize(), f"{description}", tags)
+        self._profile = AgentProfile(name, description, (shown,))
+        self._script = script
+        self.demo = demo
+
+    def profile(self) -> AgentProfile:
+        """What it says about itself."""
+        return self._profile
+
+    def run(self, turn: Turn) -> AsyncIterator[AgentEvent]:
+        """Answer as the script says."""
+        return self._script(self, turn)
+
+    async def pause(self, seconds: float) -> None:
+        """Take some time."""
+        await asyncio.sleep(seconds * self.demo.pace)
+
+    async def close(self) -> None:
+        """Nothing is held."""
+
+
+class ApprovingAgent(DemoAgent):
+    """An agent that waits for the operator before it does what it was asked for."""
+
+    def __init__(
+        self, name: str, description: str, skill: str, script: _Script, *, demo: "Demo"
+    ) -> None:
+        super().__init__(name, description, skill, script, demo=demo)
+        self._waiting: dict[str, tuple[Approval, asyncio.Future[bool]]] = {}
+
+    async def ask(self, turn: Turn, command: str) -> bool:
+        """What the operator decides."""
+        now = datetime.now(UTC)
+        approval = Approval(
+            f"demo-{turn.run_id[:8]}",
+            command,
+            now,
+            now + timedelta(hours=1),
+            cwd="/srv/shop",
+            task_id=turn.task_id,
+            warning="it changes production",
+        )
+        decision: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+        self._waiting[approval.id] = approval, decision
+        try:
+            return await decision
+        finally:
+            del self._waiting[approval.id]
+
+    async def approvals(self) -> tuple[Approval, ...]:
+        """What waits."""
+        return tuple(approval for approval, _ in self._waiting.values())
+
+    async def decide(self, approval_id: str, *, allow: bool) -> None:
+        """Let a run go on."""
+        if approval_id not in self._waiting:
+            raise ApprovalNotFound(f"there is no approval {approval_id}")
+        _, decision = self._waiting[approval_id]
+        if not decision.done():
+            decision.set_result(allow)
+
+
+# -------------------------------------------------------------------- the scripts
+
+
+async def _research(agent: DemoAgent, turn: Turn) -> AsyncIterator[AgentEvent]:
+    if turn.provenance is not None:  # called by another agent: a short answer in its form
+        await agent.pause(3)
+        yield Reply.of_text('{"output": {"answer": "The moon, mostly."}, "confidence": 0.9}')
+        return
+    yield Note("Looking for sources")
+    for number, query in enumerate(("tides", "tidal range"), 1):
+        call = f"{turn.run_id}-{number}"
+        yield ToolProgress(ToolPhase.START, "web_search", call, {"query": query})
+        await agent.pause(1)
+        found: JsonObject = {"results": 12 * number}
+        yield ToolProgress(ToolPhase.RESULT, "web_search", call, found)
+    for word in _REPORT.splitlines(keepends=True):
+        yield TextDelta(word)
+        await agent.pause(0.3)
+    yield PartDelta(Part.of_bytes(_CHART, media_type="image/svg+xml", filename="tides.svg"))
+    yield Report({"model": "demo-1", "usage": {"input": 1830, "output": 412}, "costUsd": 0.0042})
+
+
+async def _write(agent: DemoAgent, turn: Turn) -> AsyncIterator[AgentEvent]:
+    yield Note("Asking the researcher")
+    answer = await agent.demo.call_agent(turn, "researcher", "research", {"question": "tides"})
+    yield Note(f"The researcher said: {answer}")
+    await agent.pause(1)
+    for word in ("Dear reader, ", "the moon ", "moves ", "the sea."):
+        yield TextDelta(word)
+        await agent.pause(0.4)
+
+
+async def _deploy(agent: DemoAgent, turn: Turn) -> AsyncIterator[AgentEvent]:
+    if not isinstance(agent, ApprovingAgent):
+        return
+    yield Note("Building the release")
+    await agent.pause(1)
+    command = "kubectl rollout restart deployment/shop --namespace production"
+    is_allowed = await agent.ask(turn, command)
+    yield Reply.of_text("Deployed." if is_allowed else "Not deployed: the operator said no.")
+
+
+async def _support(_: DemoAgent, turn: Turn) -> AsyncIterator[AgentEvent]:
+    if turn.resume is None:
+        yield InputRequired("Which order do you mean: **1041** or **1042**?", {"asked": True})
+        return
+    yield Reply.of_text(f"Order {turn.body} leaves tomorrow.")
+
+
+async def _echo(_: DemoAgent, turn: Turn) -> AsyncIterator[AgentEvent]:
+    yield Reply.of_text(turn.body)
+
+
+async def _forecast(agent: DemoAgent, turn: Turn) -> AsyncIterator[AgentEvent]:
+    await agent.pause(0.5)
+    if "tomorrow" in turn.body:
+        yield Failed("The weather service answered 503 three times; try again in an hour.")
+        return
+    yield Reply.of_text("Sunny, 21 °C, a light wind from the west.")
+
+
+# -------------------------------------------------------------------- what happens
+
+
+class Demo:
+    """The agents of the demo, and the callers that keep them busy."""
+
+    def __init__(self, folder: Path, *, pace: float, rounds: int | None) -> None:
+        """`rounds`: how often the callers come; None: until the gateway stops."""
+        self._folder = folder
+        self.pace = pace
+        self._rounds = rounds
+        self._address = ""
+        self._host_token = ""
+        make = DemoAgent
+        self.agents: Mapping[str, Agent] = {
+            "researcher": make("Researcher", "Finds things out.", "research", _research, demo=self),
+            "writer": make("Writer", "Writes, and asks others.", "write", _write, demo=self),
+            "deployer": ApprovingAgent(
+                "Deployer", "Deploys when you allow it.", "deploy", _deploy, demo=self
+            ),
+            "support": make("Support", "Answers customers.", "support", _support, demo=self),
+            "echo": make("Echo", "Says what you say.", "echo", _echo, demo=self),
+            "weather": make("Weather", "Fails now and then.", "forecast", _forecast, demo=self),
+        }
+
+    def load(self, *, host: str, port: int) -> LoadedSettings:
+        """The settings of the demo, which nothing on this machine changes."""
+        self._folder.mkdir(parents=True, exist_ok=True)
+        file = self._folder / "demo.json5"
+        file.write_text("{}", encoding="utf-8")
+        accounts: JsonObject = {
+            "default" if name == "researcher" else name: {
+                "defaultAgentId": name,
+                "agentStyle": "task-generating",
+                "defaultOutputModes": ["*/*"],
+            }
+            for name in self.agents
+        }
+        overrides: dict[str, Json] = {
+            "data": str(self._folder),
+            "server.host": host,
+            "server.port": port,
+            "openclaw.enabled": False,
+            **{f"agents.{name}.adapter": "echo" for name in self.agents},
+            "channels.a2a.accounts": accounts,
+            "tools.agentToAgent": {"enabled": True, "allow": ["*"]},
+            "opt.enabled": True,
+            "log.level": "warning",
+        }
+        return load_settings(file, overrides=overrides, environ={})
+
+    def build(self, settings: Settings) -> Gateway:
+        """The gateway; the callers come when it answers."""
+        self._address = f"http://{settings.server.host}:{settings.server.port}"
+        tokens = TokenStore(settings.data)
+        self._host_token = tokens.create(HOST_TOKEN, TokenKind.HOST)
+        agents = {AgentId(name): one for name, one in self.agents.items()}
+        gateway = build_app(settings, agents=agents)
+        gateway.supervisor.spawn("demo", self._play(gateway))
+        return gateway
+
+    async def call_agent(self, turn: Turn, agent: str, skill: str, given: JsonObject) -> str:
+        """Have an agent call another, as its host does; what came of it."""
+        headers = {
+            "Authorization": f"Bearer {self._host_token}",
+            "x-openclaw-agent-id": turn.agent_id,
+            "x-openclaw-session-key": turn.session_key,
+        }
+        body: JsonObject = {"agent": agent, "skill": skill, "input": given, "wait": True}
+        async with httpx2.AsyncClient(timeout=120, trust_env=False) as http:
+            answer = await http.post(
+                f"{self._address}/tools/agent_call", json=body, headers=headers
+            )
+        result: JsonObject = answer.json()
+        return str(result.get("output") or result.get("error") or result.get("status"))
+
+    async def _play(self, gateway: Gateway) -> None:
+        await self._wait_ready()
+        number = 0
+        while self._rounds is None or number < self._rounds:
+            await self._visit(gateway, number)
+            number += 1
+            await asyncio.sleep(_ROUND_S * max(self.pace, 0.1))
+
+    async def _visit(self, gateway: Gateway, number: int) -> None:
+        """One round: everybody asks something."""
+        day = "tomorrow" if number % 2 == 0 else "today"
+        asked = [
+            ("alice", "default", "What makes the tides? Use two sources."),
+            ("bob", "writer", "Write a letter about the tides."),
+            ("carol", "weather", f"What is the weather {day}?"),
+            ("dave", "weather", "What is the weather in Lisbon?"),
+        ]
+        if number % 4 == 0:  # these wait for you
+            asked += [
+                ("carol", "deployer", "Deploy the new shop."),
+                ("erin", "support", "Where is my order?"),
+            ]
+        for caller, account, text in asked:
+            with suppress(GatewayError):
+                await _send(gateway, caller, account, text)
+            await asyncio.sleep(0.3 * self.pace)
+        if number == 0:
+            await self._plan()
+
+    async def _plan(self) -> None:
+        """An objective with a plan, which the gateway works through."""
+        steps = ["Collect the facts", "Write the summary", "Check the numbers"]
+        tasks = [
+            {"name": name, "dependencies": [f"task-{n - 1}"] if n else []}
+            for n, name in enumerate(steps)
+        ]
+        token = read_admin_token(self._folder)
+        headers = {"Authorization": f"Bearer {token}"}
+        root = f"{self._address}/operator/objectives"
+        async with httpx2.AsyncClient(timeout=30, trust_env=False, headers=headers) as http:
+            made = await http.post(
+                root, json={"name": "A page about tides", "description": "For the school site."}
+            )
+            objective = f"{root}/{made.json()['id']}"
+            plan: JsonObject = {"plans": [{"name": "In three steps", "tasks": tasks}]}
+            await http.post(f"{objective}/plans", json=plan)
+            await http.post(f"{objective}/run", json={})
+
+    async def _wait_ready(self) -> None:
+        async with (
+            asyncio.timeout(_READY_S),
+            httpx2.AsyncClient(trust_env=False, base_url=self._address) as http,
+        ):
+            while True:
+                with suppress(httpx2.TransportError):
+                    if (await http.get("/healthz")).status_code == 200:
+                        return
+                await asyncio.sleep(0.05)
+
+
+async def _send(gateway: Gateway, caller: str, account: str, text: str) -> None:
+    """Submit a message as a caller; the demo needs no tokens for its callers."""
+    for engine in gateway.engines.values():
+        rules = engine.accounts.get(AccountId(account))
+        if rules is not None:
+            message = Message(MessageId(engine.new_id()), Role.USER, (Part(text=text),))
+            scope = Scope(PeerName(caller), AccountId(account))
+            await submit(engine, SubmitRequest(scope, message, is_blocking=False), rules)

@@ -1,0 +1,122 @@
+"""Every page in a real browser: no errors, accessible, readable on a phone, in both themes."""
+
+from typing import Any
+
+import pytest
+from tests.browser.conftest import AXE, DemoGateway, OpenBrowser, TakePicture
+
+PAGES = {
+    "now": "/dashboard",
+    "tasks": "/dashboard/tasks",
+    "task": "two sources",
+    "question": "Where is my order?",
+    "approval": "Deploy the new shop.",
+    "failed": "tomorrow",
+    "call": "Write a letter",
+    "agents": "/dashboard/agents",
+    "agent": "/dashboard/agents/writer",
+    "search": "/dashboard/tasks?q=tides&tab=completed",
+    "nothing": "/dashboard/tasks?q=nothing-like-this",
+    "missing": "/dashboard/tasks/there-is-no-such-task",
+}
+LOOKS: dict[str, dict[str, Any]] = {
+    "light": {"color_scheme": "light"},
+    "dark": {"color_scheme": "dark"},
+    "phone": {"color_scheme": "light", "width": 375},
+}
+
+
+def address_of(gateway: DemoGateway, page: str) -> str:
+    place = PAGES[page]
+    is_path = place.startswith("/")
+    return place if is_path else f"/dashboard/tasks/{gateway.find_task(place)}"
+
+
+@pytest.mark.parametrize("look", LOOKS)
+@pytest.mark.parametrize("page", PAGES)
+def test_a_page_is_accessible_and_fits(
+    demo: DemoGateway,
+    visit: OpenBrowser,
+    take_picture: TakePicture,
+    page: str,
+    look: str,
+) -> None:
+    seen = visit(demo, **LOOKS[look])
+    opened = seen.open(address_of(demo, page))
+    opened.wait_for_selector("main")
+    take_picture(opened, f"{page}-{look}")
+    # No line of the page is wider than the window.
+    assert opened.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0
+    # As a script of the tests: the policy of the page would not let it in as one of the page.
+    opened.evaluate(AXE.read_text(encoding="utf-8"))
+    found = opened.evaluate("axe.run(document, {resultTypes: ['violations']})")
+    serious = [
+        f"{one['id']}: {one['nodes'][0]['html'][:200]}"
+        for one in found["violations"]
+        if one["impact"] in ("serious", "critical")
+    ]
+    assert serious == []
+
+
+def test_pages_link_to_each_other_and_back_works(demo: DemoGateway, visit: OpenBrowser) -> None:
+    seen = visit(demo)
+    page = seen.open("/dashboard")
+    page.get_by_role("link", name="Tasks", exact=True).click()
+    page.get_by_role("link", name="failed").click()
+    assert page.url.endswith("/dashboard/tasks?tab=failed")
+    page.get_by_role("link", name="What is the weather tomorrow?").click()
+    page.wait_for_selector("article.task")
+    assert "503" in page.inner_text(".headline")
+    page.go_back()
+    page.wait_for_url("**/dashboard/tasks?tab=failed")
+    page.go_back()
+    page.wait_for_url("**/dashboard/tasks")
+
+
+def test_keys_search_walk_and_look(demo: DemoGateway, visit: OpenBrowser) -> None:
+    page = visit(demo).open("/dashboard/tasks")
+    page.wait_for_selector("tr[data-row]")
+    page.keyboard.press("j")
+    page.keyboard.press("j")
+    page.keyboard.press("k")
+    chosen = page.locator("tr.chosen")
+    assert chosen.count() == 1
+    assert chosen.get_attribute("id") == page.locator("tr[data-row]").first.get_attribute("id")
+    page.keyboard.press("o")
+    page.wait_for_selector("#peek:not([hidden]) article.task")
+    page.keyboard.press("Escape")
+    page.wait_for_selector("#peek", state="hidden")
+    page.keyboard.press("?")
+    page.wait_for_selector("dialog[open]")
+    page.keyboard.press("Escape")
+    page.keyboard.press("/")
+    page.keyboard.type("tides")
+    page.keyboard.press("Enter")
+    page.wait_for_url("**/dashboard/tasks?q=tides")
+
+
+def test_theme_and_times_are_kept(demo: DemoGateway, visit: OpenBrowser) -> None:
+    page = visit(demo, color_scheme="light").open("/dashboard/tasks")
+    page.wait_for_selector("text=ago")
+    page.click("#theme")
+    page.click("#theme")
+    page.click("#zone")
+    page.reload()
+    page.wait_for_selector("td time:text('UTC')")
+    assert page.get_attribute("html", "data-theme") == "dark"
+
+
+def test_a_timeline_is_zoomed(demo: DemoGateway, visit: OpenBrowser) -> None:
+    page = visit(demo).open(address_of(demo, "task"))
+    bar = page.locator("[data-timeline] .bar").first
+    box = bar.bounding_box()
+    assert box is not None
+    page.mouse.move(box["x"] + box["width"] / 4, box["y"] + 5)
+    page.mouse.down()
+    page.mouse.move(box["x"] + box["width"] / 2, box["y"] + 5)
+    page.mouse.up()
+    shown = [float(one) for one in (bar.get_attribute("viewBox") or "").split()]
+    assert shown[0] == pytest.approx(250, abs=5)
+    assert shown[2] == pytest.approx(250, abs=5)
+    bar.dblclick()
+    assert bar.get_attribute("viewBox") == "0 0 1000 14"
