@@ -11,8 +11,15 @@ PAGES = {
     "task": "two sources",
     "question": "Where is my order?",
     "approval": "Deploy the new shop.",
-    "failed": "tomorrow",
+    "failed": "weather tomorrow",
     "call": "Write a letter",
+    "calls": "/dashboard/calls",
+    "objectives": "/dashboard/objectives",
+    "objective": "",
+    "deliveries": "/dashboard/deliveries",
+    "callers": "/dashboard/callers",
+    "audit": "/dashboard/audit",
+    "system": "/dashboard/system",
     "agents": "/dashboard/agents",
     "agent": "/dashboard/agents/writer",
     "search": "/dashboard/tasks?q=tides&tab=completed",
@@ -27,6 +34,9 @@ LOOKS: dict[str, dict[str, Any]] = {
 
 
 def address_of(gateway: DemoGateway, page: str) -> str:
+    if page == "objective":
+        found = gateway.request("/dashboard/objectives")["objectives"]
+        return f"/dashboard/objectives/{found[0]['id']}"
     place = PAGES[page]
     is_path = place.startswith("/")
     return place if is_path else f"/dashboard/tasks/{gateway.find_task(place)}"
@@ -89,6 +99,7 @@ def test_keys_search_walk_and_look(demo: DemoGateway, visit: OpenBrowser) -> Non
     page.keyboard.press("?")
     page.wait_for_selector("dialog[open]")
     page.keyboard.press("Escape")
+    page.wait_for_selector("dialog", state="hidden")
     page.keyboard.press("/")
     page.keyboard.type("tides")
     page.keyboard.press("Enter")

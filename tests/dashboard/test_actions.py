@@ -5,9 +5,11 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from tests.conformance.protocol_clients import V1Client
 from tests.dashboard.conftest import OpenDashboard, Setup
 from tests.server.admin.asking_agent import AskingAgent, approval
 
+from openclaw_a2a.auth.tokens import TokenStore
 from openclaw_a2a.model.agent_event import Failed, InputRequired, Reply
 
 
@@ -92,3 +94,37 @@ async def test_actions_are_in_the_audit_log(setup: Setup, tmp_path: Path) -> Non
         ("operator", task_id, "ok"),
         ("operator", task_id, "refused"),
     ]
+
+
+async def test_a_token_is_made_shown_once_and_revoked(setup: Setup, tmp_path: Path) -> None:
+    browser = await setup.sign_in()
+    made = await browser.act("/dashboard/callers", name="alice", scope="a2a", days="30")
+    assert made.status == 200, made.body
+    text = made.body.decode().partition("not shown again: ")[2].split()[0].partition("<")[0]
+    peer = setup.anyone.with_headers(authorization=f"Bearer {text}")
+    assert (await V1Client(peer).start("hello"))["id"]
+    page = await setup.program.get("/dashboard/callers")
+    [token] = page.json["tokens"]
+    assert (token["name"], token["scopes"], token["isValid"]) == ("alice", ["a2a"], True)
+    assert text.encode() not in page.body
+    revoked = await browser.act(f"/dashboard/callers/{token['id']}/revoke")
+    assert revoked.status == 200
+    assert (await setup.json("/dashboard/callers"))["tokens"] == []
+    assert TokenStore(tmp_path / "data").identify(text.encode()) is None
+
+
+@pytest.mark.parametrize(
+    "form",
+    [
+        {"name": "boss", "scope": "admin"},
+        {"name": "x y", "scope": "a2a"},
+        {"name": "late", "scope": "a2a", "days": "0"},
+        {"name": "", "scope": "a2a"},
+    ],
+)
+async def test_a_token_that_may_not_be_made_here_is_refused(
+    setup: Setup, form: dict[str, str]
+) -> None:
+    refused = await (await setup.sign_in()).act("/dashboard/callers", **form)
+    assert refused.status == 400
+    assert (await setup.json("/dashboard/callers"))["tokens"] == []

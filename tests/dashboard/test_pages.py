@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import msgspec
 import pytest
 from tests.conformance.protocol_clients import V1Client
 from tests.conformance.scripted_agent import ScriptedAgent
@@ -22,7 +23,18 @@ from openclaw_a2a.model.agent_event import (
 from openclaw_a2a.model.message import Part
 
 Json = Any
-PAGES = ["/dashboard", "/dashboard/tasks", "/dashboard/agents", "/dashboard/agents/default"]
+PAGES = [
+    "/dashboard",
+    "/dashboard/tasks",
+    "/dashboard/calls",
+    "/dashboard/objectives",
+    "/dashboard/agents",
+    "/dashboard/agents/default",
+    "/dashboard/deliveries",
+    "/dashboard/callers",
+    "/dashboard/audit",
+    "/dashboard/system",
+]
 PICTURE = b"\x89PNG\r\n\x1a\n" + b"0" * 20
 
 
@@ -270,3 +282,67 @@ async def test_without_the_dashboard_there_are_no_pages(open_dashboard: OpenDash
     assert (await setup.anyone.get("/", accept="text/html")).status == 404
     link = await setup.program.post("/operator/dashboard/link", b"{}", content_length="2")
     assert link.status == 400
+
+
+async def test_calls_are_a_tree_with_what_became_of_each(open_dashboard: OpenDashboard) -> None:
+    calls = {"tools.agentToAgent.enabled": True, "tools.agentToAgent.allow": ["*"]}
+    answering = ScriptedAgent(Reply.of_text('{"output": {"a": 1}, "confidence": 0.9}'))
+    setup = await open_dashboard(calls, others={"other": answering})
+    assert (await setup.json("/dashboard/calls"))["calls"] == []
+    body = b'{"agent": "other", "skill": "count", "input": {}, "wait": true}'
+    made = await setup.program.post("/tools/agent_call", body, content_length=str(len(body)))
+    assert made.status == 200, made.body
+    page = await setup.json("/dashboard/calls")
+    [call] = page["calls"]
+    assert (call["caller"], call["callee"], call["skill"]) == ("operator", "other", "count")
+    assert (call["status"], call["depth"], call["parent"]) == ("completed", 0, None)
+    assert page["counts"]["completed"] == 1
+    task = await setup.json(f"/dashboard/tasks/{call['task']}")
+    assert task["task"]["title"] == "count {}"
+    assert [(one["direction"], one["callee"]) for one in task["calls"]] == [("in", "other")]
+    html = (await (await setup.sign_in()).get("/dashboard/calls")).body.decode()
+    assert "operator → other" in html
+
+
+async def test_an_objective_is_shown_and_steered(open_dashboard: OpenDashboard) -> None:
+    setup = await open_dashboard({"opt.enabled": True})
+
+    async def post(path: str, body: Json) -> Json:
+        content = msgspec.json.encode(body)
+        done = await setup.program.post(path, content, content_length=str(len(content)))
+        assert done.status == 200, done.body
+        return done.json
+
+    made = await post("/operator/objectives", {"name": "A fence"})
+    root = f"/dashboard/objectives/{made['id']}"
+    plan = {"name": "Two steps", "tasks": [{"name": "Dig"}, {"name": "Paint"}]}
+    plan["tasks"][1]["dependencies"] = ["task-0"]
+    await post(f"/operator/objectives/{made['id']}/plans", {"plans": [plan]})
+    listed = await setup.json("/dashboard/objectives")
+    assert [one["name"] for one in listed["objectives"]] == ["A fence"]
+    browser = await setup.sign_in()
+    html = (await browser.get(root)).body.decode()
+    assert "Dig" in html
+    assert "Paint" in html
+    assert (await browser.act(f"{root}/run")).status == 200
+    run = await setup.agent.next_run()
+    assert (await setup.json(root))["actions"] == ["pause", "cancel"]
+    assert (await browser.act(f"{root}/pause")).status == 200
+    assert (await setup.json(root))["actions"] == ["resume", "cancel"]
+    assert (await browser.act(f"{root}/burn")).status == 400
+    assert (await browser.act(f"{root}/cancel")).status == 200
+    await run.wait_stopped()
+    page = await setup.json(root)
+    assert (page["objective"]["status"], page["actions"]) == ("canceled", [])
+
+
+async def test_the_gateway_shows_itself_without_its_secrets(
+    open_dashboard: OpenDashboard,
+) -> None:
+    peers = {"channels.a2a.security.peers.alice": {"tokens": ["sha256:" + "ab" * 32]}}
+    setup = await open_dashboard(peers)
+    response = await setup.program.get("/dashboard/system")
+    settings = dict(response.json["settings"])
+    assert settings["dashboard.readOnly"] == "False"
+    assert b"abababab" not in response.body
+    assert response.json["stores"][0]["size"] > 0

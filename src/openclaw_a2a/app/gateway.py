@@ -539,6 +539,8 @@ class Gateway:
             endpoints=endpoints,
             approvals=approvals,
             calls=self._calls,
+            plans=self._plans,
+            push=self.push,
             clock=self._clock,
             supervisor=self.supervisor.child("dashboard"),
             streams=self.streams,

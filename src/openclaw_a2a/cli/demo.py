@@ -246,6 +246,7 @@ class Demo:
             "tools.agentToAgent": {"enabled": True, "allow": ["*"]},
             "opt.enabled": True,
             "log.level": "warning",
+            "server.stopSeconds": 1,
         }
         return load_settings(file, overrides=overrides, environ={})
 

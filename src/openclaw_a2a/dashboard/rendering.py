@@ -37,6 +37,7 @@ class Renderer:
             "duration": format_seconds,
             "json": _format_json,
             "markdown": render_markdown,
+            "iso_moment": _iso_moment,
             "moment": _moment,
             "segment": lambda text: quote(str(text), safe=""),
             "short": lambda text: str(text)[:8],
@@ -64,6 +65,10 @@ def _moment(at: datetime | None) -> Markup:
     iso = format_timestamp(at)
     shown = f"{iso[:10]} {iso[11:19]} UTC"
     return Markup('<time datetime="{}" title="{}">{}</time>').format(iso, shown, shown)
+
+
+def _iso_moment(text: str) -> Markup:
+    return _moment(datetime.fromisoformat(text))
 
 
 def _format_json(value: object) -> str:

@@ -121,9 +121,10 @@ class RelatedCall(JsonStruct, frozen=True, omit_defaults=False):
 
 
 class ShownDelivery(JsonStruct, frozen=True, omit_defaults=False):
-    """A delivery of the task, without secrets."""
+    """A delivery, without secrets."""
 
     id: str
+    task_id: TaskId
     kind: str
     to: str
     state: str
@@ -230,7 +231,7 @@ class TaskDetailsReader:
             events=tuple(map(_show_event, entries)),
             event_count=head.sequence,
             calls=tuple(calls),
-            deliveries=tuple(map(_show_delivery, deliveries)),
+            deliveries=tuple(map(show_delivery, deliveries)),
             same_context=await _same_context(engine, head),
             facts=_last_report(statuses),
             metadata={} if task is None else task.metadata or {},
@@ -556,7 +557,8 @@ def _show_call(call: Call, direction: str) -> RelatedCall:
     )
 
 
-def _show_delivery(delivery: Delivery) -> ShownDelivery:
+def show_delivery(delivery: Delivery) -> ShownDelivery:
+    """The delivery without its token, its credentials and its full address."""
     to = ""
     if delivery.kind == PUSH_KIND:
         try:
@@ -565,6 +567,7 @@ def _show_delivery(delivery: Delivery) -> ShownDelivery:
             to = "(damaged)"
     return ShownDelivery(
         id=delivery.id,
+        task_id=delivery.task_id,
         kind=delivery.kind,
         to=to,
         state=delivery.state.name.lower(),

@@ -3,13 +3,19 @@
 from collections.abc import Collection, Sequence
 
 from openclaw_a2a.app.wiring.calls import CallsWiring
+from openclaw_a2a.app.wiring.planning import PlanningWiring
+from openclaw_a2a.app.wiring.push import PushWiring
 from openclaw_a2a.auth.dashboard_sessions import DashboardAuthenticator
 from openclaw_a2a.dashboard.actions import Actions
 from openclaw_a2a.dashboard.agents_page import AgentReader, AgentView
+from openclaw_a2a.dashboard.callers_page import AuditReader, Callers
+from openclaw_a2a.dashboard.calls_page import make_calls_page
 from openclaw_a2a.dashboard.downloads import TaskDownloads
-from openclaw_a2a.dashboard.endpoint import DASHBOARD_PREFIX, Dashboard, PageRequest
+from openclaw_a2a.dashboard.endpoint import DASHBOARD_PREFIX, Dashboard, PageRequest, ReadPage
 from openclaw_a2a.dashboard.live import LivePages
 from openclaw_a2a.dashboard.now_page import ApprovalCache, NowReader
+from openclaw_a2a.dashboard.objectives_page import Objectives
+from openclaw_a2a.dashboard.system_page import Deliveries, SystemReader
 from openclaw_a2a.dashboard.task_list import TaskReader
 from openclaw_a2a.dashboard.task_page import TaskDetailsReader
 from openclaw_a2a.engine.approvals import ApprovalService
@@ -18,6 +24,7 @@ from openclaw_a2a.engine.engine import Engine
 from openclaw_a2a.engine.supervisor import Supervisor
 from openclaw_a2a.http.request_limits import RequestBodies
 from openclaw_a2a.http.sse_stream import SseStreams
+from openclaw_a2a.model.call import Call
 from openclaw_a2a.model.ids import AccountId
 from openclaw_a2a.model.message import JsonStruct
 from openclaw_a2a.ports import Clock, SupportsAvailability
@@ -40,6 +47,8 @@ class DashboardWiring:
         endpoints: Sequence[AccountEndpoint],
         approvals: ApprovalService,
         calls: CallsWiring | None,
+        plans: PlanningWiring | None,
+        push: PushWiring,
         clock: Clock,
         supervisor: Supervisor,
         streams: SseStreams,
@@ -51,12 +60,13 @@ class DashboardWiring:
         self._settings = settings
         self._clock = clock
         self._endpoints = endpoints
+        self._calls = calls
         self._tasks = TaskReader(engines)
         cache = ApprovalCache(approvals, supervisor)
         self._task = TaskDetailsReader(
             engines,
             cache,
-            list_calls=lambda: () if calls is None else calls.service.list_calls(limit=_MAX_CALLS),
+            list_calls=self._list_calls,
             rpc_url=self._rpc_url,
         )
         self._agents = AgentReader(self._list_agents, self._tasks)
@@ -74,23 +84,36 @@ class DashboardWiring:
             version=version,
             is_https=settings.server.public_base_url.startswith("https://"),
         )
+        self._objectives = Objectives(lambda: None if plans is None else plans.admin, audit)
+        self._deliveries = Deliveries(lambda: list(push.outboxes.items()), audit)
+        self._system = SystemReader(settings, lambda: list(engines), version=version)
+        self._callers = Callers(settings.data, settings.peers, audit)
+        self._audit = AuditReader(settings.data)
         self._add_pages()
         self._add_actions(Actions(engines, self._task, approvals, cache, audit))
         self.dashboard.live = LivePages(engines, self.dashboard.make_part, supervisor)
 
     def _add_pages(self) -> None:
-        add, downloads = self.dashboard.add_page, TaskDownloads(self._task)
-        add(DASHBOARD_PREFIX, "now.html", "now", self._read_now)
-        add(f"{DASHBOARD_PREFIX}/tasks", "tasks.html", "tasks", self._read_tasks)
-        add(f"{DASHBOARD_PREFIX}/tasks/{{}}", "task.html", "tasks", self._read_task, is_task=True)
-        add(f"{DASHBOARD_PREFIX}/agents", "agents.html", "agents", self._read_agents)
-        add(f"{DASHBOARD_PREFIX}/agents/{{}}", "agent.html", "agents", self._read_agent)
-        self.dashboard.add_download(
-            f"{DASHBOARD_PREFIX}/tasks/{{}}/events.jsonl", downloads.read_journal
-        )
-        self.dashboard.add_download(
-            f"{DASHBOARD_PREFIX}/tasks/{{}}/files/{{}}", downloads.read_file
-        )
+        def add(path: str, template: str, section: str, read: ReadPage) -> None:
+            is_task = template == "task.html"
+            place = f"{DASHBOARD_PREFIX}{path}"
+            self.dashboard.add_page(place, template, section, read, is_task=is_task)
+
+        add("", "now.html", "now", self._read_now)
+        add("/tasks", "tasks.html", "tasks", self._read_tasks)
+        add("/tasks/{}", "task.html", "tasks", self._read_task)
+        add("/calls", "calls.html", "calls", self._read_calls)
+        add("/objectives", "objectives.html", "objectives", self._objectives.list)
+        add("/objectives/{}", "objective.html", "objectives", self._objectives.show)
+        add("/agents", "agents.html", "agents", self._read_agents)
+        add("/agents/{}", "agent.html", "agents", self._read_agent)
+        add("/deliveries", "deliveries.html", "deliveries", self._deliveries.list)
+        add("/callers", "callers.html", "callers", self._callers.list)
+        add("/audit", "audit.html", "audit", self._audit.read)
+        add("/system", "system.html", "system", self._system.read)
+        downloads, tasks = TaskDownloads(self._task), f"{DASHBOARD_PREFIX}/tasks"
+        self.dashboard.add_download(f"{tasks}/{{}}/events.jsonl", downloads.read_journal)
+        self.dashboard.add_download(f"{tasks}/{{}}/files/{{}}", downloads.read_file)
 
     def _add_actions(self, actions: Actions) -> None:
         add = self.dashboard.add_action
@@ -99,6 +122,10 @@ class DashboardWiring:
         add(f"{DASHBOARD_PREFIX}/tasks/{{}}/retry", actions.retry)
         add(f"{DASHBOARD_PREFIX}/approvals/{{}}", actions.decide)
         add(f"{DASHBOARD_PREFIX}/agents/{{}}/send", actions.send)
+        add(f"{DASHBOARD_PREFIX}/objectives/{{}}/{{}}", self._objectives.act)
+        add(f"{DASHBOARD_PREFIX}/deliveries/{{}}/redeliver", self._deliveries.redeliver)
+        add(f"{DASHBOARD_PREFIX}/callers", self._callers.create)
+        add(f"{DASHBOARD_PREFIX}/callers/{{}}/revoke", self._callers.revoke)
 
     async def _read_now(self, _: PageRequest) -> JsonStruct:
         return await self._now.read(self._clock.now())
@@ -114,6 +141,14 @@ class DashboardWiring:
 
     async def _read_agent(self, request: PageRequest) -> JsonStruct:
         return await self._agents.read(request.segments[0])
+
+    async def _read_calls(self, _: PageRequest) -> JsonStruct:
+        service = None if self._calls is None else self._calls.service
+        is_enabled = service is not None and service.is_enabled
+        return make_calls_page(self._list_calls(), is_enabled=is_enabled)
+
+    def _list_calls(self) -> Sequence[Call]:
+        return () if self._calls is None else self._calls.service.list_calls(limit=_MAX_CALLS)
 
     def _rpc_url(self, account_id: AccountId) -> str:
         found = (one for one in self._endpoints if one.account.id == account_id)

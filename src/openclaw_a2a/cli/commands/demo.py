@@ -23,11 +23,11 @@ def demo(
         int | None, Parameter(help="How often callers come; left out: until it is stopped.")
     ] = None,
 ) -> int:
-    """Start a gateway with scripted agents, and callers that keep them busy.
+    """Start a gateway with scripted agents, to see the dashboard alive.
 
-    The agents stream, use tools, call each other, ask for an approval and for an answer, fail, and
-    work through a plan. No OpenClaw and no model is needed, and your own data is not touched. Open
-    the link that is printed.
+    Callers that are made up keep the agents busy. The agents stream, use tools, call each other,
+    ask for an approval and for an answer, fail, and work through a plan. No OpenClaw and no model
+    is needed, and your own data is not touched. Open the link that is printed.
     """
     from openclaw_a2a.app.lifecycle import serve_gateway
 

@@ -148,7 +148,7 @@ document.addEventListener("click", async (event) => {
 
 let chosen = null;
 let isGoing = false;
-const places = { n: "/dashboard", t: "/dashboard/tasks", a: "/dashboard/agents" };
+const places = { n: "/dashboard", t: "/dashboard/tasks", c: "/dashboard/calls", o: "/dashboard/objectives", a: "/dashboard/agents" };
 
 function showChosen() {
   for (const row of document.querySelectorAll("[data-row].chosen")) row.classList.remove("chosen");
