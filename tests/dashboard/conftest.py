@@ -13,6 +13,7 @@ from tests.conformance.protocol_clients import V1Client
 from tests.conformance.scripted_agent import ScriptedAgent, ScriptedRun, Step
 
 from openclaw_a2a.app import build_app
+from openclaw_a2a.app.gateway import Gateway
 from openclaw_a2a.model.ids import AgentId
 from openclaw_a2a.ports import Agent
 from openclaw_a2a.settings import load_settings
@@ -52,6 +53,7 @@ class Setup:
     anyone: AsgiClient
     program: AsgiClient
     agent: ScriptedAgent
+    gateway: Gateway
 
     async def json(self, path: str) -> Json:
         response = await self.program.get(path, accept="application/json")
@@ -152,7 +154,8 @@ async def open_dashboard(
             await running.enter_async_context(gateway)
             anyone = AsgiClient(gateway.asgi)
             token = (tmp_path / "data" / "operator.token").read_text(encoding="ascii").strip()
-            return Setup(anyone, anyone.with_headers(authorization=f"Bearer {token}"), agent)
+            program = anyone.with_headers(authorization=f"Bearer {token}")
+            return Setup(anyone, program, agent, gateway)
 
         yield open_one
 

@@ -86,12 +86,14 @@ class LivePages:
 
     def add(self, key: PageKey, reader: "PageSubscription") -> _Channel:
         """A reader waits for the page; the first one of all starts the loop."""
-        channel = self._channels.setdefault(key, _Channel())
-        channel.readers.add(reader)
-        if not self._is_running:
-            self._is_running = True
+        if not self._channels:
             for engine in self._engines:
                 engine.wakeups.observers.add(self._observe)
+        channel = self._channels.setdefault(key, _Channel())
+        channel.readers.add(reader)
+        # It may run still, in its pause, for readers that have left since.
+        if not self._is_running:
+            self._is_running = True
             self._supervisor.spawn("dashboard-live", self._run())
         self._wake.set()
         return channel
@@ -104,6 +106,8 @@ class LivePages:
             if not channel.readers:
                 del self._channels[key]
         if not self._channels:
+            for engine in self._engines:
+                engine.wakeups.observers.discard(self._observe)
             self._wake.set()
 
     def _observe(self, task_id: TaskId) -> None:
@@ -127,8 +131,6 @@ class LivePages:
             # Nothing is awaited from the check of the channels to here: a reader that comes now
             # starts the loop again.
             self._is_running = False
-            for engine in self._engines:
-                engine.wakeups.observers.discard(self._observe)
 
     def _is_due(self, key: PageKey, channel: _Channel, changed: set[TaskId]) -> bool:
         if channel.event is None or time.monotonic() - channel.made_at >= _REFRESH_S:
