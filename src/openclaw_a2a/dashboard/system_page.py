@@ -120,8 +120,10 @@ class SystemReader:
             except GatewayError as error:
                 problem = error.message
         size = 0
-        if store.path is not None and store.path.is_file():
-            size = store.path.stat().st_size
+        if store.path is not None:
+            # What was written last is in the write-ahead log beside the file.
+            files = (store.path, store.path.with_name(f"{store.path.name}-wal"))
+            size = sum(one.stat().st_size for one in files if one.is_file())
         return SystemPage(
             version=self._version,
             python=platform.python_version(),
