@@ -68,8 +68,9 @@ def chromium() -> tuple[Path, dict[str, str]]:
     return program, environment
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture
 def browser(chromium: tuple[Path, dict[str, str]]) -> Iterator[Browser]:
+    """One for each test: while Playwright runs, no other event loop can run in this process."""
     program, environment = chromium
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(
