@@ -309,7 +309,8 @@ class ServerProtocol(asyncio.Protocol):
         """Close the connection at once, and leave nothing of it with the system either."""
         self.table.remove(self)
         # Otherwise the system keeps what it has not sent, megabytes, and goes on trying.
-        with suppress(OSError):
+        # A client may have left since it was to be cut off: then the socket has no number any more.
+        with suppress(OSError, ValueError):
             connection = self.transport.get_extra_info("socket")
             connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
         self.transport.abort()
