@@ -249,7 +249,7 @@ async def test_a_task_that_is_not_there_says_why(setup: Setup) -> None:
 async def test_an_agent_is_shown_with_its_card_and_its_work(setup: Setup) -> None:
     task_id = await setup.start("paint")
     [agent] = (await setup.json("/dashboard/agents"))["agents"]
-    assert (agent["account"], agent["isAvailable"]) == ("default", True)
+    assert (agent["account"], agent["adapter"], agent["isAvailable"]) == ("default", "python", True)
     page = await setup.json("/dashboard/agents/default")
     assert [one["id"] for one in page["recent"]] == [task_id]
     assert page["agent"]["card"]["name"]

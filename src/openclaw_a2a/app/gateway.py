@@ -537,6 +537,7 @@ class Gateway:
             authenticator,
             engines=self.engines.values(),
             endpoints=endpoints,
+            supplied_agents=self.supplied_agents,
             approvals=approvals,
             calls=self._calls,
             plans=self._plans,

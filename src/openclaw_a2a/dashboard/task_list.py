@@ -1,6 +1,5 @@
 """Read models of tasks in lists: rows, counts, search, and the page of tasks."""
 
-import asyncio
 from collections import OrderedDict
 from collections.abc import Collection, Mapping
 from datetime import datetime
@@ -8,6 +7,7 @@ from datetime import datetime
 import msgspec
 
 from openclaw_a2a.engine.engine import Engine
+from openclaw_a2a.engine.scheduling.fair_queue import Pacer
 from openclaw_a2a.engine.tasks.queries import LARGE_BYTES, task_json
 from openclaw_a2a.engine.transcript.task_text import parts_text, status_text
 from openclaw_a2a.model.errors import CorruptRecord, InvalidParams, Problem
@@ -172,10 +172,12 @@ class TaskReader:
         rows: list[TaskSummary] = []
         wanted = msgspec.structs.replace(wanted, limit=_SEARCHED_AT_ONCE)
         last: TaskKey | None = None
+        pacer = Pacer()
         for _ in range(_MAX_SEARCHED // _SEARCHED_AT_ONCE):
             page = await self.list_heads(wanted)
             for engine, found in page:
                 last = TaskKey(found.head.status_at, found.head.id)
+                await pacer.pause()  # others have their turn meanwhile
                 if await self._matches(engine, found.head, text, agent):
                     rows.append(await self.row(engine, found))
                     if len(rows) == _PAGE_SIZE:
@@ -183,7 +185,6 @@ class TaskReader:
             if len(page) < _SEARCHED_AT_ONCE:
                 return tuple(rows), None, None
             wanted = msgspec.structs.replace(wanted, after=last)
-            await asyncio.sleep(0)  # others have their turn between two pages
         return tuple(rows), last, None if last is None else last.status_at
 
     async def _matches(self, engine: Engine, head: TaskHead, text: str, agent: str) -> bool:

@@ -25,7 +25,7 @@ from openclaw_a2a.engine.supervisor import Supervisor
 from openclaw_a2a.http.request_limits import RequestBodies
 from openclaw_a2a.http.sse_stream import SseStreams
 from openclaw_a2a.model.call import Call
-from openclaw_a2a.model.ids import AccountId
+from openclaw_a2a.model.ids import AccountId, AgentId
 from openclaw_a2a.model.message import JsonStruct
 from openclaw_a2a.ports import Clock, SupportsAvailability
 from openclaw_a2a.server.account_endpoint import AccountEndpoint
@@ -45,6 +45,7 @@ class DashboardWiring:
         *,
         engines: Collection[Engine],
         endpoints: Sequence[AccountEndpoint],
+        supplied_agents: Collection[AgentId],
         approvals: ApprovalService,
         calls: CallsWiring | None,
         plans: PlanningWiring | None,
@@ -60,6 +61,7 @@ class DashboardWiring:
         self._settings = settings
         self._clock = clock
         self._endpoints = endpoints
+        self._supplied_agents = supplied_agents
         self._calls = calls
         self._tasks = TaskReader(engines)
         cache = ApprovalCache(approvals, supervisor)
@@ -162,7 +164,8 @@ class DashboardWiring:
         account, agent_id = endpoint.account, endpoint.account.default_agent_id
         agent = endpoint.engine.agents[agent_id]
         reason = agent.unavailable_reason() if isinstance(agent, SupportsAvailability) else None
-        known = self._settings.agents.get(agent_id)
+        is_supplied = agent_id in self._supplied_agents
+        known = None if is_supplied else self._settings.agents.get(agent_id)
         return AgentView(
             account=account.id,
             agent=agent_id,
