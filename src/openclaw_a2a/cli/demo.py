@@ -36,7 +36,8 @@ from openclaw_a2a.model.turn import Scope, Turn
 from openclaw_a2a.ports import Agent, Recovery
 from openclaw_a2a.settings import LoadedSettings, Settings, load_settings
 
-HOST_TOKEN = "demo-host"  # noqa: S105 - the name of a token
+_HOST = "demo-host"
+"""The name of the host that the agents run in, and of its token."""
 _ROUND_S = 25.0
 _READY_S = 30.0
 
@@ -254,7 +255,7 @@ class Demo:
         """The gateway; the callers come when it answers."""
         self._address = f"http://{settings.server.host}:{settings.server.port}"
         tokens = TokenStore(settings.data)
-        self._host_token = tokens.create(HOST_TOKEN, TokenKind.HOST)
+        self._host_token = tokens.create(_HOST, TokenKind.HOST)
         agents = {AgentId(name): one for name, one in self.agents.items()}
         gateway = build_app(settings, agents=agents)
         gateway.supervisor.spawn("demo", self._play(gateway))
