@@ -682,6 +682,7 @@ def test_the_first_message_of_a_peer_waits_for_its_approval_which_survives_a_kil
         assert second["status"]["state"] == "TASK_STATE_AUTH_REQUIRED"
         assert running.agent_saw() == []
         running.command("approvals", "allow", first["id"])
+        running.audit("peer-paired")  # a kill takes the entries of the last moment
         running.kill()
     with gateway(tmp_path, {"pairing": True}) as running:
         running.wait_state("alice", first["id"], "TASK_STATE_COMPLETED")
