@@ -72,7 +72,8 @@ class EventLogger:
         # more than everything else that is done for a line, and every task has one.
         if exc_info is None and len(handlers) == 1 and not _package.propagate:
             handler = handlers[0]
-            if isinstance(handler, EventHandler) and not self._logger.handlers:
+            is_alone = self._logger.parent is _package and not self._logger.handlers
+            if is_alone and isinstance(handler, EventHandler):
                 handler.write_event(level, {"event": event, **_without_url_secrets(fields)})
                 return
         # The stack level skips the two frames of this class, so that records name the module

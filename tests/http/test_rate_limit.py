@@ -1,10 +1,12 @@
 """Requests of one peer: so many a second, so many a minute, and exact about when to come back."""
 
+import asyncio
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from openclaw_a2a.http.rate_limit import RateLimit
+from openclaw_a2a.http.rate_limit import RateLimit, RequestAdmission
 from openclaw_a2a.model.errors import Overloaded
 from openclaw_a2a.model.ids import PeerName
 
@@ -79,3 +81,14 @@ def test_a_peer_over_its_rate_stays_so_however_many_others_come() -> None:
     for number in range(20_000):
         assert count(limit, PeerName(f"late-{number}")) is None
     assert count(limit, ALICE) is not None
+
+
+async def test_a_flood_of_refusals_does_not_make_the_next_ones_wait_for_ever() -> None:
+    """Each that waits is a request in memory, also when its client has left."""
+    admission = RequestAdmission(RateLimit(per_second=0.001, per_minute=0, monotonic=Clock()))
+    await admission.admit(ALICE)
+    async with asyncio.timeout(60):  # with a gap between any two it would take minutes
+        outcomes = await asyncio.gather(
+            *[admission.admit(ALICE) for _ in range(20_000)], return_exceptions=True
+        )
+    assert all(isinstance(outcome, Overloaded) for outcome in outcomes)

@@ -16,6 +16,7 @@ from tests.remote.certificates import make_certificate
 from openclaw_a2a.net.http1_transport import Http1Transport
 
 LIMIT_S = 60.0
+CHUNKED = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nhi\r\n"
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhi"
 Reader, Writer = asyncio.StreamReader, asyncio.StreamWriter
 
@@ -173,6 +174,14 @@ async def test_an_answer_that_is_none_is_an_error(answer: bytes) -> None:
             await read(transport, url)  # the next one has its own connection
 
 
+@pytest.mark.parametrize("piece", [b"x: %b\r\n" % (b"y" * 10_000), b"y" * 10_000])
+async def test_trailers_without_end_are_cut_off(piece: bytes) -> None:
+    pieces = [CHUNKED + b"0\r\nx: ", *[piece] * 100, b"\r\n\r\n"]
+    async with serving(RawServer(pieces).serve) as (transport, url):
+        with pytest.raises(httpx2.RemoteProtocolError, match="trailers"):
+            await read(transport, url)
+
+
 @pytest.mark.parametrize("value", ["a\r\nx-other: 1", "a\nb", "a\rb", "a\0b", "\x7f"])
 async def test_a_header_that_would_be_two_is_not_sent(value: str) -> None:
     server = RawServer(OK)
@@ -305,3 +314,28 @@ async def test_a_body_is_received_no_faster_than_it_is_read() -> None:
         assert sent < size // 2
         assert sum([len(chunk) async for chunk in response.aiter_raw()]) == size
         await response.aclose()
+
+
+async def test_an_answer_that_was_cut_off_on_this_side_is_not_complete() -> None:
+    async def answer(reader: Reader, writer: Writer) -> None:
+        await reader.readuntil(b"asked")
+        writer.write(b"HTTP/1.1 200 OK\r\n\r\nhi")  # framed by the end of the connection
+        await reader.read()
+
+    async with serving(answer) as (transport, url):
+        request = httpx2.Request("POST", url, content=b"asked")
+        response = await transport.handle_async_request(request)
+        body = aiter(response.stream)
+        assert await anext(body) == b"hi"
+        await transport.aclose()
+        with pytest.raises(httpx2.ReadError):
+            await anext(body)
+        await response.aclose()
+
+
+async def test_requests_that_wait_use_the_connection_that_becomes_free() -> None:
+    server = RawServer(*[OK] * 20)
+    async with serving(server.serve, most=1) as (transport, url):
+        answers = await asyncio.gather(*[read(transport, url) for _ in range(10)])
+    assert answers == [(200, b"hi")] * 10
+    assert len(server.requests) == 1

@@ -104,11 +104,22 @@ class TwoStores(RuleBasedStateMachine):
         assert found == expected
         return found
 
-    @rule(name=NAMES, at=TIMES, is_task=st.booleans(), record=st.none() | NAMES)
-    def submit(self, name: str, at: int, is_task: bool, record: str | None) -> None:
+    @rule(
+        name=NAMES,
+        at=TIMES,
+        is_task=st.booleans(),
+        record=st.none() | NAMES,
+        rests=st.sampled_from([None, TaskState.COMPLETED, TaskState.INPUT_REQUIRED]),
+    )
+    def submit(
+        self, name: str, at: int, is_task: bool, record: str | None, rests: TaskState | None
+    ) -> None:
         draft = Draft(name, scope=_scope_of(name))
         draft.run = self._new_run(draft.run)
         submission = msgspec.structs.replace(draft.submission(at), run=draft.run)
+        if is_task and rests is not None:  # the agent answered, or paused, at once
+            change = msgspec.structs.replace(draft.ended(rests, at), after=-1, resume=b"token")
+            submission = msgspec.structs.replace(submission, commit=change)
         if record is not None:
             stored = make_record(record, kind="call", until=at)
             submission = msgspec.structs.replace(submission, record=stored)

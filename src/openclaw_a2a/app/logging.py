@@ -49,7 +49,8 @@ def logging_to_stderr(settings: LogSettings) -> Generator[None]:
         yield
     finally:
         for handler in loggers[1].handlers:
-            handler.flush()
+            with suppress(OSError, ValueError):  # nobody reads the log any more
+                handler.flush()
         for logger, handlers, level, propagate in before:
             if logger is loggers[0] and logger.handlers != handlers:
                 logging.captureWarnings(False)

@@ -170,6 +170,8 @@ class Exchange(HttpRequest):
         """The same for a whole response."""
         if self._connection.drained is not None and not self.is_client_gone:
             await self._connection.wait_drained()
+        if self.is_started:
+            raise RuntimeError("the response has begun already")
         if not self.is_client_gone:
             self._write_head(status, headers)
             self._write_body(body, is_last=True)

@@ -20,6 +20,8 @@ _REFUSAL_PAUSE_S = 0.25
 """After which a request past the rate is refused: who asks again at once cannot ask more often."""
 _REFUSAL_GAP_S = 0.01
 """At least so much is between two such refusals of one caller, on however many connections."""
+_MOST_REFUSAL_S = 2.0
+"""No refusal waits longer: each that waits is a request in memory."""
 
 
 class RequestLimit(Protocol):
@@ -150,5 +152,5 @@ class RequestAdmission:
         if len(self._refused_at) > _MAX_PEERS:
             self._refused_at = {one: at for one, at in self._refused_at.items() if at > now}
         at = max(now + _REFUSAL_PAUSE_S, self._refused_at.get(caller, 0.0) + _REFUSAL_GAP_S)
-        self._refused_at[caller] = at
+        at = self._refused_at[caller] = min(at, now + _MOST_REFUSAL_S)
         await asyncio.sleep(at - now)

@@ -27,6 +27,8 @@ _MAX_HEAD_BYTES = 100 * 1024
 _BUFFER_BYTES = 256 * 1024
 """How much of a body is received before it is read."""
 _CHUNK_BYTES = 32 * 1024
+_FRAMING_FACTOR = 9
+"""A chunk of one byte comes in six; what is beyond nine bytes for each of the body is no body."""
 _NEXT_ADDRESS_S = 0.25
 """How long one address of a host is tried before another one is tried beside it."""
 _DEFAULT_PORTS = {"http": 80, "https": 443}
@@ -66,7 +68,11 @@ class Http1Transport(httpx2.AsyncBaseTransport):
         origin = _Origin(url.scheme, host, url.port or _DEFAULT_PORTS[url.scheme])
         sent = _encode(request, await request.aread())
         timeouts: dict[str, float | None] = request.extensions.get("timeout", {})
-        connection = self._find_idle(origin) or await self._connect(origin, timeouts)
+        connection = (
+            self._find_idle(origin)
+            or await self._wait_for_room(origin, timeouts.get("pool"))
+            or await self._connect(origin, timeouts)
+        )
         try:
             connection.send(sent, has_no_body=request.method == "HEAD")
             await connection.wait_head(timeouts.get("read"))
@@ -108,7 +114,6 @@ class Http1Transport(httpx2.AsyncBaseTransport):
         connection.abort()
 
     async def _connect(self, origin: _Origin, timeouts: dict[str, float | None]) -> "_Connection":
-        await self._wait_for_room(timeouts.get("pool"))
         loop = asyncio.get_running_loop()
         self._connecting += 1
         try:
@@ -139,10 +144,15 @@ class Http1Transport(httpx2.AsyncBaseTransport):
                 self._wake()
         return connection
 
-    async def _wait_for_room(self, timeout_s: float | None) -> None:
+    async def _wait_for_room(
+        self, origin: _Origin, timeout_s: float | None
+    ) -> "_Connection | None":
+        """Wait until a connection may be made; or one to the same server that has become free."""
         try:
             async with asyncio.timeout(timeout_s):
                 while len(self._open) + self._connecting >= self._max_connections:
+                    if (free := self._find_idle(origin)) is not None:
+                        return free
                     if self._idle:  # to another address
                         self._close_idle(next(iter(self._idle)))
                         continue
@@ -157,6 +167,7 @@ class Http1Transport(httpx2.AsyncBaseTransport):
         except TimeoutError as error:
             text = f"all {self._max_connections} connections are in use"
             raise httpx2.PoolTimeout(text) from error
+        return None
 
     def _release(self, connection: "_Connection", *, may_keep: bool = True) -> None:
         """A response was read, or is not read any further."""
@@ -266,6 +277,8 @@ class _Connection(asyncio.Protocol):
         self._is_complete = True
         self._keeps_alive = True
         self._head_bytes = 0
+        self._body_bytes = 0
+        self._framing_bytes = 0
         self._chunks: deque[bytes] = deque()
         self._buffered = 0
         self._is_paused = False
@@ -278,12 +291,12 @@ class _Connection(asyncio.Protocol):
     def can_be_kept(self) -> bool:
         """True when the next request may be sent on it."""
         is_done = self._is_complete and self._failure is None and not self._chunks
-        return is_done and self._keeps_alive and not self.is_closed
+        return is_done and self._keeps_alive and not self._transport.is_closing()
 
     @property
     def is_readable(self) -> bool:
         """True when the server has sent or ended something that nobody asked for."""
-        if self.is_closed:
+        if self.is_closed or self._transport.is_closing():
             return True
         number = self._transport.get_extra_info("socket").fileno()
         if sys.platform == "win32":
@@ -297,7 +310,7 @@ class _Connection(asyncio.Protocol):
         self._parser = httptools.HttpResponseParser(self)
         self._has_no_body = has_no_body
         self._has_head = self._is_complete = self._ends_with_connection = False
-        self._head_bytes = 0
+        self._head_bytes = self._body_bytes = self._framing_bytes = 0
         self._transport.write(request)
 
     async def wait_head(self, timeout_s: float | None) -> None:
@@ -319,8 +332,8 @@ class _Connection(asyncio.Protocol):
         return chunk
 
     def abort(self) -> None:
-        """Close it at once."""
-        self._transport.abort()
+        """Close it at once; what is not complete stays so."""
+        self._fail(httpx2.ReadError("the connection was closed on this side"))
 
     async def _wait(self, timeout_s: float | None) -> None:
         if self._failure is not None:
@@ -359,6 +372,7 @@ class _Connection(asyncio.Protocol):
             self._transport.abort()  # nobody asked for it
             return
         self._head_bytes += len(data)
+        had_head, had_body = self._has_head, self._body_bytes
         try:
             self._parser.feed_data(data)
         except httptools.HttpParserUpgrade:
@@ -367,6 +381,12 @@ class _Connection(asyncio.Protocol):
             self._fail(httpx2.RemoteProtocolError(f"the answer is not HTTP: {error}"))
         if not self._has_head and self._head_bytes > _MAX_HEAD_BYTES:
             self._fail(httpx2.RemoteProtocolError("the head of the answer has no end"))
+        if had_head:
+            # What is neither body nor in proportion to it: extensions of chunks, trailers.
+            body = _FRAMING_FACTOR * (self._body_bytes - had_body)
+            self._framing_bytes = max(0, self._framing_bytes + len(data) - body)
+            if self._framing_bytes > _MAX_HEAD_BYTES:
+                self._fail(httpx2.RemoteProtocolError("the answer has trailers without end"))
         if self._buffered >= _BUFFER_BYTES and not self._is_paused and not self.is_closed:
             self._is_paused = True
             self._transport.pause_reading()
@@ -374,7 +394,7 @@ class _Connection(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """The connection is closed."""
         self.is_closed = True
-        if self._ends_with_connection and exc is None:
+        if self._ends_with_connection and exc is None and self._failure is None:
             self._is_complete = True
             self._wake()
         elif self._failure is None and not self._is_complete:
@@ -422,7 +442,8 @@ class _Connection(asyncio.Protocol):
 
     def on_body(self, body: bytes) -> None:
         """Some of the body."""
-        if not self._is_complete:
+        if self._has_head and not self._is_complete:
+            self._body_bytes += len(body)
             # Small enough for readers that count: they get what is within their limit.
             for start in range(0, len(body), _CHUNK_BYTES):
                 self._chunks.append(body[start : start + _CHUNK_BYTES])

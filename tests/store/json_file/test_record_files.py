@@ -363,6 +363,21 @@ async def test_a_paused_tasks_token_survives_a_crash_after_a_late_artifact(folde
     assert project_task(await store.tasks.read_task(ALICE, TaskId("t-1"))) == draft.task
 
 
+async def test_the_token_of_a_task_that_pauses_at_once_survives_a_crash(folder: Folder) -> None:
+    """Its submission brings the pause along; the crash comes before there is a record file."""
+    store, draft = await folder.opened(), Draft()
+    submission = draft.submission()
+    change = msgspec.structs.replace(draft.paused(b"token", at=1), after=-1)
+    await store.tasks.submit(msgspec.structs.replace(submission, commit=change))
+    log = (folder.path / ".gateway.jsonl").read_bytes()
+    await store.close()
+    (folder.path / ".gateway.jsonl").write_bytes(log)
+    folder.file("t-1").unlink(missing_ok=True)
+    store = await folder.opened()
+    assert await store.tasks.read_resume_token(TaskId("t-1")) == b"token"
+    assert project_task(await store.tasks.read_task(ALICE, TaskId("t-1"))) == draft.task
+
+
 def resumed(draft: Draft) -> Submission:
     """The message that answers a pause, with the change it makes."""
     draft.run = make_run("answer")

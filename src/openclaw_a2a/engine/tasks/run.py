@@ -703,7 +703,10 @@ class ActiveRun:
     ) -> None:
         """Commit the last events together with the end of the run."""
         journal, unclosed = active.journal, active.journal.projection.open_artifacts
-        journal.on_committed = None  # there is no text left to append, and no agent to interrupt
+        # There is no text left to append, and no agent to interrupt. Another run of the task may
+        # be at work, when this one was canceled in the queue.
+        if journal.on_committed == self._after_commit:
+            journal.on_committed = None
         # Clients wait for `lastChunk` of each artifact, also of a message that was cut off.
         if unclosed:
             closed = {

@@ -412,7 +412,8 @@ class MemoryState:
             self._apply_change(msgspec.structs.replace(change, entries=unseen, ends_run=False))
         # Runs are in the log alone, so this is not seen yet, even if the rest of the change is.
         if change.ends_run:
-            if task is not None:
+            # Looked up again: the change may have created it.
+            if (task := self.tasks.get(change.head.id)) is not None:
                 task.resume = change.resume
             if change.run_id is not None:
                 self.runs.pop(change.run_id, None)

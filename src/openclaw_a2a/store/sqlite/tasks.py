@@ -293,15 +293,17 @@ class SqliteTaskStore(DatabasePart, TaskWrites):
     ) -> bytes | None:
         values = (task_id, scope.principal, scope.account, most_bytes)
         row = self._database.fetch_one(_SELECT_SNAPSHOT, values)
-        # Of one with large strings only references are here; `read_task` puts them together.
-        if row is None or row[11][0] == MARK:
+        body = None if row is None else row[11]
+        # Of one with large strings only references are here; `read_task` puts them together, and
+        # says what is wrong with a body of another type.
+        if row is None or not isinstance(body, bytes) or body[0] == MARK:
             return None
         self._head(row)  # a task of which anything is damaged is not shown
         try:
-            check_task_body(task_id, row[11])
+            check_task_body(task_id, body)
         except UNREADABLE as error:
             raise self._damaged(task_id, error) from error
-        return row[11]
+        return body
 
     async def read_outline(self, scope: Scope | None, task_id: TaskId) -> TaskOutline | None:
         row = self._find_row(scope, task_id)
