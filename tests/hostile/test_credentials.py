@@ -19,6 +19,7 @@ from openclaw_a2a.app import build_app
 from openclaw_a2a.auth.admin_token import read_admin_token
 from openclaw_a2a.auth.principal import Scope
 from openclaw_a2a.auth.tokens import TokenKind, TokenStore
+from openclaw_a2a.dashboard.endpoint import Dashboard
 from openclaw_a2a.server import objectives_endpoint, rest
 from openclaw_a2a.server.admin.endpoint import AdminEndpoint
 from openclaw_a2a.settings import load_settings
@@ -29,6 +30,7 @@ __all__ = ["make_gateway"]
 
 RPC, WORK_RPC = "/a2a/jsonrpc", "/agents/work/a2a/jsonrpc"
 PUBLIC = "answers everybody"
+DASHBOARD = "signs browsers in"
 A2A, TOOLS, ADMIN = Scope.A2A, Scope.TOOLS, Scope.ADMIN
 AREAS: dict[str, Scope | str] = {
     "POST /a2a/jsonrpc": A2A,
@@ -49,6 +51,8 @@ AREAS: dict[str, Scope | str] = {
     "GET /healthz": PUBLIC,
     "GET /readyz": PUBLIC,
     "* /operator/{*}": ADMIN,
+    "* /dashboard": DASHBOARD,
+    "* /dashboard/{*}": DASHBOARD,
     "GET /tools": TOOLS,
     "* /tools/{*}": TOOLS,
     "* /results/{*}": TOOLS,
@@ -182,6 +186,35 @@ async def test_no_address_is_served_without_the_right_credentials(
             for headers in (_bearer(tokens.right[area]), _api_key(tokens.right[area])):
                 served = await gateway.ask(method, path, b"{}", headers=headers)
                 assert served.status not in (0, 401, 403, 500), (where, served.raw)
+
+
+async def test_no_page_of_the_dashboard_is_served_without_the_right_credentials(
+    gateway: GatewayProcess, tokens: Tokens, tmp_path: Path
+) -> None:
+    config = tmp_path / "routes.json5"
+    config.write_text(json.dumps(SETTINGS), encoding="utf-8")
+    settings = load_settings(config, overrides={"data": str(tmp_path / "pages")}, environ={})
+    async with build_app(settings.settings) as app:
+        handler, _ = app.asgi.router.find("GET", "/dashboard/x") or (None, ())
+        dashboard = getattr(handler, "__self__", None)
+        assert isinstance(dashboard, Dashboard)
+        lines = [*dashboard.routes, ("GET", "/dashboard/live"), ("POST", "/dashboard/logout")]
+    assert len(lines) > 20
+    wrong = [
+        [],
+        *map(_bearer, ("oca_wrong", tokens.expired, tokens.revoked)),
+        *map(_bearer, (tokens.right[A2A], tokens.right[TOOLS])),
+    ]
+    for method, pattern in lines:
+        path = pattern.replace("{}", "x")
+        for headers in wrong:
+            refused = await gateway.ask(method.encode(), path, b"{}", headers=headers)
+            assert refused.status in (401, 403), (method, path, headers)
+        viewer = await gateway.ask(method.encode(), path, b"{}", headers=_bearer(tokens.dashboard))
+        assert viewer.status != 401, (method, path)
+        # Who may look may not act; signing out is no action.
+        may_ask = method == "GET" or path == "/dashboard/logout"
+        assert may_ask or viewer.status == 403, (method, path)
 
 
 async def test_public_addresses_answer_without_credentials(

@@ -4,7 +4,7 @@ A page is a read model and a template. A browser gets the template filled in, ev
 read model as JSON. An action is a POST of somebody who may act, from a page of this dashboard.
 """
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import parse_qsl, quote, urlsplit
@@ -138,6 +138,11 @@ class Dashboard:
     def add_download(self, path: str, read: ReadDownload) -> None:
         """Add content that is not a page."""
         self._router.add_route("GET", path, _DownloadRoute(read))
+
+    @property
+    def routes(self) -> Sequence[tuple[str, str]]:
+        """The method and the path of every page, action and download."""
+        return list(self._router.routes)
 
     # ---------------------------------------------------------------- requests
 
