@@ -11,6 +11,7 @@ import pytest
 from tests.conformance.asgi_client import ActiveRequest, AsgiClient, Request, Response
 from tests.conformance.protocol_clients import V1Client
 from tests.conformance.scripted_agent import ScriptedAgent, ScriptedRun, Step
+from tests.server.push.webhook_receiver import WebhookReceiver
 
 from openclaw_a2a.app import build_app
 from openclaw_a2a.app.gateway import Gateway
@@ -163,3 +164,12 @@ async def open_dashboard(
 @pytest.fixture
 async def setup(open_dashboard: OpenDashboard) -> Setup:
     return await open_dashboard()
+
+
+@pytest.fixture
+async def webhook() -> AsyncGenerator[WebhookReceiver]:
+    """A webhook on loopback, which answers as the test says."""
+    receiver = WebhookReceiver()
+    await receiver.open()
+    yield receiver
+    await receiver.close()

@@ -2,15 +2,26 @@
 
 import asyncio
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
 from tests.conformance.protocol_clients import V1Client
+from tests.conformance.scripted_agent import ScriptedAgent
 from tests.dashboard.conftest import OpenDashboard, Setup
 from tests.server.admin.asking_agent import AskingAgent, approval
+from tests.server.push.webhook_receiver import WebhookReceiver, eventually_found, status
 
 from openclaw_a2a.auth.tokens import TokenStore
 from openclaw_a2a.model.agent_event import Failed, InputRequired, Reply
+
+Json = Any
+QUICK_PUSH = {
+    "push.allowPrivate": True,
+    "push.attempts": 2,
+    "push.backoffSeconds": 0.02,
+    "push.mostBackoffSeconds": 0.1,
+}
 
 
 async def test_a_task_is_canceled_and_its_agent_has_stopped(setup: Setup) -> None:
@@ -128,3 +139,52 @@ async def test_a_token_that_may_not_be_made_here_is_refused(
     refused = await (await setup.sign_in()).act("/dashboard/callers", **form)
     assert refused.status == 400
     assert (await setup.json("/dashboard/callers"))["tokens"] == []
+
+
+async def test_a_delivery_that_was_given_up_is_tried_again(
+    open_dashboard: OpenDashboard, webhook: WebhookReceiver
+) -> None:
+    webhook.always = status(503)
+    setup = await open_dashboard(QUICK_PUSH, agent=ScriptedAgent(Reply.of_text("hi")))
+    hook = {"url": webhook.url("/SECRET-PATH?key=SECRET"), "token": "SECRET-TOKEN"}
+    sent = await V1Client(setup.anyone).send(configuration={"taskPushNotificationConfig": hook})
+
+    async def look_given_up() -> Json | None:
+        page = await setup.json("/dashboard/deliveries")
+        return page["deliveries"] if page["counts"]["dead"] else None
+
+    [shown] = await eventually_found(look_given_up)
+    assert (shown["taskId"], shown["kind"], shown["state"]) == (sent["task"]["id"], "push", "dead")
+    assert (shown["to"], shown["attempts"]) == (f"127.0.0.1:{webhook.port}", 2)
+    browser = await setup.sign_in()
+    html = (await browser.get("/dashboard/deliveries")).body.decode()
+    path = f"/dashboard/deliveries/{shown['id']}/redeliver"
+    assert f'hx-post="{path}"' in html
+    assert "it answered 503" in html
+    assert "SECRET" not in html
+
+    webhook.always = status(200)
+    webhook.posts.clear()
+    done = await browser.act(path)
+    assert (done.status, b"It is tried again now." in done.body) == (200, True)
+    await webhook.wait_for_post(b"TASK_STATE_COMPLETED")
+
+    async def look_delivered() -> bool | None:
+        return (await setup.json("/dashboard/deliveries"))["deliveries"] == [] or None
+
+    assert await eventually_found(look_delivered)
+    again = await browser.act(path)
+    assert (again.status, b"Nothing of it had failed." in again.body) == (200, True)
+    assert (await browser.act("/dashboard/deliveries/none/redeliver")).status == 404
+
+    async def look_audited() -> Json | None:
+        entries = (await setup.json("/dashboard/audit"))["entries"]
+        found = [one for one in entries if one.get("action") == "dashboard/redeliver"]
+        return found if len(found) == 3 else None
+
+    audited = await eventually_found(look_audited)
+    assert [(one["who"], one["target"], one["outcome"]) for one in reversed(audited)] == [
+        ("operator", shown["id"], "ok"),
+        ("operator", shown["id"], "ok"),
+        ("operator", "none", "refused"),
+    ]

@@ -6,13 +6,15 @@ import sys
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 
+import msgspec
+
 from openclaw_a2a.dashboard.actions import ActionRequest, ActionResult
 from openclaw_a2a.dashboard.endpoint import PageRequest
 from openclaw_a2a.dashboard.task_page import ShownDelivery, show_delivery
 from openclaw_a2a.engine.audit_log import AuditLog, audit_outcome
 from openclaw_a2a.engine.engine import Engine
 from openclaw_a2a.engine.outbox.outbox import Outbox
-from openclaw_a2a.model.delivery import DeliveryId, DeliveryState
+from openclaw_a2a.model.delivery import Delivery, DeliveryId, DeliveryState
 from openclaw_a2a.model.errors import DeliveryNotFound, GatewayError
 from openclaw_a2a.model.ids import Json
 from openclaw_a2a.model.message import JsonStruct
@@ -23,6 +25,7 @@ _LISTED = 500
 _IN_TROUBLE = (DeliveryState.WAITING, DeliveryState.SKIPPED, DeliveryState.DEAD)
 
 FindOutboxes = Callable[[], Sequence[tuple[Engine, Outbox]]]
+FindReceiver = Callable[[Delivery], str]
 
 
 class DeliveriesPage(JsonStruct, frozen=True, omit_defaults=False):
@@ -33,10 +36,11 @@ class DeliveriesPage(JsonStruct, frozen=True, omit_defaults=False):
 
 
 class Deliveries:
-    """Reads deliveries, and has them tried again."""
+    """Reads deliveries, and has them tried again. `receiver` names the receiver of one."""
 
-    def __init__(self, outboxes: FindOutboxes, audit: AuditLog) -> None:
+    def __init__(self, outboxes: FindOutboxes, receiver: FindReceiver, audit: AuditLog) -> None:
         self._outboxes = outboxes
+        self._receiver = receiver
         self._audit = audit
 
     async def list(self, _: PageRequest) -> JsonStruct:
@@ -53,7 +57,10 @@ class Deliveries:
         counts = {
             state.name.lower(): sum(one.state is state for one in found) for state in _IN_TROUBLE
         }
-        return DeliveriesPage(tuple(map(show_delivery, found)), counts)
+        shown = [
+            msgspec.structs.replace(show_delivery(one), to=self._receiver(one)) for one in found
+        ]
+        return DeliveriesPage(tuple(shown), counts)
 
     async def redeliver(self, request: ActionRequest) -> ActionResult:
         """Try one again now. Raises: DeliveryNotFound."""
@@ -62,8 +69,10 @@ class Deliveries:
         try:
             for engine, outbox in self._outboxes():
                 if await engine.store.deliveries.read_delivery(None, wanted) is not None:
-                    await outbox.redeliver(wanted)
-                    return ActionResult("It is tried again now.", "/dashboard/deliveries", wanted)
+                    tried = await outbox.redeliver(wanted)
+                    is_tried = tried.state is DeliveryState.WAITING
+                    done = "It is tried again now." if is_tried else "Nothing of it had failed."
+                    return ActionResult(done, "/dashboard/deliveries", wanted)
             raise DeliveryNotFound(f"there is no delivery {wanted[:80]} any more")
         except BaseException as raised:  # whatever it is: something may have been changed
             error = raised

@@ -25,10 +25,12 @@ from openclaw_a2a.engine.supervisor import Supervisor
 from openclaw_a2a.http.request_limits import RequestBodies
 from openclaw_a2a.http.sse_stream import SseStreams
 from openclaw_a2a.model.call import Call
+from openclaw_a2a.model.delivery import Delivery
 from openclaw_a2a.model.ids import AccountId, AgentId
 from openclaw_a2a.model.message import JsonStruct
 from openclaw_a2a.ports import Clock, SupportsAvailability
 from openclaw_a2a.server.account_endpoint import AccountEndpoint
+from openclaw_a2a.server.admin.deliveries import view_delivery
 from openclaw_a2a.server.cards import account_url
 from openclaw_a2a.settings import Settings
 
@@ -87,7 +89,9 @@ class DashboardWiring:
             is_https=settings.server.public_base_url.startswith("https://"),
         )
         self._objectives = Objectives(lambda: None if plans is None else plans.admin, audit)
-        self._deliveries = Deliveries(lambda: list(push.outboxes.items()), audit)
+        self._deliveries = Deliveries(
+            lambda: list(push.outboxes.items()), self._name_receiver, audit
+        )
         self._system = SystemReader(settings, lambda: list(engines), version=version)
         self._callers = Callers(settings.data, settings.peers, audit)
         self._audit = AuditReader(settings.data)
@@ -151,6 +155,12 @@ class DashboardWiring:
 
     def _list_calls(self) -> Sequence[Call]:
         return () if self._calls is None else self._calls.service.list_calls(limit=_MAX_CALLS)
+
+    def _name_receiver(self, delivery: Delivery) -> str:
+        calls = self._calls
+        return view_delivery(
+            delivery, lambda one: None if calls is None else calls.service.find(one)
+        ).to
 
     def _rpc_url(self, account_id: AccountId) -> str:
         found = (one for one in self._endpoints if one.account.id == account_id)
