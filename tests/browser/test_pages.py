@@ -22,6 +22,7 @@ PAGES = {
     "system": "/dashboard/system",
     "agents": "/dashboard/agents",
     "agent": "/dashboard/agents/writer",
+    "remote": "/dashboard/remote",
     "search": "/dashboard/tasks?q=tides&tab=completed",
     "nothing": "/dashboard/tasks?q=nothing-like-this",
     "missing": "/dashboard/tasks/there-is-no-such-task",

@@ -30,6 +30,7 @@ PAGES = [
     "/dashboard/objectives",
     "/dashboard/agents",
     "/dashboard/agents/default",
+    "/dashboard/remote",
     "/dashboard/deliveries",
     "/dashboard/callers",
     "/dashboard/audit",

@@ -542,6 +542,7 @@ class Gateway:
             calls=self._calls,
             plans=self._plans,
             push=self.push,
+            remote=self._tools.remote,
             clock=self._clock,
             supervisor=self.supervisor.child("dashboard"),
             streams=self.streams,

@@ -38,6 +38,8 @@ from openclaw_a2a.settings import LoadedSettings, Settings, load_settings
 
 _HOST = "demo-host"
 """The name of the host that the agents run in, and of its token."""
+_OFFICE = "weather-office"
+"""A remote agent: an account of the same gateway, by its address."""
 _ROUND_S = 25.0
 _READY_S = 30.0
 
@@ -249,6 +251,14 @@ class Demo:
             "log.level": "warning",
             "server.stopSeconds": 1,
         }
+        if port:  # any other is not known yet
+            office: JsonObject = {
+                "alias": _OFFICE,
+                "baseUrl": f"http://{host}:{port}/agents/weather",
+                "default": True,
+            }
+            closed: JsonObject = {"alias": "print-shop", "baseUrl": "http://127.0.0.1:9/"}
+            overrides["outbound"] = {"enabled": True, "targets": [office, closed]}
         return load_settings(file, overrides=overrides, environ={})
 
     def build(self, settings: Settings) -> Gateway:
@@ -304,6 +314,7 @@ class Demo:
             await asyncio.sleep(0.3 * self.pace)
         if number == 0:
             await self._plan()
+            await self._ask_remote()
 
     async def _plan(self) -> None:
         """An objective with a plan, which the gateway works through."""
@@ -312,10 +323,8 @@ class Demo:
             {"name": name, "dependencies": [f"task-{n - 1}"] if n else []}
             for n, name in enumerate(steps)
         ]
-        token = read_admin_token(self._folder)
-        headers = {"Authorization": f"Bearer {token}"}
         root = f"{self._address}/operator/objectives"
-        async with httpx2.AsyncClient(timeout=30, trust_env=False, headers=headers) as http:
+        async with self._open_operator() as http:
             made = await http.post(
                 root, json={"name": "A page about tides", "description": "For the school site."}
             )
@@ -323,6 +332,17 @@ class Demo:
             plan: JsonObject = {"plans": [{"name": "In three steps", "tasks": tasks}]}
             await http.post(f"{objective}/plans", json=plan)
             await http.post(f"{objective}/run", json={})
+
+    async def _ask_remote(self) -> None:
+        """A question to the remote agent."""
+        parts = [{"kind": "text", "text": "What is the weather in Porto?"}]
+        body: JsonObject = {"action": "send", "target_alias": _OFFICE, "parts": parts}
+        async with self._open_operator() as http:
+            await http.post(f"{self._address}/tools/remote_agent", json=body)
+
+    def _open_operator(self) -> httpx2.AsyncClient:
+        headers = {"Authorization": f"Bearer {read_admin_token(self._folder)}"}
+        return httpx2.AsyncClient(timeout=30, trust_env=False, headers=headers)
 
     async def _wait_ready(self) -> None:
         async with (

@@ -6,7 +6,7 @@ Also the check of one target: its card, the interface that is used, and whether 
 import asyncio
 import copy
 from collections.abc import Callable, Mapping
-from datetime import datetime
+from datetime import datetime, timedelta
 from types import MappingProxyType
 
 import msgspec
@@ -33,6 +33,12 @@ from openclaw_a2a.remote.result_builder import (
     failure_envelope,
     success_envelope,
 )
+from openclaw_a2a.remote.target_status import (
+    PEER_LISTS,
+    PEER_TEXTS,
+    TargetStatus,
+    describe_target,
+)
 from openclaw_a2a.remote.targets import Target, TargetDirectory
 from openclaw_a2a.remote.transport.agent_card import (
     check_supported,
@@ -40,7 +46,7 @@ from openclaw_a2a.remote.transport.agent_card import (
     parse_peer_card,
     select_interfaces,
 )
-from openclaw_a2a.remote.transport.client_pool import ClientPool, fetch_card
+from openclaw_a2a.remote.transport.client_pool import CARD_MAX_AGE, ClientPool, fetch_card
 from openclaw_a2a.remote.transport.http_transport import PeerHttp, TargetConnections
 
 log = get_logger(__name__)
@@ -171,9 +177,43 @@ class RemoteAgentTool:
 
     # ---------------------------------------------------------------- list_targets
 
+    async def refresh_targets(
+        self, alias: str | None = None, *, max_age: timedelta = CARD_MAX_AGE
+    ) -> None:
+        """Fetch the cards again that are older than that; with `alias` only that of this target.
+
+        What fails is in the status of the target.
+        """
+        targets = [one for one in self._targets.configured if alias in (None, one.alias)]
+        await asyncio.gather(*[self._refresh_card(target, max_age) for target in targets])
+
+    def target_statuses(self) -> tuple[TargetStatus, ...]:
+        """What is known of each configured target, without asking it."""
+        return tuple(
+            self._status(target, config)
+            for target, config in zip(self._targets.configured, self._config.targets, strict=True)
+        )
+
+    def _status(self, target: Target, config: TargetConfig) -> TargetStatus:
+        secrets, record = self._secrets(target), self._pool.record(target)
+        found = describe_target(target, record, self._pool.breaker.status(target.base_url))
+        shown = msgspec.structs.replace(
+            found,
+            is_default=config.is_default,
+            description=config.description or found.description,
+        )
+        # Texts of the peer may repeat what it was sent.
+        texts = {name: redact(getattr(shown, name), secrets) for name in PEER_TEXTS}
+        lists = {
+            name: tuple([redact(one, secrets) for one in getattr(shown, name)])
+            for name in PEER_LISTS
+        }
+        problems = tuple([(field, redact(text, secrets)) for field, text in shown.card_problems])
+        return msgspec.structs.replace(shown, **texts, **lists, card_problems=problems)
+
     async def _list_targets(self) -> JsonObject:
+        await self.refresh_targets()
         targets = self._targets.configured
-        await asyncio.gather(*[self._refresh_card(target) for target in targets])
         secrets = tuple(secret for target in targets for secret in self._secrets(target))
         entries = [
             self._entries(target, config, secrets)
@@ -191,13 +231,13 @@ class RemoteAgentTool:
             return fetched
         return (*find_secrets(headers, parameters, self._environment), *fetched)
 
-    async def _refresh_card(self, target: Target) -> None:
+    async def _refresh_card(self, target: Target, max_age: timedelta) -> None:
         try:
             self._targets.by_alias(target.alias or "")  # fails when its address cannot be used
             parameters = self._config.defaults.service_parameters
             headers = build_headers(parameters, target.auth, self._environment)
             async with asyncio.timeout(self._config.defaults.timeout_ms / 1000):
-                await self._pool.refresh_card(target, headers)
+                await self._pool.refresh_card(target, headers, max_age=max_age)
         except TimeoutError:
             hint = "raise defaults.timeoutMs (or timeout_ms of a call), or check the peer"
             failure = RemoteFailure(ErrorCode.PEER, "request timed out", {"hint": hint})

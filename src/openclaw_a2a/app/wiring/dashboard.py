@@ -1,10 +1,12 @@
 """Builds the dashboard: its readers, its pages, its actions."""
 
 from collections.abc import Collection, Sequence
+from typing import TYPE_CHECKING
 
 from openclaw_a2a.app.wiring.calls import CallsWiring
 from openclaw_a2a.app.wiring.planning import PlanningWiring
 from openclaw_a2a.app.wiring.push import PushWiring
+from openclaw_a2a.app.wiring.remote_source import RemoteToolSource
 from openclaw_a2a.auth.dashboard_sessions import DashboardAuthenticator
 from openclaw_a2a.dashboard.actions import Actions
 from openclaw_a2a.dashboard.agents_page import AgentReader, AgentView
@@ -15,6 +17,7 @@ from openclaw_a2a.dashboard.endpoint import DASHBOARD_PREFIX, Dashboard, PageReq
 from openclaw_a2a.dashboard.live import LivePages
 from openclaw_a2a.dashboard.now_page import ApprovalCache, NowReader
 from openclaw_a2a.dashboard.objectives_page import Objectives
+from openclaw_a2a.dashboard.remote_page import RemoteAgentReader
 from openclaw_a2a.dashboard.system_page import Deliveries, SystemReader
 from openclaw_a2a.dashboard.task_list import TaskReader
 from openclaw_a2a.dashboard.task_page import TaskDetailsReader
@@ -34,6 +37,9 @@ from openclaw_a2a.server.admin.deliveries import view_delivery
 from openclaw_a2a.server.cards import account_url
 from openclaw_a2a.settings import Settings
 
+if TYPE_CHECKING:  # the HTTP client takes long to load
+    from openclaw_a2a.remote.tool import RemoteAgentTool
+
 _MAX_CALLS = 1000
 
 
@@ -52,6 +58,7 @@ class DashboardWiring:
         calls: CallsWiring | None,
         plans: PlanningWiring | None,
         push: PushWiring,
+        remote: "RemoteAgentTool | None",
         clock: Clock,
         supervisor: Supervisor,
         streams: SseStreams,
@@ -92,6 +99,8 @@ class DashboardWiring:
         self._deliveries = Deliveries(
             lambda: list(push.outboxes.items()), self._name_receiver, audit
         )
+        source = None if remote is None else RemoteToolSource(remote)
+        self._remote = RemoteAgentReader(source, audit, supervisor)
         self._system = SystemReader(settings, lambda: list(engines), version=version)
         self._callers = Callers(settings.data, settings.peers, audit)
         self._audit = AuditReader(settings.data)
@@ -113,6 +122,7 @@ class DashboardWiring:
         add("/objectives/{}", "objective.html", "objectives", self._objectives.show)
         add("/agents", "agents.html", "agents", self._read_agents)
         add("/agents/{}", "agent.html", "agents", self._read_agent)
+        add("/remote", "remote.html", "remote", self._remote.list)
         add("/deliveries", "deliveries.html", "deliveries", self._deliveries.list)
         add("/callers", "callers.html", "callers", self._callers.list)
         add("/audit", "audit.html", "audit", self._audit.read)
@@ -130,6 +140,7 @@ class DashboardWiring:
         add(f"{DASHBOARD_PREFIX}/agents/{{}}/send", actions.send)
         add(f"{DASHBOARD_PREFIX}/objectives/{{}}/{{}}", self._objectives.act)
         add(f"{DASHBOARD_PREFIX}/deliveries/{{}}/redeliver", self._deliveries.redeliver)
+        add(f"{DASHBOARD_PREFIX}/remote/{{}}/check", self._remote.check)
         add(f"{DASHBOARD_PREFIX}/callers", self._callers.create)
         add(f"{DASHBOARD_PREFIX}/callers/{{}}/revoke", self._callers.revoke)
 

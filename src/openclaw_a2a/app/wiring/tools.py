@@ -216,6 +216,11 @@ class ToolsWiring:
         self._mcp: McpEndpoint | None = None
         self._tools: ToolSet | None = None
 
+    @property
+    def remote(self) -> "RemoteAgentTool | None":
+        """The client of remote agents, once the tools are made; None without one."""
+        return None if self._tools is None else self._tools.remote
+
     async def prepare(
         self,
         parts: AsyncExitStack,

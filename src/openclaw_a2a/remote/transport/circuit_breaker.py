@@ -33,12 +33,27 @@ class _Circuit(msgspec.Struct, frozen=True):
     reason: str = ""
 
 
+class CircuitStatus(msgspec.Struct, frozen=True):
+    """A circuit as people see it: `closed`, `open` until a time, or `half-open` during a trial."""
+
+    state: str = "closed"
+    failures: int = 0
+    opens_until: datetime | None = None
+    reason: str = ""
+
+
 class CircuitBreaker:
     """The circuits of all peers, by address. A peer without an entry is CLOSED."""
 
     def __init__(self, now: Callable[[], datetime]) -> None:
         self._now = now
         self._circuits: dict[str, _Circuit] = {}
+
+    def status(self, url: str) -> CircuitStatus:
+        """The circuit of a peer; failures that did not open it yet are counted."""
+        found = self._circuits.get(url, _Circuit())
+        state = found.state.name.lower().replace("_", "-")
+        return CircuitStatus(state, found.failures, found.opens_until, found.reason)
 
     @asynccontextmanager
     async def guard(

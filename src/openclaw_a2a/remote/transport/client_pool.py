@@ -1,6 +1,7 @@
 """The clients of all targets, made from their cards and shared by all calls."""
 
 import asyncio
+import time
 from collections.abc import Callable, Coroutine, Hashable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -61,6 +62,8 @@ class CardRecord(msgspec.Struct, frozen=True):
     error: JsonObject | None = None
     secrets: tuple[str, ...] = ()
     """What was sent for it, and must not be shown where the peer repeats it."""
+    fetch_s: float | None = None
+    """How long the last successful fetch took."""
 
 
 _NO_RECORD = CardRecord()
@@ -142,11 +145,13 @@ class ClientPool:
         for key in [key for key, token in self._tokens.items() if token.value == value]:
             del self._tokens[key]
 
-    async def refresh_card(self, target: Target, headers: Mapping[str, str]) -> None:
-        """Fetch the card again when it is old. Raises: RemoteFailure."""
+    async def refresh_card(
+        self, target: Target, headers: Mapping[str, str], *, max_age: timedelta = CARD_MAX_AGE
+    ) -> None:
+        """Fetch the card again when it is older than that. Raises: RemoteFailure."""
         known = self.record(target)
         at = known.refreshed_at if known.error is None else None
-        if at is not None and self._now() - at <= CARD_MAX_AGE:
+        if at is not None and self._now() - at <= max_age:
             return
         card = await self._fetch_card(target, headers)
         if card.interfaces != known.card.interfaces:
@@ -158,7 +163,7 @@ class ClientPool:
         """The card could not be fetched with these headers; the last one is kept."""
         known = self.record(target)
         secrets = tuple(dict.fromkeys((*known.secrets, *header_secrets(headers or {}))))
-        record = CardRecord(known.card, self._now(), failure.as_object(), secrets)
+        record = CardRecord(known.card, self._now(), failure.as_object(), secrets, known.fetch_s)
         self._set_record(target, record)
 
     async def drop_clients(self, target: Target) -> None:
@@ -185,12 +190,15 @@ class ClientPool:
     async def _load_card(self, target: Target, headers: Mapping[str, str]) -> PeerCard:
         log.debug("a2a.remote_agent.client_pool.resolve_card", target=target.base_url)
         http = self._connections.connector_for(target).http
+        started = time.monotonic()
         try:
             card = parse_peer_card(await fetch_card(http, target.card_url, headers))
         except RemoteFailure as failure:
             self.record_failure(target, failure, headers)
             raise
-        self._set_record(target, CardRecord(card, self._now(), secrets=header_secrets(headers)))
+        fetch_s = time.monotonic() - started
+        record = CardRecord(card, self._now(), None, header_secrets(headers), fetch_s)
+        self._set_record(target, record)
         return card
 
     def _set_record(self, target: Target, record: CardRecord) -> None:
