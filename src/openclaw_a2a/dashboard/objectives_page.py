@@ -1,18 +1,21 @@
 """Read models of objectives: the list, one with its plans and steps; and what is done to one."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 
-from openclaw_a2a.dashboard.actions import ActionRequest, ActionResult
+from openclaw_a2a.dashboard.actions import ActionRequest, ActionResult, read_text
 from openclaw_a2a.dashboard.endpoint import PageRequest
+from openclaw_a2a.dashboard.plan_graph import StepGraph, list_steps, make_graph
 from openclaw_a2a.engine.audit_log import AuditLog, audit_outcome
 from openclaw_a2a.model.errors import InvalidParams, Problem, UnsupportedOperation
 from openclaw_a2a.model.ids import JsonObject
 from openclaw_a2a.model.message import JsonStruct
+from openclaw_a2a.model.validation import as_list, is_object
 from openclaw_a2a.planning.admin_service import AdminService
 
 _LISTED = 100
 _ACTIONS = ("run", "pause", "resume", "replan", "cancel")
-_CLOSED = ("completed", "failed", "canceled", "rejected")
+_CLOSED = ("completed", "canceled")
+_WAITING = ("input-required", "auth-required")
 
 
 class ObjectivesPage(JsonStruct, frozen=True, omit_defaults=False):
@@ -23,11 +26,27 @@ class ObjectivesPage(JsonStruct, frozen=True, omit_defaults=False):
     total_size: int
 
 
+class WaitingStep(JsonStruct, frozen=True, omit_defaults=False):
+    """A step that waits for an answer, and what its agent asked."""
+
+    id: str
+    name: str
+    plan: str
+    question: str
+    task: str
+    status: str
+
+
 class ObjectiveDetails(JsonStruct, frozen=True, omit_defaults=False):
-    """One objective with its plans and steps, and what can be done to it now."""
+    """One objective with its plans and steps, and what can be done to it now.
+
+    `graph` shows which step waits for which; None when none does, or there are too many.
+    """
 
     objective: JsonObject
     actions: tuple[str, ...]
+    waiting: tuple[WaitingStep, ...]
+    graph: StepGraph | None
 
 
 class Objectives:
@@ -48,7 +67,13 @@ class Objectives:
     async def show(self, request: PageRequest) -> JsonStruct:
         """The page of one. Raises: PlanItemNotFound, UnsupportedOperation."""
         found = await self._open().get(request.segments[0])
-        return ObjectiveDetails(found, _allowed_actions(found))
+        plans = [plan for plan in as_list(found.get("plans")) if is_object(plan)]
+        return ObjectiveDetails(
+            objective=found,
+            actions=_allowed_actions(found),
+            waiting=tuple(_list_waiting(plans)),
+            graph=make_graph(plans),
+        )
 
     async def act(self, request: ActionRequest) -> ActionResult:
         """Run, pause, resume, replan or cancel; retry an item; answer a step.
@@ -62,7 +87,7 @@ class Objectives:
                 await service.retry(objective_id, request.form.get("item", ""))
             elif action == "answer":
                 step = request.form.get("step") or None
-                await service.answer(objective_id, request.form.get("text", ""), step)
+                await service.answer(objective_id, read_text(request), step)
             elif action in _ACTIONS:
                 await service.act(objective_id, action)
             else:
@@ -95,6 +120,22 @@ class Objectives:
 def _allowed_actions(objective: JsonObject) -> tuple[str, ...]:
     if objective.get("status") in _CLOSED:
         return ()
+    if objective.get("status") == "failed":
+        return ("run",)  # again: what failed is retried
     execution = objective.get("execution")
     first = {"running": ("pause",), "paused": ("resume",)}.get(str(execution), ("run",))
     return (*first, "cancel")
+
+
+def _list_waiting(plans: Iterable[JsonObject]) -> Iterator[WaitingStep]:
+    for plan in plans:
+        for step in list_steps(plan):
+            if step["status"] in _WAITING and step.get("a2aTaskId"):
+                yield WaitingStep(
+                    id=step["id"],
+                    name=step["name"],
+                    plan=plan["name"],
+                    question=step.get("said") or "",
+                    task=step["a2aTaskId"],
+                    status=step["status"],
+                )
