@@ -152,6 +152,7 @@ async def open_dashboard(
             loaded = load_settings(overrides=overrides, environ={})
             named = {AgentId(name): one for name, one in agents.items()}
             gateway = build_app(loaded.settings, agents=named)
+            gateway.loaded = loaded
             await running.enter_async_context(gateway)
             anyone = AsgiClient(gateway.asgi)
             token = (tmp_path / "data" / "operator.token").read_text(encoding="ascii").strip()

@@ -343,7 +343,42 @@ async def test_the_gateway_shows_itself_without_its_secrets(
     peers = {"channels.a2a.security.peers.alice": {"tokens": ["sha256:" + "ab" * 32]}}
     setup = await open_dashboard(peers)
     response = await setup.program.get("/dashboard/system")
-    settings = dict(response.json["settings"])
-    assert settings["dashboard.readOnly"] == "False"
+    settings = {one["path"]: one for one in response.json["settings"]}
+    assert settings["dashboard.readOnly"]["value"] == "false"
     assert b"abababab" not in response.body
-    assert response.json["stores"][0]["size"] > 0
+    [store] = response.json["stores"]
+    assert store["size"] > 0
+    assert store["free"] > 0
+    assert store["schema"] > 0
+    assert (store["kind"], store["problem"]) == ("sqlite", "")
+
+
+async def test_each_setting_says_where_it_comes_from(open_dashboard: OpenDashboard) -> None:
+    setup = await open_dashboard({"dashboard.sessionSeconds": 1234})
+    page = await setup.json("/dashboard/system")
+    origins = {one["path"]: (one["value"], one["origin"]) for one in page["settings"]}
+    value, origin = origins["dashboard.sessionSeconds"]
+    assert (float(value), origin) == (1234, "flag")
+    assert origins["dashboard.readOnly"] == ("false", "default")
+    html = (await (await setup.sign_in()).get("/dashboard/system")).body.decode()
+    assert ">flag</td>" in html
+
+
+async def test_findings_name_what_an_operator_should_mend(open_dashboard: OpenDashboard) -> None:
+    class Away(ScriptedAgent):
+        """An agent that cannot answer now."""
+
+        def unavailable_reason(self) -> str | None:
+            return "its host is down; start it"
+
+    setup = await open_dashboard(agent=Away())
+    page = await setup.json("/dashboard/system")
+    assert {"what": "agent main", "level": "broken", "text": "its host is down; start it"} in page[
+        "findings"
+    ]
+    html = (await (await setup.sign_in()).get("/dashboard/system")).body.decode()
+    assert "its host is down" in html
+
+
+async def test_a_healthy_gateway_has_no_findings(setup: Setup) -> None:
+    assert (await setup.json("/dashboard/system"))["findings"] == []

@@ -74,6 +74,7 @@ from openclaw_a2a.server.large_answers import LargeAnswers
 from openclaw_a2a.settings import (
     Account,
     AgentStyle,
+    LoadedSettings,
     OriginRoutingPolicy,
     PolicyRuleSettings,
     RetentionSettings,
@@ -118,6 +119,8 @@ class Gateway:
     ) -> None:
         """`policy` decides about messages of peers, in place of the function of the settings."""
         self.settings = settings
+        self.loaded: LoadedSettings | None = None
+        """Where the settings come from, for the dashboard; set before the start, if it is known."""
         self._policy = policy or _policy_callable(settings)
         self._embedding = embedding
         self.supplied_agents = given
@@ -535,7 +538,8 @@ class Gateway:
         self._dashboard = DashboardWiring(
             self.settings,
             authenticator,
-            engines=self.engines.values(),
+            loaded=self.loaded,
+            stores=self.engines,
             endpoints=endpoints,
             supplied_agents=self.supplied_agents,
             approvals=approvals,

@@ -173,7 +173,9 @@ async def _serve(loaded: LoadedSettings, build: Callable[[Settings], Gateway]) -
         # A large store is loaded at start: nothing of it is garbage, so nothing is looked for.
         gc.disable()
         afterwards.callback(gc.enable)  # also when the gateway could not be opened
-        async with build(settings) as gateway:
+        gateway = build(settings)
+        gateway.loaded = loaded
+        async with gateway:
             # Freeze what was created at start, and collect garbage cycles less often: a message
             # creates hundreds of small objects and no cycles, so collections find nothing.
             gc.collect()

@@ -1,14 +1,18 @@
 """Read models of deliveries in trouble, and of the gateway itself: version, store, settings."""
 
 import platform
+import shutil
 import sqlite3
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
+from pathlib import Path
 
+import anyio.to_thread
 import msgspec
 
 from openclaw_a2a.dashboard.actions import ActionRequest, ActionResult
+from openclaw_a2a.dashboard.agents_page import AgentView
 from openclaw_a2a.dashboard.endpoint import PageRequest
 from openclaw_a2a.dashboard.task_page import ShownDelivery, show_delivery
 from openclaw_a2a.engine.audit_log import AuditLog, audit_outcome
@@ -16,12 +20,17 @@ from openclaw_a2a.engine.engine import Engine
 from openclaw_a2a.engine.outbox.outbox import Outbox
 from openclaw_a2a.model.delivery import Delivery, DeliveryId, DeliveryState
 from openclaw_a2a.model.errors import DeliveryNotFound, GatewayError
-from openclaw_a2a.model.ids import Json
 from openclaw_a2a.model.message import JsonStruct
-from openclaw_a2a.model.validation import is_object
-from openclaw_a2a.settings import Settings, effective_settings
+from openclaw_a2a.settings import (
+    LoadedSettings,
+    Settings,
+    StoreKind,
+    StoreSettings,
+    describe_settings,
+)
 
 _LISTED = 500
+_LITTLE_SPACE = 100 * 1024 * 1024
 _IN_TROUBLE = (DeliveryState.WAITING, DeliveryState.SKIPPED, DeliveryState.DEAD)
 
 FindOutboxes = Callable[[], Sequence[tuple[Engine, Outbox]]]
@@ -89,12 +98,33 @@ class Deliveries:
 
 
 class StoreView(JsonStruct, frozen=True, omit_defaults=False):
-    """A store: where it is, how large, and why it takes no writes; empty: it does."""
+    """A store: where it is, how large, and why it takes no writes; empty: it does.
+
+    `free` is the free space of its disk, `schema` the version of its tables; None: it has none.
+    """
 
     kind: str
     path: str
     size: int
+    free: int | None
+    schema: int | None
     problem: str
+
+
+class Finding(JsonStruct, frozen=True, omit_defaults=False):
+    """Something that an operator should know. `level`: `broken`, or `note` while it works."""
+
+    what: str
+    level: str
+    text: str
+
+
+class SettingView(JsonStruct, frozen=True, omit_defaults=False):
+    """An effective setting. `origin` is where its value comes from; empty: nobody knows."""
+
+    path: str
+    value: str
+    origin: str
 
 
 class SystemPage(JsonStruct, frozen=True, omit_defaults=False):
@@ -105,50 +135,104 @@ class SystemPage(JsonStruct, frozen=True, omit_defaults=False):
     sqlite: str
     platform: str
     started_at: datetime
+    settings_file: str
     stores: tuple[StoreView, ...]
-    settings: tuple[tuple[str, str], ...]
+    findings: tuple[Finding, ...]
+    settings: tuple[SettingView, ...]
 
 
 class SystemReader:
-    """Makes the page of the gateway itself."""
+    """Makes the page of the gateway itself.
+
+    `loaded` says where the settings come from; None when a program made them. `stores` are those
+    in use, and `find_schema` gives the version of the tables of a kind of store.
+    """
 
     def __init__(
-        self, settings: Settings, engines: Callable[[], Sequence[Engine]], *, version: str
+        self,
+        settings: Settings,
+        loaded: LoadedSettings | None,
+        *,
+        stores: Mapping[StoreSettings, Engine],
+        agents: Callable[[], Sequence[AgentView]],
+        find_schema: Callable[[StoreKind], int | None],
+        version: str,
     ) -> None:
         self._settings = settings
-        self._engines = engines
+        self._loaded = loaded
+        self._stores = stores
+        self._agents = agents
+        self._find_schema = find_schema
         self._version = version
         self._started_at = datetime.now(UTC)
 
     async def read(self, _: PageRequest) -> JsonStruct:
         """The page."""
-        store, problem = self._settings.store, ""
-        for engine in self._engines():
-            try:
-                await engine.store.check()
-            except GatewayError as error:
-                problem = error.message
-        size = 0
-        if store.path is not None:
-            # What was written last is in the write-ahead log beside the file.
-            files = (store.path, store.path.with_name(f"{store.path.name}-wal"))
-            size = sum(one.stat().st_size for one in files if one.is_file())
+        stores = [await self._view_store(*one) for one in self._stores.items()]
+        file = None if self._loaded is None else self._loaded.path
         return SystemPage(
             version=self._version,
             python=platform.python_version(),
             sqlite=sqlite3.sqlite_version,
             platform=f"{platform.platform(terse=True)}, {sys.executable}",
             started_at=self._started_at,
-            stores=(StoreView(store.kind.value, str(store.path or ""), size, problem),),
-            settings=tuple(_leaves("", effective_settings(self._settings))),
+            settings_file="" if file is None else str(file),
+            stores=tuple(stores),
+            findings=tuple(self._find(stores)),
+            settings=tuple(self._list_settings()),
         )
 
+    async def _view_store(self, store: StoreSettings, engine: Engine) -> StoreView:
+        problem = ""
+        try:
+            await engine.store.check()
+        except GatewayError as error:
+            problem = error.message
+        size, free = await anyio.to_thread.run_sync(_measure_store, store.path)
+        return StoreView(
+            kind=store.kind.value,
+            path=str(store.path or ""),
+            size=size,
+            free=free,
+            schema=self._find_schema(store.kind),
+            problem=problem,
+        )
 
-def _leaves(path: str, value: Json) -> list[tuple[str, str]]:
-    if is_object(value) and value:
-        return [
-            leaf
-            for name, member in value.items()
-            for leaf in _leaves(f"{path}.{name}" if path else name, member)
-        ]
-    return [(path, str(value))]
+    def _find(self, stores: Sequence[StoreView]) -> Iterator[Finding]:
+        """What is wrong, as far as it costs nothing to see."""
+        for store in stores:
+            if store.problem:
+                yield Finding("store", "broken", store.problem)
+            if store.free is not None and store.free < _LITTLE_SPACE:
+                free = store.free // 1024**2
+                text = f"only {free} MiB are free for {store.path}; free some before it is full"
+                yield Finding("disk", "note", text)
+        for engine in self._stores.values():
+            for name in engine.supervisor.dead_loops:
+                text = f"the background work {name} has stopped; the log says why; start again"
+                yield Finding("gateway", "broken", text)
+        for agent in self._agents():
+            if not agent.is_available:
+                yield Finding(f"agent {agent.agent}", "broken", agent.reason)
+        for warning in () if self._loaded is None else self._loaded.warnings:
+            yield Finding("settings", "note", f"{warning.path}: {warning.message}")
+
+    def _list_settings(self) -> Iterator[SettingView]:
+        loaded = self._loaded
+        for one in describe_settings(self._settings, {} if loaded is None else loaded.origins):
+            is_text = isinstance(one.value, str)
+            value = one.value if is_text else msgspec.json.encode(one.value).decode()
+            yield SettingView(one.path, value, "" if loaded is None else one.origin)
+
+
+def _measure_store(path: Path | None) -> tuple[int, int | None]:
+    """The bytes that a store takes, and those that are free on its disk."""
+    if path is None:
+        return 0, None
+    # What was written last is in the write-ahead log beside the file.
+    files = (path, path.with_name(f"{path.name}-wal"))
+    size = sum(one.stat().st_size for one in files if one.is_file())
+    try:
+        return size, shutil.disk_usage(path.parent).free
+    except OSError:
+        return size, None

@@ -1,6 +1,7 @@
 """Builds the dashboard: its readers, its pages, its actions."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from functools import cache
 from typing import TYPE_CHECKING
 
 from openclaw_a2a.app.wiring.calls import CallsWiring
@@ -35,7 +36,7 @@ from openclaw_a2a.ports import Clock, SupportsAvailability
 from openclaw_a2a.server.account_endpoint import AccountEndpoint
 from openclaw_a2a.server.admin.deliveries import view_delivery
 from openclaw_a2a.server.cards import account_url
-from openclaw_a2a.settings import Settings
+from openclaw_a2a.settings import LoadedSettings, Settings, StoreKind, StoreSettings
 
 if TYPE_CHECKING:  # the HTTP client takes long to load
     from openclaw_a2a.remote.tool import RemoteAgentTool
@@ -44,14 +45,19 @@ _MAX_CALLS = 1000
 
 
 class DashboardWiring:
-    """The dashboard of a gateway. `authenticator` also makes the links with which one signs in."""
+    """The dashboard of a gateway. `authenticator` also makes the links with which one signs in.
+
+    `stores` are those of the gateway, each with its engine; `loaded` is where the settings come
+    from, None when a program made them.
+    """
 
     def __init__(
         self,
         settings: Settings,
         authenticator: DashboardAuthenticator,
         *,
-        engines: Collection[Engine],
+        loaded: LoadedSettings | None,
+        stores: Mapping[StoreSettings, Engine],
         endpoints: Sequence[AccountEndpoint],
         supplied_agents: Collection[AgentId],
         approvals: ApprovalService,
@@ -66,6 +72,7 @@ class DashboardWiring:
         audit: AuditLog,
         version: str,
     ) -> None:
+        engines = stores.values()
         self.authenticator = authenticator
         self._settings = settings
         self._clock = clock
@@ -101,7 +108,14 @@ class DashboardWiring:
         )
         source = None if remote is None else RemoteToolSource(remote)
         self._remote = RemoteAgentReader(source, audit, supervisor)
-        self._system = SystemReader(settings, lambda: list(engines), version=version)
+        self._system = SystemReader(
+            settings,
+            loaded,
+            stores=stores,
+            agents=self._list_agents,
+            find_schema=_find_schema,
+            version=version,
+        )
         self._callers = Callers(settings.data, settings.peers, audit)
         self._audit = AuditReader(settings.data)
         self._add_pages()
@@ -197,3 +211,13 @@ class DashboardWiring:
             reason=reason or "",
             needs_token=endpoint.authenticator.needs_token,
         )
+
+
+@cache
+def _find_schema(kind: StoreKind) -> int | None:
+    """The version of the tables of a store that is open: opening it has upgraded them."""
+    if kind is not StoreKind.SQLITE:
+        return None
+    from openclaw_a2a.store.sqlite.migrate import load_migrations
+
+    return load_migrations()[-1].version
