@@ -76,6 +76,30 @@ def test_an_agent_is_asked_and_its_answer_streams_in(demo: DemoGateway, visit: O
     assert page.evaluate("window.isSame") is True
 
 
+def test_a_step_of_an_objective_is_answered(demo: DemoGateway, visit: OpenBrowser) -> None:
+    made = demo.request("/operator/objectives", {"name": "Send the parcel"})
+    root = f"/operator/objectives/{made['id']}"
+    step = {"name": "Ask which one", "metadata": {"agent": "support"}}
+    demo.request(f"{root}/plans", {"plans": [{"name": "One step", "tasks": [step]}]})
+    demo.request(f"{root}/run", {})
+    page = visit(demo).open(f"/dashboard/objectives/{made['id']}")
+    page.evaluate(MARK)
+    page.get_by_placeholder("Answer for this step").fill("1042")
+    page.get_by_role("button", name="Answer").click()
+    page.wait_for_selector("text=Done: answer.")
+    page.wait_for_selector(".task-head >> text=completed")
+    assert page.get_by_placeholder("Answer for this step").count() == 0
+    assert page.evaluate("window.isSame") is True
+
+
+def test_a_remote_agent_is_asked_now(demo: DemoGateway, visit: OpenBrowser) -> None:
+    page = visit(demo).open("/dashboard/remote")
+    page.wait_for_selector("[id='x-weather-office'] .s-completed:has-text('answers')")
+    page.locator("[id='x-print-shop']").get_by_role("button", name="Ask now").click()
+    page.wait_for_selector(".notice:has-text('print-shop does not answer')")
+    page.wait_for_selector("td:has-text('weather-office')")
+
+
 def test_updates_are_paused_and_caught_up_with(demo: DemoGateway, visit: OpenBrowser) -> None:
     page = visit(demo).open("/dashboard/tasks")
     page.wait_for_selector("tr[data-row]")
