@@ -188,3 +188,32 @@ async def test_a_delivery_that_was_given_up_is_tried_again(
         ("operator", shown["id"], "ok"),
         ("operator", "none", "refused"),
     ]
+
+
+async def test_deliveries_are_grouped_and_chosen_by_receiver(
+    open_dashboard: OpenDashboard, webhook: WebhookReceiver
+) -> None:
+    webhook.always = status(503)
+    setup = await open_dashboard(QUICK_PUSH, agent=ScriptedAgent(Reply.of_text("hi")))
+    here = f"127.0.0.1:{webhook.port}"
+    there = f"localhost:{webhook.port}"
+    for host in (here, here, there):
+        hook = {"taskPushNotificationConfig": {"url": f"http://{host}/hook"}}
+        await V1Client(setup.anyone).send(configuration=hook)
+
+    async def look_given_up() -> Json | None:
+        page = await setup.json("/dashboard/deliveries")
+        return page if page["counts"]["dead"] == 3 else None
+
+    page = await eventually_found(look_given_up)
+    assert page["groups"] == [
+        {"kind": "push", "to": here, "count": 2},
+        {"kind": "push", "to": there, "count": 1},
+    ]
+    chosen = await setup.json(f"/dashboard/deliveries?kind=push&to={there}")
+    assert [one["to"] for one in chosen["deliveries"]] == [there]
+    assert chosen["counts"] == page["counts"]
+    html = (await (await setup.sign_in()).get("/dashboard/deliveries")).body.decode()
+    assert f"to=localhost%3A{webhook.port}" in html
+    other = await setup.json("/dashboard/deliveries?kind=call")
+    assert other["deliveries"] == []

@@ -4,6 +4,7 @@ import platform
 import shutil
 import sqlite3
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -37,11 +38,25 @@ FindOutboxes = Callable[[], Sequence[tuple[Engine, Outbox]]]
 FindReceiver = Callable[[Delivery], str]
 
 
+class DeliveryGroup(JsonStruct, frozen=True, omit_defaults=False):
+    """How many deliveries of a kind a receiver has in trouble."""
+
+    kind: str
+    to: str
+    count: int
+
+
 class DeliveriesPage(JsonStruct, frozen=True, omit_defaults=False):
-    """Deliveries that wait for another attempt, of which something was skipped, or given up."""
+    """Deliveries that wait for another attempt, of which something was skipped, or given up.
+
+    `counts` and `groups` (the largest first) are of all of them; `kind` and `to` choose a group.
+    """
 
     deliveries: tuple[ShownDelivery, ...]
     counts: dict[str, int]
+    groups: tuple[DeliveryGroup, ...]
+    kind: str = ""
+    to: str = ""
 
 
 class Deliveries:
@@ -52,8 +67,8 @@ class Deliveries:
         self._receiver = receiver
         self._audit = audit
 
-    async def list(self, _: PageRequest) -> JsonStruct:
-        """The page."""
+    async def list(self, request: PageRequest) -> JsonStruct:
+        """The page; `kind` and `to` of its query choose some of the deliveries."""
         found = [
             one
             for engine, _ in self._outboxes()
@@ -69,7 +84,11 @@ class Deliveries:
         shown = [
             msgspec.structs.replace(show_delivery(one), to=self._receiver(one)) for one in found
         ]
-        return DeliveriesPage(tuple(shown), counts)
+        sizes = Counter((one.kind, one.to) for one in shown)
+        groups = [DeliveryGroup(*group, count) for group, count in sizes.most_common()]
+        kind, to = request.query.get("kind", ""), request.query.get("to", "")
+        chosen = [one for one in shown if kind in ("", one.kind) and to in ("", one.to)]
+        return DeliveriesPage(tuple(chosen), counts, tuple(groups), kind, to)
 
     async def redeliver(self, request: ActionRequest) -> ActionResult:
         """Try one again now. Raises: DeliveryNotFound."""
