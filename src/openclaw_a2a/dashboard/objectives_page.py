@@ -9,7 +9,7 @@ from openclaw_a2a.engine.audit_log import AuditLog, audit_outcome
 from openclaw_a2a.model.errors import InvalidParams, Problem, UnsupportedOperation
 from openclaw_a2a.model.ids import JsonObject
 from openclaw_a2a.model.message import JsonStruct
-from openclaw_a2a.model.validation import as_list, is_object
+from openclaw_a2a.model.validation import is_object
 from openclaw_a2a.planning.admin_service import AdminService
 
 _LISTED = 100
@@ -67,7 +67,7 @@ class Objectives:
     async def show(self, request: PageRequest) -> JsonStruct:
         """The page of one. Raises: PlanItemNotFound, UnsupportedOperation."""
         found = await self._open().get(request.segments[0])
-        plans = [plan for plan in as_list(found.get("plans")) if is_object(plan)]
+        plans = [plan for plan in found.get("plans") or () if is_object(plan)]
         return ObjectiveDetails(
             objective=found,
             actions=_allowed_actions(found),

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 
 from openclaw_a2a.model.ids import JsonObject
 from openclaw_a2a.model.message import JsonStruct
-from openclaw_a2a.model.validation import as_list, is_object
+from openclaw_a2a.model.validation import is_object
 
 _NODE_WIDTH = 184
 _NODE_HEIGHT = 32
@@ -83,7 +83,11 @@ def make_graph(plans: Sequence[JsonObject]) -> StepGraph | None:
 
 def list_steps(plan: JsonObject) -> list[JsonObject]:
     """The steps of a plan."""
-    return [step for step in as_list(plan.get("tasks")) if is_object(step)]
+    return [step for step in plan.get("tasks") or () if is_object(step)]
+
+
+def _dependencies(item: JsonObject) -> Sequence[str]:
+    return item.get("dependencies") or ()
 
 
 def _find_needs(
@@ -93,9 +97,9 @@ def _find_needs(
     last = {str(plan["id"]): _find_last(plan) for plan in plans}
     needs: dict[str, list[str]] = {}
     for plan in plans:
-        before = [one for name in as_list(plan.get("dependencies")) for one in last.get(name, ())]
+        before = [one for name in _dependencies(plan) for one in last.get(name, ())]
         for step in list_steps(plan):
-            wanted = [str(one) for one in as_list(step.get("dependencies")) if one in steps]
+            wanted = [str(one) for one in _dependencies(step) if one in steps]
             own = {str(one["id"]) for one in list_steps(plan)}
             if own.isdisjoint(wanted):
                 wanted += before
@@ -105,7 +109,7 @@ def _find_needs(
 
 def _find_last(plan: JsonObject) -> list[str]:
     steps = list_steps(plan)
-    wanted = {one for step in steps for one in as_list(step.get("dependencies"))}
+    wanted = {one for step in steps for one in _dependencies(step)}
     return [str(step["id"]) for step in steps if step["id"] not in wanted]
 
 
