@@ -69,7 +69,7 @@ class Actions:
 
     async def answer(self, request: ActionRequest) -> ActionResult:
         """Answer a task that waits, for its caller. Raises: InvalidParams, TaskNotWaiting, ..."""
-        text = read_text(request)
+        text = read_form_text(request)
         engine, head, _ = await self._tasks.find(request.segments[0])
         message = Message(
             MessageId(engine.new_id()), Role.USER, (Part(text=text),), head.context_id, head.id
@@ -122,7 +122,7 @@ class Actions:
 
     async def send(self, request: ActionRequest) -> ActionResult:
         """Send a message to the agent of an account, as the operator."""
-        [account], text = request.segments, read_text(request)
+        [account], text = request.segments, read_form_text(request)
         engine = next((one for one in self._engines if account in one.accounts), None)
         if engine is None:
             raise RouteNotFound(f"there is no account {account[:80]}; see the list of agents")
@@ -195,7 +195,7 @@ def task_address(task_id: TaskId) -> str:
     return f"/dashboard/tasks/{task_id}"
 
 
-def read_text(request: ActionRequest) -> str:
+def read_form_text(request: ActionRequest) -> str:
     """The text of the form. Raises: InvalidParams."""
     text = request.form.get("text", "").strip()
     if not text or len(text) > _MAX_TEXT:

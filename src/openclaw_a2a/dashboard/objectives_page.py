@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator
 
-from openclaw_a2a.dashboard.actions import ActionRequest, ActionResult, read_text
+from openclaw_a2a.dashboard.actions import ActionRequest, ActionResult, read_form_text
 from openclaw_a2a.dashboard.endpoint import PageRequest
 from openclaw_a2a.dashboard.plan_graph import StepGraph, list_steps, make_graph
 from openclaw_a2a.engine.audit_log import AuditLog, audit_outcome
@@ -87,7 +87,7 @@ class Objectives:
                 await service.retry(objective_id, request.form.get("item", ""))
             elif action == "answer":
                 step = request.form.get("step") or None
-                await service.answer(objective_id, read_text(request), step)
+                await service.answer(objective_id, read_form_text(request), step)
             elif action in _ACTIONS:
                 await service.act(objective_id, action)
             else:
