@@ -180,7 +180,10 @@ document.getElementById("help-open")?.addEventListener("click", () => help.showM
 document.addEventListener("keydown", (event) => {
   if (event.key === "Escape") closePeek();
   if (event.ctrlKey || event.metaKey || event.altKey || help?.open) return;
-  if (event.target.closest("input, textarea, select, button, a, summary, [contenteditable]")) return;
+  if (event.target.closest("input, textarea, select, [contenteditable]")) return;
+  // A button or a link that has the focus takes Enter, and no other key: one in a dialog that was
+  // closed keeps the focus until the next frame.
+  if (event.key === "Enter" && event.target.closest("button, a, summary")) return;
   if (isGoing && places[event.key]) {
     location.href = places[event.key];
     return;
