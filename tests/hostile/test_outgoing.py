@@ -126,7 +126,10 @@ def _not_found(request: BaseHTTPRequestHandler) -> None:
 
 
 class DnsServer:
-    """Answers A and AAAA from `names`; each look-up of `rebinding` takes the next address."""
+    """Answers A and AAAA from `names`; each look-up of `rebinding` takes the next address.
+
+    Names below `silent.test` get no answer at all: who looks them up waits in vain.
+    """
 
     def __init__(self, address: str) -> None:
         self.names: dict[str, list[str]] = dict(NAMES)
@@ -149,7 +152,8 @@ class DnsServer:
                 query, sender = self._socket.recvfrom(4096)
                 if not query:  # shut down
                     return
-                self._socket.sendto(self._answer(query), sender)
+                if b"\x06silent\x04test" not in query.lower():
+                    self._socket.sendto(self._answer(query), sender)
             except OSError:
                 return
 
@@ -355,6 +359,16 @@ def test_a_link_to_a_public_or_an_unknown_name_is_accepted(gateway: Gateway) -> 
     gateway.dns.names["public.test"] = [PUBLIC]
     for name in ("public.test", "nowhere.test"):
         assert "result" in gateway.send_link(f"https://{name}/a.png")
+
+
+def test_names_without_an_answer_hide_no_name_that_leads_into_this_network(
+    gateway: Gateway, listener: Listener
+) -> None:
+    """Look-ups have a deadline. A name that was not looked up in time was accepted."""
+    links = [{"url": f"http://{one}.silent.test/a.png", "mediaType": "image/png"} for one in "abcd"]
+    private = {"url": f"http://lan.test:{listener.port}/a.png", "mediaType": "image/png"}
+    refused = gateway.send({"text": "see"}, *links, private)
+    assert "message.parts" in refused.get("error", {}).get("message", ""), refused
 
 
 # ------------------------------------------------- answers of servers that the operator named

@@ -74,22 +74,57 @@ async def test_a_lookup_that_never_ends_does_not_keep_the_process_alive() -> Non
     assert b"TimeoutError" in ended.stderr
 
 
-async def test_abandoned_lookups_keep_their_slots_until_they_end(
+async def test_lookups_without_an_answer_take_no_more_than_twice_the_threads(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    may_end, looked_up = threading.Event(), list[str]()
+    may_end, begun, looked_up = threading.Event(), threading.Semaphore(0), list[str]()
 
     def find(host: str, port: int, **_: object) -> list[tuple[int, int, int, str, tuple[str, int]]]:
         looked_up.append(host)
-        may_end.wait(LIMIT_S)
+        begun.release()
+        if host != "known":
+            may_end.wait(LIMIT_S)
         return [(2, 1, 6, "", ("192.0.2.1", port))]
+
+    async def abandon(name: str) -> None:
+        waiting = asyncio.ensure_future(resolver(name, 80))
+        assert await asyncio.to_thread(begun.acquire, timeout=LIMIT_S)
+        waiting.cancel()
+        await asyncio.wait({waiting})
 
     monkeypatch.setattr(socket, "getaddrinfo", find)
     resolver = HostResolver(2)
-    for name in "abc":
-        with pytest.raises(TimeoutError):
-            async with asyncio.timeout(0.05):
-                await resolver(name, 80)
-    assert looked_up == ["a", "b"]
+    await abandon("a")
+    await abandon("b")
+    # Names that get no answer do not keep those from being looked up that get one.
+    assert await resolver("known", 80) == ["192.0.2.1"]
+    assert begun.acquire(timeout=LIMIT_S)
+    await abandon("c")
+    await abandon("d")
+    last = asyncio.ensure_future(resolver("e", 80))
+    await asyncio.sleep(0)
+    assert looked_up == ["a", "b", "known", "c", "d"]
     may_end.set()
-    assert await resolver("d", 80) == ["192.0.2.1"]
+    assert await last == ["192.0.2.1"]
+
+
+async def test_lookups_of_one_caller_leave_threads_to_the_others(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    may_end, waiting = threading.Event(), threading.Barrier(2)
+
+    def find(host: str, port: int, **_: object) -> list[tuple[int, int, int, str, tuple[str, int]]]:
+        if host == "slow":
+            waiting.wait(LIMIT_S)
+            may_end.wait(LIMIT_S)
+        return [(2, 1, 6, "", ("192.0.2.1", port))]
+
+    monkeypatch.setattr(socket, "getaddrinfo", find)
+    resolver = HostResolver(2, each=1)
+    async with asyncio.timeout(LIMIT_S), asyncio.TaskGroup() as tasks:
+        first = tasks.create_task(resolver.of_caller("eve")("slow", 80))
+        await asyncio.to_thread(waiting.wait, LIMIT_S)
+        second = tasks.create_task(resolver.of_caller("eve")("other", 80))
+        assert await resolver.of_caller("alice")("known", 80) == ["192.0.2.1"]
+        assert not first.done() and not second.done()
+        may_end.set()

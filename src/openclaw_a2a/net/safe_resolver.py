@@ -30,17 +30,21 @@ class AddressNotAllowed(Exception):
 
 
 class HostResolver:
-    """Resolves names in threads of its own, at most `parallel` at a time.
+    """Resolves names in threads of its own, at most `parallel` at a time, `each` for one caller.
 
     A look-up cannot be cancelled: a caller that stops waiting leaves its thread behind.
     """
 
-    def __init__(self, parallel: int) -> None:
-        self._threads = DaemonThreads(parallel, each=parallel)
+    def __init__(self, parallel: int, *, each: int | None = None) -> None:
+        self._threads = DaemonThreads(parallel, each=each or parallel)
 
     async def __call__(self, host: str, port: int) -> list[str]:
         """The addresses of a host, best first. Raises: OSError."""
         return await self._threads.run("", lambda: _resolve(host, port))
+
+    def of_caller(self, name: str) -> ResolveHost:
+        """The same, in the share of one caller."""
+        return lambda host, port: self._threads.run(name, lambda: _resolve(host, port))
 
 
 def _resolve(host: str, port: int) -> list[str]:

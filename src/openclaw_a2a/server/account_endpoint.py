@@ -67,7 +67,6 @@ from openclaw_a2a.net.safe_resolver import (
     AddressNotAllowed,
     HostNotFound,
     HostResolver,
-    ResolveHost,
     find_addresses,
 )
 from openclaw_a2a.planning.message_routing import agents_of_message
@@ -102,7 +101,8 @@ from openclaw_a2a.settings import Account
 
 NO_USABLE_PART = "No supported text or data part was found in the message."
 PACED_BODY_BYTES = 16 * 1024
-_LINK_LOOKUPS = 4  # at a time, for an account
+_LINK_LOOKUPS = 16  # at a time, for an account
+_CALLER_LINK_LOOKUPS = 4
 _MAX_LINK_HOSTS = 16
 _LINK_LOOKUP_S = 3.0
 _MAX_ID = 128  # in the audit log
@@ -157,7 +157,9 @@ class AccountEndpoint(msgspec.Struct, frozen=True, kw_only=True):
     body_pacer: CallerPacer = msgspec.field(default_factory=CallerPacer)
     large_answers: LargeAnswers = msgspec.field(default_factory=LargeAnswers)
     requires_activation: bool = True
-    resolve_link: ResolveHost = msgspec.field(default_factory=lambda: HostResolver(_LINK_LOOKUPS))
+    link_resolver: HostResolver = msgspec.field(
+        default_factory=lambda: HostResolver(_LINK_LOOKUPS, each=_CALLER_LINK_LOOKUPS)
+    )
 
     async def admit(self, request: HttpRequest) -> Scope:
         """Authenticate and rate-limit a request; echo the extension that it activates.
@@ -356,7 +358,7 @@ async def send(call: AccountCall, request: SendRequest) -> bytes | TaskFrame:
         answer = await _answer_empty_message(call, request.message)
         return call.codec.encode_sent_message(answer.message)
     if _has_links(request.message):
-        await _check_links(call.endpoint, request.message)
+        await _check_links(call, request.message)
     run = await _submit(call, request)
     call.http.on_refused = None
     # A2A 3.2.2: a blocking send returns the task at its end (or pause), any other at once.
@@ -422,7 +424,7 @@ async def send_streaming(call: AccountCall, request: SendRequest) -> EventStream
         answer = await _answer_empty_message(call, request.message)
         return EventStream(v1.wrap_message(answer.message), 0, None)
     if _has_links(request.message):
-        await _check_links(call.endpoint, request.message)
+        await _check_links(call, request.message)
     # Accepted before the stream begins: a refusal can still be a plain response. From here on the
     # client may leave; the run does not depend on the connection.
     run = await _submit(call, request)
@@ -475,13 +477,14 @@ def _has_links(message: Message) -> bool:
     return any(part.url is not None for part in message.parts)
 
 
-async def _check_links(endpoint: AccountEndpoint, message: Message) -> None:
+async def _check_links(call: AccountCall, message: Message) -> None:
     """Refuse links to files whose hosts lead into the operator's network. Raises: PartNotAccepted.
 
     Links are not fetched here, but an agent may fetch them, from this machine. A name that has no
-    address, or none in time, leads nowhere now and is accepted. A name may lead elsewhere later:
-    an agent that fetches links has to check the address that it connects to.
+    address leads nowhere now and is accepted. A name may lead elsewhere later: an agent that
+    fetches links has to check the address that it connects to.
     """
+    endpoint = call.endpoint
     check_parts(message, endpoint.rules)  # what is refused by its text needs no look-up
     linked: dict[str, int] = {}
     for index, part in enumerate(message.parts):
@@ -493,14 +496,20 @@ async def _check_links(endpoint: AccountEndpoint, message: Message) -> None:
             " are accepted in one message"
         )
 
+    resolve = endpoint.link_resolver.of_caller(call.scope.principal)
+
     async def check(host: str, index: int) -> None:
+        link = f"message.parts[{index}] is a link to a file on {host[:200]}, which"
         try:
             async with asyncio.timeout(_LINK_LOOKUP_S):
-                await find_addresses(host, 0, resolve=endpoint.resolve_link, allow_private=False)
+                await find_addresses(host, 0, resolve=resolve, allow_private=False)
         except AddressNotAllowed:
-            reason = f"message.parts[{index}] is a link to a file on {host[:200]}, which leads into"
-            raise PartNotAccepted(f"{reason} a private network") from None
-        except (HostNotFound, TimeoutError):
+            raise PartNotAccepted(f"{link} leads into a private network") from None
+        except TimeoutError:
+            # Not accepted: other names without an answer could have taken the time of this one.
+            text = f"{link} was not found within {_LINK_LOOKUP_S:g} seconds; send it again later"
+            raise PartNotAccepted(text) from None
+        except HostNotFound:
             pass
 
     await asyncio.gather(*(check(host, index) for host, index in linked.items()))

@@ -10,27 +10,74 @@ from openclaw_a2a.engine.scheduling.threads import DaemonThreads
 DEADLINE_S = 60.0
 
 
-async def test_a_call_whose_caller_left_keeps_its_slot_until_it_ends() -> None:
-    threads = DaemonThreads(2, each=1)
-    release, started = threading.Event(), asyncio.Event()
-    loop = asyncio.get_running_loop()
+class Blocked:
+    """Calls that hang until the test lets them go."""
 
-    def block() -> str:
-        loop.call_soon_threadsafe(started.set)
-        release.wait(DEADLINE_S)
+    def __init__(self) -> None:
+        self.release = threading.Event()
+        self._loop = asyncio.get_running_loop()
+        self._started: asyncio.Queue[None] = asyncio.Queue()
+
+    def call(self) -> str:
+        self._loop.call_soon_threadsafe(self._started.put_nowait, None)
+        self.release.wait(DEADLINE_S)
         return "late"
 
-    async with asyncio.timeout(DEADLINE_S), asyncio.TaskGroup() as tasks:
-        first = tasks.create_task(threads.run("alice", block))
-        await started.wait()
-        first.cancel()
-        second = tasks.create_task(threads.run("alice", lambda: "second"))
+    async def wait_begun(self) -> None:
+        await self._started.get()
+
+    async def abandon_one(self, threads: DaemonThreads, receiver: str) -> None:
+        """Begin such a call, and stop waiting for it."""
+        waiting = asyncio.ensure_future(threads.run(receiver, self.call))
+        await self.wait_begun()
+        waiting.cancel()
+        await asyncio.wait({waiting})
+
+
+async def test_a_call_that_hangs_gives_its_slot_back_when_its_caller_leaves() -> None:
+    threads, blocked = DaemonThreads(2, each=1), Blocked()
+    async with asyncio.timeout(DEADLINE_S):
+        await blocked.abandon_one(threads, "alice")
+        assert await threads.run("alice", lambda: "second") == "second"
+        blocked.release.set()
+
+
+async def test_one_receiver_has_no_more_hanging_calls_than_slots() -> None:
+    threads, blocked = DaemonThreads(2, each=1), Blocked()
+    async with asyncio.timeout(DEADLINE_S):
+        for _ in range(2):
+            await blocked.abandon_one(threads, "alice")
+        waiting = asyncio.ensure_future(threads.run("alice", lambda: "next"))
         # The other slot is for others.
         assert await threads.run("bob", lambda: "of bob") == "of bob"
-        assert not second.done()
-        release.set()
-        assert await second == "second"
-    assert first.cancelled()
+        assert not waiting.done()
+        blocked.release.set()
+        assert await waiting == "next"
+
+
+async def test_all_receivers_have_no_more_hanging_calls_than_slots() -> None:
+    threads, blocked = DaemonThreads(2, each=1), Blocked()
+    async with asyncio.timeout(DEADLINE_S):
+        for name in ("alice", "bob", "carol", "dave"):
+            await blocked.abandon_one(threads, name)
+        with pytest.raises(TimeoutError):
+            await threads.run("eve", lambda: "too much", begin_within_s=0.01)
+        blocked.release.set()
+        assert await threads.run("eve", lambda: "in time") == "in time"
+
+
+async def test_a_call_that_does_not_begin_in_time_never_begins() -> None:
+    threads, blocked = DaemonThreads(1, each=1), Blocked()
+    begun: list[str] = []
+    async with asyncio.timeout(DEADLINE_S), asyncio.TaskGroup() as tasks:
+        first = tasks.create_task(threads.run("alice", blocked.call))
+        await blocked.wait_begun()
+        with pytest.raises(TimeoutError):
+            await threads.run("bob", lambda: begun.append("bob"), begin_within_s=0.01)
+        blocked.release.set()
+        assert await first == "late"
+        await threads.run("carol", lambda: begun.append("carol"), begin_within_s=DEADLINE_S)
+    assert begun == ["carol"]
 
 
 async def test_a_call_that_nobody_waits_for_any_more_is_not_begun() -> None:
