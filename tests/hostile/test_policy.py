@@ -642,7 +642,9 @@ def decide(request):
         # A few of each caller at a time, and not those that waited for them.
         assert len(lines_of(tmp_path / "asked")) == 8
         assert "result" in running.send("bob", "while the threads of eve hang")
-        # Their late `allow` lets nothing through, and makes room for the next.
+        # They hang for ever, and the next message of eve has a thread all the same.
+        assert "result" in running.send("eve", "while her own threads hang")
+        # Their late `allow` lets nothing through.
         deadline = time.monotonic() + DEADLINE_S
         while (answer := running.send("eve", f"free {time.monotonic()}")).get("status") == 403:
             assert time.monotonic() < deadline, answer

@@ -315,8 +315,11 @@ class SubmitPolicy:
                     answer = call(request)
                 else:
                     # It may block. What is still in its thread past the deadline is denied all the
-                    # same: nobody takes its answer.
-                    answer = await self._threads.run(request.caller, lambda: call(request))
+                    # same: nobody takes its answer. Half of the time to begin, so that what waits
+                    # behind calls that hang is over before those give their threads back.
+                    answer = await self._threads.run(
+                        request.caller, lambda: call(request), begin_within_s=self._timeout_s / 2
+                    )
                 if inspect.isawaitable(answer):
                     answer = await answer
             # The timeout does not see a coroutine that never waits.
