@@ -3,6 +3,7 @@
 import asyncio
 import fcntl
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -92,6 +93,26 @@ async def test_lines_keep_their_order_and_are_there_after_a_flush(tmp_path: Path
     for path in folder.iterdir():
         assert path.stat().st_mode & 0o077 == 0
     assert problems(folder) == []
+
+
+async def test_entries_of_a_batch_that_had_begun_are_on_the_disk_after_a_flush_with_sync(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced: list[int] = []
+
+    def count(handle: int) -> None:
+        synced.append(os.fstat(handle).st_size)
+
+    monkeypatch.setattr(os, "fsync", count)
+    log = AuditLog(AuditFile(tmp_path / AUDIT_FILE), lambda: NOW)
+    log.record("task-submitted", "alice")
+    await log.flush()
+    assert synced == []
+    log.record("task-canceled", "operator")
+    waiting = [asyncio.ensure_future(log.flush()), asyncio.ensure_future(log.flush(sync=True))]
+    await asyncio.gather(*waiting)
+    assert synced[-1] == (tmp_path / AUDIT_FILE).stat().st_size
+    assert len((tmp_path / AUDIT_FILE).read_bytes().splitlines()) == 2
 
 
 async def test_a_caller_that_disconnects_takes_no_line_with_it(tmp_path: Path) -> None:

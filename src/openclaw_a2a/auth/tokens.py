@@ -126,10 +126,16 @@ class TokenStore:
         folder: Path,
         *,
         peers: Collection[str] = (),
+        are_commands: bool = True,
         now: Callable[[], float] = time.time,
     ) -> None:
-        """`peers` are those of the settings."""
+        """`peers` are those of the settings.
+
+        `are_commands`: changes are made by commands of the operator, and audited as such; else who
+        makes them has them audited.
+        """
         self._peers = peers
+        self._are_commands = are_commands
         self._path = folder / TOKENS_FILE
         self._old_path = folder / OLD_TOOL_TOKENS_FILE
         self._use_path = folder / TOKEN_USE_FILE
@@ -264,7 +270,7 @@ class TokenStore:
             if all(one.owner for one in others):
                 token = _separate(token, {name})
             text = self._add(self._tokens, token)
-        record_command(self._path.parent, "token-created", target=name, action=kind.value)
+        self._record("token-created", name, kind.value)
         return text
 
     def rotate(self, selector: str, *, grace: timedelta, expires_at: datetime | None = None) -> str:
@@ -294,7 +300,7 @@ class TokenStore:
             others = [ending if one is old else one for one in self._tokens]
             new = msgspec.structs.replace(old, created_at=now, expires_at=expires_at)
             text = self._add(others, new)
-        record_command(self._path.parent, "token-rotated", target=old.name, action=old.id)
+        self._record("token-rotated", old.name, old.id)
         return text
 
     def revoke(self, selector: str) -> int:
@@ -307,8 +313,12 @@ class TokenStore:
             if gone:
                 self._write([one for one in self._tokens if one not in gone])
         for name in sorted({one.name for one in gone}):
-            record_command(self._path.parent, "token-revoked", target=name)
+            self._record("token-revoked", name)
         return len(gone)
+
+    def _record(self, event: str, name: str, action: str = "") -> None:
+        if self._are_commands:
+            record_command(self._path.parent, event, target=name, action=action)
 
     def _select(self, selector: str) -> list[Token]:
         named = [one for one in self._tokens if one.name == selector]

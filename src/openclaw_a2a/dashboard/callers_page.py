@@ -51,7 +51,7 @@ class Callers:
 
     def __init__(self, folder: Path, peers: Collection[str], audit: AuditLog) -> None:
         """`peers` are those of the settings."""
-        self._store = TokenStore(folder, peers=peers)
+        self._store = TokenStore(folder, peers=peers, are_commands=False)
         self._peers = tuple(sorted(peers))
         self._audit = audit
 
@@ -90,12 +90,12 @@ class Callers:
     async def revoke(self, request: ActionRequest) -> ActionResult:
         """Make a token invalid, at once. Raises: InvalidParams, CorruptRecord."""
         [token_id] = request.segments
-        known = {one.id for one in self._store.list_tokens()}
+        known = {one.id: one.name for one in self._store.list_tokens()}
         if token_id not in known:
             problem = Problem("id", "is not that of a token")
             raise InvalidParams(f"id {problem.message}", problems=(problem,))
         await self._change(
-            request, "token-revoked", token_id, lambda: str(self._store.revoke(token_id))
+            request, "token-revoked", known[token_id], lambda: str(self._store.revoke(token_id))
         )
         return ActionResult("The token is not valid any more.", _CALLERS, token_id)
 

@@ -19,6 +19,7 @@ from openclaw_a2a.auth.dashboard_sessions import (
 from openclaw_a2a.auth.peers import await_identity
 from openclaw_a2a.dashboard.actions import ActionHandler, ActionRequest, ActionResult
 from openclaw_a2a.dashboard.live import LivePages, PageKey, PartFrames, part_version
+from openclaw_a2a.engine.audit_log import AuditLog
 from openclaw_a2a.http.asgi import NO_STORE, Header, HttpRequest
 from openclaw_a2a.http.request_limits import RequestBodies
 from openclaw_a2a.http.router import Router
@@ -111,6 +112,7 @@ class Dashboard:
         *,
         streams: SseStreams,
         bodies: RequestBodies,
+        audit: AuditLog,
         version: str,
         is_https: bool = False,
     ) -> None:
@@ -118,6 +120,7 @@ class Dashboard:
         self._authenticator = authenticator
         self._streams = streams
         self._bodies = bodies
+        self._audit = audit
         self._version = version
         self._is_https = is_https
         self._router = Router[_Page | _Action | _DownloadRoute]()
@@ -261,7 +264,11 @@ class Dashboard:
         form = await self._read_form(request)
         self._authenticator.check_action(request, user, form.get("csrf", ""))
         asked = ActionRequest(segments, form, user.name, request.client_address)
-        result = await handler(asked)
+        try:
+            result = await handler(asked)
+        finally:
+            # Before the answer: a crash takes no entry of what the operator was told was done.
+            await self._audit.flush(sync=True)
         if not wants_html(request):
             await request.respond(200, msgspec.json.encode(result), headers=[NO_STORE])
         elif b"hx-request" not in request.headers:

@@ -136,8 +136,8 @@ class AuditFile:
         self._last = AuditHead()
         """The end of the log when this process last wrote."""
 
-    def append(self, entries: Sequence[AuditEntry]) -> None:
-        """Add lines. Nothing is synced to the disk: a machine that loses power may lose lines.
+    def append(self, entries: Sequence[AuditEntry], *, sync: bool = False) -> None:
+        """Add lines. Unless they are synced, a machine that loses power may lose some.
 
         Raises: OSError.
         """
@@ -175,6 +175,8 @@ class AuditFile:
                 written = os.write(handle, batch)
                 size += written
                 batch = batch[written:]
+            if sync:
+                os.fsync(handle)
             head = AuditHead(n, previous, size, head.first)
             _write_head(lock, head)
             if self._max_bytes is not None and size >= self._max_bytes:
@@ -320,8 +322,8 @@ def audit_outcome(error: BaseException | None) -> _Outcome:
 class AuditLog:
     """Collects entries on the event loop and writes them in a worker thread, in batches.
 
-    Nobody waits for it but who calls `flush`. An entry is written within about 50 ms; a process
-    that is killed before that takes the entry with it.
+    Nobody waits for it but who calls `flush`: calls between agents, and what the operator does. Any
+    other entry is written within about 50 ms; a process that is killed before that takes it along.
     """
 
     def __init__(self, file: AuditFile | None, now: Callable[[], datetime]) -> None:
@@ -334,6 +336,8 @@ class AuditLog:
         self._timer: asyncio.TimerHandle | None = None
         self._batch: asyncio.Future[None] | None = None
         """The batch that is being written."""
+        self._must_sync = False
+        """Whether the next batch is to be on the disk, with all before it, when it is written."""
         self._refusals: dict[tuple[str, str, str], _Refusals] = {}
         """Requests that were refused for who sent them, by event, caller and address."""
         self._refused_changes: dict[tuple[str, str, str], _Refusals] = {}
@@ -405,20 +409,29 @@ class AuditLog:
             loop = asyncio.get_running_loop()
             self._summary_timer = loop.call_later(_SUMMARY_S, self._summarize)
 
-    async def flush(self) -> None:
-        """Wait until all entries so far are written."""
+    async def flush(self, *, sync: bool = False) -> None:
+        """Wait until all entries so far are written; with `sync`, until they are on the disk."""
+        if self._file is None:
+            return
+        self._must_sync = self._must_sync or sync
         # Those so far, not all there are: others may add entries without end.
         batches = (1 if self._entries else 0) + (0 if self._batch is None else 1)
         for _ in range(batches):
-            if self._batch is None:
-                self._start_batch()
-            batch = self._batch
-            if batch is not None and not batch.done():
-                # Shielded: a caller that disconnects must not cancel the batch of the others.
-                await asyncio.shield(batch)
-            if batch is not None:
-                # Its callback may not have been called yet, and awaiting what is done calls none.
-                self._on_written(batch)
+            await self._finish_batch()
+        # All of them were in a batch that had begun before.
+        if sync and self._must_sync:
+            await self._finish_batch()
+
+    async def _finish_batch(self) -> None:
+        if self._batch is None:
+            self._start_batch()
+        batch = self._batch
+        if batch is not None and not batch.done():
+            # Shielded: a caller that disconnects must not cancel the batch of the others.
+            await asyncio.shield(batch)
+        if batch is not None:
+            # Its callback may not have been called yet, and awaiting what is done calls none.
+            self._on_written(batch)
 
     def close(self) -> None:
         """Write what is left when the gateway stops."""
@@ -429,16 +442,17 @@ class AuditLog:
         self._timer = self._summary_timer = None
         entries, self._entries = self._entries, []
         # A batch may still be under way in its thread: the lock of the file orders the two.
-        self._write(entries)
+        self._write(entries, self._must_sync)
 
     def _start_batch(self) -> None:
         if self._timer is not None:
             self._timer.cancel()  # a flush was faster
         self._timer = None
         entries, self._entries = self._entries, []
+        sync, self._must_sync = self._must_sync, False
         loop = asyncio.get_running_loop()
         # The thread pool owns it; one at a time, so that lines are in the order of `record`.
-        self._batch = loop.run_in_executor(None, self._write, entries)
+        self._batch = loop.run_in_executor(None, self._write, entries, sync)
         self._batch.add_done_callback(self._on_written)
 
     def _on_written(self, batch: "asyncio.Future[None]") -> None:
@@ -462,11 +476,11 @@ class AuditLog:
         if self._entries and self._timer is None and self._batch is None:
             self._timer = asyncio.get_running_loop().call_later(0, self._start_batch)
 
-    def _write(self, entries: list[AuditEntry]) -> None:
-        if entries:
-            self._append(entries)
+    def _write(self, entries: list[AuditEntry], sync: bool) -> None:
+        if entries or sync:
+            self._append(entries, sync=sync)
 
-    def _append(self, entries: list[AuditEntry]) -> None:
+    def _append(self, entries: list[AuditEntry], *, sync: bool = False) -> None:
         if self._file is None:
             return
         if self._lost and entries:
@@ -474,7 +488,7 @@ class AuditLog:
             note = AuditEntry(entries[0].at, "audit-incomplete", _GATEWAY, reason=text)
             entries = [note, *entries]
         try:
-            self._file.append(entries)
+            self._file.append(entries, sync=sync)
         except Exception as error:  # also a bug: later entries have to be written
             if not self._lost:
                 reason, path = str(error), str(self._file.path)
@@ -583,6 +597,6 @@ def record_command(
     about.setdefault("address", "command line")
     entry = AuditEntry(datetime.now(UTC), event, OPERATOR, count=count, **about)
     try:
-        AuditFile(folder / AUDIT_FILE).append([entry])
+        AuditFile(folder / AUDIT_FILE).append([entry], sync=True)
     except OSError as error:  # as in the gateway, a log that cannot be written stops nobody
         log.warning("audit.not_written", path=str(folder / AUDIT_FILE), reason=str(error))

@@ -99,6 +99,7 @@ class DashboardWiring:
             authenticator,
             streams=streams,
             bodies=bodies,
+            audit=audit,
             version=version,
             is_https=settings.server.public_base_url.startswith("https://"),
         )

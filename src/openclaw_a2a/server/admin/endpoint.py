@@ -188,13 +188,19 @@ class AdminEndpoint:
         acting.set((http.caller or "", http.client_address))
         try:
             result = await route.handler(request)
-        except BaseException as error:  # whatever it is: something may have been changed
+        except Exception as error:  # whatever it is: something may have been changed
+            self._record(http, route, request, error=error)
+            await self._audit.flush(sync=True)
+            raise
+        except BaseException as error:  # cancelled: there is no time to wait
             self._record(http, route, request, error=error)
             raise
         made = ""
         if not isinstance(result, RawResponse) and is_object(result):
             made = str(result.get("id", ""))
         self._record(http, route, request, made=made)
+        # Before the answer: a crash takes no entry of what the operator was told was done.
+        await self._audit.flush(sync=True)
         return result
 
     def _record(
