@@ -610,6 +610,7 @@ def test_export_and_import_move_an_objective_as_json_lines(run, planning, tmp_pa
     file = tmp_path / "kept.jsonl"
     exported = run("export", objective_id, str(file))
     assert exported.code == 0
+    assert file.stat().st_mode & 0o077 == 0
     lines = file.read_text("utf-8").splitlines()
     assert exported.out == f"{objective_id}  {len(lines)} lines in {file}\n"
     assert json.loads(lines[0])["op"] == "objective.create"

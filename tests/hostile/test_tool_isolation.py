@@ -325,3 +325,5 @@ def test_the_rest_of_a_result_is_for_the_token_that_got_it(
     (_, theirs), (_, nothing) = answers
     assert "no result" in theirs
     assert "no result" in nothing
+    stored = list(gateway.home.rglob("res_*"))
+    assert stored and not [one for one in stored if one.stat().st_mode & 0o077]

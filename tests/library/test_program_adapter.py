@@ -282,6 +282,7 @@ async def test_session_of_a_context_is_resumed(tmp_path):
     assert await adapter.invoke("2", "a") == "s-1"
     assert await adapter.invoke("3", "b") == "None"
     assert json.loads(file.read_text()) == {"a": "s-2", "b": "s-3"}
+    assert file.stat().st_mode & 0o077 == 0
     again = Script(REMEMBERS, session_store_path=str(file))
     assert await again.invoke("4", "a") == "s-2"
 

@@ -12,6 +12,7 @@ import msgspec
 
 from openclaw_a2a.model.ids import Json, JsonObject
 from openclaw_a2a.model.validation import as_list, is_list, is_object
+from openclaw_a2a.settings import write_private_file
 
 _REF = re.compile(r"res_[A-Za-z0-9_-]{20,64}")
 _CONTENTS = ("text", "bytes")
@@ -68,9 +69,7 @@ class ResultStore:
     def store(self, text: str, owner: str) -> str:
         """Store a text; the reference with which its owner reads it."""
         reference = f"res_{secrets.token_urlsafe(24)}"
-        folder = self._folder_of(owner)
-        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        (folder / reference).write_bytes(text.encode("utf-8", "replace"))
+        write_private_file(self._folder_of(owner) / reference, text.encode("utf-8", "replace"))
         return reference
 
     def read(self, reference: str, owner: str, start: int, count: int) -> tuple[bytes, int] | None:

@@ -331,12 +331,14 @@ async def test_an_upgrade_keeps_a_copy_of_what_was_there(store: SqliteStore, pat
     await store.close()
     steps = migrate.load_migrations()
     now = steps[-1].version
+    backup = path.with_name(f"state.db.backup-v{now}")
+    backup.touch(0o644)  # what a copy that was interrupted, or somebody else, left
     sql = "-- Something new.\nCREATE TABLE later (a INTEGER);\n"
     later = migrate.Migration(now + 1, "later", sql)
     with closing(sqlite3.connect(path, isolation_level=None)) as connection:
         migrate.upgrade(connection, [*steps, later], backup_of=path)
         assert connection.execute("SELECT count(*) FROM later").fetchone() == (0,)
-    backup = path.with_name(f"state.db.backup-v{now}")
+    assert backup.stat().st_mode & 0o077 == 0
     assert rows(backup, "SELECT id FROM task") == [("t-1",)]
     assert rows(backup, "SELECT max(version) FROM schema_version") == [(now,)]
 

@@ -23,6 +23,7 @@ from openclaw_a2a.engine.engine import new_id
 from openclaw_a2a.log import get_logger
 from openclaw_a2a.model.errors import AgentFailed
 from openclaw_a2a.model.ids import Json, JsonObject, RunId
+from openclaw_a2a.settings import write_private_file
 
 log = get_logger(__name__)
 
@@ -352,10 +353,6 @@ class SessionStore:
         if self._path is None:
             return
         try:
-            self._path.parent.mkdir(parents=True, exist_ok=True)
-            # A new file replaces the old one, so that a crash leaves one of them whole.
-            fresh = self._path.with_name(self._path.name + ".new")
-            fresh.write_bytes(msgspec.json.format(msgspec.json.encode(self._sessions)))
-            fresh.replace(self._path)
+            write_private_file(self._path, msgspec.json.format(msgspec.json.encode(self._sessions)))
         except OSError as error:
             log.warning("sessions.write_failed", path=str(self._path), reason=str(error))

@@ -1,5 +1,6 @@
 """`objectives`: make, plan, run, watch and answer objectives; delete, export and import them."""
 
+import os
 import sys
 from datetime import UTC, datetime
 from functools import partial
@@ -342,7 +343,9 @@ def export(
         print_data(content.decode(errors="replace"), end="")
         return DONE
     try:
-        with file.open("xb") as opened:  # a file that exists is never overwritten
+        # Only for its owner, like the store; a file that exists is never overwritten.
+        handle = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        with os.fdopen(handle, "wb") as opened:
             opened.write(content)
     except FileExistsError:
         raise usage_error(f"{file} is there already; name another file") from None

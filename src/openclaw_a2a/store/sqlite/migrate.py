@@ -125,7 +125,9 @@ def _back_up(connection: sqlite3.Connection, path: Path) -> None:
     # next start makes the copy again over it.
     copy = path.with_name(f"{path.name}.backup-v{version}")
     try:
-        os.close(os.open(copy, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600))
+        flags = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
+        with os.fdopen(os.open(copy, flags, 0o600), "wb") as file:
+            os.fchmod(file.fileno(), 0o600)  # one that is there may be readable by others
     except OSError as error:
         raise StoreUnavailable(
             f"the backup {copy} cannot be written: {error.strerror}; remove what has its name, or "
