@@ -217,6 +217,45 @@ async def test_no_page_of_the_dashboard_is_served_without_the_right_credentials(
         assert may_ask or viewer.status == 403, (method, path)
 
 
+async def test_refusals_that_browsers_get_have_the_challenge_too(
+    gateway: GatewayProcess, tokens: Tokens
+) -> None:
+    accept = b"accept: text/html"
+    for headers, status, challenge in (
+        ([], 401, 'Bearer realm="openclaw-a2a"'),
+        (_bearer("oca_wrong"), 401, 'Bearer realm="openclaw-a2a", error="invalid_token"'),
+        (
+            _bearer(tokens.right[A2A]),
+            403,
+            'Bearer realm="openclaw-a2a", error="insufficient_scope", scope="dashboard"',
+        ),
+    ):
+        refused = await gateway.ask(b"GET", "/dashboard", headers=[accept, *headers])
+        assert refused.headers["content-type"].startswith("text/html")
+        assert (refused.status, refused.headers.get("www-authenticate")) == (status, challenge)
+
+
+@pytest.mark.parametrize("accept", [b"accept: text/html", b"accept: application/json"])
+async def test_who_looks_at_pages_has_the_rate_of_a_caller(
+    tmp_path: Path, make_gateway: MakeGateway, accept: bytes
+) -> None:
+    """Pages had none: a token that may only look could take all of the time."""
+    viewer = TokenStore(tmp_path).create("viewer", TokenKind.PEER, scopes=[Scope.DASHBOARD])
+    gateway = make_gateway({"limits": {"perPeerRate": 0, "perPeerRequests": 2}})
+    await gateway.start()
+    headers = [accept, *_bearer(viewer)]
+    answers = [await gateway.ask(b"GET", "/dashboard", headers=headers) for _ in range(4)]
+    assert [one.status for one in answers[:2]] == [200, 200]
+    # A minute refills it slowly: one more may be served on a slow machine.
+    refused = [one for one in answers if one.status == 429]
+    assert refused
+    assert b"limits.perPeerRequests" in refused[0].body
+    assert 1 <= int(refused[0].headers["retry-after"]) <= 60
+    operator = [accept, *_bearer(read_admin_token(tmp_path))]
+    for _ in range(5):
+        assert (await gateway.ask(b"GET", "/dashboard", headers=operator)).status == 200
+
+
 async def test_public_addresses_answer_without_credentials(
     gateway: GatewayProcess, tmp_path: Path
 ) -> None:
@@ -422,6 +461,22 @@ async def test_the_challenge_names_what_is_accepted(
             said = [line for line in lines if line.startswith("www-authenticate: ")]
             wanted = [f"www-authenticate: {one}" for one in [*first, CERTIFIED]]
             assert (refused.status, said) == (401, wanted), headers
+
+
+@pytest.mark.parametrize("shown", [_bearer("not.a.jwt"), _bearer("a") + _bearer("b")])
+async def test_the_challenge_for_odd_tokens_names_certificates_too(
+    make_gateway: MakeGateway, shown: list[bytes]
+) -> None:
+    settings = _behind_proxy("127.0.0.0/8")
+    issuer = {"name": "corp", "issuer": "http://127.0.0.1:9", "audience": ["here"]}
+    settings["channels"]["a2a"]["security"]["oidc"] = [issuer]
+    gateway = make_gateway(settings)
+    await gateway.start()
+    refused = await gateway.ask(b"POST", RPC, b"{}", headers=shown)
+    lines = refused.head.decode().split("\r\n")
+    said = [line for line in lines if line.startswith("www-authenticate: ")]
+    wanted = [f'{BEARER}, error="invalid_token"', CERTIFIED]
+    assert (refused.status, said) == (401, [f"www-authenticate: {one}" for one in wanted])
 
 
 async def test_addresses_that_a_trusted_proxy_forwards_are_limited_apart(

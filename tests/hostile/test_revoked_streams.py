@@ -1,7 +1,8 @@
 """A stream ends when the credentials that opened it are no longer valid."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from tests.hostile.limited_gateway import (
     limited_gateway,
 )
 
+from openclaw_a2a.auth.principal import Scope
 from openclaw_a2a.auth.tokens import TokenKind, TokenStore
 
 Json = Any
@@ -43,31 +45,82 @@ MESSAGE = {
 CALL = {"agent": "main", "skill": "work", "input": {"hold": 1}, "wait": True}
 
 
-def told_after_revocation(gateway: LimitedGateway, kind: TokenKind, path: str, body: Json) -> str:
-    """What a stream says from its beginning to its end; its token is revoked in between."""
+def revoke(tokens: TokenStore) -> None:
+    tokens.revoke("bob")
+
+
+def expire(tokens: TokenStore) -> None:
+    """Let the token of bob end now; another one takes its place, which the stream does not show."""
+    if len([one for one in tokens.list_tokens() if one.name == "bob"]) == 1:
+        tokens.rotate("bob", grace=timedelta(0))
+
+
+def told_after_the_end_of_a_token(
+    gateway: LimitedGateway,
+    scope: Scope,
+    path: str,
+    body: Json = None,
+    *,
+    end: Callable[[TokenStore], None] = revoke,
+    version: str = "1.0",
+) -> str:
+    """What a stream says from its beginning to its end; its token ends in between."""
     tokens = TokenStore(gateway.home)
-    headers = {**HEADERS, "authorization": f"Bearer {tokens.create('bob', kind)}"}
+    kind = TokenKind.TOOL if scope is Scope.TOOLS else TokenKind.PEER
+    token = tokens.create("bob", kind, scopes=[scope])
+    headers = {**HEADERS, "a2a-version": version, "authorization": f"Bearer {token}"}
+    method = "GET" if body is None else "POST"
     told = ""
     with (
         httpx2.Client(base_url=gateway.address, headers=headers, timeout=PATIENCE_S) as http,
-        http.stream("POST", path, json=body) as answer,
+        http.stream(method, path, json=body) as answer,
     ):
-        assert answer.status_code == 200
+        assert answer.status_code == 200, answer.read()
         for text in answer.iter_text():
             told += text
-            tokens.revoke("bob")
-        assert http.post(path, json=body).status_code == 401
+            end(tokens)
+        assert http.request(method, path, json=body).status_code == 401
     return told
 
 
+@pytest.mark.parametrize("end", [revoke, expire])
 @pytest.mark.parametrize("path", [RPC, "/a2a/rest/message:stream"])
-def test_the_stream_of_a_task_ends_and_its_run_goes_on(gateway: LimitedGateway, path: str) -> None:
+def test_the_stream_of_a_task_ends_and_its_run_goes_on(
+    gateway: LimitedGateway, path: str, end: Callable[[TokenStore], None]
+) -> None:
     body = rpc("SendStreamingMessage", MESSAGE) if path == RPC else MESSAGE
-    told = told_after_revocation(gateway, TokenKind.PEER, path, body)
+    told = told_after_the_end_of_a_token(gateway, Scope.A2A, path, body, end=end)
     frames = [line for line in told.splitlines() if line.startswith("data:")]
     assert "TASK_STATE" in told
     assert "not valid here" in json.loads(frames[-1].removeprefix("data:"))["error"]["message"]
     assert gateway.started() == ["hold it"]
+
+
+def test_the_stream_of_a_task_ends_in_the_old_version(gateway: LimitedGateway) -> None:
+    message = {
+        "kind": "message",
+        "messageId": "m-1",
+        "role": "user",
+        "parts": [{"kind": "text", "text": "hold it"}],
+    }
+    told = told_after_the_end_of_a_token(
+        gateway, Scope.A2A, RPC, rpc("message/stream", {"message": message}), version="0.3"
+    )
+    assert "not valid here" in told.splitlines()[-2]
+
+
+def test_the_stream_of_a_page_ends(gateway: LimitedGateway) -> None:
+    path = "/dashboard/live?at=/dashboard"
+    told = told_after_the_end_of_a_token(gateway, Scope.DASHBOARD, path)
+    assert "not valid here" in told
+
+
+def test_the_stream_of_the_operator_ends(gateway: LimitedGateway) -> None:
+    alice = gateway.peer("alice")
+    task = alice.start("hold it")
+    path = f"/operator/tasks/{task['id']}/events"
+    told = told_after_the_end_of_a_token(gateway, Scope.ADMIN, path)
+    assert "not the operator's token" in told
 
 
 def test_the_stream_of_an_objective_ends(gateway: LimitedGateway) -> None:
@@ -80,11 +133,36 @@ def test_the_stream_of_an_objective_ends(gateway: LimitedGateway) -> None:
         timeout=PATIENCE_S,
     )
     asked = rpc("objectives/subscribe", {"id": made.json()["result"]["objective"]["id"]})
-    told = told_after_revocation(gateway, TokenKind.PEER, RPC, asked)
+    told = told_after_the_end_of_a_token(gateway, Scope.A2A, RPC, asked)
     assert "not valid here" in told
 
 
 def test_the_stream_of_a_tool_ends(gateway: LimitedGateway) -> None:
-    told = told_after_revocation(gateway, TokenKind.TOOL, "/tools/agent_call", CALL)
+    told = told_after_the_end_of_a_token(gateway, Scope.TOOLS, "/tools/agent_call", CALL)
     assert "event: error" in told
     assert "not known here, or was revoked" in told
+
+
+def test_the_stream_of_an_mcp_session_ends(gateway: LimitedGateway) -> None:
+    tokens = TokenStore(gateway.home)
+    headers = {
+        "authorization": f"Bearer {tokens.create('bob')}",
+        "accept": "application/json, text/event-stream",
+    }
+    opening = {
+        "protocolVersion": "2025-06-18",
+        "capabilities": {},
+        "clientInfo": {"name": "test", "version": "1"},
+    }
+    with httpx2.Client(base_url=gateway.address, headers=headers, timeout=PATIENCE_S) as http:
+        opened = http.post("/mcp", json=rpc("initialize", opening))
+        session = {"mcp-session-id": opened.headers["mcp-session-id"]}
+        ready = {"jsonrpc": "2.0", "method": "notifications/initialized"}
+        assert http.post("/mcp", json=ready, headers=session).status_code == 202
+        with http.stream("GET", "/mcp", headers=session) as answer:
+            assert answer.status_code == 200
+            tokens.revoke("bob")
+            # Its end is what is waited for.
+            for _ in answer.iter_bytes():
+                pass
+        assert http.get("/mcp", headers=session).status_code == 401

@@ -549,6 +549,7 @@ class Gateway:
             remote=self._tools.remote,
             clock=self._clock,
             supervisor=self.supervisor.child("dashboard"),
+            admission=self._admission,
             streams=self.streams,
             bodies=self._bodies,
             audit=self.audit,

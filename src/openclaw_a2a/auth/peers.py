@@ -196,8 +196,11 @@ class Credentials:
 
         Raises: Unauthenticated, TooManyAttempts, CorruptRecord (the token file).
         """
-        bearer = read_bearer_token(request)
-        token = bearer or _read_once(request, API_KEY_HEADER).strip()
+        try:
+            bearer = read_bearer_token(request)
+            token = bearer or _read_once(request, API_KEY_HEADER).strip()
+        except Unauthenticated as error:
+            raise self._refusal(error.message) from None
         if not token:
             return self._identify_certificate(request)
         principal = self._principals.get(token_digest(token))
@@ -207,9 +210,9 @@ class Credentials:
             return principal
         try:
             principal = self._verify(request, bearer) if bearer else None
-        except Unauthenticated:
+        except Unauthenticated as error:
             self._count_failure(request)
-            raise
+            raise self._refusal(error.message) from None
         if principal is None:
             self._count_failure(request)
             raise self._refusal(_NOT_VALID)

@@ -20,7 +20,8 @@ from openclaw_a2a.auth.peers import await_identity
 from openclaw_a2a.dashboard.actions import ActionHandler, ActionRequest, ActionResult
 from openclaw_a2a.dashboard.live import LivePages, PageKey, PartFrames, part_version
 from openclaw_a2a.engine.audit_log import AuditLog
-from openclaw_a2a.http.asgi import NO_STORE, Header, HttpRequest
+from openclaw_a2a.http.asgi import NO_STORE, Header, HttpRequest, error_headers
+from openclaw_a2a.http.rate_limit import RequestAdmission
 from openclaw_a2a.http.request_limits import RequestBodies
 from openclaw_a2a.http.router import Router
 from openclaw_a2a.http.sse_stream import EventStream, SseStreams, last_event_id
@@ -30,8 +31,9 @@ from openclaw_a2a.model.errors import (
     RouteNotFound,
     Unauthenticated,
 )
-from openclaw_a2a.model.ids import JsonObject, TaskId
+from openclaw_a2a.model.ids import JsonObject, PeerName, TaskId
 from openclaw_a2a.model.message import JsonStruct
+from openclaw_a2a.model.session_keys import OWN_CALLERS
 from openclaw_a2a.protocol.errors import http_status
 
 if TYPE_CHECKING:
@@ -110,6 +112,7 @@ class Dashboard:
         self,
         authenticator: DashboardAuthenticator,
         *,
+        admission: RequestAdmission,
         streams: SseStreams,
         bodies: RequestBodies,
         audit: AuditLog,
@@ -118,6 +121,7 @@ class Dashboard:
     ) -> None:
         """`is_https`: other machines reach the gateway by https only."""
         self._authenticator = authenticator
+        self._admission = admission
         self._streams = streams
         self._bodies = bodies
         self._audit = audit
@@ -169,6 +173,8 @@ class Dashboard:
     async def _serve_user(self, request: HttpRequest) -> None:
         user = await await_identity(self._authenticator.identify, request)
         request.caller = user.name
+        if user.name not in OWN_CALLERS:
+            await self._admission.admit(PeerName(user.name))
         if request.path == f"{DASHBOARD_PREFIX}/live" and request.method == "GET":
             await self._send_live(request, user)
             return
@@ -321,13 +327,13 @@ class Dashboard:
         elif code := request.query().get("code"):
             session = self._authenticator.sign_in_with_code(request, code)
         else:
-            await self._send_login(request, 200, "")
+            await self._send_login(request)
             return
         await self._redirect(request, DASHBOARD_PREFIX, cookie=(self._cookie(request, session),))
 
-    async def _send_login(self, request: HttpRequest, status: int, problem: str) -> None:
-        body = self._renderer.render_page("login.html", {"problem": problem, "user": None})
-        await request.respond(status, body, media_type=_HTML, headers=[NO_STORE])
+    async def _send_login(self, request: HttpRequest) -> None:
+        body = self._renderer.render_page("login.html", {"problem": "", "user": None})
+        await request.respond(200, body, media_type=_HTML, headers=[NO_STORE])
 
     def _cookie(self, request: HttpRequest, session: str) -> Header:
         age = "" if session else "; Max-Age=0"
@@ -373,12 +379,13 @@ class Dashboard:
             body = self._renderer.render_page("notice.html", {"result": None, "error": error})
         elif isinstance(error, Unauthenticated) or request.path == LOGIN:
             has_tried = error.has_credentials if isinstance(error, Unauthenticated) else True
-            await self._send_login(request, status, error.message if has_tried else "")
-            return
+            problem = error.message if has_tried else ""
+            body = self._renderer.render_page("login.html", {"problem": problem, "user": None})
         else:
             members: JsonObject = {"error": error, "status": status, "user": None, "section": ""}
             body = self._renderer.render_page("error.html", members)
-        await request.respond(status, body, media_type=_HTML, headers=[NO_STORE])
+        headers = [NO_STORE, *error_headers(error)]
+        await request.respond(status, body, media_type=_HTML, headers=headers)
 
 
 def wants_html(request: HttpRequest) -> bool:

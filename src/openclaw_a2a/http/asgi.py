@@ -4,6 +4,7 @@ There are two kinds: `http/exchange.py` of our own server, and `AsgiRequest` of 
 """
 
 import asyncio
+import math
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Iterable, MutableMapping, Sequence
@@ -488,8 +489,8 @@ def error_headers(error: GatewayError) -> list[Header]:
         # RFC 9110, 15.5.16: which codings there are.
         return [(b"accept-encoding", b"identity")]
     if isinstance(error, Overloaded | QuotaExceeded):
-        # Whole seconds, and never 0, which would bring all clients back at once.
-        return [(b"retry-after", b"%d" % max(1, round(error.retry_after_s)))]
+        # Whole seconds, never too few, and never 0, which would bring all clients back at once.
+        return [(b"retry-after", b"%d" % max(1, math.ceil(error.retry_after_s)))]
     return []
 
 

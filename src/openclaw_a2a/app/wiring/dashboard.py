@@ -26,6 +26,7 @@ from openclaw_a2a.engine.approvals import ApprovalService
 from openclaw_a2a.engine.audit_log import AuditLog
 from openclaw_a2a.engine.engine import Engine
 from openclaw_a2a.engine.supervisor import Supervisor
+from openclaw_a2a.http.rate_limit import RequestAdmission
 from openclaw_a2a.http.request_limits import RequestBodies
 from openclaw_a2a.http.sse_stream import SseStreams
 from openclaw_a2a.model.call import Call
@@ -67,6 +68,7 @@ class DashboardWiring:
         remote: "RemoteAgentTool | None",
         clock: Clock,
         supervisor: Supervisor,
+        admission: RequestAdmission,
         streams: SseStreams,
         bodies: RequestBodies,
         audit: AuditLog,
@@ -97,6 +99,7 @@ class DashboardWiring:
         )
         self.dashboard = Dashboard(
             authenticator,
+            admission=admission,
             streams=streams,
             bodies=bodies,
             audit=audit,
