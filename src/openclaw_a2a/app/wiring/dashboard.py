@@ -170,6 +170,7 @@ class DashboardWiring:
         )
         add(f"{DASHBOARD_PREFIX}/deliveries/{{}}/redeliver", self._deliveries.redeliver)
         add(f"{DASHBOARD_PREFIX}/remote/{{}}/check", self._remote.check)
+        add(f"{DASHBOARD_PREFIX}/remote/{{}}/send", self._remote.send)
         add(f"{DASHBOARD_PREFIX}/callers", self._callers.create)
         add(f"{DASHBOARD_PREFIX}/callers/{{}}/revoke", self._callers.revoke)
 
