@@ -143,6 +143,7 @@ class EditPage(JsonStruct, frozen=True, omit_defaults=False):
     content: FormContent
     version: str
     steps: dict[str, str]
+    is_closed: bool
     yours: FormContent | None = None
 
     @property
@@ -269,6 +270,7 @@ class Objectives:
             content=_fill_form(item, numbers),
             version=item.content.version,
             steps=others if item.can_reorder else {},
+            is_closed=found["status"] in _CLOSED,
         )
 
     async def _audited(self, request: ActionRequest, action: str, work: Awaitable[object]) -> None:

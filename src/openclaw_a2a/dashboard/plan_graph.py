@@ -15,7 +15,7 @@ _NODE_HEIGHT = 32
 _COLUMN_GAP = 44
 _ROW_GAP = 12
 _MARGIN = 2
-_LABEL_CHARS = 22
+_LABEL_CHARS = 20
 _MAX_STEPS = 200
 """A graph of more steps says nothing to anybody; the page has its lists."""
 
