@@ -159,11 +159,12 @@ def run_demo(folder: Path, pace: float = 0.1) -> Iterator[DemoGateway]:
                 urllib.request.urlopen(f"{gateway.address}/readyz", timeout=2).close()
                 break
             time.sleep(0.02)  # another process becomes ready; nothing here can be awaited
-        # Everybody has asked: one waits for an approval, one for an answer, the others have ended.
+        # Everybody has asked: one waits for an approval, two for an answer, the others have ended.
         gateway.wait(
             lambda now: (
-                len(now["approvals"]) == len(now["waiting"]) == 1
-                and now["counts"]["completed"] >= 7
+                len(now["approvals"]) == 1
+                and len(now["waiting"]) == 2
+                and now["counts"]["completed"] >= 16
                 and now["counts"]["working"] == 1
             )
         )

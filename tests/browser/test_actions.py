@@ -95,7 +95,7 @@ def test_a_step_of_an_objective_is_answered(demo: DemoGateway, visit: OpenBrowse
 def test_a_remote_agent_is_asked_now(demo: DemoGateway, visit: OpenBrowser) -> None:
     page = visit(demo).open("/dashboard/remote")
     page.wait_for_selector("[id='x-weather-office'] .s-completed:has-text('answers')")
-    page.locator("[id='x-print-shop']").get_by_role("button", name="Ask now").click()
+    page.locator("[id='x-print-shop']").get_by_role("button", name="Ask for its card").click()
     page.wait_for_selector(".notice:has-text('print-shop does not answer')")
     page.wait_for_selector("td:has-text('weather-office')")
 

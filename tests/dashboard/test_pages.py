@@ -8,6 +8,7 @@ from tests.conformance.protocol_clients import V1Client
 from tests.conformance.scripted_agent import ScriptedAgent
 from tests.dashboard.conftest import OpenDashboard, Setup
 from tests.server.admin.asking_agent import AskingAgent, approval
+from tests.server.push.webhook_receiver import eventually_found
 
 from openclaw_a2a.model.agent_event import (
     Failed,
@@ -382,3 +383,26 @@ async def test_findings_name_what_an_operator_should_mend(open_dashboard: OpenDa
 
 async def test_a_healthy_gateway_has_no_findings(setup: Setup) -> None:
     assert (await setup.json("/dashboard/system"))["findings"] == []
+
+
+async def test_the_audit_log_is_filtered(setup: Setup) -> None:
+    browser = await setup.sign_in()
+    for name in ("one", "two"):
+        assert (await browser.act("/dashboard/callers", name=name, scope="a2a")).status == 200
+    task_id = await setup.start()
+    assert (await browser.act(f"/dashboard/tasks/{task_id}/cancel")).status == 200
+
+    async def look() -> Json | None:
+        page = await setup.json("/dashboard/audit?event=task-canceled")
+        return page if page["entries"] else None
+
+    page = await eventually_found(look)
+    assert {one["event"] for one in page["entries"]} == {"task-canceled"}
+    assert "task-canceled" in page["choices"]["event"]
+    assert len(page["choices"]["event"]) > 1
+    found = await setup.json("/dashboard/audit?q=TWO")
+    assert {one["target"] for one in found["entries"]} == {"two"}
+    none = await setup.json("/dashboard/audit?who=nobody")
+    assert (none["entries"], none["searched"] > 0) == ([], True)
+    html = (await browser.get("/dashboard/audit?who=nobody")).body.decode()
+    assert "<option selected>nobody</option>" in html

@@ -123,6 +123,22 @@ async def test_tasks_at_remote_agents_are_listed(open_dashboard: OpenDashboard) 
         assert "t-1" in html
 
 
+async def test_a_remote_agent_is_tried_from_the_page(open_dashboard: OpenDashboard) -> None:
+    async with scripted(result(task("COMPLETED", text="<b>hi</b>"))) as peer:
+        gone = f"http://127.0.0.1:{free_port()}/"
+        setup = await open_dashboard(outbound(good=peer.url, gone=gone))
+        browser = await setup.sign_in()
+        assert f'hx-post="{PAGE}/good/send"' in (await browser.get(PAGE)).body.decode()
+        done = await browser.act(f"{PAGE}/good/send", text="hello")
+        assert done.status == 200, done.body
+        assert b"good (completed): &lt;b&gt;hi&lt;/b&gt;" in done.body
+        assert [one["target"] for one in (await setup.json(PAGE))["tasks"]] == ["good"]
+        failed = await browser.act(f"{PAGE}/gone/send", text="hello")
+        assert (failed.status, b"gone did not answer" in failed.body) == (200, True)
+        assert (await browser.act(f"{PAGE}/good/send", text=" ")).status == 400
+        assert (await browser.act(f"{PAGE}/nobody/send", text="x")).status == 404
+
+
 async def test_keys_in_addresses_are_hidden(open_dashboard: OpenDashboard) -> None:
     async with scripted(hang_up) as peer:
         setup = await open_dashboard(outbound(keyed=f"{peer.url}?key=SECRET"))

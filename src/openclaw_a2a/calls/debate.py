@@ -8,6 +8,7 @@ import asyncio
 import json
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import aclosing
+from uuid import UUID, uuid5
 
 import msgspec
 
@@ -204,6 +205,20 @@ class DebateStep(msgspec.Struct, frozen=True):
 
 
 AskStep = Callable[[DebateStep], Awaitable[Outcome]]
+
+
+def step_call_id(debate_id: CallId, name: str) -> CallId:
+    """The call of a step: the same whenever the debate runs again."""
+    return CallId(str(uuid5(UUID(debate_id), name)))
+
+
+def list_step_names(critics: int, rounds: int) -> list[str]:
+    """The names of all steps that a debate may have, in the order in which it asks them."""
+    names = ["propose"]
+    for number in range(1, rounds + 1):
+        names += [f"round-{number}/critic-{place}" for place in range(1, critics + 1)]
+        names.append(f"round-{number}/refine")
+    return [*names, "resolve"]
 
 
 class _DebateFailed(Exception):

@@ -12,7 +12,12 @@ from functools import cached_property
 import msgspec
 
 from openclaw_a2a.engine.tasks.journal import TaskProjection
-from openclaw_a2a.engine.transcript.task_text import find_json_objects, last_agent_text, status_text
+from openclaw_a2a.engine.transcript.task_text import (
+    find_json_objects,
+    last_agent_text,
+    parts_text,
+    status_text,
+)
 from openclaw_a2a.model.call import Call, CallStatus
 from openclaw_a2a.model.ids import Json, JsonObject
 from openclaw_a2a.model.message import format_timestamp
@@ -122,6 +127,12 @@ def read_outcome(stored: StoredTask | None) -> Outcome:
         state = task.status.state.value.removeprefix("TASK_STATE_").lower().replace("_", " ")
         return Outcome(CallStatus.ERROR, error=reason or f"the callee's task was {state}")
     return parse_callee_answer(last_agent_text(task))
+
+
+def first_text(stored: StoredTask) -> str:
+    """What the callee was told."""
+    history = TaskProjection.from_stored(stored).task().history
+    return "" if not history else parts_text(history[0].parts)
 
 
 def question_error(question: str) -> str:

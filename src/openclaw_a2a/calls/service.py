@@ -7,11 +7,10 @@ here: `outcome_delivery` settles a call, and `outcome.decide_status` says how.
 import asyncio
 from contextlib import suppress
 from typing import Unpack
-from uuid import UUID, uuid5
 
 import msgspec
 
-from openclaw_a2a.calls.debate import DebateStep, max_duration_ms, parse_debate
+from openclaw_a2a.calls.debate import DebateStep, max_duration_ms, parse_debate, step_call_id
 from openclaw_a2a.calls.loop_guard import CallHistory, CallOrigin
 from openclaw_a2a.calls.outcome import (
     CalleeTask,
@@ -19,6 +18,7 @@ from openclaw_a2a.calls.outcome import (
     batch_result,
     call_ids,
     call_timestamps,
+    first_text,
     outcome_fields,
     poll_result,
     read_outcome,
@@ -267,7 +267,7 @@ class CallService:
         debate = self._calls.find(debate_id)
         if debate is None:
             raise LookupError(f"there is no debate {debate_id}")
-        call_id = CallId(str(uuid5(UUID(debate_id), step.name)))
+        call_id = step_call_id(debate_id, step.name)
         if self._calls.find(call_id) is None:
             caller, origin = debate.caller, CallOrigin(debate.chain, debate.lineage)
             refusal = self._checker.check(caller, origin, step.agent, step.skill, step.input)
@@ -291,14 +291,20 @@ class CallService:
 
     # ---------------------------------------------------------------- for the operator
 
-    def list_calls(self, *, limit: int) -> list[Call]:
-        """The newest calls, newest first; the steps of a debate are described with the debate."""
-        calls = [call for call in self._calls if call.parent is None]
+    def list_calls(self, *, limit: int, with_steps: bool = False) -> list[Call]:
+        """The newest calls, newest first; `with_steps`: also those that debates made."""
+        calls = [call for call in self._calls if with_steps or call.parent is None]
         return calls[::-1][:limit]
 
     def find(self, call_id: CallId) -> Call | None:
         """A call."""
         return self._calls.find(call_id)
+
+    async def read_exchange(self, call: Call) -> tuple[str, Outcome | None]:
+        """What the callee was told, and what came of it; None: nothing yet."""
+        stored = await self._read_task(call)
+        said = "" if stored is None else first_text(stored)
+        return said, read_outcome(stored) if self._is_ended(call, stored) else None
 
     async def describe(self, call: Call) -> JsonObject:
         """Everything that may be seen of a call."""

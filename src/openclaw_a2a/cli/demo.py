@@ -1,15 +1,16 @@
-"""A gateway with scripted agents: they stream, call each other, ask, fail and follow a plan.
+"""A gateway with scripted agents: they stream, call each other, debate, ask, fail, follow a plan.
 
 For a first look at the dashboard, and for the tests of its pages. Nothing here needs a model.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import httpx2
+import msgspec
 
 from openclaw_a2a.app.gateway import Gateway, build_app
 from openclaw_a2a.auth.admin_token import read_admin_token
@@ -143,10 +144,47 @@ class ApprovingAgent(DemoAgent):
 # -------------------------------------------------------------------- the scripts
 
 
+_PROPOSAL = "Launch on Friday, to all customers at once."
+_REFINED = "Launch on Tuesday, to a tenth of the customers first, and watch errors for a day."
+_CALLED: Mapping[str, tuple[Json, float]] = {
+    "research": ({"answer": "The moon, mostly."}, 0.9),
+    "propose": ({"plan": _PROPOSAL}, 0.6),
+    "critique": (
+        {
+            "flaws": ["Nobody is there at the weekend if it breaks.", "There is no way back."],
+            "alternatives": ["Begin with a few customers."],
+        },
+        0.7,
+    ),
+    "writer/critique": (
+        {"flaws": ["Customers do not read mail on Fridays."], "alternatives": ["A Tuesday."]},
+        0.6,
+    ),
+    "refine": ({"plan": _REFINED}, 0.88),
+    "judge": ({"decision": f"**{_REFINED}** The costs of waiting are small."}, 0.92),
+}
+"""What the agents answer to each other: the output by skill, and how sure they are."""
+
+
+async def _answer_call(agent: DemoAgent, turn: Turn, skill: str) -> AsyncIterator[AgentEvent]:
+    await agent.pause(3)
+    output, confidence = _CALLED.get(f"{turn.agent_id}/{skill}") or _CALLED[skill]
+    answer: JsonObject = {"output": output, "confidence": confidence}
+    yield Reply.of_text(msgspec.json.encode(answer).decode())
+
+
+def _find_skill(turn: Turn) -> str:
+    """The skill that another agent called for; empty when a person asks."""
+    if turn.provenance is None:
+        return ""
+    skills = [skill for skill in _CALLED if f'"skill": "{skill}"' in turn.message.text]
+    return skills[0] if skills else "research"
+
+
 async def _research(agent: DemoAgent, turn: Turn) -> AsyncIterator[AgentEvent]:
-    if turn.provenance is not None:  # called by another agent: a short answer in its form
-        await agent.pause(3)
-        yield Reply.of_text('{"output": {"answer": "The moon, mostly."}, "confidence": 0.9}')
+    if skill := _find_skill(turn):
+        async for event in _answer_call(agent, turn, skill):
+            yield event
         return
     yield Note("Looking for sources")
     for number, query in enumerate(("tides", "tidal range"), 1):
@@ -163,6 +201,10 @@ async def _research(agent: DemoAgent, turn: Turn) -> AsyncIterator[AgentEvent]:
 
 
 async def _write(agent: DemoAgent, turn: Turn) -> AsyncIterator[AgentEvent]:
+    if skill := _find_skill(turn):
+        async for event in _answer_call(agent, turn, skill):
+            yield event
+        return
     yield Note("Asking the researcher")
     answer = await agent.demo.call_agent(turn, "researcher", "research", {"question": "tides"})
     yield Note(f"The researcher said: {answer}")
@@ -189,6 +231,24 @@ async def _support(_: DemoAgent, turn: Turn) -> AsyncIterator[AgentEvent]:
     yield Reply.of_text(f"Order {turn.body} leaves tomorrow.")
 
 
+async def _chair(agent: DemoAgent, turn: Turn) -> AsyncIterator[AgentEvent]:
+    yield Note("Asking the others what they think")
+    debate: JsonObject = {
+        "topic": "When do we launch the shop?",
+        "proposer": {"agent": "writer", "skill": "propose"},
+        "critics": [
+            {"agent": "researcher", "perspective": "risk", "weight": 0.7},
+            {"agent": "writer", "perspective": "customers"},
+        ],
+        "resolver": {"agent": "researcher", "skill": "judge"},
+        "input": {"question": turn.body},
+        "rounds": 2,
+        "wait": True,
+    }
+    result = await agent.demo.call_tool(turn, "debate_call", debate)
+    yield Reply.of_text(f"The debate is {result.get('status')}: {result.get('conclusion')}")
+
+
 async def _echo(_: DemoAgent, turn: Turn) -> AsyncIterator[AgentEvent]:
     yield Reply.of_text(turn.body)
 
@@ -209,7 +269,8 @@ class Demo:
 
     def __init__(self, folder: Path, *, pace: float, rounds: int | None) -> None:
         """`rounds`: how often the callers come; None: until the gateway stops."""
-        self._folder = folder
+        # A relative path in settings is one below their own folder.
+        self._folder = folder.expanduser().absolute()
         self.pace = pace
         self._rounds = rounds
         self._address = ""
@@ -221,6 +282,7 @@ class Demo:
             "deployer": ApprovingAgent(
                 "Deployer", "Deploys when you allow it.", "deploy", _deploy, demo=self
             ),
+            "chair": make("Chair", "Has others debate.", "decide", _chair, demo=self),
             "support": make("Support", "Answers customers.", "support", _support, demo=self),
             "echo": make("Echo", "Says what you say.", "echo", _echo, demo=self),
             "weather": make("Weather", "Fails now and then.", "forecast", _forecast, demo=self),
@@ -272,19 +334,22 @@ class Demo:
         return gateway
 
     async def call_agent(self, turn: Turn, agent: str, skill: str, given: JsonObject) -> str:
-        """Have an agent call another, as its host does; what came of it."""
+        """Have an agent call another; what came of it."""
+        body: JsonObject = {"agent": agent, "skill": skill, "input": given, "wait": True}
+        result = await self.call_tool(turn, "agent_call", body)
+        return str(result.get("output") or result.get("error") or result.get("status"))
+
+    async def call_tool(self, turn: Turn, tool: str, body: JsonObject) -> JsonObject:
+        """Have an agent call a tool, as its host does; the result."""
         headers = {
             "Authorization": f"Bearer {self._host_token}",
             "x-openclaw-agent-id": turn.agent_id,
             "x-openclaw-session-key": turn.session_key,
         }
-        body: JsonObject = {"agent": agent, "skill": skill, "input": given, "wait": True}
         async with httpx2.AsyncClient(timeout=120, trust_env=False) as http:
-            answer = await http.post(
-                f"{self._address}/tools/agent_call", json=body, headers=headers
-            )
+            answer = await http.post(f"{self._address}/tools/{tool}", json=body, headers=headers)
         result: JsonObject = answer.json()
-        return str(result.get("output") or result.get("error") or result.get("status"))
+        return result
 
     async def _play(self, gateway: Gateway) -> None:
         await self._wait_ready()
@@ -303,6 +368,8 @@ class Demo:
             ("carol", "weather", f"What is the weather {day}?"),
             ("dave", "weather", "What is the weather in Lisbon?"),
         ]
+        if number % 3 == 0:
+            asked.append(("alice", "chair", "When do we launch the shop?"))
         if number % 4 == 0:  # these wait for you
             asked += [
                 ("carol", "deployer", "Deploy the new shop."),
@@ -317,21 +384,45 @@ class Demo:
             await self._ask_remote()
 
     async def _plan(self) -> None:
-        """An objective with a plan, which the gateway works through."""
-        steps = ["Collect the facts", "Write the summary", "Check the numbers"]
-        tasks = [
-            {"name": name, "dependencies": [f"task-{n - 1}"] if n else []}
-            for n, name in enumerate(steps)
+        """Objectives with plans, which the gateway works through."""
+        facts = [
+            {"name": "Collect the facts", "description": "Where are the tides highest, and why?"},
+            {"name": "Write the summary", "dependencies": ["task-0"]},
+            {"name": "Check the numbers", "dependencies": ["task-0"]},
         ]
+        page = [{"name": "Lay the page out", "metadata": {"agent": "echo"}}]
+        parcel = [
+            {"name": "Ask which order", "metadata": {"agent": "support"}},
+            {"name": "Tell the customer", "dependencies": ["task-0"]},
+        ]
+        forecast = [
+            {"name": "What is the weather tomorrow?", "metadata": {"agent": "weather"}},
+            {"name": "Pack the boat", "dependencies": ["task-0"]},
+        ]
+        plans: Mapping[str, tuple[str, Sequence[JsonObject]]] = {
+            "A page about tides": (
+                "For the school site.",
+                (
+                    {"name": "Text", "tasks": facts},
+                    {"name": "Layout", "dependencies": [0], "tasks": page},
+                ),
+            ),
+            "Send the lost parcel": ("", ({"name": "One call", "tasks": parcel},)),
+            "A trip to the islands": ("", ({"name": "Before we leave", "tasks": forecast},)),
+        }
         root = f"{self._address}/operator/objectives"
         async with self._open_operator() as http:
-            made = await http.post(
-                root, json={"name": "A page about tides", "description": "For the school site."}
-            )
-            objective = f"{root}/{made.json()['id']}"
-            plan: JsonObject = {"plans": [{"name": "In three steps", "tasks": tasks}]}
-            await http.post(f"{objective}/plans", json=plan)
-            await http.post(f"{objective}/run", json={})
+            for name, (description, made_of) in plans.items():
+                given: JsonObject = {
+                    "name": name,
+                    "description": description,
+                    "metadata": {"agent": "researcher"},
+                }
+                made = await http.post(root, json=given)
+                objective = f"{root}/{made.json()['id']}"
+                await http.post(f"{objective}/plans", json={"plans": list(made_of)})
+                await http.post(f"{objective}/run", json={})
+            await http.post(root, json={"name": "Repaint the office"})
 
     async def _ask_remote(self) -> None:
         """A question to the remote agent."""

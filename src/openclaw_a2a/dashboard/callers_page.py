@@ -120,10 +120,23 @@ class Callers:
             )
 
 
+_FILTERS = ("event", "who", "outcome")
+
+
 class AuditPage(JsonStruct, frozen=True, omit_defaults=False):
-    """The newest entries of the audit log, the last one first."""
+    """The newest entries of the audit log that the filters choose, the last one first.
+
+    `choices` are the values there are for each filter; `query` is a text that entries have
+    somewhere; `searched` is how many entries were looked at.
+    """
 
     entries: tuple[JsonObject, ...]
+    event: str
+    who: str
+    outcome: str
+    query: str
+    choices: dict[str, tuple[str, ...]]
+    searched: int
 
 
 class AuditReader:
@@ -132,18 +145,31 @@ class AuditReader:
     def __init__(self, folder: Path) -> None:
         self._path = folder / AUDIT_FILE
 
-    async def read(self, _: PageRequest) -> JsonStruct:
+    async def read(self, request: PageRequest) -> JsonStruct:
         """The page."""
+        wanted = {name: request.query.get(name, "") for name in _FILTERS}
+        text = request.query.get("q", "").strip()
         lines = await anyio.to_thread.run_sync(self._read_tail)
+        choices: dict[str, set[str]] = {name: set() for name in _FILTERS}
         entries: list[JsonObject] = []
         for line in reversed(lines):
             try:
-                entries.append(decode_line(line))
+                entry = decode_line(line)
             except (ValueError, RecursionError):
                 continue  # `audit verify` is for finding damage
-            if len(entries) == _LISTED:
-                break
-        return AuditPage(tuple(entries))
+            for name, values in choices.items():
+                values.add(str(entry.get(name, "")))
+            is_chosen = all(not value or entry.get(name) == value for name, value in wanted.items())
+            is_found = not text or text.lower() in str([*entry.values()]).lower()
+            if is_chosen and is_found and len(entries) < _LISTED:
+                entries.append(entry)
+        return AuditPage(
+            tuple(entries),
+            **wanted,
+            query=text,
+            choices={name: tuple(sorted(values - {""})) for name, values in choices.items()},
+            searched=len(lines),
+        )
 
     def _read_tail(self) -> list[bytes]:
         try:

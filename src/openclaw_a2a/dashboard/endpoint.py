@@ -26,6 +26,7 @@ from openclaw_a2a.http.request_limits import RequestBodies
 from openclaw_a2a.http.router import Router
 from openclaw_a2a.http.sse_stream import EventStream, SseStreams, last_event_id
 from openclaw_a2a.model.errors import (
+    ChangedMeanwhile,
     GatewayError,
     ParseFailed,
     RouteNotFound,
@@ -88,6 +89,7 @@ class Download(msgspec.Struct, frozen=True):
 
 ReadPage = Callable[[PageRequest], Awaitable[JsonStruct]]
 ReadDownload = Callable[[PageRequest], Awaitable[Download]]
+ReadConflict = Callable[[ActionRequest, ChangedMeanwhile], Awaitable[JsonStruct]]
 
 
 class _Page(NamedTuple):
@@ -95,10 +97,13 @@ class _Page(NamedTuple):
     template: str
     section: str
     is_task: bool = False
+    is_live: bool = True
 
 
 class _Action(NamedTuple):
     handler: ActionHandler
+    read_conflict: ReadConflict | None = None
+    template: str = ""
 
 
 class _DownloadRoute(NamedTuple):
@@ -133,14 +138,33 @@ class Dashboard:
         """Set once there are pages; None: pages are not updated."""
 
     def add_page(
-        self, path: str, template: str, section: str, read: ReadPage, *, is_task: bool = False
+        self,
+        path: str,
+        template: str,
+        section: str,
+        read: ReadPage,
+        *,
+        is_task: bool = False,
+        is_live: bool = True,
     ) -> None:
-        """Add a page. `section` is the entry of the menu; `is_task`: it is about one task."""
-        self._router.add_route("GET", path, _Page(read, template, section, is_task))
+        """Add a page. `section` is the entry of the menu; `is_task`: it is about one task.
 
-    def add_action(self, path: str, handler: ActionHandler) -> None:
-        """Add an action."""
-        self._router.add_route("POST", path, _Action(handler))
+        A page that is not live is a form: what somebody writes must not change under their hands.
+        """
+        self._router.add_route("GET", path, _Page(read, template, section, is_task, is_live))
+
+    def add_action(
+        self,
+        path: str,
+        handler: ActionHandler,
+        *,
+        read_conflict: ReadConflict | None = None,
+        template: str = "",
+    ) -> None:
+        """Add an action. What `read_conflict` reads is shown, as `template`, to a browser whose
+        form is about something that was changed meanwhile.
+        """
+        self._router.add_route("POST", path, _Action(handler, read_conflict, template))
 
     def add_download(self, path: str, read: ReadDownload) -> None:
         """Add content that is not a page."""
@@ -193,7 +217,7 @@ class Dashboard:
         if isinstance(route, _Page):
             await self._send_page(request, user, route, asked)
         elif isinstance(route, _Action):
-            await self._act(request, user, route.handler, segments)
+            await self._act(request, user, route, segments)
         else:
             await self._send_download(request, await route.read(asked))
 
@@ -211,14 +235,15 @@ class Dashboard:
             return
         raw = request.query_string
         address = request.path + (f"?{raw.decode('latin-1')}" if raw else "")
-        members = {
+        members: JsonObject = {
             "page": view,
             "may_act": user.may_act,
             "user": user,
             "section": page.section,
             "part": part.decode(),
-            "live": {"at": address, "seen": str(part_version(part))},
         }
+        if page.is_live:
+            members["live"] = {"at": address, "seen": str(part_version(part))}
         body = self._renderer.render_page(page.template, members)
         await request.respond(200, body, media_type=_HTML, headers=[NO_STORE])
 
@@ -256,31 +281,49 @@ class Dashboard:
         """The page at an address. Raises: RouteNotFound."""
         parts = urlsplit(address[:4096])
         found = self._router.find("GET", parts.path.rstrip("/"))
-        if found is None or not isinstance(found[0], _Page):
-            raise RouteNotFound(f"there is no page {address[:200]}")
+        if found is None or not isinstance(found[0], _Page) or not found[0].is_live:
+            raise RouteNotFound(f"there is no live page {address[:200]}")
         return found[0], PageRequest(found[1], dict(parse_qsl(parts.query)))
 
     async def _act(
         self,
         request: HttpRequest,
         user: DashboardUser,
-        handler: ActionHandler,
+        action: _Action,
         segments: tuple[str, ...],
     ) -> None:
         form = await self._read_form(request)
         self._authenticator.check_action(request, user, form.get("csrf", ""))
         asked = ActionRequest(segments, form, user.name, request.client_address)
         try:
-            result = await handler(asked)
-        finally:
-            # Before the answer: a crash takes no entry of what the operator was told was done.
-            await self._audit.flush(sync=True)
+            result = await self._run_audited(action.handler, asked)
+        except ChangedMeanwhile as error:
+            if action.read_conflict is None or not wants_html(request):
+                raise
+            request.log_refusal(error)
+            view = await action.read_conflict(asked, error)
+            part = self._renderer.render_part(action.template, view, may_act=user.may_act)
+            # In the place of the form, not among the notices, which disappear.
+            headers = [NO_STORE, (b"hx-retarget", b"#edit"), (b"hx-reswap", b"outerHTML")]
+            status = http_status(error, for_rpc=False)
+            await request.respond(status, part, media_type=_HTML, headers=headers)
+            return
+        if self.live is not None:
+            # What is no task tells nobody that it changed: pages would show it seconds later.
+            self.live.refresh()
         if not wants_html(request):
             await request.respond(200, msgspec.json.encode(result), headers=[NO_STORE])
         elif b"hx-request" not in request.headers:
             await self._redirect(request, result.location)
         else:
             await self._respond_done(request, result, leads_on=form.get("follow") == "yes")
+
+    async def _run_audited(self, handler: ActionHandler, asked: ActionRequest) -> ActionResult:
+        try:
+            return await handler(asked)
+        finally:
+            # Before the answer: a crash takes no entry of what the operator was told was done.
+            await self._audit.flush(sync=True)
 
     async def _respond_done(
         self, request: HttpRequest, result: ActionResult, *, leads_on: bool

@@ -110,6 +110,12 @@ class LivePages:
                 engine.wakeups.observers.discard(self._observe)
             self._wake.set()
 
+    def refresh(self) -> None:
+        """Make all open pages again: something was changed that is no task."""
+        for channel in self._channels.values():
+            channel.made_at = float("-inf")
+        self._wake.set()
+
     def _observe(self, task_id: TaskId) -> None:
         # Called for every commit: a set and a flag, nothing more.
         self._changed.add(task_id)

@@ -15,7 +15,7 @@ _NODE_HEIGHT = 32
 _COLUMN_GAP = 44
 _ROW_GAP = 12
 _MARGIN = 2
-_LABEL_CHARS = 22
+_LABEL_CHARS = 20
 _MAX_STEPS = 200
 """A graph of more steps says nothing to anybody; the page has its lists."""
 
@@ -64,7 +64,7 @@ def make_graph(plans: Sequence[JsonObject]) -> StepGraph | None:
         rows[column] = row + 1
         x = _MARGIN + column * (_NODE_WIDTH + _COLUMN_GAP)
         places[step_id] = (x, _MARGIN + row * (_NODE_HEIGHT + _ROW_GAP))
-    numbers = _number_steps(plans)
+    numbers = number_steps(plans)
     nodes = [_make_node(steps[one], numbers[one], place) for one, place in places.items()]
     edges = [
         GraphEdge(start, end, _draw_line(places[start], places[end]))
@@ -126,7 +126,7 @@ def _find_columns(needs: Mapping[str, Sequence[str]]) -> dict[str, int]:
     return columns
 
 
-def _number_steps(plans: Sequence[JsonObject]) -> dict[str, str]:
+def number_steps(plans: Sequence[JsonObject]) -> dict[str, str]:
     """The numbers of the steps; with several plans after the number of the plan."""
     return {
         str(step["id"]): f"{number}.{step['taskIndex'] + 1}"

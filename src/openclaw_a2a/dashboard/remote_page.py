@@ -2,11 +2,13 @@
 
 import asyncio
 import time
-from collections.abc import Sequence
+from collections.abc import Awaitable, Sequence
 from datetime import datetime
-from typing import Protocol
+from typing import Protocol, TypeVar
 
-from openclaw_a2a.dashboard.actions import ActionRequest, ActionResult
+import msgspec
+
+from openclaw_a2a.dashboard.actions import ActionRequest, ActionResult, read_form_text
 from openclaw_a2a.dashboard.agents_page import CardProblem
 from openclaw_a2a.dashboard.endpoint import PageRequest
 from openclaw_a2a.engine.audit_log import AuditLog, audit_outcome
@@ -18,6 +20,7 @@ _REFRESH_S = 30.0
 """How often agents that do not answer are asked again while the page is open."""
 _WAIT_S = 0.3
 _MAX_TASKS = 200
+_Result = TypeVar("_Result")
 
 
 class CircuitView(JsonStruct, frozen=True, omit_defaults=False):
@@ -103,6 +106,18 @@ class RemoteSource(Protocol):
         """Ask for the card of one now."""
         ...
 
+    async def send(self, alias: str, text: str) -> "RemoteAnswer":
+        """Send a message to one, as the operator, and wait a while. What fails is in the answer."""
+        ...
+
+
+class RemoteAnswer(msgspec.Struct, frozen=True):
+    """What came of a message: the text and state of a task, a direct answer, or an error."""
+
+    text: str = ""
+    state: str = ""
+    error: str = ""
+
 
 class RemoteAgentReader:
     """Makes the page. Without a `source` the gateway calls no remote agents.
@@ -135,13 +150,36 @@ class RemoteAgentReader:
 
     async def check(self, request: ActionRequest) -> ActionResult:
         """Ask one agent for its card now. Raises: RouteNotFound."""
-        [alias], source = request.segments, self._source
+        source, alias = self._find_source(request)
+        await self._audited(request, "check", source.check(alias))
+        found = _find_agent(source, alias)
+        problem = "" if found is None else found.error
+        done = f"{alias} does not answer: {problem}" if problem else f"{alias} answers."
+        return ActionResult(done, "/dashboard/remote", alias)
+
+    async def send(self, request: ActionRequest) -> ActionResult:
+        """Try an agent: send it a message. Raises: RouteNotFound, InvalidParams."""
+        source, alias = self._find_source(request)
+        text = read_form_text(request)
+        answer = await self._audited(request, "send", source.send(alias, text))
+        if answer.error:
+            return ActionResult(f"{alias} did not answer: {answer.error}", "", alias)
+        said = answer.text or "it said nothing"
+        state = f" ({answer.state})" if answer.state else ""
+        return ActionResult(f"{alias}{state}: {said}", "", alias)
+
+    def _find_source(self, request: ActionRequest) -> tuple[RemoteSource, str]:
+        alias, source = request.segments[0], self._source
+        if source is None or _find_agent(source, alias) is None:
+            raise RouteNotFound(f"there is no remote agent {alias[:80]}; see the list of them")
+        return source, alias
+
+    async def _audited(
+        self, request: ActionRequest, action: str, work: Awaitable[_Result]
+    ) -> _Result:
         error: BaseException | None = None
         try:
-            if source is None or _find_agent(source, alias) is None:
-                raise RouteNotFound(f"there is no remote agent {alias[:80]}; see the list of them")
-            await source.check(alias)
-            found = _find_agent(source, alias)
+            return await work
         except BaseException as raised:
             error = raised
             raise
@@ -149,14 +187,11 @@ class RemoteAgentReader:
             self._audit.record(
                 "operator-action",
                 request.who,
-                action="dashboard/check",
-                target=alias,
+                action=f"dashboard/{action}",
+                target=request.segments[0],
                 address=request.address,
                 **audit_outcome(error),
             )
-        problem = "" if found is None else found.error
-        done = f"{alias} does not answer: {problem}" if problem else f"{alias} answers."
-        return ActionResult(done, "/dashboard/remote", alias)
 
     async def _refresh(self, source: RemoteSource) -> None:
         now = time.monotonic()

@@ -37,6 +37,7 @@ class Renderer:
             "duration": format_seconds,
             "json": _format_json,
             "markdown": render_markdown,
+            "iso": format_timestamp,
             "iso_moment": _iso_moment,
             "moment": _moment,
             "segment": lambda text: quote(str(text), safe=""),

@@ -29,6 +29,7 @@ from openclaw_a2a.planning.commands import (
     set_objective_execution,
     update_objective,
 )
+from openclaw_a2a.planning.editing import EditableItem, ItemContent, edit_item, find_editable
 from openclaw_a2a.planning.executor import StepExecutor
 from openclaw_a2a.planning.model import (
     OBJECTIVE_CLOSED,
@@ -74,13 +75,15 @@ class AdminService(msgspec.Struct, frozen=True):
     add_delivery: Callable[[Delivery], Awaitable[bool]]
     """Stores a delivery for the outbox."""
 
-    async def list(self, limit: int, status: str | None = None) -> tuple[list[JsonObject], int]:
-        """The newest objectives (with this status) without their plans, and how many there are."""
+    async def list(
+        self, limit: int, status: str | None = None, *, with_plans: bool = False
+    ) -> tuple[list[JsonObject], int]:
+        """The newest objectives (with this status), and how many there are."""
         index = await self.repository.load_index()
         wanted = None if status is None else ObjectiveStatus(status)
         page = index.page(limit, scope=None, status=wanted)
         states = [await self.repository.get(None, one.id) for one in page.objectives]
-        shown = [self.view.objective_with_owner(one, with_plans=False) for one in states]
+        shown = [self.view.objective_with_owner(one, with_plans=with_plans) for one in states]
         return shown, page.total
 
     async def get(self, objective_id: str) -> JsonObject:
@@ -181,6 +184,21 @@ class AdminService(msgspec.Struct, frozen=True):
         waiting = find_waiting_step(state, step)
         await self.executor.answer_step(state, waiting, text)
         return self.view.objective_with_owner(await self.repository.get(None, state.id))
+
+    async def find_editable(self, objective_id: str, item_id: str) -> EditableItem:
+        """An item of an objective (or itself) for a form. Raises: PlanItemNotFound."""
+        return find_editable(await self.repository.get(None, ObjectiveId(objective_id)), item_id)
+
+    async def edit(
+        self, objective_id: str, item_id: str, content: ItemContent, version: str
+    ) -> None:
+        """Change an objective, a plan or a step that is still as `version` says.
+
+        Raises: PlanItemNotFound, ChangedMeanwhile, StatusChangeNotAllowed, InvalidParams,
+        DependencyNotValid.
+        """
+        key = ObjectiveId(objective_id)
+        await self.repository.change(None, key, edit_item, item_id, content, version)
 
     async def export(self, objective_id: str) -> bytes:
         """The log of an objective as JSON lines. Raises: PlanItemNotFound."""

@@ -12,7 +12,7 @@ from openclaw_a2a.auth.dashboard_sessions import DashboardAuthenticator
 from openclaw_a2a.dashboard.actions import Actions
 from openclaw_a2a.dashboard.agents_page import AgentReader, AgentView
 from openclaw_a2a.dashboard.callers_page import AuditReader, Callers
-from openclaw_a2a.dashboard.calls_page import make_calls_page
+from openclaw_a2a.dashboard.calls_page import CallReader
 from openclaw_a2a.dashboard.downloads import TaskDownloads
 from openclaw_a2a.dashboard.endpoint import DASHBOARD_PREFIX, Dashboard, PageRequest, ReadPage
 from openclaw_a2a.dashboard.live import LivePages
@@ -81,6 +81,7 @@ class DashboardWiring:
         self._endpoints = endpoints
         self._supplied_agents = supplied_agents
         self._calls = calls
+        self._call_pages = CallReader(lambda: None if calls is None else calls.service)
         self._tasks = TaskReader(engines)
         cache = ApprovalCache(approvals, supervisor)
         self._task = TaskDetailsReader(
@@ -135,9 +136,17 @@ class DashboardWiring:
         add("", "now.html", "now", self._read_now)
         add("/tasks", "tasks.html", "tasks", self._read_tasks)
         add("/tasks/{}", "task.html", "tasks", self._read_task)
-        add("/calls", "calls.html", "calls", self._read_calls)
+        add("/calls", "calls.html", "calls", self._call_pages.list)
+        add("/calls/{}", "call.html", "calls", self._call_pages.show)
         add("/objectives", "objectives.html", "objectives", self._objectives.list)
         add("/objectives/{}", "objective.html", "objectives", self._objectives.show)
+        self.dashboard.add_page(
+            f"{DASHBOARD_PREFIX}/objectives/{{}}/edit/{{}}",
+            "edit.html",
+            "objectives",
+            self._objectives.read_form,
+            is_live=False,
+        )
         add("/agents", "agents.html", "agents", self._read_agents)
         add("/agents/{}", "agent.html", "agents", self._read_agent)
         add("/remote", "remote.html", "remote", self._remote.list)
@@ -157,8 +166,15 @@ class DashboardWiring:
         add(f"{DASHBOARD_PREFIX}/approvals/{{}}", actions.decide)
         add(f"{DASHBOARD_PREFIX}/agents/{{}}/send", actions.send)
         add(f"{DASHBOARD_PREFIX}/objectives/{{}}/{{}}", self._objectives.act)
+        add(
+            f"{DASHBOARD_PREFIX}/objectives/{{}}/edit/{{}}",
+            self._objectives.edit,
+            read_conflict=self._objectives.read_conflict,
+            template="edit.html",
+        )
         add(f"{DASHBOARD_PREFIX}/deliveries/{{}}/redeliver", self._deliveries.redeliver)
         add(f"{DASHBOARD_PREFIX}/remote/{{}}/check", self._remote.check)
+        add(f"{DASHBOARD_PREFIX}/remote/{{}}/send", self._remote.send)
         add(f"{DASHBOARD_PREFIX}/callers", self._callers.create)
         add(f"{DASHBOARD_PREFIX}/callers/{{}}/revoke", self._callers.revoke)
 
@@ -176,11 +192,6 @@ class DashboardWiring:
 
     async def _read_agent(self, request: PageRequest) -> JsonStruct:
         return await self._agents.read(request.segments[0])
-
-    async def _read_calls(self, _: PageRequest) -> JsonStruct:
-        service = None if self._calls is None else self._calls.service
-        is_enabled = service is not None and service.is_enabled
-        return make_calls_page(self._list_calls(), is_enabled=is_enabled)
 
     def _list_calls(self) -> Sequence[Call]:
         return () if self._calls is None else self._calls.service.list_calls(limit=_MAX_CALLS)

@@ -5,13 +5,24 @@ from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from openclaw_a2a.dashboard.agents_page import CardProblem
-from openclaw_a2a.dashboard.remote_page import CircuitView, FollowedTask, RemoteAgentView
+from openclaw_a2a.dashboard.remote_page import (
+    CircuitView,
+    FollowedTask,
+    RemoteAgentView,
+    RemoteAnswer,
+)
 from openclaw_a2a.log import hide_url_secrets
+from openclaw_a2a.model.ids import JsonObject, PeerName
+from openclaw_a2a.model.session_keys import OPERATOR_NAME
+from openclaw_a2a.model.validation import object_at
 
 if TYPE_CHECKING:  # the HTTP client takes long to load
     from openclaw_a2a.remote.handles import TaskHandle
     from openclaw_a2a.remote.target_status import TargetStatus
     from openclaw_a2a.remote.tool import RemoteAgentTool
+
+_TRY_MS = 30_000
+"""How long a message from the page waits for its answer; the task goes on after that."""
 
 
 class RemoteToolSource:
@@ -35,6 +46,21 @@ class RemoteToolSource:
     async def check(self, alias: str) -> None:
         """Ask for the card of one now."""
         await self._tool.refresh_targets(alias, max_age=timedelta(0))
+
+    async def send(self, alias: str, text: str) -> RemoteAnswer:
+        """Send a message to one, as the operator."""
+        request: JsonObject = {
+            "action": "send",
+            "target_alias": alias,
+            "parts": [{"kind": "text", "text": text}],
+            "timeout_ms": _TRY_MS,
+        }
+        answer = await self._tool.execute(request, owner=PeerName(OPERATOR_NAME))
+        if answer["ok"] is not True:
+            return RemoteAnswer(error=hide_url_secrets(str(object_at(answer, "error")["message"])))
+        summary = object_at(answer, "summary")
+        state = object_at(object_at(summary, "continuation"), "task").get("status")
+        return RemoteAnswer(str(summary.get("message_text") or ""), str(state or ""))
 
 
 def _view_target(status: "TargetStatus") -> RemoteAgentView:

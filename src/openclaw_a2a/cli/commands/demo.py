@@ -26,8 +26,8 @@ def demo(
     """Start a gateway with scripted agents, to see the dashboard alive.
 
     Callers that are made up keep the agents busy. The agents stream, use tools, call each other,
-    ask for an approval and for an answer, fail, and work through a plan. No OpenClaw and no model
-    is needed, and your own data is not touched. Open the link that is printed.
+    debate, ask for an approval and for an answer, fail, and work through plans. No OpenClaw and no
+    model is needed, and your own data is not touched. Open the link that is printed.
     """
     from openclaw_a2a.app.lifecycle import serve_gateway
 

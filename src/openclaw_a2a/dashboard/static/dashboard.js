@@ -24,6 +24,22 @@ function showTimes(root = document) {
   }
 }
 
+// Deadlines count down to the second: the nearer, the louder.
+function showCountdowns() {
+  const now = Date.now();
+  for (const element of document.querySelectorAll("[data-until]")) {
+    const left = Math.ceil((Date.parse(element.dataset.until) - now) / 1000);
+    const [minutes, seconds] = [Math.floor(Math.abs(left) / 60), Math.abs(left) % 60];
+    const text = minutes >= 60
+      ? `${Math.floor(minutes / 60)} h ${minutes % 60} min left`
+      : `${minutes}:${String(seconds).padStart(2, "0")} left`;
+    element.classList.toggle("is-short", left > 0 && left <= 15);
+    element.classList.toggle("is-over", left <= 0);
+    element.textContent = left <= 0 ? "overdue" : text;
+    element.title = element.dataset.until;
+  }
+}
+
 const zone = document.getElementById("zone");
 function showZone() {
   if (zone) zone.textContent = absolute ? "UTC" : "ago";
@@ -34,7 +50,7 @@ zone?.addEventListener("click", () => {
   localStorage.setItem("times", absolute ? "utc" : "ago");
   showZone();
 });
-setInterval(showTimes, 1000);
+setInterval(() => { showTimes(); showCountdowns(); }, 1000);
 
 // ------------------------------------------------------------------ theme
 
@@ -97,6 +113,7 @@ document.addEventListener("htmx:sse:error", () => showLive("no connection", true
 
 document.addEventListener("htmx:after:swap", () => {
   showTimes();
+  showCountdowns();
   showChosen();
   applyZoom();
   if (peek && document.getElementById("peek-body").childElementCount) openPeek();
@@ -131,6 +148,24 @@ document.addEventListener("click", (event) => {
   }
 });
 document.getElementById("peek-close")?.addEventListener("click", closePeek);
+
+// ------------------------------------------------------------------ forms of objectives
+
+// Saved or given up: the panel closes; a form that is a page of its own leads back.
+function leaveForm(form) {
+  if (form.closest("#peek")) closePeek();
+  else location.href = form.dataset.back;
+}
+document.addEventListener("htmx:after:request", (event) => {
+  const form = event.target.closest?.("form.edit-form");
+  if (form && event.detail?.ctx?.response?.status === 200) leaveForm(form);
+});
+document.addEventListener("click", (event) => {
+  const close = event.target.closest("#peek [data-close]");
+  if (!close) return;
+  event.preventDefault();
+  leaveForm(close.closest("form"));
+});
 
 // ------------------------------------------------------------------ copying
 
@@ -234,3 +269,4 @@ document.addEventListener("dblclick", (event) => {
 
 showTheme();
 showZone();
+showCountdowns();
