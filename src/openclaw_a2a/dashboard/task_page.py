@@ -201,6 +201,15 @@ class TaskDetailsReader:
             raise TaskNotFound(f"task {task_id[:80]} was deleted just now")
         return engine, stored
 
+    async def read_summary(self, task_id: str) -> tuple[Engine, TaskHead, TaskSummary, Task | None]:
+        """The task as a row, and with its content unless it is large. Raises: as `read`."""
+        engine, head, size = await self.find(task_id)
+        if size > _MAX_BYTES:
+            return engine, head, make_row(head, "", ""), None
+        _, stored = await self.read_stored(task_id)
+        task = (await TaskProjection.from_large(stored)).task()
+        return engine, stored.head, make_row(stored.head, task_title(task), ""), task
+
     async def read(self, task_id: str, now: datetime) -> TaskDetails:
         """The page as it is now. Raises: TaskNotFound, CorruptRecord."""
         engine, head, size = await self.find(task_id)
@@ -209,7 +218,7 @@ class TaskDetailsReader:
         if not is_large:
             _, stored = await self.read_stored(task_id)
             head, task = stored.head, (await TaskProjection.from_large(stored)).task()
-        entries = await _read_events(engine, head)
+        entries = await read_edge_events(engine, head, _FIRST_EVENTS, _LAST_EVENTS)
         approval = await self._find_approval(head)
         calls = self._related_calls(head)
         deliveries = await engine.store.deliveries.list_task_deliveries(None, head.id)
@@ -411,12 +420,13 @@ def _phases(head: TaskHead, statuses: Sequence[StatusUpdate]) -> list[_Span]:
 # -------------------------------------------------------------------- conversation and events
 
 
-async def _read_events(engine: Engine, head: TaskHead) -> list[Entry]:
+async def read_edge_events(engine: Engine, head: TaskHead, first: int, last: int) -> list[Entry]:
+    """The first events of a task and the last ones; all of them, when there are no more."""
     read = engine.store.tasks.read_events
-    if head.sequence <= _FIRST_EVENTS + _LAST_EVENTS:
-        return await read(None, head.id, after=0, limit=_FIRST_EVENTS + _LAST_EVENTS)
-    first = await read(None, head.id, after=0, limit=_FIRST_EVENTS)
-    return first + await read(None, head.id, after=head.sequence - _LAST_EVENTS, limit=_LAST_EVENTS)
+    if head.sequence <= first + last:
+        return await read(None, head.id, after=0, limit=first + last)
+    found = await read(None, head.id, after=0, limit=first)
+    return found + await read(None, head.id, after=head.sequence - last, limit=last)
 
 
 def _statuses(entries: Sequence[Entry]) -> Iterator[StatusUpdate]:

@@ -22,12 +22,14 @@ from openclaw_a2a.dashboard.remote_page import RemoteAgentReader
 from openclaw_a2a.dashboard.system_page import Deliveries, SystemReader
 from openclaw_a2a.dashboard.task_list import TaskReader
 from openclaw_a2a.dashboard.task_page import TaskDetailsReader
+from openclaw_a2a.dashboard.wire_page import WireReader
 from openclaw_a2a.engine.approvals import ApprovalService
 from openclaw_a2a.engine.audit_log import AuditLog
 from openclaw_a2a.engine.engine import Engine
 from openclaw_a2a.engine.supervisor import Supervisor
 from openclaw_a2a.http.request_limits import RequestBodies
 from openclaw_a2a.http.sse_stream import SseStreams
+from openclaw_a2a.http.wire_log import WireLog
 from openclaw_a2a.model.call import Call
 from openclaw_a2a.model.delivery import Delivery
 from openclaw_a2a.model.ids import AccountId, AgentId
@@ -69,6 +71,7 @@ class DashboardWiring:
         supervisor: Supervisor,
         streams: SseStreams,
         bodies: RequestBodies,
+        wire_log: WireLog | None,
         audit: AuditLog,
         version: str,
     ) -> None:
@@ -87,6 +90,7 @@ class DashboardWiring:
             list_calls=self._list_calls,
             rpc_url=self._rpc_url,
         )
+        self._wire = WireReader(self._task, wire_log)
         self._agents = AgentReader(self._list_agents, self._tasks)
         self._now = NowReader(
             engines,
@@ -124,13 +128,14 @@ class DashboardWiring:
 
     def _add_pages(self) -> None:
         def add(path: str, template: str, section: str, read: ReadPage) -> None:
-            is_task = template == "task.html"
+            is_task = template in ("task.html", "wire.html")
             place = f"{DASHBOARD_PREFIX}{path}"
             self.dashboard.add_page(place, template, section, read, is_task=is_task)
 
         add("", "now.html", "now", self._read_now)
         add("/tasks", "tasks.html", "tasks", self._read_tasks)
         add("/tasks/{}", "task.html", "tasks", self._read_task)
+        add("/tasks/{}/wire", "wire.html", "tasks", self._read_wire)
         add("/calls", "calls.html", "calls", self._read_calls)
         add("/objectives", "objectives.html", "objectives", self._objectives.list)
         add("/objectives/{}", "objective.html", "objectives", self._objectives.show)
@@ -166,6 +171,9 @@ class DashboardWiring:
 
     async def _read_task(self, request: PageRequest) -> JsonStruct:
         return await self._task.read(request.segments[0], self._clock.now())
+
+    async def _read_wire(self, request: PageRequest) -> JsonStruct:
+        return await self._wire.read(request.segments[0], request.query, self._clock.now())
 
     async def _read_agents(self, _: PageRequest) -> JsonStruct:
         return self._agents.list()
