@@ -93,6 +93,12 @@ async def test_a_stream_is_shown_frame_by_frame(
     assert exchange["isStream"] is True
     shown = [(one["id"], msgspec.json.decode(one["text"])) for one in exchange["frames"]]
     assert shown == [(one.id, one.json) for one in frames]
+    summaries = [one["summary"] for one in exchange["frames"]]
+    assert summaries[0].startswith("task ")
+    assert "artifactUpdate assistant-output-0001" in summaries
+    assert summaries[-1] == (
+        "statusUpdate TASK_STATE_COMPLETED" if version == "1.0" else "statusUpdate completed"
+    )
     types = header_values(exchange["responseHeaders"])["content-type"]
     assert types.startswith("text/event-stream")
     assert exchange["seconds"] is not None

@@ -21,10 +21,11 @@ from openclaw_a2a.http.asgi import Header, HttpRequest
 from openclaw_a2a.http.sse_stream import SSE_HEADERS
 from openclaw_a2a.http.wire_log import HELD_BYTES, HeldExchange, WireLog
 from openclaw_a2a.model.errors import CorruptRecord, InvalidParams, Problem
-from openclaw_a2a.model.ids import TaskId
+from openclaw_a2a.model.ids import Json, JsonObject, TaskId
 from openclaw_a2a.model.message import JsonStruct, Message, Role
 from openclaw_a2a.model.records import Entry
 from openclaw_a2a.model.task import Task
+from openclaw_a2a.model.validation import as_object, object_at
 from openclaw_a2a.protocol import v03, v1
 from openclaw_a2a.protocol.jsonrpc import encode_result
 from openclaw_a2a.protocol.versions import METHODS_V03, METHODS_V1, ProtocolVersion
@@ -59,6 +60,7 @@ _SECRET_NAME = re.compile(
 _MEMBER = re.compile(r'(\s*)("(?:[^"\\]|\\.)*"): (.*?)(,?)')
 _LOOSE_MEMBER = re.compile(r'"((?:[^"\\]|\\.)*)"\s*:\s*"(?:[^"\\]|\\.)*"?')
 _ADDRESS = re.compile(r'"https?://[^\s"]*"')
+_KINDS_V03 = {"statusUpdate": "status-update", "artifactUpdate": "artifact-update"}
 _LIST_METHODS = frozenset({"ListTasks"})
 
 
@@ -83,6 +85,7 @@ class WireFrame(JsonStruct, frozen=True, omit_defaults=False):
 
     id: str
     event: str
+    summary: str
     text: str
 
 
@@ -239,7 +242,29 @@ def _split_frames(chunks: bytes) -> Iterator[WireFrame]:
                 fields[name.decode()] = value.decode(errors="replace")
             elif line:
                 texts.append(line)
-        yield WireFrame(text=hide_secrets(b"\n".join(texts)), **fields)
+        data = b"\n".join(texts)
+        yield WireFrame(summary=_summarize(data), text=hide_secrets(data), **fields)
+
+
+def _summarize(data: bytes) -> str:
+    """What a frame is about, in a few words."""
+    try:
+        value: Json = msgspec.json.decode(data)
+    except (ValueError, RecursionError):
+        return data[:80].decode(errors="replace")
+    whole = as_object(value)
+    result = as_object(whole.get("result", whole))
+    for kind in ("task", "statusUpdate", "artifactUpdate", "message", "error"):
+        found = as_object(result.get(kind, whole.get(kind)))
+        if found or result.get("kind") == _KINDS_V03.get(kind, kind):
+            return f"{kind} {_detail(found or result)}".strip()
+    return ""
+
+
+def _detail(found: JsonObject) -> str:
+    state = object_at(found, "status").get("state") or ""
+    artifact = object_at(found, "artifact").get("artifactId") or ""
+    return str(state or artifact or found.get("message") or "")[:160]
 
 
 # -------------------------------------------------------------------- what is rebuilt
@@ -263,10 +288,10 @@ def _rebuild(
     for entry in entries:
         try:
             body = encode_result(b"1", encode(entry.body))
-            text = hide_secrets(body[:HELD_BYTES])
+            summary, text = _summarize(body), hide_secrets(body[:HELD_BYTES])
         except (CorruptRecord, ValueError) as error:
-            text = f"(event {entry.sequence} is damaged: {error})"
-        frames.append(WireFrame(str(entry.sequence), "", text))
+            summary, text = "damaged", f"(event {entry.sequence} is damaged: {error})"
+        frames.append(WireFrame(str(entry.sequence), "", summary, text))
     return RebuiltExchange(
         version=version.value,
         operation="SendStreamingMessage" if is_v1 else "message/stream",
