@@ -14,6 +14,7 @@ import sys
 import time
 import urllib.error
 import urllib.request
+import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -124,6 +125,24 @@ class DemoGateway:
     def send(self, text: str, account: str = "weather") -> str:
         """A new task; its id."""
         return self.request(f"/dashboard/agents/{account}/send", {"text": text})["id"]
+
+    def send_over_http(self, text: str, account: str = "weather") -> str:
+        """A new task of a client that streams; its id."""
+        message = {"messageId": uuid.uuid4().hex, "role": "ROLE_USER", "parts": [{"text": text}]}
+        body = {
+            "jsonrpc": "2.0",
+            "id": 1,
+            "method": "SendStreamingMessage",
+            "params": {"message": message},
+        }
+        request = urllib.request.Request(
+            f"{self.address}/agents/{account}/a2a/jsonrpc",
+            json.dumps(body).encode(),
+            {"Content-Type": "application/json", "A2A-Version": "1.0"},
+        )
+        with urllib.request.urlopen(request, timeout=DEADLINE_S) as answer:
+            frames = answer.read().decode().split("data: ")
+        return json.loads(frames[1].partition("\n")[0])["result"]["task"]["id"]
 
     def wait(self, is_so: Callable[[Json], bool], path: str = "/dashboard") -> Json:
         """The document at a path once it is so."""

@@ -13,6 +13,8 @@ PAGES = {
     "approval": "Deploy the new shop.",
     "failed": "weather tomorrow",
     "call": "Write a letter",
+    "wire": "",
+    "wire-rebuilt": "",
     "calls": "/dashboard/calls",
     "objectives": "/dashboard/objectives",
     "objective": "",
@@ -38,6 +40,10 @@ def address_of(gateway: DemoGateway, page: str) -> str:
     if page == "objective":
         found = gateway.request("/dashboard/objectives")["objectives"]
         return f"/dashboard/objectives/{found[0]['id']}"
+    if page == "wire":
+        return f"/dashboard/tasks/{gateway.send_over_http('What is the weather in Rome?')}/wire"
+    if page == "wire-rebuilt":
+        return f"/dashboard/tasks/{gateway.find_task('two sources')}/wire?version=0.3"
     place = PAGES[page]
     is_path = place.startswith("/")
     return place if is_path else f"/dashboard/tasks/{gateway.find_task(place)}"
@@ -128,5 +134,8 @@ def test_a_timeline_is_zoomed(demo: DemoGateway, visit: OpenBrowser) -> None:
     shown = [float(one) for one in (bar.get_attribute("viewBox") or "").split()]
     assert shown[0] == pytest.approx(250, abs=5)
     assert shown[2] == pytest.approx(250, abs=5)
+    whole = page.get_by_role("button", name="Show all")
+    assert whole.is_visible()
     bar.dblclick()
     assert bar.get_attribute("viewBox") == "0 0 1000 14"
+    assert not whole.is_visible()

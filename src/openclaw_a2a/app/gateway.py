@@ -46,6 +46,7 @@ from openclaw_a2a.http.rate_limit import RateLimit, RequestAdmission
 from openclaw_a2a.http.request_limits import RequestBodies
 from openclaw_a2a.http.router import ANY_METHOD
 from openclaw_a2a.http.sse_stream import SseStreams
+from openclaw_a2a.http.wire_log import WireLog
 from openclaw_a2a.log import get_logger
 from openclaw_a2a.model.card import AgentCard, AgentExtension, AgentProfile
 from openclaw_a2a.model.errors import Problem, SettingsInvalid
@@ -167,6 +168,10 @@ class Gateway:
             write_timeout_s=2 * server.send_seconds,
         )
         self._large_answers = LargeAnswers(limits.answer_bytes)
+        shown = settings.dashboard
+        # An embedded gateway has no dashboard.
+        is_held = embedding is None and shown.enabled and shown.wire_exchanges > 0
+        self._wire_log = WireLog(shown.wire_exchanges) if is_held else None
         self._body_pacer = CallerPacer()
         self.push = PushWiring(settings.push, version=VERSION, stop_s=server.stop_seconds)
         self._tools = ToolsWiring(
@@ -428,6 +433,7 @@ class Gateway:
             chain_limits=ChainLimits(self._host_id, settings.tools.agent_to_agent.max_depth),
             planning=None if plans is None else plans.service,
             requires_activation=settings.opt.require_activation,
+            wire_log=self._wire_log,
         )
 
     def _open_verifier(self) -> BearerVerifier | None:
@@ -552,6 +558,7 @@ class Gateway:
             admission=self._admission,
             streams=self.streams,
             bodies=self._bodies,
+            wire_log=self._wire_log,
             audit=self.audit,
             version=VERSION,
         )

@@ -36,6 +36,7 @@ class Renderer:
             "bytes": format_bytes,
             "duration": format_seconds,
             "json": _format_json,
+            "json_tree": render_json_tree,
             "markdown": render_markdown,
             "iso": format_timestamp,
             "iso_moment": _iso_moment,
@@ -74,6 +75,30 @@ def _iso_moment(text: str) -> Markup:
 
 def _format_json(value: object) -> str:
     return msgspec.json.format(msgspec.json.encode(value), indent=2).decode()
+
+
+def render_json_tree(text: str) -> Markup:
+    """JSON with line breaks as a tree whose objects and lists fold; numbers as they are written.
+
+    By the indentation of its lines, so that text which is cut, or no JSON at all, is shown too.
+    """
+    out = [Markup('<div class="copy json"><div class="copy-head"><span>JSON</span>')]
+    out.append(Markup('<button type="button" class="quiet" data-copy>Copy</button></div>'))
+    out.append(Markup('<pre tabindex="0">'))
+    is_open: list[bool] = []
+    for line in text.split("\n"):
+        mark = line.rstrip()[-1:]
+        if mark in ("{", "["):
+            out.append(Markup("<details open><summary>{}\n</summary>").format(line))
+            is_open.append(True)
+        elif is_open and line.strip().rstrip(",") in ("}", "]"):
+            is_open.pop()
+            out.append(Markup("{}\n</details>").format(line))
+        else:
+            out.append(Markup("{}\n").format(line))
+    out += [Markup("</details>")] * len(is_open)
+    out.append(Markup("</pre></div>"))
+    return Markup("").join(out)
 
 
 def format_bytes(size: int) -> str:

@@ -15,7 +15,7 @@ import msgspec
 from openclaw_a2a.dashboard.actions import ActionRequest, ActionResult
 from openclaw_a2a.dashboard.agents_page import AgentView
 from openclaw_a2a.dashboard.endpoint import PageRequest
-from openclaw_a2a.dashboard.task_page import ShownDelivery, show_delivery
+from openclaw_a2a.dashboard.task_relations import ShownDelivery, show_delivery
 from openclaw_a2a.engine.audit_log import AuditLog, audit_outcome
 from openclaw_a2a.engine.engine import Engine
 from openclaw_a2a.engine.outbox.outbox import Outbox

@@ -1,21 +1,38 @@
 """Read model of one task: what it waits for, its timeline, conversation, events and actions."""
 
 import shlex
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
 from datetime import datetime
 
 import msgspec
 
 from openclaw_a2a.dashboard.now_page import ApprovalCache
 from openclaw_a2a.dashboard.task_list import TaskSummary, format_state, make_row, task_title
+from openclaw_a2a.dashboard.task_relations import (
+    RelatedCall,
+    RelatedNode,
+    RemoteTask,
+    RunUsage,
+    ShownDelivery,
+    find_calls,
+    make_tree,
+    read_usage,
+    show_delivery,
+)
+from openclaw_a2a.dashboard.task_timeline import (
+    Bar,
+    event_time,
+    is_tool_artifact,
+    make_timeline,
+    whole_seconds,
+)
 from openclaw_a2a.engine.approvals import WaitingApproval
 from openclaw_a2a.engine.engine import Engine
 from openclaw_a2a.engine.tasks.journal import TaskProjection
 from openclaw_a2a.engine.transcript.task_text import parts_text, status_text
 from openclaw_a2a.engine.transcript.transcript import OUTPUT_PREFIX
 from openclaw_a2a.model.call import Call
-from openclaw_a2a.model.delivery import PUSH_KIND, Delivery, DeliveryState, PushConfig
-from openclaw_a2a.model.errors import CorruptRecord, TaskNotFound
+from openclaw_a2a.model.errors import CorruptRecord, InvalidParams, Problem, TaskNotFound
 from openclaw_a2a.model.ids import AccountId, Json, JsonObject, MessageId, TaskId
 from openclaw_a2a.model.message import JsonStruct, Message, Part, Role
 from openclaw_a2a.model.records import Entry, StoredTask, TaskHead, read_held_message
@@ -28,6 +45,7 @@ from openclaw_a2a.model.task import (
     Task,
     TaskState,
 )
+from openclaw_a2a.model.turn import Binding
 from openclaw_a2a.ports import TaskQuery
 
 _FIRST_EVENTS, _LAST_EVENTS = 100, 400
@@ -38,24 +56,11 @@ _MAX_TEXT = 32 * 1024
 """How much of one text a page shows; the download has all of it."""
 _REASON_CHARS = 400
 _SAME_CONTEXT = 20
-_MIN_WIDTH = 0.004
 IMAGES = frozenset({"image/png", "image/jpeg", "image/gif", "image/webp", "image/svg+xml"})
 """Media types that a page shows as a picture; in one, a browser runs nothing."""
 
 ListCalls = Callable[[], Sequence[Call]]
-
-
-class Bar(JsonStruct, frozen=True, omit_defaults=False):
-    """A bar of the timeline. `start` and `width` are parts of the whole, from 0 to 1."""
-
-    kind: str
-    label: str
-    began_at: datetime
-    ended_at: datetime | None
-    seconds: float
-    start: float
-    width: float
-    task: TaskId | None = None
+FindRemote = Callable[[Engine, TaskHead, Task], Awaitable[Sequence[RemoteTask]]]
 
 
 class ShownPart(JsonStruct, frozen=True, omit_defaults=False):
@@ -88,7 +93,10 @@ class Utterance(JsonStruct, frozen=True, omit_defaults=False):
 
 
 class ShownEvent(JsonStruct, frozen=True, omit_defaults=False):
-    """One event of the journal. `body` is its JSON in A2A 1.0, as streams carry it."""
+    """One event of the journal. `body` is its JSON in A2A 1.0, with line breaks.
+
+    `kind` is status, artifact, tool (the progress of a tool call) or damaged.
+    """
 
     sequence: int
     kind: str
@@ -105,34 +113,6 @@ class Headline(JsonStruct, frozen=True, omit_defaults=False):
     since: datetime
 
 
-class RelatedCall(JsonStruct, frozen=True, omit_defaults=False):
-    """A call of one agent to another that made this task, or that this task made."""
-
-    id: str
-    direction: str
-    caller: str
-    callee: str
-    skill: str
-    status: str
-    task: TaskId
-    accepted_at: datetime
-    settled_at: datetime | None
-    deadline: datetime | None
-
-
-class ShownDelivery(JsonStruct, frozen=True, omit_defaults=False):
-    """A delivery, without secrets."""
-
-    id: str
-    task_id: TaskId
-    kind: str
-    to: str
-    state: str
-    attempts: int
-    reason: str
-    updated_at: datetime
-
-
 class Commands(JsonStruct, frozen=True, omit_defaults=False):
     """How the same message is sent again from elsewhere."""
 
@@ -142,18 +122,27 @@ class Commands(JsonStruct, frozen=True, omit_defaults=False):
 
 
 class TaskDetails(JsonStruct, frozen=True, omit_defaults=False):
-    """The page of a task. `facts` is what the agent reported: model, tokens, costs."""
+    """The page of a task. `facts` is what the agent reported at its last pause or end.
+
+    `session_url` is the session in OpenClaw's own interface; empty: its agent is no OpenClaw.
+    """
 
     task: TaskSummary
     headline: Headline
     session_key: str
+    session_url: str
     timeline: tuple[Bar, ...]
+    timeline_seconds: float
     conversation: tuple[Utterance, ...]
     events: tuple[ShownEvent, ...]
     event_count: int
+    show: str
+    order: str
     calls: tuple[RelatedCall, ...]
+    related: tuple[RelatedNode, ...]
     deliveries: tuple[ShownDelivery, ...]
     same_context: tuple[TaskSummary, ...]
+    usage: RunUsage | None
     facts: JsonObject
     metadata: JsonObject
     commands: Commands
@@ -174,9 +163,17 @@ class TaskDetailsReader:
         approvals: ApprovalCache,
         *,
         list_calls: ListCalls,
+        find_remote: FindRemote,
         rpc_url: Callable[[AccountId], str],
+        session_url: Callable[[Binding], str],
     ) -> None:
-        """`rpc_url` gives the address at which an account speaks JSON-RPC."""
+        """`rpc_url` gives the address at which an account speaks JSON-RPC.
+
+        `find_remote` gives the tasks at remote agents that a task is, and `session_url` the
+        address of a session in the interface of its host.
+        """
+        self._find_remote = find_remote
+        self._session_url = session_url
         self._rpc_url = rpc_url
         self._engines = engines
         self._approvals = approvals
@@ -201,20 +198,36 @@ class TaskDetailsReader:
             raise TaskNotFound(f"task {task_id[:80]} was deleted just now")
         return engine, stored
 
-    async def read(self, task_id: str, now: datetime) -> TaskDetails:
-        """The page as it is now. Raises: TaskNotFound, CorruptRecord."""
+    async def read_summary(self, task_id: str) -> tuple[Engine, TaskHead, TaskSummary, Task | None]:
+        """The task as a row, and with its content unless it is large. Raises: as `read`."""
+        engine, head, size = await self.find(task_id)
+        if size > _MAX_BYTES:
+            return engine, head, make_row(head, "", ""), None
+        _, stored = await self.read_stored(task_id)
+        task = (await TaskProjection.from_large(stored)).task()
+        return engine, stored.head, make_row(stored.head, task_title(task), ""), task
+
+    async def read(self, task_id: str, query: Mapping[str, str], now: datetime) -> TaskDetails:
+        """The page as it is now; `show` and `order` choose events.
+
+        Raises: TaskNotFound, CorruptRecord, InvalidParams.
+        """
+        show = _read_choice(query, "show", ("", "status", "artifact", "tool"))
+        order = _read_choice(query, "order", ("", "oldest", "newest")) or "oldest"
         engine, head, size = await self.find(task_id)
         is_large = size > _MAX_BYTES
         task: Task | None = None
         if not is_large:
             _, stored = await self.read_stored(task_id)
             head, task = stored.head, (await TaskProjection.from_large(stored)).task()
-        entries = await _read_events(engine, head)
+        entries = await read_edge_events(engine, head, _FIRST_EVENTS, _LAST_EVENTS)
         approval = await self._find_approval(head)
-        calls = self._related_calls(head)
+        all_calls = self._list_calls()
+        calls = find_calls(all_calls, head)
         deliveries = await engine.store.deliveries.list_task_deliveries(None, head.id)
         held = read_held_message(await engine.store.tasks.read_resume_token(head.id))
         statuses = list(_statuses(entries))
+        timeline = make_timeline(head, entries, calls, deliveries, now)
         title = "" if task is None else task_title(task)
         note = "" if task is None else status_text(task)
         headline = _headline(engine, head, note, approval, calls)
@@ -226,13 +239,26 @@ class TaskDetailsReader:
             task=make_row(head, title, note, is_held=held is not None),
             headline=headline,
             session_key="" if head.binding is None else head.binding.session_key,
-            timeline=_timeline(head, statuses, calls, deliveries, now),
+            session_url="" if head.binding is None else self._session_url(head.binding),
+            timeline=timeline,
+            timeline_seconds=whole_seconds(timeline, now),
             conversation=() if task is None else tuple(_conversation(task, entries)),
-            events=tuple(map(_show_event, entries)),
+            events=_choose_events(entries, show, order),
             event_count=head.sequence,
+            show=show,
+            order=order,
             calls=tuple(calls),
+            related=make_tree(
+                head,
+                all_calls,
+                {} if task is None else task.metadata or {},
+                () if task is None else await self._find_remote(engine, head, task),
+                label=title or head.id,
+                state=format_state(head.state),
+            ),
             deliveries=tuple(map(show_delivery, deliveries)),
             same_context=await _same_context(engine, head),
+            usage=read_usage(statuses),
             facts=_last_report(statuses),
             metadata={} if task is None else task.metadata or {},
             commands=_commands(task, self._rpc_url(head.scope.account)),
@@ -249,20 +275,6 @@ class TaskDetailsReader:
             return None
         known = await self._approvals.current()
         return next((one for one in known.approvals if one.task_id == head.id), None)
-
-    def _related_calls(self, head: TaskHead) -> list[RelatedCall]:
-        session = None if head.binding is None else head.binding.session_key
-        end = head.status_at if head.state in TERMINAL else None
-        related: list[RelatedCall] = []
-        for call in self._list_calls():
-            is_in_time = call.accepted_at >= head.created_at and (
-                end is None or call.accepted_at <= end
-            )
-            if call.task_id == head.id:
-                related.append(_show_call(call, "in"))
-            elif session is not None and call.caller.session_key == session and is_in_time:
-                related.append(_show_call(call, "out"))
-        return related
 
 
 def file_parts(task: Task) -> Iterator[tuple[str, Part]]:
@@ -339,84 +351,16 @@ def format_seconds(seconds: float) -> str:
     return f"{hours} h {minutes} min" if hours < 48 else f"{hours // 24} days"
 
 
-# -------------------------------------------------------------------- timeline
-
-
-class _Span(msgspec.Struct):
-    kind: str
-    label: str
-    began_at: datetime
-    ended_at: datetime | None = None
-    task: TaskId | None = None
-
-
-def _timeline(
-    head: TaskHead,
-    statuses: Sequence[StatusUpdate],
-    calls: Sequence[RelatedCall],
-    deliveries: Sequence[Delivery],
-    now: datetime,
-) -> tuple[Bar, ...]:
-    """The whole task, then queue, run and wait one after the other, then calls and deliveries."""
-    is_ended = head.state in TERMINAL
-    spans = [_Span("task", "whole task", head.created_at, head.status_at if is_ended else None)]
-    spans += _phases(head, statuses)
-    for call in calls:
-        if call.direction == "out":
-            label = f"call to {call.callee}"
-            spans.append(_Span("call", label, call.accepted_at, call.settled_at, call.task))
-    for one in deliveries:
-        end = one.updated_at if one.state is not DeliveryState.WAITING else None
-        spans.append(_Span("delivery", f"{one.kind} delivery", one.created_at, end))
-    first = min(span.began_at for span in spans)
-    last = max([span.ended_at or now for span in spans])
-    whole = max((last - first).total_seconds(), 1e-6)
-    bars: list[Bar] = []
-    for span in spans:
-        seconds = max(((span.ended_at or last) - span.began_at).total_seconds(), 0.0)
-        width = max(seconds / whole, _MIN_WIDTH)
-        start = min((span.began_at - first).total_seconds() / whole, 1 - width)
-        bars.append(
-            Bar(
-                span.kind,
-                span.label,
-                span.began_at,
-                span.ended_at,
-                round(seconds, 6),
-                round(start, 4),
-                round(width, 4),
-                span.task,
-            )
-        )
-    return tuple(bars)
-
-
-def _phases(head: TaskHead, statuses: Sequence[StatusUpdate]) -> list[_Span]:
-    kinds = {TaskState.SUBMITTED: ("queue", "queued"), TaskState.WORKING: ("run", "running")}
-    phases = [_Span("queue", "queued", head.created_at)]
-    for update in statuses:
-        state, at = update.status.state, update.status.timestamp
-        if at is None:
-            continue
-        if state in TERMINAL:
-            phases[-1].ended_at = at
-            break
-        kind, label = kinds.get(state, ("wait", f"waits: {format_state(state)}"))
-        if kind != phases[-1].kind:
-            phases[-1].ended_at = at
-            phases.append(_Span(kind, label, at))
-    return phases
-
-
 # -------------------------------------------------------------------- conversation and events
 
 
-async def _read_events(engine: Engine, head: TaskHead) -> list[Entry]:
+async def read_edge_events(engine: Engine, head: TaskHead, first: int, last: int) -> list[Entry]:
+    """The first events of a task and the last ones; all of them, when there are no more."""
     read = engine.store.tasks.read_events
-    if head.sequence <= _FIRST_EVENTS + _LAST_EVENTS:
-        return await read(None, head.id, after=0, limit=_FIRST_EVENTS + _LAST_EVENTS)
-    first = await read(None, head.id, after=0, limit=_FIRST_EVENTS)
-    return first + await read(None, head.id, after=head.sequence - _LAST_EVENTS, limit=_LAST_EVENTS)
+    if head.sequence <= first + last:
+        return await read(None, head.id, after=0, limit=first + last)
+    found = await read(None, head.id, after=0, limit=first)
+    return found + await read(None, head.id, after=head.sequence - last, limit=last)
 
 
 def _statuses(entries: Sequence[Entry]) -> Iterator[StatusUpdate]:
@@ -480,8 +424,8 @@ def _show_artifact(number: int, artifact: Artifact) -> Utterance:
     kind, name = "artifact", artifact.name or artifact.artifact_id
     if artifact.artifact_id.startswith(OUTPUT_PREFIX):
         kind, name = "agent", ""
-    elif artifact.metadata and artifact.metadata.get("source") == "tool":
-        kind, name = "tool", str(artifact.metadata.get("toolName", name))
+    elif is_tool_artifact(artifact):
+        kind, name = "tool", str((artifact.metadata or {}).get("toolName", name))
     return Utterance(kind, tuple(_show_parts(artifact.parts, f"a{number}")), name=name)
 
 
@@ -517,8 +461,24 @@ def _show_other(part: Part, name: str) -> ShownPart:
     return ShownPart("data", text=text[:_MAX_TEXT], is_cut=len(text) > _MAX_TEXT)
 
 
+def _choose_events(entries: Sequence[Entry], show: str, order: str) -> tuple[ShownEvent, ...]:
+    found = [one for one in map(_show_event, entries) if show in ("", one.kind)]
+    return tuple(reversed(found) if order == "newest" else found)
+
+
+def _read_choice(query: Mapping[str, str], name: str, choices: Sequence[str]) -> str:
+    value = query.get(name, "")
+    if value not in choices:
+        reason = f"must be one of {', '.join(filter(None, choices))}"
+        raise InvalidParams(f"{name} {reason}", problems=(Problem(name, reason),))
+    return value
+
+
 def _show_event(entry: Entry) -> ShownEvent:
-    body = entry.body[:_MAX_TEXT].decode(errors="replace")
+    try:
+        body = msgspec.json.format(entry.body, indent=2)[:_MAX_TEXT].decode(errors="replace")
+    except ValueError:
+        body = entry.body[:_MAX_TEXT].decode(errors="replace")
     try:
         event = entry.event
     except CorruptRecord as error:
@@ -531,7 +491,8 @@ def _show_event(entry: Entry) -> ShownEvent:
     artifact = event.artifact
     what = "appends to" if event.append else "sets"
     summary = f"{what} {artifact.artifact_id}: {_summary(artifact.parts)}"
-    return ShownEvent(entry.sequence, "artifact", "", None, summary, body)
+    kind = "tool" if is_tool_artifact(artifact) else "artifact"
+    return ShownEvent(entry.sequence, kind, "", event_time(event), summary, body)
 
 
 def _summary(parts: tuple[Part, ...]) -> str:
@@ -540,41 +501,6 @@ def _summary(parts: tuple[Part, ...]) -> str:
 
 
 # -------------------------------------------------------------------- relations
-
-
-def _show_call(call: Call, direction: str) -> RelatedCall:
-    return RelatedCall(
-        id=call.id,
-        direction=direction,
-        caller=call.caller.agent_id,
-        callee=call.callee_name,
-        skill=call.skill,
-        status=call.status.value,
-        task=call.task_id,
-        accepted_at=call.accepted_at,
-        settled_at=call.settled_at,
-        deadline=call.deadline,
-    )
-
-
-def show_delivery(delivery: Delivery) -> ShownDelivery:
-    """The delivery without its token, its credentials and its full address."""
-    to = ""
-    if delivery.kind == PUSH_KIND:
-        try:
-            to = msgspec.json.decode(delivery.body, type=PushConfig).host
-        except (ValueError, RecursionError):
-            to = "(damaged)"
-    return ShownDelivery(
-        id=delivery.id,
-        task_id=delivery.task_id,
-        kind=delivery.kind,
-        to=to,
-        state=delivery.state.name.lower(),
-        attempts=delivery.attempts,
-        reason=delivery.reason or "",
-        updated_at=delivery.updated_at,
-    )
 
 
 async def _same_context(engine: Engine, head: TaskHead) -> tuple[TaskSummary, ...]:

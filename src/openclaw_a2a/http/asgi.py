@@ -16,6 +16,7 @@ import msgspec
 
 from openclaw_a2a.engine.supervisor import Supervisor
 from openclaw_a2a.http.request_limits import LARGE_BODY_BYTES, EventBursts, RequestBodies
+from openclaw_a2a.http.wire_log import HELD_BYTES, HeldExchange
 from openclaw_a2a.log import get_logger
 from openclaw_a2a.model.errors import (
     BodyTooLarge,
@@ -113,6 +114,8 @@ class HttpRequest(ABC):
     """Called once, when the request is answered with an error; None: with nothing to do."""
     unsent = 0
     """How many bytes are in memory for its client alone, to be sent next."""
+    wire: HeldExchange | None = None
+    """Where its bytes are held for the dashboard; None: nowhere."""
 
     @property
     @abstractmethod
@@ -209,6 +212,8 @@ class HttpRequest(ABC):
             self.is_body_asked = self.is_body_read = True
             if len(body) > limit:
                 raise _body_too_large(limit, setting)
+            if (wire := self.wire) is not None:
+                wire.received, wire.received_size = body[:HELD_BYTES], len(body)
             return body
         return await self._receive_body(body, limit, bodies, setting)
 
@@ -229,6 +234,8 @@ class HttpRequest(ABC):
         self.is_body_read = True
         if len(body) > limit:
             raise _body_too_large(limit, setting)
+        if (wire := self.wire) is not None:
+            wire.received, wire.received_size = body[:HELD_BYTES], len(body)
         return body
 
     async def _read_rest(
@@ -305,6 +312,9 @@ class HttpRequest(ABC):
             return
         length = b"%d" % sum(map(len, chunks))
         headers = [(b"content-type", media_type), (b"content-length", length)]
+        if (wire := self.wire) is not None:
+            wire.headers, wire.sent, wire.sent_size = headers, chunks[0][:HELD_BYTES], int(length)
+            wire.ended_at = time.monotonic()
         await self.start_response(200, headers)
         await self.send_slices(chunks)
         await self.send({"type": "http.response.body", "body": b""})
@@ -323,6 +333,9 @@ class HttpRequest(ABC):
             await self.send({"type": "http.response.body", "body": b""})
             return
         own = [(b"content-type", media_type), (b"content-length", b"%d" % len(body)), *headers]
+        if (wire := self.wire) is not None:
+            wire.headers, wire.sent, wire.sent_size = own, body[:HELD_BYTES], len(body)
+            wire.ended_at = time.monotonic()
         if not self.is_body_read and self.has_body():
             # The response first: a client that reads while it sends has it at once.
             await self.start_response(status, own)

@@ -7,6 +7,7 @@ at most the write deadline. So a slot is always given back.
 
 import asyncio
 import itertools
+import time
 from collections import deque
 from collections.abc import Callable, Coroutine, Generator, Sequence
 from contextlib import contextmanager, suppress
@@ -182,6 +183,8 @@ class SseWriter:
     async def write(self, *chunks: bytes) -> None:
         """Send chunks, in slices. Raises: ClientTooSlow."""
         await self.start()
+        if self.request.wire is not None:
+            self.request.wire.add_frames(chunks)
         if len(chunks) == 1 and len(chunks[0]) <= SLICE_BYTES:
             message = {"type": "http.response.body", "body": chunks[0], "more_body": True}
             await self._send(message)
@@ -202,6 +205,8 @@ class SseWriter:
 
     async def close(self) -> None:
         """End the response. Raises: ClientTooSlow."""
+        if self.request.wire is not None:
+            self.request.wire.ended_at = time.monotonic()
         await self._send({"type": "http.response.body", "body": b""})
 
     async def _send(self, message: dict[str, Any]) -> None:

@@ -44,6 +44,7 @@ from openclaw_a2a.http.asgi import HttpRequest
 from openclaw_a2a.http.rate_limit import RequestAdmission
 from openclaw_a2a.http.request_limits import LARGE_BODY_BYTES, RequestBodies
 from openclaw_a2a.http.sse_stream import EventStream, PendingStream, SseStreams, last_event_id
+from openclaw_a2a.http.wire_log import WireLog
 from openclaw_a2a.model.delivery import Delivery, PushConfig
 from openclaw_a2a.model.errors import (
     GatewayError,
@@ -136,7 +137,7 @@ class AccountEndpoint(msgspec.Struct, frozen=True, kw_only=True):
     `body_setting` is the setting that limits bodies, for the error past it.
     `push` and `planning` are None when the gateway does not offer them; `streaming` is False when
     the card offers no streams. With `requires_activation` the planning methods exist only in
-    requests that activate the extension.
+    requests that activate the extension. `wire_log` holds the newest requests for the dashboard.
     """
 
     account: Account
@@ -157,6 +158,7 @@ class AccountEndpoint(msgspec.Struct, frozen=True, kw_only=True):
     body_pacer: CallerPacer = msgspec.field(default_factory=CallerPacer)
     large_answers: LargeAnswers = msgspec.field(default_factory=LargeAnswers)
     requires_activation: bool = True
+    wire_log: WireLog | None = None
     link_resolver: HostResolver = msgspec.field(
         default_factory=lambda: HostResolver(_LINK_LOOKUPS, each=_CALLER_LINK_LOOKUPS)
     )
@@ -186,6 +188,8 @@ class AccountEndpoint(msgspec.Struct, frozen=True, kw_only=True):
         # `local` is the operator's own machine, and the only caller there is.
         if self.admission is not None and name != LOCAL_PEER:
             await self.admission.admit(name)
+        if self.wire_log is not None:
+            self.wire_log.hold(request)
         return Scope(name, account.id)
 
     def check_caller(self, request: HttpRequest) -> None:

@@ -438,6 +438,15 @@ class DashboardSettings(Section, frozen=True):
     session_seconds: Annotated[
         Seconds, about("How long a browser stays signed in without being used.")
     ] = 12 * 3600.0
+    wire_exchanges: Annotated[
+        int,
+        Meta(
+            ge=0,
+            le=10_000,
+            description="How many of the newest A2A requests are held in memory with their answers,"
+            " for the pages of tasks, each with 64 KiB at most. 0: none.",
+        ),
+    ] = 256
 
 
 class LogSettings(Section, frozen=True):

@@ -3,11 +3,12 @@
 from collections.abc import Collection, Mapping, Sequence
 from functools import cache
 from typing import TYPE_CHECKING
+from urllib.parse import urlencode, urlsplit
 
 from openclaw_a2a.app.wiring.calls import CallsWiring
 from openclaw_a2a.app.wiring.planning import PlanningWiring
 from openclaw_a2a.app.wiring.push import PushWiring
-from openclaw_a2a.app.wiring.remote_source import RemoteToolSource
+from openclaw_a2a.app.wiring.remote_source import RemoteToolSource, find_remote_tasks
 from openclaw_a2a.auth.dashboard_sessions import DashboardAuthenticator
 from openclaw_a2a.dashboard.actions import Actions
 from openclaw_a2a.dashboard.agents_page import AgentReader, AgentView
@@ -22,6 +23,7 @@ from openclaw_a2a.dashboard.remote_page import RemoteAgentReader
 from openclaw_a2a.dashboard.system_page import Deliveries, SystemReader
 from openclaw_a2a.dashboard.task_list import TaskReader
 from openclaw_a2a.dashboard.task_page import TaskDetailsReader
+from openclaw_a2a.dashboard.wire_page import WireReader
 from openclaw_a2a.engine.approvals import ApprovalService
 from openclaw_a2a.engine.audit_log import AuditLog
 from openclaw_a2a.engine.engine import Engine
@@ -29,10 +31,12 @@ from openclaw_a2a.engine.supervisor import Supervisor
 from openclaw_a2a.http.rate_limit import RequestAdmission
 from openclaw_a2a.http.request_limits import RequestBodies
 from openclaw_a2a.http.sse_stream import SseStreams
+from openclaw_a2a.http.wire_log import WireLog
 from openclaw_a2a.model.call import Call
 from openclaw_a2a.model.delivery import Delivery
 from openclaw_a2a.model.ids import AccountId, AgentId
 from openclaw_a2a.model.message import JsonStruct
+from openclaw_a2a.model.turn import Binding
 from openclaw_a2a.ports import Clock, SupportsAvailability
 from openclaw_a2a.server.account_endpoint import AccountEndpoint
 from openclaw_a2a.server.admin.deliveries import view_delivery
@@ -71,6 +75,7 @@ class DashboardWiring:
         admission: RequestAdmission,
         streams: SseStreams,
         bodies: RequestBodies,
+        wire_log: WireLog | None,
         audit: AuditLog,
         version: str,
     ) -> None:
@@ -88,8 +93,11 @@ class DashboardWiring:
             engines,
             cache,
             list_calls=self._list_calls,
+            find_remote=find_remote_tasks,
             rpc_url=self._rpc_url,
+            session_url=self._session_url,
         )
+        self._wire = WireReader(self._task, wire_log)
         self._agents = AgentReader(self._list_agents, self._tasks)
         self._now = NowReader(
             engines,
@@ -129,13 +137,14 @@ class DashboardWiring:
 
     def _add_pages(self) -> None:
         def add(path: str, template: str, section: str, read: ReadPage) -> None:
-            is_task = template == "task.html"
+            is_task = template in ("task.html", "wire.html")
             place = f"{DASHBOARD_PREFIX}{path}"
             self.dashboard.add_page(place, template, section, read, is_task=is_task)
 
         add("", "now.html", "now", self._read_now)
         add("/tasks", "tasks.html", "tasks", self._read_tasks)
         add("/tasks/{}", "task.html", "tasks", self._read_task)
+        add("/tasks/{}/wire", "wire.html", "tasks", self._read_wire)
         add("/calls", "calls.html", "calls", self._call_pages.list)
         add("/calls/{}", "call.html", "calls", self._call_pages.show)
         add("/objectives", "objectives.html", "objectives", self._objectives.list)
@@ -185,7 +194,10 @@ class DashboardWiring:
         return await self._tasks.list_page(request.query)
 
     async def _read_task(self, request: PageRequest) -> JsonStruct:
-        return await self._task.read(request.segments[0], self._clock.now())
+        return await self._task.read(request.segments[0], request.query, self._clock.now())
+
+    async def _read_wire(self, request: PageRequest) -> JsonStruct:
+        return await self._wire.read(request.segments[0], request.query, self._clock.now())
 
     async def _read_agents(self, _: PageRequest) -> JsonStruct:
         return self._agents.list()
@@ -206,6 +218,18 @@ class DashboardWiring:
         found = (one for one in self._endpoints if one.account.id == account_id)
         account = next(found, self._endpoints[0]).account if self._endpoints else None
         return "" if account is None else account_url(account, account.json_rpc_path)
+
+    def _session_url(self, binding: Binding) -> str:
+        """The session in the Control UI of an OpenClaw gateway; empty for other agents."""
+        known = self._settings.agents.get(binding.agent_id)
+        is_supplied = binding.agent_id in self._supplied_agents
+        if known is None or is_supplied or known.adapter != "openclaw-gateway":
+            return ""
+        address = urlsplit(str(known.options.get("url", "ws://127.0.0.1:18789")))
+        scheme = "https" if address.scheme in ("wss", "https") else "http"
+        # Without what may stand before the host: credentials.
+        place = f"{scheme}://{address.netloc.rpartition('@')[2]}{address.path.rstrip('/')}"
+        return f"{place}/chat?{urlencode({'session': binding.session_key})}"
 
     def _list_agents(self) -> list[AgentView]:
         return [self._view_agent(endpoint) for endpoint in self._endpoints]

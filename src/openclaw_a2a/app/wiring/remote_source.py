@@ -4,6 +4,8 @@ from collections.abc import Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from openclaw_a2a.dashboard.agents_page import CardProblem
 from openclaw_a2a.dashboard.remote_page import (
     CircuitView,
@@ -11,10 +13,17 @@ from openclaw_a2a.dashboard.remote_page import (
     RemoteAgentView,
     RemoteAnswer,
 )
+from openclaw_a2a.dashboard.task_relations import RemoteTask
+from openclaw_a2a.engine.engine import Engine
 from openclaw_a2a.log import hide_url_secrets
-from openclaw_a2a.model.ids import JsonObject, PeerName
+from openclaw_a2a.model.errors import GatewayError
+from openclaw_a2a.model.ids import TARGET_PREFIX, JsonObject, PeerName
+from openclaw_a2a.model.message import Role
+from openclaw_a2a.model.records import TaskHead
 from openclaw_a2a.model.session_keys import OPERATOR_NAME
+from openclaw_a2a.model.task import Task
 from openclaw_a2a.model.validation import object_at
+from openclaw_a2a.remote.agent_adapter import CHECKPOINT_KIND
 
 if TYPE_CHECKING:  # the HTTP client takes long to load
     from openclaw_a2a.remote.handles import TaskHandle
@@ -105,3 +114,24 @@ def _view_task(handle: "TaskHandle") -> FollowedTask:
         updated_at=handle.updated_at,
         expires_at=handle.expires_at,
     )
+
+
+async def find_remote_tasks(engine: Engine, head: TaskHead, task: Task) -> list[RemoteTask]:
+    """The tasks at a remote agent that the runs of a task are, as long as that is stored."""
+    agent = "" if head.binding is None else head.binding.agent_id
+    if not agent.startswith(TARGET_PREFIX):
+        return []
+    found: dict[str, RemoteTask] = {}
+    for message in task.history:
+        if message.role is not Role.USER:
+            continue
+        try:
+            sent = await engine.store.tasks.find_duplicate(head.scope, message.message_id)
+            record = sent and await engine.store.records.read_record(CHECKPOINT_KIND, sent.run_id)
+            known = object_at(msgspec.json.decode(record.body), "task") if record else {}
+        except (GatewayError, ValueError):
+            continue  # damaged, or of another message under this id
+        if remote_id := known.get("task_id"):
+            target = agent.removeprefix(TARGET_PREFIX)
+            found[str(remote_id)] = RemoteTask(target, str(remote_id))
+    return list(found.values())

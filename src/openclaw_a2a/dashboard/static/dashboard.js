@@ -239,6 +239,25 @@ function applyZoom() {
   for (const bar of document.querySelectorAll("[data-timeline] .bar")) {
     bar.setAttribute("viewBox", zoom ? `${zoom[0]} 0 ${zoom[1] - zoom[0]} 14` : "0 0 1000 14");
   }
+  const [from, to] = zoom ?? [0, 1000];
+  for (const bars of document.querySelectorAll("[data-timeline]")) {
+    const whole = Number(bars.dataset.seconds);
+    const marks = [0, 0.25, 0.5, 0.75, 1].map((part) => {
+      const mark = document.createElement("span");
+      mark.textContent = clock((whole * (from + part * (to - from))) / 1000);
+      return mark;
+    });
+    bars.querySelector("[data-ticks]")?.replaceChildren(...marks);
+    const all = bars.querySelector("[data-zoom-out]");
+    if (all) all.hidden = zoom === null;
+  }
+}
+function clock(seconds) {
+  if (seconds < 1) return `${Math.round(seconds * 1000)} ms`;
+  if (seconds < 60) return `${seconds.toFixed(1)} s`;
+  const minutes = Math.floor(seconds / 60);
+  if (minutes < 60) return `${minutes} min ${Math.round(seconds % 60)} s`;
+  return `${Math.floor(minutes / 60)} h ${minutes % 60} min`;
 }
 function placeOf(event) {
   const bar = document.querySelector("[data-timeline] .bar");
@@ -261,11 +280,16 @@ document.addEventListener("pointerup", (event) => {
   }
 });
 document.addEventListener("dblclick", (event) => {
-  if (event.target.closest("[data-timeline]")) {
-    zoom = null;
-    applyZoom();
-  }
+  if (event.target.closest("[data-timeline]")) showWhole();
 });
+document.addEventListener("click", (event) => {
+  if (event.target.closest("[data-zoom-out]")) showWhole();
+});
+function showWhole() {
+  zoom = null;
+  applyZoom();
+}
+applyZoom();
 
 showTheme();
 showZone();

@@ -33,7 +33,7 @@ from openclaw_a2a.model.agent_event import (
 )
 from openclaw_a2a.model.file_content import clean_filename
 from openclaw_a2a.model.ids import ArtifactId, ContextId, Json, JsonObject, MessageId, TaskId
-from openclaw_a2a.model.message import Message, Part, Role
+from openclaw_a2a.model.message import Message, Part, Role, format_timestamp
 from openclaw_a2a.model.task import (
     Artifact,
     ArtifactUpdate,
@@ -710,7 +710,10 @@ class Transcript:
                 "sequence": self._artifact_events,
             },
         )
-        return self._artifact(artifact, last_chunk=event.phase is ToolPhase.RESULT)
+        # Of the event, not of the artifact, which the next phase replaces.
+        metadata: JsonObject = {"timestamp": format_timestamp(self._context.now())}
+        update = self._artifact(artifact, last_chunk=event.phase is ToolPhase.RESULT)
+        return msgspec.structs.replace(update, metadata=metadata)
 
     def _artifact(
         self, artifact: Artifact, *, append: bool = False, last_chunk: bool = False
