@@ -30,11 +30,7 @@ _package = logging.getLogger(PACKAGE)
 
 
 class EventLogger:
-    """Logs an event with its fields: `log.info("run.recovered", count=3)`.
-
-    Not a logger of structlog: every task is logged when it ends, and structlog in front of
-    `logging` takes three times as long as this.
-    """
+    """Logs an event with its fields: `log.info("run.recovered", count=3)`."""
 
     __slots__ = ("_logger", "is_enabled")
 
@@ -106,9 +102,16 @@ def record_fields(record: logging.LogRecord) -> dict[str, Any]:
     """The event and the fields of a log record; of a foreign record, its message and logger."""
     event = getattr(record, "event", None)
     if event is None:
-        return {"event": record.getMessage(), "logger": record.name}
+        return {"event": hide_url_secrets(_message_of(record)), "logger": record.name}
     fields = cast("dict[str, Any]", record.__dict__["fields"])
     return {"event": event, **_without_url_secrets(fields)}
+
+
+def _message_of(record: logging.LogRecord) -> str:
+    try:
+        return record.getMessage()
+    except Exception:  # arguments that do not fit the text: both, instead of nothing
+        return f"{record.msg} {record.args!r}"
 
 
 def hide_url_secrets(text: str) -> str:

@@ -258,3 +258,54 @@ def test_next_steps_name_the_program_as_it_was_started(tmp_path: Path) -> None:
         [*words, "--json"], cwd=tmp_path, env=elsewhere, capture_output=True, text=True, check=False
     )
     assert f"{words[0]} up" in json.loads(done.stdout)["error"]["hint"]
+
+
+# ------------------------------------------------------------------ a gateway that does not start
+
+
+BROKEN_MODULE = """
+import logging, warnings
+logging.getLogger("user").error("it is loaded")
+warnings.warn("it is old")
+"""
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code"),
+    [
+        (("up", "--prot", "1"), "usage"),
+        (("up", "--port", "many"), "usage"),
+        (("up", "more"), "usage"),
+        (("up", b"caf\xe9"), "usage"),
+        (("up", "--config", "nowhere.json5"), "settings-invalid"),
+        (("up", "--config", "port.json5"), "settings-invalid"),
+        (("up", "--data", "file"), "store-unavailable"),
+    ],
+)
+def test_reason_not_to_start_is_a_line_of_json_for_programs(arguments, code, tmp_path) -> None:
+    (tmp_path / "file").write_text("no folder", encoding="utf-8")
+    (tmp_path / "port.json5").write_text("{server: {port: 'many'}}", encoding="utf-8")
+    done = finished(*arguments, home=tmp_path)
+    assert (done.returncode != 0, done.stdout) == (True, b"")
+    *_, last = lines = [json.loads(line) for line in done.stderr.splitlines()]
+    assert [line["event"] for line in lines].count("gateway.not_started") == 1
+    assert (last["event"], last["level"], last["code"]) == ("gateway.not_started", "error", code)
+    assert last["reason"]
+
+
+@pytest.mark.parametrize("arguments", [("--prot", "1"), ("--config", "nowhere.json5")])
+def test_reason_not_to_start_is_text_where_the_log_is_for_people(arguments, tmp_path) -> None:
+    done = finished("up", *arguments, home=tmp_path, OPENCLAW_A2A_LOG__FORMAT="pretty")
+    assert done.returncode == 2
+    assert done.stderr.startswith(b"error ")
+
+
+def test_what_a_function_reports_while_it_is_loaded_is_a_line_of_the_log(tmp_path: Path) -> None:
+    (tmp_path / "user.py").write_text(BROKEN_MODULE, encoding="utf-8")
+    agents = {"main": {"adapter": "callable", "function": "user:missing"}}
+    (tmp_path / "mine.json5").write_text(json.dumps({"agents": agents}), encoding="utf-8")
+    done = finished("up", "--config", "mine.json5", home=tmp_path)
+    loaded, warned, last = (json.loads(line) for line in done.stderr.splitlines())
+    assert (loaded["event"], loaded["logger"]) == ("it is loaded", "user")
+    assert ("it is old" in warned["event"], warned["logger"]) == (True, "py.warnings")
+    assert (last["event"], last["code"]) == ("gateway.not_started", "settings-invalid")

@@ -7,7 +7,6 @@ import subprocess
 import sys
 
 import pytest
-import structlog
 
 from openclaw_a2a import AgentAdapter, RemoteAgents
 from openclaw_a2a.app.logging import configure_logs, logging_to_stderr
@@ -15,8 +14,7 @@ from openclaw_a2a.log import get_logger
 from openclaw_a2a.settings import LogSettings
 
 SNAPSHOT = """
-import json, logging, sys
-import structlog
+import json, logging, sys, threading
 
 def snapshot():
     loggers = [logging.getLogger(), *[
@@ -31,7 +29,7 @@ def snapshot():
         for one in loggers
         if one.level or handlers[one.name] or not one.propagate or one.disabled
     }
-    return {**changed, "structlog": structlog.is_configured()}
+    return {**changed, "hooks": [str(threading.excepthook), str(sys.unraisablehook)]}
 """
 
 
@@ -60,14 +58,12 @@ async def test_serving_an_adapter_in_process_changes_nothing(serving, caplog):
     before = root.level, root.handlers[:], logging.getLogger("openclaw_a2a").handlers[:]
     async with serving(Whole()) as client:
         await client.send("hi")
-    assert not structlog.is_configured()
     assert (root.level, root.handlers, logging.getLogger("openclaw_a2a").handlers) == before
     assert "broken" in caplog.text
 
 
 async def test_using_remote_agents_changes_nothing():
     async with RemoteAgents({"targets": []}):
-        assert not structlog.is_configured()
         assert logging.getLogger("openclaw_a2a").handlers == []
 
 
@@ -161,3 +157,77 @@ with logging_to_stderr(LogSettings(format="json")):
     first, second = (json.loads(line) for line in done.stderr.splitlines())
     assert (first["event"], first["logger"]) == ("it broke: why", "uvicorn.error")
     assert (second["logger"], second["level"]) == ("py.warnings", "warning")
+
+
+HOOKS = """
+import gc, logging, sys, threading
+from openclaw_a2a.app.logging import logging_to_stderr
+from openclaw_a2a.log import get_logger
+from openclaw_a2a.settings import LogSettings
+
+class Broken:
+    def __del__(self):
+        raise RuntimeError("in a finalizer")
+
+class Unprintable:
+    def __repr__(self):
+        raise RuntimeError("no text")
+
+def fail():
+    raise ValueError("in a thread")
+
+before = threading.excepthook, sys.unraisablehook
+with logging_to_stderr(LogSettings(format="json")):
+    thread = threading.Thread(target=fail, name="helper")
+    thread.start()
+    thread.join()
+    Broken()
+    logging.getLogger("lib").warning("%d items", "three")
+    get_logger("openclaw_a2a.tests").info("test.value", value=Unprintable())
+    logging.getLogger("lib").warning("GET https://u:p@peer/?key=s3cret", exc_info=ValueError(
+        "https://peer/?key=s3cret"
+    ))
+assert (threading.excepthook, sys.unraisablehook) == before
+"""
+
+
+def test_nothing_that_goes_wrong_in_the_process_is_a_line_of_another_form():
+    done = subprocess.run([sys.executable, "-c", HOOKS], capture_output=True, timeout=60)
+    assert done.returncode == 0, done.stderr.decode()
+    thread, finalizer, arguments, value, secret = map(json.loads, done.stderr.splitlines())
+    assert (thread["event"], thread["thread"]) == ("process.thread_raised", "helper")
+    assert thread["exception"].endswith("ValueError: in a thread")
+    assert finalizer["event"] == "process.exception_ignored"
+    assert finalizer["exception"].endswith("RuntimeError: in a finalizer")
+    assert (arguments["logger"], "%d items" in arguments["event"]) == ("lib", True)
+    assert value["event"] == "test.value"
+    assert "s3cret" not in done.stderr.decode()
+    assert secret["event"] == "GET https://(hidden)@peer/?(hidden)"
+
+
+def test_line_for_people_has_the_event_and_its_fields_and_no_control_characters(capsys):
+    configure_logs(LogSettings(level="info", format="pretty"))
+    log = get_logger("openclaw_a2a.tests")
+    log.info("test.shown", agent="main", reason="not \x1b[31mred\x1b[0m", empty="", count=3)
+    logging.getLogger("openclaw_a2a.lib").warning("first\nsecond \u202e\x07")
+    first, *second = capsys.readouterr().err.splitlines()
+    assert "\x1b" not in first
+    moment, shown = first.split(" info ", 1)
+    assert len(moment.split()) == 2
+    assert shown.split(None, 1)[0] == "test.shown"
+    assert r"agent=main reason='not \x1b[31mred\x1b[0m' empty='' count=3" in shown
+    assert second[0].split(" warning ", 1)[1].strip() == "first"
+    assert second[1].split() == ["second", r"\u202e\x07", "logger=openclaw_a2a.lib"]
+
+
+def test_traceback_for_people_is_below_its_line(capsys):
+    configure_logs(LogSettings(level="info", format="pretty"))
+    try:
+        raise ValueError("broken \x1b]0;title\x07")
+    except ValueError:
+        get_logger("openclaw_a2a.tests").exception("test.failed", task_id="t-1")
+    first, *others = capsys.readouterr().err.splitlines()
+    assert "test.failed" in first
+    assert "task_id=t-1" in first
+    assert others[0].startswith("Traceback")
+    assert others[-1] == r"ValueError: broken \x1b]0;title\x07"

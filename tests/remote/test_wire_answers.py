@@ -1,6 +1,7 @@
 """Answers as they come over HTTP, byte by byte, from peers of both protocol versions."""
 
 import json
+import sys
 
 import pytest
 from tests.remote.scripted_peer import (
@@ -210,3 +211,29 @@ async def test_numbers_pass_unchanged_in_both_directions(version: str, binding: 
     for numbers_there in (*seen, data, said["metadata"], sent["metadata"]):
         # Their text tells 3 from 3.0, which are equal.
         assert json.dumps(numbers_there, sort_keys=True) == json.dumps(numbers, sort_keys=True)
+
+
+@pytest.mark.parametrize("binding", BINDINGS)
+async def test_a_stream_that_the_peer_keeps_open_leaves_nothing_to_be_closed_later(
+    binding: str,
+) -> None:
+    event: JsonObject = {"task": new_task("COMPLETED")}
+    line = rpc(event) if binding == "JSONRPC" else json.dumps(event)
+
+    async def answer(received: PeerRequest, writer: PeerWriter) -> None:
+        await frames(f"data: {line}", "")(received, writer)
+        await received.reader.read()  # until the caller leaves
+
+    # What a loop closes when it has the time: a coroutine that nobody awaits if it is closed first.
+    left: list[str] = []
+    hooks = sys.get_asyncgen_hooks()
+    async with scripted(answer) as peer:
+        peer.card = card_of(peer.url, binding=binding)
+        async with open_tool(one_target(peer.url)) as harness:
+            sys.set_asyncgen_hooks(finalizer=lambda one: left.append(one.__qualname__))
+            try:
+                outcome = await harness.send("hi", follow_updates=True)
+            finally:
+                sys.set_asyncgen_hooks(*hooks)
+    assert outcome["ok"]
+    assert left == []

@@ -1,26 +1,30 @@
-"""The log of the gateway's process on stderr: pretty on a terminal, JSON lines elsewhere."""
+"""The log of the gateway's process on stderr: one line for people on a terminal, JSON elsewhere."""
 
 import asyncio
 import logging
 import sys
+import threading
 import time
 import traceback
 from collections.abc import Callable, Generator
 from contextlib import contextmanager, nullcontext, suppress
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 
 import msgspec
 
-from openclaw_a2a.log import PACKAGE, EventHandler, record_fields
-from openclaw_a2a.settings import LogSettings
+from openclaw_a2a.log import PACKAGE, EventHandler, get_logger, hide_url_secrets, record_fields
+from openclaw_a2a.settings import LogSettings, read_command_environment
+
+log = get_logger(__name__)
 
 
 def configure_logs(settings: LogSettings) -> None:
     """Show the log of this package on stderr.
 
     Where the program has not configured logging itself, warnings of other libraries (uvicorn,
-    asyncio, Python's own) are shown in the same form.
+    asyncio, Python's own) and exceptions that Python would only print are shown in the same form.
     """
     root, package = logging.getLogger(), logging.getLogger(PACKAGE)
     for logger in (root, package):
@@ -34,6 +38,7 @@ def configure_logs(settings: LogSettings) -> None:
         # Not below: at the levels for their developers libraries write secrets and contents.
         root.setLevel(max(level, logging.WARNING))
         logging.captureWarnings(True)
+        threading.excepthook, sys.unraisablehook = _log_thread_exception, _log_unraisable
     package.addHandler(handler)
     package.setLevel(level)
     package.propagate = False
@@ -44,6 +49,7 @@ def logging_to_stderr(settings: LogSettings) -> Generator[None]:
     """Show the log on stderr meanwhile, as `configure_logs`; afterwards logging is as before."""
     loggers = logging.getLogger(), logging.getLogger(PACKAGE)
     before = [(one, one.handlers[:], one.level, one.propagate) for one in loggers]
+    hooks = threading.excepthook, sys.unraisablehook
     configure_logs(settings)
     try:
         yield
@@ -52,10 +58,26 @@ def logging_to_stderr(settings: LogSettings) -> Generator[None]:
             with suppress(OSError, ValueError):  # nobody reads the log any more
                 handler.flush()
         for logger, handlers, level, propagate in before:
-            if logger is loggers[0] and logger.handlers != handlers:
-                logging.captureWarnings(False)
             logger.handlers[:], logger.propagate = handlers, propagate
             logger.setLevel(level)
+        threading.excepthook, sys.unraisablehook = hooks
+        # Not at the end of an inner block: the outer one still shows warnings.
+        if threading.excepthook is not _log_thread_exception:
+            logging.captureWarnings(False)
+
+
+def _log_thread_exception(raised: threading.ExceptHookArgs) -> None:
+    if raised.exc_type is SystemExit:  # how a thread may end; Python prints nothing either
+        return
+    thread = raised.thread.name if raised.thread is not None else None
+    log.error("process.thread_raised", thread=thread, exc_info=raised.exc_value)
+
+
+def _log_unraisable(raised: "sys.UnraisableHookArgs") -> None:
+    where = raised.err_msg or "Exception ignored in"
+    log.error(
+        "process.exception_ignored", where=f"{where}: {raised.object!r}", exc_info=raised.exc_value
+    )
 
 
 def is_for_people(settings: LogSettings) -> bool:
@@ -74,24 +96,19 @@ class _StderrHandler(EventHandler):
         self._lines: list[str] = []
         self._flushing: asyncio.AbstractEventLoop | None = None
         """The event loop that is about to call `flush`."""
-        self._render: Callable[[Any, str, dict[str, Any]], str] = _render_json
+        self._render: Callable[[dict[str, Any]], str] = _render_json
         if is_pretty:
-            # Only here: it imports much that a gateway without a terminal does not need.
-            from structlog.dev import ConsoleRenderer, plain_traceback
-
-            self._render = ConsoleRenderer(
-                colors=sys.stderr.isatty(), exception_formatter=plain_traceback
-            )
+            is_coloured = sys.stderr.isatty() and not read_command_environment().no_colour
+            self._render = partial(_render_text, is_coloured=is_coloured)
 
     def emit(self, record: logging.LogRecord) -> None:
-        try:
+        with suppress(OSError, ValueError):
             self.flush()  # in the order in which they came
             self._write(self.format(record))
-        except Exception:
-            self.handleError(record)
 
     def write_event(self, level: int, fields: dict[str, Any]) -> None:
-        try:
+        # A log that nobody reads any more must not stop the program.
+        with suppress(OSError, ValueError):
             line = self._line(level, time.time(), fields)
             with self.lock or _NO_LOCK:  # a line of another thread must not be lost to a flush
                 self._lines.append(line)
@@ -99,11 +116,6 @@ class _StderrHandler(EventHandler):
             # nor those outside of an event loop: nothing would come to write them.
             if level >= logging.WARNING or not self._schedule_flush():
                 self.flush()
-        except Exception:
-            # As `handleError`: a log that nobody reads any more must not stop the program.
-            with suppress(OSError):
-                if logging.raiseExceptions:
-                    traceback.print_exc()
 
     def _schedule_flush(self) -> bool:
         try:
@@ -124,14 +136,22 @@ class _StderrHandler(EventHandler):
 
     def format(self, record: logging.LogRecord) -> str:
         fields = record_fields(record)
-        if record.exc_info:
-            fields = {**fields, "exc_info": record.exc_info}
+        if record.exc_info and record.exc_info[0] is not None:
+            text = "".join(traceback.format_exception(*record.exc_info))
+            fields = {**fields, "exception": hide_url_secrets(text.rstrip("\n"))}
         return self._line(record.levelno, record.created, fields)
 
     def _line(self, level: int, written_at: float, fields: dict[str, Any]) -> str:
         name = logging.getLevelName(level).lower()
         moment = datetime.fromtimestamp(written_at, UTC).isoformat().replace("+00:00", "Z")
-        return self._render(None, name, {**fields, "level": name, "timestamp": moment})
+        about = {"level": name, "timestamp": moment}
+        try:
+            return self._render({**fields, **about})
+        except (
+            Exception
+        ) as error:  # the text of a value raises, which is no reason to lose the line
+            reason = f"the fields cannot be shown: {type(error).__name__}"
+            return self._render({"event": str(fields["event"]), "reason": reason, **about})
 
     def _write(self, line: str) -> None:
         # One write for the whole line: lines of several threads must not mix.
@@ -139,11 +159,48 @@ class _StderrHandler(EventHandler):
         sys.stderr.flush()
 
 
-def _render_json(_logger: Any, _level: str, event: dict[str, Any]) -> str:
-    exc_info = event.pop("exc_info", None)
-    if exc_info:
-        event["exception"] = "".join(traceback.format_exception(*exc_info)).rstrip("\n")
+def _render_json(event: dict[str, Any]) -> str:
     try:
         return msgspec.json.encode(event, enc_hook=repr).decode()
     except (TypeError, ValueError, OverflowError):  # a key that is no text, a lone surrogate
         return msgspec.json.encode({key: repr(value) for key, value in event.items()}).decode()
+
+
+# -------------------------------------------------------------------- what people read
+
+_EVENT_CELLS = 28
+_BOLD, _DIM, _CYAN = "1", "2", "36"
+_LEVEL_COLOURS = {"debug": _DIM, "info": "32", "warning": "33"}
+_RED = "31"
+
+
+def _render_text(event: dict[str, Any], *, is_coloured: bool) -> str:
+    """`2026-01-31 12:00:00 info     run.recovered   count=3`, in local time."""
+
+    def paint(text: str, colour: str) -> str:
+        return f"\x1b[{colour}m{text}\x1b[0m" if is_coloured else text
+
+    fields = dict(event)
+    level, exception = fields.pop("level"), fields.pop("exception", None)
+    moment = datetime.fromisoformat(fields.pop("timestamp")).astimezone()
+    name = _escape_controls(str(fields.pop("event")))
+    line = [
+        paint(f"{moment:%Y-%m-%d %H:%M:%S}", _DIM),
+        paint(f"{level:<8}", _LEVEL_COLOURS.get(level, _RED)),
+        paint(f"{name:<{_EVENT_CELLS if fields else 0}}", _BOLD),
+        *(f"{paint(key, _CYAN)}={_value_text(value)}" for key, value in fields.items()),
+    ]
+    below = [_escape_controls(exception)] if exception else []
+    return "\n".join([" ".join(line), *below])
+
+
+def _value_text(value: object) -> str:
+    """A value on one line; a text that is one plain word without quotes."""
+    if not isinstance(value, str):
+        return repr(value)
+    return value if value and value.isprintable() and " " not in value else repr(value)
+
+
+def _escape_controls(text: str) -> str:
+    """A text with its line ends, and escapes for everything that could steer the terminal."""
+    return "".join(one if one == "\n" or one.isprintable() else repr(one)[1:-1] for one in text)

@@ -45,9 +45,9 @@ def dispatch(arguments: list[str]) -> int:
             _protect_lone_dash(arguments), exit_on_error=False, print_error=False
         )
     except CycloptsError as error:
-        return report_failure(_usage_problem(error, arguments), as_json=as_json)
+        return _report_failure(_usage_problem(error, arguments), arguments)
     except GatewayError as error:
-        return report_failure(error, as_json=as_json)
+        return _report_failure(error, arguments)
     except KeyboardInterrupt:
         if as_json:
             failure = {"code": "interrupted", "message": "interrupted with Ctrl-C", "hint": ""}
@@ -63,6 +63,19 @@ def dispatch(arguments: list[str]) -> int:
         step = "This is a fault of openclaw-a2a. Please report it with the lines above."
         return report_failure(GatewayFault(message, details={"nextStep": step}), as_json=as_json)
     return result if isinstance(result, int) else 0
+
+
+def _report_failure(error: GatewayError, arguments: list[str]) -> int:
+    """Report it where the reader looks: the standard error of `up` is the log of a gateway."""
+    if arguments[0] == "up":
+        from openclaw_a2a.app.logging import is_for_people
+        from openclaw_a2a.cli.commands.gateway import log_not_started
+        from openclaw_a2a.settings import check_settings
+
+        settings = check_settings().loaded.settings.log
+        if not is_for_people(settings):
+            return log_not_started(error, settings)
+    return report_failure(error, as_json=_wants_json(arguments))
 
 
 def _wants_json(arguments: list[str]) -> bool:

@@ -248,9 +248,14 @@ class _Body(httpx2.AsyncByteStream):
         self._timeout_s = timeout_s
         self._release: Callable[[_Connection], None] | None = release
 
-    async def __aiter__(self) -> AsyncIterator[bytes]:
-        while (chunk := await self._connection.read(self._timeout_s)) is not None:
-            yield chunk
+    # No generator: one that is left before its end is closed later, in a task of its own.
+    def __aiter__(self) -> AsyncIterator[bytes]:
+        return self
+
+    async def __anext__(self) -> bytes:
+        if (chunk := await self._connection.read(self._timeout_s)) is None:
+            raise StopAsyncIteration
+        return chunk
 
     async def aclose(self) -> None:
         if self._release is not None:

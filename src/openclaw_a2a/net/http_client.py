@@ -168,6 +168,7 @@ class BoundedStream(httpx2.AsyncByteStream, httpx2.SyncByteStream):
         self._inner = inner
         self._limit = limit
         self._size = 0
+        self._chunks: AsyncIterator[bytes]
 
     def _count(self, chunk: bytes) -> bytes:
         self._size += len(chunk)
@@ -179,9 +180,13 @@ class BoundedStream(httpx2.AsyncByteStream, httpx2.SyncByteStream):
         for chunk in self._inner:
             yield self._count(chunk)
 
-    async def __aiter__(self) -> AsyncIterator[bytes]:
-        async for chunk in self._inner:
-            yield self._count(chunk)
+    # No generator: one that is left before its end is closed later, in a task of its own.
+    def __aiter__(self) -> AsyncIterator[bytes]:
+        self._chunks = aiter(self._inner)
+        return self
+
+    async def __anext__(self) -> bytes:
+        return self._count(await anext(self._chunks))
 
     def close(self) -> None:
         """Close the body."""

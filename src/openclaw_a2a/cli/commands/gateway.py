@@ -11,14 +11,29 @@ from typing import Annotated
 import msgspec
 from cyclopts import App, Parameter
 
-from openclaw_a2a.cli.errors import DONE, FAILED, USAGE_ERROR, describe_failure, exit_code
+from openclaw_a2a.cli.errors import (
+    DONE,
+    FAILED,
+    INTERRUPTED,
+    USAGE_ERROR,
+    describe_failure,
+    exit_code,
+)
 from openclaw_a2a.cli.options import ConfigFlag, DataFlag, JsonFlag, data_override, switch
 from openclaw_a2a.cli.render.terminal import print_data, print_json, print_message, print_table
 from openclaw_a2a.log import get_logger
-from openclaw_a2a.model.errors import GatewayError, PortTaken, Problem, SettingsInvalid, StoreLocked
+from openclaw_a2a.model.errors import (
+    GatewayError,
+    GatewayFault,
+    PortTaken,
+    Problem,
+    SettingsInvalid,
+    StoreLocked,
+)
 from openclaw_a2a.model.ids import Json
 from openclaw_a2a.settings import (
     CheckedSettings,
+    LogSettings,
     Settings,
     StoreKind,
     check_settings,
@@ -44,21 +59,37 @@ def up(
     """
     given: dict[str, Json] = {"server.host": host, "server.port": port}
     overrides = {key: value for key, value in given.items() if value is not None}
-    examined = complete_check(check_settings(config, overrides=overrides | data_override(data)))
-    try:
-        return _serve(examined)
-    except GatewayError as error:
-        from openclaw_a2a.app.logging import is_for_people, logging_to_stderr
+    checked = check_settings(config, overrides=overrides | data_override(data))
 
-        settings = examined.loaded.settings.log
+    from openclaw_a2a.app.logging import is_for_people, logging_to_stderr
+
+    settings = checked.loaded.settings.log
+    try:
+        with logging_to_stderr(settings):  # the check loads the functions of agents already
+            return _serve(complete_check(checked))
+    except (Exception, KeyboardInterrupt) as error:
         if is_for_people(settings):
             raise
-        # Readers of the log of a gateway expect JSON lines, also when it does not start.
-        failure = describe_failure(error)
+        return log_not_started(error, settings)
+
+
+def log_not_started(error: BaseException, settings: LogSettings) -> int:
+    """Log why there is no gateway, for programs: they expect nothing but JSON lines; exit code."""
+    from openclaw_a2a.app.logging import logging_to_stderr
+
+    code, failure = (
+        FAILED,
+        {"code": GatewayFault.code, "reason": f"{type(error).__name__}: {error}"},
+    )
+    if isinstance(error, GatewayError):
+        code, failure = exit_code(error), describe_failure(error)
         failure["reason"] = failure.pop("message")
-        with logging_to_stderr(settings):
-            get_logger(__name__).error("gateway.not_started", **failure)
-        return exit_code(error)
+    elif isinstance(error, KeyboardInterrupt):
+        code, failure = INTERRUPTED, {"code": "interrupted", "reason": "interrupted with Ctrl-C"}
+    with logging_to_stderr(settings):
+        unexpected = error if failure["code"] == GatewayFault.code else None
+        get_logger(__name__).error("gateway.not_started", **failure, exc_info=unexpected)
+    return code
 
 
 def _serve(examined: CheckedSettings) -> int:

@@ -199,7 +199,9 @@ def _part(part: JsonObject, wire: WireFormat) -> JsonObject:
     elif _text(part, "url") or _text(part, "raw"):
         url = _text(part, "url")
         file: JsonObject = {"uri": url} if url else {"bytes": _base64(_text(part, "raw"))}
-        _copy(part, file, name="filename", mimeType="mediaType")
+        for key, name in (("name", "filename"), ("mimeType", "mediaType")):
+            if value := _text(part, name):
+                file[key] = value
         decoded = {"kind": "file", "file": file}
     elif "data" in part:
         data: Json = part["data"]
@@ -310,12 +312,13 @@ def _texts(holder: JsonObject, name: str) -> list[str]:
     return value
 
 
-def _copy(source: JsonObject, target: JsonObject, *keys: str, **renamed: str) -> JsonObject:
-    """Copy the members that have a value; `renamed` says by which name the source has them."""
-    for key, name in (*zip(keys, keys, strict=True), *renamed.items()):
-        read = _object if name in _OBJECTS else _texts if name in _LISTS else _text
-        if value := read(source, name):
-            target[key] = value
+def _copy(source: JsonObject, target: JsonObject, *keys: str) -> JsonObject:
+    """Copy the members that have a value."""
+    for key in keys:
+        if key in source or key in _SNAKE:  # most are not there, and chunks are many
+            read = _object if key in _OBJECTS else _texts if key in _LISTS else _text
+            if value := read(source, key):
+                target[key] = value
     return target
 
 

@@ -59,9 +59,7 @@ class PeerHttp:
         """Make a request; the response and its whole body, which may have a limit of its own."""
         response = await self._send(method, url, headers, body, limit)
         try:
-            # Not through the response, which would look for encodings that were refused already.
-            stream = cast("AsyncIterable[bytes]", response.stream)
-            return response, b"".join([chunk async for chunk in stream])
+            return response, b"".join([chunk async for chunk in body_of(response)])
         finally:
             await response.aclose()
 
@@ -106,6 +104,14 @@ class PeerHttp:
     async def close(self) -> None:
         """Close the connections."""
         await self._transport.aclose()
+
+
+def body_of(response: httpx2.Response) -> AsyncIterable[bytes]:
+    """The body as it comes.
+
+    Not through the response, which would look for encodings that were refused already.
+    """
+    return cast("AsyncIterable[bytes]", response.stream)
 
 
 def status_error(response: httpx2.Response, body: bytes) -> httpx2.HTTPStatusError:
