@@ -18,6 +18,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 from tests.fuzz_budget import FuzzBudget
 from tests.ports import free_port
+from tests.postgres_server import PostgresServer, shared_server
 from xdist.remote import Producer
 from xdist.scheduler import LoadScopeScheduling
 
@@ -99,6 +100,15 @@ def restored_logging() -> Iterator[None]:
 @pytest.fixture
 def anyio_backend() -> str:
     return "asyncio"
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[PostgresServer]:
+    """A running PostgreSQL, one for the whole test run; a test takes a schema of its own."""
+    # The run is the process that started the workers.
+    run = os.getppid() if "PYTEST_XDIST_WORKER" in os.environ else os.getpid()
+    with shared_server(run) as server:
+        yield server
 
 
 class GatewayProcess:

@@ -56,9 +56,12 @@ _START = datetime(2026, 11, 15, 6, 0, tzinfo=UTC)
 class StoreHarness:
     """One store of one kind, which can be closed and opened again."""
 
-    def __init__(self, kind: str, folder: Path) -> None:
+    def __init__(self, kind: str, folder: Path, url: str | None = None, schema: str = "") -> None:
+        """`url` and `schema` are the place of a postgres store."""
         self.kind = kind
         self.path = folder / ("tasks" if kind == "json-file" else "state.db")
+        self.url = url
+        self.schema = schema
         self.store = self.make()
 
     async def reopen(self) -> Store:
@@ -78,6 +81,10 @@ class StoreHarness:
         """A new store on this path, not opened yet."""
         if self.kind == "encrypted":
             return EncryptedStore(create_store("sqlite", path=str(self.path)), [bytes(32)])
+        if self.kind == "postgres":
+            return create_store(
+                "postgres", path=None, url=self.url, schema=self.schema, connections=3
+            )
         return create_store(self.kind, path=None if self.kind == "memory" else str(self.path))
 
 

@@ -1,4 +1,4 @@
-"""What every durable kind of store promises when its disk fails."""
+"""What every kind of store that writes files promises when its disk fails."""
 
 import asyncio
 import resource
@@ -54,32 +54,32 @@ async def fill(store: Store) -> list[str]:
     return taken
 
 
-async def test_a_full_disk_is_reported_and_accepted_writes_stay(durable: StoreHarness) -> None:
-    store = durable.store
+async def test_a_full_disk_is_reported_and_accepted_writes_stay(on_disk: StoreHarness) -> None:
+    store = on_disk.store
     with no_room_beyond(1024 * KILOBYTE):
         taken = await fill(store)
     assert taken
     with no_room_beyond(16 * KILOBYTE), pytest.raises(StoreUnavailable):
         await store.check()
-    store = await durable.reopen()
+    store = await on_disk.reopen()
     claimed = await store.tasks.claim_runs(OwnerId("b"), lease_until=time_at(99), expired_at=None)
     assert [str(run.task_id) for run in claimed] == taken
 
 
-async def test_a_store_accepts_writes_again_when_the_disk_has_room(durable: StoreHarness) -> None:
-    store = durable.store
+async def test_a_store_accepts_writes_again_when_the_disk_has_room(on_disk: StoreHarness) -> None:
+    store = on_disk.store
     with no_room_beyond(1024 * KILOBYTE):
         taken = await fill(store)
     await store.check()
     refused = large(f"t-{len(taken)}")
     assert isinstance(await store.tasks.submit(refused), Accepted)
-    store = await durable.reopen()
+    store = await on_disk.reopen()
     claimed = await store.tasks.claim_runs(OwnerId("b"), lease_until=time_at(99), expired_at=None)
     assert [str(run.task_id) for run in claimed] == [*taken, str(refused.run.task_id)]
 
 
-async def test_writes_that_depend_on_a_failed_write_fail_with_it(durable: StoreHarness) -> None:
-    store = durable.store
+async def test_writes_that_depend_on_a_failed_write_fail_with_it(on_disk: StoreHarness) -> None:
+    store = on_disk.store
     draft = Draft("t-x")
     with no_room_beyond(1024 * KILOBYTE):
         await fill(store)
@@ -103,18 +103,18 @@ async def test_writes_that_depend_on_a_failed_write_fail_with_it(durable: StoreH
         assert project_task(await store.tasks.read_task(ALICE, TaskId("t-x"))) == again.task
 
 
-async def test_a_dead_writer_is_reported_and_fails_every_write(durable: StoreHarness) -> None:
+async def test_a_dead_writer_is_reported_and_fails_every_write(on_disk: StoreHarness) -> None:
     """Issue 11: a store whose writer thread is dead looked healthy, and its writes hung."""
-    store = durable.store
+    store = on_disk.store
     await store.tasks.submit(direct("t-1"))
     with anyio.fail_after(60):
         with pytest.raises(StoreUnavailable):
-            await durable.writer.write(_exit)
+            await on_disk.writer.write(_exit)
         with pytest.raises(StoreUnavailable, match="has died"):
             await store.check()
         with pytest.raises(StoreUnavailable, match="has died"):
             await store.tasks.submit(direct("t-2"))
-        store = await durable.reopen()
+        store = await on_disk.reopen()
         claimed = await store.tasks.claim_runs(
             OwnerId("b"), lease_until=time_at(9), expired_at=None
         )

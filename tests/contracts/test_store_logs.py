@@ -253,9 +253,9 @@ async def test_a_line_of_a_megabyte_is_stored_unchanged(harness: StoreHarness) -
 
 
 async def test_a_full_disk_stores_nothing_of_a_change_and_the_next_one_succeeds(
-    durable: StoreHarness,
+    on_disk: StoreHarness,
 ) -> None:
-    store = durable.store
+    store = on_disk.store
     await put(store, "obj-1", 2)
     large = [b'{"text":"%b"}' % (b"x" * 100 * KILOBYTE)] * 20
     with no_room_beyond(1024 * KILOBYTE), pytest.raises(StoreUnavailable):
@@ -265,7 +265,7 @@ async def test_a_full_disk_stores_nothing_of_a_change_and_the_next_one_succeeds(
     assert log is not None
     assert (log.sequence, log.problems) == (2, ())
     await put(store, "obj-1", 1, after=2)
-    store = await durable.reopen()
+    store = await on_disk.reopen()
     assert await heads(store) == [("obj-1", 3, False)]
 
 

@@ -12,11 +12,23 @@ events and messages alone.
 
 import hashlib
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import islice
+
+import msgspec
+
+from openclaw_a2a.model.errors import CorruptRecord
 
 LARGE_BYTES = 32 * 1024
 """A string of this size is stored by itself; JSON that is smaller is stored as it is."""
+
+MARK = 0
+"""The first byte of a database row with references. JSON never begins with it."""
+
+Reference = tuple[int, bytes]
+"""Where a content belongs in the row without it, and its hash."""
+_encode = msgspec.msgpack.encode
+_decoder = msgspec.msgpack.Decoder(tuple[list[Reference], bytes])
 
 _STRING = re.compile(rb'"([^"\\]*+(?:\\.[^"\\]*+)*+)"', re.DOTALL)
 _MOST_STRINGS = 10_000
@@ -36,3 +48,46 @@ def find_large_strings(body: bytes) -> Iterator[tuple[int, int]]:
 def digest_of(content: bytes) -> bytes:
     """The key of a content within its task."""
     return hashlib.sha256(content).digest()
+
+
+def replace_large_strings(body: bytes, store: Callable[[bytes], bytes | None]) -> bytes:
+    """The body with references in place of large strings.
+
+    `store` keeps a string and gives its hash; None leaves the string where it is.
+    """
+    references: list[Reference] = []
+    rest: list[bytes] = []
+    end = size = 0
+    for first, last in find_large_strings(body):
+        digest = store(body[first:last])
+        if digest is not None:
+            rest.append(body[end:first])
+            size += first - end
+            references.append((size, digest))
+            end = last
+    if not references:
+        return body
+    rest.append(body[end:])
+    return bytes([MARK]) + _encode((references, b"".join(rest)))
+
+
+def restore(body: bytes, find: Callable[[bytes], bytes | None]) -> bytes:
+    """A row as it was written; `find` gives the content of a hash. Raises: CorruptRecord."""
+    try:
+        references, rest = _decoder.decode(memoryview(body)[1:])
+    except (ValueError, RecursionError) as error:
+        raise CorruptRecord(
+            f"a stored row cannot be read: {error}; restore the database from a backup"
+        ) from error
+    pieces: list[bytes] = []
+    end = 0
+    for place, digest in references:
+        content = find(digest)
+        if content is None:
+            raise CorruptRecord(
+                f"the stored content {digest.hex()[:16]} is missing; restore the database from a "
+                "backup"
+            )
+        pieces += rest[end:place], content
+        end = place
+    return b"".join((*pieces, rest[end:]))

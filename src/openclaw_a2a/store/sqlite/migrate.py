@@ -26,9 +26,9 @@ class Migration(msgspec.Struct, frozen=True):
         return f"{self.name}: {self.sql.splitlines()[0].lstrip('- ')}"
 
 
-def load_migrations() -> list[Migration]:
+def load_migrations(package: str = "openclaw_a2a.store.sqlite") -> list[Migration]:
     """Every migration of this version of the program, in order."""
-    folder = resources.files("openclaw_a2a.store.sqlite") / "migrations"
+    folder = resources.files(package) / "migrations"
     files = sorted(folder.iterdir(), key=lambda file: file.name)
     return [
         Migration(int(file.name[:4]), file.name[:-4], file.read_text(encoding="utf-8"))

@@ -1,0 +1,227 @@
+"""Where a PostgreSQL store is: its address, how to connect, and what went wrong in plain words."""
+
+import os
+import socket
+import ssl
+from collections.abc import Sequence
+from importlib import metadata
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+import asyncpg  # pyright: ignore[reportMissingTypeStubs] - the driver has no types
+import msgspec
+
+from openclaw_a2a.model.errors import GatewayError, SettingsInvalid, StoreUnavailable
+
+driver: Any = asyncpg
+"""The driver, without types of its own."""
+Connection = Any
+Row = Sequence[Any]
+
+DEFAULT_SCHEMA = "openclaw_a2a"
+OLDEST_SERVER = 14
+
+CONNECT_S = 10.0
+STATEMENT_S = 30.0
+"""How long the server works on a statement before it gives up."""
+_ANSWER_S = STATEMENT_S + 10.0
+"""How long an answer is waited for: a server that vanished sends none."""
+
+LOST: tuple[type[BaseException], ...] = (
+    OSError,
+    TimeoutError,
+    driver.InterfaceError,
+    driver.PostgresConnectionError,
+    driver.AdminShutdownError,
+    driver.CrashShutdownError,
+    driver.CannotConnectNowError,
+    driver.ReadOnlySQLTransactionError,  # after a failover, connected to the old primary
+    driver.IdleInTransactionSessionTimeoutError,
+)
+"""The connection is gone, or of no use; what was under way may or may not have been done."""
+
+# Every query here has an index that fits it. Plans are made once, without the values, and then the
+# estimates of the planner are worst; so they are told to use an index where there is one.
+# A server that does not hear from its client for about half a minute ends the session, and with it
+# the lock on the store; otherwise a gateway on another machine would wait for hours.
+_SESSION = """
+SET search_path TO {schema};
+SET statement_timeout TO {statement_ms};
+SET lock_timeout TO {lock_ms};
+SET idle_in_transaction_session_timeout TO {idle_ms};
+SET tcp_keepalives_idle TO 10;
+SET tcp_keepalives_interval TO 5;
+SET tcp_keepalives_count TO 3;
+SET plan_cache_mode TO force_generic_plan;
+SET enable_seqscan TO off;
+SET enable_bitmapscan TO off;
+SET jit TO off;
+"""
+
+
+class Address(msgspec.Struct, frozen=True):
+    """A database: its URL, without a password unless the URL is a secret itself.
+
+    The options of libpq in its query (`sslmode`, `sslrootcert`, `sslcert`, `sslkey`,
+    `target_session_attrs`) are the driver's. `schema` is the namespace of the tables.
+    """
+
+    url: str
+    password: str = ""
+    schema: str = DEFAULT_SCHEMA
+
+    def __post_init__(self) -> None:
+        parts = urlsplit(self.url)
+        if parts.scheme not in ("postgres", "postgresql"):
+            raise SettingsInvalid(
+                f"store.url must begin with postgres:// (it begins with {parts.scheme!r})"
+            )
+
+    def __repr__(self) -> str:
+        return f"Address({self.shown!r})"
+
+    @property
+    def shown(self) -> str:
+        """The address for people: no password, no options."""
+        parts = urlsplit(self.url)
+        user = f"{parts.username}@" if parts.username else ""
+        host = parts.netloc.rpartition("@")[2]
+        name = f"postgres://{user}{host}{parts.path}"
+        return name if self.schema == DEFAULT_SCHEMA else f"{name} (schema {self.schema})"
+
+    @property
+    def place(self) -> str:
+        """Host and port."""
+        return urlsplit(self.url).netloc.rpartition("@")[2] or "the local socket"
+
+    @property
+    def database(self) -> str:
+        parts = urlsplit(self.url)
+        return unquote(parts.path.lstrip("/")) or self.user
+
+    @property
+    def user(self) -> str:
+        return unquote(urlsplit(self.url).username or "") or "the current user"
+
+    def options(self) -> dict[str, Any]:
+        """The keywords of a connection."""
+        version = metadata.version("openclaw-a2a")
+        name = f"openclaw-a2a {version} {os.getpid()}@{socket.gethostname()}"[:63]
+        options: dict[str, Any] = {
+            "dsn": self.url,
+            "timeout": CONNECT_S,
+            "command_timeout": _ANSWER_S,
+            "statement_cache_size": 256,
+            "max_cached_statement_lifetime": 0,
+            # Statements of any length: the text of a large batch is a few kilobytes.
+            "max_cacheable_statement_size": 0,
+            "server_settings": {"application_name": name},
+        }
+        if self.password:
+            options["password"] = self.password
+        return options
+
+    async def connect(self) -> Connection:
+        """A connection, ready to use. Raises: StoreUnavailable."""
+        try:
+            connection = await driver.connect(**self.options())
+        except (driver.PostgresError, *LOST, ValueError) as error:
+            raise self.explain(error) from error
+        try:
+            await self.prepare(connection)
+            await self._check_server(connection)
+        except BaseException as error:
+            connection.terminate()
+            if isinstance(error, (driver.PostgresError, *LOST)):
+                raise self.explain(error) from error
+            raise
+        return connection
+
+    async def prepare(self, connection: Connection) -> None:
+        """Set the session up; for the connections of a pool, too."""
+        # By statements, not in the startup message: poolers refuse settings that they do not know.
+        milliseconds = int(STATEMENT_S * 1000)
+        await connection.execute(
+            _SESSION.format(
+                schema=quote_name(self.schema),
+                statement_ms=milliseconds,
+                lock_ms=milliseconds,
+                idle_ms=2 * milliseconds,
+            )
+        )
+
+    async def _check_server(self, connection: Connection) -> None:
+        version = connection.get_server_version().major
+        if version < OLDEST_SERVER:
+            raise StoreUnavailable(
+                f"{self.place} is PostgreSQL {version}; this gateway needs {OLDEST_SERVER} or newer"
+            )
+        if await connection.fetchval("SELECT pg_is_in_recovery()"):
+            raise StoreUnavailable(
+                f"{self.place} is a standby and takes no writes; give the address of the primary, "
+                "or several hosts with target_session_attrs=read-write"
+            )
+
+    def explain(self, error: BaseException) -> GatewayError:
+        """The error in plain words: what, where, what to do."""
+        if isinstance(error, GatewayError):
+            return error
+        fitting = (sentence for kinds, sentence in _SENTENCES if isinstance(error, kinds))
+        sentence = next(fitting, "the database at {place} failed: {reason}; look at its log")
+        reason = str(error) or type(error).__name__
+        return StoreUnavailable(
+            sentence.format(
+                place=self.place,
+                database=self.database,
+                user=self.user,
+                schema=self.schema,
+                reason=reason.splitlines()[0].rstrip("."),
+                seconds=f"{CONNECT_S:g}",
+            )
+        )
+
+
+_SENTENCES: tuple[tuple[Any, str], ...] = (
+    (
+        (driver.InvalidPasswordError, driver.InvalidAuthorizationSpecificationError),
+        "the database at {place} refused the user {user}: {reason}; check store.url and "
+        "store.password",
+    ),
+    (
+        driver.InvalidCatalogNameError,
+        "there is no database {database!r} at {place}; create it (createdb {database}), or correct "
+        "store.url",
+    ),
+    (
+        driver.TooManyConnectionsError,
+        "the database at {place} has no connection left: {reason}; raise its max_connections, or "
+        "lower store.connections",
+    ),
+    (
+        driver.InsufficientPrivilegeError,
+        "the user {user} may not use the schema {schema} of {database}: {reason}; as its owner: "
+        "CREATE SCHEMA {schema} AUTHORIZATION {user}",
+    ),
+    (driver.CannotConnectNowError, "the database at {place} is not ready: {reason}; wait for it"),
+    (
+        (ssl.SSLError, driver.ClientConfigurationError, ValueError),
+        "the connection to {place} cannot be made as store.url says: {reason}; check its options "
+        "(sslmode, sslrootcert, sslcert, sslkey)",
+    ),
+    (
+        TimeoutError,
+        "the database at {place} did not answer within {seconds} s; check the address and that "
+        "nothing blocks it",
+    ),
+    (
+        OSError,
+        "the database at {place} cannot be reached: {reason}; check that PostgreSQL runs there and "
+        "that store.url is right",
+    ),
+)
+"""The first that fits; errors of TLS and of time are errors of the system, too."""
+
+
+def quote_name(name: str) -> str:
+    """An identifier in SQL."""
+    return '"' + name.replace('"', '""') + '"'

@@ -1,0 +1,172 @@
+"""A PostgreSQL database: the connections that read, the one that writes, and their lifetime."""
+
+import asyncio
+from collections.abc import Callable, Iterable
+from datetime import UTC, datetime
+from typing import Any, TypeVar
+
+from openclaw_a2a.model.backoff import Backoff
+from openclaw_a2a.model.errors import GatewayError, StoreUnavailable
+from openclaw_a2a.model.turn import Scope
+from openclaw_a2a.store.postgres.address import CONNECT_S, LOST, Address, Connection, Row, driver
+from openclaw_a2a.store.postgres.link import WriteLink
+from openclaw_a2a.store.postgres.writer import PostgresWriter
+from openclaw_a2a.store.rules import UNREADABLE, ReportUpgrade, report_damage, store_closed
+from openclaw_a2a.store.sqlite.migrate import Migration
+
+_READ_HOLD_S = 10.0
+"""How long a read waits for a lost database before it fails."""
+_RETRY = Backoff(first_s=0.05, max_s=1.0, jitter=0.0)
+_PROBE_S = 5.0
+
+Decoded = TypeVar("Decoded")
+
+
+def _system_now() -> datetime:
+    return datetime.now(UTC)
+
+
+class PostgresDatabase:
+    """One schema of a database that one gateway uses at a time.
+
+    It has at most `connections` connections: one writes, the others read. `now` is the clock of the
+    gateway, by which the times of leases are given; they are kept by the clock of the database.
+    """
+
+    is_durable = True
+
+    def __init__(
+        self,
+        address: Address,
+        *,
+        connections: int = 8,
+        on_upgrade: ReportUpgrade | None = None,
+        now: Callable[[], datetime] = _system_now,
+    ) -> None:
+        self.address = address
+        self.name = address.shown
+        self.now = now
+        self._connections = connections
+        self._on_upgrade = on_upgrade
+        self._pool: Any = None
+        self._link = WriteLink(address, self._note_loss)
+        self.writer = PostgresWriter(self._link, now)
+
+    async def open(self) -> None:
+        """Lock the store, upgrade its schema, start to write.
+
+        Raises: StoreLocked, SchemaTooNew, StoreUnavailable.
+        """
+        steps: list[Migration] = []
+        try:
+            await self._link.open(steps.append)
+        finally:
+            # Also when a later step failed. A new schema begins with the first one.
+            if steps and steps[0].version > 1 and self._on_upgrade is not None:
+                self._on_upgrade(self.name, len(steps))
+        try:
+            self._pool = await driver.create_pool(
+                **self.address.options(),
+                min_size=1,
+                max_size=max(1, self._connections - 1),
+                max_inactive_connection_lifetime=300.0,
+                init=self.address.prepare,
+                reset=_keep_session,
+            )
+        except (driver.PostgresError, *LOST) as error:
+            await self._link.close()
+            raise self.address.explain(error) from error
+        self.writer.start()
+
+    async def close(self) -> None:
+        """Finish the accepted writes and release the store."""
+        await self.writer.stop()
+        pool, self._pool = self._pool, None
+        if pool is not None:
+            try:
+                async with asyncio.timeout(5):
+                    await pool.close()
+            except (driver.PostgresError, *LOST):
+                pool.terminate()
+        await self._link.close()
+
+    async def check(self) -> None:
+        self.writer.check()
+        try:
+            async with asyncio.timeout(_PROBE_S):
+                if self.writer.failure is not None:
+                    await self.writer.write(_write_nothing)  # a batch: it marks its writer
+                await self._fetch_once("SELECT 1", ())
+        except (driver.PostgresError, *LOST) as error:
+            raise self.address.explain(error) from error
+        self.writer.failure = None
+
+    def _note_loss(self) -> None:
+        self.writer.wake()
+
+    # ---------------------------------------------------------------- reads
+
+    async def fetch(self, statement: str, *values: object) -> list[Row]:
+        """The rows of a query on committed data. Raises: StoreUnavailable."""
+        give_up_at = asyncio.get_running_loop().time() + _READ_HOLD_S
+        attempt = 0
+        while True:
+            attempt += 1
+            try:
+                return await self._fetch_once(statement, values)
+            except LOST as error:
+                # A read changes nothing: it is simply done again on another connection.
+                delay_s = _RETRY.delay_s(attempt)
+                if asyncio.get_running_loop().time() + delay_s > give_up_at:
+                    raise self.address.explain(error) from error
+            except driver.PostgresError as error:
+                raise StoreUnavailable(
+                    f"the store {self.name} cannot be read: {error}; look at the log of the "
+                    "database"
+                ) from error
+            await asyncio.sleep(delay_s)
+
+    async def fetch_one(self, statement: str, *values: object) -> Row | None:
+        """The first row of a query on committed data. Raises: StoreUnavailable."""
+        rows = await self.fetch(statement, *values)
+        return rows[0] if rows else None
+
+    async def _fetch_once(self, statement: str, values: Iterable[object]) -> list[Row]:
+        if self._pool is None:
+            raise store_closed(self.name)
+        async with self._pool.acquire(timeout=CONNECT_S) as connection:
+            return await connection.fetch(statement, *values)
+
+
+async def _keep_session(_: Connection) -> None:
+    """Nothing to reset when a connection goes back to the pool: reads leave nothing behind."""
+
+
+async def _write_nothing(_: Connection) -> None:
+    """Work for a transaction that only marks its writer."""
+
+
+class DatabasePart:
+    """One of the four stores over a database."""
+
+    def __init__(self, database: PostgresDatabase) -> None:
+        self._database = database
+        self._write = database.writer.write
+
+    def _decode_rows(
+        self, what: str, decode: Callable[[Row], Decoded], rows: Iterable[Row]
+    ) -> list[Decoded]:
+        """What the rows hold; damaged ones are reported, by their first column, and left out."""
+        decoded: list[Decoded] = []
+        for row in rows:
+            try:
+                decoded.append(decode(row))
+            except (*UNREADABLE, GatewayError) as error:
+                reason = f"{type(error).__name__}: {error}"
+                report_damage(self._database.name, what, str(row[0]), reason)
+        return decoded
+
+
+def bind_scope(scope: Scope | None) -> tuple[str | None, str | None]:
+    """The values of a condition on principal and account; None is any scope."""
+    return (None, None) if scope is None else (scope.principal, scope.account)

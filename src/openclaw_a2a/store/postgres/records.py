@@ -1,0 +1,158 @@
+"""The deliveries, records and logs of a PostgreSQL store; `batch.py` has their writes."""
+
+from collections.abc import Awaitable
+
+import msgspec
+
+from openclaw_a2a.model.delivery import Delivery, DeliveryId, DeliveryState
+from openclaw_a2a.model.ids import TaskId
+from openclaw_a2a.model.turn import Scope
+from openclaw_a2a.ports import DeliveryPage, LogAppend, LogHead, LogLine, Record, StoredLog
+from openclaw_a2a.store.commands import DeliveryWrites, RecordWrites
+from openclaw_a2a.store.postgres.address import Row
+from openclaw_a2a.store.postgres.batch import AppendLog, DeleteLog
+from openclaw_a2a.store.postgres.database import DatabasePart, bind_scope
+from openclaw_a2a.store.rules import report_damage
+from openclaw_a2a.store.sqlite.transaction import DELIVERY_CODE_OF
+
+_DELIVERY_STATE_OF = {code: state for state, code in DELIVERY_CODE_OF.items()}
+
+_SELECT_DELIVERY = """
+SELECT d.id, d.kind, d.task, d.body, d.cursor, d.next_at, d.created_at, d.updated_at, d.state,
+  d.attempts, d.reason
+FROM delivery d"""
+_IN_SCOPE = """($2::text IS NULL OR EXISTS (
+  SELECT FROM task t WHERE t.id = d.task AND t.principal = $2 AND t.account = $3))"""
+_READ_DELIVERY = f"{_SELECT_DELIVERY} WHERE d.id = $1 AND {_IN_SCOPE}"
+_READ_OF_TASK = f"{_SELECT_DELIVERY} WHERE d.task = $1 AND {_IN_SCOPE} ORDER BY d.created_at, d.id"
+READ_IN_STATE = f"""
+{_SELECT_DELIVERY} WHERE d.state = $1 AND d.state <> 0 AND d.id > $2 ORDER BY d.id LIMIT $3"""
+_READ_IDLE = f"{_SELECT_DELIVERY} WHERE d.state = $1 AND d.id > $2 ORDER BY d.id LIMIT $3"
+# A task that is not stored may be about to be created. The terminal states are 3, 4, 5 and 7.
+# Most are finished: the window bounds how many of those one query passes over.
+READ_UNFINISHED = """
+SELECT d.id, d.kind, d.task, d.body, d.cursor, d.next_at, d.created_at, d.updated_at, d.state,
+  d.attempts, d.reason, d.is_edge,
+  d.state <> 2 AND (d.state = 1 OR t.id IS NULL OR t.state NOT IN (3, 4, 5, 7)
+    OR d.cursor < t.sequence) AS is_unfinished
+FROM (
+  SELECT *, row_number() OVER (ORDER BY id) = $2 AS is_edge
+  FROM (SELECT * FROM delivery WHERE id > $1 ORDER BY id LIMIT $2) w
+) d
+LEFT JOIN task t ON t.id = d.task
+ORDER BY d.id"""
+
+
+class PostgresDeliveryStore(DatabasePart, DeliveryWrites):
+    """The delivery store over a database."""
+
+    async def read_delivery(self, scope: Scope | None, delivery_id: DeliveryId) -> Delivery | None:
+        rows = await self._database.fetch(_READ_DELIVERY, delivery_id, *bind_scope(scope))
+        # A damaged one looks deleted: its receiver is not known.
+        found = self._decode(rows)
+        return found[0] if found else None
+
+    async def list_task_deliveries(self, scope: Scope | None, task_id: TaskId) -> list[Delivery]:
+        return self._decode(await self._database.fetch(_READ_OF_TASK, task_id, *bind_scope(scope)))
+
+    async def list_unfinished_deliveries(self, *, after: DeliveryId, limit: int) -> DeliveryPage:
+        rows = await self._database.fetch(READ_UNFINISHED, after, limit)
+        found = self._decode([row for row in rows if row[12]])
+        return DeliveryPage(tuple(found), rows[-1][0] if rows and rows[-1][11] else None)
+
+    async def list_deliveries(
+        self, state: DeliveryState, *, after: DeliveryId, limit: int
+    ) -> list[Delivery]:
+        statement = _READ_IDLE if state is DeliveryState.IDLE else READ_IN_STATE
+        code = DELIVERY_CODE_OF[state]
+        return self._decode(await self._database.fetch(statement, code, after, limit))
+
+    def _decode(self, rows: list[Row]) -> list[Delivery]:
+        return self._decode_rows("delivery", _decode_delivery, rows)
+
+
+def _decode_delivery(row: Row) -> Delivery:
+    fields = list(row[:11])
+    fields[8] = _DELIVERY_STATE_OF[row[8]]
+    return Delivery(*fields)
+
+
+_SELECT_RECORD = "SELECT kind, id, body, expires_at, version FROM record WHERE kind = $1"
+_READ_RECORD = f"{_SELECT_RECORD} AND id = $2"
+LIST_RECORDS = f"{_SELECT_RECORD} ORDER BY number"
+
+
+class PostgresRecordStore(DatabasePart, RecordWrites):
+    """The record store over a database."""
+
+    async def read_record(self, kind: str, record_id: str) -> Record | None:
+        row = await self._database.fetch_one(_READ_RECORD, kind, record_id)
+        return None if row is None else Record(*row)
+
+    async def list_records(self, kind: str) -> list[Record]:
+        return [Record(*row) for row in await self._database.fetch(LIST_RECORDS, kind)]
+
+
+# One statement: a log is never returned without the lines of its last append.
+_LINES = """
+  (SELECT array_agg(s.sequence ORDER BY s.sequence) FROM log_line s WHERE s.log = l.number),
+  (SELECT array_agg(s.body ORDER BY s.sequence) FROM log_line s WHERE s.log = l.number)"""
+_READ_LOG = f"SELECT l.id, l.is_closed, {_LINES} FROM log l WHERE l.kind = $1 AND l.id = $2"
+LIST_OPEN_LOGS = f"""
+SELECT l.id, l.is_closed, {_LINES} FROM log l
+WHERE l.kind = $1 AND NOT l.is_closed AND l.id > $2 ORDER BY l.id LIMIT $3"""
+LIST_LOGS = """
+SELECT id, sequence, is_closed, updated_at FROM log
+WHERE kind = $1 AND id > $2 ORDER BY id LIMIT $3"""
+
+
+class PostgresLogStore(DatabasePart):
+    """The log store over a database."""
+
+    def append_log(self, change: LogAppend) -> Awaitable[bool]:
+        stored = _stored_id(change.log_id)
+        if stored != change.log_id:
+            change = msgspec.structs.replace(change, log_id=stored)
+        return self._write(AppendLog(change))
+
+    async def read_log(self, kind: str, log_id: str) -> StoredLog | None:
+        logs = self._decode(await self._database.fetch(_READ_LOG, kind, _stored_id(log_id)))
+        return logs[0] if logs else None
+
+    async def list_open_logs(self, kind: str, *, after: str, limit: int) -> list[StoredLog]:
+        values = (kind, _stored_id(after), limit)
+        return self._decode(await self._database.fetch(LIST_OPEN_LOGS, *values))
+
+    async def list_log_heads(self, kind: str, *, after: str, limit: int) -> list[LogHead]:
+        rows = await self._database.fetch(LIST_LOGS, kind, _stored_id(after), limit)
+        return [LogHead(_shown_id(row[0]), row[1], row[2], row[3]) for row in rows]
+
+    def delete_log(self, kind: str, log_id: str) -> Awaitable[bool]:
+        return self._write(DeleteLog(kind, _stored_id(log_id)))
+
+    def _decode(self, rows: list[Row]) -> list[StoredLog]:
+        logs: list[StoredLog] = []
+        for log_id, is_closed, sequences, bodies in rows:
+            if sequences:
+                lines = tuple([LogLine(*line) for line in zip(sequences, bodies, strict=True)])
+                logs.append(StoredLog(_shown_id(log_id), lines, is_closed))
+            else:
+                report_damage(self._database.name, "log", log_id, "it has no lines")
+        return logs
+
+
+_ESCAPE = "\ufdd0"
+"""A character that no text has: Unicode keeps it for such uses."""
+
+
+def _stored_id(log_id: str) -> str:
+    """An id as PostgreSQL takes it, which has no zero character."""
+    if "\0" not in log_id and _ESCAPE not in log_id:
+        return log_id
+    return log_id.replace(_ESCAPE, f"{_ESCAPE}1").replace("\0", f"{_ESCAPE}0")
+
+
+def _shown_id(stored: str) -> str:
+    if _ESCAPE not in stored:
+        return stored
+    return stored.replace(f"{_ESCAPE}0", "\0").replace(f"{_ESCAPE}1", _ESCAPE)

@@ -1,0 +1,363 @@
+"""Group commit over PostgreSQL: all writes that wait at a moment share a transaction.
+
+While a batch is committed, the writes that arrive are collected for the next one. So writes take
+effect in call order, each future resolves after its write is durable, and a busy store makes larger
+batches instead of a longer queue.
+
+A batch is first tried as one statement (`statement.py`); if what it assumes is not so, it is
+decided over the stored rows, in a transaction. When the connection is lost on the way, the batch is
+neither repeated nor given up blindly: the link finds out whether it was committed.
+
+Invariant: every future that `write` returned is resolved.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from datetime import datetime
+from typing import Any, TypeVar
+
+from openclaw_a2a.log import get_logger
+from openclaw_a2a.model.errors import GatewayError, StoreUnavailable
+from openclaw_a2a.ports import MessageKey
+from openclaw_a2a.store.commands import Command
+from openclaw_a2a.store.group_writer import MAX_GROUP, Write, WriteOutcome, failed
+from openclaw_a2a.store.postgres.address import LOST, Connection, driver
+from openclaw_a2a.store.postgres.batch import (
+    Batch,
+    BatchEnds,
+    NamedRows,
+    NeedsRows,
+    StoredMessage,
+    StoredRows,
+    give_tickets,
+)
+from openclaw_a2a.store.postgres.link import WRITER, LinkState, WriteLink
+from openclaw_a2a.store.postgres.statement import build_statement
+from openclaw_a2a.store.rules import write_failed
+
+log = get_logger(__name__)
+
+_MAX_COLLECT_TURNS = 4
+"""Writes are collected until a turn of the event loop adds none, for at most this many turns."""
+_MAX_DECISIONS = 8
+"""How often a batch is decided again because another writer was faster."""
+
+_BUSY: tuple[type[BaseException], ...] = (
+    driver.UniqueViolationError,
+    driver.DeadlockDetectedError,
+    driver.SerializationError,
+)
+"""Another writer changed the same rows: decided again, the batch finds them."""
+_MARK = "UPDATE writer SET batch = $1, tickets = '{}' WHERE name = $2"
+
+Result = TypeVar("Result")
+TransactionWork = Callable[[Connection], Awaitable[Any]]
+"""A write that works on whole tables, in a transaction of its own: claims, renewals, deletions."""
+
+
+class PostgresWriter:
+    """Writes batches, one after the other, over the link."""
+
+    def __init__(self, link: WriteLink, now: Callable[[], datetime]) -> None:
+        self._link = link
+        self._now = now
+        self._collected: list[Write[Any]] = []
+        self._wake = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+        self._is_stopping = False
+        self.failure: str | None = None  # of the last batch that the server refused
+
+    def start(self) -> None:
+        """Start to write, in the running event loop."""
+        self._is_stopping = False
+        # Not in a task group: the store outlives the caller that opened it, until `stop`.
+        self._task = asyncio.get_running_loop().create_task(self._run(), name="store-writer")
+
+    async def stop(self) -> None:
+        """Finish the accepted writes; later ones are refused."""
+        task, self._task = self._task, None
+        if task is not None:
+            self._is_stopping = True
+            self._wake.set()
+            await task
+
+    def wake(self) -> None:
+        """Look at the link, which was lost."""
+        self._wake.set()
+
+    def check(self) -> None:
+        """Raises StoreUnavailable if nothing can be written now."""
+        if self._task is not None and self._task.done():
+            raise StoreUnavailable(
+                f"the writer of the store {self._link.address.shown} has died; restart the gateway"
+            )
+        if self._task is None or self._link.state is not LinkState.CONNECTED:
+            raise self._link.unavailable()
+
+    def write(self, command: object) -> "asyncio.Future[Any]":
+        """Queue a command or a `TransactionWork`; the future has its result once it is durable."""
+        task = self._task
+        if task is None or task.done() or self._link.state is LinkState.DOWN:
+            try:
+                self.check()
+            except StoreUnavailable as error:
+                return failed(error)
+        future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        self._collected.append(Write(command, future))
+        self._wake.set()
+        return future
+
+    async def _run(self) -> None:
+        try:
+            while not (self._is_stopping and not self._collected):
+                await self._step()
+        finally:
+            # A fault of this class, or the loop is closing: nobody is left to do them.
+            _resolve([(write, None, self._link.unavailable()) for write in self._take()])
+
+    async def _step(self) -> None:
+        if self._link.state is LinkState.RECOVERING:
+            await self._link.recover()
+        if self._link.state is LinkState.DOWN:
+            _resolve([(write, None, self._link.unavailable()) for write in self._take()])
+            if not self._is_stopping:
+                await self._link.try_recover()
+            return
+        if not self._collected:
+            self._wake.clear()
+            await self._wake.wait()
+            await self._collect()
+            return
+        await self._write_group(self._take())
+
+    async def _collect(self) -> None:
+        """Wait for a turn of the loop that adds no write: those that belong together come close."""
+        for _ in range(_MAX_COLLECT_TURNS):
+            count = len(self._collected)
+            await asyncio.sleep(0)
+            if len(self._collected) == count:
+                return
+
+    def _take(self) -> list[Write[Any]]:
+        taken, self._collected = self._collected[:MAX_GROUP], self._collected[MAX_GROUP:]
+        return taken
+
+    # ---------------------------------------------------------------- groups
+
+    async def _write_group(self, group: list[Write[Any]]) -> None:
+        while group:
+            try:
+                outcomes = await self._write_first(group)
+            except Exception as error:  # the edge of the writer: one bad group must not end it
+                outcomes = [self._fail(write, error) for write in group]
+                if not isinstance(error, GatewayError | driver.PostgresError):
+                    log.exception("store.group_failed", writes=len(group))
+            _resolve(outcomes)
+            group = group[len(outcomes) :]
+
+    async def _write_first(self, group: list[Write[Any]]) -> list[WriteOutcome]:
+        """Write as many of the group as fit into one batch; their outcomes."""
+        work: Any = group[0].command
+        if not isinstance(work, Command):
+            return [await self._write_alone(group[0], work)]
+        try:
+            outcomes = await self._write_batch(group)
+        except (driver.DataError, driver.IntegrityConstraintViolationError) as error:
+            # One of them cannot be written at all: each alone, so that the others do not fail.
+            if len(group) == 1:
+                return [self._fail(group[0], error)]
+            return [one for write in group for one in await self._write_first([write])]
+        self.failure = None
+        return outcomes
+
+    def _fail(self, write: Write[Any], error: BaseException) -> WriteOutcome:
+        if isinstance(error, GatewayError):
+            return write, None, error
+        if not isinstance(error, driver.DataError | driver.IntegrityConstraintViolationError):
+            self.failure = str(error)
+        return write, None, write_failed(self._link.address.shown, error)
+
+    async def _write_alone(self, write: Write[Any], work: TransactionWork) -> WriteOutcome:
+        async def attempt(connection: Connection, number: int) -> object:
+            nonlocal result
+            async with connection.transaction():
+                result = await work(connection)
+                await connection.execute(_MARK, number, WRITER)
+            return result
+
+        result: object = None
+        try:
+            # What it read is known before the commit; only the commit itself can be in doubt.
+            return write, await self._perform(attempt, lambda _: result), None
+        except GatewayError as error:
+            return write, None, error
+
+    async def _write_batch(self, group: list[Write[Any]]) -> list[WriteOutcome]:
+        outcomes = await self._perform_assumed(group)
+        return await self._perform_decided(group) if outcomes is None else outcomes
+
+    async def _perform_assumed(self, group: list[Write[Any]]) -> list[WriteOutcome] | None:
+        """Write the batch as one statement; None if an assumption was wrong: nothing is written."""
+        batch = Batch()
+        try:
+            decided = _decide(batch, group)
+        except NeedsRows:
+            return None
+
+        async def attempt(connection: Connection, number: int) -> list[WriteOutcome] | None:
+            statement = build_statement(batch, writer=WRITER, number=number, now=self._now())
+            ok, tickets = await connection.fetchrow(statement.text, *statement.values)
+            if not ok:
+                raise _Wrong
+            return _with_tickets(decided, tickets)
+
+        try:
+            return await self._perform(attempt, lambda tickets: _with_tickets(decided, tickets))
+        except (_Wrong, *_BUSY):
+            return None
+
+    async def _perform_decided(self, group: list[Write[Any]]) -> list[WriteOutcome]:
+        """Decide the batch over the stored rows, which are locked, and write it."""
+
+        async def attempt(connection: Connection, number: int) -> list[WriteOutcome]:
+            nonlocal outcomes
+            async with connection.transaction():
+                stored = await load_rows(connection, NamedRows(_commands(group)))
+                batch = Batch(stored)
+                decided = _decide(batch, group)
+                statement = build_statement(batch, writer=WRITER, number=number, now=self._now())
+                ok, tickets = await connection.fetchrow(statement.text, *statement.values)
+                if not ok:
+                    raise _Wrong
+                outcomes = _with_tickets(decided, tickets)
+            return outcomes
+
+        outcomes: list[WriteOutcome] = []
+        for _ in range(_MAX_DECISIONS - 1):
+            try:
+                return await self._perform(attempt, lambda _: outcomes)
+            except (_Wrong, driver.DeadlockDetectedError, driver.SerializationError):
+                continue
+            except driver.UniqueViolationError:
+                # Another writer added the row after it was looked for; or the row cannot be added
+                # at all, as a run with the id of another. The last attempt says which.
+                continue
+        return await self._perform(attempt, lambda _: outcomes)
+
+    async def _perform(
+        self,
+        attempt: Callable[[Connection, int], Awaitable[Result]],
+        on_committed: Callable[[list[int]], Result],
+    ) -> Result:
+        """Make one attempt, and find out what became of it when the connection is lost.
+
+        Raises: StoreUnavailable (the database did not come back), and what the attempt raises.
+        """
+        link = self._link
+        while True:
+            number, takeovers = link.batch + 1, link.takeovers
+            try:
+                result = await attempt(link.connection, number)
+            except LOST as error:
+                link.note_loss(error)
+            else:
+                link.batch = number
+                return result
+            await link.recover()
+            if link.state is not LinkState.CONNECTED:
+                raise link.unavailable()
+            if link.takeovers != takeovers:
+                raise StoreUnavailable(
+                    f"another gateway used {link.address.shown} while this one had lost it; "
+                    "whether the write was made is not known"
+                )
+            if link.batch == number:
+                return on_committed(link.tickets)
+            # It left nothing behind: the old session is over, and the number is not there.
+
+
+class _Wrong(Exception):
+    """Something that a batch assumed is not so; nothing was written."""
+
+
+def _commands(group: Sequence[Write[Any]]) -> list[Any]:
+    commands: list[Any] = []
+    for write in group:
+        if not isinstance(write.command, Command):
+            break
+        commands.append(write.command)
+    return commands
+
+
+def _decide(batch: Batch, group: Sequence[Write[Any]]) -> list[WriteOutcome]:
+    """Add as many commands to the batch as fit; their outcomes, if it is committed."""
+    outcomes: list[WriteOutcome] = []
+    for write, command in zip(group, _commands(group), strict=False):
+        try:
+            outcomes.append((write, batch.add(command), None))
+        except BatchEnds:
+            break
+        except GatewayError as error:
+            outcomes.append((write, None, error))
+    return outcomes
+
+
+def _with_tickets(decided: list[WriteOutcome], tickets: list[int]) -> list[WriteOutcome]:
+    return [(write, give_tickets(result, tickets), error) for write, result, error in decided]
+
+
+def _resolve(outcomes: list[WriteOutcome]) -> None:
+    for write, result, error in outcomes:
+        if write.future.done():
+            continue  # its caller was cancelled; the write was made, or failed, all the same
+        if error is None:
+            write.future.set_result(result)
+        else:
+            write.future.set_exception(error)
+
+
+_LOAD_TASKS = "SELECT id, sequence FROM task WHERE id = ANY ($1) ORDER BY id FOR UPDATE"
+_LOAD_RUNS = "SELECT id, fence FROM run WHERE id = ANY ($1) ORDER BY id FOR UPDATE"
+_LOAD_MESSAGES = """
+SELECT m.principal, m.account, m.message_id, m.body_hash, m.run, m.task, m.answer
+FROM unnest($1::text[], $2::text[], $3::text[]) AS x(principal, account, message_id)
+JOIN message m USING (principal, account, message_id)"""
+_LOAD_DELIVERIES = """
+SELECT id, kind, task, body FROM delivery WHERE id = ANY ($1) OR task = ANY ($2)
+ORDER BY id FOR UPDATE"""
+_LOAD_RECORDS = """
+SELECT r.kind, r.id, r.version FROM unnest($1::text[], $2::text[]) AS x(kind, id)
+JOIN record r USING (kind, id) ORDER BY 1, 2 FOR UPDATE OF r"""
+_LOAD_LOGS = """
+SELECT l.kind, l.id, l.sequence FROM unnest($1::text[], $2::text[]) AS x(kind, id)
+JOIN log l USING (kind, id) ORDER BY 1, 2 FOR UPDATE OF l"""
+
+
+async def load_rows(connection: Connection, named: NamedRows) -> StoredRows:
+    """Read and lock the rows that a group names, always in the same order."""
+    stored = StoredRows()
+    if named.tasks:
+        rows = await connection.fetch(_LOAD_TASKS, sorted(named.tasks))
+        stored.tasks = {row[0]: row[1] for row in rows}
+    if named.runs:
+        rows = await connection.fetch(_LOAD_RUNS, sorted(named.runs))
+        stored.runs = {row[0]: row[1] for row in rows}
+    if named.messages:
+        for row in await connection.fetch(_LOAD_MESSAGES, *_columns(named.messages)):
+            key: MessageKey = (row[0], row[1], row[2])
+            stored.messages[key] = StoredMessage(row[3], row[4], row[5], row[6])
+    if named.deliveries or named.delivery_tasks:
+        values = list(named.deliveries), list(named.delivery_tasks)
+        rows = await connection.fetch(_LOAD_DELIVERIES, *values)
+        stored.deliveries = {row[0]: (row[1], row[2], row[3]) for row in rows}
+    if named.records:
+        rows = await connection.fetch(_LOAD_RECORDS, *_columns(named.records))
+        stored.records = {(row[0], row[1]): row[2] for row in rows}
+    if named.logs:
+        rows = await connection.fetch(_LOAD_LOGS, *_columns(named.logs))
+        stored.logs = {(row[0], row[1]): row[2] for row in rows}
+    return stored
+
+
+def _columns(keys: set[Any]) -> list[list[str]]:
+    return [list(column) for column in zip(*sorted(keys), strict=True)]
