@@ -84,7 +84,8 @@ class Member:
         asked = json.loads(turn.body)
         if asked["input"].get("never"):
             await asyncio.get_running_loop().create_future()
-        await asyncio.sleep(asked["input"].get("at", 0) - time.time())
+        if "at" in asked["input"]:
+            await asyncio.sleep(asked["input"]["at"] - time.time())
         self._seen.said[asked["correlationId"]] = time.time()
         yield Reply.of_text('{"output": "done", "confidence": 0.9}')
 
@@ -122,8 +123,14 @@ def serve(port: int, data: Path, store: str, profile: Path | None) -> None:
     clock_commits(seen)
     settings = {
         "store.kind": store,
-        "channels.a2a.accounts.default": {"defaultAgentId": "callee"},
+        "channels.a2a.accounts.default": {
+            "defaultAgentId": "callee",
+            "agentStyle": "task-generating",
+        },
         "tools.perTokenCalls": 1000,
+        "limits.pendingCalls": 1_000_000,
+        "limits.perAgentCalls": 1_000_000,
+        "responseRouting.maxTimeoutMs": 86_400_000,
         "tools.agentToAgent.enabled": True,
         "tools.agentToAgent.allow": ["*"],
     }
@@ -135,7 +142,7 @@ def serve(port: int, data: Path, store: str, profile: Path | None) -> None:
 def clock_commits(seen: Seen) -> None:
     """Note when the ends of tasks are durable, where the store says so first."""
     from openclaw_a2a.model.task import is_terminal
-    from openclaw_a2a.store.commands import ChangeTask
+    from openclaw_a2a.store.commands import ChangeTask, Submit
     from openclaw_a2a.store.sqlite.database import SqliteDatabase
 
     write_group = SqliteDatabase.write_group
@@ -144,8 +151,12 @@ def clock_commits(seen: Seen) -> None:
         outcomes = write_group(self, group)
         now = time.time()
         for write in group:
-            if isinstance(write.order, ChangeTask) and is_terminal(write.order.change.head.state):
-                seen.ended[write.order.change.head.id] = now
+            if isinstance(write.command, Submit):
+                change = write.command.submission.commit
+            else:
+                change = write.command.change if isinstance(write.command, ChangeTask) else None
+            if change is not None and is_terminal(change.head.state):
+                seen.ended[change.head.id] = now
         return outcomes
 
     SqliteDatabase.write_group = clocked
@@ -432,7 +443,7 @@ async def measure_rate(data: Path, options: Json) -> Json:
         callers = Callers(bed)
         for turn in range(options.rounds + 1):
             for name, load in {
-                "send": lambda end: send_until(bed, end),
+                "send": lambda end: send_until(bed.url, end),
                 "call": lambda end: call_until(callers, end),
                 "call_and_wait": lambda end: call_until(callers, end, wait=True),
             }.items():
@@ -446,13 +457,17 @@ async def measure_rate(data: Path, options: Json) -> Json:
                     rows.setdefault(name, []).append(row)
         _, _, handed = bed.stop()
     figures = {name: _medians(turns) for name, turns in rows.items()}
-    for row in figures.values():
-        row["cpu_to_send"] = round(row["cpu_us"] / figures["send"]["cpu_us"], 2)
+    for name, row in figures.items():
+        pairs = zip(rows[name], rows["send"], strict=True)
+        ratios = [one["cpu_us"] / send["cpu_us"] for one, send in pairs]
+        row["cpu_to_send"] = round(percentile(ratios, 0.5) or 0, 2)
+        row["all_ratios"] = [round(one, 2) for one in ratios]
     return {**callers.told(), "handed_over": len(handed), **figures}
 
 
-async def send_until(bed: Bed, end: float) -> int:
-    door = bed.target(RPC)
+async def send_until(url: str, end: float) -> int:
+    """Send messages to the default agent on all connections; how many."""
+    door = Target(url + RPC, "1.0", [], accept="application/json")
 
     async def work() -> int:
         connection, count = await door.connect(), 0
@@ -500,7 +515,7 @@ FIGURES = {"handover": measure_handover, "pending": measure_pending, "rate": mea
 
 def measure_calls(data: Path, options: Json = None) -> Json:
     """The chosen figures, one after the other, each within its time."""
-    options = options or _options([])
+    options = options or parse_options([])
 
     async def measure() -> Json:
         figures: Json = {}
@@ -512,7 +527,7 @@ def measure_calls(data: Path, options: Json = None) -> Json:
     return asyncio.run(measure())
 
 
-def _options(words: Sequence[str]) -> Json:
+def parse_options(words: Sequence[str]) -> Json:
     options = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     options.add_argument("figures", nargs="*", metavar="FIGURE", help=", ".join(FIGURES))
     options.add_argument("--rounds", type=int, default=3, help="of the rate")
@@ -529,7 +544,7 @@ def main() -> None:
         profile = Path(sys.argv[5]) if sys.argv[5:] else None
         serve(int(sys.argv[2]), Path(sys.argv[3]), sys.argv[4], profile)
         return
-    options = _options(sys.argv[1:])
+    options = parse_options(sys.argv[1:])
     with tempfile.TemporaryDirectory(prefix="a2a-bench-") as folder:
         print(json.dumps(measure_calls(Path(folder), options), indent=1))
 

@@ -25,7 +25,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from calls import Seen, clock_commits, cores_apart, queued_s, spread
+from calls import RPC, Seen, clock_commits, cores_apart, queued_s, send_until, spread
 from measure import cpu_s, percentile, resident_kb
 from served import serve_measured
 from servers import LOADER_CORE, SERVER_CORE, free_port, wait_for_port
@@ -37,6 +37,7 @@ URI = "https://github.com/zeroasterisk/a2a-opt/v1"
 CONNECTIONS = 8
 FEW, MANY = 10, 10_000
 LOADED, TASKS = 1_000, 50
+CHAINS = 20
 STORES = ("sqlite", "json-file")
 MOST_S = 600.0
 """No figure may take longer."""
@@ -68,7 +69,13 @@ def serve(port: int, data: Path, store: str, profile: Path | None) -> None:
     """Serve until a signal comes, then write down what was seen when."""
     seen, ran = Seen(), list[tuple[float, str, str]]()
     clock_commits(seen)
-    settings = {"store.kind": store, "opt.enabled": True}
+    settings = {
+        "store.kind": store,
+        "opt.enabled": True,
+        "opt.maxObjectives": 1_000_000,
+        "opt.maxObjectivesPerPeer": 1_000_000,
+        "channels.a2a.accounts.default": {"agentStyle": "task-generating"},
+    }
     serve_measured(data, port, agents={"main": Worker(ran)}, settings=settings, profile=profile)
     (data / "seen").write_bytes(pickle.dumps((seen.ended, ran)))
 
@@ -78,7 +85,8 @@ class Bed:
 
     def __init__(self, process: subprocess.Popen[bytes], port: int, data: Path) -> None:
         self.process, self.pid, self.data = process, process.pid, data
-        url = f"http://127.0.0.1:{port}/a2a/jsonrpc"
+        self.url = f"http://127.0.0.1:{port}"
+        url = self.url + RPC
         self._door = Target(url, "1.0", [f"A2A-Extensions: {URI}"], accept="application/json")
         self._connections: list[Connection] = []
 
@@ -327,12 +335,45 @@ async def run_chains(bed: Bed, count: int) -> None:
     plans = await bed.make(count, steps(TASKS, is_chain=True))
     for plan in plans:
         await bed.ask(0, "objectives/run", id=plan["objectiveId"])
+    await wait_completed(bed, plans)
+
+
+async def wait_completed(bed: Bed, plans: list[Json]) -> None:
+    """Wait until objectives are carried out."""
     for plan in plans:
         while True:
             one = await bed.ask(0, "objectives/get", id=plan["objectiveId"], includePlans=False)
             if one["objective"]["status"] == "completed":
                 break
             await asyncio.sleep(0.1)
+
+
+async def measure_cost(data: Path, options: Json) -> Json:
+    """Server CPU of a step of a plan beside that of a bare message to the same agent, in turn."""
+    rows: dict[str, list[float]] = {"send": [], "step": []}
+    with started(data / "cost", options) as bed, cores_apart(bed.pid):
+        await bed.open()
+        for turn in range(options.rounds + 1):
+            spent = cpu_s(bed.pid)
+            count = await send_until(bed.url, time.time() + 2.0)
+            await asyncio.sleep(0.5)
+            sent = (cpu_s(bed.pid) - spent) / count
+            plans = await bed.make(CHAINS, steps(TASKS, is_chain=True))
+            await asyncio.sleep(0.5)
+            spent = cpu_s(bed.pid)
+            for plan in plans:
+                await bed.ask(0, "objectives/run", id=plan["objectiveId"])
+            await wait_completed(bed, plans)
+            stepped = (cpu_s(bed.pid) - spent) / (CHAINS * TASKS)
+            if turn:  # the first one warms up
+                rows["send"].append(sent * 1e6)
+                rows["step"].append(stepped * 1e6)
+    ratios = [step / send for step, send in zip(rows["step"], rows["send"], strict=True)]
+    return {
+        **{f"{name}_cpu_us": round(percentile(values, 0.5) or 0) for name, values in rows.items()},
+        "step_to_send": round(percentile(ratios, 0.5) or 0, 2),
+        "all_ratios": [round(one, 2) for one in ratios],
+    }
 
 
 def _pauses(ran: Sequence[Json], ended: dict[str, float]) -> list[float]:
@@ -354,12 +395,17 @@ def medians(rows: Sequence[Json], *names: str) -> Json:
     return {name: round(percentile([row[name] for row in rows], 0.5) or 0, 3) for name in names}
 
 
-FIGURES = {"load": measure_load, "update": measure_update, "steps": measure_steps}
+FIGURES = {
+    "load": measure_load,
+    "update": measure_update,
+    "steps": measure_steps,
+    "cost": measure_cost,
+}
 
 
 def measure_planning(data: Path, options: Json = None) -> Json:
     """The chosen figures, one after the other, each within its time."""
-    options = options or _options([])
+    options = options or parse_options([])
 
     async def measure() -> Json:
         figures: Json = {"load_average": os.getloadavg()[0]}
@@ -371,7 +417,7 @@ def measure_planning(data: Path, options: Json = None) -> Json:
     return asyncio.run(measure())
 
 
-def _options(words: Sequence[str]) -> Json:
+def parse_options(words: Sequence[str]) -> Json:
     options = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     options.add_argument("figures", nargs="*", metavar="FIGURE", help=", ".join(FIGURES))
     options.add_argument("--rounds", type=int, default=3)
@@ -389,7 +435,7 @@ def main() -> None:
     elif sys.argv[1:2] == ["read"]:
         load(Path(sys.argv[2]), sys.argv[3], Path(sys.argv[4]) if sys.argv[4:] else None)
     else:
-        options = _options(sys.argv[1:])
+        options = parse_options(sys.argv[1:])
         with tempfile.TemporaryDirectory(prefix="a2a-bench-") as folder:
             print(json.dumps(measure_planning(Path(folder), options), indent=1))
 

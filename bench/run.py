@@ -12,6 +12,8 @@
   ./dev bench attacks               how a normal caller fares while another client attacks; status 1
                                     when its p99 is more than 3 times that without
   ./dev bench remote                what a send to a remote agent costs beside a bare client call
+  ./dev bench plots                 how costs grow with chunks, history, tasks, streams, calls and
+                                    objectives; draws docs/images/performance (15 minutes)
 
 Servers share one core and the loader has another, so CPU per operation is what to compare;
 the medians and the ratio to the first server are printed. See README.md.
@@ -30,6 +32,7 @@ from attacks import CONNECTIONS, measure_attacks
 from calls import measure_calls
 from compare import compare, run_load
 from grown import measure_grown
+from growth import measure_growth
 from openclaw_turn import measure_openclaw
 from planning import measure_planning
 from quick import measure_quick
@@ -53,6 +56,7 @@ ALONE = {
     "planning": measure_planning,
     "remote": measure_remote,
     "attacks": measure_attacks,
+    "plots": measure_growth,
 }
 
 

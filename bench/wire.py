@@ -23,11 +23,13 @@ class Dialect:
         self.is_new = version.startswith("1")
         self.completed = b"COMPLETED" if self.is_new else b"completed"
 
-    def send(self, text: str) -> bytes:
-        params = {"message": self._message(text)}
+    def send(self, text: str, *, waits: bool = True) -> bytes:
+        params: dict = {"message": self._message(text)}
         if self.is_new:
+            if not waits:
+                params["configuration"] = {"returnImmediately": True}
             return self._call("SendMessage", params)
-        return self._call("message/send", {**params, "configuration": {"blocking": True}})
+        return self._call("message/send", {**params, "configuration": {"blocking": waits}})
 
     def stream(self, text: str) -> bytes:
         method = "SendStreamingMessage" if self.is_new else "message/stream"

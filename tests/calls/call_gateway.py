@@ -4,7 +4,6 @@ The host is outside: it lives on when the gateway is closed and opened again, as
 """
 
 import asyncio
-import fcntl
 import json
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -190,29 +189,6 @@ class HeldAnswer:
         return self.text
 
 
-class HeldAuditLog:
-    """An audit log whose writer is held: results wait until the test lets it write.
-
-    Its lock is taken, as by another process that writes.
-    """
-
-    def __init__(self, folder: Path) -> None:
-        self._lock = (folder / f"{AUDIT_FILE}.head").open("ab")
-        fcntl.flock(self._lock, fcntl.LOCK_EX)
-
-    def release(self) -> None:
-        """Have the lines written that wait."""
-        self._lock.close()
-
-
-def read_call_audit(folder: Path) -> list[Json]:
-    """The entries of the audit log that are about calls, once its text holds no secret."""
-    text = (folder / AUDIT_FILE).read_text("utf-8")
-    assert "s3cret" not in text
-    lines = [json.loads(line) for line in text.splitlines()]
-    return [one for one in lines if one["event"].startswith("call")]
-
-
 class CallGateway:
     """One gateway at a time over one folder, with agents a, b, c and d that may call each other."""
 
@@ -300,6 +276,15 @@ class CallGateway:
                 polled = await self.call_tool(self.client(caller), "agent_poll", arguments)
                 if until(polled):
                     return polled
+
+    async def read_audit(self) -> list[Json]:
+        """The entries of the audit log that are about calls, once its text holds no secret."""
+        assert self.running is not None
+        await self.running.audit.flush()
+        text = (self.folder / AUDIT_FILE).read_text("utf-8")
+        assert "s3cret" not in text
+        lines = [json.loads(line) for line in text.splitlines()]
+        return [one for one in lines if one["event"].startswith("call")]
 
     async def describe(self, call: Json) -> Json:
         """What the operator sees of a call."""

@@ -10,7 +10,6 @@ from tests.calls.call_gateway import (
     answers,
     fails_with,
     main_session,
-    read_call_audit,
 )
 
 A = main_session("a")
@@ -315,7 +314,7 @@ async def test_refusals_and_calls_are_in_the_audit_log_without_their_input(
     await gateway.call("a", "b", input={"secret": "s3cret"}, wait=True)
     await gateway.call("a", "a")
     await gateway.call("a", "b", mode="no")
-    lines = read_call_audit(gateway.folder)
+    lines = await gateway.read_audit()
     assert [one["event"] for one in lines] == ["call", "call-refused", "call-invalid"]
     assert (lines[0]["requester"], lines[0]["target"], lines[0]["skill"]) == ("a", "b", "work")
 

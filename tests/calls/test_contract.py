@@ -16,7 +16,6 @@ from tests.calls.call_gateway import (
     call_gateway_in,
     fails_with,
     main_session,
-    read_call_audit,
 )
 
 from openclaw_a2a.calls.outcome import parse_callee_answer
@@ -37,10 +36,6 @@ async def closed_gateway(
     monkeypatch.chdir(tmp_path)
     async with call_gateway_in(tmp_path) as one:
         yield one
-
-
-def audited(gateway: CallGateway) -> list[Json]:
-    return read_call_audit(gateway.folder)
 
 
 # -------------------------------------------------------------------- requests
@@ -200,7 +195,7 @@ async def test_everything_that_is_refused_is_in_the_audit_log(closed_gateway: Ca
         closed_gateway.client("a"), "agent_call_batch", {"calls": calls, "concurrency": 1}
     )
     assert result["completedCount"] == 1
-    lines = audited(closed_gateway)
+    lines = await closed_gateway.read_audit()
     assert [(one["event"], one["requester"], one["target"], one["skill"]) for one in lines] == [
         ("call-refused", "a", "a", "find"),
         ("call-refused", "a", "c", "find"),

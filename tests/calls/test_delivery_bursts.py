@@ -68,7 +68,8 @@ async def test_a_session_with_much_to_hear_in_a_slow_host_holds_up_no_other(
     host = gateway.host
     host.slow = "agent:a:slow"
     await answered_together(gateway, "agent:a:slow", MANY)
-    await until_settled(gateway, CallStatus.COMPLETED, MANY)
+    # The first is stored with its delivery, which the host holds up.
+    await until_settled(gateway, CallStatus.COMPLETED, MANY - 1)
     await host.wait_messages("agent:a:slow")
     await place(gateway, "agent:a:quick")
     await host.wait_messages("agent:a:quick")
@@ -84,7 +85,7 @@ async def test_an_outcome_polled_while_it_is_queued_is_not_sent(
     host = gateway.host
     host.slow = "agent:a:slow"
     calls = await answered_together(gateway, "agent:a:slow", 2)
-    await until_settled(gateway, CallStatus.COMPLETED, len(calls))
+    await until_settled(gateway, CallStatus.COMPLETED, len(calls) - 1)
     [outcome] = await host.wait_messages("agent:a:slow")
     [waiting] = [call for call in calls if call["correlationId"] != outcome["correlationId"]]
     assert (await gateway.poll("a", waiting))["output"] == "done"

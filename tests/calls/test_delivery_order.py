@@ -176,7 +176,7 @@ async def test_an_unreadable_record_leaves_the_other_calls_alone(body: bytes) ->
     await store.open()
     await store.records.put_record(Record(CALL_KIND, "bad", body, NOW))
     await store.records.put_record(Record(CALL_KIND, "5", msgspec.json.encode(over(5)), NOW))
-    book = CallRepository(store.records)
+    book = CallRepository(store.records, store.deliveries)
     await book.load()
     assert [call.id for call in book] == ["5"]
 
@@ -186,7 +186,7 @@ async def test_an_unreadable_record_leaves_the_other_calls_alone(body: bytes) ->
 async def test_the_oldest_outcomes_go_when_there_are_too_many(count: int, left: int) -> None:
     store = create_store("memory", path=None)
     await store.open()
-    book = CallRepository(store.records)
+    book = CallRepository(store.records, store.deliveries)
     for number in range(MAX_SETTLED + count):
         book.add(over(number))
     await book.purge(NOW)

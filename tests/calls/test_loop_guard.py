@@ -6,7 +6,7 @@ from typing import Any
 
 import anyio
 import pytest
-from tests.calls.call_gateway import TIMEOUT_S, Answer, CallGateway, main_session, read_call_audit
+from tests.calls.call_gateway import TIMEOUT_S, Answer, CallGateway, main_session
 
 Json = Any
 A = main_session("a")
@@ -146,7 +146,7 @@ async def test_without_the_setting_every_tool_answers_that_it_is_forbidden(
         assert answer["status"] == "forbidden"
         assert "tools.agentToAgent.enabled" in answer["error"]
     assert gateway.agents["b"].invocations == []
-    refused = read_call_audit(gateway.folder)
+    refused = await gateway.read_audit()
     assert [one["event"] for one in refused] == ["call-refused"] * 2
 
 

@@ -125,9 +125,9 @@ def test_a_session_works_on_an_outcome_from_the_attempt_until_it_is_processed() 
     states.settle(SETTLED, E.SETTLED, None)
     assert not states.in_sessions
     assert states.advance(SETTLED, E.ATTEMPT_STARTED)
-    assert states.in_sessions == {SETTLED.id}
+    assert states.in_sessions == {SETTLED.caller.session_key: {SETTLED.id}}
     states.enter(DELIVERED, S.PROCESSING)
-    assert states.in_sessions == {SETTLED.id}
+    assert states.in_sessions == {SETTLED.caller.session_key: {SETTLED.id}}
     states.enter(SEEN, S.DONE)
     assert not states.in_sessions
 

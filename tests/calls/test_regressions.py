@@ -18,7 +18,6 @@ from tests.calls.call_gateway import (
     answers,
     call_gateway_in,
     main_session,
-    read_call_audit,
 )
 from tests.conformance.asgi_client import AsgiClient, Request
 
@@ -50,10 +49,6 @@ async def closed_gateway(
         yield one
 
 
-def audit_of(gateway: CallGateway) -> list[Json]:
-    return read_call_audit(gateway.folder)
-
-
 # -------------------------------------------------------------------- the audit log
 
 
@@ -62,7 +57,7 @@ async def test_every_step_of_a_debate_is_in_the_audit_log(gateway: CallGateway) 
     for name in "bcd":
         gateway.agents[name].answer = answers('{"output": "well", "confidence": 0.6}')
     await gateway.call_tool(gateway.client("a"), "debate_call", DEBATE)
-    found = [(one["event"], one["requester"], one["skill"]) for one in audit_of(gateway)]
+    found = [(one["event"], one["requester"], one["skill"]) for one in await gateway.read_audit()]
     steps = ("debate", "propose", "critique", "refine", "resolve")
     assert found == [("call", "a", skill) for skill in steps]
 
@@ -70,7 +65,7 @@ async def test_every_step_of_a_debate_is_in_the_audit_log(gateway: CallGateway) 
 async def test_the_audit_log_tells_why_a_call_was_refused(gateway: CallGateway) -> None:
     await gateway.call("a", "a")
     await gateway.call("a", "nobody")
-    refused = audit_of(gateway)
+    refused = await gateway.read_audit()
     assert [one["event"] for one in refused] == ["call-refused", "call-refused"]
     assert "self-call" in refused[0]["reason"]
     assert "there is no agent nobody" in refused[1]["reason"]
@@ -84,7 +79,7 @@ async def test_the_audit_log_tells_that_an_input_did_not_fit_without_telling_the
     await closed_gateway.open({"agents.b.skills": [skill]})
     refused = await closed_gateway.call("a", "b", input={"secret": "s3cret"})
     assert "s3cret" in refused["error"]
-    [line] = audit_of(closed_gateway)
+    [line] = await closed_gateway.read_audit()
     assert line["reason"] == "the input does not fit work"
 
 
@@ -102,7 +97,7 @@ async def test_the_audit_log_names_the_target_of_an_invalid_call(
     gateway: CallGateway, request_: Json, target: str, skill: str
 ) -> None:
     await gateway.call_tool(gateway.client("a"), "agent_call", request_)
-    [line] = audit_of(gateway)
+    [line] = await gateway.read_audit()
     named = (line["event"], line.get("target", ""), line.get("skill", ""))
     assert named == ("call-invalid", target, skill)
 

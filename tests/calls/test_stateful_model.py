@@ -3,7 +3,6 @@
 import asyncio
 import json
 import tempfile
-import time
 from collections import Counter
 from collections.abc import Coroutine, Sequence
 from datetime import datetime
@@ -12,7 +11,6 @@ from typing import Any, TypeVar
 
 import msgspec
 import pytest
-from anyio.lowlevel import checkpoint
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
@@ -22,7 +20,6 @@ from hypothesis.stateful import (
     rule,
 )
 from tests.calls.call_gateway import (
-    HeldAuditLog,
     Json,
     ScriptedAgent,
     SessionHost,
@@ -37,7 +34,6 @@ from openclaw_a2a.agents import AgentRegistry
 from openclaw_a2a.app import Gateway
 from openclaw_a2a.app import gateway as gateway_module
 from openclaw_a2a.auth.tokens import TokenKind, TokenStore
-from openclaw_a2a.engine.audit_log import AUDIT_FILE
 from openclaw_a2a.model.errors import AgentFailed
 from openclaw_a2a.model.ids import AgentId, TaskId
 from openclaw_a2a.ports import (
@@ -157,7 +153,6 @@ class CallMachine(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.is_audit_held = False
         self.runner = asyncio.Runner()
         self.temporary = tempfile.TemporaryDirectory()
         self.folder = Path(self.temporary.name)
@@ -250,9 +245,6 @@ class CallMachine(RuleBasedStateMachine):
     async def _quiet(self) -> None:
         for _ in range(3):
             await yield_to_others(100)
-            # It is written in a worker thread, and callers wait for it.
-            if not self.is_audit_held:
-                await self.gateway.audit.flush()
             while self.store.passing:
                 await asyncio.wait(self.store.passing)
                 await yield_to_others(100)
@@ -538,39 +530,3 @@ def test_a_poll_that_dies_when_it_is_recorded_can_be_repeated() -> None:
         machine.poll(0, (0, last_lands))
         assert machine.polled.keys() == machine.accepted.keys()
         machine.teardown()
-
-
-def test_a_result_that_is_ready_when_its_caller_disconnects_is_sent_as_a_message() -> None:
-    machine = CallMachine()
-    machine.open(Recovery.REPEAT)
-    machine.is_audit_held = True
-    audit_log = HeldAuditLog(machine.folder)
-    file = machine.folder / AUDIT_FILE
-
-    async def disconnect() -> None:
-        exchange = machine.waiting[0].exchange
-        assert exchange is not None
-        exchange.disconnect()
-        size = file.stat().st_size
-        audit_log.release()
-        machine.is_audit_held = False
-        # The event loop stands still meanwhile: the result is ready before the disconnect is
-        # noticed.
-        wait_for_growth(file, size)
-        HeldAuditLog(machine.folder).release()  # the writer has left the file
-        while not machine.host.accepted:
-            await checkpoint()
-
-    machine.call_and_wait(60, None)
-    machine.answer(0, "well", None)
-    machine.do(disconnect())
-    assert machine.host.accepted
-    machine.teardown()
-
-
-def wait_for_growth(file: Path, size: int) -> None:
-    """Block until a file is larger, in a thread that has nothing else to do."""
-    deadline = time.monotonic() + TIMEOUT_S
-    while file.stat().st_size <= size:
-        assert time.monotonic() < deadline, f"{file} did not grow"
-        time.sleep(0.005)

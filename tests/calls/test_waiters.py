@@ -10,7 +10,6 @@ from anyio.lowlevel import checkpoint
 from tests.calls.call_gateway import (
     CallGateway,
     HeldAnswer,
-    HeldAuditLog,
     Json,
     answers,
     main_session,
@@ -49,35 +48,56 @@ class Turnstile:
         return await self._inner(*given)
 
 
-async def test_a_caller_that_disconnects_while_the_outcome_is_recorded_gets_a_message(
+async def test_a_caller_that_disconnects_while_a_timeout_is_recorded_gets_a_message(
     gateway: CallGateway,
 ) -> None:
+    gateway.agents["b"].answer = HeldAnswer()
     turnstile = Turnstile(store_of(gateway).records, "update_record")
-    async with gateway.waiting_call("a", "b", wait=True):
+    calls: list[Json] = [{"agent": "b", "skill": "work", "input": {}, "timeout": 50}]
+    async with gateway.client("a").open(tool_request("agent_call_batch", {"calls": calls})):
         await turnstile.has_come.wait()
     turnstile.go.set()
     [outcome] = await gateway.host.wait_messages(A)
-    assert outcome["output"] == "done"
+    assert outcome["status"] == "timeout"
+
+
+async def test_an_answer_is_recorded_once_its_result_is_written(gateway: CallGateway) -> None:
+    turnstile = Turnstile(store_of(gateway).records, "update_record")
+    answer = await gateway.call("a", "b", wait=True)
+    assert answer["status"] == "completed"
+    await turnstile.has_come.wait()
+    assert await settled_in(store_of(gateway)) == 0
+    turnstile.go.set()
+    await gateway.poll("a", answer, lambda polled: "seen" in polled["times"])
+    assert gateway.host.accepted == []
 
 
 @pytest.mark.requirement("calls.state.hung-up")
-async def test_a_caller_that_disconnects_before_the_result_is_written_gets_a_message(
+async def test_a_caller_that_disconnects_around_the_answer_gets_the_result_or_a_message(
     gateway: CallGateway,
 ) -> None:
-    gateway.client("a")  # its token is made now: that is an entry of the log, too
-    held, audit_log = HeldAnswer(), HeldAuditLog(gateway.folder)
-    gateway.agents["b"].answer = held
-    async with gateway.waiting_call("a", "b", wait=True) as exchange:
-        await held.asked.wait()
-        held.go.set()
-        with anyio.fail_after(60):
-            while await settled_in(store_of(gateway)) < 1:  # the result waits for the audit log
+    gateway.agents["b"].recovery = Recovery.REATTACH  # not asked before the call is accepted
+    results = messages = 0
+    # Turn by turn of the event loop, from before the answer is stored to after the result is sent.
+    for turns in (0, 1, 2, 5, 10, 20, 50, 100, 200):
+        held = HeldAnswer()
+        gateway.agents["b"].answer = held
+        async with gateway.waiting_call("a", "b", wait=True) as exchange:
+            await held.asked.wait()
+            call = gateway.agents["b"].invocations[-1]
+            held.go.set()
+            for _ in range(turns):
                 await checkpoint()
-        exchange.disconnect()
-        await exchange.wait_ended()
-    audit_log.release()
-    [outcome] = await gateway.host.wait_messages(A)
-    assert outcome["output"] == "at last"
+            exchange.disconnect()
+            await exchange.wait_ended()
+            has_result = await exchange.next_chunk() is not None
+        if not has_result:
+            messages += 1
+            await gateway.host.wait_messages(A, messages)
+        results += has_result
+        await gateway.poll("a", call, lambda polled: "seen" in polled["times"])
+        assert len(gateway.host.messages(A)) == messages
+    assert messages
 
 
 async def test_a_batch_that_is_broken_off_is_reported_in_the_session_as_far_as_it_was_answered(

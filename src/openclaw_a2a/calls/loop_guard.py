@@ -119,8 +119,8 @@ class CallHistory(msgspec.Struct, frozen=True):
 
     runs: "Collection[RunIndex]"
     calls: CallRepository
-    in_sessions: Set[CallId]
-    """The calls whose outcomes their callers are working on."""
+    in_sessions: Mapping[SessionKey, Set[CallId]]
+    """By session, the calls whose outcomes it is working on."""
     own_host: str
 
     def origin_of(self, caller: Caller) -> CallOrigin:
@@ -137,8 +137,8 @@ class CallHistory(msgspec.Struct, frozen=True):
         if caller.session_key is None:
             return CallOrigin((caller.agent_id,))
         # Of several outcomes that the session works on, the one with most history counts.
-        calls = (self.calls.find(call_id) for call_id in self.in_sessions)
-        own = [call for call in calls if call and call.caller.session_key == caller.session_key]
+        found = map(self.calls.find, self.in_sessions.get(caller.session_key, ()))
+        own = [call for call in found if call is not None]
         answered = max(own, key=lambda call: len(call.lineage), default=None)
         if answered is not None:
             return CallOrigin(answered.chain, (*answered.lineage, answered.callee))

@@ -5,12 +5,13 @@
 
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime
 from functools import cached_property
 
 import msgspec
 
+from openclaw_a2a.engine.tasks.active_task import ActiveTask
 from openclaw_a2a.engine.tasks.journal import TaskProjection
 from openclaw_a2a.engine.transcript.task_text import (
     find_json_objects,
@@ -21,9 +22,9 @@ from openclaw_a2a.engine.transcript.task_text import (
 from openclaw_a2a.model.call import Call, CallStatus
 from openclaw_a2a.model.ids import Json, JsonObject
 from openclaw_a2a.model.message import format_timestamp
-from openclaw_a2a.model.records import Entry, StoredTask
+from openclaw_a2a.model.records import Entry, StoredTask, TaskHead
 from openclaw_a2a.model.session_keys import redact_session_keys
-from openclaw_a2a.model.task import StatusUpdate, TaskState, is_terminal
+from openclaw_a2a.model.task import TERMINAL, StatusUpdate, Task, TaskState, is_terminal
 from openclaw_a2a.model.validation import as_list, is_object
 
 DEFAULT_CONFIDENCE = 0.5
@@ -90,19 +91,37 @@ def _texts(value: Json) -> tuple[str, ...]:
 class CalleeTask:
     """What is known of the callee's task."""
 
-    def __init__(self, stored: StoredTask | None, *, is_running: bool = False) -> None:
-        """`is_running`: a run of this process is active, so that the task was not read."""
-        self.stored = stored
-        is_purged = stored is None and not is_running
-        self.is_ended = is_purged or (stored is not None and is_terminal(stored.head.state))
+    def __init__(
+        self, head: TaskHead | None, load: Callable[[], Task] | None = None, *, is_running: bool
+    ) -> None:
+        """`load` gives the content. `is_running`: it works in this process, and was not read."""
+        self.head = head
+        self._load = load
+        is_purged = head is None and not is_running
+        self.is_ended = is_purged or (head is not None and head.state in TERMINAL)
         """True when its end is stored, or when it is purged."""
-        self.ended_at = stored.head.status_at if stored is not None and self.is_ended else None
+        self.ended_at = head.status_at if head is not None and self.is_ended else None
         """When its end was committed; None when it is not, or the task is purged."""
+
+    @classmethod
+    def from_stored(cls, stored: StoredTask | None) -> "CalleeTask":
+        """The task as the store has it; None: it is purged."""
+        if stored is None:
+            return cls(None, is_running=False)
+        return cls(stored.head, lambda: TaskProjection.from_stored(stored).task(), is_running=False)
+
+    @classmethod
+    def from_active(cls, active: ActiveTask) -> "CalleeTask | None":
+        """A task of this process, as far as it is known to run or to have ended."""
+        head = active.durable_head
+        if head is not None and head.state in TERMINAL:
+            return cls(head, active.journal.projection.task, is_running=False)
+        return cls(None, is_running=True) if active.is_running else None
 
     @cached_property
     def outcome(self) -> Outcome:
         """The outcome; only of a task that has ended."""
-        return read_outcome(self.stored)
+        return _parse_outcome(None if self._load is None else self._load())
 
 
 def decide_status(call: Call, task: CalleeTask, now: datetime) -> CallStatus | None:
@@ -119,9 +138,12 @@ def decide_status(call: Call, task: CalleeTask, now: datetime) -> CallStatus | N
 
 def read_outcome(stored: StoredTask | None) -> Outcome:
     """The outcome of a task that has ended or is purged."""
-    if stored is None:
+    return CalleeTask.from_stored(stored).outcome
+
+
+def _parse_outcome(task: Task | None) -> Outcome:
+    if task is None:
         return Outcome(CallStatus.ERROR, error=NO_TASK)
-    task = TaskProjection.from_stored(stored).task()
     if task.status.state is not TaskState.COMPLETED:
         reason = redact_session_keys(status_text(task))
         state = task.status.state.value.removeprefix("TASK_STATE_").lower().replace("_", " ")

@@ -3,15 +3,17 @@
 The outbox wakes `OutcomeDelivery.send` when the callee's task ends, at the deadline, and when an
 attempt is due again. `calls/outcome_state.py` says which step is possible when.
 
-What a crash leaves behind: the call record alone. Every step commits the record before it changes
-anything in memory, so the next process finds the outcome undelivered and sends it again, or finds
-it delivered and asks the caller's host whether it was processed. A message that is sent twice has
-the same id, by which the host drops the second one.
+What a crash leaves behind: the call record and the callee's task. A step is committed before it
+changes anything in memory, except one: that the callee's end settles the call. This follows from
+the task, which is durable, so it is stored together with the next step, or when the attempt ends.
+The next process decides the same from the task, or finds the outcome undelivered and sends it
+again, or finds it delivered and asks the caller's host whether it was processed. A message that is
+sent twice has the same id, by which the host drops the second one.
 """
 
 import asyncio
 from collections.abc import Awaitable, Callable, Generator, Iterable
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from datetime import datetime, timedelta
 
 import msgspec
@@ -32,7 +34,7 @@ from openclaw_a2a.engine.scheduling.fair_queue import FairSemaphore
 from openclaw_a2a.engine.tasks.cancel import fail_paused_task
 from openclaw_a2a.log import get_logger
 from openclaw_a2a.model.call import Call, Caller, CallId, CallStatus, OutcomeRoute
-from openclaw_a2a.model.delivery import Delivery
+from openclaw_a2a.model.delivery import Delivery, delivered_up_to
 from openclaw_a2a.model.errors import AgentError, AgentFailed, GatewayError
 from openclaw_a2a.model.ids import JsonObject, SessionKey, TaskId
 from openclaw_a2a.model.task import TaskState
@@ -58,6 +60,7 @@ _WRITE_TIMEOUT = timedelta(seconds=30)
 _SEND_TIMEOUT_S = 30.0
 _MAX_SENDING = 64
 _RETRY_S = 1.0
+_WITHOUT_ANSWER = (CallStatus.PENDING, CallStatus.TIMEOUT)
 
 PostWebhook = Callable[[Call, JsonObject], Awaitable[DeliveryFailed | None]]
 """Posts an outcome to the webhook of a caller without a session; None when it was accepted."""
@@ -97,12 +100,12 @@ class OutcomeDelivery:
 
     def resume(self) -> None:
         """Continue with what the previous process left."""
-        # Calls without an outcome need nothing here: recovery runs their tasks again, and the
-        # outbox finds their deliveries, among them those whose deadline has passed meanwhile.
+        # Recovery runs the tasks of calls again, and the outbox finds nearly all deliveries; not
+        # those that were stored as delivered while the record of their call was not.
         for call in self._calls:
             if call.is_unprocessed:
                 self._watch_receipt(call)
-            elif call.is_undelivered:
+            elif call.is_undelivered or not call.is_settled:
                 self._wake(call.task_id)
 
     # ---------------------------------------------------------------- called by the outbox
@@ -116,8 +119,8 @@ class OutcomeDelivery:
         """Settle the call if that is possible now, and deliver its outcome."""
         call_id = CallId(delivery.body.decode())
         call = self._calls.find(call_id)
-        task = await self._read_callee_task(delivery.task_id, call)
-        if task.stored is not None and task.stored.head.state is TaskState.INPUT_REQUIRED:
+        task = await self._find_callee_task(delivery.task_id, call)
+        if task.head is not None and task.head.state is TaskState.INPUT_REQUIRED:
             self._end_question(delivery.task_id)
         if call is None:  # purged, and with it the receiver
             self.states.forget(call_id)
@@ -127,24 +130,26 @@ class OutcomeDelivery:
             is_claimed = self.states.state_of(call) is OutcomeState.CLAIMED
             due_at = self._now() + _CLAIM_RECHECK if is_claimed else call.deadline
             return Delivered(delivery.cursor, is_sent=False, next_check_at=due_at)
-        if call.is_undelivered:
-            result = await self._deliver(call, task, is_retry=delivery.attempts > 0)
-            if isinstance(result, DeliveryFailed):
-                return result
-            if result is not None:
-                return Delivered(delivery.cursor, is_sent=False, next_check_at=result)
-        return _finished(delivery, task)
+        attempt = _Attempt(delivery, task, self._now())
+        result = await self._deliver(call, attempt) if call.is_undelivered else None
+        if self._calls.is_unsaved(call.id):
+            # Nothing was sent, or it has no receiver.
+            progress = attempt.progress if result is None else None
+            await self._store_step(call.id, lambda known: known, attempt, progress)
+        if isinstance(result, DeliveryFailed):
+            return result
+        if result is not None:
+            return Delivered(delivery.cursor, is_sent=False, next_check_at=result)
+        return _finished(delivery, task, attempt.progress if attempt.is_saved else None)
 
-    async def _read_callee_task(self, task_id: TaskId, call: Call | None) -> CalleeTask:
-        """The callee's task.
-
-        It is not read while a run of this process works on it and the call only needs to know that.
-        """
-        active = self._engine.active_tasks.get(task_id)
-        must_read = call is None or call.status not in (CallStatus.PENDING, CallStatus.TIMEOUT)
-        if must_read or active is None or not active.is_running:
-            return CalleeTask(await self._engine.store.tasks.read_task(None, task_id))
-        return CalleeTask(None, is_running=True)
+    async def _find_callee_task(self, task_id: TaskId, call: Call | None) -> CalleeTask:
+        """The callee's task; not read while it is in memory and the call needs no more of it."""
+        active = self._engine.find_active(task_id)
+        known = None if active is None else CalleeTask.from_active(active)
+        needs_only_end = call is not None and call.status in _WITHOUT_ANSWER
+        if known is not None and (known.is_ended or needs_only_end):
+            return known
+        return CalleeTask.from_stored(await self._engine.store.tasks.read_task(None, task_id))
 
     # ---------------------------------------------------------------- settling
 
@@ -153,9 +158,16 @@ class OutcomeDelivery:
         decided = None if call.is_settled else decide_status(call, task, self._now())
         if decided is None or self.states.state_of(call) is OutcomeState.CLAIMED:
             return self._calls.find(call.id) or call
-        # Answer, deadline and poll may come at once, also in two replicas: the record's version
-        # decides which one settles the call.
-        changed = await self._calls.update(call.id, lambda known: self._settled(known, decided))
+        if decided is CallStatus.TIMEOUT or task.ended_at is None:
+            # Answer, deadline and poll may come at once, also in two replicas: the record's
+            # version decides which one settles the call.
+            changed = await self._calls.update(
+                call.id, lambda known: self._settled(known, decided, task)
+            )
+        else:
+            # The end is durable and came in time: whoever looks at it decides the same, so that
+            # the commit of this can wait for the next step.
+            changed = self._calls.stage(call.id, lambda known: self._settled(known, decided, task))
         if changed is not None:
             event, waiter = OutcomeEvent.SETTLED_UNROUTED, None
             if changed.route is OutcomeRoute.WAITED:
@@ -164,17 +176,22 @@ class OutcomeDelivery:
                 waiter = self._waiters.find(call.id, changed.status)
             elif changed.is_undelivered:
                 event = OutcomeEvent.SETTLED
-            self.states.settle(changed, event, waiter)
+            # The process that accepted it may have sent the outcome before it stored that.
+            is_unsent = decided is CallStatus.TIMEOUT or not self._calls.is_inherited(call.id)
+            self.states.settle(changed, event, waiter, is_unsent=is_unsent)
             log.info("calls.settled", call_id=call.id, callee=call.callee, status=decided.value)
         settled = changed or self._calls.find(call.id)
         if settled is not None:
             self._waiters.resolve(settled, task)
         return settled or call
 
-    def _settled(self, call: Call, status: CallStatus) -> Call | None:
+    def _settled(self, call: Call, status: CallStatus, task: CalleeTask) -> Call | None:
         if call.is_settled:
             return None
-        now, route = self._now(), call.route
+        # An answer counts from the end of the callee's task: the same whoever decides it, so that
+        # a restart does not change the order of outcomes in a session.
+        is_answer = status is not CallStatus.TIMEOUT and task.ended_at is not None
+        now, route = task.ended_at if is_answer and task.ended_at else self._now(), call.route
         if route is not OutcomeRoute.NONE and self._waiters.find(call.id, status) is not None:
             route = OutcomeRoute.WAITED
         changed = msgspec.structs.replace(call, status=status, settled_at=now, route=route)
@@ -214,7 +231,7 @@ class OutcomeDelivery:
         # Settles the call in the same commit when nothing has settled it before, so that the
         # outcome that is polled is also the one that is recorded.
         def edit(known: Call) -> Call | None:
-            settled = (self._settled(known, decided) if decided else None) or known
+            settled = (self._settled(known, decided, task) if decided else None) or known
             is_final = task.is_ended or settled.status is CallStatus.TIMEOUT
             return self._mark_seen(settled) if settled.is_settled and is_final else None
 
@@ -248,16 +265,18 @@ class OutcomeDelivery:
             raise
         waiter.write_deadline = self._now() + _WRITE_TIMEOUT
 
-    async def wait(self, waiter: WaitingCaller, call: Call) -> Settled | None:
-        """Wait until the call is settled; None when the gateway stops before.
+    def expect(self, waiter: WaitingCaller, call_id: CallId) -> AbstractContextManager[None]:
+        """Offer the outcome of a call to a waiting caller only, within the block.
 
-        Meanwhile an outcome is offered to the waiting caller only. It is delivered when the result
-        is written (`mark_written`), and sent when the caller disconnects before.
+        To be entered before the call is accepted: its callee may answer in the same moment. The
+        outcome is delivered when the result is written (`mark_written`), and sent when the caller
+        disconnects before.
         """
-        known = self._calls.find(call.id) or call
-        if not known.is_settled:
-            return await self._waiters.wait(waiter, call.id)
-        return known, CalleeTask(await self._engine.store.tasks.read_task(None, call.task_id))
+        return self._waiters.expect(waiter, call_id)
+
+    async def wait(self, call_id: CallId) -> Settled | None:
+        """Wait until an expected call is settled; None when the gateway stops before."""
+        return await self._waiters.wait(call_id)
 
     def mark_written(self, call_ids: Iterable[CallId]) -> None:
         """Results with the outcomes of these calls were written to the callers' connections."""
@@ -284,7 +303,7 @@ class OutcomeDelivery:
         """Stop all waiting: the gateway stops, and what comes later is sent after its restart."""
         self._waiters.close()
 
-    async def _resolve_offer(self, call: Call) -> datetime | None:
+    async def _resolve_offer(self, call: Call, attempt: "_Attempt") -> datetime | None:
         """Record what became of an outcome that was offered; when to check again if it is open."""
         state = self.states.state_of(call)
         # None: the caller waited when the previous process ended, and its connection is gone.
@@ -296,7 +315,7 @@ class OutcomeDelivery:
         if state is OutcomeState.CLAIMED:
             return self._now() + _CLAIM_RECHECK
         if state is OutcomeState.WRITTEN:
-            await self._record(call.id, OutcomeEvent.RESULT_RECORDED, self._mark_seen)
+            await self._record(call.id, OutcomeEvent.RESULT_RECORDED, self._mark_seen, attempt)
         elif state is OutcomeState.OFFERED:
             now = self._now()
             deadline = now if waiter is None else waiter.write_deadline or now + _WRITE_TIMEOUT
@@ -312,17 +331,15 @@ class OutcomeDelivery:
 
     # ---------------------------------------------------------------- sending
 
-    async def _deliver(
-        self, call: Call, task: CalleeTask, *, is_retry: bool
-    ) -> DeliveryFailed | datetime | None:
+    async def _deliver(self, call: Call, attempt: "_Attempt") -> DeliveryFailed | datetime | None:
         """Send an outcome; why the attempt failed, or when to check again whether to send it."""
-        recheck_at = await self._resolve_offer(call)
+        recheck_at = await self._resolve_offer(call, attempt)
         call = self._calls.find(call.id) or call
         if recheck_at is not None or not call.is_undelivered:
             return recheck_at
         if self._is_behind(call):
             return self._now() + _ORDER_RECHECK
-        async with self._slots.slot(_receiver(call), is_retry=is_retry):
+        async with self._slots.slot(_receiver(call), is_retry=attempt.is_retry):
             # Again, because the slot may have been waited for.
             known = self._calls.find(call.id)
             if known is None or not known.is_undelivered:
@@ -333,7 +350,7 @@ class OutcomeDelivery:
             if not self.states.advance(known, OutcomeEvent.ATTEMPT_STARTED):
                 return self._now() + _CLAIM_RECHECK
             try:
-                known, result = await self._send(known, task)
+                known, result = await self._send(known, attempt.task)
             except BaseException:
                 self.states.end_attempt(known)
                 raise
@@ -341,7 +358,7 @@ class OutcomeDelivery:
             # The attempt that got the released slot starts its request first, so that it does not
             # wait for the commit of this one.
             await asyncio.sleep(0)
-            return await self._record_result(known, result)
+            return await self._record_result(known, result, attempt)
         finally:
             # Does nothing once the result is recorded. Otherwise the store failed, and the attempt
             # counts as failed.
@@ -371,7 +388,9 @@ class OutcomeDelivery:
         except AgentError as error:
             return call, DeliveryFailed(error.message, is_refused=isinstance(error, AgentFailed))
 
-    async def _record_result(self, call: Call, result: SendResult) -> DeliveryFailed | None:
+    async def _record_result(
+        self, call: Call, result: SendResult, attempt: "_Attempt"
+    ) -> DeliveryFailed | None:
         if isinstance(result, DeliveryFailed):
             self.states.end_attempt(call, was_refused=result.is_refused)
             # `was_refused` takes this outcome out of the order of its session: a message that the
@@ -380,7 +399,7 @@ class OutcomeDelivery:
                 self._wake_next(call.caller.session_key)
             return result
         if isinstance(result, SessionGone):
-            await self._discard(call, OutcomeEvent.SESSION_GONE, result.reason)
+            await self._discard(call, OutcomeEvent.SESSION_GONE, result.reason, attempt)
             return None
 
         def edit(known: Call) -> Call:
@@ -388,9 +407,9 @@ class OutcomeDelivery:
             return msgspec.structs.replace(known, delivered_at=now, reason=None, host=call.host)
 
         if call.route is OutcomeRoute.INBOX:
-            await self._record(call.id, OutcomeEvent.ACCEPTED_BY_WEBHOOK, edit)
+            await self._record(call.id, OutcomeEvent.ACCEPTED_BY_WEBHOOK, edit, attempt)
         else:
-            await self._record(call.id, OutcomeEvent.ACCEPTED_BY_HOST, edit)
+            await self._record(call.id, OutcomeEvent.ACCEPTED_BY_HOST, edit, attempt)
             self._watch_receipt(call)
         return None
 
@@ -476,10 +495,15 @@ class OutcomeDelivery:
     # ---------------------------------------------------------------- recording steps
 
     async def _record(
-        self, call_id: CallId, event: OutcomeEvent, edit: Callable[[Call], Call | None]
+        self,
+        call_id: CallId,
+        event: OutcomeEvent,
+        edit: Callable[[Call], Call | None],
+        attempt: "_Attempt | None" = None,
     ) -> Call | None:
         """Commit a step and then take it; None when it does not apply (any more).
 
+        A step that leaves an `attempt` nothing to send is stored with the end of its delivery.
         Raises: StoreUnavailable (the state is as before).
         """
         target: OutcomeState | None = None
@@ -491,18 +515,33 @@ class OutcomeDelivery:
             target = self.states.next_state(known, event)
             return None if target is None else edit(known)
 
-        changed = await self._calls.update(call_id, guarded)
+        progress = None if attempt is None else attempt.progress
+        changed = await self._store_step(call_id, guarded, attempt, progress)
         if changed is not None and target is not None:
             self.states.enter(changed, target)
         return changed
 
-    async def _discard(self, call: Call, event: OutcomeEvent, reason: str) -> None:
+    async def _store_step(
+        self,
+        call_id: CallId,
+        edit: Callable[[Call], Call | None],
+        attempt: "_Attempt | None",
+        progress: Delivery | None,
+    ) -> Call | None:
+        changed = await self._calls.update(call_id, edit, progress)
+        if attempt is not None and changed is not None and progress is not None:
+            attempt.is_saved = True
+        return changed
+
+    async def _discard(
+        self, call: Call, event: OutcomeEvent, reason: str, attempt: "_Attempt | None" = None
+    ) -> None:
         def edit(known: Call) -> Call:
             return msgspec.structs.replace(
                 known, status=CallStatus.DISCARDED, discarded_at=self._now(), reason=reason
             )
 
-        if await self._record(call.id, event, edit) is not None:
+        if await self._record(call.id, event, edit, attempt) is not None:
             log.warning("calls.discarded", call_id=call.id, callee=call.callee, reason=reason)
 
     def _mark_seen(self, call: Call) -> Call | None:
@@ -522,15 +561,31 @@ class OutcomeDelivery:
         return msgspec.structs.replace(call, route=route, delivered_at=delivered_at)
 
 
-def _finished(delivery: Delivery, task: CalleeTask) -> Delivered:
+class _Attempt:
+    """One attempt of the outbox."""
+
+    __slots__ = ("is_retry", "is_saved", "progress", "task")
+
+    def __init__(self, delivery: Delivery, task: CalleeTask, now: datetime) -> None:
+        self.task = task
+        self.is_retry = delivery.attempts > 0
+        self.progress: Delivery | None = None
+        """The delivery when nothing is left to send; None while the callee works on."""
+        if task.head is not None and task.is_ended:
+            self.progress = delivered_up_to(delivery, task.head.sequence, now=now)
+        self.is_saved = False
+        """True when `progress` is stored."""
+
+
+def _finished(delivery: Delivery, task: CalleeTask, saved: Delivery | None = None) -> Delivered:
     """The result for the outbox when there is nothing to send.
 
     The delivery is over once the callee's task has ended; until then the outbox keeps it.
     """
-    if not task.is_ended or task.stored is None:
+    if not task.is_ended or task.head is None:
         return Delivered(delivery.cursor, is_sent=False, is_over=task.is_ended)
-    cursor = task.stored.head.sequence
-    return Delivered(cursor, is_sent=cursor != delivery.cursor, is_over=True)
+    cursor = task.head.sequence
+    return Delivered(cursor, is_sent=cursor != delivery.cursor, is_over=True, saved=saved)
 
 
 def _session_message(call: Call, text: str, *, is_first_attempt: bool) -> SessionMessage:

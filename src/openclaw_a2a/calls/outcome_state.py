@@ -14,13 +14,14 @@ The stored `Call` is the truth, and `OutcomeStates` adds what only this process 
 """
 
 import asyncio
-from collections.abc import Mapping, Set
-from contextlib import suppress
+from collections.abc import Generator, Mapping, Set
+from contextlib import contextmanager, suppress
 from datetime import datetime
 from enum import Enum
 
 from openclaw_a2a.calls.outcome import CalleeTask
 from openclaw_a2a.model.call import Call, CallId, CallStatus, OutcomeRoute
+from openclaw_a2a.model.ids import SessionKey
 
 _WRITTEN_SOON_S = 0.25
 
@@ -69,16 +70,21 @@ class Waiters:
         self._waiting: dict[CallId, tuple[WaitingCaller, asyncio.Future[Settled | None]]] = {}
         self._is_closed = False
 
-    async def wait(self, waiter: WaitingCaller, call_id: CallId) -> Settled | None:
-        """Wait until the call is settled; None when the gateway stops before."""
-        if self._is_closed:
-            return None
-        settled: asyncio.Future[Settled | None] = asyncio.get_running_loop().create_future()
-        self._waiting[call_id] = waiter, settled
+    @contextmanager
+    def expect(self, waiter: WaitingCaller, call_id: CallId) -> Generator[None]:
+        """Let a caller wait for a call, within the block."""
+        if not self._is_closed:
+            settled: asyncio.Future[Settled | None] = asyncio.get_running_loop().create_future()
+            self._waiting[call_id] = waiter, settled
         try:
-            return await settled
+            yield
         finally:
             self._waiting.pop(call_id, None)
+
+    async def wait(self, call_id: CallId) -> Settled | None:
+        """Wait until an expected call is settled; None when the gateway stops before."""
+        _, settled = self._waiting.get(call_id, (None, None))
+        return None if settled is None else await settled
 
     def find(self, call_id: CallId, status: CallStatus) -> WaitingCaller | None:
         """The waiting caller whose result will report this outcome."""
@@ -124,6 +130,8 @@ class OutcomeState(Enum):
     PROCESSING = "processing"
     DONE = "done"
 
+    __hash__ = object.__hash__  # members are single objects; hashing their names costs a call
+
 
 class OutcomeEvent(Enum):
     """What happens to an outcome on its way."""
@@ -145,6 +153,8 @@ class OutcomeEvent(Enum):
     PROCESSED = "processed"
     LOST_BY_HOST = "lost-by-host"
     LOST_WITH_ANSWER = "lost-with-answer"
+
+    __hash__ = object.__hash__
 
 
 _S, _E = OutcomeState, OutcomeEvent
@@ -200,10 +210,11 @@ def stored_state(call: Call) -> OutcomeState:
 
 
 class _Entry:
-    __slots__ = ("before_claim", "is_unsent", "state", "waiter", "was_refused")
+    __slots__ = ("before_claim", "is_unsent", "session_key", "state", "waiter", "was_refused")
 
-    def __init__(self, state: OutcomeState) -> None:
+    def __init__(self, state: OutcomeState, session_key: SessionKey | None) -> None:
         self.state = state
+        self.session_key = session_key
         self.before_claim = state
         self.is_unsent = False
         self.was_refused = False
@@ -215,8 +226,8 @@ class OutcomeStates:
 
     def __init__(self) -> None:
         self._entries: dict[CallId, _Entry] = {}
-        self.in_sessions: set[CallId] = set()
-        """Calls whose outcome the caller's session may be working on right now."""
+        self.in_sessions: dict[SessionKey, set[CallId]] = {}
+        """By session, the calls whose outcomes it may be working on right now."""
 
     def state_of(self, call: Call) -> OutcomeState:
         """The state of a call's outcome."""
@@ -242,32 +253,48 @@ class OutcomeStates:
             # Memory holds only outcomes that are on their way; everything else is in the record.
             self.forget(call.id)
             return
+        session_key = call.caller.session_key
         entry = self._entries.get(call.id)
         if entry is None:
-            entry = self._entries[call.id] = _Entry(state)
+            entry = self._entries[call.id] = _Entry(state, session_key)
         entry.state = state
         is_sending = state is _S.SENDING and call.route is OutcomeRoute.SESSION
         # From before the message is sent: the session's agent may call others at once.
-        if is_sending or state is _S.PROCESSING:
-            self.in_sessions.add(call.id)
+        if (is_sending or state is _S.PROCESSING) and session_key is not None:
+            self.in_sessions.setdefault(session_key, set()).add(call.id)
         else:
-            self.in_sessions.discard(call.id)
+            self._leave_session(call.id, session_key)
 
     def forget(self, call_id: CallId) -> None:
         """Go back to what is stored."""
         entry = self._entries.pop(call_id, None)
-        self.in_sessions.discard(call_id)
-        if entry is not None and entry.waiter is not None:
-            entry.waiter.offered.discard(call_id)
+        if entry is not None:
+            self._leave_session(call_id, entry.session_key)
+            if entry.waiter is not None:
+                entry.waiter.offered.discard(call_id)
+
+    def _leave_session(self, call_id: CallId, session_key: SessionKey | None) -> None:
+        working = None if session_key is None else self.in_sessions.get(session_key)
+        if working is not None and session_key is not None:
+            working.discard(call_id)
+            if not working:
+                del self.in_sessions[session_key]
 
     # ---------------------------------------------------------------- waiting callers
 
-    def settle(self, call: Call, event: OutcomeEvent, waiter: WaitingCaller | None) -> None:
-        """This process has committed the outcome, so it cannot have been sent before."""
+    def settle(
+        self,
+        call: Call,
+        event: OutcomeEvent,
+        waiter: WaitingCaller | None,
+        *,
+        is_unsent: bool = True,
+    ) -> None:
+        """This process has decided the outcome; `is_unsent`: no other can have sent it before."""
         self.enter(call, TRANSITIONS[_S.PENDING, event])
         entry = self._entries.get(call.id)
         if entry is not None:
-            entry.is_unsent = True
+            entry.is_unsent = is_unsent
             entry.waiter = waiter
             if waiter is not None:
                 waiter.offered.add(call.id)

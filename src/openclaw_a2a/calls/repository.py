@@ -1,16 +1,23 @@
-"""Calls of one store: a write-through cache with optimistic locking on the record's version."""
+"""Calls of one store: a write-through cache with optimistic locking on the record's version.
+
+An outcome that follows from the callee's task is cached first and stored with the next change of
+its call (`stage`): a crash in between takes nothing away that the task does not give again.
+"""
 
 import asyncio
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from datetime import datetime, timedelta
 
 import msgspec
 
 from openclaw_a2a.log import get_logger
 from openclaw_a2a.model.call import CALL_KIND, Call, Caller, CallId, OutcomeRoute
+from openclaw_a2a.model.delivery import Delivery
+from openclaw_a2a.model.errors import GatewayError
 from openclaw_a2a.model.ids import AgentId, SessionKey, TaskId
 from openclaw_a2a.model.records import encode_json
-from openclaw_a2a.ports import Record, RecordStore
+from openclaw_a2a.ports import DeliveryStore, Record, RecordStore
 
 log = get_logger(__name__)
 
@@ -26,9 +33,14 @@ _decoder = msgspec.json.Decoder(Call)
 class CallRepository:
     """Finds and updates calls. Those that are delivered are purged after a while."""
 
-    def __init__(self, store: RecordStore) -> None:
+    def __init__(self, store: RecordStore, deliveries: DeliveryStore) -> None:
         self._store = store
+        self._deliveries = deliveries
         self._calls: dict[CallId, Call] = {}
+        self._unsaved: set[CallId] = set()
+        """Calls that are settled here and not in the store yet."""
+        self._inherited: set[CallId] = set()
+        """Calls that an earlier process accepted, and of which it may have sent the outcome."""
         self._by_task: dict[TaskId, CallId] = {}
         self._settled: dict[CallId, asyncio.Event] = {}
         self._queues: dict[SessionKey, dict[CallId, Call]] = {}
@@ -56,6 +68,7 @@ class CallRepository:
                 log.warning("calls.record_unreadable", call_id=record.id, reason=str(error))
         for call in sorted(found, key=lambda call: call.accepted_at):
             self.add(call)
+            self._inherited.add(call.id)
 
     def find(self, call_id: CallId) -> Call | None:
         """The call with this id, whoever made it."""
@@ -83,8 +96,11 @@ class CallRepository:
         if known is not None and known.version > call.version:
             return
         self._calls[call.id] = call
-        self._by_task[call.task_id] = call.id
-        self._count_pending(call, is_pending=not call.is_settled)
+        was_pending = known is not None and not known.is_settled
+        if known is None:
+            self._by_task[call.task_id] = call.id
+        if was_pending is call.is_settled:
+            self._count_pending(call, is_pending=not call.is_settled)
         session_key = call.caller.session_key
         if session_key is not None:
             if call.route is OutcomeRoute.SESSION and call.is_undelivered:
@@ -98,6 +114,8 @@ class CallRepository:
         """Drop a call from the cache: its record is deleted, or was never stored."""
         self._calls.pop(call.id, None)
         self._by_task.pop(call.task_id, None)
+        self._unsaved.discard(call.id)
+        self._inherited.discard(call.id)
         self._count_pending(call, is_pending=False)
         if call.caller.session_key is not None:
             self._unqueue(call.id, call.caller.session_key)
@@ -119,22 +137,63 @@ class CallRepository:
         if not pending:
             del self._pending[agent_id]
 
-    async def update(self, call_id: CallId, edit: Callable[[Call], Call | None]) -> Call | None:
+    def is_unsaved(self, call_id: CallId) -> bool:
+        """True when a call is settled here and not in the store yet."""
+        return call_id in self._unsaved
+
+    def is_inherited(self, call_id: CallId) -> bool:
+        """True when an earlier process accepted the call."""
+        return call_id in self._inherited
+
+    def stage(self, call_id: CallId, edit: Callable[[Call], Call | None]) -> Call | None:
+        """Change a call here only, as `update` does; the next `update` stores this change, too.
+
+        Only for what the next process would find out by itself.
+        """
+        known = self._calls.get(call_id)
+        edited = None if known is None else edit(known)
+        if edited is not None:
+            self._unsaved.add(call_id)
+            self.add(edited)
+        return edited
+
+    async def update(
+        self,
+        call_id: CallId,
+        edit: Callable[[Call], Call | None],
+        progress: Delivery | None = None,
+    ) -> Call | None:
         """Change a call; the changed call, or None when `edit` has nothing to change.
 
-        `edit` runs again when another replica changed the record first. Raises: StoreUnavailable.
+        `progress` of the call's delivery is stored in the same transaction. `edit` runs again when
+        another replica changed the record first. Raises: StoreUnavailable.
         """
         while (known := self._calls.get(call_id)) is not None:
             edited = edit(known)
             if edited is None:
                 return None
             changed = msgspec.structs.replace(edited, version=known.version + 1)
-            if await self._store.update_record(self.to_record(changed)):
+            # Both before anything is awaited: the store commits writes of one turn together. If
+            # only the second one succeeds, the next start looks at the call again (`resume`).
+            writing = self._store.update_record(self.to_record(changed))
+            saving = None if progress is None else self._deliveries.update_delivery(progress)
+            try:
+                is_written = await writing
+            except GatewayError:
+                if saving is not None:
+                    with suppress(GatewayError):
+                        await saving
+                raise
+            if saving is not None:
+                await saving
+            if is_written:
                 # After the commit only: what is in the cache is never taken back by a crash.
+                self._unsaved.discard(call_id)
                 self.add(changed)
                 return changed
             # Another replica was faster. Its version is edited again, or the call is purged.
             record = await self._store.read_record(CALL_KIND, call_id)
+            self._unsaved.discard(call_id)
             if record is None:
                 self.remove(self._calls[call_id])
             else:

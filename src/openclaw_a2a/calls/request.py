@@ -35,6 +35,9 @@ _UNSAFE_IN_ALIAS = ("..", "/", "\\", "\0")
 _T = TypeVar("_T")
 
 
+_encode = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode
+
+
 class InvalidName(ValueError):
     """A name that cannot be used; the text says why, to follow the name of the field."""
 
@@ -150,8 +153,7 @@ class Fields:
         if not is_object(value):
             return self.reject(name, "must be an object", {})
         try:
-            text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
-            size = len(text.encode())
+            size = len(_encode(value).encode())
         except (ValueError, RecursionError):
             return self.reject(name, "cannot be written as JSON", {})
         if size > MAX_INPUT_BYTES:

@@ -93,7 +93,7 @@ class CallService:
     async def agent_call(self, request: Json, caller: Caller) -> JsonObject:
         """Call another agent: its answer, or that the outcome will be delivered."""
         with self._delivery.open_waiter() as waiter:
-            return await self._audited(await self._call(request, caller, waiter))
+            return await self._call(request, caller, waiter)
 
     async def _call(
         self, given: Json, caller: Caller, waiter: WaitingCaller, *, must_wait: bool = False
@@ -108,15 +108,13 @@ class CallService:
             return self._refused(caller, request.agent, request.skill, refusal)
         host = await self._hosts.find_host(caller.session_key)
         new = self._submission.build_call(caller, origin, request, host=host)
+        limit = _applied_limit(new.wanted_ms, new.call.timeout_ms)
         try:
+            if (request.wait or must_wait) and new.call.timeout_ms:
+                return {**await self._accept_and_wait(new, waiter), **limit}
             call = await self._accept(new)
         except GatewayError as error:
             return {"status": "error", "error": error.message}
-        limit = _applied_limit(new.wanted_ms, call.timeout_ms)
-        # No await since the call was accepted: the caller must be registered as waiting before the
-        # callee can answer.
-        if (request.wait or must_wait) and call.timeout_ms:
-            return {**await self._wait(call, waiter), **limit}
         return {"status": self._accepted_status(call), **call_ids(call), **limit}
 
     def _accepted_status(self, call: Call) -> str:
@@ -152,9 +150,12 @@ class CallService:
                 setting="limits.pendingCalls",
             )
 
-    async def _wait(self, call: Call, waiter: WaitingCaller) -> JsonObject:
-        with self._history.release_run_slot(call.caller):
-            settled, task = await self._delivery.wait(waiter, call) or (call, None)
+    async def _accept_and_wait(self, new: NewCall, waiter: WaitingCaller) -> JsonObject:
+        """Raises: Draining, Overloaded, StoreUnavailable."""
+        with self._delivery.expect(waiter, new.call.id):
+            call = await self._accept(new)
+            with self._history.release_run_slot(call.caller):
+                settled, task = await self._delivery.wait(call.id) or (call, None)
         if task is None or settled.route is not OutcomeRoute.WAITED:
             return {"status": "pending", **call_ids(call)}
         if settled.status is CallStatus.TIMEOUT:
@@ -178,9 +179,9 @@ class CallService:
         try:
             batch = parse_batch(request)
         except InvalidCallRequest as error:
-            return await self._audited(self._invalid(caller, str(error)))
+            return self._invalid(caller, str(error))
         if not self.is_enabled:  # said once, not for each of the calls
-            return await self._audited(self._refused(caller, AgentId(""), "", CALLS_OFF))
+            return self._refused(caller, AgentId(""), "", CALLS_OFF)
         slots = asyncio.Semaphore(batch.concurrency)
 
         async def call(index: int, given: Json, waiter: WaitingCaller) -> JsonObject:
@@ -192,14 +193,14 @@ class CallService:
         with self._delivery.open_waiter(accepts_timeouts=True) as waiter:
             async with asyncio.TaskGroup() as group:
                 waiting = [group.create_task(call(*one, waiter)) for one in enumerate(batch.calls)]
-            return await self._audited(batch_result([one.result() for one in waiting]))
+            return batch_result([one.result() for one in waiting])
 
     # ---------------------------------------------------------------- agent_poll
 
     async def agent_poll(self, request: Json, caller: Caller) -> JsonObject:
         """The state of a call of this caller, with the outcome when there is one."""
         if not self.is_enabled:
-            return await self._audited(self._refused(caller, AgentId(""), "", CALLS_OFF))
+            return self._refused(caller, AgentId(""), "", CALLS_OFF)
         members = as_object(request)
         call_id: Json = members.get("correlationId")
         task_id: Json = members.get("taskId")
@@ -209,14 +210,14 @@ class CallService:
             call = self._calls.find_by_task(caller, TaskId(task_id.strip()))
         else:
             reason = "give the correlationId or the taskId of a call, as text"
-            return await self._audited(self._invalid(caller, reason))
+            return self._invalid(caller, reason)
         if call is None:
             return {"status": "error", "error": "there is no such call, or it was purged"}
         stored = await self._read_task(call)
         is_ended = self._is_ended(call, stored)
         if call.caller.is_same(caller) and (stored is not None or is_ended):
             with suppress(GatewayError):  # the poll is answered; the message may follow as well
-                call = await self._delivery.claim(call, CalleeTask(stored))
+                call = await self._delivery.claim(call, CalleeTask.from_stored(stored))
         result = {**poll_result(call, read_outcome(stored) if is_ended else None), **call_ids(call)}
         return {**result, "times": await self._timestamps(call, stored)}
 
@@ -225,7 +226,7 @@ class CallService:
     async def debate_call(self, request: Json, caller: Caller) -> JsonObject:
         """Run a debate between agents: its result, or that it will be delivered."""
         with self._delivery.open_waiter() as waiter:
-            return await self._audited(await self._debate(request, caller, waiter))
+            return await self._debate(request, caller, waiter)
 
     async def _debate(self, request: Json, caller: Caller, waiter: WaitingCaller) -> JsonObject:
         routing = self._rules.routing
@@ -245,16 +246,17 @@ class CallService:
         new = self._submission.build_debate(
             caller, origin, text=text, timeout_ms=timeout_ms, host=host
         )
+        limit = _applied_limit(wanted.timeout_ms, answer_ms)
         try:
-            call = await self._accept(new)
+            if not debate.wait:
+                call = await self._accept(new)
+                return {"status": self._accepted_status(call), **call_ids(call), **limit}
+            result = await self._accept_and_wait(new, waiter)
         except GatewayError as error:
             return {"status": "error", "error": error.message}
-        limit = _applied_limit(wanted.timeout_ms, answer_ms)
-        if not debate.wait:
-            return {"status": self._accepted_status(call), **call_ids(call), **limit}
-        result = await self._wait(call, waiter)
         output: Json = result.get("output")
-        shown = {**output, **call_ids(call)} if is_object(output) else result
+        ids = {name: result[name] for name in ("taskId", "correlationId")}
+        shown = {**output, **ids} if is_object(output) else result
         return {**shown, **limit}
 
     async def ask_step(self, debate_id: CallId, step: DebateStep) -> Outcome:
@@ -357,15 +359,6 @@ class CallService:
         tasks = self._engine.store.tasks
         first = await tasks.read_events(None, call.task_id, after=0, limit=_FIRST_EVENTS)
         return call_timestamps(call, stored, first)
-
-    async def _audited(self, result: JsonObject) -> JsonObject:
-        """Return a result once the audit log has what led to it.
-
-        Within the waiter's block: while the log is being written, the result counts as not yet
-        returned, so that its outcome is not sent in addition.
-        """
-        await self._audit.flush()
-        return result
 
     def _invalid(self, caller: Caller, reason: str, request: Json = None) -> JsonObject:
         target, skill = readable_names(request)

@@ -42,6 +42,7 @@ _ACCOUNT = AccountId("gateway:calls")
 
 _PING_TIMEOUT_MS = 5_000
 _NO_TASK = TaskId("")
+_encode = json.JSONEncoder(ensure_ascii=False).encode
 
 
 class NewCall(msgspec.Struct, frozen=True):
@@ -113,7 +114,7 @@ class CallSubmission(msgspec.Struct, frozen=True):
         }
         if request.skill in BUILT_IN_SKILLS:  # the agent in whose place it is answered
             invocation["agent"] = request.agent
-        return NewCall(call, json.dumps(invocation, ensure_ascii=False), wanted_ms)
+        return NewCall(call, _encode(invocation), wanted_ms)
 
     def build_debate(
         self, caller: Caller, origin: CallOrigin, *, text: str, timeout_ms: int, host: str | None
@@ -168,7 +169,9 @@ class CallSubmission(msgspec.Struct, frozen=True):
 
         def make_delivery(task_id: TaskId, cursor: int) -> Delivery:
             body, now = call.id.encode(), call.accepted_at
-            return new_delivery(CALL_KIND, task_id, call.id, body, cursor=cursor, now=now)
+            return new_delivery(
+                CALL_KIND, task_id, call.id, body, cursor=cursor, now=now, due_at=call.deadline
+            )
 
         provenance = Provenance(
             tool=SOURCE_TOOL,

@@ -301,13 +301,8 @@ class Engine:
 
     def on_submission_stored(self, run: ActiveRun) -> None:
         """The store has answered the submission of a run."""
-        submission, run.submission = run.submission, None
+        run.submission = None
         self.pending_submissions.pop((run.record.scope, run.record.message.message_id), None)
-        if submission is not None and submission.delivery is not None:
-            # Not earlier: the outbox would look for the delivery before it is stored, find none,
-            # and unsubscribe the task again.
-            self.wakeups.subscribed.add(run.record.task_id)
-            self.wakeups.notify(run.record.task_id)
 
     def restart_run(self, record: RunRecord, active: ActiveTask | None) -> None:
         """Continue a run that was claimed after a crash."""
@@ -340,6 +335,8 @@ class Engine:
         active = self.active_tasks.get(task_id)
         if active is not None and not active.runs:
             del self.active_tasks[task_id]
+            if task_id in self.wakeups.subscribed:
+                self.wakeups.keep_ended(task_id, active)
         if run.active_task is None and task_id in self.wakeups.subscribed:
             self.wakeups.notify(task_id)  # it ended without a task: its deliveries are removed
 
@@ -367,6 +364,10 @@ class Engine:
         self.active_tasks[record.task_id] = active
         self.session_tasks.add_newest(record.session_key, record.task_id)
         return active
+
+    def find_active(self, task_id: TaskId) -> ActiveTask | None:
+        """A task that is worked on here, or has just ended while somebody subscribes to it."""
+        return self.active_tasks.get(task_id) or self.wakeups.ended.get(task_id)
 
     def activate(self, stored: StoredTask) -> ActiveTask:
         """The active task of a stored one."""

@@ -61,10 +61,41 @@ def delivery_id(kind: str, task_id: TaskId, name: str) -> DeliveryId:
 
 
 def new_delivery(
-    kind: str, task_id: TaskId, name: str, body: bytes, *, cursor: int, now: datetime
+    kind: str,
+    task_id: TaskId,
+    name: str,
+    body: bytes,
+    *,
+    cursor: int,
+    now: datetime,
+    due_at: datetime | None = None,
 ) -> Delivery:
-    """The delivery with this name, due at once; events after the cursor are sent."""
-    return Delivery(delivery_id(kind, task_id, name), kind, task_id, body, cursor, now, now, now)
+    """The delivery with this name; events after the cursor are sent.
+
+    `due_at`: there is something to send by then, even if the task does not change.
+    """
+    found = delivery_id(kind, task_id, name)
+    return Delivery(found, kind, task_id, body, cursor, due_at or now, now, now)
+
+
+def delivered_up_to(
+    delivery: Delivery,
+    cursor: int,
+    *,
+    now: datetime,
+    skipped: str | None = None,
+    attempts: int = 0,
+) -> Delivery:
+    """The delivery after an attempt that succeeded; `skipped` is what was refused for good."""
+    return msgspec.structs.replace(
+        delivery,
+        cursor=cursor,
+        state=DeliveryState.IDLE if skipped is None else DeliveryState.SKIPPED,
+        attempts=attempts,
+        next_at=now,
+        updated_at=now,
+        reason=skipped,
+    )
 
 
 PUSH_KIND = "push"

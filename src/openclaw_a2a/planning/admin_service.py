@@ -259,6 +259,10 @@ class AdminService(msgspec.Struct, frozen=True):
                 link = StepLink(state.id, step.id, attempt, is_own=is_own)
                 delivery = make_delivery(link)(task_id, -1)
                 if only_missing and await store.deliveries.read_delivery(None, delivery.id):
+                    # It may say that the end was reported although that is not in the log.
+                    await self.executor.task_sync.sync(
+                        msgspec.structs.replace(link, is_own=False), task_id
+                    )
                     continue
                 with suppress(TaskNotFound):  # it was deleted: the next import starts it again
                     await self.add_delivery(delivery)

@@ -364,8 +364,9 @@ class StepExecutor:
         # policy may have changed since, and the planner names agents, too.
         engine, owner = self._engine, state.owner
         rules = self.account_rules(owner.account)
-        is_peer = self._policy.is_peer(owner.principal)
-        if engine.policy is None or not is_peer or agent_id == rules.agent_id:
+        if engine.policy is None or agent_id == rules.agent_id:
+            return True
+        if not self._policy.is_peer(owner.principal):
             return True
         # Without the results of other steps, which the peer did not write.
         request = SubmitRequest(owner, step_message(state, task, [], agent_id=agent_id))

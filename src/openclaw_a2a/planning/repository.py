@@ -9,6 +9,7 @@ plan lookups use summaries, which are stored as records when an objective is arc
 """
 
 import asyncio
+from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
@@ -66,6 +67,7 @@ _MAX_PENDING = 1000
 _summary_decoder = msgspec.json.Decoder(ObjectiveSummary)
 
 _Args = TypeVarTuple("_Args")
+StartWrite = Callable[[], Awaitable[object]]
 
 
 class OperationSubscription:
@@ -171,6 +173,8 @@ class ObjectiveRepository:
         self._limits = limits
         self._last_created: Timestamp | None = None
         self._open: dict[ObjectiveId, ObjectiveState] = {}
+        self._open_counts: Counter[PeerName] = Counter()
+        """How many of them each peer owns."""
         self._index = ObjectiveIndex()
         self._index_lock = asyncio.Lock()
         self._is_index_complete = False
@@ -191,7 +195,7 @@ class ObjectiveRepository:
         while page := await self._logs.list_open_logs(LOG_KIND, after=after, limit=_PAGE):
             for stored in page:
                 if (state := _replay_log(stored)) is not None:
-                    self._open[state.id] = state
+                    self._put_open(state)
                     self._index.put(ObjectiveSummary.of(state))
             after = page[-1].id
 
@@ -319,7 +323,7 @@ class ObjectiveRepository:
     def _check_count(self, peer: PeerName) -> None:
         """Refuse one more open objective than there may be. Raises: QuotaExceeded."""
         limits = self._limits
-        of_peer = sum(one.owner.principal == peer for one in self._open.values())
+        of_peer = self._open_counts[peer]
         if peer != LOCAL_PEER and of_peer >= limits.max_objectives_per_peer:
             raise QuotaExceeded(
                 f"{peer} has {of_peer} objectives that have not ended; end or delete one first",
@@ -337,14 +341,16 @@ class ObjectiveRepository:
         objective_id: ObjectiveId,
         command: Callable[[Change, *_Args], object],
         *args: *_Args,
+        alongside: StartWrite | None = None,
     ) -> Change:
         """Change an objective: `command` records what changes, given the newest state.
 
+        `alongside` starts a write that the store commits together with the change, if there is one.
         Raises: PlanItemNotFound, whatever the command raises, StoreUnavailable.
         """
         # A caller that is cancelled between append and publish must not stop the publishing: the
         # change is durable by then, and without it the executor would never learn of it.
-        work = self._change(scope, objective_id, lambda change: command(change, *args))
+        work = self._change(scope, objective_id, lambda change: command(change, *args), alongside)
         return await asyncio.shield(self._supervisor.start("planning.change", work))
 
     async def delete(
@@ -380,7 +386,11 @@ class ObjectiveRepository:
         return change.state
 
     async def _change(
-        self, scope: Scope | None, objective_id: ObjectiveId, command: Callable[[Change], object]
+        self,
+        scope: Scope | None,
+        objective_id: ObjectiveId,
+        command: Callable[[Change], object],
+        alongside: StartWrite | None,
     ) -> Change:
         # The lock is held from reading to publishing: subscribers and listeners get the changes
         # in the order of the log, and no command decides by a state that is already outdated.
@@ -396,13 +406,13 @@ class ObjectiveRepository:
                 if is_archived and not isinstance(change.operations[-1].data, ObjectiveArchived):
                     # File stores recognise an archived log by its last line.
                     change.record(ObjectiveArchived(objective_id))
-                if await self._append(change, after=state.seq):
+                if await self._append(change, after=state.seq, alongside=alongside):
                     return change
                 # Another process wrote to the log: decide again by what it says now.
-                self._open.pop(objective_id, None)
+                self._close(objective_id)
                 newest = await self.get(scope, objective_id)
                 if not newest.is_archived:
-                    self._open[objective_id] = newest
+                    self._put_open(newest)
         raise StoreUnavailable(
             f"objective {objective_id} was changed by another process {_ATTEMPTS} times in a row; "
             "try again"
@@ -421,7 +431,7 @@ class ObjectiveRepository:
             # The log first: a crash after it leaves a summary without a log, which goes when the
             # index is completed the next time.
             await self._logs.delete_log(LOG_KIND, objective_id)
-            self._open.pop(objective_id, None)
+            self._close(objective_id)
             self._index.remove(objective_id)
             if not self._is_index_complete:
                 self._deleted_early.add(objective_id)
@@ -430,7 +440,14 @@ class ObjectiveRepository:
             if state.is_archived:
                 await self._records.delete_record(SUMMARY_KIND, objective_id)
 
-    async def _append(self, change: Change, *, after: int, lines: Sequence[bytes] = ()) -> bool:
+    async def _append(
+        self,
+        change: Change,
+        *,
+        after: int,
+        lines: Sequence[bytes] = (),
+        alongside: StartWrite | None = None,
+    ) -> bool:
         """Append to the log and publish; False when the log is not at `after`.
 
         A crash after the append loses nothing: at the next start the state is replayed, and the
@@ -445,14 +462,22 @@ class ObjectiveRepository:
         append = LogAppend(
             LOG_KIND, objective_id, bodies, after, closes=is_archived, reopens=not is_archived
         )
-        if not await self._logs.append_log(append):
+        # Both before anything is awaited: the store commits writes of one turn together.
+        appending = self._logs.append_log(append)
+        also = None if alongside is None else alongside()
+        try:
+            is_appended = await appending
+        finally:
+            if also is not None:
+                await also
+        if not is_appended:
             return False
         # Nothing is awaited from here to the last listener: no other task sees `_open`, the index,
         # subscribers and listeners at different versions.
         if is_archived:
-            self._open.pop(objective_id, None)
+            self._close(objective_id)
         else:
-            self._open[objective_id] = state
+            self._put_open(state)
         summary = ObjectiveSummary.of(state)
         self._index.put(summary)
         for subscription in self._subscriptions.get(objective_id, ()):
@@ -467,6 +492,19 @@ class ObjectiveRepository:
     async def _read(self, objective_id: ObjectiveId) -> ObjectiveState | None:
         stored = await self._logs.read_log(LOG_KIND, objective_id)
         return None if stored is None else _replay_log(stored)
+
+    def _put_open(self, state: ObjectiveState) -> None:
+        self._close(state.id)
+        self._open[state.id] = state
+        self._open_counts[state.owner.principal] += 1
+
+    def _close(self, objective_id: ObjectiveId) -> None:
+        state = self._open.pop(objective_id, None)
+        if state is not None:
+            peer = state.owner.principal
+            self._open_counts[peer] -= 1
+            if not self._open_counts[peer]:
+                del self._open_counts[peer]
 
     def _lock(self, objective_id: ObjectiveId) -> asyncio.Lock:
         return self._locks.setdefault(objective_id, asyncio.Lock())

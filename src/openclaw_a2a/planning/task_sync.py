@@ -11,7 +11,7 @@ or a task whose state the outbox brings here after the restart.
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from weakref import WeakValueDictionary
 
@@ -19,7 +19,7 @@ import msgspec
 
 from openclaw_a2a.engine.engine import Engine
 from openclaw_a2a.engine.tasks.cancel import cancel_task
-from openclaw_a2a.model.delivery import Delivery, new_delivery
+from openclaw_a2a.model.delivery import Delivery, delivered_up_to, new_delivery
 from openclaw_a2a.model.errors import GatewayError, PlanItemNotFound, StatusChangeNotAllowed
 from openclaw_a2a.model.ids import TaskId
 from openclaw_a2a.model.records import TaskHead
@@ -52,11 +52,34 @@ _decoder = msgspec.json.Decoder(StepLink)
 
 
 class _Synced(msgspec.Struct, frozen=True):
-    """A task, and the step it works on; `is_rejected`: the objective takes no more changes."""
+    """A task, and the step it works on.
+
+    `is_rejected`: the objective takes no more changes. `saved` is the delivery, if its progress was
+    stored together with the change.
+    """
 
     head: TaskHead
     step: PlanTask | None = None
     is_rejected: bool = False
+    saved: Delivery | None = None
+
+
+class _ProgressWrite:
+    """Stores that a state was delivered, in the commit that brings it into the objective.
+
+    If only this one of the two writes succeeds, the task is synced again at the next start
+    (`AdminService.subscribe_missing`).
+    """
+
+    def __init__(self, engine: Engine, delivery: Delivery, head: TaskHead) -> None:
+        self._store = engine.store.deliveries
+        self._progress = delivered_up_to(delivery, head.sequence, now=engine.clock.now())
+        self.saved: Delivery | None = None
+        """Once the write is started, which is awaited together with the other one."""
+
+    def __call__(self) -> Awaitable[bool]:
+        self.saved = self._progress
+        return self._store.update_delivery(self._progress)
 
 
 class TaskSync:
@@ -99,7 +122,7 @@ class TaskSync:
     async def send(self, delivery: Delivery) -> Delivered | DeliveryFailed | None:
         """Sync a task that changed, and wake the executor. None: the task does not exist."""
         link = _decoder.decode(delivery.body)
-        synced = await self._sync(link, delivery.task_id, is_delivery=True)
+        synced = await self._sync(link, delivery.task_id, delivery)
         if synced is None:
             return None
         # `is_over` ends the subscription: the objective takes no more states of this task.
@@ -112,17 +135,21 @@ class TaskSync:
             synced.head.sequence,
             is_sent=synced.head.sequence != delivery.cursor,
             is_over=is_terminal(synced.head.state),
+            saved=synced.saved,
         )
 
     async def sync(self, link: StepLink, task_id: TaskId) -> None:
         """Sync a task now, without waiting for the outbox."""
-        synced = await self._sync(link, task_id, is_delivery=False)
+        synced = await self._sync(link, task_id, None)
         if synced is None or synced.step is None or is_terminal(synced.head.state):
             return
         if link.is_own and synced.step.a2a_task_id != task_id:
             await self._cancel(synced.head)  # a caller linked another task while this one started
 
-    async def _sync(self, link: StepLink, task_id: TaskId, *, is_delivery: bool) -> _Synced | None:
+    async def _sync(
+        self, link: StepLink, task_id: TaskId, delivery: Delivery | None
+    ) -> _Synced | None:
+        is_delivery = delivery is not None
         # The lock covers reading and applying, so that states are applied in the order in which
         # the task had them: of two that sync it at once, the one that read first applies first.
         async with self._locks.setdefault(task_id, asyncio.Lock()):
@@ -131,25 +158,53 @@ class TaskSync:
             applied = self._applied.pop((link.objective, task_id), None)
             if is_delivery and applied is not None and is_terminal(applied.state):
                 return _Synced(applied)  # nothing follows the end, so it need not be read again
-            stored = await self._engine.store.tasks.read_task(None, task_id)
+            if not is_delivery and self._is_linked(link, task_id):
+                return None  # the outbox was faster, and reports what follows, too
+            head = await self._read_head(task_id)
             # A planner's task is no step: there is nothing to copy, only the executor to wake.
-            if stored is None or link.task is None:
-                return None if stored is None else _Synced(stored.head)
-            if is_delivery and applied is not None and applied.sequence == stored.head.sequence:
-                return _Synced(stored.head)
+            if head is None or link.task is None:
+                return None if head is None else _Synced(head)
+            if is_delivery and applied is not None and applied.sequence == head.sequence:
+                return _Synced(head)
+            save = None if delivery is None else _ProgressWrite(self._engine, delivery, head)
             try:
                 change = await self._repository.change(
-                    None, link.objective, self._report, link.task, link.attempt, stored.head
+                    None,
+                    link.objective,
+                    self._report,
+                    link.task,
+                    link.attempt,
+                    head,
+                    alongside=save,
                 )
                 if not is_delivery:
-                    self._applied[link.objective, task_id] = stored.head
-                return _Synced(stored.head, change.state.tasks[link.task])
+                    self._applied[link.objective, task_id] = head
+                saved = None if save is None else save.saved
+                return _Synced(head, change.state.tasks[link.task], saved=saved)
             except (PlanItemNotFound, StatusChangeNotAllowed):  # deleted, canceled or completed
                 # Started by the executor for an objective that is gone or closed: its result is
                 # not used.
                 if link.is_own:
-                    await self._cancel(stored.head)
-                return _Synced(stored.head, is_rejected=True)
+                    await self._cancel(head)
+                return _Synced(head, is_rejected=True)
+
+    def _is_linked(self, link: StepLink, task_id: TaskId) -> bool:
+        """True when the objective knows that this task of our own works on the step."""
+        state = self._repository.find_open(link.objective)
+        if state is None or link.task is None or not link.is_own:
+            return False
+        step = state.tasks.get(link.task)
+        is_taken = step is not None and step.a2a_task_id == task_id
+        return is_taken and state.attempts.get(link.task, 0) >= link.attempt
+
+    async def _read_head(self, task_id: TaskId) -> TaskHead | None:
+        """The task as it is stored, without its content; None when there is none."""
+        active = self._engine.find_active(task_id)
+        head = None if active is None else active.durable_head
+        if head is not None:
+            return head
+        measured = await self._engine.store.tasks.measure_task(None, task_id)
+        return None if measured is None else measured.head
 
     def _report(self, change: Change, step: PlanTaskId, attempt: int, head: TaskHead) -> None:
         state = change.state

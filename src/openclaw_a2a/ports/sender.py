@@ -15,6 +15,7 @@ class Delivered(msgspec.Struct, frozen=True, gc=False):
     saved. `has_more`: the next thing can be sent at once. `is_over`: nothing more will come.
     `next_check_at`: there is something to send by then, even if the task does not change.
     `skipped` is why what was sent was refused for good: it counts as sent, and is recorded.
+    `saved` is the delivery as the sender has stored it itself, in one commit with its own data.
     """
 
     cursor: int
@@ -23,6 +24,7 @@ class Delivered(msgspec.Struct, frozen=True, gc=False):
     is_over: bool = False
     next_check_at: datetime | None = None
     skipped: str | None = None
+    saved: Delivery | None = None
 
 
 class DeliveryFailed(msgspec.Struct, frozen=True, gc=False):

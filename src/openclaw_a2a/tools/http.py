@@ -212,50 +212,29 @@ class ToolEndpoints:
             raise ParseFailed(reason) from None
         is_streamed = _accepts_stream(http)
         with self._authenticator.admit(request.caller):
-            watching = self._supervisor.start("tool-disconnect", http.wait_disconnected())
+            watching = http.watch_disconnect(self._supervisor)
             try:
                 if is_streamed:
                     work = self._stream(request, tool, arguments, watching)
-                    await self._run_until(watching, work)
+                    await _run_until(watching, work)
                     return
                 work = tool.run(arguments, request.caller, ignore_update)
-                result = await self._run_until(watching, work)
+                result = await _run_until(watching, work)
+                # Asked, because a server swallows what is written to a client that is gone.
+                is_lost = await _is_disconnected(watching)
             except asyncio.CancelledError:  # the server stops and waits no longer
                 if is_streamed:
                     raise
                 raise Draining(_ABORTED) from None
             finally:
-                # In any case: a task that waits for `receive` would outlive the request.
                 watching.cancel()
         if result is None:
             return
-        # Asked, because a server swallows what is written to a client that is gone. `_run_until`
-        # resumes two turns of the loop after the tool's end; a disconnect that the server knew of
-        # by then has reached the watch in the first of them.
-        if watching.done():
+        if is_lost:
             tool.on_lost(result)
             return
         await http.respond(200, msgspec.json.encode(result), headers=[NO_STORE])
         tool.on_written(result)
-
-    async def _run_until(
-        self, disconnected: "asyncio.Task[None]", work: Coroutine[Any, Any, T]
-    ) -> T | None:
-        """The result of the work; None when it was cancelled because the client disconnected.
-
-        The work is a task of its own, so that the handlers around it are not resumed each time
-        it waits for something. It has ended in any case when this returns or raises.
-        """
-        running = self._supervisor.start("tool", work)
-        try:
-            await asyncio.wait({running, disconnected}, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            if not running.done():  # the client disconnected, or the server stops
-                running.cancel()
-                await asyncio.wait({running})
-        if running.cancelled() and disconnected.done():
-            return None
-        return running.result()
 
     async def read_result(self, request: ToolRequest) -> None:
         """Send some bytes of a stored result to its owner. Raises: CallerError."""
@@ -281,7 +260,7 @@ class ToolEndpoints:
         request: ToolRequest,
         tool: Tool,
         arguments: Json,
-        disconnected: "asyncio.Task[None]",
+        disconnected: "asyncio.Future[None]",
     ) -> None:
         writer = SseWriter(request.http, self._write_deadline)
         await request.http.start_response(200, _STREAM_HEADERS)
@@ -300,6 +279,41 @@ class ToolEndpoints:
         await writer.write(encode_frame(msgspec.json.encode(result), event=b"result"))
         await writer.close()
         tool.on_written(result)
+
+
+async def _run_until(
+    disconnected: "asyncio.Future[None]", work: Coroutine[Any, Any, T]
+) -> T | None:
+    """The result of the work; None when it was cancelled because the client disconnected.
+
+    It has ended in any case when this returns or raises.
+    """
+    task, is_over = asyncio.current_task(), False
+
+    def cancel(_disconnected: "asyncio.Future[None]") -> None:
+        # Called a turn after the disconnect, when the work may be over.
+        if task is not None and not is_over:
+            task.cancel()
+
+    disconnected.add_done_callback(cancel)
+    try:
+        return await work
+    except asyncio.CancelledError:
+        # Another cancellation may have come on top of ours; then that one wins.
+        if not disconnected.done() or task is None or task.uncancel():
+            raise
+        return None
+    finally:
+        is_over = True
+        disconnected.remove_done_callback(cancel)
+
+
+async def _is_disconnected(watching: "asyncio.Future[None]") -> bool:
+    if isinstance(watching, asyncio.Task):
+        # Another server than ours: a disconnect that it knows of reaches the task two turns later.
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+    return watching.done()
 
 
 def _accepts_stream(http: HttpRequest) -> bool:

@@ -64,7 +64,7 @@ class CallsWiring:
         self._engine = engine
         self._agents = agents
         self._host_id = host_id
-        self._calls = CallRepository(engine.store.records)
+        self._calls = CallRepository(engine.store.records, engine.store.deliveries)
         self._directory = AgentDirectory(
             agents.ids, {name: one.skills for name, one in settings.agents.items()}
         )

@@ -110,7 +110,7 @@ class PlanningWiring:
             policy,
             default_agent=lambda one: agent_ids.get(one) or next(iter(agent_ids.values())),
         )
-        channel = DeliveryChannel(self._executor.task_sync, _DELIVERY_POLICY)
+        channel = DeliveryChannel(self._executor.task_sync, _DELIVERY_POLICY, is_cacheable=True)
         outbox = push.add_channel(engine, DELIVERY_KIND, channel)
         view = ObjectiveView(policy)
         operator = Scope(PeerName(OPERATOR_NAME), settings.default_account.id)

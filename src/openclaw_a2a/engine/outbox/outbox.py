@@ -15,7 +15,7 @@ import asyncio
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from datetime import datetime, timedelta
-from heapq import heappop, heappush
+from heapq import heapify, heappop, heappush
 from itertools import islice
 
 import msgspec
@@ -31,7 +31,7 @@ from openclaw_a2a.engine.outbox.delivery_tracking import (
 )
 from openclaw_a2a.engine.outbox.wakeups import Urgency
 from openclaw_a2a.log import get_logger
-from openclaw_a2a.model.delivery import Delivery, DeliveryId, DeliveryState
+from openclaw_a2a.model.delivery import Delivery, DeliveryId, DeliveryState, delivered_up_to
 from openclaw_a2a.model.errors import CorruptRecord, DeliveryNotFound, GatewayError
 from openclaw_a2a.model.ids import TaskId
 from openclaw_a2a.ports import Delivered, DeliveryFailed
@@ -44,6 +44,7 @@ _TASKS_PER_ROUND = 32
 _TIMERS_PER_ROUND = 256  # between rounds the rest of the gateway gets its turn
 _BATCH_DELAY_S = 0.1  # artifact chunks come in bursts; one check after the burst serves them all
 _MAX_WAIT_S = 60.0
+_MIN_STALE_TIMERS = 1024  # fewer are not worth cleaning up
 _STORE_RETRY_S = 1.0  # the worker pauses for this long after the store failed
 STOP_GRACE_S = 1.0
 """How long attempts may go on after a stop; the next start repeats the ones that were cut off."""
@@ -82,7 +83,7 @@ class Outbox:
         self._wake_worker = asyncio.Event()
         self._supervisor = engine.supervisor.child("outbox")
         self._worker: asyncio.Task[None] | None = None
-        engine.wakeups.set_listener(self._on_wakeup)
+        engine.wakeups.set_listener(self._on_wakeup, self._on_added)
 
     # ---------------------------------------------------------------- start and stop
 
@@ -94,10 +95,10 @@ class Outbox:
     async def stop(self) -> None:
         """Start no more attempts; let those under way end, and cancel the slow ones."""
         # The worker first: it would start new attempts in the slots of those that end.
-        if self._worker is not None:
-            self._worker.cancel()
-            await asyncio.wait({self._worker})
-            self._worker = None
+        worker, self._worker = self._worker, None
+        if worker is not None:
+            worker.cancel()
+            await asyncio.wait({worker})
         attempts = {one.attempt for one in self._tracked.values() if one.attempt is not None}
         if attempts:
             await asyncio.wait(attempts, timeout=self._stop_grace_s)
@@ -180,9 +181,15 @@ class Outbox:
 
     # ---------------------------------------------------------------- finding work
 
+    def _on_added(self, delivery: Delivery) -> None:
+        self._track(delivery, is_new=True)
+
     def _on_wakeup(self, task_id: TaskId, urgency: Urgency) -> None:
         if urgency is Urgency.HIGH:
-            self.check_task(task_id)
+            if self._wake_cached(task_id):
+                self._start_if_running()
+            else:
+                self.check_task(task_id)
         elif task_id not in self._delayed_checks:
             # The first chunk of a burst starts the delay, the others find it running.
             self._delayed_checks.add(task_id)
@@ -195,6 +202,9 @@ class Outbox:
     async def _check_tasks(self) -> None:
         """Check some tasks; the first ones are being sent before the last ones are checked."""
         for task_id in list(islice(self._to_check, _TASKS_PER_ROUND)):
+            if self._wake_cached(task_id):
+                self._to_check.pop(task_id, None)
+                continue
             deliveries = await self._store.list_task_deliveries(None, task_id)
             # Removed after the read, and before anything else is awaited: if the store fails the
             # task is checked again, and a wake-up from now on adds it again.
@@ -202,13 +212,26 @@ class Outbox:
             for delivery in deliveries:
                 if delivery.state is not DeliveryState.DEAD:
                     self._track(delivery)
-            # `Engine.on_submission_stored` subscribes a task before the outbox has read its
-            # deliveries. When none of them can be sent, that subscription ends here (invariant 2).
-            if task_id not in self._by_task:
-                self._engine.wakeups.unsubscribe(task_id)
 
-    def _track(self, delivery: Delivery) -> None:
-        """Have a delivery sent, now or when its time comes."""
+    def _wake_cached(self, task_id: TaskId) -> bool:
+        """Wake the deliveries of a task without reading them; False when they have to be read."""
+        known = self._by_task.get(task_id)
+        if known is None:
+            return False
+        # Rows that only this outbox changes are all tracked: what it does not track is over.
+        cached = [self._tracked[delivery_id].cached for delivery_id in known]
+        found = [delivery for delivery in cached if delivery is not None]
+        if len(found) < len(known):
+            return False
+        for delivery in found:
+            self._track(delivery)
+        return True
+
+    def _track(self, delivery: Delivery, *, is_new: bool = False) -> None:
+        """Have a delivery sent, now or when its time comes.
+
+        `is_new`: it was stored just now, and what its task has to tell follows.
+        """
         tracked = self._tracked.get(delivery.id)
         channel = self._channels.get(delivery.kind, self._unknown_kind)
         if tracked is None:
@@ -219,7 +242,10 @@ class Outbox:
             self._engine.wakeups.subscribe(delivery.task_id, every_event=wants_all)
         if channel.is_cacheable and tracked.attempt is None:
             tracked.cached = delivery
-        if delivery.state in _NOTHING_FAILED:
+        if is_new:
+            if delivery.next_at > delivery.created_at:
+                self._apply(tracked, Signal.DEFER, due_at=delivery.next_at)
+        elif delivery.state in _NOTHING_FAILED:
             self._apply(tracked, Signal.WAKE)
         else:
             # No delay is longer: a later time was stored while the clock was wrong.
@@ -249,17 +275,17 @@ class Outbox:
             if tracked.slot is not None:
                 tracked.channel.release(tracked.slot)
                 tracked.slot = None
-                if tracked.channel.has_waiting:  # perhaps for this slot
-                    self._wake_worker.set()
         if after is Phase.QUEUED:
             tracked.channel.enqueue(tracked.id, tracked.receiver, is_retry=signal is Signal.DUE)
-            self._wake_worker.set()
         elif after is Phase.SCHEDULED:
             now = self._engine.clock.now()
             self._follow_clock(now)
             tracked.due_at = due_at or now
+            if len(self._timers) > 2 * len(self._tracked) + _MIN_STALE_TIMERS:
+                self._drop_stale_timers()
             heappush(self._timers, (tracked.due_at, tracked.id))
-            self._wake_worker.set()
+            if self._timers[0][1] == tracked.id:  # otherwise the worker wakes early enough
+                self._wake_worker.set()
         elif after is Phase.GONE:
             del self._tracked[tracked.id]
             others = self._by_task[tracked.task_id]
@@ -278,6 +304,16 @@ class Outbox:
             # In the same order, so still a heap.
             self._timers = [(due_at - back, one) for due_at, one in self._timers]
 
+    def _drop_stale_timers(self) -> None:
+        """Most deliveries are sent before their time: their timers would be kept until then."""
+        self._timers = [
+            (due_at, delivery_id)
+            for due_at, delivery_id in self._timers
+            if (tracked := self._tracked.get(delivery_id)) is not None
+            and (tracked.phase, tracked.due_at) == (Phase.SCHEDULED, due_at)
+        ]
+        heapify(self._timers)
+
     def _fire_timers(self) -> None:
         now, left = self._engine.clock.now(), _TIMERS_PER_ROUND
         self._follow_clock(now)
@@ -293,7 +329,13 @@ class Outbox:
 
     # ---------------------------------------------------------------- attempts
 
+    def _start_if_running(self) -> None:
+        """Start attempts now instead of in the next round of the worker."""
+        if self._worker is not None:
+            self._start_attempts()
+
     def _start_attempts(self) -> None:
+        """Start what waits and finds a slot."""
         for channel in (*self._channels.values(), self._unknown_kind):
             if not channel.has_waiting:
                 continue
@@ -318,6 +360,7 @@ class Outbox:
             signal, due_at = Signal.RETRY, self._engine.clock.now() + pause
         finally:
             self._apply(tracked, signal, due_at=due_at)
+            self._start_if_running()  # the next one, in the slot that is free now
 
     async def _send_once(self, tracked: TrackedDelivery) -> tuple[Signal, datetime | None]:
         delivery = tracked.cached or await self._store.read_delivery(None, tracked.id)
@@ -357,6 +400,8 @@ class Outbox:
             delivery = msgspec.structs.replace(delivery, cursor=seen)
         limit = channel.policy.attempt_timeout_s
         try:
+            if limit is None:
+                return await channel.sender.send(delivery)
             async with asyncio.timeout(limit):
                 return await channel.sender.send(delivery)
         except TimeoutError:
@@ -380,7 +425,7 @@ class Outbox:
     async def _save_success(
         self, tracked: TrackedDelivery, delivery: Delivery, result: Delivered
     ) -> tuple[Signal, datetime | None]:
-        if result.is_sent or delivery.state is DeliveryState.WAITING:
+        if result.saved is None and (result.is_sent or delivery.state is DeliveryState.WAITING):
             now = self._engine.clock.now()
             skipped, attempts = result.skipped, 0
             if skipped is not None:
@@ -396,17 +441,13 @@ class Outbox:
                 )
             elif delivery.state is DeliveryState.SKIPPED:
                 skipped = delivery.reason  # what follows does not make up for it
-            saved = msgspec.structs.replace(
-                delivery,
-                cursor=result.cursor,
-                state=DeliveryState.IDLE if skipped is None else DeliveryState.SKIPPED,
-                attempts=attempts,
-                next_at=now,
-                updated_at=now,
-                reason=skipped,
+            saved = delivered_up_to(
+                delivery, result.cursor, now=now, skipped=skipped, attempts=attempts
             )
             if not await self._save(tracked, saved):
                 return Signal.DONE, None
+        if result.saved is not None and tracked.cached is not None:
+            tracked.cached = result.saved
         # What was looked at and not worth sending is not saved: after a restart it is looked at
         # again, which is cheaper than a write for each chunk of an artifact.
         tracked.seen = (delivery.body, result.cursor)

@@ -7,10 +7,18 @@ task that no run works on, which therefore has no feed; and observers of all tas
 import asyncio
 from collections.abc import Callable, Sequence
 from enum import Enum
+from typing import TYPE_CHECKING
 
+from openclaw_a2a.model.delivery import Delivery
 from openclaw_a2a.model.ids import TaskId
 from openclaw_a2a.model.records import Entry
 from openclaw_a2a.model.task import ACTIVE
+
+if TYPE_CHECKING:
+    from openclaw_a2a.engine.tasks.active_task import ActiveTask
+
+_MAX_ENDED = 1024
+_MAX_ENDED_BYTES = 65_536  # of one; what is larger is read from the store
 
 
 class Urgency(Enum):
@@ -28,21 +36,35 @@ class WakeupRegistry:
     nothing is subscribed.
     """
 
-    __slots__ = ("_on_change", "observers", "readers", "subscribed", "wants_every_event")
+    __slots__ = (
+        "_on_added",
+        "_on_change",
+        "ended",
+        "observers",
+        "readers",
+        "subscribed",
+        "wants_every_event",
+    )
 
     def __init__(self) -> None:
         self.subscribed: set[TaskId] = set()
         self.wants_every_event: set[TaskId] = set()
         """The other subscribed tasks only need pauses and the terminal state."""
+        self.ended: dict[TaskId, ActiveTask] = {}
+        """Subscribed tasks that have just ended: their subscribers need not read them."""
         self.readers: dict[TaskId, set[asyncio.Future[None]]] = {}
         """Woken by the next commit of a task; they add and remove themselves."""
         self.observers: set[Callable[[TaskId], None]] = set()
         """Called with every task that changed, after its commit; nearly always empty."""
         self._on_change: Callable[[TaskId, Urgency], None] | None = None
+        self._on_added: Callable[[Delivery], None] | None = None
 
-    def set_listener(self, on_change: Callable[[TaskId, Urgency], None]) -> None:
+    def set_listener(
+        self, on_change: Callable[[TaskId, Urgency], None], on_added: Callable[[Delivery], None]
+    ) -> None:
         """Register the outbox. There is exactly one listener."""
         self._on_change = on_change
+        self._on_added = on_added
 
     def subscribe(self, task_id: TaskId, *, every_event: bool) -> None:
         """Wake the outbox for this task from now on."""
@@ -52,8 +74,24 @@ class WakeupRegistry:
 
     def unsubscribe(self, task_id: TaskId) -> None:
         """The task has no subscribers left."""
+        self.ended.pop(task_id, None)
         self.subscribed.discard(task_id)
         self.wants_every_event.discard(task_id)
+
+    def add_delivery(self, delivery: Delivery) -> None:
+        """Call when the store has taken a delivery, together with a message on its task.
+
+        Before `notify` is called about that message.
+        """
+        if self._on_added is not None:
+            self._on_added(delivery)
+
+    def keep_ended(self, task_id: TaskId, active: "ActiveTask") -> None:
+        """Call when the last run of a subscribed task has left."""
+        if len(active.journal.snapshot) <= _MAX_ENDED_BYTES:
+            self.ended[task_id] = active
+            if len(self.ended) > _MAX_ENDED:
+                del self.ended[next(iter(self.ended))]
 
     def notify(self, task_id: TaskId, committed: Sequence[Entry] = ()) -> None:
         """Call after a commit, or with no entries when a run ended.
@@ -62,6 +100,7 @@ class WakeupRegistry:
         """
         if self._on_change is None:
             return
+        self.ended.pop(task_id, None)  # it has changed since
         states = [entry.state for entry in committed if entry.state is not None]
         is_interesting = task_id in self.wants_every_event or not ACTIVE.issuperset(states)
         if not committed or is_interesting:

@@ -120,20 +120,30 @@ class FairSemaphore:
         # From the grant to the release, also while the coroutine has not resumed yet.
         self._granted: dict[asyncio.Future[None], Slot[asyncio.Future[None]]] = {}
 
-    @asynccontextmanager
-    async def slot(self, receiver: str, *, is_retry: bool) -> AsyncGenerator[None]:
-        """Hold a slot within the block. `is_retry`: an earlier try failed."""
+    def slot(self, receiver: str, *, is_retry: bool) -> "_HeldSlot":
+        """Hold a slot within an `async with` block. `is_retry`: an earlier try failed."""
+        return _HeldSlot(self, receiver, is_retry)
+
+    async def acquire(self, receiver: str, *, is_retry: bool) -> "asyncio.Future[None]":
+        """Wait for a slot; what to release it with."""
         ticket: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._slots.enqueue(ticket, receiver, is_retry=is_retry)
-        # At once: when a slot is free the ticket is done already, and the `await` does not suspend.
+        # At once: when a slot is free the ticket is done already, and nothing has to be awaited.
         self._grant()
-        try:
-            # Woken by `_grant`, which runs in whichever coroutine enters or leaves next.
-            await ticket
-            yield
-        finally:
-            if not ticket.cancelled():  # cancelled before it got a slot: `_grant` passes it over
-                self._slots.release(self._granted.pop(ticket))
+        if not ticket.done():
+            try:
+                # Woken by `_grant`, which runs in whichever coroutine enters or leaves next.
+                await ticket
+            except BaseException:
+                self.release(ticket)
+                raise
+        return ticket
+
+    def release(self, ticket: "asyncio.Future[None]") -> None:
+        """Give a slot back."""
+        if not ticket.cancelled():  # cancelled before it got a slot: `_grant` passes it over
+            self._slots.release(self._granted.pop(ticket))
+            if self._slots.has_waiting:
                 self._grant()
 
     def _grant(self) -> None:
@@ -144,6 +154,23 @@ class FairSemaphore:
             else:
                 self._granted[slot.item] = slot
                 slot.item.set_result(None)
+
+
+class _HeldSlot:
+    """A slot of a semaphore, from the beginning of a block to its end."""
+
+    __slots__ = ("_is_retry", "_receiver", "_semaphore", "_ticket")
+
+    def __init__(self, semaphore: FairSemaphore, receiver: str, is_retry: bool) -> None:
+        self._semaphore, self._receiver, self._is_retry = semaphore, receiver, is_retry
+        self._ticket: asyncio.Future[None] | None = None
+
+    async def __aenter__(self) -> None:
+        self._ticket = await self._semaphore.acquire(self._receiver, is_retry=self._is_retry)
+
+    async def __aexit__(self, *_error: object) -> None:
+        if self._ticket is not None:
+            self._semaphore.release(self._ticket)
 
 
 _SLICE_S = 0.001

@@ -25,8 +25,15 @@ from openclaw_a2a.model.errors import (
 )
 from openclaw_a2a.model.ids import Json, MessageId, TaskId
 from openclaw_a2a.model.message import Message
-from openclaw_a2a.model.records import RunRecord, StreamBody, encode_json
-from openclaw_a2a.model.task import ACTIVE, PAUSED, StatusUpdate, Task, TaskState, TaskStatus
+from openclaw_a2a.model.records import RunRecord, StreamBody, TaskHead, encode_json
+from openclaw_a2a.model.task import (
+    ACTIVE,
+    PAUSED,
+    StatusUpdate,
+    Task,
+    TaskState,
+    TaskStatus,
+)
 from openclaw_a2a.model.turn import Scope
 from openclaw_a2a.ports import Commit, Duplicate
 
@@ -192,6 +199,13 @@ class ActiveTask:
         # An end that is recorded but not durable counts as ended: the store may have it already.
         journal = self.journal
         return not self.is_opening and journal.failure is None and journal.state in ACTIVE
+
+    @property
+    def durable_head(self) -> TaskHead | None:
+        """The task as the store has it; None while a commit is under way, or was refused."""
+        journal = self.journal
+        is_ahead = self.is_opening or journal.in_flight or journal.failure is not None
+        return None if is_ahead else journal.head
 
     @property
     def is_answered(self) -> bool:

@@ -219,6 +219,7 @@ class ActiveRun:
         store takes the events of a run after its submission, in order.
         """
         commit = None if self.submission is None else self.submission.commit
+        delivery = None if self.submission is None else self.submission.delivery
         # In any case, also after an error: a message that was not stored may be sent again.
         self._engine.on_submission_stored(self)
         if submission.cancelled():
@@ -235,11 +236,16 @@ class ActiveRun:
             self._reject(Rejected(known, duplicate), commit)
             return
         self._record_submission()
+        if delivery is not None:
+            self._engine.wakeups.add_delivery(delivery)
         if self.active_task is not None and self.active_task.is_opening:
             # This message opened the task: what its sender sees first is in memory.
             self.active_task.on_opened(commit, None)
             self.active_task.show_created(self)
-        elif self.active_task is not None:
+            return
+        if delivery is not None:
+            self._engine.wakeups.notify(self.record.task_id)
+        if self.active_task is not None:
             # A job: a callback cannot await. `_end_task` sets `created` if it is faster.
             self._engine.supervisor.spawn("show-task", self._show_task())
 

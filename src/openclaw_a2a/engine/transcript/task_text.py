@@ -45,7 +45,7 @@ def find_json_objects(text: str) -> Iterator[JsonObject]:
             return
         try:
             value, end = _decoder.raw_decode(text, place)
-            yield _without_surrogates(value)
+            yield value if "\\u" not in text else _without_surrogates(value)
         except (ValueError, RecursionError):
             end = _end_of_broken(text, place)
         place = text.find("{", end)
@@ -79,7 +79,10 @@ def _end_of_broken(text: str, place: int) -> int:
 
 
 def _without_surrogates(value: JsonObject) -> JsonObject:
-    """The value with lone surrogates replaced: they cannot be encoded as UTF-8."""
+    """The value with lone surrogates replaced: they cannot be encoded as UTF-8.
+
+    They come from escapes only, since the text itself was UTF-8.
+    """
     text = json.dumps(value, ensure_ascii=False)
     encoded = text.encode("utf-8", "replace")
     is_whole = text.isascii() or encoded == text.encode("utf-8", "surrogatepass")
