@@ -128,6 +128,8 @@ def serve(port: int, data: Path, store: str, profile: Path | None) -> None:
             "agentStyle": "task-generating",
         },
         "tools.perTokenCalls": 1000,
+        "limits.runs": 1_000_000,
+        "limits.perPeerRuns": 1_000_000,
         "limits.pendingCalls": 1_000_000,
         "limits.perAgentCalls": 1_000_000,
         "responseRouting.maxTimeoutMs": 86_400_000,
@@ -258,11 +260,13 @@ class Line:
         self._used = 0.0
 
     async def ask(self, body: Json) -> tuple[int, bytes]:
-        if self._connection is None or time.time() - self._used > KEPT_S:
-            if self._connection is not None:
-                self._connection.close()
+        known, is_old = self._connection, time.time() - self._used > KEPT_S
+        if known is None or known.is_closed or is_old:
+            if known is not None:
+                known.close()
             self._connection = await self._door.connect()
         self._used = time.time()
+        assert self._connection is not None
         return await self._connection.request(json.dumps(body).encode())
 
 

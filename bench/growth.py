@@ -198,7 +198,7 @@ async def measure_pending(data: Path) -> Json:
     """CPU of a call, accepted to seen, while others are pending; what a pending one holds."""
     points: Points = []
     options = calls.parse_options([])
-    with calls.started(data / "pending", options) as bed:
+    with calls.started(data / "pending", options) as bed, calls.cores_apart(bed.pid):
         callers = calls.Callers(bed)
         await calls.call_until(callers, time.time() + 1.0)
         before = resident_kb(bed.pid) or 0

@@ -91,19 +91,25 @@ class CallerChains(msgspec.Struct, frozen=True):
     host_id: str
     max_depth: int
 
-    async def to_remote(self, caller: ToolCaller) -> tuple[str | None, JsonObject]:
-        """Why the chain must not continue to a remote agent, if so, and the chain as metadata.
-
-        The metadata of a program's message is empty, as its name is private.
-        """
-        chain = self.history.origin_of(await self.resolve_caller(caller)).chain
-        reason = chain_violation(chain, AgentId("a remote agent"), max_depth=self.max_depth)
+    async def to_remote(self, caller: ToolCaller) -> "RemoteOrigin":
+        """How the caller came to call a remote agent."""
+        resolved = await self.resolve_caller(caller)
+        chain = self.history.origin_of(resolved).chain
+        violation = chain_violation(chain, AgentId("a remote agent"), max_depth=self.max_depth)
         is_program = caller.session_key is None
-        return reason, {} if is_program else chain_metadata(chain, self.host_id)
+        metadata = {} if is_program else chain_metadata(chain, self.host_id)
+        return RemoteOrigin(violation, metadata, self.history.release_run_slot(resolved))
 
-    async def release_run_slot(self, caller: ToolCaller) -> AbstractContextManager[None]:
-        """While the caller waits for a remote agent, its own run holds no run slot."""
-        return self.history.release_run_slot(await self.resolve_caller(caller))
+
+class RemoteOrigin(msgspec.Struct, frozen=True):
+    """The chain of a caller that calls a remote agent."""
+
+    violation: str | None
+    """Why the chain must not continue there, if so."""
+    metadata: JsonObject | None
+    """The chain, for the message; empty for a program, as its name is private."""
+    released_slot: AbstractContextManager[None]
+    """Within it the caller's own run holds no run slot, while it waits for the remote agent."""
 
 
 def _clean_id(name: str) -> AgentId:

@@ -34,7 +34,7 @@ from openclaw_a2a.remote.result import RemoteFailure
 from openclaw_a2a.remote.result_truncation import ResultStore
 from openclaw_a2a.settings import Limits, Settings, StoreSettings
 from openclaw_a2a.settings.sources import process_environment
-from openclaw_a2a.tools.call_tools import CallerChains, call_tools
+from openclaw_a2a.tools.call_tools import CallerChains, RemoteOrigin, call_tools
 from openclaw_a2a.tools.http import (
     MCP_PATH,
     RESULTS_PATH,
@@ -55,6 +55,7 @@ if TYPE_CHECKING:
 log = get_logger(__name__)
 
 _RESULTS_FOLDER = "results"
+_NO_CHAIN = RemoteOrigin(None, None, nullcontext())
 _TOO_FAR = (
     "answer with what is known already; tools.agentToAgent.maxDepth says how far calls may go"
 )
@@ -148,17 +149,17 @@ def _remote_tool(
         return result
 
     async def call(arguments: Json, caller: ToolCaller, report: OnUpdate) -> JsonObject:
-        reason, metadata = (None, None) if chains is None else await chains.to_remote(caller)
-        if reason is not None and requested_action(arguments) == "send":
-            return agent.refuse(arguments, reason, _TOO_FAR)
+        origin = _NO_CHAIN if chains is None else await chains.to_remote(caller)
+        if origin.violation is not None and requested_action(arguments) == "send":
+            return agent.refuse(arguments, origin.violation, _TOO_FAR)
 
         async def on_update(update: "StreamUpdate") -> None:
             report(update.envelope)  # built only for those who are shown it
 
         # The peer may call an agent of this gateway before it answers.
-        with nullcontext() if chains is None else await chains.release_run_slot(caller):
+        with origin.released_slot:
             envelope = await agent.execute(
-                arguments, on_update, owner=caller.remote_owner, message_metadata=metadata
+                arguments, on_update, owner=caller.remote_owner, message_metadata=origin.metadata
             )
         if results.fits(envelope):
             return envelope

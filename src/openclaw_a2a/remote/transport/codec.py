@@ -276,8 +276,13 @@ def _get(holder: JsonObject, name: str) -> Json:
     return holder.get(_SNAKE[name]) if value is None and name in _SNAKE else value
 
 
+# The functions below do the same themselves: they are called for every member of every event.
+
+
 def _text(holder: JsonObject, name: str) -> str:
-    value = _get(holder, name)
+    value: Json = holder.get(name)
+    if value is None and name in _SNAKE:
+        value = holder.get(_SNAKE[name])
     if value is None:
         return ""
     if not isinstance(value, str):
@@ -286,7 +291,9 @@ def _text(holder: JsonObject, name: str) -> str:
 
 
 def _object(holder: JsonObject, name: str) -> JsonObject:
-    value = _get(holder, name)
+    value: Json = holder.get(name)
+    if value is None and name in _SNAKE:
+        value = holder.get(_SNAKE[name])
     if value is None:
         return {}
     if not is_object(value):
@@ -295,7 +302,9 @@ def _object(holder: JsonObject, name: str) -> JsonObject:
 
 
 def _objects(holder: JsonObject, name: str) -> list[JsonObject]:
-    value = _get(holder, name)
+    value: Json = holder.get(name)
+    if value is None and name in _SNAKE:
+        value = holder.get(_SNAKE[name])
     if value is None:
         return []
     if not is_list(value) or not all(map(is_object, value)):
@@ -304,7 +313,9 @@ def _objects(holder: JsonObject, name: str) -> list[JsonObject]:
 
 
 def _texts(holder: JsonObject, name: str) -> list[str]:
-    value = _get(holder, name)
+    value: Json = holder.get(name)
+    if value is None and name in _SNAKE:
+        value = holder.get(_SNAKE[name])
     if value is None:
         return []
     if not is_list(value) or not all(isinstance(one, str) for one in value):
@@ -315,7 +326,8 @@ def _texts(holder: JsonObject, name: str) -> list[str]:
 def _copy(source: JsonObject, target: JsonObject, *keys: str) -> JsonObject:
     """Copy the members that have a value."""
     for key in keys:
-        if key in source or key in _SNAKE:  # most are not there, and chunks are many
+        # Most are not there, and chunks are many.
+        if key in source or (key in _SNAKE and _SNAKE[key] in source):
             read = _object if key in _OBJECTS else _texts if key in _LISTS else _text
             if value := read(source, key):
                 target[key] = value
