@@ -14,7 +14,7 @@ import sys
 import urllib.error
 import urllib.request
 import zipfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -61,7 +61,8 @@ def list_packages(root: Path) -> list[Package]:
             where = str(path.relative_to(root))
             for place, locked in json.loads(path.read_text(encoding="utf-8"))["packages"].items():
                 if place and "version" in locked:
-                    name = place.rpartition("node_modules/")[2]
+                    # A package that is installed under another name has its own beside it.
+                    name = locked.get("name") or place.rpartition("node_modules/")[2]
                     found.append(Package("npm", name, locked["version"], where))
     return found
 
@@ -95,41 +96,50 @@ def match_records(packages: Iterable[Package], records: Iterable[Json]) -> list[
             found += [
                 Finding(package, record["id"], record.get("summary", ""))
                 for package in by_name.get((ecosystem, name), ())
-                if is_affected(package.version, affected)
+                if is_affected(package, affected)
             ]
     return found
 
 
-def is_affected(version: str, affected: Json) -> bool:
+def is_affected(package: Package, affected: Json) -> bool:
     """True when an OSV `affected` entry names the version or has it in one of its ranges."""
-    if version in affected.get("versions", ()):
+    if package.version in affected.get("versions", ()):
         return True
+    key = _semver_key if package.ecosystem == "npm" else _python_key
     return any(
-        _is_in_range(version, one.get("events", ()))
+        _is_in_range(package.version, one.get("events", ()), key)
         for one in affected.get("ranges", ())
         if one.get("type") in ("ECOSYSTEM", "SEMVER")
     )
 
 
-def _is_in_range(version: str, events: Iterable[Json]) -> bool:
+def _is_in_range(version: str, events: Iterable[Json], key: Callable[[str], Any]) -> bool:
     # The last event at or before the version decides.
-    inside, mine = False, _key(version)
-    for event in sorted(events, key=lambda one: _key(next(iter(one.values())))):
+    inside, mine = False, key(version)
+    for event in sorted(events, key=lambda one: key(next(iter(one.values())))):
         [(kind, place)] = event.items()
-        if kind == "introduced" and (place == "0" or _key(place) <= mine):
+        if kind == "introduced" and (place == "0" or key(place) <= mine):
             inside = True
-        elif (kind == "fixed" and _key(place) <= mine) or (
-            kind == "last_affected" and _key(place) < mine
+        elif (kind == "fixed" and key(place) <= mine) or (
+            kind == "last_affected" and key(place) < mine
         ):
             inside = False
     return inside
 
 
-def _key(version: str) -> Version:
+def _python_key(version: str) -> Version:
     try:
         return Version(version)
-    except InvalidVersion:  # a pre-release of npm counts as its release
+    except InvalidVersion:
         return Version(".".join(re.findall(r"\d+", version)[:3]) or "0")
+
+
+def _semver_key(version: str) -> Any:
+    """Its place in the order of semver.org, section 11: a pre-release comes before its release."""
+    release, _, before = version.partition("+")[0].partition("-")
+    numbers = ([int(one) for one in re.findall(r"\d+", release)] + [0, 0, 0])[:3]
+    marks = [(0, int(one), "") if one.isdigit() else (1, 0, one) for one in before.split(".")]
+    return numbers, not before, marks
 
 
 def ask_service(packages: list[Package]) -> list[Finding]:

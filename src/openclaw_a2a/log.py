@@ -27,6 +27,7 @@ class EventHandler(logging.Handler, ABC):
 
 
 _package = logging.getLogger(PACKAGE)
+_CONTAINERS = (dict, list, tuple)
 
 
 class EventLogger:
@@ -127,11 +128,19 @@ def _hide_parts(found: re.Match[str]) -> str:
 
 def _without_url_secrets(fields: dict[str, Any]) -> dict[str, Any]:
     for value in fields.values():
-        if isinstance(value, str) and "://" in value:
+        if "://" in value if isinstance(value, str) else isinstance(value, _CONTAINERS):
             break
     else:  # most lines have no address: then nothing is copied
         return fields
-    return {
-        key: hide_url_secrets(value) if isinstance(value, str) else value
-        for key, value in fields.items()
-    }
+    return {key: _hide_nested(value) for key, value in fields.items()}
+
+
+def _hide_nested(value: Any) -> Any:
+    if isinstance(value, str):
+        return hide_url_secrets(value)
+    if isinstance(value, dict):
+        members = cast("dict[Any, Any]", value)
+        return {key: _hide_nested(one) for key, one in members.items()}
+    if isinstance(value, list | tuple):
+        return [_hide_nested(one) for one in cast("list[Any]", value)]
+    return value

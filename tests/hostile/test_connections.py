@@ -100,6 +100,8 @@ async def test_the_connections_of_one_address_are_limited(start_gateway: StartGa
                 assert refused.header(b"retry-after")
                 assert refused.json["error"]["code"] == "too-many-connections"
                 assert "limits.perAddressConnections" in refused.json["error"]["message"]
+                details = refused.json["error"]["details"]
+                assert details["setting"] == "limits.perAddressConnections"
         clients[0].writer.close()
         await clients[0].writer.wait_closed()
         await _until_healthy(gateway.port)
@@ -132,6 +134,7 @@ async def test_past_the_limit_of_busy_connections_the_next_is_refused(with_agent
             await refused.send(GET)
             assert await refused.response() == 503
             assert "limits.connections" in refused.json["error"]["message"]
+            assert refused.json["error"]["details"]["setting"] == "limits.connections"
     await _until_healthy(gateway.port)
     await call(gateway.port, "CancelTask", {"id": held["task"]["id"]})
 

@@ -75,6 +75,7 @@ async def test_one_header_more_than_allowed_is_refused(
                     await client.send(part)
             assert await client.response() == 431
             assert setting in client.json["error"]["message"]
+            assert client.json["error"]["details"]["setting"] == setting
 
 
 async def test_a_head_that_drips_in_is_answered_408_at_its_deadline(
@@ -90,6 +91,7 @@ async def test_a_head_that_drips_in_is_answered_408_at_its_deadline(
         assert await client.response() == 408
         assert client.json["error"]["code"] == "headers-too-slow"
         assert "server.headerSeconds" in client.json["error"]["message"]
+        assert client.json["error"]["details"]["setting"] == "server.headerSeconds"
 
 
 @pytest.mark.parametrize(
@@ -109,6 +111,7 @@ async def test_a_body_that_drips_in_is_answered_408_at_its_deadline(
                     break
         assert await client.response() == 408
         assert b"body-too-slow" in client.heard
+        assert client.heard.count(b"server.bodySeconds") == 2  # in the sentence, and the details
 
 
 async def test_trailers_do_not_become_headers(gateway: GatewayProcess) -> None:

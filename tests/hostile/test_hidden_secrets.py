@@ -78,3 +78,35 @@ def test_no_line_of_the_log_shows_the_query_of_an_address(
         "url": "https://h/x?(hidden)",
         "count": 1,
     }
+
+
+LOGGED = """
+import logging
+from openclaw_a2a.app.logging import configure_logs
+from openclaw_a2a.log import get_logger
+from openclaw_a2a.settings import LogSettings
+
+configure_logs(LogSettings(level="info", format=FORMAT))
+log = get_logger("openclaw_a2a.test")
+try:
+    raise ValueError("no answer from https://h.example/x?key=SECRET1")
+except ValueError:
+    log.exception("push.failed", url="https://u:SECRET2@h.example")
+    other = logging.getLogger("elsewhere")
+    other.warning("gave up on https://h.example/?key=SECRET3", exc_info=True)
+log.warning("config.wrong", problems=[{"message": "https://h.example/?key=SECRET4 is wrong"}])
+"""
+
+
+@pytest.mark.parametrize("kind", ["json", "pretty"])
+def test_no_exception_list_or_foreign_line_shows_the_query_of_an_address(kind: str) -> None:
+    logged = subprocess.run(
+        [sys.executable, "-c", LOGGED.replace("FORMAT", repr(kind))],
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert logged.returncode == 0, logged.stderr
+    assert [one for one in SECRETS if one in logged.stderr] == []
+    assert logged.stderr.count("h.example") >= 5
+    assert "Traceback" in logged.stderr

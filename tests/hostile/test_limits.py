@@ -270,7 +270,10 @@ def test_a_request_past_a_limit_is_refused_by_name_and_stores_nothing(
     try:
         answer = attempt(running, peer)
         assert answer.status_code == status, answer.text
-        assert setting in answer.json()["error"]["message"]
+        error = answer.json()["error"]
+        assert setting in error["message"]
+        found = [one for one in error.get("data") or error["details"] if "metadata" in one]
+        assert [one["metadata"].get("setting") for one in found] == [setting]
         if status == 429:
             assert int(answer.headers["retry-after"]) >= 1
         if gateway not in ("slow", "few"):

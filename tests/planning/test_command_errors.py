@@ -225,7 +225,8 @@ def test_the_eleventh_plan_is_rejected(checked: CheckedObjective) -> None:
     for _ in range(10):
         with_plan(checked)
     error = refused(checked, PlanLimitExceeded, "plans/create", objectiveId="obj-n1", name="Q")
-    assert error.details == {"limit": "maxPlansPerObjective", "most": 10}
+    setting = "opt.maxPlansPerObjective"
+    assert error.details == {"limit": "maxPlansPerObjective", "most": 10, "setting": setting}
 
 
 @pytest.mark.requirement("opt.error.limit")
@@ -238,7 +239,8 @@ def test_the_fifty_first_task_is_rejected(checked: CheckedObjective) -> None:
     error = refused(
         checked, PlanLimitExceeded, "plans/addTasks", id=made["plan"]["id"], tasks=entries[:1]
     )
-    assert error.details == {"limit": "maxTasksPerPlan", "most": 50}
+    setting = "opt.maxTasksPerPlan"
+    assert error.details == {"limit": "maxTasksPerPlan", "most": 50, "setting": setting}
 
 
 def test_limits_can_be_set() -> None:

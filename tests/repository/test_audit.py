@@ -81,6 +81,27 @@ def test_fixed_withdrawn_and_other_packages_are_not_found(audit: ModuleType, pro
     assert code == 0
 
 
+@pytest.mark.parametrize(
+    ("pinned", "fixed", "is_found"),
+    [
+        ("1.3.0-next.2", "1.3.0", True),
+        ("1.3.0-next.2", "1.3.0-next.10", True),
+        ("1.3.0-next.2", "1.3.0-next.2", False),
+        ("1.3.0-rc.1", "1.3.0-beta.9", False),
+        ("1.3.0", "1.3.0-next.2", False),
+        ("1.10.0", "1.9.0", False),
+    ],
+)
+def test_a_version_before_a_release_of_npm_is_older_than_the_release(
+    audit: ModuleType, project: Path, pinned: str, fixed: str, is_found: bool
+) -> None:
+    packages = {"node_modules/other": {"name": "@scope/leftpad", "version": pinned}}
+    lock = project / "tests" / "js" / "package-lock.json"
+    lock.write_text(json.dumps({"packages": packages}))
+    advisory = record("A-1", "npm", "@scope/leftpad", **between("0", fixed, "SEMVER"))
+    assert run(audit, project, advisory) == (1 if is_found else 0)
+
+
 def test_a_zip_is_read_and_a_broken_one_is_an_error(audit: ModuleType, project: Path) -> None:
     archive = project / "all.zip"
     with zipfile.ZipFile(archive, "w") as file:

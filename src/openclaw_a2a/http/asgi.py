@@ -508,7 +508,11 @@ def error_headers(error: GatewayError) -> list[Header]:
 
 
 def _body_too_large(limit: int, setting: str) -> BodyTooLarge:
-    remedy = f"; the operator of this gateway can raise {setting}" if setting else ""
+    details: JsonObject = {"limit": limit}
+    if not setting:
+        return BodyTooLarge(f"the request body is larger than {limit} bytes", details=details)
     return BodyTooLarge(
-        f"the request body is larger than {limit} bytes{remedy}", details={"limit": limit}
+        f"the request body is larger than {limit} bytes; the operator of this gateway can raise"
+        f" {setting}",
+        details={**details, "setting": setting},
     )

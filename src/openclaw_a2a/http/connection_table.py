@@ -111,12 +111,17 @@ class ConnectionTable:
             limit = REMOTE_ADDRESS_CONNECTIONS
         if limit is not None and self._per_network.get(network, 0) >= limit:
             raise TooManyConnections(
-                f"{limit} connections from your address are open (limits.perAddressConnections);"
-                " close some, or try again later"
+                f"{limit} connections from your address are open; close some, or try again later",
+                setting="limits.perAddressConnections",
             )
-        reason = self._shortage(transport)
-        if reason and not self._evict(reason):
-            raise TooManyConnections(f"{reason}; try again later")
+        if len(self._open) >= self.limits.connections:
+            setting = "limits.connections"
+            reason = f"{self.limits.connections} connections are open"
+        else:
+            setting = ""
+            reason = _file_shortage(transport.get_extra_info("socket").fileno())
+        if reason and not self._evict(f"{reason} ({setting})" if setting else reason):
+            raise TooManyConnections(f"{reason}; try again later", setting=setting)
         connection.network = network
         self._per_network[network] = self._per_network.get(network, 0) + 1
         self._open.add(connection)
@@ -166,12 +171,6 @@ class ConnectionTable:
     def report(self, event: str, *, reason: str, **fields: Json) -> None:
         """Log the first of many equal events, and later how many there were."""
         self._bursts.report(log.warning, event, {"reason": reason}, **fields)
-
-    def _shortage(self, transport: asyncio.Transport) -> str:
-        """Why there is no room for another connection; empty when there is."""
-        if len(self._open) >= self.limits.connections:
-            return f"{self.limits.connections} connections are open (limits.connections)"
-        return _file_shortage(transport.get_extra_info("socket").fileno())
 
     def _evict(self, reason: str, share: int = _EVICTED_SHARE) -> bool:
         """Close some connections without a request, the longest waiting; False without any."""

@@ -69,7 +69,8 @@ class RequestHead:
             raise InvalidRequest(NOT_HTTP) from None
         if len(self.lines) > most_headers:
             raise HeadersTooLarge(
-                f"the request has more than {most_headers} headers (limits.headers)"
+                f"the request has more than {most_headers} headers (limits.headers)",
+                details={"limit": most_headers, "setting": "limits.headers"},
             )
         self._check()
 

@@ -148,8 +148,9 @@ class RequestBodies:
         self.deadline = Deadline(
             seconds,
             lambda limit: BodyTooSlow(
-                f"the request body did not arrive within {limit:g} seconds; send it again",
-                details={"seconds": limit},
+                f"the request body did not arrive within {limit:g} seconds (server.bodySeconds);"
+                " send it again",
+                details={"seconds": limit, "setting": "server.bodySeconds"},
             ),
             supervisor,
         )

@@ -292,7 +292,8 @@ class ServerProtocol(asyncio.Protocol):
             self._refuse(
                 HeadersTooSlow(
                     f"the head of the request did not arrive within {seconds:g} seconds"
-                    " (server.headerSeconds); send it again"
+                    " (server.headerSeconds); send it again",
+                    details={"seconds": seconds, "setting": "server.headerSeconds"},
                 )
             )
         else:
@@ -499,5 +500,6 @@ def _address(transport: asyncio.Transport, name: str) -> tuple[str, int] | None:
 
 def _too_large(what: str, most: int) -> HeadersTooLarge:
     return HeadersTooLarge(
-        f"{what} is larger than {most} bytes (limits.headerBytes)", details={"limit": most}
+        f"{what} is larger than {most} bytes (limits.headerBytes)",
+        details={"limit": most, "setting": "limits.headerBytes"},
     )

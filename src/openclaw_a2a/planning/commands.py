@@ -228,7 +228,11 @@ def create_plan(
         raise PlanLimitExceeded(
             f"The objective {state.id} has {len(state.plans)} plans; the most are {most}. "
             "Add tasks to one of them, or create another objective (opt.maxPlansPerObjective).",
-            details={"limit": "maxPlansPerObjective", "most": most},
+            details={
+                "limit": "maxPlansPerObjective",
+                "most": most,
+                "setting": "opt.maxPlansPerObjective",
+            },
         )
     needed = tuple(dict.fromkeys(params.dependencies or ()))
     for needed_id in needed:
@@ -343,7 +347,7 @@ def _append_tasks(
         raise PlanLimitExceeded(
             f"The plan {plan_id} would have {len(existing) + len(entries)} tasks; the most are "
             f"{most}. Create another plan for the rest (opt.maxTasksPerPlan).",
-            details={"limit": "maxTasksPerPlan", "most": most},
+            details={"limit": "maxTasksPerPlan", "most": most, "setting": "opt.maxTasksPerPlan"},
         )
     ids = [task_id or PlanTaskId(TASK_PREFIX + context.new_id()) for _ in entries]
     first = existing[-1].task_index + 1 if existing else 0
