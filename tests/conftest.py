@@ -14,6 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 from hypothesis import HealthCheck, settings
 from tests.fuzz_budget import FuzzBudget
@@ -156,12 +157,29 @@ class GatewayProcess:
         self._wait_until_ready()
 
     def stop(self) -> int:
-        """Ask it to stop, insist after a while; its exit status."""
-        return self._end(signal.SIGTERM)
+        """Ask it to stop, insist after a while; its exit status. No program may outlive it."""
+        was_running = self._process is not None
+        status = self._end(signal.SIGTERM)
+        left = self.end_programs()
+        if was_running and left:
+            pytest.fail(f"the gateway left programs behind: {left}\n{self.output()}")
+        return status
 
     def kill(self) -> int:
         """End it without warning, as a crash would."""
         return self._end(signal.SIGKILL)
+
+    def end_programs(self) -> list[list[str]]:
+        """End what its agents started and a crash left behind; the command lines."""
+        left: list[list[str]] = []
+        for process in psutil.process_iter():
+            with suppress(psutil.Error, OSError):
+                environment = process.environ()
+                is_agent = "A2A_PROCESS_MARK" in environment
+                if is_agent and environment.get("HOME") == str(self.home):
+                    left.append(process.cmdline())
+                    process.kill()
+        return left
 
     def output(self) -> str:
         """Everything it has printed since its first start."""

@@ -70,6 +70,17 @@ def test_files_of_a_task_are_saved_when_it_is_shown(command, charts, tmp_path) -
     assert "chart.csv" in shown.out
 
 
+@pytest.mark.parametrize("flags", [(), ("--no-stream",)])
+def test_files_outside_the_usual_output_modes_of_an_account_are_saved(
+    start_gateway, command, tmp_path: Path, flags: tuple[str, ...]
+) -> None:
+    (tmp_path / "charts.py").write_text(AGENT.partition("serve_agent(answer")[0], encoding="utf-8")
+    agent = {"adapter": "callable", "function": "charts:answer"}
+    gateway = start_gateway({"agents": {"main": agent}}, env={"PYTHONPATH": str(tmp_path)})
+    done = command("send", "draw", "--url", gateway.url, "--save", "files", *flags)
+    assert (done.code, saved(tmp_path / "files")) == (0, FILES)
+
+
 def test_folder_that_cannot_be_made_is_reported_before_anything_is_sent(
     command, charts, tmp_path
 ) -> None:

@@ -421,3 +421,13 @@ async def test_a_caller_named_address_is_connected_to_at_its_checked_address(
         envelope = await harness.send("hi", target_url=url.replace("127.0.0.1", NAME))
     assert envelope["ok"], envelope
     assert asked[-1] == (NAME, peer.port)
+
+
+@pytest.mark.parametrize("number", [2**53 + 1, 1 - 2**60])
+async def test_a_number_that_grpc_would_round_is_refused_and_nothing_is_sent(number: int) -> None:
+    data = {"kind": "data", "data": {"rows": [{"id": number}]}}
+    async with grpc_peer() as peer, open_tool(grpc_target(peer.url)) as harness:
+        error = await harness.fail("send", target_alias="peer", parts=[data])
+    assert error["code"] == "A2A_SDK_ERROR"
+    assert f"{number} cannot be sent over gRPC" in error["message"]
+    assert peer.requests == []

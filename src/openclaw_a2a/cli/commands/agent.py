@@ -94,6 +94,11 @@ def send(
             context_id=ContextId(options.context) if options.context else None,
         )
         params: JsonObject = {"message": msgspec.to_builtins(message)}
+        if files is not None:
+            # Whoever saves files wants them all. The agent's own modes too, for servers that
+            # compare the two lists word by word.
+            modes = ["*/*", *client.card.default_output_modes]
+            params["configuration"] = {"acceptedOutputModes": modes}
         if options.no_stream or not client.card.capabilities.streaming:
             code = _send_and_wait(client, params, connection, files)
         else:

@@ -119,9 +119,24 @@ class GrpcWire:
 
 def _build_message(request: JsonObject) -> pb.SendMessageRequest:
     try:
+        _check_numbers(request)
         return ParseDict(request, pb.SendMessageRequest())
     except (ParseError, ValueError, OverflowError, RecursionError) as error:
         raise invalid_request(str(error)) from error
+
+
+def _check_numbers(value: Json) -> None:
+    """Refuse what would arrive as another number. Raises: RemoteFailure."""
+    if is_object(value):
+        for member in value.values():
+            _check_numbers(member)
+    elif is_list(value):
+        for item in value:
+            _check_numbers(item)
+    elif isinstance(value, int) and abs(value) > _MAX_EXACT_FLOAT and int(float(value)) != value:
+        raise invalid_request(
+            f"the number {value} cannot be sent over gRPC, which would round it; send it as a text"
+        )
 
 
 def _decode(answer: pb.SendMessageResponse | pb.StreamResponse | pb.Task | None) -> JsonObject:
