@@ -370,7 +370,7 @@ class Demo:
         ]
         if number % 3 == 0:
             asked.append(("alice", "chair", "When do we launch the shop?"))
-        if number % 4 == 0:  # these wait for you
+        if number in (0, 4, 8):  # these wait for you; more of them would only fill the page
             asked += [
                 ("carol", "deployer", "Deploy the new shop."),
                 ("erin", "support", "Where is my order?"),
