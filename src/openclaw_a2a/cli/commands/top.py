@@ -15,6 +15,7 @@ from openclaw_a2a.model.errors import AgentFailed, NotAllowed
 from openclaw_a2a.model.ids import JsonObject
 
 _OFF = "Set dashboard.enabled to true in the settings, and start the gateway again."
+_MISSING = ("route-not-found", "a2a-route-not-found", "http-404")
 _PLAIN_CELLS = 110
 _PAGES = {
     "now": "/dashboard",
@@ -49,7 +50,7 @@ def top(
     except KeyboardInterrupt:
         return INTERRUPTED
     except AgentFailed as error:
-        if code_of(error) in ("route-not-found", "http-404"):
+        if code_of(error) in _MISSING:
             message = "the dashboard of this gateway is off, and top shows what it shows"
             raise NotAllowed(message, details=next_step("dashboard-off", _OFF)) from None
         raise
