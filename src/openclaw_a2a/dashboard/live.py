@@ -36,7 +36,7 @@ _BUSY_PART = 40
 _MAX_WRITE_S = 0.005
 """What writing to one reader counts for at most: the rest is others' time, while it is slow."""
 _SCHEDULE = Path("/proc/thread-self/schedstat")
-_REFRESH_S = 5.0
+REFRESH_S = 5.0
 """What does not come from tasks (agents, deliveries) is looked at so often."""
 
 
@@ -202,12 +202,12 @@ class LivePages:
         self._spent_s += min(seconds, _MAX_WRITE_S)
 
     def _is_due(self, key: PageKey, channel: _Channel, changed: set[TaskId]) -> bool:
-        if channel.event is None or time.monotonic() - channel.made_at >= _REFRESH_S:
+        if channel.event is None or time.monotonic() - channel.made_at >= REFRESH_S:
             return True
         return bool(changed) if key.task_id is None else key.task_id in changed
 
     async def _wait_changed(self) -> None:
-        timer = asyncio.get_running_loop().call_later(_REFRESH_S, self._wake.set)
+        timer = asyncio.get_running_loop().call_later(REFRESH_S, self._wake.set)
         try:
             await self._wake.wait()
         finally:
