@@ -9,6 +9,7 @@
   ./dev bench openclaw              what we add to a turn of a real OpenClaw
   ./dev bench calls                 what calls between agents cost, and when their answers come
   ./dev bench planning              what objectives cost: loading, changing, going from step to step
+  ./dev bench dashboards            what fifty open pages cost on the send path
   ./dev bench attacks               how a normal caller fares while another client attacks; status 1
                                     when its p99 is more than 3 times that without
   ./dev bench remote                what a send to a remote agent costs beside a bare client call
@@ -31,6 +32,7 @@ from pathlib import Path
 from attacks import CONNECTIONS, measure_attacks
 from calls import measure_calls
 from compare import compare, run_load
+from dashboards import measure_dashboards
 from grown import measure_grown
 from growth import measure_growth
 from openclaw_turn import measure_openclaw
@@ -57,6 +59,7 @@ ALONE = {
     "remote": measure_remote,
     "attacks": measure_attacks,
     "plots": measure_growth,
+    "dashboards": measure_dashboards,
 }
 
 

@@ -178,13 +178,15 @@ def run_demo(folder: Path, pace: float = 0.1) -> Iterator[DemoGateway]:
                 urllib.request.urlopen(f"{gateway.address}/readyz", timeout=2).close()
                 break
             time.sleep(0.02)  # another process becomes ready; nothing here can be awaited
-        # Everybody has asked: one waits for an approval, two for an answer, the others have ended.
+        # Everybody has asked: one waits for an approval, two for an answer, the others have ended,
+        # and a webhook was given up.
         gateway.wait(
             lambda now: (
                 len(now["approvals"]) == 1
                 and len(now["waiting"]) == 2
                 and now["counts"]["completed"] >= 16
                 and now["counts"]["working"] == 1
+                and now["health"]["deliveriesDead"] == 1
             )
         )
         yield gateway

@@ -2,7 +2,10 @@
 
 import pytest
 from tests.browser.conftest import Browser, DemoGateway, OpenBrowser
+from tests.dashboard.test_safety import create_token
 from tests.dashboard.test_untrusted_content import CORPUS
+
+from openclaw_a2a.auth.principal import Scope
 
 MARK = "window.isSame = true"
 
@@ -90,6 +93,174 @@ def test_a_step_of_an_objective_is_answered(demo: DemoGateway, visit: OpenBrowse
     page.wait_for_selector(".task-head >> text=completed")
     assert page.get_by_placeholder("Answer for this step").count() == 0
     assert page.evaluate("window.isSame") is True
+
+
+def make_objective(demo: DemoGateway, name: str, *steps: str, agent: str = "support") -> str:
+    """An objective whose steps wait for each other; the address of its page."""
+    made = demo.request("/operator/objectives", {"name": name})
+    tasks = [
+        {
+            "name": step,
+            "metadata": {"agent": agent},
+            "dependencies": [f"task-{number - 1}"] if number else [],
+        }
+        for number, step in enumerate(steps)
+    ]
+    root = f"/operator/objectives/{made['id']}"
+    demo.request(f"{root}/plans", {"plans": [{"name": "All of it", "tasks": tasks}]})
+    return f"/dashboard/objectives/{made['id']}"
+
+
+def test_an_objective_is_run_paused_resumed_and_canceled(
+    demo: DemoGateway, visit: OpenBrowser
+) -> None:
+    address = make_objective(demo, "Find the key", "Ask which one", "Bring it")
+    page = visit(demo).open(address)
+    page.evaluate(MARK)
+    for action, after in (("Run", "Pause"), ("Pause", "Resume"), ("Resume", "Pause")):
+        page.get_by_role("button", name=action, exact=True).click()
+        page.get_by_role("button", name=after, exact=True).wait_for()
+    page.get_by_role("button", name="Cancel", exact=True).click()  # the question is said yes to
+    page.wait_for_selector(".task-head .s-canceled")
+    assert page.get_by_role("button", name="Resume").count() == 0
+    assert page.evaluate("window.isSame") is True
+
+
+def test_a_failed_step_is_retried(demo: DemoGateway, visit: OpenBrowser) -> None:
+    address = make_objective(demo, "Ask for tomorrow", "The weather tomorrow", agent="weather")
+    demo.request(address.replace("/dashboard", "/operator") + "/run", {})
+    page = visit(demo).open(f"{address}?view=board")
+    page.get_by_role("button", name="Retry").click()
+    page.wait_for_selector("text=Done: retry.")
+    demo.wait(lambda one: one["objective"]["status"] == "failed", address)
+
+
+def test_a_step_is_edited_beside_the_page(demo: DemoGateway, visit: OpenBrowser) -> None:
+    address = make_objective(demo, "Paint the gate", "Buy paint", "Paint")
+    page = visit(demo).open(address)
+    page.evaluate(MARK)
+    page.get_by_role("button", name="Edit step Paint").click()
+    page.get_by_label("Name").fill("Paint it twice")
+    page.get_by_label("What is to be done").fill("Green, and let it dry.")
+    page.get_by_label("After the steps").fill("")
+    page.get_by_role("button", name="Save").click()
+    page.wait_for_selector("text=The step was changed.")
+    page.wait_for_selector("#peek", state="hidden")
+    page.wait_for_selector("td:has-text('Paint it twice')")
+    assert page.evaluate("window.isSame") is True
+    step = demo.request(address)["objective"]["plans"][0]["tasks"][1]
+    assert (step["description"], step["dependencies"]) == ("Green, and let it dry.", [])
+
+
+@pytest.mark.parametrize("choice", ["Save mine over it", "Keep what is there"])
+def test_a_conflict_shows_both_versions_and_one_is_chosen(
+    demo: DemoGateway, visit: OpenBrowser, choice: str
+) -> None:
+    address = make_objective(demo, "Paint the door", "Paint")
+    mine, theirs = visit(demo).open(address), visit(demo).open(address)
+    for page in (mine, theirs):
+        page.get_by_role("button", name="Edit the objective").click()
+        page.get_by_label("Name").wait_for()
+    theirs.get_by_label("Name").fill("Paint the door blue")
+    theirs.get_by_role("button", name="Save").click()
+    theirs.wait_for_selector("text=The objective was changed.")
+    mine.get_by_label("Name").fill("Paint the door red")
+    mine.get_by_role("button", name="Save").click()
+    conflict = mine.locator(".conflict")
+    conflict.get_by_text("Paint the door blue").wait_for()
+    assert conflict.get_by_text("Paint the door red").count() == 1
+    # Nothing is lost: what was written still stands in the form.
+    assert mine.get_by_label("Name").input_value() == "Paint the door red"
+    assert demo.request(address)["objective"]["name"] == "Paint the door blue"
+    mine.locator(f"#edit >> text={choice}").click()
+    mine.wait_for_selector("#peek", state="hidden")
+    colour = "red" if choice.startswith("Save") else "blue"
+    mine.wait_for_selector(f"h1:has-text('Paint the door {colour}')")
+    assert demo.request(address)["objective"]["name"] == f"Paint the door {colour}"
+
+
+def test_a_form_that_is_a_page_of_its_own_leads_back(demo: DemoGateway, visit: OpenBrowser) -> None:
+    address = make_objective(demo, "Mow the lawn", "Mow")
+    objective = address.rpartition("/")[2]
+    page = visit(demo).open(f"{address}/edit/{objective}")
+    page.get_by_label("Description").fill("Before noon")
+    page.get_by_role("button", name="Save").click()
+    page.wait_for_url(f"**{address}")
+    page.wait_for_selector("text=Before noon")
+
+
+def test_a_debate_grows_on_its_page(demo: DemoGateway, visit: OpenBrowser) -> None:
+    debate = {
+        "topic": "Which colour?",
+        "proposer": {"agent": "writer", "skill": "propose"},
+        "critics": [{"agent": "researcher"}],
+        "resolver": {"agent": "researcher", "skill": "judge"},
+        "input": {},
+        "wait": False,
+    }
+    call = demo.request("/tools/debate_call", debate)["correlationId"]
+    page = visit(demo).open(f"/dashboard/calls/{call}")
+    page.evaluate(MARK)
+    page.wait_for_selector("h2:has-text('Round 1')")
+    page.wait_for_selector("h2:has-text('Verdict: resolved')")
+    assert page.evaluate("window.isSame") is True
+
+
+def test_a_delivery_is_tried_again(demo: DemoGateway, visit: OpenBrowser) -> None:
+    page = visit(demo).open("/dashboard/deliveries")
+    page.wait_for_selector("td:has-text('cannot be reached')")
+    page.get_by_role("button", name="Try again").click()
+    page.wait_for_selector(".notice:has-text('It is tried again now.')")
+    demo.wait(lambda one: one["counts"]["dead"] == 1, "/dashboard/deliveries")
+
+
+def test_a_remote_agent_is_tried(demo: DemoGateway, visit: OpenBrowser) -> None:
+    page = visit(demo).open("/dashboard/remote")
+    card = page.locator("[id='x-weather-office']")
+    card.get_by_placeholder("Try it").fill("What is the weather in Vienna?")
+    card.get_by_role("button", name="Send").click()
+    card.locator(".try-answer:has-text('Sunny, 21')").wait_for()
+    # The page goes on; the answer stays where it is.
+    page.wait_for_selector("td:has-text('Sunny, 21')")
+    assert "Sunny" in card.locator(".try-answer").inner_text()
+
+
+def test_who_may_only_look_sees_everything_and_changes_nothing(
+    demo: DemoGateway, browser: Browser
+) -> None:
+    token = create_token(demo.data.parent, "viewer", Scope.DASHBOARD)
+    context = browser.new_context()
+    looking = context.new_page()
+    looking.goto(f"{demo.address}/dashboard")
+    looking.fill("#token", token)
+    looking.get_by_role("button", name="Sign in").click()
+    looking.wait_for_selector("#col-waiting")
+    assert looking.locator("text=read-only").count() == 1
+    for path in ("/dashboard", "/dashboard/objectives", "/dashboard/deliveries"):
+        looking.goto(demo.address + path)
+        assert looking.locator("main form[hx-post]").count() == 0
+    task = demo.find_task("Deploy the new shop.")
+    refused = looking.evaluate(
+        "async path => (await fetch(path, {method: 'POST', headers:"
+        " JSON.parse(document.body.getAttribute('hx-headers:inherited'))})).status",
+        f"/dashboard/tasks/{task}/cancel",
+    )
+    assert refused == 403
+    context.close()
+
+
+def test_a_request_without_the_token_of_the_page_is_refused(
+    demo: DemoGateway, visit: OpenBrowser
+) -> None:
+    page = visit(demo).open("/dashboard")
+    task = demo.find_task("Deploy the new shop.")
+    send = (
+        "async ([path, token]) => (await fetch(path, {method: 'POST',"
+        " headers: token ? {'X-CSRF-Token': token} : {}})).status"
+    )
+    for token in ("", "guess"):
+        assert page.evaluate(send, [f"/dashboard/tasks/{task}/cancel", token]) == 403
+    assert demo.request(f"/dashboard/tasks/{task}")["task"]["state"] == "working"
 
 
 def test_a_remote_agent_is_asked_now(demo: DemoGateway, visit: OpenBrowser) -> None:

@@ -16,8 +16,13 @@ PAGES = {
     "wire": "",
     "wire-rebuilt": "",
     "calls": "/dashboard/calls",
+    "debate": "",
+    "step": "",
     "objectives": "/dashboard/objectives",
+    "tree": "/dashboard/objectives?view=tree",
     "objective": "",
+    "board": "",
+    "edit": "",
     "deliveries": "/dashboard/deliveries",
     "callers": "/dashboard/callers",
     "audit": "/dashboard/audit",
@@ -37,9 +42,15 @@ LOOKS: dict[str, dict[str, Any]] = {
 
 
 def address_of(gateway: DemoGateway, page: str) -> str:
-    if page == "objective":
+    if page in ("objective", "board", "edit"):
         found = gateway.request("/dashboard/objectives")["objectives"]
-        return f"/dashboard/objectives/{found[0]['id']}"
+        wanted = next(one["id"] for one in found if one["name"] == "A trip to the islands")
+        tail = {"objective": "", "board": "?view=board", "edit": f"/edit/{wanted}"}[page]
+        return f"/dashboard/objectives/{wanted}{tail}"
+    if page in ("debate", "step"):
+        calls = gateway.request("/dashboard/calls")["calls"]
+        wanted = next(one["id"] for one in calls if one["isDebate"] == (page == "debate"))
+        return f"/dashboard/calls/{wanted}"
     if page == "wire":
         return f"/dashboard/tasks/{gateway.send_over_http('What is the weather in Rome?')}/wire"
     if page == "wire-rebuilt":
@@ -86,6 +97,34 @@ def test_pages_link_to_each_other_and_back_works(demo: DemoGateway, visit: OpenB
     page.wait_for_url("**/dashboard/tasks?tab=failed")
     page.go_back()
     page.wait_for_url("**/dashboard/tasks")
+
+
+def test_views_of_objectives_are_addresses(demo: DemoGateway, visit: OpenBrowser) -> None:
+    page = visit(demo).open("/dashboard/objectives")
+    page.get_by_role("link", name="Tree", exact=True).click()
+    page.wait_for_url("**/dashboard/objectives?view=tree")
+    page.get_by_role("link", name="A trip to the islands").click()
+    page.get_by_role("link", name="Board", exact=True).click()
+    page.wait_for_selector(".board article:has-text('Pack the boat')")
+    address = page.url
+    page.go_back()
+    page.wait_for_selector("table.rows")
+    page.go_back()
+    page.wait_for_url("**/dashboard/objectives?view=tree")
+    # A bookmark leads to the same.
+    page.goto(address)
+    page.wait_for_selector(".board article:has-text('Pack the boat')")
+
+
+def test_deadlines_count_down(demo: DemoGateway, visit: OpenBrowser) -> None:
+    asked = {"agent": "deployer", "skill": "deploy", "input": {}, "timeoutSeconds": 3600}
+    call = demo.request("/tools/agent_call", asked)["correlationId"]
+    page = visit(demo).open(f"/dashboard/calls/{call}")
+    page.wait_for_selector(".countdown:text-matches('^59 min left$|^[0-9]+:[0-5][0-9] left$')")
+    demo.request(
+        f"/dashboard/tasks/{demo.request(f'/dashboard/calls/{call}')['call']['task']}/cancel", {}
+    )
+    page.wait_for_selector(".task-head .s-failed")
 
 
 def test_keys_search_walk_and_look(demo: DemoGateway, visit: OpenBrowser) -> None:

@@ -149,6 +149,23 @@ class Terminal:
         os.close(inside)
         self.seen = ""
 
+    def press(self, keys: str) -> None:
+        """Type on it."""
+        os.write(self._outside, keys.encode())
+
+    def resize(self, *, columns: int, rows: int) -> None:
+        """Give it another size, of which the program is told."""
+        size = struct.pack("HHHH", rows, columns, 0, 0)
+        fcntl.ioctl(self._outside, termios.TIOCSWINSZ, size)
+        # The kernel tells only those that have it as their controlling terminal.
+        self.process.send_signal(signal.SIGWINCH)
+
+    @property
+    def is_usual(self) -> bool:
+        """True when lines are edited and echoed, as a shell leaves a terminal."""
+        flags = termios.tcgetattr(self._outside)[3]
+        return bool(flags & termios.ICANON and flags & termios.ECHO)
+
     def read_until(self, is_so: Callable[[str], bool]) -> str:
         """Read on until what was written is so, or the program has ended."""
         deadline = time.monotonic() + 60

@@ -1,9 +1,16 @@
 """Pages are updated from the journal: what changed, once, and only while somebody looks."""
 
-import msgspec
-from tests.dashboard.conftest import Setup
+import asyncio
+import time
+from collections import Counter
 
+import anyio
+import msgspec
+from tests.dashboard.conftest import OpenDashboard, Setup
+
+from openclaw_a2a.dashboard.live import PAUSE_S, REFRESH_S, LivePages, PageKey, PageSubscription
 from openclaw_a2a.model.agent_event import TextDelta
+from openclaw_a2a.model.ids import TaskId
 
 
 async def test_a_page_that_is_open_shows_a_new_task(setup: Setup) -> None:
@@ -77,3 +84,93 @@ async def test_pages_that_do_not_exist_cannot_be_followed(setup: Setup) -> None:
     for at in ("/dashboard/none", "/operator/tasks", "", "/dashboard/tasks/x/cancel"):
         response = await setup.program.get(f"/dashboard/live?at={at}")
         assert response.status == 404
+
+
+async def test_many_changes_are_one_part(setup: Setup) -> None:
+    async with setup.follow("/dashboard/tasks") as events:
+        await events.next()
+        started = time.monotonic()
+        async with asyncio.TaskGroup() as group:
+            for number in range(40):
+                group.create_task(setup.start(f"task {number}"))
+        parts = 0
+        while True:
+            page = msgspec.json.decode((await events.next())[1])
+            parts += 1
+            if page["counts"]["all"] == page["counts"]["working"] == 40:
+                break
+        elapsed = time.monotonic() - started
+    # However long it took: between two parts there is a pause.
+    assert parts <= elapsed / PAUSE_S + 1
+
+
+class CountingPages:
+    """Live pages whose parts say how often each was made."""
+
+    def __init__(self, setup: Setup) -> None:
+        self.made: Counter[str] = Counter()
+        engines = setup.gateway.engines.values()
+        self.live = LivePages(engines, self._make, setup.gateway.supervisor)
+
+    async def _make(self, key: PageKey) -> bytes:
+        self.made[key.address] += 1
+        return f"{key.address} {self.made[key.address]}".encode()
+
+    def read(self, address: str, task_id: str | None = None) -> PageSubscription:
+        key = PageKey(address, may_act=True, task_id=None if task_id is None else TaskId(task_id))
+        return PageSubscription(self.live, key, None)
+
+
+async def next_part(reader: PageSubscription) -> str:
+    with anyio.fail_after(60):
+        while not (events := await reader.next_events(1)):
+            pass
+    return events[0].body.decode()
+
+
+async def test_a_page_is_made_once_for_all_its_readers(setup: Setup) -> None:
+    pages = CountingPages(setup)
+    readers = [pages.read("/dashboard") for _ in range(50)]
+    assert {await next_part(one) for one in readers} == {"/dashboard 1"}
+    await setup.start()
+    parts = {await next_part(one) for one in readers}
+    assert len(parts) == 1
+    for one in readers:
+        one.stop()
+
+
+async def test_a_change_makes_only_the_pages_that_it_concerns(setup: Setup) -> None:
+    first, pages = await setup.start("one"), CountingPages(setup)
+    run = await setup.agent.next_run()
+    started = time.monotonic()
+    listing, own, other = pages.read("/list"), pages.read("/own", first), pages.read("/other", "no")
+    for one in (listing, own, other):
+        await next_part(one)
+    await run.emit(TextDelta("more"))
+    for one in (listing, own):
+        assert (await next_part(one)).endswith(" 2")
+    # Once, and again only because of its age.
+    assert pages.made["/other"] <= 1 + (time.monotonic() - started) / REFRESH_S
+    for one in (listing, own, other):
+        one.stop()
+
+
+async def test_nothing_is_made_while_nobody_reads(setup: Setup) -> None:
+    pages = CountingPages(setup)
+    reader = pages.read("/dashboard")
+    await next_part(reader)
+    reader.stop()
+    made = pages.made.total()
+    [engine] = setup.gateway.engines.values()
+    assert not engine.wakeups.observers
+    for number in range(5):
+        await setup.start(f"task {number}")
+    # The next reader gets a part that is made for it, and none was made in between.
+    assert await next_part(pages.read("/dashboard")) == f"/dashboard {made + 1}"
+
+
+async def test_a_form_is_no_live_page(open_dashboard: OpenDashboard) -> None:
+    setup = await open_dashboard({"opt.enabled": True})
+    address = "/dashboard/objectives/obj-1/edit/obj-1"
+    response = await setup.program.get(f"/dashboard/live?at={address}")
+    assert response.status == 404

@@ -130,27 +130,43 @@ class OperatorTasks:
         return self._admin.stream("tasks", params["id"], "events", last_event_id=last_event_id)
 
 
-@contextmanager
-def connect_admin(own: GatewayOptions) -> Generator[AdminClient]:
-    """A client for the admin API of the gateway that flags or settings name.
+class GatewayAccess(msgspec.Struct, frozen=True):
+    """The address of a gateway on this machine, and the headers with which it lets us in."""
+
+    address: str
+    headers: dict[str, str]
+
+
+def find_gateway(own: GatewayOptions) -> GatewayAccess:
+    """The gateway that flags or settings name.
 
     Raises: SettingsInvalid, InvalidRequest (the address is not of this machine), NotAllowed (its
     token cannot be read).
     """
-    import httpx2
-
-    from openclaw_a2a.net.http_client import SyncHttpClient
-
     gateway = local_gateway(own.config, overrides=data_override(own.data))
     parts = urlsplit(parse_address(own.url or read_command_environment().url or gateway.address))
     if not is_loopback(parts.hostname or ""):
         message = f"{parts.netloc} is not this machine, and the operator's token stays here"
         raise usage_error(message, "Run the command where the gateway runs.")
     headers = {"Authorization": f"Bearer {_token(gateway.data)}", "User-Agent": "openclaw-a2a"}
+    return GatewayAccess(f"{parts.scheme}://{parts.netloc}", headers)
+
+
+@contextmanager
+def connect_admin(own: GatewayOptions) -> Generator[AdminClient]:
+    """A client for the admin API of the gateway that flags or settings name.
+
+    Raises: as `find_gateway`.
+    """
+    import httpx2
+
+    from openclaw_a2a.net.http_client import SyncHttpClient
+
+    access = find_gateway(own)
     wait = httpx2.Timeout(_ANSWER_S, connect=_CONNECT_S)
     # Without proxies and redirects: nothing but the gateway may see the token.
-    with SyncHttpClient(headers=headers, timeout=wait) as http:
-        yield AdminClient(http, f"{parts.scheme}://{parts.netloc}")
+    with SyncHttpClient(headers=access.headers, timeout=wait) as http:
+        yield AdminClient(http, access.address)
 
 
 def _token(folder: Path) -> str:

@@ -310,6 +310,8 @@ class Demo:
             "channels.a2a.accounts": accounts,
             "tools.agentToAgent": {"enabled": True, "allow": ["*"]},
             "opt.enabled": True,
+            # The webhook of the demo is on this machine, and nobody answers there.
+            "push": {"allowPrivate": True, "attempts": 2, "backoffSeconds": 0.5},
             "log.level": "warning",
             "server.stopSeconds": 1,
         }
@@ -370,7 +372,7 @@ class Demo:
         ]
         if number % 3 == 0:
             asked.append(("alice", "chair", "When do we launch the shop?"))
-        if number % 4 == 0:  # these wait for you
+        if number in (0, 4, 8):  # these wait for you; more of them would only fill the page
             asked += [
                 ("carol", "deployer", "Deploy the new shop."),
                 ("erin", "support", "Where is my order?"),
@@ -382,6 +384,7 @@ class Demo:
         if number == 0:
             await self._plan()
             await self._ask_remote()
+            await self._ask_with_webhook()
 
     async def _plan(self) -> None:
         """Objectives with plans, which the gateway works through."""
@@ -430,6 +433,23 @@ class Demo:
         body: JsonObject = {"action": "send", "target_alias": _OFFICE, "parts": parts}
         async with self._open_operator() as http:
             await http.post(f"{self._address}/tools/remote_agent", json=body)
+
+    async def _ask_with_webhook(self) -> None:
+        """A question of a caller whose webhook does not answer."""
+        message: JsonObject = {
+            "messageId": "demo-webhook",
+            "role": "ROLE_USER",
+            "parts": [{"text": "Tell my webhook when you are done."}],
+        }
+        hook: JsonObject = {"taskPushNotificationConfig": {"url": "http://127.0.0.1:9/done"}}
+        body: JsonObject = {
+            "jsonrpc": "2.0",
+            "id": 1,
+            "method": "SendMessage",
+            "params": {"message": message, "configuration": hook},
+        }
+        async with httpx2.AsyncClient(timeout=30, trust_env=False) as http:
+            await http.post(f"{self._address}/agents/echo/a2a/jsonrpc", json=body)
 
     def _open_operator(self) -> httpx2.AsyncClient:
         headers = {"Authorization": f"Bearer {read_admin_token(self._folder)}"}

@@ -12,6 +12,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "List, show, create, plan, run, watch, answer and delete objectives.",
     ),
     "dashboard": ("dashboard:app", "Open the dashboard in a browser."),
+    "top": ("top:top", "Show tasks, calls and objectives live; answer and cancel with keys."),
     "demo": ("demo:demo", "Start a gateway with scripted agents, to see the dashboard alive."),
     "approvals": ("pending:approvals", "List, allow and deny commands that agents want to run."),
     "deliveries": ("pending:deliveries", "List failed deliveries and retry them."),

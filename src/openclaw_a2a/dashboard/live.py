@@ -4,16 +4,19 @@ Every event is the whole live part of a page, so a browser that was away needs n
 newest one: its `Last-Event-ID` is a hash of the part it has, and it gets another only if that
 differs.
 
-One loop makes the parts of all open pages. Readers of the same page share one. After each round the
-loop pauses for at least 250 ms, and for so long that it uses no more than a twentieth of a core.
-While no page is open there is no loop, and the journal tells nobody.
+One loop makes the parts of all open pages. Readers of the same page share one, and its frame. After
+each round the loop pauses for at least 250 ms, and for so long that making and writing parts takes
+no more than a twentieth of the time for which the gateway has a core. While no page is open there
+is no loop, and the journal tells nobody.
 """
 
 import asyncio
 import hashlib
 import time
-from collections.abc import Awaitable, Callable, Collection, Sequence
-from typing import NamedTuple
+from collections.abc import Awaitable, Callable, Collection, Generator, Sequence
+from functools import lru_cache, partial
+from pathlib import Path
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from openclaw_a2a.engine.engine import Engine
 from openclaw_a2a.engine.supervisor import Supervisor
@@ -25,9 +28,15 @@ from openclaw_a2a.model.ids import TaskId
 
 log = get_logger(__name__)
 
+_Made = TypeVar("_Made")
+
 PAUSE_S = 0.25
-_BUSY_PART = 20
-_REFRESH_S = 5.0
+_BUSY_PART = 40
+"""Of this thread: the threads that read for it take about as much again."""
+_MAX_WRITE_S = 0.005
+"""What writing to one reader counts for at most: the rest is others' time, while it is slow."""
+_SCHEDULE = Path("/proc/thread-self/schedstat")
+REFRESH_S = 5.0
 """What does not come from tasks (agents, deliveries) is looked at so often."""
 
 
@@ -47,6 +56,39 @@ MakePart = Callable[[PageKey], Awaitable[bytes]]
 def part_version(part: bytes) -> int:
     """The number of an event that holds this part: short enough for every JavaScript number."""
     return int.from_bytes(hashlib.blake2b(part, digest_size=6).digest())
+
+
+class _Metered(Generic[_Made]):
+    """Awaits something, and says what CPU that took in this thread, without what ran in between."""
+
+    def __init__(self, work: Awaitable[_Made]) -> None:
+        self._work = work
+        self.spent_s = 0.0
+
+    def __await__(self) -> Generator[Any, Any, _Made]:
+        steps = self._work.__await__()
+        resume: Callable[[], Any] = partial(next, steps)
+        while True:
+            started = time.thread_time()
+            try:
+                awaited = resume()
+            except StopIteration as end:
+                return end.value
+            finally:
+                self.spent_s += time.thread_time() - started
+            try:
+                yield awaited
+                resume = partial(next, steps)
+            except BaseException as error:  # cancelled: the work is told
+                resume = partial(steps.throw, error)
+
+
+def _read_delay_s() -> float:
+    """How long this thread was ready to run and had no core; 0 where the system does not say."""
+    try:
+        return int(_SCHEDULE.read_bytes().split()[1]) / 1e9
+    except (OSError, ValueError, IndexError):
+        return 0.0
 
 
 class _Event(NamedTuple):
@@ -76,6 +118,7 @@ class LivePages:
         self._changed: set[TaskId] = set()
         self._wake = asyncio.Event()
         self._is_running = False
+        self._spent_s = 0.0
 
     def __len__(self) -> int:
         return len(self._channels)
@@ -124,27 +167,47 @@ class LivePages:
     async def _run(self) -> None:
         try:
             while self._channels:
-                started = time.thread_time()
                 self._wake.clear()
                 changed, self._changed = self._changed, set()
                 for key, channel in list(self._channels.items()):
                     if self._is_due(key, channel, changed):
-                        await self._refresh(key, channel)
-                pause = max(PAUSE_S, (_BUSY_PART - 1) * (time.thread_time() - started))
-                await asyncio.sleep(pause)
+                        refresh = _Metered(self._refresh(key, channel))
+                        await refresh
+                        self._spent_s += refresh.spent_s
+                await self._rest()
                 await self._wait_changed()
         finally:
             # Nothing is awaited from the check of the channels to here: a reader that comes now
             # starts the loop again.
             self._is_running = False
 
+    async def _rest(self) -> None:
+        """Leave the core to others for 39 times what the round has taken.
+
+        Time for which the thread had no core does not count: on a machine that is busy with other
+        work, pages would take more than their part of what is left for the gateway.
+        """
+        rested = 0.0
+        while True:
+            # Readers write during the first pause, and add what that took.
+            started, delay = time.monotonic(), _read_delay_s()
+            await asyncio.sleep(max(PAUSE_S, (_BUSY_PART - 1) * self._spent_s - rested))
+            rested += time.monotonic() - started - (_read_delay_s() - delay)
+            if rested >= (_BUSY_PART - 1) * self._spent_s or not self._channels:
+                break
+        self._spent_s = 0.0
+
+    def note_written(self, seconds: float) -> None:
+        """A reader has written a part; it took so much CPU."""
+        self._spent_s += min(seconds, _MAX_WRITE_S)
+
     def _is_due(self, key: PageKey, channel: _Channel, changed: set[TaskId]) -> bool:
-        if channel.event is None or time.monotonic() - channel.made_at >= _REFRESH_S:
+        if channel.event is None or time.monotonic() - channel.made_at >= REFRESH_S:
             return True
         return bool(changed) if key.task_id is None else key.task_id in changed
 
     async def _wait_changed(self) -> None:
-        timer = asyncio.get_running_loop().call_later(_REFRESH_S, self._wake.set)
+        timer = asyncio.get_running_loop().call_later(REFRESH_S, self._wake.set)
         try:
             await self._wake.wait()
         finally:
@@ -178,6 +241,7 @@ class PageSubscription:
         self._seen = seen
         self._woken = asyncio.Event()
         self._channel = pages.add(key, self)
+        self._taken_at: float | None = None
         self.is_over = False
 
     def wake(self) -> None:
@@ -192,6 +256,9 @@ class PageSubscription:
 
     async def next_events(self, wait_s: float) -> Sequence[StreamEvent]:
         """The newest part, if it is not the one that was seen last."""
+        if self._taken_at is not None:
+            self._pages.note_written(time.thread_time() - self._taken_at)
+            self._taken_at = None
         if not self._has_news():
             self._woken.clear()
             timer = asyncio.get_running_loop().call_later(wait_s, self._woken.set)
@@ -202,7 +269,7 @@ class PageSubscription:
         event = self._channel.event
         if self.is_over or event is None or not self._has_news():
             return ()
-        self._seen = event.sequence
+        self._seen, self._taken_at = event.sequence, time.thread_time()
         return (event,)
 
     def _has_news(self) -> bool:
@@ -210,12 +277,19 @@ class PageSubscription:
         return event is not None and event.sequence != self._seen
 
 
+@lru_cache(maxsize=16)
+def _encode_part(sequence: int, body: bytes) -> bytes:
+    """The frame of a part, which its readers share."""
+    lines = body.replace(b"\r", b"").replace(b"\n", b"\ndata: ")
+    return encode_frame(lines, sequence=sequence)
+
+
 class PartFrames:
     """Writes parts as server-sent events: HTML has lines, and each is a line of data."""
 
     def frame(self, sequence: int, body: bytes, *, is_last: bool) -> bytes:
         """One event."""
-        return encode_frame(self.encode_body(body, is_last=is_last), sequence=sequence)
+        return _encode_part(sequence, body)
 
     def encode_body(self, body: bytes, *, is_last: bool) -> bytes:
         """The lines of a part."""

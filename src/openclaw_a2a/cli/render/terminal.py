@@ -285,7 +285,12 @@ def one_line(text: str) -> str:
 
 def one_cell(text: str) -> str:
     """The text on one line, as wide in every terminal."""
-    return _UNEVEN.sub("", one_line(strip_control_characters(text)))
+    return even_width(one_line(text))
+
+
+def even_width(text: str) -> str:
+    """The text without what terminals make differently wide; its blanks stay."""
+    return _UNEVEN.sub("", strip_control_characters(text)).replace("\t", " ").replace("\n", " ")
 
 
 def wrap_line(line: str, width: int) -> str:
@@ -389,11 +394,13 @@ class LiveView:
     """Shows the current state again and again, until it is closed.
 
     On a terminal each page replaces the one before, on the alternate screen, so that nothing
-    scrolls; the last page is printed in the end. Elsewhere only what is new is printed.
+    scrolls; the last page is printed in the end, unless `leaves_page` is false. Elsewhere only what
+    is new is printed.
     """
 
-    def __init__(self, *, as_json: bool) -> None:
+    def __init__(self, *, as_json: bool, leaves_page: bool = True) -> None:
         self._as_json = as_json
+        self._leaves_page = leaves_page
         self._page: Sequence[RenderableType] = ()
         self._drawn: list[str] | None = None  # the lines on the screen; None: it is not ours
         self._size = (0, 0)
@@ -405,7 +412,9 @@ class LiveView:
             return
         self._drawn = None
         sys.stdout.write(_LEAVE_SCREEN)
-        print_page(self._page)
+        sys.stdout.flush()
+        if self._leaves_page:
+            print_page(self._page)
 
     def show(
         self,

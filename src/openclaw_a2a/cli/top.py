@@ -1,0 +1,652 @@
+"""`top`: the dashboard on a terminal. Keys in, lines out; what is shown comes from its JSON pages.
+
+One page is followed at a time, the one on the screen, so the gateway makes nothing for a page that
+nobody looks at.
+"""
+
+import asyncio
+import codecs
+import os
+import signal
+import sys
+import termios
+import time
+import tty
+from collections.abc import Awaitable, Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager, suppress
+from datetime import UTC, datetime
+from enum import Enum
+from functools import partial
+from urllib.parse import urlencode
+
+from rich.cells import cell_len
+from rich.text import Text
+
+from openclaw_a2a.cli.dashboard_client import DashboardClient
+from openclaw_a2a.cli.render.terminal import LiveView, console_for
+from openclaw_a2a.cli.render.top import (
+    TABS,
+    VIEWS,
+    Row,
+    describe_item,
+    describe_page,
+    draw_frame,
+    draw_hint,
+    draw_line,
+    draw_row,
+    draw_tabs,
+    find_row,
+    list_rows,
+    say_empty,
+    wrap_lines,
+)
+from openclaw_a2a.model.errors import AgentError, AgentUnavailable
+from openclaw_a2a.model.ids import JsonObject
+
+_TICK_S = 1.0
+_MESSAGE_S = 6.0
+_ESCAPE_S = 0.05
+"""How long the rest of a key's sequence may take; after that the escape was the key itself."""
+_MAX_TYPED = 4000
+_MAX_QUESTION_LINES = 6
+
+_SEQUENCES: Mapping[bytes, str] = {
+    b"\x1b[A": "up",
+    b"\x1bOA": "up",
+    b"\x1b[B": "down",
+    b"\x1bOB": "down",
+    b"\x1b[C": "right",
+    b"\x1bOC": "right",
+    b"\x1b[D": "left",
+    b"\x1bOD": "left",
+    b"\x1b[5~": "page-up",
+    b"\x1b[6~": "page-down",
+    b"\x1b[H": "home",
+    b"\x1b[1~": "home",
+    b"\x1b[F": "end",
+    b"\x1b[4~": "end",
+    b"\x1b[Z": "left",
+}
+_CONTROLS: Mapping[str, str] = {
+    "\r": "enter",
+    "\n": "enter",
+    "\t": "tab",
+    "\x7f": "backspace",
+    "\x08": "backspace",
+    "\x15": "clear",
+    "\x0c": "redraw",
+}
+_HELP = (
+    ("↑ ↓  j k", "move; in a task: scroll"),
+    ("PgUp PgDn  g G", "a page; to the first, to the last"),
+    ("Enter", "open"),
+    ("Esc", "back; remove the filter"),
+    ("1 2 3 4  Tab", "Now, tasks, calls, objectives"),
+    ("← →", "the tabs of the tasks"),
+    ("/", "filter"),
+    ("a", "answer a question; allow or deny an approval"),
+    ("c", "cancel"),
+    ("q", "quit"),
+)
+
+
+class Mode(Enum):
+    """What keys mean.
+
+    LIST      they move in the rows of a view
+    ITEM      they scroll in one task, call or objective
+    FILTER    they write the filter
+    ANSWER    they write an answer
+    DECIDE    they allow or deny
+    CONFIRM   they confirm that something is canceled
+    HELP      any key leads back
+    """
+
+    LIST = "list"
+    ITEM = "item"
+    FILTER = "filter"
+    ANSWER = "answer"
+    DECIDE = "decide"
+    CONFIRM = "confirm"
+    HELP = "help"
+
+
+_HINTS: Mapping[Mode, str] = {
+    Mode.LIST: "↑↓ move  ⏎ open  a answer  c cancel  / filter  ? help  q quit",
+    Mode.ITEM: "↑↓ scroll  Esc back  a answer  c cancel  ? help  q quit",
+    Mode.FILTER: "⏎ keep  Esc remove",
+    Mode.ANSWER: "⏎ send  Esc not now",
+    Mode.DECIDE: "y allow  n deny  Esc not now",
+    Mode.CONFIRM: "y yes  Esc no",
+    Mode.HELP: "any key: back",
+}
+
+
+class KeyReader:
+    """Turns what a terminal sends into keys: names in `_SEQUENCES`, or single characters."""
+
+    def __init__(self) -> None:
+        self._bytes = b""
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+
+    @property
+    def has_rest(self) -> bool:
+        """True when an escape came that may be the beginning of a key."""
+        return bool(self._bytes)
+
+    def feed(self, data: bytes) -> Iterator[str]:
+        """The keys that are complete with this."""
+        self._bytes += data
+        while self._bytes:
+            if not self._bytes.startswith(b"\x1b"):
+                text, _, rest = self._bytes.partition(b"\x1b")
+                self._bytes = self._bytes[len(text) :] if _ else rest
+                yield from map(self._name, self._decoder.decode(text))
+                continue
+            found = next((one for one in _SEQUENCES if self._bytes.startswith(one)), None)
+            if found is not None:
+                self._bytes = self._bytes[len(found) :]
+                yield _SEQUENCES[found]
+            elif len(self._bytes) < 3 or self._bytes in (
+                b"\x1b[1",
+                b"\x1b[4",
+                b"\x1b[5",
+                b"\x1b[6",
+            ):
+                return  # more may come
+            else:
+                yield from self.flush()
+
+    def flush(self) -> Iterator[str]:
+        """Nothing more came: the escape was the key. A sequence that is not known is no key."""
+        is_escape, self._bytes = self._bytes == b"\x1b", b""
+        if is_escape:
+            yield "escape"
+
+    @staticmethod
+    def _name(character: str) -> str:
+        return _CONTROLS.get(character, character)
+
+
+class Top:
+    """What is on the screen, and what keys do to it."""
+
+    def __init__(self, client: DashboardClient, view: str) -> None:
+        self._client = client
+        self._view = view
+        self._tab = TABS[0]
+        self._filter = ""
+        self._mode = Mode.LIST
+        self._under = Mode.LIST  # where a prompt or the help leads back to
+        self._page: JsonObject | None = None
+        self._item: JsonObject | None = None
+        self._item_address = ""
+        self._chosen = ""
+        self._place = 0
+        self._offset = 0
+        self._scroll = 0
+        self._typed = ""
+        self._message = ("", "", 0.0)
+        self._trouble = ""
+        self._asked: Row | None = None
+        self._room = 10
+        self._changed = asyncio.Event()
+        self._is_over = False
+        self._follower: asyncio.Task[None] | None = None
+        self._jobs: set[asyncio.Task[None]] = set()
+        self._failure: BaseException | None = None
+
+    # ---------------------------------------------------------------- running
+
+    async def run(self) -> None:
+        """Show it until the person quits. Raises: AgentError (the gateway refuses)."""
+        self._page = await self._client.read(self._list_address)
+        loop, keys = asyncio.get_running_loop(), KeyReader()
+        screen = LiveView(as_json=False, leaves_page=False)
+        with closing(screen), _raw_terminal() as raw:
+            loop.add_reader(sys.stdin.fileno(), partial(self._read_keys, keys))
+            loop.add_signal_handler(signal.SIGWINCH, self._changed.set)
+            loop.add_signal_handler(signal.SIGTSTP, partial(self._suspend, screen, raw))
+            self._follow(self._list_address)
+            try:
+                while not self._is_over:
+                    self._changed.clear()
+                    screen.show(self.draw(console_for(sys.stdout).size, datetime.now(UTC)))
+                    with suppress(TimeoutError):
+                        await asyncio.wait_for(self._changed.wait(), _TICK_S)
+            finally:
+                loop.remove_reader(sys.stdin.fileno())
+                for one in (signal.SIGWINCH, signal.SIGTSTP):
+                    loop.remove_signal_handler(one)
+                for task in (self._follower, *self._jobs):
+                    if task is not None:
+                        task.cancel()
+        if self._failure is not None:
+            raise self._failure
+
+    def _suspend(self, screen: LiveView, raw: Callable[[bool], None]) -> None:
+        """Ctrl-Z: give the terminal back until the shell lets us go on."""
+        screen.close()
+        raw(False)
+        os.kill(os.getpid(), signal.SIGSTOP)
+        raw(True)
+        self._changed.set()
+
+    def _read_keys(self, keys: KeyReader) -> None:
+        try:
+            data = os.read(sys.stdin.fileno(), 4096)
+        except BlockingIOError:
+            return
+        except OSError:  # the terminal is gone
+            data = b""
+        if not data:
+            self._is_over = True
+            self._changed.set()
+            return
+        for key in keys.feed(data):
+            self.press(key)
+        if keys.has_rest:
+            asyncio.get_running_loop().call_later(_ESCAPE_S, self._flush_keys, keys)
+
+    def _flush_keys(self, keys: KeyReader) -> None:
+        for key in keys.flush():
+            self.press(key)
+
+    def _follow(self, address: str) -> None:
+        """Follow this page, and no other."""
+        if self._follower is not None:
+            self._follower.cancel()
+        self._follower = asyncio.create_task(self._read_page(address))
+
+    async def _read_page(self, address: str) -> None:
+        try:
+            async for document in self._client.follow(address, self._note_lost):
+                self.receive(address, document)
+        except AgentError as error:
+            if self._mode is Mode.LIST or address == self._list_address:
+                self._failure, self._is_over = error, True
+            else:
+                self._leave_item()
+                self.say(error.message, "red")
+            self._changed.set()
+
+    def receive(self, address: str, document: JsonObject) -> None:
+        """A page has come."""
+        self._trouble = ""
+        if address == self._item_address:
+            self._item = document
+        elif address == self._list_address:
+            self._page = document
+        self._changed.set()
+
+    def _note_lost(self, error: AgentUnavailable) -> None:
+        self._trouble = f"no connection: {error.message}"
+        self._changed.set()
+
+    def _start(self, work: Awaitable[None]) -> None:
+        task = asyncio.ensure_future(work)
+        self._jobs.add(task)
+        task.add_done_callback(self._jobs.discard)
+
+    async def _act(self, path: str, form: Mapping[str, str]) -> None:
+        try:
+            self.say(await self._client.act(path, form), "green")
+        except AgentError as error:
+            self.say(error.message, "red")
+
+    def say(self, text: str, style: str = "") -> None:
+        """Show a message for a while."""
+        self._message = (text, style, time.monotonic() + _MESSAGE_S)
+        self._changed.set()
+
+    @property
+    def _list_address(self) -> str:
+        if self._view == "now":
+            return "/dashboard"
+        members = {}
+        if self._view == "tasks":
+            members = {"tab": self._tab if self._tab != TABS[0] else "", "q": self._filter}
+        query = urlencode({name: value for name, value in members.items() if value})
+        return f"/dashboard/{self._view}{f'?{query}' if query else ''}"
+
+    # ---------------------------------------------------------------- keys
+
+    def press(self, key: str) -> None:
+        """A key was pressed."""
+        act = _KEYS[self._mode].get(key)
+        if act is not None:
+            act(self)
+        elif self._mode is Mode.HELP:
+            self._mode = self._under
+        elif self._mode in (Mode.FILTER, Mode.ANSWER) and len(key) == 1 and key.isprintable():
+            self._typed = (self._typed + key)[:_MAX_TYPED]
+        self._changed.set()
+
+    def quit(self) -> None:
+        """Leave."""
+        self._is_over = True
+
+    def move(self, step: int) -> None:
+        """Go to another row, or scroll."""
+        if self._mode is Mode.ITEM:
+            self._scroll = max(0, self._scroll + step)
+            return
+        places = [place for place, row in enumerate(self._rows) if not row.is_heading]
+        if not places:
+            return
+        now = min(range(len(places)), key=lambda one: abs(places[one] - self._place))
+        self._place = places[min(max(now + step, 0), len(places) - 1)]
+        self._chosen = self._rows[self._place].key
+
+    def move_page(self, pages: int) -> None:
+        """Go a screen up or down."""
+        self.move(pages * max(1, self._room - 1))
+
+    def move_far(self, step: int) -> None:
+        """Go to the first or the last row."""
+        self.move(step * 1_000_000)
+
+    def show_view(self, view: str) -> None:
+        """Show another view."""
+        self._view, self._filter, self._mode = view, "", Mode.LIST
+        self._item, self._item_address = None, ""
+        self._load_list()
+
+    def show_next_view(self) -> None:
+        """Show the view after this one."""
+        self.show_view(VIEWS[(VIEWS.index(self._view) + 1) % len(VIEWS)])
+
+    def show_tab(self, step: int) -> None:
+        """Show the tab beside this one."""
+        if self._view == "tasks":
+            self._tab = TABS[(TABS.index(self._tab) + step) % len(TABS)]
+            self._load_list()
+
+    def open_item(self) -> None:
+        """Show the chosen row in full."""
+        row = self._chosen_row
+        if row is not None and row.page:
+            self._mode, self._item, self._scroll = Mode.ITEM, None, 0
+            self._item_address = row.page
+            self._follow(row.page)
+
+    def _leave_item(self) -> None:
+        self._mode, self._item, self._item_address = Mode.LIST, None, ""
+        self._follow(self._list_address)
+
+    def go_back(self) -> None:
+        """Leave what is on top: an item, else the filter."""
+        if self._mode is Mode.ITEM:
+            self._leave_item()
+        elif self._filter:
+            self._set_filter("")
+
+    def help(self) -> None:
+        """Show the keys."""
+        self._under, self._mode = self._mode, Mode.HELP
+
+    def start_filter(self) -> None:
+        """Write a filter."""
+        self._mode, self._typed = Mode.FILTER, self._filter
+
+    def keep_filter(self) -> None:
+        """Take the filter as it was written."""
+        self._mode = Mode.LIST
+        self._set_filter(self._typed.strip())
+
+    def drop_filter(self) -> None:
+        """Show everything."""
+        self._mode = Mode.LIST
+        self._set_filter("")
+
+    def _set_filter(self, text: str) -> None:
+        before, self._filter = self._list_address, text
+        if self._list_address != before:
+            self._load_list()
+
+    def _load_list(self) -> None:
+        """Show other rows: until they come there are none, so no key means one that is gone."""
+        self._page, self._chosen, self._place, self._offset = None, "", 0, 0
+        self._follow(self._list_address)
+
+    def start_answer(self) -> None:
+        """Answer or decide what the row or the item asks."""
+        row = self._current_row
+        if row is None or not row.action:
+            self.say("It asks nothing.")
+            return
+        self._asked, self._under, self._typed = row, self._mode, ""
+        self._mode = Mode.DECIDE if row.is_approval else Mode.ANSWER
+
+    def send_answer(self) -> None:
+        """Send what was written."""
+        row, text = self._asked, self._typed.strip()
+        self._mode = self._under
+        if row is not None and text:
+            self._chosen = ""  # what was answered goes elsewhere; the next one is chosen
+            form = {"text": text} | ({"step": row.step} if row.step else {})
+            self._start(self._act(row.action, form))
+
+    def decide(self, decision: str) -> None:
+        """Allow or deny."""
+        self._mode = self._under
+        if self._asked is not None:
+            self._chosen = ""
+            self._start(self._act(self._asked.action, {"decision": decision}))
+
+    def start_cancel(self) -> None:
+        """Ask whether it is meant."""
+        row = self._current_row
+        if row is None or not row.cancel:
+            self.say("It has ended.")
+            return
+        self._asked, self._under, self._mode = row, self._mode, Mode.CONFIRM
+
+    def cancel(self) -> None:
+        """Cancel it."""
+        self._mode = self._under
+        if self._asked is not None:
+            self._start(self._act(self._asked.cancel, {}))
+
+    def drop_prompt(self) -> None:
+        """Do nothing."""
+        self._mode = self._under
+
+    def erase(self) -> None:
+        """Take the last character back."""
+        self._typed = self._typed[:-1]
+
+    def erase_all(self) -> None:
+        """Take everything back."""
+        self._typed = ""
+
+    # ---------------------------------------------------------------- what is shown
+
+    @property
+    def _rows(self) -> list[Row]:
+        rows = [] if self._page is None else list_rows(self._view, self._page)
+        if self._filter and self._view != "tasks":  # tasks are searched by the gateway
+            words = self._filter.lower().split()
+            rows = [
+                row
+                for row in rows
+                if not row.is_heading
+                and _has_words(f"{row.state} {row.who} {row.text} {row.key}", words)
+            ]
+        return rows
+
+    @property
+    def _chosen_row(self) -> Row | None:
+        return next((row for row in self._rows if row.key and row.key == self._chosen), None)
+
+    @property
+    def _current_row(self) -> Row | None:
+        if self._mode is Mode.ITEM:
+            return None if self._item is None else find_row(self._item)
+        return self._chosen_row
+
+    def draw(self, size: tuple[int, int], now: datetime) -> list[Text]:
+        """The lines of the screen."""
+        width, _ = size
+        state = self._trouble or self._client.address.partition("://")[2]
+        top = [draw_tabs(self._view, state, width)]
+        page = self._page
+        figures = "" if page is None else describe_page(self._view, page, tab=self._tab)
+        top.append(draw_line(figures, width, "bright_black"))
+        bottom = [
+            *self._draw_question(width),
+            self._draw_prompt(width),
+            draw_hint(_HINTS[self._mode], width),
+        ]
+        self._room = max(1, size[1] - len(top) - len(bottom))
+        return draw_frame(self._draw_body(width, now), size=size, top=top, bottom=bottom)
+
+    def _draw_body(self, width: int, now: datetime) -> list[Text]:
+        if self._mode is Mode.HELP:
+            return [draw_line(f"  {keys:<18}{what}", width) for keys, what in _HELP]
+        if self._item_address:
+            if self._item is None:
+                return [draw_line("...", width)]
+            lines = wrap_lines(describe_item(self._item, now), width)
+            self._scroll = min(self._scroll, max(0, len(lines) - self._room))
+            return lines[self._scroll :]
+        return self._draw_rows(width, now)
+
+    def _draw_rows(self, width: int, now: datetime) -> list[Text]:
+        rows = self._rows
+        if self._page is None:
+            return [draw_line("...", width)]
+        if all(row.is_heading for row in rows):
+            empty = say_empty(self._view, self._page, is_filtered=bool(self._filter))
+            lines = [draw_row(row, width, now, is_chosen=False) for row in rows]
+            return [*lines, *wrap_lines([(empty, "")] if empty else [], width)]
+        self._keep_choice(rows)
+        # The heading above the first row is shown with it.
+        first = self._place - 1 if self._place and rows[self._place - 1].is_heading else self._place
+        self._offset = max(min(self._offset, first), self._place - self._room + 1, 0)
+        shown = rows[self._offset : self._offset + self._room]
+        return [draw_row(row, width, now, is_chosen=row.key == self._chosen) for row in shown]
+
+    def _keep_choice(self, rows: list[Row]) -> None:
+        """The chosen row stays chosen wherever it goes; when it is gone, the one in its place."""
+        place = next((place for place, row in enumerate(rows) if row.key == self._chosen), None)
+        if place is None or not self._chosen:
+            place = min(self._place, len(rows) - 1)
+            while rows[place].is_heading and place + 1 < len(rows):
+                place += 1
+            while rows[place].is_heading:
+                place -= 1
+        self._place, self._chosen = place, rows[place].key
+
+    def _draw_question(self, width: int) -> list[Text]:
+        """What is asked, above the line on which it is answered."""
+        if self._asked is None or self._mode not in (Mode.ANSWER, Mode.DECIDE, Mode.CONFIRM):
+            return []
+        is_cancel = self._mode is Mode.CONFIRM
+        asked = self._asked.text if is_cancel else self._asked.question
+        lines = [(line, "yellow") for line in asked.splitlines()]
+        return wrap_lines(lines, width)[:_MAX_QUESTION_LINES]
+
+    def _draw_prompt(self, width: int) -> Text:
+        if self._mode is Mode.FILTER:
+            return _draw_input("filter: ", self._typed, width)
+        if self._mode is Mode.ANSWER:
+            return _draw_input("answer: ", self._typed, width)
+        if self._mode is Mode.DECIDE:
+            return draw_line("Allow it?", width, "bold")
+        if self._mode is Mode.CONFIRM:
+            return draw_line("Cancel it?", width, "bold")
+        text, style, until = self._message
+        if text and time.monotonic() < until:
+            return draw_line(text, width, style)
+        if self._filter:
+            return draw_line(f"filter: {self._filter}", width, "yellow")
+        return Text("")
+
+
+def _has_words(text: str, words: Sequence[str]) -> bool:
+    lower = text.lower()
+    return all(word in lower for word in words)
+
+
+def _draw_input(label: str, typed: str, width: int) -> Text:
+    """A line to write on: the end of what was written is always seen."""
+    shown = typed
+    while cell_len(label) + cell_len(shown) + 1 > width and shown:
+        shown = shown[1:]
+    line = draw_line(label, width, "bold yellow")
+    return line.append(shown).append("▏")
+
+
+_Do = Callable[[Top], None]
+_MOVES: Mapping[str, _Do] = {
+    "up": lambda top: top.move(-1),
+    "k": lambda top: top.move(-1),
+    "down": lambda top: top.move(1),
+    "j": lambda top: top.move(1),
+    "page-up": lambda top: top.move_page(-1),
+    "page-down": lambda top: top.move_page(1),
+    " ": lambda top: top.move_page(1),
+    "home": lambda top: top.move_far(-1),
+    "g": lambda top: top.move_far(-1),
+    "end": lambda top: top.move_far(1),
+    "G": lambda top: top.move_far(1),
+    "a": Top.start_answer,
+    "c": Top.start_cancel,
+    "escape": Top.go_back,
+    "?": Top.help,
+    "q": Top.quit,
+    "tab": Top.show_next_view,
+    "1": lambda top: top.show_view("now"),
+    "2": lambda top: top.show_view("tasks"),
+    "3": lambda top: top.show_view("calls"),
+    "4": lambda top: top.show_view("objectives"),
+}
+_WRITES: Mapping[str, _Do] = {"backspace": Top.erase, "clear": Top.erase_all}
+_KEYS: Mapping[Mode, Mapping[str, _Do]] = {
+    Mode.LIST: {
+        **_MOVES,
+        "enter": Top.open_item,
+        "right": lambda top: top.show_tab(1),
+        "left": lambda top: top.show_tab(-1),
+        "/": Top.start_filter,
+        "f": Top.start_filter,
+    },
+    Mode.ITEM: {**_MOVES, "left": Top.go_back, "backspace": Top.go_back},
+    Mode.FILTER: {**_WRITES, "enter": Top.keep_filter, "escape": Top.drop_filter},
+    Mode.ANSWER: {**_WRITES, "enter": Top.send_answer, "escape": Top.drop_prompt},
+    Mode.DECIDE: {
+        "y": lambda top: top.decide("allow"),
+        "n": lambda top: top.decide("deny"),
+        "escape": Top.drop_prompt,
+        "q": Top.drop_prompt,
+    },
+    Mode.CONFIRM: {
+        "y": Top.cancel,
+        "enter": Top.drop_prompt,
+        "n": Top.drop_prompt,
+        "escape": Top.drop_prompt,
+        "q": Top.drop_prompt,
+    },
+    Mode.HELP: {},
+}
+"""What each key does in each mode; in HELP every key leads back, and in a prompt others write."""
+
+
+@contextmanager
+def _raw_terminal() -> Generator[Callable[[bool], None]]:
+    """Keys come one by one and are not printed. What is given switches that off and on again."""
+    number = sys.stdin.fileno()
+    before = termios.tcgetattr(number)
+
+    def switch(is_raw: bool) -> None:
+        if is_raw:
+            tty.setcbreak(number, termios.TCSADRAIN)
+        else:
+            termios.tcsetattr(number, termios.TCSADRAIN, before)
+
+    try:
+        switch(True)
+        yield switch
+    finally:
+        switch(False)
