@@ -12,7 +12,7 @@ from openclaw_a2a.app.wiring.remote_source import RemoteToolSource, find_remote_
 from openclaw_a2a.auth.dashboard_sessions import DashboardAuthenticator
 from openclaw_a2a.dashboard.actions import Actions
 from openclaw_a2a.dashboard.agents_page import AgentReader, AgentView
-from openclaw_a2a.dashboard.callers_page import AuditReader, Callers
+from openclaw_a2a.dashboard.callers_page import AuditReader, Callers, CallerUsageReader
 from openclaw_a2a.dashboard.calls_page import make_calls_page
 from openclaw_a2a.dashboard.downloads import TaskDownloads
 from openclaw_a2a.dashboard.endpoint import DASHBOARD_PREFIX, Dashboard, PageRequest, ReadPage
@@ -28,7 +28,8 @@ from openclaw_a2a.engine.approvals import ApprovalService
 from openclaw_a2a.engine.audit_log import AuditLog
 from openclaw_a2a.engine.engine import Engine
 from openclaw_a2a.engine.supervisor import Supervisor
-from openclaw_a2a.http.request_limits import RequestBodies
+from openclaw_a2a.http.rate_limit import RateLimit
+from openclaw_a2a.http.request_limits import RefusalCounts, RequestBodies
 from openclaw_a2a.http.sse_stream import SseStreams
 from openclaw_a2a.http.wire_log import WireLog
 from openclaw_a2a.model.call import Call
@@ -74,6 +75,8 @@ class DashboardWiring:
         streams: SseStreams,
         bodies: RequestBodies,
         wire_log: WireLog | None,
+        rate_limit: RateLimit,
+        refusals: RefusalCounts,
         audit: AuditLog,
         version: str,
     ) -> None:
@@ -102,6 +105,7 @@ class DashboardWiring:
             cache,
             agents=self._list_agents,
             count_streams=lambda: len(streams),
+            refusals=refusals,
         )
         self.dashboard = Dashboard(
             authenticator,
@@ -124,7 +128,14 @@ class DashboardWiring:
             find_schema=_find_schema,
             version=version,
         )
-        self._callers = Callers(settings.data, settings.peers, audit)
+        self._callers = Callers(
+            settings.data,
+            settings.peers,
+            audit,
+            usage=CallerUsageReader(
+                engines, settings.limits, rate=rate_limit, streams=streams, refusals=refusals
+            ),
+        )
         self._audit = AuditReader(settings.data)
         self._add_pages()
         self._add_actions(Actions(engines, self._task, approvals, cache, audit))
