@@ -96,6 +96,7 @@ class _Page(NamedTuple):
 
 class _Action(NamedTuple):
     handler: ActionHandler
+    max_bytes: int
 
 
 class _DownloadRoute(NamedTuple):
@@ -131,9 +132,11 @@ class Dashboard:
         """Add a page. `section` is the entry of the menu; `is_task`: it is about one task."""
         self._router.add_route("GET", path, _Page(read, template, section, is_task))
 
-    def add_action(self, path: str, handler: ActionHandler) -> None:
-        """Add an action."""
-        self._router.add_route("POST", path, _Action(handler))
+    def add_action(
+        self, path: str, handler: ActionHandler, *, max_bytes: int = _MAX_FORM_BYTES
+    ) -> None:
+        """Add an action; `max_bytes` limits its form."""
+        self._router.add_route("POST", path, _Action(handler, max_bytes))
 
     def add_download(self, path: str, read: ReadDownload) -> None:
         """Add content that is not a page."""
@@ -184,7 +187,7 @@ class Dashboard:
         if isinstance(route, _Page):
             await self._send_page(request, user, route, asked)
         elif isinstance(route, _Action):
-            await self._act(request, user, route.handler, segments)
+            await self._act(request, user, route, segments)
         else:
             await self._send_download(request, await route.read(asked))
 
@@ -255,13 +258,14 @@ class Dashboard:
         self,
         request: HttpRequest,
         user: DashboardUser,
-        handler: ActionHandler,
+        action: _Action,
         segments: tuple[str, ...],
     ) -> None:
-        form = await self._read_form(request)
+        # Somebody who may only look does not have megabytes received.
+        form = await self._read_form(request, action.max_bytes if user.may_act else _MAX_FORM_BYTES)
         self._authenticator.check_action(request, user, form.get("csrf", ""))
         asked = ActionRequest(segments, form, user.name, request.client_address)
-        result = await handler(asked)
+        result = await action.handler(asked)
         if not wants_html(request):
             await request.respond(200, msgspec.json.encode(result), headers=[NO_STORE])
         elif b"hx-request" not in request.headers:
@@ -278,14 +282,16 @@ class Dashboard:
         body = self._renderer.render_page("notice.html", {"result": result, "error": None})
         await request.respond(200, body, media_type=_HTML, headers=headers)
 
-    async def _read_form(self, request: HttpRequest) -> dict[str, str]:
+    async def _read_form(
+        self, request: HttpRequest, max_bytes: int = _MAX_FORM_BYTES
+    ) -> dict[str, str]:
         """The members of a form, or of a JSON object of strings. Raises: ParseFailed, ..."""
         if not request.has_body():
             return {}
         kind = (request.header(b"content-type") or "").partition(";")[0].strip().lower()
         if kind != _FORM:
             request.require_json()
-        body = await request.read_body(_MAX_FORM_BYTES, self._bodies)
+        body = await request.read_body(max_bytes, self._bodies)
         request.release_body()
         try:
             if kind == _FORM:

@@ -1,8 +1,6 @@
 """Read model of the first page: what waits for a person, what is worked on, what has ended."""
 
-import asyncio
 import re
-import time
 from collections import Counter
 from collections.abc import Callable, Collection, Sequence
 from datetime import datetime, timedelta
@@ -10,9 +8,8 @@ from statistics import median
 
 from openclaw_a2a.dashboard.agents_page import AgentView
 from openclaw_a2a.dashboard.task_list import TABS, TaskReader, TaskSummary, tab_counts
-from openclaw_a2a.engine.approvals import ApprovalList, ApprovalService, WaitingApproval
+from openclaw_a2a.engine.approvals import ApprovalCache, WaitingApproval
 from openclaw_a2a.engine.engine import Engine
-from openclaw_a2a.engine.supervisor import Supervisor
 from openclaw_a2a.http.request_limits import RefusalCounts
 from openclaw_a2a.model.delivery import DeliveryId, DeliveryState
 from openclaw_a2a.model.errors import GatewayError
@@ -30,8 +27,6 @@ _FAILED_READ = 50
 _MAX_FAILURES = 8
 _REASON_CHARS = 120
 _NUMBERS = re.compile(r"\b[0-9a-f-]*\d[0-9a-f-]*\b")
-_APPROVALS_FRESH_S = 1.0
-_APPROVALS_WAIT_S = 0.3
 
 
 class GatewayHealth(JsonStruct, frozen=True, omit_defaults=False):
@@ -92,40 +87,6 @@ class NowPage(JsonStruct, frozen=True, omit_defaults=False):
     failures: tuple[FailureCount, ...]
     waiting_since: datetime | None
     troubles: tuple[str, ...] = ()
-
-
-class ApprovalCache:
-    """The waiting approvals, asked for at most once a second.
-
-    An agent that takes long to answer delays no page: it shows those that were known before.
-    """
-
-    def __init__(self, service: ApprovalService, supervisor: Supervisor) -> None:
-        self._service = service
-        self._supervisor = supervisor
-        self._known = ApprovalList(())
-        self._asked_at = float("-inf")
-        self._asking: asyncio.Task[None] | None = None
-
-    async def current(self) -> ApprovalList:
-        """The approvals as they are known now."""
-        now = time.monotonic()
-        if self._asking is None and now - self._asked_at >= _APPROVALS_FRESH_S:
-            self._asked_at = now
-            self._asking = self._supervisor.spawn("dashboard-approvals", self._ask())
-        if self._asking is not None:
-            await asyncio.wait({self._asking}, timeout=_APPROVALS_WAIT_S)
-        return self._known
-
-    def forget(self) -> None:
-        """Something was decided: the next page asks again."""
-        self._asked_at = float("-inf")
-
-    async def _ask(self) -> None:
-        try:
-            self._known = await self._service.list()
-        finally:
-            self._asking = None
 
 
 class NowReader:
