@@ -150,13 +150,12 @@ class Gateway:
                 agent_runs=limits.per_agent_runs or limits.runs,
             )
         )
-        self._admission = RequestAdmission(
-            RateLimit(
-                per_second=limits.per_peer_rate,
-                per_minute=limits.per_peer_requests,
-                monotonic=time.monotonic,
-            )
+        self._rate_limit = RateLimit(
+            per_second=limits.per_peer_rate,
+            per_minute=limits.per_peer_requests,
+            monotonic=time.monotonic,
         )
+        self._admission = RequestAdmission(self._rate_limit)
         self._bodies = RequestBodies(
             server.body_seconds, limits.bodies_bytes, supervisor=self.supervisor
         )
@@ -559,6 +558,8 @@ class Gateway:
             streams=self.streams,
             bodies=self._bodies,
             wire_log=self._wire_log,
+            rate_limit=self._rate_limit,
+            refusals=application.refusals,
             audit=self.audit,
             version=VERSION,
         )

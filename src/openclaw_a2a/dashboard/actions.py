@@ -1,13 +1,14 @@
 """What the operator does from a page: cancel, answer, retry, decide, send. All of it is audited."""
 
+from base64 import b64decode
 from collections.abc import Awaitable, Callable, Collection
 from typing import TypeVar
+from urllib.parse import quote, urlencode
 
 import msgspec
 
-from openclaw_a2a.dashboard.now_page import ApprovalCache
 from openclaw_a2a.dashboard.task_page import TaskDetailsReader
-from openclaw_a2a.engine.approvals import ApprovalService
+from openclaw_a2a.engine.approvals import ApprovalCache, ApprovalService
 from openclaw_a2a.engine.audit_log import AuditLog, acting, audit_outcome
 from openclaw_a2a.engine.engine import Engine
 from openclaw_a2a.engine.tasks.active_task import TaskCreated
@@ -15,13 +16,17 @@ from openclaw_a2a.engine.tasks.cancel import cancel_task
 from openclaw_a2a.engine.tasks.queries import task_json
 from openclaw_a2a.engine.tasks.submit import SubmitRequest, submit, wait_created
 from openclaw_a2a.model.errors import InvalidParams, Problem, RouteNotFound, TaskNotFound
+from openclaw_a2a.model.file_content import clean_filename
 from openclaw_a2a.model.ids import AccountId, ContextId, MessageId, PeerName, TaskId
 from openclaw_a2a.model.message import JsonStruct, Message, Part, Role
 from openclaw_a2a.model.records import decode_task
 from openclaw_a2a.model.session_keys import OPERATOR_NAME
+from openclaw_a2a.model.task import Task
 from openclaw_a2a.model.turn import Scope
 
 _MAX_TEXT = 64 * 1024
+MAX_UPLOAD_BYTES = 16 * 1024 * 1024
+"""How large the form of a message with files may be."""
 _Result = TypeVar("_Result")
 
 
@@ -105,7 +110,7 @@ class Actions:
             task=task.id,
             action="dashboard/retry",
         )
-        return ActionResult("A new task does it again.", task_address(made), made)
+        return ActionResult("A new task does it again.", task_address(made.id), made.id)
 
     async def decide(self, request: ActionRequest) -> ActionResult:
         """Allow or deny an approval. Raises: ApprovalNotFound, ApprovalOver, AgentUnavailable."""
@@ -121,18 +126,22 @@ class Actions:
         return ActionResult(f"It was {done}.", "/dashboard", approval_id)
 
     async def send(self, request: ActionRequest) -> ActionResult:
-        """Send a message to the agent of an account, as the operator."""
-        [account], text = request.segments, read_form_text(request)
+        """Send a message with files to the agent of an account, as the operator.
+
+        Raises: InvalidParams, RouteNotFound, PartNotAccepted, ...
+        """
+        [account] = request.segments
+        files = _read_files(request.form.get("files", ""))
+        # A file needs no words.
+        text = "" if files and not request.form.get("text", "").strip() else read_form_text(request)
         engine = next((one for one in self._engines if account in one.accounts), None)
         if engine is None:
             raise RouteNotFound(f"there is no account {account[:80]}; see the list of agents")
         scope = Scope(PeerName(OPERATOR_NAME), AccountId(account))
         context = request.form.get("context", "")
+        parts = ((Part(text=text),) if text else ()) + files
         message = Message(
-            MessageId(engine.new_id()),
-            Role.USER,
-            (Part(text=text),),
-            ContextId(context) if context else None,
+            MessageId(engine.new_id()), Role.USER, parts, ContextId(context) if context else None
         )
         made = await self._audited(
             request,
@@ -140,7 +149,11 @@ class Actions:
             self._submit(engine, scope, message, request),
             action="dashboard/send",
         )
-        return ActionResult("The message was sent.", task_address(made), made)
+        location = task_address(made.id)
+        if request.form.get("chat"):
+            query = urlencode({"context": made.context_id})
+            location = f"/dashboard/agents/{quote(account, safe='')}?{query}#chat"
+        return ActionResult("The message was sent.", location, made.id)
 
     async def _submit(
         self,
@@ -150,7 +163,7 @@ class Actions:
         request: ActionRequest,
         *,
         is_answer: bool = False,
-    ) -> TaskId:
+    ) -> Task:
         rules = engine.accounts.get(scope.account)
         if rules is None:
             raise RouteNotFound(f"account {scope.account} does not run; nothing was sent")
@@ -159,8 +172,9 @@ class Actions:
         )
         rules = msgspec.structs.replace(rules, is_task_generating=True)
         created = await wait_created(engine, await submit(engine, asked, rules))
-        # A message that is not waited for always makes a task.
-        return created.task.id if isinstance(created, TaskCreated) else TaskId("")
+        if not isinstance(created, TaskCreated):
+            raise TaskNotFound("the message was answered without a task; send it again")
+        return created.task
 
     async def _audited(
         self,
@@ -202,6 +216,35 @@ def read_form_text(request: ActionRequest) -> str:
         problem = Problem("text", f"must have 1 to {_MAX_TEXT} characters")
         raise InvalidParams(f"text {problem.message}", problems=(problem,))
     return text
+
+
+class _File(msgspec.Struct):
+    name: str
+    type: str
+    content: str
+    """In base64."""
+
+
+def _read_files(text: str) -> tuple[Part, ...]:
+    """The files of a form: a JSON list of `{name, type, content}`. Raises: InvalidParams."""
+    if not text:
+        return ()
+    try:
+        files = msgspec.json.decode(text, type=list[_File])
+        contents = [b64decode(one.content, validate=True) for one in files]
+    except (ValueError, RecursionError):
+        problem = Problem("files", "must be a JSON list of {name, type, content in base64}")
+        raise InvalidParams(f"files {problem.message}", problems=(problem,)) from None
+    return tuple(
+        [
+            Part.of_bytes(
+                content,
+                media_type=one.type or "application/octet-stream",
+                filename=clean_filename(one.name) or None,
+            )
+            for one, content in zip(files, contents, strict=True)
+        ]
+    )
 
 
 ActionHandler = Callable[[ActionRequest], Awaitable[ActionResult]]

@@ -1,12 +1,16 @@
 """Read model of the agents: their cards as others see them, availability and recent work."""
 
 from collections.abc import Callable, Sequence
+from urllib.parse import urlsplit
 
 from openclaw_a2a.dashboard.task_list import TaskReader, TaskSummary
+from openclaw_a2a.dashboard.task_page import ChatTurn, TaskDetailsReader
 from openclaw_a2a.model.card import AgentCard
 from openclaw_a2a.model.errors import RouteNotFound
-from openclaw_a2a.model.ids import AccountId, AgentId
+from openclaw_a2a.model.ids import AccountId, AgentId, ContextId, PeerName
 from openclaw_a2a.model.message import JsonStruct
+from openclaw_a2a.model.session_keys import OPERATOR_NAME
+from openclaw_a2a.model.turn import Scope
 from openclaw_a2a.ports import StatusQuery
 
 _RECENT = 10
@@ -39,19 +43,30 @@ class CardProblem(JsonStruct, frozen=True):
 
 
 class AgentPage(JsonStruct, frozen=True, omit_defaults=False):
-    """One agent, with what callers have asked of it last."""
+    """One agent, with what callers have asked of it last.
+
+    `chat` is the operator's conversation with it in `context`, which the address names.
+    """
 
     agent: AgentView
     card_problems: tuple[CardProblem, ...]
     recent: tuple[TaskSummary, ...]
+    context: str = ""
+    chat: tuple[ChatTurn, ...] = ()
 
 
 class AgentReader:
     """Makes the pages of agents. `agents` gives those that are served now."""
 
-    def __init__(self, agents: Callable[[], Sequence[AgentView]], tasks: TaskReader) -> None:
+    def __init__(
+        self,
+        agents: Callable[[], Sequence[AgentView]],
+        tasks: TaskReader,
+        details: TaskDetailsReader,
+    ) -> None:
         self._agents = agents
         self._tasks = tasks
+        self._details = details
 
     def list(self) -> AgentsPage:
         """All agents."""
@@ -64,11 +79,15 @@ class AgentReader:
                 return one
         raise RouteNotFound(f"there is no account {account[:80]}; see the list of agents")
 
-    async def read(self, account: str) -> AgentPage:
-        """One agent. Raises: RouteNotFound."""
+    async def read(self, account: str, context: str = "") -> AgentPage:
+        """One agent, and the conversation in a context. Raises: RouteNotFound."""
         view = self.find(account)
-        query = StatusQuery(_RECENT, account=view.account)
-        return AgentPage(view, check_card(view.card), await self._tasks.list_rows(query))
+        recent = await self._tasks.list_rows(StatusQuery(_RECENT, account=view.account))
+        chat: tuple[ChatTurn, ...] = ()
+        if context:
+            scope = Scope(PeerName(OPERATOR_NAME), view.account)
+            chat = await self._details.read_chat(scope, ContextId(context))
+        return AgentPage(view, check_card(view.card), recent, context, chat)
 
 
 def check_card(card: AgentCard) -> tuple[CardProblem, ...]:
@@ -86,7 +105,36 @@ def check_card(card: AgentCard) -> tuple[CardProblem, ...]:
         if not value:
             problems.append(CardProblem(field, "is required and empty"))
     for number, skill in enumerate(card.skills):
-        for field, value in (("id", skill.id), ("name", skill.name), ("tags", skill.tags)):
+        for field, value in (
+            ("id", skill.id),
+            ("name", skill.name),
+            ("description", skill.description),
+            ("tags", skill.tags),
+        ):
             if not value:
                 problems.append(CardProblem(f"skills[{number}].{field}", "is required and empty"))
+        if any(skill.id == other.id for other in card.skills[:number]):
+            problems.append(CardProblem(f"skills[{number}].id", f"is not unique: {skill.id}"))
+    for number, one in enumerate(card.supported_interfaces):
+        if not _is_address(one.url):
+            reason = "is no address that a client could use"
+            problems.append(CardProblem(f"supportedInterfaces[{number}].url", reason))
+    for field, modes in (
+        ("defaultInputModes", card.default_input_modes),
+        ("defaultOutputModes", card.default_output_modes),
+    ):
+        problems += [
+            CardProblem(field, f"{mode[:80]!r} is no media type")
+            for mode in modes
+            if "/" not in mode
+        ]
     return tuple(problems)
+
+
+def _is_address(url: str) -> bool:
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        return False
+    # A gRPC interface is a host and a port.
+    return bool(parts.netloc) if "://" in url else ":" in url

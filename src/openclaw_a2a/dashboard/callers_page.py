@@ -1,7 +1,8 @@
 """Read models of who may call (tokens and peers) and of who changed what (the audit log)."""
 
 import os
-from collections.abc import Callable, Collection
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -12,11 +13,19 @@ from openclaw_a2a.auth.tokens import Token, TokenKind, TokenStore
 from openclaw_a2a.dashboard.actions import ActionRequest, ActionResult
 from openclaw_a2a.dashboard.endpoint import PageRequest
 from openclaw_a2a.engine.audit_log import AUDIT_FILE, AuditLog, audit_outcome, decode_line
+from openclaw_a2a.engine.engine import Engine
+from openclaw_a2a.http.rate_limit import RateLimit
+from openclaw_a2a.http.request_limits import RefusalCounts
+from openclaw_a2a.http.sse_stream import SseStreams
 from openclaw_a2a.model.errors import InvalidParams, Problem
-from openclaw_a2a.model.ids import JsonObject
+from openclaw_a2a.model.ids import JsonObject, PeerName
 from openclaw_a2a.model.message import JsonStruct
+from openclaw_a2a.model.task import TaskState
+from openclaw_a2a.ports import StatusQuery, TaskFilter
+from openclaw_a2a.settings import Limits
 
 _LISTED = 300
+_MAX_CALLERS = 100
 _TAIL_BYTES = 512 * 1024
 _KINDS = {"a2a": TokenKind.PEER, "dashboard": TokenKind.PEER, "tools": TokenKind.TOOL}
 """What tokens that are made from a page may be for: none that could make more of them."""
@@ -38,19 +47,126 @@ class TokenView(JsonStruct, frozen=True, omit_defaults=False):
     is_valid: bool
 
 
+class CallerLimits(JsonStruct, frozen=True, omit_defaults=False):
+    """What one caller may have at most; `requests` is per minute, and 0 limits nothing."""
+
+    requests: float
+    runs: int
+    queue: int
+    streams: int
+
+
+class CallerUsage(JsonStruct, frozen=True, omit_defaults=False):
+    """What a caller has now, and what it has had.
+
+    `requests` count against its rate now; those of `local` are not limited, and not counted.
+    `refusals` are requests that were answered with an error since the start of the gateway.
+    """
+
+    name: str
+    is_peer: bool
+    tokens: int
+    tasks: int
+    failed: int
+    requests: int
+    runs: int
+    queued: int
+    streams: int
+    refusals: int
+
+
 class CallersPage(JsonStruct, frozen=True, omit_defaults=False):
-    """Who may call. `is_open`: on this machine no credentials are needed."""
+    """Who may call, and who does. `is_open`: on this machine no credentials are needed.
+
+    `is_cut`: there are more callers; those that use least are left out.
+    """
 
     tokens: tuple[TokenView, ...]
     peers: tuple[str, ...]
     is_open: bool
+    limits: CallerLimits
+    usage: tuple[CallerUsage, ...]
+    is_cut: bool = False
+
+
+class CallerUsageReader:
+    """Reads what callers use, from the counters with which the gateway limits them."""
+
+    def __init__(
+        self,
+        engines: Collection[Engine],
+        limits: Limits,
+        *,
+        rate: RateLimit,
+        streams: SseStreams,
+        refusals: RefusalCounts,
+    ) -> None:
+        self._engines = engines
+        self._rate = rate
+        self._streams = streams
+        self._refusals = refusals
+        self.limits = CallerLimits(
+            requests=limits.per_peer_requests,
+            runs=limits.share(limits.per_peer_runs, limits.runs),
+            queue=limits.share(limits.per_peer_queue, limits.queue),
+            streams=limits.share(limits.per_peer_streams, limits.streams),
+        )
+
+    async def read(
+        self, peers: Collection[str], tokens: Mapping[str, int]
+    ) -> tuple[tuple[CallerUsage, ...], bool]:
+        """The callers that use most, and whether there are more.
+
+        `tokens` says how many tokens for A2A each name has.
+        """
+        runs: Counter[str] = Counter()
+        queued: Counter[str] = Counter()
+        for engine in self._engines:
+            for run in engine.runs.values():
+                (runs if run.slot.has_turn else queued)[run.record.scope.principal] += 1
+        requests, streams = self._rate.usage(), self._streams.by_caller()
+        refusals = self._refusals.by_caller
+        names = {*peers, *tokens, *runs, *queued, *requests, *refusals, *await self._recent()}
+        names |= {name for name in streams if name is not None}
+        order = sorted(names, key=lambda one: (-runs[one], -queued[one], one))
+        found = [
+            CallerUsage(
+                name=name,
+                is_peer=name in peers,
+                tokens=tokens.get(name, 0),
+                tasks=await self._count(TaskFilter(PeerName(name))),
+                failed=await self._count(TaskFilter(PeerName(name), state=TaskState.FAILED)),
+                requests=requests.get(PeerName(name), 0),
+                runs=runs[name],
+                queued=queued[name],
+                streams=streams.get(name, 0),
+                refusals=refusals[name],
+            )
+            for name in order[:_MAX_CALLERS]
+        ]
+        return tuple(found), len(names) > _MAX_CALLERS
+
+    async def _recent(self) -> set[str]:
+        """Who has sent the tasks that changed last."""
+        query = StatusQuery(_MAX_CALLERS)
+        return {
+            one.head.scope.principal
+            for engine in self._engines
+            for one in await engine.store.tasks.list_by_status(query)
+        }
+
+    async def _count(self, chosen: TaskFilter) -> int:
+        return sum([await engine.store.tasks.count_tasks(chosen) for engine in self._engines])
 
 
 class Callers:
     """Reads, makes and revokes tokens."""
 
-    def __init__(self, folder: Path, peers: Collection[str], audit: AuditLog) -> None:
+    def __init__(
+        self, folder: Path, peers: Collection[str], audit: AuditLog, *, usage: CallerUsageReader
+    ) -> None:
         """`peers` are those of the settings."""
+        self._usage = usage
         self._store = TokenStore(folder, peers=peers, are_commands=False)
         self._peers = tuple(sorted(peers))
         self._audit = audit
@@ -60,7 +176,11 @@ class Callers:
         used, now = self._store.last_used(), datetime.now(UTC)
         tokens = [_view(one, used.get(one.id), now) for one in self._store.list_tokens()]
         is_open = not self._peers and not self._store.peers_need_tokens()
-        return CallersPage(tuple(reversed(tokens)), self._peers, is_open)
+        peer_tokens = Counter(one.name for one in tokens if one.kind == TokenKind.PEER.value)
+        usage, is_cut = await self._usage.read(self._peers, peer_tokens)
+        return CallersPage(
+            tuple(reversed(tokens)), self._peers, is_open, self._usage.limits, usage, is_cut
+        )
 
     async def create(self, request: ActionRequest) -> ActionResult:
         """Make a token; its text is in the result, and nowhere else.

@@ -102,6 +102,7 @@ class _Page(NamedTuple):
 
 class _Action(NamedTuple):
     handler: ActionHandler
+    max_bytes: int
     read_conflict: ReadConflict | None = None
     template: str = ""
 
@@ -158,13 +159,16 @@ class Dashboard:
         path: str,
         handler: ActionHandler,
         *,
+        max_bytes: int = _MAX_FORM_BYTES,
         read_conflict: ReadConflict | None = None,
         template: str = "",
     ) -> None:
-        """Add an action. What `read_conflict` reads is shown, as `template`, to a browser whose
-        form is about something that was changed meanwhile.
+        """Add an action; `max_bytes` limits its form.
+
+        What `read_conflict` reads is shown, as `template`, to a browser whose form is about
+        something that was changed meanwhile.
         """
-        self._router.add_route("POST", path, _Action(handler, read_conflict, template))
+        self._router.add_route("POST", path, _Action(handler, max_bytes, read_conflict, template))
 
     def add_download(self, path: str, read: ReadDownload) -> None:
         """Add content that is not a page."""
@@ -292,7 +296,8 @@ class Dashboard:
         action: _Action,
         segments: tuple[str, ...],
     ) -> None:
-        form = await self._read_form(request)
+        # Somebody who may only look does not have megabytes received.
+        form = await self._read_form(request, action.max_bytes if user.may_act else _MAX_FORM_BYTES)
         self._authenticator.check_action(request, user, form.get("csrf", ""))
         asked = ActionRequest(segments, form, user.name, request.client_address)
         try:
@@ -334,14 +339,16 @@ class Dashboard:
         body = self._renderer.render_page("notice.html", {"result": result, "error": None})
         await request.respond(200, body, media_type=_HTML, headers=headers)
 
-    async def _read_form(self, request: HttpRequest) -> dict[str, str]:
+    async def _read_form(
+        self, request: HttpRequest, max_bytes: int = _MAX_FORM_BYTES
+    ) -> dict[str, str]:
         """The members of a form, or of a JSON object of strings. Raises: ParseFailed, ..."""
         if not request.has_body():
             return {}
         kind = (request.header(b"content-type") or "").partition(";")[0].strip().lower()
         if kind != _FORM:
             request.require_json()
-        body = await request.read_body(_MAX_FORM_BYTES, self._bodies)
+        body = await request.read_body(max_bytes, self._bodies)
         request.release_body()
         try:
             if kind == _FORM:

@@ -1,16 +1,16 @@
 """Read model of the first page: what waits for a person, what is worked on, what has ended."""
 
-import asyncio
-import time
+import re
+from collections import Counter
 from collections.abc import Callable, Collection, Sequence
 from datetime import datetime, timedelta
 from statistics import median
 
 from openclaw_a2a.dashboard.agents_page import AgentView
 from openclaw_a2a.dashboard.task_list import TABS, TaskReader, TaskSummary, tab_counts
-from openclaw_a2a.engine.approvals import ApprovalList, ApprovalService, WaitingApproval
+from openclaw_a2a.engine.approvals import ApprovalCache, WaitingApproval
 from openclaw_a2a.engine.engine import Engine
-from openclaw_a2a.engine.supervisor import Supervisor
+from openclaw_a2a.http.request_limits import RefusalCounts
 from openclaw_a2a.model.delivery import DeliveryId, DeliveryState
 from openclaw_a2a.model.errors import GatewayError
 from openclaw_a2a.model.message import JsonStruct
@@ -23,15 +23,22 @@ _WINDOW_MINUTES = 30
 _MEASURED = 500
 """How many ended tasks the figures are made of at most."""
 _MAX_DELIVERIES = 1000
-_APPROVALS_FRESH_S = 1.0
-_APPROVALS_WAIT_S = 0.3
+_FAILED_READ = 50
+_MAX_FAILURES = 8
+_REASON_CHARS = 120
+_NUMBERS = re.compile(r"\b[0-9a-f-]*\d[0-9a-f-]*\b")
 
 
 class GatewayHealth(JsonStruct, frozen=True, omit_defaults=False):
-    """The state of the gateway in a few figures; `store` is empty while it takes writes."""
+    """The state of the gateway in a few figures; `store` is empty while it takes writes.
+
+    `openclaw` agents are run by an OpenClaw, `openclaw_linked` of them can be reached.
+    """
 
     agents: int
     agents_available: int
+    openclaw: int
+    openclaw_linked: int
     store: str
     deliveries_waiting: int
     deliveries_dead: int
@@ -43,18 +50,32 @@ class GatewayHealth(JsonStruct, frozen=True, omit_defaults=False):
 class Activity(JsonStruct, frozen=True, omit_defaults=False):
     """Tasks that ended in each of the last minutes, the oldest first, and how long they took.
 
-    `is_cut`: there were more than are counted here.
+    `seconds` is the median of each minute, None when none ended. `is_cut`: there were more than
+    are counted here.
     """
 
     ended: tuple[int, ...]
     failed: tuple[int, ...]
+    seconds: tuple[float | None, ...]
     median_seconds: float | None
     slowest_seconds: float | None
     is_cut: bool = False
 
 
+class FailureCount(JsonStruct, frozen=True, omit_defaults=False):
+    """How often something failed in the last half an hour.
+
+    `kind` is `request` (`what` is the code of the error it was answered with) or `task` (`what` is
+    the reason, in which numbers do not count).
+    """
+
+    kind: str
+    what: str
+    count: int
+
+
 class NowPage(JsonStruct, frozen=True, omit_defaults=False):
-    """The first page."""
+    """The first page. `waiting_since`: the oldest of what waits for a person does since then."""
 
     approvals: tuple[WaitingApproval, ...]
     waiting: tuple[TaskSummary, ...]
@@ -63,41 +84,9 @@ class NowPage(JsonStruct, frozen=True, omit_defaults=False):
     counts: dict[str, int]
     health: GatewayHealth
     activity: Activity
+    failures: tuple[FailureCount, ...]
+    waiting_since: datetime | None
     troubles: tuple[str, ...] = ()
-
-
-class ApprovalCache:
-    """The waiting approvals, asked for at most once a second.
-
-    An agent that takes long to answer delays no page: it shows those that were known before.
-    """
-
-    def __init__(self, service: ApprovalService, supervisor: Supervisor) -> None:
-        self._service = service
-        self._supervisor = supervisor
-        self._known = ApprovalList(())
-        self._asked_at = float("-inf")
-        self._asking: asyncio.Task[None] | None = None
-
-    async def current(self) -> ApprovalList:
-        """The approvals as they are known now."""
-        now = time.monotonic()
-        if self._asking is None and now - self._asked_at >= _APPROVALS_FRESH_S:
-            self._asked_at = now
-            self._asking = self._supervisor.spawn("dashboard-approvals", self._ask())
-        if self._asking is not None:
-            await asyncio.wait({self._asking}, timeout=_APPROVALS_WAIT_S)
-        return self._known
-
-    def forget(self) -> None:
-        """Something was decided: the next page asks again."""
-        self._asked_at = float("-inf")
-
-    async def _ask(self) -> None:
-        try:
-            self._known = await self._service.list()
-        finally:
-            self._asking = None
 
 
 class NowReader:
@@ -111,12 +100,14 @@ class NowReader:
         *,
         agents: Callable[[], Sequence[AgentView]],
         count_streams: Callable[[], int],
+        refusals: RefusalCounts,
     ) -> None:
         self._engines = engines
         self._tasks = tasks
         self._approvals = approvals
         self._agents = agents
         self._count_streams = count_streams
+        self._refusals = refusals
 
     async def read(self, now: datetime) -> NowPage:
         """The page as it is now."""
@@ -125,15 +116,18 @@ class NowReader:
         decided = {one.task_id for one in asked.approvals}
         waiting = await self._tasks.list_rows(StatusQuery(_WAITING, PAUSED))
         counts = await self._tasks.count_states(ALL_TASKS)
-        recent = StatusQuery(_COLUMN, TERMINAL)
+        recent = await self._tasks.list_rows(StatusQuery(_COLUMN, TERMINAL))
+        since = [one.asked_at for one in asked.approvals] + [row.status_at for row in waiting]
         return NowPage(
             approvals=asked.approvals,
             waiting=tuple([row for row in waiting if row.id not in decided]),
             working=await self._tasks.list_rows(StatusQuery(_COLUMN, TABS["working"])),
-            recent=await self._tasks.list_rows(recent),
+            recent=recent,
             counts=tab_counts(counts),
             health=await self._health(),
             activity=await self._activity(now),
+            failures=await self._failures(now),
+            waiting_since=min(since, default=None),
             troubles=tuple([f"{one.agent}: {one.reason}" for one in asked.troubles]),
         )
 
@@ -157,9 +151,12 @@ class NowReader:
                 store = error.message
             runs += len(engine.runs)
             loops += engine.supervisor.dead_loops
+        hosted = [one for one in agents if one.adapter.startswith("openclaw")]
         return GatewayHealth(
             agents=len(agents),
             agents_available=sum(one.is_available for one in agents),
+            openclaw=len(hosted),
+            openclaw_linked=sum(one.is_available for one in hosted),
             store=store,
             deliveries_waiting=waiting,
             deliveries_dead=dead,
@@ -171,7 +168,7 @@ class NowReader:
     async def _activity(self, now: datetime) -> Activity:
         start = now.replace(second=0, microsecond=0) - timedelta(minutes=_WINDOW_MINUTES - 1)
         ended, failed = [0] * _WINDOW_MINUTES, [0] * _WINDOW_MINUTES
-        seconds: list[float] = []
+        by_minute: list[list[float]] = [[] for _ in range(_WINDOW_MINUTES)]
         found = await self._tasks.list_heads(StatusQuery(_MEASURED, TERMINAL))
         for _, one in found:
             head = one.head
@@ -180,11 +177,27 @@ class NowReader:
                 continue
             ended[minute] += 1
             failed[minute] += head.state in (TaskState.FAILED, TaskState.REJECTED)
-            seconds.append((head.status_at - head.created_at).total_seconds())
+            by_minute[minute].append((head.status_at - head.created_at).total_seconds())
+        seconds = [one for minute in by_minute for one in minute]
         return Activity(
             ended=tuple(ended),
             failed=tuple(failed),
+            seconds=tuple([round(median(one), 6) if one else None for one in by_minute]),
             median_seconds=round(median(seconds), 6) if seconds else None,
             slowest_seconds=round(max(seconds), 3) if seconds else None,
             is_cut=len(seconds) == _MEASURED,
         )
+
+    async def _failures(self, now: datetime) -> tuple[FailureCount, ...]:
+        """What failed most: requests by their codes, and tasks by their reasons."""
+        reasons: Counter[str] = Counter()
+        since = now - timedelta(minutes=_WINDOW_MINUTES)
+        for row in await self._tasks.list_rows(StatusQuery(_FAILED_READ, TABS["failed"])):
+            if row.status_at >= since:
+                # Ids and numbers differ each time: with them every reason would be one of its own.
+                reason = _NUMBERS.sub("…", " ".join(row.note.split()))[:_REASON_CHARS]
+                reasons[reason or row.state] += 1
+        found = [FailureCount("task", reason, count) for reason, count in reasons.items()]
+        codes = self._refusals.by_code().items()
+        found += [FailureCount("request", code, count) for code, count in codes]
+        return tuple(sorted(found, key=lambda one: -one.count)[:_MAX_FAILURES])

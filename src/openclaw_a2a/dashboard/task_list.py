@@ -1,5 +1,7 @@
 """Read models of tasks in lists: rows, counts, search, and the page of tasks."""
 
+import asyncio
+import time
 from collections import OrderedDict
 from collections.abc import Collection, Mapping
 from datetime import datetime
@@ -15,7 +17,14 @@ from openclaw_a2a.model.ids import AccountId, AgentId, ContextId, PeerName, Task
 from openclaw_a2a.model.message import JsonStruct, Role, format_timestamp
 from openclaw_a2a.model.records import TaskHead, decode_task, read_held_message
 from openclaw_a2a.model.task import PAUSED, TERMINAL, Task, TaskState
-from openclaw_a2a.ports import RecentHead, StatusQuery, TaskFilter, TaskKey
+from openclaw_a2a.ports import (
+    RecentHead,
+    StatusQuery,
+    SupportsTaskSearch,
+    TaskFilter,
+    TaskKey,
+    TaskSearch,
+)
 
 _PAGE_SIZE = 50
 _TITLE_CHARS = 160
@@ -23,7 +32,11 @@ _NOTE_CHARS = 600
 _MAX_TITLES = 8192
 _SEARCHED_AT_ONCE = 200
 _MAX_SEARCHED = 4000
-"""How many tasks one search looks at; the next page goes on after them."""
+"""How many tasks one search reads; the next page goes on after them."""
+_SEARCH_FRESH_S = 5.0
+_MAX_SEARCHES = 32
+_PLACE = "place-"
+"""Before the place at which a search of the store goes on."""
 
 TABS: Mapping[str, frozenset[TaskState]] = {
     "all": frozenset(),
@@ -77,6 +90,10 @@ class TaskListPage(JsonStruct, frozen=True, omit_defaults=False):
     searched_until: datetime | None = None
 
 
+_Found = tuple[tuple[TaskSummary, ...], str, datetime | None]
+"""Rows, the `after` of the next page, and how far back was looked."""
+
+
 class TaskReader:
     """Reads tasks of all callers, from the stores of all engines."""
 
@@ -84,6 +101,9 @@ class TaskReader:
         self._engines = engines
         # The title of a task never changes; the oldest entry goes first.
         self._titles: OrderedDict[TaskId, str] = OrderedDict()
+        # A page that is open is made again and again, and a search looks at the whole store.
+        self._searches: OrderedDict[TaskSearch, tuple[float, _Found]] = OrderedDict()
+        self._searching = asyncio.Lock()
 
     async def count_states(self, chosen: TaskFilter) -> dict[TaskState, int]:
         """How many tasks are in each state, from the counters that the store keeps."""
@@ -136,24 +156,23 @@ class TaskReader:
         )
         counts = tab_counts(await self.count_states(chosen))
         wanted = StatusQuery(
-            _PAGE_SIZE,
-            TABS[tab],
-            principal=chosen.principal,
-            account=chosen.account,
-            after=_read_key(query.get("after", "")),
+            _PAGE_SIZE, TABS[tab], principal=chosen.principal, account=chosen.account
         )
         text, agent = query.get("q", "").strip(), query.get("agent", "").strip()
+        after, searched_until = query.get("after", ""), None
         if text or agent:
-            rows, after, searched_until = await self._search(wanted, text, agent)
+            rows, after, searched_until = await self._search(wanted, text, agent, after)
         else:
-            rows, searched_until = await self.list_rows(wanted), None
-            after = TaskKey(rows[-1].status_at, rows[-1].id) if len(rows) == _PAGE_SIZE else None
+            wanted = msgspec.structs.replace(wanted, after=_read_key(after))
+            rows = await self.list_rows(wanted)
+            is_full = len(rows) == _PAGE_SIZE
+            after = _write_key(TaskKey(rows[-1].status_at, rows[-1].id)) if is_full else ""
         return TaskListPage(
             tab,
             counts,
             rows,
             counts[tab],
-            next="" if after is None else _write_key(after),
+            next=after,
             query=text,
             caller=caller,
             account=account,
@@ -161,14 +180,63 @@ class TaskReader:
             searched_until=searched_until,
         )
 
-    async def _search(
-        self, wanted: StatusQuery, text: str, agent: str
-    ) -> tuple[tuple[TaskSummary, ...], TaskKey | None, datetime | None]:
-        """Rows that match, the key to go on after, and how far back was looked.
+    async def _search(self, wanted: StatusQuery, text: str, agent: str, after: str) -> "_Found":
+        """Rows that match, where to go on, and how far back was looked."""
+        for engine in self._engines:
+            # What people paste, nearly always: a whole id.
+            known = await engine.store.tasks.measure_task(None, TaskId(text))
+            if known is not None:
+                return (await self.row(engine, RecentHead(known.head)),), "", None
+        stores = [engine.store for engine in self._engines]
+        if len(stores) == 1 and isinstance(stores[0], SupportsTaskSearch):
+            search = TaskSearch(
+                text,
+                _SEARCHED_AT_ONCE,
+                agent=agent,
+                states=wanted.states,
+                principal=wanted.principal,
+                account=wanted.account,
+                before=_read_place(after),
+            )
+            return await self._search_store(stores[0], search)
+        return await self._scan(
+            msgspec.structs.replace(wanted, after=_read_key(after)), text, agent
+        )
 
-        Texts are not indexed: so many tasks are read, a few hundred at a time, and a search that
-        finds little ends with what it has.
-        """
+    async def _search_store(self, store: SupportsTaskSearch, search: TaskSearch) -> "_Found":
+        # One at a time: however many pages are open, searches take one thread.
+        async with self._searching:
+            made_at, found = self._searches.get(search, (float("-inf"), None))
+            if found is None or time.monotonic() - made_at > _SEARCH_FRESH_S:
+                found = await self._look_through(store, search)
+                self._searches[search] = time.monotonic(), found
+                self._searches.move_to_end(search)
+                if len(self._searches) > _MAX_SEARCHES:
+                    self._searches.popitem(last=False)
+        return found
+
+    async def _look_through(self, store: SupportsTaskSearch, search: TaskSearch) -> "_Found":
+        [engine] = self._engines
+        rows: list[TaskSummary] = []
+        matches = await store.search_tasks(search)
+        for _ in range(_MAX_SEARCHED // _SEARCHED_AT_ONCE):
+            pacer = Pacer()
+            for place, one in matches.found:
+                await pacer.pause()  # others have their turn meanwhile
+                if await self._matches(engine, one.head, search.text, search.agent):
+                    rows.append(await self.row(engine, one))
+                    if len(rows) == _PAGE_SIZE:
+                        return tuple(rows), f"{_PLACE}{place}", one.head.created_at
+            if matches.next_before is None:
+                return tuple(rows), "", None
+            if len(matches.found) < search.limit:
+                break  # it has looked as far back as one search does
+            search = msgspec.structs.replace(search, before=matches.next_before)
+            matches = await store.search_tasks(search)
+        return tuple(rows), f"{_PLACE}{matches.next_before}", matches.looked_back_to
+
+    async def _scan(self, wanted: StatusQuery, text: str, agent: str) -> "_Found":
+        """The same in a store that does not search: so many tasks are read, and no more."""
         rows: list[TaskSummary] = []
         wanted = msgspec.structs.replace(wanted, limit=_SEARCHED_AT_ONCE)
         last: TaskKey | None = None
@@ -181,11 +249,12 @@ class TaskReader:
                 if await self._matches(engine, found.head, text, agent):
                     rows.append(await self.row(engine, found))
                     if len(rows) == _PAGE_SIZE:
-                        return tuple(rows), last, last.status_at
+                        return tuple(rows), _write_key(last), last.status_at
             if len(page) < _SEARCHED_AT_ONCE:
-                return tuple(rows), None, None
+                return tuple(rows), "", None
             wanted = msgspec.structs.replace(wanted, after=last)
-        return tuple(rows), last, None if last is None else last.status_at
+        is_over = last is None
+        return tuple(rows), "" if is_over else _write_key(last), None if is_over else last.status_at
 
     async def _matches(self, engine: Engine, head: TaskHead, text: str, agent: str) -> bool:
         agent_id = "" if head.binding is None else head.binding.agent_id
@@ -293,6 +362,15 @@ def _read_key(text: str) -> TaskKey | None:
     except (ValueError, OverflowError):
         raise _invalid("after", "must be the `next` of the page before") from None
     return TaskKey(at, TaskId(task_id))
+
+
+def _read_place(text: str) -> int | None:
+    place = text.removeprefix(_PLACE)
+    if not text:
+        return None
+    if not (text.startswith(_PLACE) and place.isdecimal() and len(place) < 19):
+        raise _invalid("after", "must be the `next` of the page before")
+    return int(place)
 
 
 def _invalid(name: str, reason: str) -> InvalidParams:

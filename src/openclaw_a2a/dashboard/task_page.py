@@ -6,7 +6,6 @@ from datetime import datetime
 
 import msgspec
 
-from openclaw_a2a.dashboard.now_page import ApprovalCache
 from openclaw_a2a.dashboard.task_list import TaskSummary, format_state, make_row, task_title
 from openclaw_a2a.dashboard.task_relations import (
     RelatedCall,
@@ -26,14 +25,14 @@ from openclaw_a2a.dashboard.task_timeline import (
     make_timeline,
     whole_seconds,
 )
-from openclaw_a2a.engine.approvals import WaitingApproval
+from openclaw_a2a.engine.approvals import ApprovalCache, WaitingApproval
 from openclaw_a2a.engine.engine import Engine
 from openclaw_a2a.engine.tasks.journal import TaskProjection
 from openclaw_a2a.engine.transcript.task_text import parts_text, status_text
 from openclaw_a2a.engine.transcript.transcript import OUTPUT_PREFIX
 from openclaw_a2a.model.call import Call
 from openclaw_a2a.model.errors import CorruptRecord, InvalidParams, Problem, TaskNotFound
-from openclaw_a2a.model.ids import AccountId, Json, JsonObject, MessageId, TaskId
+from openclaw_a2a.model.ids import AccountId, ContextId, Json, JsonObject, MessageId, TaskId
 from openclaw_a2a.model.message import JsonStruct, Message, Part, Role
 from openclaw_a2a.model.records import Entry, StoredTask, TaskHead, read_held_message
 from openclaw_a2a.model.task import (
@@ -45,7 +44,7 @@ from openclaw_a2a.model.task import (
     Task,
     TaskState,
 )
-from openclaw_a2a.model.turn import Binding
+from openclaw_a2a.model.turn import Binding, Scope
 from openclaw_a2a.ports import TaskQuery
 
 _FIRST_EVENTS, _LAST_EVENTS = 100, 400
@@ -56,6 +55,7 @@ _MAX_TEXT = 32 * 1024
 """How much of one text a page shows; the download has all of it."""
 _REASON_CHARS = 400
 _SAME_CONTEXT = 20
+_CHAT_TURNS = 20
 IMAGES = frozenset({"image/png", "image/jpeg", "image/gif", "image/webp", "image/svg+xml"})
 """Media types that a page shows as a picture; in one, a browser runs nothing."""
 
@@ -154,6 +154,13 @@ class TaskDetails(JsonStruct, frozen=True, omit_defaults=False):
     is_large: bool = False
 
 
+class ChatTurn(JsonStruct, frozen=True, omit_defaults=False):
+    """A message to an agent, and what came of it."""
+
+    task: TaskSummary
+    conversation: tuple[Utterance, ...]
+
+
 class TaskDetailsReader:
     """Makes the page of a task, of any caller and store."""
 
@@ -206,6 +213,20 @@ class TaskDetailsReader:
         _, stored = await self.read_stored(task_id)
         task = (await TaskProjection.from_large(stored)).task()
         return engine, stored.head, make_row(stored.head, task_title(task), ""), task
+
+    async def read_chat(self, scope: Scope, context_id: ContextId) -> tuple[ChatTurn, ...]:
+        """What was said in a context, the oldest first; of large tasks nothing."""
+        for engine in self._engines:
+            if scope.account not in engine.accounts:
+                continue
+            query = TaskQuery(
+                scope, _CHAT_TURNS, context_id=context_id, large_bytes=_MAX_BYTES, counts=False
+            )
+            page = await engine.store.tasks.list_tasks(query)
+            heads = sorted([one.head for one in page.tasks], key=lambda head: head.created_at)
+            turns = [await self.read_summary(head.id) for head in heads]
+            return tuple([await _chat_turn(*turn) for turn in turns])
+        return ()
 
     async def read(self, task_id: str, query: Mapping[str, str], now: datetime) -> TaskDetails:
         """The page as it is now; `show` and `order` choose events.
@@ -408,6 +429,13 @@ def _conversation(task: Task, entries: Sequence[Entry]) -> Iterator[Utterance]:
         yield _show_artifact(*found)
     for number, message in said:
         yield _say("user", number, message)
+
+
+async def _chat_turn(
+    engine: Engine, head: TaskHead, row: TaskSummary, task: Task | None
+) -> ChatTurn:
+    entries = await read_edge_events(engine, head, _FIRST_EVENTS, _LAST_EVENTS)
+    return ChatTurn(row, () if task is None else tuple(_conversation(task, entries)))
 
 
 def _status_kind(state: TaskState) -> str:

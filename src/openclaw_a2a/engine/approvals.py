@@ -1,11 +1,13 @@
 """Approvals: the commands of agents, and held tasks, that wait for the operator's decision."""
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable, Mapping
 from typing import TypeVar
 
 import msgspec
 
+from openclaw_a2a.engine.supervisor import Supervisor
 from openclaw_a2a.log import get_logger
 from openclaw_a2a.model.agent_event import Approval
 from openclaw_a2a.model.errors import AgentUnavailable, ApprovalNotFound, GatewayError
@@ -16,6 +18,8 @@ from openclaw_a2a.ports import SupportsApprovals
 log = get_logger(__name__)
 
 _Result = TypeVar("_Result")
+_FRESH_S = 1.0
+_WAIT_S = 0.3
 FindAgents = Callable[[], Mapping[AgentId, SupportsApprovals]]
 """The agents that support approvals now."""
 
@@ -107,3 +111,37 @@ class ApprovalService:
                 f"agent {agent_id} did not answer within {self._timeout_s:g} s; "
                 "list the approvals to see what is decided"
             ) from None
+
+
+class ApprovalCache:
+    """The waiting approvals, asked for at most once a second.
+
+    An agent that takes long to answer delays no reader, who gets those that were known before.
+    """
+
+    def __init__(self, service: ApprovalService, supervisor: Supervisor) -> None:
+        self._service = service
+        self._supervisor = supervisor
+        self._known = ApprovalList(())
+        self._asked_at = float("-inf")
+        self._asking: asyncio.Task[None] | None = None
+
+    async def current(self) -> ApprovalList:
+        """The approvals as they are known now."""
+        now = time.monotonic()
+        if self._asking is None and now - self._asked_at >= _FRESH_S:
+            self._asked_at = now
+            self._asking = self._supervisor.spawn("approvals", self._ask())
+        if self._asking is not None:
+            await asyncio.wait({self._asking}, timeout=_WAIT_S)
+        return self._known
+
+    def forget(self) -> None:
+        """Something was decided: the next page asks again."""
+        self._asked_at = float("-inf")
+
+    async def _ask(self) -> None:
+        try:
+            self._known = await self._service.list()
+        finally:
+            self._asking = None

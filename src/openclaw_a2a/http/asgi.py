@@ -395,6 +395,8 @@ class HttpRequest(ABC):
         caller is past, once a minute for each caller.
         """
         self.error_code = error.code
+        if self.bursts is not None:
+            self.bursts.refusals.count(error.code, self.caller)
         on_refused, self.on_refused = self.on_refused, None
         if on_refused is not None:
             on_refused(error)

@@ -83,6 +83,16 @@ class RateLimit:
             self._forget_idle(now)
         self._buckets[peer] = (now, [level - 1 for level in levels])
 
+    def usage(self) -> dict[PeerName, int]:
+        """How many requests of each peer count against its rate now, of the last minute at most."""
+        now = self._monotonic()
+        if not self._rates:
+            return {}
+        return {
+            peer: round(self._rates[-1].capacity - self._levels(peer, now)[-1])
+            for peer in self._buckets
+        }
+
     def _levels(self, peer: PeerName, now: float) -> list[float]:
         since, levels = self._buckets.get(peer, (now, [rate.capacity for rate in self._rates]))
         return [

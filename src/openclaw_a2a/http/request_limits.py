@@ -1,6 +1,8 @@
 """Limits of requests while they are read and answered: time, bytes of bodies, lines in the log."""
 
 import asyncio
+import time
+from collections import Counter, deque
 from collections.abc import Callable
 from typing import Protocol
 
@@ -20,6 +22,8 @@ LARGE_BODY_BYTES = 64 * 1024
 
 _BODIES_RETRY_S = 5.0
 _MOST_BURSTS = 4096
+_COUNTED_MINUTES = 30
+_COUNTED_CALLERS = 10_000
 
 
 class Deadline:
@@ -81,6 +85,39 @@ class _Burst(msgspec.Struct):
     count: int = 0
 
 
+class RefusalCounts:
+    """How many requests were answered with each error, and how many of each caller.
+
+    By code in the last half an hour, by caller since the start. Codes are those of `GatewayError`,
+    so they are few; of callers the first ten thousand are counted.
+    """
+
+    def __init__(self, monotonic: Callable[[], float] = time.monotonic) -> None:
+        self._monotonic = monotonic
+        self._minutes: deque[tuple[int, Counter[str]]] = deque(maxlen=_COUNTED_MINUTES)
+        self.by_caller: Counter[str] = Counter()
+
+    def count(self, code: str, caller: str | None) -> None:
+        """Count a request; `caller` is None when it is not known."""
+        minute = int(self._monotonic() // 60)
+        if not self._minutes or self._minutes[-1][0] != minute:
+            self._minutes.append((minute, Counter()))
+        self._minutes[-1][1][code] += 1
+        if caller is not None and (
+            caller in self.by_caller or len(self.by_caller) < _COUNTED_CALLERS
+        ):
+            self.by_caller[caller] += 1
+
+    def by_code(self) -> dict[str, int]:
+        """The counts of the last half an hour, the largest first."""
+        since = int(self._monotonic() // 60) - _COUNTED_MINUTES
+        total: Counter[str] = Counter()
+        for minute, counts in self._minutes:
+            if minute > since:
+                total += counts
+        return dict(total.most_common())
+
+
 class EventBursts:
     """Logs the first of many equal events at once, and after a minute how many more came.
 
@@ -93,6 +130,8 @@ class EventBursts:
         # Insertion order is the order of their ends: every burst gets the same time.
         self._bursts: dict[tuple[Json, ...], _Burst] = {}
         self._timer = (supervisor or Supervisor()).timer("event counts", self._log_counts)
+        self.refusals = RefusalCounts()
+        """How often requests were answered with errors."""
 
     def report(
         self, write: Callable[..., None], event: str, kind: JsonObject, **fields: Json

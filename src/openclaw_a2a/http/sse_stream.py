@@ -304,6 +304,10 @@ class SseStreams:
     def __len__(self) -> int:
         return self._count
 
+    def by_caller(self) -> dict[str | None, int]:
+        """How many streams each caller has open; None: those of nobody in particular."""
+        return dict(self._by_caller)
+
     def close_all(self) -> None:
         """End every stream now: the gateway stops."""
         self._is_closed = True

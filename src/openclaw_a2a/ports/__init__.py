@@ -37,10 +37,13 @@ from openclaw_a2a.ports.task_store import (
     Retention,
     StatusQuery,
     Submission,
+    SupportsTaskSearch,
     TaskFilter,
     TaskKey,
+    TaskMatches,
     TaskPage,
     TaskQuery,
+    TaskSearch,
     TaskStore,
 )
 
@@ -85,9 +88,12 @@ __all__ = [
     "SupportsOrphanCleanup",
     "SupportsPauseCancel",
     "SupportsProfile",
+    "SupportsTaskSearch",
     "TaskFilter",
     "TaskKey",
+    "TaskMatches",
     "TaskPage",
     "TaskQuery",
+    "TaskSearch",
     "TaskStore",
 ]

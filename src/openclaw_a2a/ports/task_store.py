@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Awaitable, Iterable
 from datetime import datetime
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import msgspec
 
@@ -141,6 +141,34 @@ class RecentHead(msgspec.Struct, frozen=True, gc=False):
 
     head: TaskHead
     resume: bytes | None = None
+
+
+class TaskSearch(msgspec.Struct, frozen=True, gc=False):
+    """Which tasks of all callers to look for: those that hold a text, and those of an agent.
+
+    `before` is the place at which the search before ended.
+    """
+
+    text: str
+    limit: int
+    agent: str = ""
+    states: frozenset[TaskState] = frozenset()
+    principal: PeerName | None = None
+    account: AccountId | None = None
+    before: int | None = None
+
+
+class TaskMatches(msgspec.Struct, frozen=True, gc=False):
+    """Tasks that may match, last created first, each with its place.
+
+    Their stored form holds the text; whether a reader would see it there is not known.
+    `next_before` is where to go on, and `looked_back_to` how far back that is; None: everything was
+    looked at.
+    """
+
+    found: tuple[tuple[int, RecentHead], ...]
+    next_before: int | None = None
+    looked_back_to: datetime | None = None
 
 
 class MeasuredTask(msgspec.Struct, frozen=True, gc=False):
@@ -316,4 +344,13 @@ class TaskStore(Protocol):
         Tasks with unfinished deliveries are skipped, so a call may delete nothing and still have
         more to examine.
         """
+        ...
+
+
+@runtime_checkable
+class SupportsTaskSearch(Protocol):
+    """A store that finds texts itself, and does not hold up the event loop."""
+
+    async def search_tasks(self, search: TaskSearch) -> TaskMatches:
+        """Tasks whose stored form holds the text, in any of their ids, messages or artifacts."""
         ...

@@ -20,7 +20,7 @@ from openclaw_a2a.http.asgi import (
     Send,
     error_headers,
 )
-from openclaw_a2a.http.request_limits import EventBursts
+from openclaw_a2a.http.request_limits import EventBursts, RefusalCounts
 from openclaw_a2a.http.router import ANY_METHOD, Router
 from openclaw_a2a.log import get_logger
 from openclaw_a2a.model.errors import (
@@ -70,6 +70,11 @@ class ServerApplication:
         for endpoint in served:
             self._add_endpoint(endpoint)
         self.router.add_route("GET", "/agents", self.availability.list_agents)
+
+    @property
+    def refusals(self) -> RefusalCounts:
+        """How often requests were answered with errors."""
+        return self._bursts.refusals
 
     async def __call__(self, scope: AsgiScope, receive: Receive, send: Send) -> None:
         """Respond to one request of an ASGI server."""

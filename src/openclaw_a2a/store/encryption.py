@@ -21,7 +21,7 @@ from openclaw_a2a.model.delivery import Delivery, DeliveryId, DeliveryState
 from openclaw_a2a.model.errors import SettingsInvalid, StoreUnavailable, TaskNotFound
 from openclaw_a2a.model.ids import TaskId
 from openclaw_a2a.model.turn import Scope
-from openclaw_a2a.ports import DeliveryPage, Record, Store, Submission
+from openclaw_a2a.ports import DeliveryPage, Record, Store, Submission, SupportsTaskSearch
 from openclaw_a2a.store.rules import report_damage
 
 if TYPE_CHECKING:
@@ -285,6 +285,8 @@ class EncryptedStore(Store):
         self.tasks = _EncryptedTasks(inner.tasks, self._deliveries, self._records)
         self.logs = inner.logs
         self.check = inner.check
+        if isinstance(inner, SupportsTaskSearch):
+            self.search_tasks = inner.search_tasks
 
     async def open(self) -> None:
         """Open the store; what was written before the first key was set is encrypted now.

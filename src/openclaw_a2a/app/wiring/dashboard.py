@@ -10,26 +10,26 @@ from openclaw_a2a.app.wiring.planning import PlanningWiring
 from openclaw_a2a.app.wiring.push import PushWiring
 from openclaw_a2a.app.wiring.remote_source import RemoteToolSource, find_remote_tasks
 from openclaw_a2a.auth.dashboard_sessions import DashboardAuthenticator
-from openclaw_a2a.dashboard.actions import Actions
+from openclaw_a2a.dashboard.actions import MAX_UPLOAD_BYTES, Actions
 from openclaw_a2a.dashboard.agents_page import AgentReader, AgentView
-from openclaw_a2a.dashboard.callers_page import AuditReader, Callers
+from openclaw_a2a.dashboard.callers_page import AuditReader, Callers, CallerUsageReader
 from openclaw_a2a.dashboard.calls_page import CallReader
 from openclaw_a2a.dashboard.downloads import TaskDownloads
 from openclaw_a2a.dashboard.endpoint import DASHBOARD_PREFIX, Dashboard, PageRequest, ReadPage
 from openclaw_a2a.dashboard.live import LivePages
-from openclaw_a2a.dashboard.now_page import ApprovalCache, NowReader
+from openclaw_a2a.dashboard.now_page import NowReader
 from openclaw_a2a.dashboard.objectives_page import Objectives
 from openclaw_a2a.dashboard.remote_page import RemoteAgentReader
 from openclaw_a2a.dashboard.system_page import Deliveries, SystemReader
 from openclaw_a2a.dashboard.task_list import TaskReader
 from openclaw_a2a.dashboard.task_page import TaskDetailsReader
 from openclaw_a2a.dashboard.wire_page import WireReader
-from openclaw_a2a.engine.approvals import ApprovalService
+from openclaw_a2a.engine.approvals import ApprovalCache, ApprovalService
 from openclaw_a2a.engine.audit_log import AuditLog
 from openclaw_a2a.engine.engine import Engine
 from openclaw_a2a.engine.supervisor import Supervisor
-from openclaw_a2a.http.rate_limit import RequestAdmission
-from openclaw_a2a.http.request_limits import RequestBodies
+from openclaw_a2a.http.rate_limit import RateLimit, RequestAdmission
+from openclaw_a2a.http.request_limits import RefusalCounts, RequestBodies
 from openclaw_a2a.http.sse_stream import SseStreams
 from openclaw_a2a.http.wire_log import WireLog
 from openclaw_a2a.model.call import Call
@@ -76,6 +76,8 @@ class DashboardWiring:
         streams: SseStreams,
         bodies: RequestBodies,
         wire_log: WireLog | None,
+        rate_limit: RateLimit,
+        refusals: RefusalCounts,
         audit: AuditLog,
         version: str,
     ) -> None:
@@ -98,13 +100,14 @@ class DashboardWiring:
             session_url=self._session_url,
         )
         self._wire = WireReader(self._task, wire_log)
-        self._agents = AgentReader(self._list_agents, self._tasks)
+        self._agents = AgentReader(self._list_agents, self._tasks, self._task)
         self._now = NowReader(
             engines,
             self._tasks,
             cache,
             agents=self._list_agents,
             count_streams=lambda: len(streams),
+            refusals=refusals,
         )
         self.dashboard = Dashboard(
             authenticator,
@@ -129,7 +132,14 @@ class DashboardWiring:
             find_schema=_find_schema,
             version=version,
         )
-        self._callers = Callers(settings.data, settings.peers, audit)
+        self._callers = Callers(
+            settings.data,
+            settings.peers,
+            audit,
+            usage=CallerUsageReader(
+                engines, settings.limits, rate=rate_limit, streams=streams, refusals=refusals
+            ),
+        )
         self._audit = AuditReader(settings.data)
         self._add_pages()
         self._add_actions(Actions(engines, self._task, approvals, cache, audit))
@@ -173,7 +183,7 @@ class DashboardWiring:
         add(f"{DASHBOARD_PREFIX}/tasks/{{}}/answer", actions.answer)
         add(f"{DASHBOARD_PREFIX}/tasks/{{}}/retry", actions.retry)
         add(f"{DASHBOARD_PREFIX}/approvals/{{}}", actions.decide)
-        add(f"{DASHBOARD_PREFIX}/agents/{{}}/send", actions.send)
+        add(f"{DASHBOARD_PREFIX}/agents/{{}}/send", actions.send, max_bytes=MAX_UPLOAD_BYTES)
         add(f"{DASHBOARD_PREFIX}/objectives/{{}}/{{}}", self._objectives.act)
         add(
             f"{DASHBOARD_PREFIX}/objectives/{{}}/edit/{{}}",
@@ -203,7 +213,7 @@ class DashboardWiring:
         return self._agents.list()
 
     async def _read_agent(self, request: PageRequest) -> JsonStruct:
-        return await self._agents.read(request.segments[0])
+        return await self._agents.read(request.segments[0], request.query.get("context", ""))
 
     def _list_calls(self) -> Sequence[Call]:
         return () if self._calls is None else self._calls.service.list_calls(limit=_MAX_CALLS)

@@ -179,6 +179,45 @@ document.addEventListener("click", async (event) => {
   setTimeout(() => { button.textContent = before; }, 1200);
 });
 
+// ------------------------------------------------------------------ files of a message
+
+// A form has no files here: they are JSON in one of its fields, so programs can send the same.
+const mostUpload = 11e6;
+
+function readFile(file) {
+  return new Promise((done, failed) => {
+    const reader = new FileReader();
+    reader.onerror = () => failed(reader.error);
+    reader.onload = () => done({ name: file.name, type: file.type, content: reader.result.split(",")[1] ?? "" });
+    reader.readAsDataURL(file);
+  });
+}
+document.addEventListener("change", async (event) => {
+  const form = event.target.closest("form[data-upload]");
+  if (!form || event.target.type !== "file") return;
+  const files = [...event.target.files];
+  const send = form.querySelector("button.primary");
+  const shown = form.querySelector(".chosen-files");
+  const size = files.reduce((sum, file) => sum + file.size, 0);
+  if (size > mostUpload) {
+    shown.textContent = `These files have ${(size / 1e6).toFixed(1)} MB together; send at most ${mostUpload / 1e6} MB.`;
+    form.elements.files.value = "";
+    return;
+  }
+  send.disabled = true;
+  const read = await Promise.all(files.map(readFile));
+  form.elements.files.value = read.length ? JSON.stringify(read) : "";
+  shown.textContent = files.map((file) => file.name).join(", ");
+  send.disabled = false;
+});
+document.addEventListener("reset", (event) => {
+  const form = event.target;
+  if (!form.matches("form[data-upload]")) return;
+  // A reset does not change fields that are hidden.
+  form.elements.files.value = "";
+  form.querySelector(".chosen-files").textContent = "";
+});
+
 // ------------------------------------------------------------------ keys
 
 let chosen = null;

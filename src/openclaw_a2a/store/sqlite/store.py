@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from openclaw_a2a.ports import Store
+from openclaw_a2a.ports import Store, TaskMatches, TaskSearch
 from openclaw_a2a.store import commands
 from openclaw_a2a.store.rules import ReportUpgrade
 from openclaw_a2a.store.sqlite import deliveries, records, tasks
@@ -10,6 +10,7 @@ from openclaw_a2a.store.sqlite.database import Handlers, SqliteDatabase
 from openclaw_a2a.store.sqlite.deliveries import SqliteDeliveryStore
 from openclaw_a2a.store.sqlite.logs import SqliteLogStore
 from openclaw_a2a.store.sqlite.records import SqliteRecordStore
+from openclaw_a2a.store.sqlite.search import search_tasks
 from openclaw_a2a.store.sqlite.tasks import SqliteTaskStore
 from openclaw_a2a.store.sqlite.transaction import WriteTransaction
 
@@ -38,3 +39,7 @@ class SqliteStore(SqliteDatabase, Store):
         self.deliveries = SqliteDeliveryStore(self)
         self.records = SqliteRecordStore(self)
         self.logs = SqliteLogStore(self)
+
+    async def search_tasks(self, search: TaskSearch) -> TaskMatches:
+        """Tasks whose stored form holds the text."""
+        return await search_tasks(self.path, search)

@@ -588,7 +588,7 @@ class SqliteTaskStore(DatabasePart, TaskWrites):
 
     def _head(self, row: Row) -> TaskHead:
         try:
-            return _head(row)
+            return decode_head(row)
         except UNREADABLE as error:
             raise self._damaged(row[1], error) from error
 
@@ -652,7 +652,8 @@ def _status_key(row: Row) -> tuple[int, str]:
     return row[6], row[1]
 
 
-def _head(row: Row) -> TaskHead:
+def decode_head(row: Row) -> TaskHead:
+    """The head in a row of the table of tasks."""
     _, task_id, principal, account, context_id, state, status_at, created_at, *rest = row
     return TaskHead(
         task_id,
