@@ -31,6 +31,8 @@ WRITER_LOCK = 0x6F6357
 """The class of the advisory lock; the second number is the schema's."""
 WRITER = "gateway"
 
+LOCK_WAIT_S = 3.0
+"""How long a start waits for a store that another gateway has."""
 HOLD_S = 30.0
 """How long writes wait for a lost database before they fail: a restart or a failover takes less."""
 _RETRY = Backoff(first_s=0.05, max_s=2.0)
@@ -93,7 +95,7 @@ class WriteLink:
         """
         connection = await self.address.connect()
         try:
-            await self.lock(connection)
+            await self._wait_for_lock(connection)
             await upgrade(connection, self.address.schema, on_step=on_step)
             await self.address.prepare(connection)  # a migration may take its time, writes may not
             host = socket.gethostname()
@@ -191,6 +193,22 @@ class WriteLink:
         if connection is self._connection:
             self.note_loss(ConnectionResetError("the server closed the connection"))
             self._on_loss()
+
+    async def _wait_for_lock(self, connection: Connection) -> None:
+        """Raises: StoreLocked."""
+        # The server needs a moment to notice that a gateway is gone, which may just have been
+        # killed and started again.
+        give_up_at = asyncio.get_running_loop().time() + LOCK_WAIT_S
+        attempt = 0
+        while True:
+            try:
+                return await self.lock(connection)
+            except StoreLocked:
+                attempt += 1
+                delay_s = _RETRY.delay_s(attempt)
+                if asyncio.get_running_loop().time() + delay_s > give_up_at:
+                    raise
+            await asyncio.sleep(delay_s)
 
     async def lock(self, connection: Connection) -> None:
         """Raises: StoreLocked."""
