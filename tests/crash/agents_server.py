@@ -101,6 +101,8 @@ def main() -> int:
     config = folder / "openclaw-a2a.json5"
     config.write_text(SETTINGS, encoding="utf-8")
     flags = {"server.port": port, "data": str(folder), "store.kind": kind, "log.format": "json"}
+    if kind == "postgres":
+        flags["store.url"], flags["store.schema"] = sys.argv[4:6]
     loaded = load_settings(config, overrides=flags, environ={})
     agents = {
         AgentId("repeatable"): ActingAgent(Recovery.REPEAT),

@@ -3,10 +3,13 @@
 import asyncio
 import os
 import random
+import secrets
+from pathlib import Path
 
 import msgspec
 import pytest
 from tests.crash.gateway_process import PATIENCE_S, TERMINAL, GatewayProcess, Json, state_of
+from tests.postgres_server import PostgresServer, server_folder
 
 from openclaw_a2a.model.records import decode_event, decode_task
 from openclaw_a2a.model.task import Task, apply_event
@@ -97,7 +100,9 @@ class Client:
     "promise.idempotent.task",
 )
 @pytest.mark.parametrize(
-    ("gateway_process", "usual"), [("sqlite", 100), ("json-file", 12)], indirect=["gateway_process"]
+    ("gateway_process", "usual"),
+    [("sqlite", 100), ("json-file", 12), ("postgres", 8)],
+    indirect=["gateway_process"],
 )
 async def test_nothing_seen_is_lost_and_every_task_ends_whenever_the_gateway_is_killed(
     gateway_process: GatewayProcess, usual: int, rounds: int | None
@@ -114,6 +119,37 @@ async def test_nothing_seen_is_lost_and_every_task_ends_whenever_the_gateway_is_
         await _stream_to_the_end(clients)
         for client in clients:
             await _check(client)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(0)
+async def test_streams_go_on_and_every_task_ends_while_the_database_is_restarted(
+    tmp_path: Path, rounds: int | None
+) -> None:
+    """Clients notice nothing: no stream breaks, and each has every event once."""
+    server = PostgresServer(server_folder(secrets.token_hex(8)))
+    server.create()
+    server.start()
+    gateway = GatewayProcess(tmp_path, "postgres", server.url(), "restarted")
+    chance = random.Random(os.environ.get("CRASH_SEED", "a2a"))
+    try:
+        await gateway.start()
+        for number in range(rounds or 4):
+            clients = [Client(gateway, "fragile", number * STREAMS + one) for one in range(STREAMS)]
+            async with asyncio.timeout(PATIENCE_S), asyncio.TaskGroup() as streams:
+                for client in clients:
+                    streams.create_task(client.stream())
+                await _until_seen(chance.choice(clients), chance.randrange(1, 30))
+                end = chance.choice([server.stop, server.kill])
+                await asyncio.to_thread(end)
+                await asyncio.to_thread(server.start)
+            for client in clients:
+                assert client.is_over
+                await _check(client)
+                assert (await client.get())["status"]["state"] == "TASK_STATE_COMPLETED"
+    finally:
+        gateway.close()
+        server.remove()
 
 
 async def _stream_until_killed(

@@ -54,8 +54,8 @@ async def lane(store: Store, prefix: str) -> None:
         await live(store, f"{prefix}-{number}")
 
 
-async def main(kind: str, path: str, label: str) -> None:
-    store = create_store(kind, path=path)
+async def main(kind: str, path: str, label: str, url: str = "", schema: str = "") -> None:
+    store = create_store(kind, path=path, url=url, schema=schema)
     await store.open()
     await asyncio.gather(*[lane(store, f"{label}-{number}") for number in range(LANES)])
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import anyio.to_thread
 import pytest
 from tests.contracts.store_samples import ALICE, StoreHarness, make_lines, project_task, time_at
+from tests.postgres_server import PostgresServer
 from tests.store.crashing_writer import LINES, make_text
 
 from openclaw_a2a.model.ids import MessageId, OwnerId, TaskId
@@ -24,7 +25,8 @@ def write_and_kill(harness: StoreHarness, label: str, lines: int) -> Acknowledge
     """Let a process write until it has said so many things, then kill it; what it said."""
     command = [sys.executable, "-m", "tests.store.crashing_writer", harness.kind, str(harness.path)]
     acknowledged: Acknowledged = {}
-    with subprocess.Popen([*command, label], stdout=subprocess.PIPE, cwd=ROOT) as process:
+    command += [label, harness.url or "", harness.schema]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, cwd=ROOT) as process:
         assert process.stdout is not None
         for _ in range(lines):
             name, sequence = process.stdout.readline().split()
@@ -92,7 +94,18 @@ async def assert_logs_whole(store: Store, label: str, acknowledged: Acknowledged
 async def test_a_killed_writer_leaves_everything_it_acknowledged(
     tmp_path: Path, kind: str, rounds: int | None
 ) -> None:
-    harness = StoreHarness(kind, tmp_path)
+    await kill_and_check(StoreHarness(kind, tmp_path), rounds)
+
+
+@pytest.mark.slow
+async def test_a_killed_writer_leaves_everything_that_postgresql_acknowledged(
+    tmp_path: Path, postgres: PostgresServer, rounds: int | None
+) -> None:
+    async with postgres.borrow_schema() as schema:
+        await kill_and_check(StoreHarness("postgres", tmp_path, postgres.url(), schema), rounds)
+
+
+async def kill_and_check(harness: StoreHarness, rounds: int | None) -> None:
     for number in range(rounds or 8):
         lines = random.randrange(1, 150)
         acknowledged = await anyio.to_thread.run_sync(write_and_kill, harness, f"r{number}", lines)

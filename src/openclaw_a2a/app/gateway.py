@@ -287,7 +287,7 @@ class Gateway:
             accounts={one.account: one.agent for one in self.availability.current()},
             unavailable=list(self.availability.unavailable_reasons()),
             store=store.kind.value,
-            path=None if store.path is None else str(store.path),
+            path=store.place or None,
         )
 
     @property
@@ -325,6 +325,10 @@ class Gateway:
             store = create_store(
                 store_settings.kind.value,
                 path=None if store_settings.path is None else str(store_settings.path),
+                url=resolve_token(store_settings.url or ""),
+                password=resolve_token(store_settings.password or ""),
+                schema=store_settings.schema,
+                connections=store_settings.connections,
                 logs_directory=self.settings.opt.directory,
                 keys=keys,
                 on_upgrade=self.audit.record_upgrade,

@@ -20,6 +20,7 @@ from openclaw_a2a.agents.process.child import expand_directory
 from openclaw_a2a.agents.process.command_agent import CommandOptions
 from openclaw_a2a.app.lifecycle import listen
 from openclaw_a2a.cli.check_result import Check, CheckResult, split_advice
+from openclaw_a2a.cli.commands.gateway import database_address
 from openclaw_a2a.cli.openclaw_checks import check_openclaw, check_plugin
 from openclaw_a2a.model.errors import (
     GatewayError,
@@ -137,20 +138,26 @@ async def check_store(
 ) -> CheckResult:
     """The store can be opened and written, or our gateway has it; nothing in it is changed."""
     check, path, kind = Check("gateway", "store"), settings.path, settings.kind.value
-    if settings.kind is StoreKind.MEMORY or path is None:
+    if settings.kind is StoreKind.MEMORY:
         return check.note("in memory; nothing survives a stop", "set store.kind")
-    shown = f"{kind}, {path}"
-    # What a running gateway says counts more than what the file looks like from here.
-    if own is not None and (reason := await anyio.to_thread.run_sync(_store_failure, own, path)):
+    # What a running gateway says counts more than what the store looks like from here.
+    if own is not None and (
+        reason := await anyio.to_thread.run_sync(_store_failure, own, settings)
+    ):
         detail, fix = split_advice(reason)
         return check.broken(f"{kind}: {detail}", fix)
-    if not path.exists():  # the first start makes it, in a folder that must take it
-        folder = next((one for one in path.parents if one.exists()), path.parent)
-        if os.access(folder, os.W_OK):
-            return check.ok(f"{shown}, made by the first start")
-        return check.broken(f"{folder} cannot be written", "set data to another folder")
-    if not os.access(path, os.W_OK) or not os.access(path.parent, os.W_OK):
-        return check.broken(f"{shown} cannot be written", f"chown or chmod {path}")
+    if path is None:
+        return await _check_database(check, settings, own)
+    return await _check_file(check, settings, path, data=data, own=own)
+
+
+async def _check_file(
+    check: Check, settings: StoreSettings, path: Path, *, data: Path, own: RunningGateway | None
+) -> CheckResult:
+    kind = settings.kind.value
+    shown = f"{kind}, {path}"
+    if (found := _check_rights(check, shown, path)) is not None:
+        return found
     try:
         if await _open_store(settings, path):
             return check.ok(shown)
@@ -167,6 +174,49 @@ async def check_store(
     text = f"{shown} has an older schema; the next start upgrades it"
     fix = "see it first with: openclaw-a2a db upgrade --plan"
     return check.note(text, fix)
+
+
+def _check_rights(check: Check, shown: str, path: Path) -> CheckResult | None:
+    """The result for a file that is not there yet, or may not be written."""
+    if not path.exists():  # the first start makes it, in a folder that must take it
+        folder = next((one for one in path.parents if one.exists()), path.parent)
+        if os.access(folder, os.W_OK):
+            return check.ok(f"{shown}, made by the first start")
+        return check.broken(f"{folder} cannot be written", "set data to another folder")
+    if not os.access(path, os.W_OK) or not os.access(path.parent, os.W_OK):
+        return check.broken(f"{shown} cannot be written", f"chown or chmod {path}")
+    return None
+
+
+async def _check_database(
+    check: Check, settings: StoreSettings, own: RunningGateway | None
+) -> CheckResult:
+    """The database can be reached, and its schema used; nothing in it is changed."""
+    shown = f"postgres, {settings.place}"
+    try:
+        address = database_address(settings)
+        from openclaw_a2a.store.postgres.link import find_holder
+        from openclaw_a2a.store.postgres.migrate import plan_upgrade
+
+        steps = await plan_upgrade(address)
+        holder = await find_holder(address)
+    except SchemaTooNew as error:  # its advice is a sentence of its own
+        detail, _, fix = error.message.rpartition(". ")
+        return check.broken(f"postgres: {detail}", fix)
+    except GatewayError as error:
+        detail, fix = split_advice(error.message)
+        return check.broken(f"postgres: {detail}", fix or "correct store")
+    if holder is not None:
+        pid = str(holder.details.get("pid"))
+        if own is not None and str(own.pid) == pid:
+            return check.ok(f"{shown}, in use by our gateway (process {pid}, {own.address})")
+        return check.broken(*split_advice(holder.message))
+    if steps and steps[0].startswith("0001"):
+        return check.ok(f"{shown}, its tables are made by the first start")
+    if steps:
+        text = f"{shown} has an older schema; the next start upgrades it"
+        return check.note(text, "see it first with: openclaw-a2a db upgrade --plan")
+    return check.ok(shown)
 
 
 def _check_locked_store(
@@ -360,11 +410,14 @@ async def _check_target(remote: "RemoteAgents", alias: str) -> CheckResult:
     return check.note(f"{found.url}: {found.trouble}", fix)
 
 
-def _store_failure(own: RunningGateway, path: Path) -> str | None:
+def _store_failure(own: RunningGateway, store: StoreSettings) -> str | None:
     """Why our running gateway cannot use this store; None when it says nothing about it."""
     answer = _ask_gateway(f"{own.address}/readyz", _Readiness)
     reasons = () if answer is None else answer.reasons
-    return next((reason for reason in reasons if str(path) in reason), None)
+    # The reasons of a database name its host: the address of the settings may be a reference.
+    is_database = store.kind is StoreKind.POSTGRES
+    names = ("the database at", "postgres://") if is_database else (store.place,)
+    return next((one for one in reasons if any(name in one for name in names)), None)
 
 
 def _gateway_version(address: str) -> str | None:

@@ -210,7 +210,7 @@ class SystemReader:
         size, free = await anyio.to_thread.run_sync(_measure_store, store.path)
         return StoreView(
             kind=store.kind.value,
-            path=str(store.path or ""),
+            path=store.place,
             size=size,
             free=free,
             schema=self._find_schema(store.kind),

@@ -26,7 +26,7 @@ from openclaw_a2a.settings.file_schema import (
     TEXT_MODES,
     AccountKeys,
     SkillKeys,
-    StoreKeys,
+    TaskStoreKeys,
     names_of,
 )
 from openclaw_a2a.settings.files import is_absolute, normalize_base_url
@@ -295,10 +295,16 @@ class AccountReader:
             self._problem("taskStore", f"must be an object, not {json_kind(value)}")
             return None
         place = join_path(self._path, "taskStore")
-        self._reader.unknown_keys(place, value, names_of(StoreKeys))
+        self._reader.unknown_keys(place, value, names_of(TaskStoreKeys))
         kind = read_store_kind(place, value, StoreKind.MEMORY, self._reader)
         if kind is None or kind is StoreKind.MEMORY:
             return StoreSettings(kind=StoreKind.MEMORY)
+        if kind is StoreKind.POSTGRES:
+            message = (
+                "an account cannot have a database of its own; leave taskStore out, and set store"
+            )
+            self._problem("taskStore.kind", message, "unavailable")
+            return None
         text = value.get("path")
         if not isinstance(text, str) or not is_absolute(text.strip()):
             message = f"a {kind.value} store needs an absolute path"
@@ -313,13 +319,6 @@ def read_store_kind(
 ) -> StoreKind | None:
     """The kind of a store; None, with a problem, when it is not supported."""
     value = values.get("kind", default.value)
-    if value == "postgres":
-        collector.problem(
-            join_path(path, "kind"),
-            f"postgres is not available in this version; {one_of(values_of(StoreKind))}",
-            "unavailable",
-        )
-        return None
     if not isinstance(value, str) or value.strip() not in values_of(StoreKind):
         collector.problem(join_path(path, "kind"), one_of(values_of(StoreKind)), "enum")
         return None

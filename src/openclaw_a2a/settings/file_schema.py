@@ -36,16 +36,32 @@ TEXT_MODES = ("text/plain", "application/json")
 AGENT_ID = r"^[a-z0-9_-]{1,64}$"
 ACCOUNT_ID = r"^[A-Za-z0-9_-][A-Za-z0-9_.-]{0,63}$"
 PEER_NAME = r"^[a-z0-9][a-z0-9_.-]{0,63}$"
+SCHEMA_NAME = r"^[a-z_][a-z0-9_]{0,62}$"
 TOKEN = r"^(env:.+|file:.+|sha256:[0-9A-Fa-f]{64})$"  # noqa: S105 - a pattern, not a password
 
 
-class StoreKeys(Section, frozen=True):
-    """Where tasks are kept."""
+class TaskStoreKeys(Section, frozen=True):
+    """Where the tasks of an account are kept."""
 
     kind: StoreKind = StoreKind.SQLITE
     path: Annotated[
         str, about("File (sqlite) or folder (json-file); left out: in the data folder.")
     ] = ""
+
+
+class StoreKeys(TaskStoreKeys, frozen=True):
+    """Where tasks are kept."""
+
+    url: Annotated[
+        str, about("Address of a postgres store, without a password; or a reference to it.")
+    ] = ""
+    password: Annotated[str, about("Password of a postgres store: env:NAME or file:PATH.")] = ""
+    schema: Annotated[
+        str, Meta(pattern=SCHEMA_NAME), about("Schema of its tables; made if there is none.")
+    ] = "openclaw_a2a"
+    connections: Annotated[
+        int, Meta(ge=2, le=1000), about("Connections to the database, at most.")
+    ] = 8
 
 
 class ReachKeys(Section, frozen=True):
@@ -121,7 +137,7 @@ class AccountKeys(Section, frozen=True):
     agent_style: AgentStyle = AgentStyle.HYBRID
     origin_routing_policy: OriginRoutingPolicy = OriginRoutingPolicy.SUPPRESS_GENERIC_FOLLOWUP
     task_store: Annotated[
-        StoreKeys | None, about("A store of its own; left out: the gateway's.")
+        TaskStoreKeys | None, about("A store of its own; left out: the gateway's.")
     ] = None
     skills: tuple[SkillKeys, ...] = ()
     allowed_agents: Annotated[

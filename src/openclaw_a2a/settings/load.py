@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from types import MappingProxyType
+from urllib.parse import parse_qs, urlsplit
 
 import msgspec
 
@@ -50,10 +51,16 @@ from openclaw_a2a.settings.sections import (
     StoreSettings,
 )
 from openclaw_a2a.settings.sources import UNKNOWN_VARIABLE, SettingsReader, settings_invalid
-from openclaw_a2a.settings.tokens import peers_need_tokens, read_peers
+from openclaw_a2a.settings.tokens import (
+    absolute_reference,
+    check_reference,
+    peers_need_tokens,
+    read_peers,
+)
 
 _NO_OVERRIDES: Mapping[str, Json] = MappingProxyType({})
 _SECURITY = "channels.a2a.security"
+_SECRETS = frozenset({"password", "sslpassword"})
 _DEFAULT_FILES = {StoreKind.SQLITE: "state.db", StoreKind.JSON_FILE: "tasks"}
 
 
@@ -289,9 +296,50 @@ def _read_server(reader: SettingsReader) -> ServerSettings:
 
 def _read_store(reader: SettingsReader, data: Path) -> StoreSettings:
     values = reader.read_object("store")
-    reader.check_keys("store", StoreKeys)
     kind = read_store_kind("store", values, StoreKind.SQLITE, reader)
+    if kind is StoreKind.POSTGRES:
+        return _read_database(reader)
+    reader.check_keys("store", StoreKeys)
     if kind is None or kind is StoreKind.MEMORY:
         return StoreSettings(kind=StoreKind.MEMORY)
     given = reader.read_path("store.path", values["path"]) if "path" in values else None
     return StoreSettings(kind=kind, path=given or data / _DEFAULT_FILES[kind])
+
+
+def _has_password(url: str) -> bool:
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        return "@" in url
+    return parts.password is not None or not parse_qs(parts.query).keys().isdisjoint(_SECRETS)
+
+
+def _read_database(reader: SettingsReader) -> StoreSettings:
+    """A store in PostgreSQL; its secrets are references, and are there."""
+    keys = reader.read_section(StoreKeys, "store")
+    url, password = keys.url.strip(), keys.password.strip()
+    if not url:
+        message = (
+            "is missing; a store of kind postgres needs one, such as postgres://USER@HOST/NAME"
+        )
+        reader.problem("store.url", message, "required")
+    elif re.match(r"(env|file):.", url):
+        check_reference("store.url", url, reader, what="address")
+    elif not re.match(r"postgres(ql)?://", url):
+        message = "must be an address such as postgres://USER@HOST/NAME, or env:NAME or file:PATH"
+        reader.problem("store.url", message, "format")
+    elif _has_password(url):
+        message = (
+            "contains the password; take it out, and name where it is in store.password "
+            "(env:NAME or file:PATH)"
+        )
+        reader.problem("store.url", message, "secret")
+    if password:
+        check_reference("store.password", password, reader, what="password")
+    return StoreSettings(
+        kind=StoreKind.POSTGRES,
+        url=absolute_reference(url, reader.folder),
+        password=absolute_reference(password, reader.folder) or None,
+        schema=keys.schema,
+        connections=keys.connections,
+    )

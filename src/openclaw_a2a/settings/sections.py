@@ -109,13 +109,29 @@ class StoreKind(Enum):
     MEMORY = "memory"
     JSON_FILE = "json-file"
     SQLITE = "sqlite"
+    POSTGRES = "postgres"
 
 
 class StoreSettings(Section, frozen=True):
-    """Where tasks are kept. `path` is a file for sqlite, a folder for json-file."""
+    """Where tasks are kept. `path` is a file for sqlite, a folder for json-file.
+
+    A postgres store has a `url`, in which there is no password unless it is a reference itself.
+    """
 
     kind: StoreKind = StoreKind.SQLITE
     path: Annotated[Path | None, about("Left out: state.db or tasks in the data folder.")] = None
+    url: str | None = None
+    password: str | None = None
+    schema: str = "openclaw_a2a"
+    connections: int = 8
+
+    @property
+    def place(self) -> str:
+        """Where it is, for people; empty for one in memory."""
+        if self.kind is not StoreKind.POSTGRES:
+            return "" if self.path is None else str(self.path)
+        name = (self.url or "").partition("?")[0]
+        return name if self.schema == "openclaw_a2a" else f"{name} (schema {self.schema})"
 
 
 class AgentSettings(Section, frozen=True):

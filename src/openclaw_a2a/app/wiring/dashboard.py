@@ -265,8 +265,8 @@ class DashboardWiring:
 @cache
 def _find_schema(kind: StoreKind) -> int | None:
     """The version of the tables of a store that is open: opening it has upgraded them."""
-    if kind is not StoreKind.SQLITE:
+    if kind not in (StoreKind.SQLITE, StoreKind.POSTGRES):
         return None
     from openclaw_a2a.store.sqlite.migrate import load_migrations
 
-    return load_migrations()[-1].version
+    return load_migrations(f"openclaw_a2a.store.{kind.value}")[-1].version

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Iterable
 from importlib.metadata import version as version_of
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import msgspec
 from cyclopts import App, Parameter
@@ -36,6 +36,7 @@ from openclaw_a2a.settings import (
     LogSettings,
     Settings,
     StoreKind,
+    StoreSettings,
     check_settings,
     describe_settings,
     effective_settings,
@@ -44,12 +45,18 @@ from openclaw_a2a.settings import (
     settings_schema,
 )
 
+if TYPE_CHECKING:
+    from openclaw_a2a.store.postgres.address import Address
+
 
 def up(
     *,
     config: ConfigFlag = None,
     host: Annotated[str | None, Parameter(help="Address to listen on.")] = None,
     port: Annotated[int | None, Parameter(help="Port to listen on.")] = None,
+    store: Annotated[
+        str | None, Parameter(help="File of a SQLite store, or postgres://USER@HOST/NAME.")
+    ] = None,
     data: DataFlag = None,
 ) -> int:
     """Start the gateway and serve until it is stopped (Ctrl-C).
@@ -57,7 +64,7 @@ def up(
     Without any settings the agents of the OpenClaw on this machine answer at
     http://127.0.0.1:9900, or one that echoes where there is no OpenClaw.
     """
-    given: dict[str, Json] = {"server.host": host, "server.port": port}
+    given: dict[str, Json] = {"server.host": host, "server.port": port, **_store_override(store)}
     overrides = {key: value for key, value in given.items() if value is not None}
     checked = check_settings(config, overrides=overrides | data_override(data))
 
@@ -92,6 +99,16 @@ def log_not_started(error: BaseException, settings: LogSettings) -> int:
     return code
 
 
+def _store_override(store: str | None) -> dict[str, Json]:
+    """The store of the command line, as an override of the settings."""
+    if store is None:
+        return {}
+    if "://" in store:
+        return {"store.kind": StoreKind.POSTGRES.value, "store.url": store}
+    path = str(Path(store).expanduser().absolute())
+    return {"store.kind": StoreKind.SQLITE.value, "store.path": path}
+
+
 def _serve(examined: CheckedSettings) -> int:
     """Serve until it is stopped. Raises: SettingsInvalid, PortTaken, StoreLocked and others."""
     if examined.problems:
@@ -112,8 +129,9 @@ def _serve(examined: CheckedSettings) -> int:
     except StoreLocked as error:
         for one in find_running_gateways(examined.loaded.settings.data):
             if str(one.pid) == error.details.get("pid"):
+                other = "database" if "store" in error.details else "--data DIR"
                 error.details["nextStep"] = (
-                    f"It is the gateway at {one.address}: stop it, or use another --data DIR."
+                    f"It is the gateway at {one.address}: stop it, or use another {other}."
                 )
         raise
 
@@ -251,7 +269,7 @@ def _value_text(value: object) -> str:
     return value if isinstance(value, str) else msgspec.json.encode(value).decode()
 
 
-db = App(name="db", help="Upgrade the schema of the store.")
+db = App(name="db", help="Upgrade the schema of the store, or move it to PostgreSQL.")
 
 
 @db.command
@@ -262,18 +280,17 @@ def upgrade(
     data: DataFlag = None,
     as_json: JsonFlag = False,
 ) -> int:
-    """Bring the store to the newest schema, after a backup; the gateway must be stopped.
+    """Bring the store to the newest schema; the gateway must be stopped.
 
-    `up` does the same when it starts.
+    A SQLite file is copied first. `up` does the same when it starts.
     """
-    from openclaw_a2a.store.sqlite import migrate
-
     settings = load_settings(config, overrides=data_override(data)).settings
     kept = [settings.store, *(one.task_store for one in settings.accounts if one.task_store)]
-    stores: dict[str, list[str]] = {}
-    for path in (one.path for one in kept if one.kind is StoreKind.SQLITE and one.path):
-        steps = migrate.plan_upgrade(path) if plan else _upgrade_store(path, settings.data)
-        stores[str(path)] = steps
+    stores = {
+        one.place: _plan_store(one) if plan else _upgrade_store(one, settings.data)
+        for one in kept
+        if one.kind in (StoreKind.SQLITE, StoreKind.POSTGRES)
+    }
     if as_json:
         rows = [{"path": path, "steps": steps} for path, steps in stores.items()]
         print_json({"plan": plan, "stores": rows})
@@ -291,20 +308,104 @@ def upgrade(
     return DONE
 
 
-def _upgrade_store(path: Path, data: Path) -> list[str]:
-    from openclaw_a2a.engine.audit_log import audit_outcome, record_command
-    from openclaw_a2a.store.sqlite import migrate
+def _plan_store(store: StoreSettings) -> list[str]:
+    if store.path is not None:
+        from openclaw_a2a.store.sqlite import migrate
 
-    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    event, target = "db-upgraded", str(path)
+        return migrate.plan_upgrade(store.path)
+    address = database_address(store)
+    from openclaw_a2a.store.postgres import migrate as postgres_migrate
+
+    return asyncio.run(postgres_migrate.plan_upgrade(address))
+
+
+def _upgrade_store(store: StoreSettings, data: Path) -> list[str]:
+    from openclaw_a2a.engine.audit_log import audit_outcome, record_command
+
+    event, target = "db-upgraded", store.place
     try:
-        steps = migrate.upgrade_file(path)
+        if store.path is not None:
+            from openclaw_a2a.store.sqlite import migrate
+
+            store.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            steps = migrate.upgrade_file(store.path)
+        else:
+            address = database_address(store)
+            from openclaw_a2a.store.postgres.link import upgrade_database
+
+            steps = asyncio.run(upgrade_database(address))
     except GatewayError as error:
         record_command(data, event, target=target, **audit_outcome(error))
         raise
     if steps:
         record_command(data, event, target=target, count=len(steps))
     return steps
+
+
+@db.command
+def move(
+    *,
+    source: Annotated[
+        str, Parameter(name="--from", help="File of a SQLite store, or sqlite: in the data folder.")
+    ] = "sqlite",
+    to: Annotated[
+        str, Parameter(help="postgres://USER@HOST/NAME, or postgres: the store of the settings.")
+    ] = "postgres",
+    password: Annotated[str, Parameter(help="Where its password is: env:NAME or file:PATH.")] = "",
+    schema: Annotated[str, Parameter(help="Schema of its tables.")] = "openclaw_a2a",
+    config: ConfigFlag = None,
+    data: DataFlag = None,
+    as_json: JsonFlag = False,
+) -> int:
+    """Copy everything from a SQLite store into an empty PostgreSQL store, and compare it.
+
+    All of it or nothing. No gateway may use either of them. The file is not changed; name the new
+    store in the settings afterwards.
+    """
+    from openclaw_a2a.engine.audit_log import audit_outcome, record_command
+
+    settings = load_settings(config, overrides=data_override(data)).settings
+    target = StoreSettings(
+        kind=StoreKind.POSTGRES, url=to, password=password or None, schema=schema
+    )
+    if to == "postgres":
+        target = settings.store
+    address = database_address(target)
+    from openclaw_a2a.store.postgres.transfer import move_sqlite
+
+    default = settings.data / "state.db"
+    path = default if source == "sqlite" else Path(source).expanduser().absolute()
+
+    def on_table(name: str, count: int) -> None:
+        if not as_json:
+            print_message(f"  {name:<10} {count:>10}")
+
+    event, moved_to = "db-moved", address.shown
+    try:
+        counts = asyncio.run(move_sqlite(path, address, on_table))
+    except GatewayError as error:
+        record_command(settings.data, event, target=moved_to, **audit_outcome(error))
+        raise
+    record_command(settings.data, event, target=moved_to, count=sum(counts.values()))
+    if as_json:
+        print_json({"from": str(path), "to": address.shown, "rows": counts})
+    else:
+        print_data(f"Moved {counts['task']} tasks from {path} to {address.shown}; all compared.")
+        print_message('Set store: { kind: "postgres", url: ... } in the settings, then start.')
+    return DONE
+
+
+def database_address(store: StoreSettings) -> "Address":
+    """The address of a PostgreSQL store, with its secrets. Raises: SettingsInvalid."""
+    from openclaw_a2a.settings.tokens import resolve_token
+    from openclaw_a2a.store import postgres_address
+
+    if store.kind is not StoreKind.POSTGRES or not store.url:
+        raise SettingsInvalid(
+            "the settings have no postgres store; name one with --to postgres://USER@HOST/NAME"
+        )
+    password = resolve_token(store.password or "")
+    return postgres_address(resolve_token(store.url), password=password, schema=store.schema)
 
 
 def version(*, as_json: JsonFlag = False) -> int:

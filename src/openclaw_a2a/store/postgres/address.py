@@ -31,6 +31,7 @@ LOST: tuple[type[BaseException], ...] = (
     OSError,
     TimeoutError,
     driver.InterfaceError,
+    driver.InternalClientError,  # a message of the server that broke off confuses the driver
     driver.PostgresConnectionError,
     driver.AdminShutdownError,
     driver.CrashShutdownError,

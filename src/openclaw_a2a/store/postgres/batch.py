@@ -156,7 +156,7 @@ class Batch:
         self.events: list[tuple[TaskId, Entry]] = []
         self.contents: dict[tuple[TaskId, bytes], bytes] = {}
         self.deliveries: dict[DeliveryId, DeliveryChange] = {}
-        self.records: dict[RecordKey, RecordChange] = {}
+        self.records: dict[RecordKey, RecordChange] = {}  # in the order of puts
         self.logs: dict[LogKey, LogChange] = {}
 
     def add(self, command: commands.Command) -> object:
@@ -400,12 +400,13 @@ class Batch:
         change, version = self._find_record(key, expected)
         if version != expected:
             return False
-        if change is not None:
-            # A record that was deleted and is new again goes to the end of the list.
-            change.is_put = change.is_put or expected == ABSENT
-            change.row = record
-        else:
+        if change is None:
             self.records[key] = RecordChange(expected, record, is_put=expected == ABSENT)
+        elif expected == ABSENT:  # deleted, and new again: it goes to the end of the list
+            del self.records[key]
+            self.records[key] = RecordChange(change.found, record, is_put=True)
+        else:
+            change.row = record
         return True
 
     def delete_record(self, command: commands.DeleteRecord) -> bool:

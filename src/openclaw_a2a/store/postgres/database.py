@@ -67,7 +67,7 @@ class PostgresDatabase:
         try:
             self._pool = await driver.create_pool(
                 **self.address.options(),
-                min_size=1,
+                min_size=0,  # it would log every failed attempt to keep some open
                 max_size=max(1, self._connections - 1),
                 max_inactive_connection_lifetime=300.0,
                 init=self.address.prepare,

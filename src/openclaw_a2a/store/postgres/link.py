@@ -31,6 +31,8 @@ WRITER_LOCK = 0x6F6357
 """The class of the advisory lock; the second number is the schema's."""
 WRITER = "gateway"
 
+LOCK_WAIT_S = 3.0
+"""How long a start waits for a store that another gateway has."""
 HOLD_S = 30.0
 """How long writes wait for a lost database before they fail: a restart or a failover takes less."""
 _RETRY = Backoff(first_s=0.05, max_s=2.0)
@@ -93,7 +95,7 @@ class WriteLink:
         """
         connection = await self.address.connect()
         try:
-            await self._lock(connection)
+            await self._wait_for_lock(connection)
             await upgrade(connection, self.address.schema, on_step=on_step)
             await self.address.prepare(connection)  # a migration may take its time, writes may not
             host = socket.gethostname()
@@ -164,7 +166,7 @@ class WriteLink:
         try:
             if self._backend is not None:
                 await connection.execute(_END_OLD, *self._backend)
-            await self._lock(connection)
+            await self.lock(connection)
             row = await connection.fetchrow(_READ, WRITER)
             self.batch, self.tickets = row[0], row[1]
             if row[2] != self._instance:
@@ -192,7 +194,23 @@ class WriteLink:
             self.note_loss(ConnectionResetError("the server closed the connection"))
             self._on_loss()
 
-    async def _lock(self, connection: Connection) -> None:
+    async def _wait_for_lock(self, connection: Connection) -> None:
+        """Raises: StoreLocked."""
+        # The server needs a moment to notice that a gateway is gone, which may just have been
+        # killed and started again.
+        give_up_at = asyncio.get_running_loop().time() + LOCK_WAIT_S
+        attempt = 0
+        while True:
+            try:
+                return await self.lock(connection)
+            except StoreLocked:
+                attempt += 1
+                delay_s = _RETRY.delay_s(attempt)
+                if asyncio.get_running_loop().time() + delay_s > give_up_at:
+                    raise
+            await asyncio.sleep(delay_s)
+
+    async def lock(self, connection: Connection) -> None:
         """Raises: StoreLocked."""
         if await connection.fetchval(_TRY_LOCK, WRITER_LOCK, self.address.schema):
             return
@@ -215,3 +233,29 @@ class WriteLink:
         if state not in _NEXT[self.state]:
             raise AssertionError(f"a link that is {self.state.value} cannot become {state.value}")
         self.state = state
+
+
+async def upgrade_database(address: Address) -> list[str]:
+    """Upgrade a store that no gateway uses; one line per applied migration.
+
+    Raises: StoreLocked (a gateway uses it), SchemaTooNew, StoreUnavailable.
+    """
+    steps: list[str] = []
+    link = WriteLink(address, lambda: None)
+    await link.open(lambda migration: steps.append(migration.summary))
+    await link.close()
+    return steps
+
+
+async def find_holder(address: Address) -> StoreLocked | None:
+    """The error that names the gateway that uses the store; None if nobody does."""
+    connection = await address.connect()
+    try:
+        await WriteLink(address, lambda: None).lock(connection)
+    except StoreLocked as error:
+        return error
+    except driver.PostgresError as error:
+        raise address.explain(error) from error
+    finally:
+        await connection.close()  # and the lock with it
+    return None

@@ -110,25 +110,25 @@ class PostgresLogStore(DatabasePart):
     """The log store over a database."""
 
     def append_log(self, change: LogAppend) -> Awaitable[bool]:
-        stored = _stored_id(change.log_id)
+        stored = stored_id(change.log_id)
         if stored != change.log_id:
             change = msgspec.structs.replace(change, log_id=stored)
         return self._write(AppendLog(change))
 
     async def read_log(self, kind: str, log_id: str) -> StoredLog | None:
-        logs = self._decode(await self._database.fetch(_READ_LOG, kind, _stored_id(log_id)))
+        logs = self._decode(await self._database.fetch(_READ_LOG, kind, stored_id(log_id)))
         return logs[0] if logs else None
 
     async def list_open_logs(self, kind: str, *, after: str, limit: int) -> list[StoredLog]:
-        values = (kind, _stored_id(after), limit)
+        values = (kind, stored_id(after), limit)
         return self._decode(await self._database.fetch(LIST_OPEN_LOGS, *values))
 
     async def list_log_heads(self, kind: str, *, after: str, limit: int) -> list[LogHead]:
-        rows = await self._database.fetch(LIST_LOGS, kind, _stored_id(after), limit)
+        rows = await self._database.fetch(LIST_LOGS, kind, stored_id(after), limit)
         return [LogHead(_shown_id(row[0]), row[1], row[2], row[3]) for row in rows]
 
     def delete_log(self, kind: str, log_id: str) -> Awaitable[bool]:
-        return self._write(DeleteLog(kind, _stored_id(log_id)))
+        return self._write(DeleteLog(kind, stored_id(log_id)))
 
     def _decode(self, rows: list[Row]) -> list[StoredLog]:
         logs: list[StoredLog] = []
@@ -145,7 +145,7 @@ _ESCAPE = "\ufdd0"
 """A character that no text has: Unicode keeps it for such uses."""
 
 
-def _stored_id(log_id: str) -> str:
+def stored_id(log_id: str) -> str:
     """An id as PostgreSQL takes it, which has no zero character."""
     if "\0" not in log_id and _ESCAPE not in log_id:
         return log_id

@@ -459,8 +459,17 @@ def _write_records(statement: Statement, batch: Batch) -> None:
 
 
 def _insert_records(statement: Statement, changes: Iterable[RecordChange]) -> None:
-    # A new one has no ON CONFLICT: where another writer was faster, the batch is decided again.
     put = [one for one in changes if one.row is not None and one.is_put]
+    if not put:
+        return
+    # Numbered together, in their order: the inserts below run in any.
+    keys = [_record_row(one)[:2] for one in put]
+    statement.write(
+        "record_order",
+        "SELECT x.kind, x.id, nextval('record_number') AS number "
+        f"FROM {statement.rows('kind, id', 'text text', keys)} WHERE {_IF_OK}",
+    )
+    # A new one has no ON CONFLICT: where another writer was faster, the batch is decided again.
     new = [_record_row(one) for one in put if one.found == ABSENT]
     replaced = [_record_row(one) for one in put if one.found != ABSENT]
     columns, types = "kind, id, body, expires_at, version", "text text bytea timestamptz integer"
@@ -472,8 +481,10 @@ def _insert_records(statement: Statement, changes: Iterable[RecordChange]) -> No
         if rows:
             statement.write(
                 name,
-                f"INSERT INTO record ({columns}) SELECT {columns} "
-                f"FROM {statement.rows(columns, types, rows)} WHERE {_IF_OK} {ending}",
+                f"INSERT INTO record ({columns}, number) "
+                "SELECT x.kind, x.id, x.body, x.expires_at, x.version, o.number "
+                f"FROM {statement.rows(columns, types, rows)} "
+                f"JOIN record_order o ON o.kind = x.kind AND o.id = x.id {ending}",
             )
 
 

@@ -120,9 +120,12 @@ LIST_RECENT = f"""
 SELECT {_HEAD}, t.resume FROM task t
 WHERE {_CHOSEN} AND ($3::smallint[] IS NULL OR state = ANY ($3))
 ORDER BY t.number DESC LIMIT $4"""
+# OFFSET 0 keeps the planner from going through all tasks in the order of the result instead.
 LIST_RECENT_OF_FEW = f"""
-SELECT {_HEAD}, t.resume FROM ({_GROUPS}) y
-JOIN task t ON t.principal = y.principal AND t.account = y.account AND t.state = y.state
+SELECT {_HEAD}, t.resume FROM ({_GROUPS}) y CROSS JOIN LATERAL (
+  SELECT * FROM task t
+  WHERE t.principal = y.principal AND t.account = y.account AND t.state = y.state OFFSET 0
+) t
 ORDER BY t.number DESC LIMIT $4"""
 _OF_GROUP = """
 WHERE t.principal = y.principal AND t.account = y.account AND t.state = y.state

@@ -138,7 +138,7 @@ CREATE SEQUENCE record_number;
 CREATE TABLE record (
   kind text COLLATE "C" NOT NULL,
   id text COLLATE "C" NOT NULL,
-  number bigint NOT NULL DEFAULT nextval('record_number'),
+  number bigint NOT NULL,
   body bytea NOT NULL,
   expires_at timestamptz NOT NULL,
   version integer NOT NULL,

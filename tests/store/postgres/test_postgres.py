@@ -1,0 +1,370 @@
+"""The PostgreSQL store: its statements, its schema, its plans, and what it says when it cannot."""
+
+import asyncio
+import re
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import datetime, timedelta
+from typing import Any
+
+import asyncpg
+import msgspec
+import pytest
+from tests.contracts.store_samples import (
+    ALICE,
+    BOB,
+    OWNER,
+    Draft,
+    direct,
+    make_delivery,
+    make_record,
+    make_run,
+    time_at,
+)
+from tests.ports import free_port
+from tests.postgres_server import PASSWORD, PostgresServer
+from tests.store.postgres.conftest import make_store
+
+from openclaw_a2a.model.errors import (
+    LeaseLost,
+    SchemaTooNew,
+    SettingsInvalid,
+    StoreUnavailable,
+)
+from openclaw_a2a.model.ids import OwnerId, TaskId
+from openclaw_a2a.model.task import TaskState
+from openclaw_a2a.store import create_store, postgres_address
+from openclaw_a2a.store.commands import ChangeTask, Submit
+from openclaw_a2a.store.postgres import migrate, records, tasks
+from openclaw_a2a.store.postgres.address import Address
+from openclaw_a2a.store.postgres.batch import Batch
+from openclaw_a2a.store.postgres.statement import build_statement
+from openclaw_a2a.store.postgres.store import PostgresStore
+from openclaw_a2a.store.sqlite.migrate import Migration, load_migrations
+
+PACKAGE = "openclaw_a2a.store.postgres"
+
+
+@asynccontextmanager
+async def connected(server: PostgresServer, schema: str = "public") -> AsyncIterator[Any]:
+    connection = await asyncpg.connect(server.url())
+    try:
+        await connection.execute(f'SET search_path TO "{schema}"')
+        yield connection
+    finally:
+        await connection.close()
+
+
+def count_batches(store: PostgresStore) -> list[str]:
+    """The statements that the writer sends from now on."""
+    sent: list[str] = []
+    connection = store._link.connection
+    connection.add_query_logger(lambda query: sent.append(query.query))
+    return sent
+
+
+async def test_a_group_of_writes_is_one_statement(store: PostgresStore) -> None:
+    await store.tasks.submit(Draft("t-0").submission())  # the driver asks about types once
+    sent = count_batches(store)
+    drafts = [Draft(f"t-{number}") for number in range(1, 50)]
+    writes: list[asyncio.Future[Any]] = []
+    for draft in drafts:
+        writes.append(store.tasks.submit(draft.submission()))
+        writes.append(store.tasks.commit(draft.status(TaskState.WORKING, at=1)))
+        writes.append(store.tasks.commit(draft.ended(at=2)))
+    await asyncio.gather(*writes)
+    assert len(sent) == 1
+
+
+async def test_a_refused_write_costs_its_group_a_second_look_and_nothing_else(
+    store: PostgresStore,
+) -> None:
+    one, two = Draft("t-1"), Draft("t-2")
+    await store.tasks.submit(one.submission())
+    sent = count_batches(store)
+    outcomes = await asyncio.gather(
+        store.tasks.submit(two.submission()),
+        store.tasks.commit(msgspec.structs.replace(one.status(TaskState.WORKING), fence=9)),
+        store.records.put_record(make_record()),
+        return_exceptions=True,
+    )
+    assert [type(one).__name__ for one in outcomes] == ["Accepted", "LeaseLost", "NoneType"]
+    assert 2 < len(sent) < 12
+    assert await store.tasks.read_task(ALICE, TaskId("t-2")) is not None
+
+
+async def test_a_text_that_postgresql_does_not_take_fails_alone(store: PostgresStore) -> None:
+    outcomes = await asyncio.gather(
+        store.tasks.submit(direct("t-1")),
+        store.records.put_record(make_record("with\0zero")),
+        store.tasks.submit(direct("t-2")),
+        return_exceptions=True,
+    )
+    assert [type(one).__name__ for one in outcomes] == ["Accepted", "StoreUnavailable", "Accepted"]
+    await store.check()
+
+
+async def test_what_a_receiver_answered_is_kept_whatever_it_was(store: PostgresStore) -> None:
+    await store.tasks.submit(Draft("t-1").submission())
+    row = make_delivery("t-1")
+    await store.deliveries.put_delivery(row, within=3)
+    told = msgspec.structs.replace(row, reason="HTTP 500: \0")
+    assert await store.deliveries.update_delivery(told)
+    stored = await store.deliveries.read_delivery(None, row.id)
+    assert stored is not None and stored.reason == "HTTP 500: \ufffd"
+
+
+async def test_leases_are_by_the_clock_of_the_database(
+    postgres: PostgresServer, schema: str
+) -> None:
+    """A gateway whose clock is an hour ahead does not take the runs of others for abandoned."""
+
+    def ahead() -> datetime:
+        return time_at() + timedelta(hours=1)
+
+    store = make_store(postgres, schema)
+    store.now = store.tasks._now = ahead
+    store.writer._now = ahead
+    await store.open()
+    run = msgspec.structs.replace(make_run("t-1"), lease_until=ahead() + timedelta(minutes=5))
+    await store.tasks.submit(msgspec.structs.replace(direct("t-1"), run=run))
+    async with connected(postgres, schema) as connection:
+        left = await connection.fetchval("SELECT lease_until - now() FROM run")
+    assert timedelta(minutes=4) < left < timedelta(minutes=6)
+    other = OwnerId("other")
+    until = ahead() + timedelta(minutes=5)
+    assert await store.tasks.claim_runs(other, lease_until=until, expired_at=ahead()) == []
+    await store.tasks.renew_leases(OWNER, lease_until=ahead() - timedelta(minutes=1))
+    [claimed] = await store.tasks.claim_runs(other, lease_until=until, expired_at=ahead())
+    assert (claimed.id, claimed.fence, claimed.lease_until) == (run.id, 2, until)
+    with pytest.raises(LeaseLost):
+        await store.tasks.start_run(run.id, fence=1, attempt=1)
+    await store.close()
+
+
+# -------------------------------------------------------------------- schema
+
+
+async def test_many_that_start_at_once_migrate_once(postgres: PostgresServer) -> None:
+    schema = "started_at_once"
+    steps: list[Migration] = []
+
+    async def start() -> None:
+        async with connected(postgres, schema) as connection:
+            await migrate.upgrade(connection, schema, on_step=steps.append)
+
+    await asyncio.gather(*[start() for _ in range(5)])
+    assert [step.version for step in steps] == [one.version for one in load_migrations(PACKAGE)]
+
+
+async def test_a_failed_migration_leaves_the_version_before(postgres: PostgresServer) -> None:
+    schema = "half_migrated"
+    known = load_migrations(PACKAGE)
+    broken = Migration(known[-1].version + 1, "9999_broken", "CREATE TABLE extra (a int); NONSENSE")
+    async with connected(postgres, schema) as connection:
+        with pytest.raises(asyncpg.PostgresSyntaxError):
+            await migrate.upgrade(connection, schema, migrations=[*known, broken])
+        assert await migrate.pending_migrations(connection) == []
+        assert await connection.fetchval("SELECT to_regclass('extra')") is None
+
+
+async def test_a_newer_schema_is_refused(postgres: PostgresServer, schema: str) -> None:
+    store = make_store(postgres, schema)
+    await store.open()
+    await store.close()
+    async with connected(postgres, schema) as connection:
+        await connection.execute("INSERT INTO schema_version VALUES (999, '9.9')")
+        try:
+            with pytest.raises(SchemaTooNew, match=r"schema 999, made by openclaw-a2a 9\.9"):
+                await make_store(postgres, schema).open()
+            with pytest.raises(SchemaTooNew):
+                await migrate.plan_upgrade(Address(postgres.url(), schema=schema))
+        finally:
+            await connection.execute("DELETE FROM schema_version WHERE version = 999")
+
+
+async def test_a_plan_names_the_steps_and_changes_nothing(postgres: PostgresServer) -> None:
+    address = Address(postgres.url(), schema="only_planned")
+    steps = await migrate.plan_upgrade(address)
+    assert [step[:4] for step in steps] == [f"{one.version:04}" for one in load_migrations(PACKAGE)]
+    async with connected(postgres) as connection:
+        query = "SELECT true FROM pg_namespace WHERE nspname = 'only_planned'"
+        assert await connection.fetchval(query) is None
+
+
+async def test_tables_of_another_program_are_left_alone(postgres: PostgresServer) -> None:
+    async with connected(postgres) as connection:
+        await connection.execute("CREATE SCHEMA foreign_tables; CREATE TABLE foreign_tables.x ()")
+    with pytest.raises(StoreUnavailable, match="tables of another program"):
+        await make_store(postgres, "foreign_tables").open()
+
+
+# -------------------------------------------------------------------- what it says
+
+
+async def refusal(url: str, password: str = "") -> str:
+    store = create_store("postgres", path=None, url=url, password=password)
+    with pytest.raises(StoreUnavailable) as refused:
+        await store.open()
+    return refused.value.message
+
+
+async def test_every_reason_not_to_connect_has_its_sentence(postgres: PostgresServer) -> None:
+    wrong = await refusal(postgres.url(user="gateway"), "wrong password")
+    assert "refused the user gateway" in wrong and "store.password" in wrong
+    assert "wrong password" not in wrong
+    missing = await refusal(postgres.url(database="nothing"))
+    assert "there is no database 'nothing'" in missing and "createdb nothing" in missing
+    nobody = await refusal(f"postgres://me@127.0.0.1:{free_port()}/x")
+    assert "cannot be reached" in nobody and "store.url" in nobody
+    plain = await refusal(f"{postgres.url()}?sslmode=require")
+    assert "cannot" in plain and "127.0.0.1" in plain
+
+
+async def test_a_password_is_used_and_never_shown(postgres: PostgresServer) -> None:
+    address = Address(postgres.url(user="gateway"), PASSWORD, "of_the_gateway")
+    store = PostgresStore(address)
+    await store.open()
+    await store.check()
+    await store.close()
+    assert PASSWORD not in repr(address)
+    assert address.shown == f"{postgres.url(user='gateway')} (schema of_the_gateway)"
+    secret = Address("postgres://me:hidden@db.example/x?sslmode=require")
+    assert secret.shown == "postgres://me@db.example/x"
+
+
+def test_an_address_of_another_kind_is_refused() -> None:
+    with pytest.raises(SettingsInvalid, match="postgres://"):
+        postgres_address("mysql://me@db.example/x")
+
+
+async def test_the_connections_are_bounded(postgres: PostgresServer, schema: str) -> None:
+    store = make_store(postgres, schema, connections=3)
+    await store.open()
+    await store.tasks.submit(Draft("t-1").submission())
+    reads = [store.tasks.read_task(ALICE, TaskId("t-1")) for _ in range(200)]
+    assert all(await asyncio.gather(*reads))
+    async with connected(postgres) as connection:
+        name = "SELECT count(*) FROM pg_stat_activity WHERE application_name LIKE 'openclaw-a2a%'"
+        mine = f"{name} AND query NOT LIKE '%pg_stat_activity%' AND pid = ANY ($1)"
+        pids = [store._link.connection.get_server_pid()]
+        pids += [one._con.get_server_pid() for one in store._pool._holders if one._con is not None]
+        assert len(pids) <= 3
+        assert await connection.fetchval(mine, pids) == len(pids)
+    await store.close()
+
+
+# -------------------------------------------------------------------- plans
+
+
+_FILL = """
+INSERT INTO task (id, principal, account, context, state, status_at, created_at, sequence)
+SELECT 't-' || n, 'caller-' || n % 20, 'default', 'c-' || n % 1000,
+  CASE WHEN n % 500 = 0 THEN 2 ELSE 3 + n % 3 END,
+  timestamptz '2026-01-01' + n * interval '1 second', timestamptz '2026-01-01', 3
+FROM generate_series(1, $1::int) n"""
+_FILL_OTHERS = """
+INSERT INTO snapshot (task, sequence, body) SELECT number, 3, '{}' FROM task;
+INSERT INTO event (task, sequence, body)
+  SELECT number, s, '{}' FROM task, generate_series(1, 3) s;
+INSERT INTO message (principal, account, message_id, body_hash, run, task, created_at)
+  SELECT principal, account, 'm-' || id, '', 'r-' || id, id, status_at FROM task;
+INSERT INTO delivery
+  (id, kind, task, body, cursor, next_at, created_at, updated_at, state, attempts)
+  SELECT 'd-' || id, 'push', id, '', 3, status_at, status_at, status_at, number % 100 / 99, 0
+  FROM task WHERE number % 10 = 0;
+INSERT INTO record (kind, id, number, body, expires_at, version)
+  SELECT 'call', id, number, '', status_at, 0 FROM task WHERE number % 10 = 0;
+INSERT INTO log (kind, id, sequence, is_closed, updated_at)
+  SELECT 'objective', id, 1, number % 1000 > 10, status_at FROM task WHERE number % 10 = 0;
+INSERT INTO log_line (log, sequence, body) SELECT number, 1, '{}' FROM log;
+INSERT INTO tally (principal, account, state, shard, count)
+  SELECT principal, account, state, 0, count(*) FROM task GROUP BY 1, 2, 3;"""
+
+LATER = datetime.fromisoformat("2026-01-02T00:00:00Z")
+CALLER = ("caller-3", "default")
+READS: dict[str, tuple[str, tuple[object, ...]]] = {
+    "page": (tasks.LIST_PAGE, (*CALLER, [3, 4, 5], None, LATER, "t-9", 51, None, 1000)),
+    "context": (tasks.LIST_CONTEXT_PAGE, (*CALLER, [2, 3], None, None, "", 51, "c-3", 1000)),
+    "count-context": (tasks.COUNT_CONTEXT, (*CALLER, [2, 3, 4], None, "c-3")),
+    "by-status": (tasks.LIST_BY_STATUS, (None, None, None, LATER, "t-9", 50)),
+    "recent": (tasks.LIST_RECENT, (None, None, None, 50)),
+    "recent-active": (tasks.LIST_RECENT_OF_FEW, (None, None, [1, 2], 50)),
+    "oldest": (tasks.LIST_OLDEST, (None, "", LATER, 100)),
+    "holding": (tasks.LIST_HOLDING, (["t-10", "t-20"], [3, 3])),
+    "events": (tasks.READ_EVENTS, (100_000, "t-77", *CALLER, 1, 100)),
+    "deliveries": (records.READ_IN_STATE, (1, "", 100)),
+    "unfinished": (records.READ_UNFINISHED, ("d-5", 100)),
+    "records": (records.LIST_RECORDS, ("call",)),
+    "open-logs": (records.LIST_OPEN_LOGS, ("objective", "", 20)),
+    "logs": (records.LIST_LOGS, ("objective", "t-5", 20)),
+}
+WHOLE_TABLE = {"records"}
+"""What reads all rows by its nature."""
+
+
+def literal(value: object) -> str:
+    """A value in SQL."""
+    if value is None:
+        return "NULL"
+    if isinstance(value, list):
+        return f"ARRAY[{', '.join(map(literal, value))}]"
+    return str(value) if isinstance(value, int) else f"'{value}'"
+
+
+def most_rows(plan: dict[str, Any]) -> int:
+    """The largest number of rows that a step of the plan touched, in a table."""
+    touched = 0
+    if "Relation Name" in plan:
+        removed = plan.get("Rows Removed by Filter", 0)
+        touched = int((plan["Actual Rows"] + removed) * plan["Actual Loops"])
+    return max([touched, *[most_rows(one) for one in plan.get("Plans", ())]])
+
+
+def scanned(plan: dict[str, Any]) -> set[str]:
+    """The tables that are read from end to end."""
+    found = {plan["Relation Name"]} if plan["Node Type"] == "Seq Scan" else set()
+    return found.union(*[scanned(one) for one in plan.get("Plans", ())])
+
+
+async def test_no_list_reads_more_of_a_large_store_than_it_returns(
+    store: PostgresStore, postgres: PostgresServer, schema: str, rounds: int | None
+) -> None:
+    size = 30_000 if rounds is None else rounds
+    async with connected(postgres, schema) as connection:
+        await connection.execute(_FILL, size, timeout=600)
+        await connection.execute(_FILL_OTHERS, timeout=600)
+        await connection.execute("ANALYZE", timeout=600)
+        await store.address.prepare(connection)
+        for name, (statement, values) in READS.items():
+            # Prepared and planned without its values, as the store's own connections do it.
+            await connection.execute(f"DEALLOCATE ALL; PREPARE read AS {statement}")
+            given = ", ".join(map(literal, values))
+            explain = f"EXPLAIN (ANALYZE, FORMAT JSON) EXECUTE read({given})"
+            [(text,)] = await connection.fetch(explain, timeout=600)
+            plan = msgspec.json.decode(text)[0]["Plan"]
+            assert scanned(plan) <= {"tally", "run"}, (name, text)
+            if name not in WHOLE_TABLE:
+                assert most_rows(plan) <= 6000, (name, text)
+
+
+async def test_a_batch_finds_its_rows_by_their_keys(
+    store: PostgresStore, postgres: PostgresServer, schema: str
+) -> None:
+    batch = Batch()
+    draft = Draft("t-new", scope=BOB)
+    known = Draft("t-77")
+    known.head = msgspec.structs.replace(known.head, sequence=3)
+    batch.add(Submit(draft.submission()))
+    batch.add(ChangeTask(known.status(TaskState.WORKING, at=1)))
+    statement = build_statement(batch, writer="gateway", number=1, now=time_at())
+    async with connected(postgres, schema) as connection:
+        await connection.execute(_FILL, 30_000, timeout=600)
+        await connection.execute(_FILL_OTHERS, timeout=600)
+        await connection.execute("ANALYZE", timeout=600)
+        await store.address.prepare(connection)
+        text = await connection.fetchval(
+            f"EXPLAIN (FORMAT JSON) {statement.text}", *statement.values
+        )
+    assert scanned(msgspec.json.decode(text)[0]["Plan"]) <= {"writer", "run"}
+    assert re.search(r"task_id_key|task_pkey", text)
