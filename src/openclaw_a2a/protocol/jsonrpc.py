@@ -1,10 +1,12 @@
 """JSON-RPC 2.0 envelopes: decoding requests, encoding responses."""
 
+from typing import cast
+
 import msgspec
 
 from openclaw_a2a.model.errors import GatewayError, InvalidRequest, ParseFailed
-from openclaw_a2a.model.ids import Json
-from openclaw_a2a.model.validation import is_list, is_object
+from openclaw_a2a.model.ids import Json, JsonObject
+from openclaw_a2a.model.validation import is_list
 from openclaw_a2a.protocol.validation import parse_json
 
 NO_ID = b"null"
@@ -52,11 +54,11 @@ def decode_envelope(body: bytes) -> Envelope:
         value = parse_json(body)
     except ParseFailed as error:
         raise EnvelopeError(error) from None
-    if not is_object(value):
+    if not isinstance(value, dict):
         batch = "Batches are not served. Send each request on its own."
         other = "The body is no JSON-RPC request. Send one JSON object."
         raise EnvelopeError(InvalidRequest(batch if is_list(value) else other))
-    slices = _slices.decode(body)
+    value, slices = cast("JsonObject", value), _slices.decode(body)
     if type(value.get("id")) not in (str, int, type(None)):
         reason = "The id must be a string, an integer or null. Change it and send again."
         raise EnvelopeError(InvalidRequest(reason))
