@@ -64,6 +64,8 @@ def is_for_people(settings: LogSettings) -> bool:
 
 
 _NO_LOCK = nullcontext()
+_LEVEL_NAMES = {level: name.lower() for name, level in logging.getLevelNamesMapping().items()}
+_encode = msgspec.json.Encoder(enc_hook=repr).encode
 
 
 class _StderrHandler(EventHandler):
@@ -71,7 +73,8 @@ class _StderrHandler(EventHandler):
 
     def __init__(self, *, is_pretty: bool) -> None:
         super().__init__()
-        self._lines: list[str] = []
+        self._events: list[tuple[int, float, dict[str, Any]]] = []
+        """Events that are not rendered yet, with their levels and times."""
         self._flushing: asyncio.AbstractEventLoop | None = None
         """The event loop that is about to call `flush`."""
         self._render: Callable[[Any, str, dict[str, Any]], str] = _render_json
@@ -79,9 +82,15 @@ class _StderrHandler(EventHandler):
             # Only here: it imports much that a gateway without a terminal does not need.
             from structlog.dev import ConsoleRenderer, plain_traceback
 
-            self._render = ConsoleRenderer(
+            console = ConsoleRenderer(
                 colors=sys.stderr.isatty(), exception_formatter=plain_traceback
             )
+
+            def render(logger: Any, name: str, event: dict[str, Any]) -> str:
+                event["timestamp"] = event["timestamp"].isoformat().replace("+00:00", "Z")
+                return console(logger, name, event)
+
+            self._render = render
 
     def emit(self, record: logging.LogRecord) -> None:
         try:
@@ -92,11 +101,11 @@ class _StderrHandler(EventHandler):
 
     def write_event(self, level: int, fields: dict[str, Any]) -> None:
         try:
-            line = self._line(level, time.time(), fields)
-            with self.lock or _NO_LOCK:  # a line of another thread must not be lost to a flush
-                self._lines.append(line)
-            # Lines of one turn of the event loop are one write. Not those that somebody must see,
-            # nor those outside of an event loop: nothing would come to write them.
+            with self.lock or _NO_LOCK:  # one of another thread must not be lost to a flush
+                self._events.append((level, time.time(), fields))
+            # Events of one turn of the event loop are rendered together, and are one write. Not
+            # those that somebody must see, nor those outside of an event loop: nothing would come
+            # to write them.
             if level >= logging.WARNING or not self._schedule_flush():
                 self.flush()
         except Exception:
@@ -118,9 +127,9 @@ class _StderrHandler(EventHandler):
     def flush(self) -> None:
         """Write the lines that wait."""
         with self.lock or _NO_LOCK:
-            lines, self._lines, self._flushing = self._lines, [], None
-            if lines:
-                self._write("\n".join(lines))
+            events, self._events, self._flushing = self._events, [], None
+            if events:
+                self._write("\n".join([self._line(*event) for event in events]))
 
     def format(self, record: logging.LogRecord) -> str:
         fields = record_fields(record)
@@ -129,8 +138,8 @@ class _StderrHandler(EventHandler):
         return self._line(record.levelno, record.created, fields)
 
     def _line(self, level: int, written_at: float, fields: dict[str, Any]) -> str:
-        name = logging.getLevelName(level).lower()
-        moment = datetime.fromtimestamp(written_at, UTC).isoformat().replace("+00:00", "Z")
+        name = _LEVEL_NAMES.get(level) or logging.getLevelName(level).lower()
+        moment = datetime.fromtimestamp(written_at, UTC)
         return self._render(None, name, {**fields, "level": name, "timestamp": moment})
 
     def _write(self, line: str) -> None:
@@ -144,6 +153,6 @@ def _render_json(_logger: Any, _level: str, event: dict[str, Any]) -> str:
     if exc_info:
         event["exception"] = "".join(traceback.format_exception(*exc_info)).rstrip("\n")
     try:
-        return msgspec.json.encode(event, enc_hook=repr).decode()
+        return _encode(event).decode()
     except (TypeError, ValueError, OverflowError):  # a key that is no text, a lone surrogate
         return msgspec.json.encode({key: repr(value) for key, value in event.items()}).decode()

@@ -418,7 +418,8 @@ class ServerProtocol(asyncio.Protocol):
             body, self._received = self._received[:size], self._received[size:]
             exchange.body, exchange.has_more = [body], False
         self.phase, self.deadline = ConnectionPhase.REQUEST, math.inf
-        task = self.loop.create_task(self._respond(exchange))
+        # Not `create_task` of the loop, which makes up a name for it.
+        task = asyncio.Task(self._respond(exchange), loop=self.loop, name="request")
         self.server_state.tasks.add(task)
         task.add_done_callback(exchange.on_application_done)
 

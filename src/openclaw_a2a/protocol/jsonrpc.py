@@ -58,22 +58,23 @@ def decode_envelope(body: bytes) -> Envelope:
         batch = "Batches are not served. Send each request on its own."
         other = "The body is no JSON-RPC request. Send one JSON object."
         raise EnvelopeError(InvalidRequest(batch if is_list(value) else other))
-    value, slices = cast("JsonObject", value), _slices.decode(body)
-    if type(value.get("id")) not in (str, int, type(None)):
+    members = cast("JsonObject", value)
+    slices = _slices.decode(body)
+    if type(members.get("id")) not in (str, int, type(None)):
         reason = "The id must be a string, an integer or null. Change it and send again."
         raise EnvelopeError(InvalidRequest(reason))
     request_id = bytes(slices.id)
     if len(request_id) > _MAX_ID_BYTES:
         reason = f"The id is longer than {_MAX_ID_BYTES} bytes. Send a shorter one."
         raise EnvelopeError(InvalidRequest(reason))
-    if value.get("jsonrpc") != "2.0":
+    if members.get("jsonrpc") != "2.0":
         reason = 'The member jsonrpc must be "2.0". Set it and send again.'
         raise EnvelopeError(InvalidRequest(reason), request_id)
-    method: Json = value.get("method")
+    method: Json = members.get("method")
     if not isinstance(method, str) or not method:
         reason = "The member method must be a non-empty string. Name the method to call."
         raise EnvelopeError(InvalidRequest(reason), request_id)
-    return Envelope(request_id, method, bytes(slices.params), "id" not in value)
+    return Envelope(request_id, method, bytes(slices.params), "id" not in members)
 
 
 def encode_result(id: bytes, result: bytes) -> bytes:

@@ -427,6 +427,8 @@ async def send_streaming(call: AccountCall, request: SendRequest) -> EventStream
     # client may leave; the run does not depend on the connection.
     run = await _submit(call, request)
     call.http.on_refused = None
+    if isinstance(run, ActiveRun) and run.active_task is not None:
+        run.active_task.journal.keep_feed()
 
     async def wait_first_event() -> EventStream:
         created = await wait_first_result(engine, run)
