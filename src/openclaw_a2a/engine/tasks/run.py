@@ -176,7 +176,12 @@ class ActiveRun:
             # A run that starts early is here before the store has answered; see `_reject`.
             if self.state is not RunState.REJECTED:
                 self.state = TRANSITIONS[self.state][RunSignal.ACCEPT]
-                if self._can_start() or await self._wait_turn():
+                # What opens a task and has its turn is submitted as started, with its message:
+                # nothing has to be waited for, nor written.
+                active, is_started = self.active_task, self.record.is_started
+                is_opening = active is not None and active.is_opening and is_started
+                is_stopped = self.is_cancel_requested or self._engine.is_stopping
+                if (is_opening and not is_stopped) or await self._wait_turn():
                     self.state = TRANSITIONS[self.state][RunSignal.START]
                     await self._execute()
                 if self._is_end_sent and self.active_task is not None:
@@ -316,14 +321,6 @@ class ActiveRun:
         self._engine.abandoned.append(self.record)
 
     # ---------------------------------------------------------------- before the agent
-
-    def _can_start(self) -> bool:
-        """True when nothing has to be waited for, nor written: nearly every new task is so."""
-        # What opens a task with its turn is submitted as started, and with its message.
-        active = self.active_task
-        is_opening = active is not None and active.is_opening and self.record.is_started
-        is_stopped = self.is_cancel_requested or self._engine.is_stopping
-        return is_opening and self.slot.has_turn and not is_stopped
 
     async def _wait_turn(self) -> bool:
         """Wait for the run's turn; False when it was cancelled before its agent was asked."""
@@ -791,6 +788,9 @@ def build_turn(
     """What the agent gets of the message of a peer; `left_out` says what it does not get."""
     message = run.message
     text = usable_text(message)
+    # Nearly every message is one text and nothing else.
+    is_plain = text and len(message.parts) == 1 and not message.metadata
+    notes = () if is_plain and not message.parts[0].metadata else untrusted_notes(message)
     return Turn(
         run_id=run.id,
         task_id=run.task_id,
@@ -800,7 +800,7 @@ def build_turn(
         principal=run.scope.principal,
         body=text or STRUCTURED_ONLY,
         raw_body=text,
-        untrusted=(*untrusted_notes(message), *left_out),
+        untrusted=(*notes, *left_out),
         keeps_origin=rules.keeps_origin,
         reference_tasks=reference_tasks,
         accepted_output_modes=run.options.accepted_output_modes,

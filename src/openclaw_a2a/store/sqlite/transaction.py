@@ -406,7 +406,7 @@ class WriteTransaction:
             (_INSERT_RUN, runs),
             (_START_RUN, self._started.values()),
             (_DELETE_RUN, self._ended),
-            (_INSERT_MESSAGE, [_message_row(*item) for item in self._messages.items()]),
+            (_INSERT_MESSAGE, self._message_rows()),
             (_ANSWER_MESSAGE, self._answers),
             (_COUNT, [(*key, count) for key, count in self.tally.items() if count]),
         ):
@@ -416,6 +416,13 @@ class WriteTransaction:
         if len(self.cache.tasks) > MAX_TASKS:
             # Only after the rows are written: until then the cache is the only place that has them.
             self.cache.tasks.clear()
+
+    def _message_rows(self) -> list[tuple[object, ...]]:
+        rows: list[tuple[object, ...]] = []
+        for key, (submission, answer) in self._messages.items():
+            run, created_at = submission.run, to_microseconds(submission.created_at)
+            rows.append((*key, submission.body_hash, run.id, run.task_id, created_at, answer))
+        return rows
 
     def _refer_run(self, row: tuple[Any, ...]) -> tuple[Any, ...]:
         task = self._tasks.get(row[2])
@@ -506,9 +513,3 @@ class WriteTransaction:
             self.tally[scope.principal, scope.account, task.counted] -= 1
         self.tally[scope.principal, scope.account, state] += 1
         task.counted = state
-
-
-def _message_row(key: MessageKey, row: tuple[Submission, bytes | None]) -> tuple[object, ...]:
-    submission, answer = row
-    run, created_at = submission.run, to_microseconds(submission.created_at)
-    return (*key, submission.body_hash, run.id, run.task_id, created_at, answer)
