@@ -7,7 +7,6 @@ handler (`app/logging.py`).
 
 import logging
 import re
-from abc import ABC, abstractmethod
 from typing import Any, cast
 
 _URL_SECRETS = re.compile(
@@ -18,12 +17,12 @@ PACKAGE = "openclaw_a2a"
 """The logger above all of ours."""
 
 
-class EventHandler(logging.Handler, ABC):
+class EventHandler(logging.Handler):
     """A handler that takes events as they are, without a record of `logging` around them."""
 
-    @abstractmethod
     def write_event(self, level: int, fields: dict[str, Any]) -> None:
         """Write an event, which is among its fields."""
+        raise NotImplementedError
 
 
 _package = logging.getLogger(PACKAGE)

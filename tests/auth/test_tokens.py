@@ -5,13 +5,16 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import cast
 
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 from tests.hostile_documents import documents, json_near
 
-from openclaw_a2a.auth.principal import Principal, Scope
+from openclaw_a2a.auth.peers import Credentials, PeerAuthenticator
+from openclaw_a2a.auth.principal import LOCAL_PRINCIPAL, Principal, Scope
+from openclaw_a2a.auth.request_origin import OwnAddresses
 from openclaw_a2a.auth.tokens import (
     OLD_TOOL_TOKENS_FILE,
     TOKEN_USE_FILE,
@@ -20,8 +23,18 @@ from openclaw_a2a.auth.tokens import (
     TokenStore,
     token_digest,
 )
-from openclaw_a2a.model.errors import CorruptRecord, InsufficientScope, InvalidParams
+from openclaw_a2a.http.asgi import AsgiRequest, Receive, Send
+from openclaw_a2a.model.errors import (
+    CorruptRecord,
+    InsufficientScope,
+    InvalidParams,
+    Unauthenticated,
+)
 from openclaw_a2a.settings.tokens import peers_need_tokens
+
+
+def identify(tokens: TokenStore, text: bytes) -> Principal | None:
+    return tokens.identify(token_digest(text))
 
 
 class _Clock:
@@ -32,10 +45,50 @@ class _Clock:
         return self.now.timestamp()
 
 
+def _request(token: str) -> AsgiRequest:
+    """A request of a connection; its next requests have the same head, and know the same of it."""
+    headers = [(b"host", b"localhost:9900"), (b"authorization", b"Bearer " + token.encode())]
+    scope = {"method": "POST", "path": "/", "headers": headers, "client": ("127.0.0.1", 1)}
+    return AsgiRequest(scope, cast("Receive", None), cast("Send", None))
+
+
+def test_a_token_that_is_revoked_or_expires_is_refused_for_a_head_that_was_accepted(
+    tmp_path: Path,
+) -> None:
+    clock = _Clock()
+    tokens = TokenStore(tmp_path, now=clock)
+    revoked = _request(tokens.create("bob", TokenKind.PEER))
+    end = clock.now + timedelta(hours=1)
+    expired = _request(tokens.create("ann", TokenKind.PEER, expires_at=end))
+    peers = PeerAuthenticator(Credentials(tokens=tokens), OwnAddresses())
+    for _ in range(2):
+        assert [peers.identify(one).name for one in (revoked, expired)] == ["bob", "ann"]
+    TokenStore(tmp_path).revoke("bob")
+    clock.now = end
+    for one in (revoked, expired):
+        with pytest.raises(Unauthenticated):
+            peers.identify(one)
+
+
+def test_the_own_user_needs_a_token_once_there_is_one_also_with_a_head_that_was_accepted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = [0.0]
+    monkeypatch.setattr("time.monotonic", lambda: now[0])
+    tokens = TokenStore(tmp_path)
+    request = _request("x")
+    peers = PeerAuthenticator(Credentials(tokens=tokens), OwnAddresses())
+    assert peers.identify(request) == peers.identify(request) == LOCAL_PRINCIPAL
+    tokens.create("bob", TokenKind.PEER)
+    now[0] += 60
+    with pytest.raises(Unauthenticated):
+        peers.identify(request)
+
+
 def test_a_token_is_valid_for_its_scopes_accounts_and_agents(tmp_path: Path) -> None:
     tokens = TokenStore(tmp_path)
     text = tokens.create("bob", TokenKind.PEER, accounts=["work"], agents=["main"])
-    bob = tokens.identify(text.encode())
+    bob = identify(tokens, text.encode())
     assert bob == Principal("bob", frozenset({Scope.A2A}), frozenset({"work"}), frozenset({"main"}))
     bob.check_account("work", "main")
     for account, agent in (("default", "main"), ("work", "other")):
@@ -51,9 +104,9 @@ def test_a_token_is_invalid_from_its_expiry_on(tmp_path: Path) -> None:
     end = clock.now + timedelta(days=30)
     text = tokens.create("bob", TokenKind.PEER, expires_at=end).encode()
     clock.now = end - timedelta(seconds=1)
-    assert tokens.identify(text) is not None
+    assert identify(tokens, text) is not None
     clock.now = end
-    assert tokens.identify(text) is None
+    assert identify(tokens, text) is None
     assert tokens.find(text) is None
 
 
@@ -65,9 +118,9 @@ def test_rotation_makes_a_like_token_and_ends_the_old_one_after_the_grace_time(
     end = clock.now + timedelta(days=30)
     old = tokens.create("bob", TokenKind.PEER, accounts=["work"], expires_at=end).encode()
     new = tokens.rotate("bob", grace=timedelta(hours=1)).encode()
-    assert tokens.identify(old) == tokens.identify(new) is not None
+    assert identify(tokens, old) == identify(tokens, new) is not None
     clock.now += timedelta(hours=2)
-    assert tokens.identify(old) is None
+    assert identify(tokens, old) is None
     renewed = tokens.find(new)
     assert renewed is not None and renewed.expires_at is not None
     assert abs(renewed.expires_at - end) < timedelta(minutes=1)
@@ -109,17 +162,17 @@ def test_tokens_of_earlier_versions_stay_valid_and_move_into_the_new_file(tmp_pa
     ]
     (tmp_path / "tool-tokens.json").write_text(json.dumps({"tokens": old}), encoding="utf-8")
     tokens = TokenStore(tmp_path)
-    ann, plugin = tokens.identify(b"first"), tokens.identify(b"second")
+    ann, plugin = identify(tokens, b"first"), identify(tokens, b"second")
     assert ann == Principal("ann", frozenset({Scope.TOOLS}))
     assert plugin is not None and plugin.is_host
     assert not tokens.peers_need_tokens()
     text = tokens.create("bob", TokenKind.PEER)
     assert not (tmp_path / "tool-tokens.json").exists()
     reopened = TokenStore(tmp_path)
-    assert reopened.identify(b"first") == ann
-    assert reopened.identify(text.encode()) is not None
+    assert identify(reopened, b"first") == ann
+    assert identify(reopened, text.encode()) is not None
     assert reopened.revoke("plugin") == 1
-    assert TokenStore(tmp_path).identify(b"second") is None
+    assert identify(TokenStore(tmp_path), b"second") is None
 
 
 def test_the_end_of_the_last_token_does_not_open_the_gateway(tmp_path: Path) -> None:
@@ -159,7 +212,7 @@ async def test_last_use_is_written_apart_from_the_tokens(tmp_path: Path) -> None
     text = tokens.create("bob", TokenKind.PEER).encode()
     tokens.create("idle", TokenKind.PEER)
     before = (tmp_path / TOKENS_FILE).read_bytes()
-    assert tokens.identify(text) is not None
+    assert identify(tokens, text) is not None
     assert tokens.last_used() == {}  # never on the way of a request
     await tokens.write_use()
     (bob, _) = tokens.list_tokens()
@@ -221,14 +274,14 @@ async def test_any_token_file_is_read_or_is_damaged_and_lets_nobody_in(
     assert isinstance(tokens.last_used(), dict)
     now = datetime.now(UTC)
     try:
-        assert tokens.identify(b"a token that was never made") is None
+        assert identify(tokens, b"a token that was never made") is None
         assert all(isinstance(one.is_valid(now), bool) for one in tokens.list_tokens())
         text = tokens.create("alice", TokenKind.PEER).encode()
     except CorruptRecord:
         with pytest.raises(CorruptRecord):
             tokens.peers_need_tokens()
         return
-    assert tokens.identify(text) == Principal("alice", frozenset({Scope.A2A}))
+    assert identify(tokens, text) == Principal("alice", frozenset({Scope.A2A}))
     await tokens.write_use()
     assert tokens.last_used()
     for one in TokenStore(folder).list_tokens():

@@ -1,7 +1,7 @@
 """Tool tokens: shown once, stored hashed, valid until they are revoked."""
 
 import stat
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
@@ -12,6 +12,7 @@ from openclaw_a2a.auth.peers import Credentials
 from openclaw_a2a.auth.principal import Principal, Scope
 from openclaw_a2a.auth.tokens import TokenKind, TokenStore
 from openclaw_a2a.auth.tool_tokens import OPERATOR_CALLER, ToolAuthenticator, ToolCaller
+from openclaw_a2a.http.asgi import HeadFacts
 from openclaw_a2a.model.errors import (
     CorruptRecord,
     InsufficientScope,
@@ -39,6 +40,7 @@ def path(tmp_path: Path) -> Path:
 class FakeRequest:
     headers: dict[bytes, bytes]
     client: str | None = LOCAL
+    facts: HeadFacts = field(default_factory=HeadFacts)
 
     @property
     def client_host(self) -> str | None:

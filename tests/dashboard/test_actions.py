@@ -121,7 +121,7 @@ async def test_a_token_is_made_shown_once_and_revoked(setup: Setup, tmp_path: Pa
     revoked = await browser.act(f"/dashboard/callers/{token['id']}/revoke")
     assert revoked.status == 200
     assert (await setup.json("/dashboard/callers"))["tokens"] == []
-    assert TokenStore(tmp_path / "data").identify(text.encode()) is None
+    assert TokenStore(tmp_path / "data").find(text.encode()) is None
 
 
 @pytest.mark.parametrize(

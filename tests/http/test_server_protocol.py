@@ -173,6 +173,36 @@ async def test_requests_in_any_packets_are_those_that_another_parser_reads(
     assert server.transport.written.count(b"HTTP/1.1 200 OK\r\n") == len(sent)
 
 
+lengths = st.sampled_from(
+    ["content-length: ", "Content-Length: ", "content-length:", "CONTENT-LENGTH:  "]
+)
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.lists(st.tuples(lengths, st.booleans(), bodies), min_size=2, max_size=6))
+async def test_heads_that_differ_in_the_length_only_are_those_that_another_parser_reads(
+    sent: list[tuple[str, bool, bytes]],
+) -> None:
+    data = b""
+    for length, is_last_line, body in sent:
+        lines = [f"{length}{len(body):0{1 + is_last_line}}", "X-1: content-length: 5"]
+        named = "\r\n".join(["POST /1 HTTP/1.1", "Host: a.example", *lines])
+        data += named.encode() + b"\r\n\r\n" + body
+    server = Server()
+    await server.feed(data, [])
+    seen = [(scope["path"].encode(), scope["headers"], body) for scope, body in server.requests]
+    assert seen == [(target, headers, body) for _, target, headers, body in read_by_h11(data)]
+
+
+async def test_a_length_that_is_no_number_is_refused_also_after_the_same_head_with_one() -> None:
+    for wrong in (b"+1", b"1 ", b"1, 1", b"1\r\nContent-Length: 1", b"-1", b"0x1", b"", b"\xb2"):
+        server = Server()
+        data = b"POST / HTTP/1.1\r\nHost: a.example\r\nContent-Length: %b\r\nA: b\r\n\r\nx"
+        await server.feed(data % b"1" + data % wrong, [])
+        statuses = re.findall(rb"HTTP/1\.1 (\d{3}) ", server.transport.written)
+        assert statuses == ([b"200", b"200"] if wrong == b"1 " else [b"200", b"400"]), wrong
+
+
 @settings(max_examples=300, deadline=None)
 @given(
     st.binary(max_size=300)

@@ -86,6 +86,8 @@ def is_for_people(settings: LogSettings) -> bool:
 
 
 _NO_LOCK = nullcontext()
+_LEVEL_NAMES = {level: name.lower() for name, level in logging.getLevelNamesMapping().items()}
+_encode = msgspec.json.Encoder(enc_hook=repr).encode
 
 
 class _StderrHandler(EventHandler):
@@ -93,7 +95,8 @@ class _StderrHandler(EventHandler):
 
     def __init__(self, *, is_pretty: bool) -> None:
         super().__init__()
-        self._lines: list[str] = []
+        self._events: list[tuple[int, float, dict[str, Any]]] = []
+        """Events that are not rendered yet, with their levels and times."""
         self._flushing: asyncio.AbstractEventLoop | None = None
         """The event loop that is about to call `flush`."""
         self._render: Callable[[dict[str, Any]], str] = _render_json
@@ -109,11 +112,11 @@ class _StderrHandler(EventHandler):
     def write_event(self, level: int, fields: dict[str, Any]) -> None:
         # A log that nobody reads any more must not stop the program.
         with suppress(OSError, ValueError):
-            line = self._line(level, time.time(), fields)
-            with self.lock or _NO_LOCK:  # a line of another thread must not be lost to a flush
-                self._lines.append(line)
-            # Lines of one turn of the event loop are one write. Not those that somebody must see,
-            # nor those outside of an event loop: nothing would come to write them.
+            with self.lock or _NO_LOCK:  # one of another thread must not be lost to a flush
+                self._events.append((level, time.time(), fields))
+            # Events of one turn of the event loop are rendered together, and are one write. Not
+            # those that somebody must see, nor those outside of an event loop: nothing would come
+            # to write them.
             if level >= logging.WARNING or not self._schedule_flush():
                 self.flush()
 
@@ -130,9 +133,9 @@ class _StderrHandler(EventHandler):
     def flush(self) -> None:
         """Write the lines that wait."""
         with self.lock or _NO_LOCK:
-            lines, self._lines, self._flushing = self._lines, [], None
-            if lines:
-                self._write("\n".join(lines))
+            events, self._events, self._flushing = self._events, [], None
+            if events:
+                self._write("\n".join([self._line(*event) for event in events]))
 
     def format(self, record: logging.LogRecord) -> str:
         fields = record_fields(record)
@@ -142,9 +145,8 @@ class _StderrHandler(EventHandler):
         return self._line(record.levelno, record.created, fields)
 
     def _line(self, level: int, written_at: float, fields: dict[str, Any]) -> str:
-        name = logging.getLevelName(level).lower()
-        moment = datetime.fromtimestamp(written_at, UTC).isoformat().replace("+00:00", "Z")
-        about = {"level": name, "timestamp": moment}
+        name = _LEVEL_NAMES.get(level) or logging.getLevelName(level).lower()
+        about = {"level": name, "timestamp": datetime.fromtimestamp(written_at, UTC)}
         try:
             return self._render({**fields, **about})
         except (
@@ -161,9 +163,11 @@ class _StderrHandler(EventHandler):
 
 def _render_json(event: dict[str, Any]) -> str:
     try:
-        return msgspec.json.encode(event, enc_hook=repr).decode()
+        return _encode(event).decode()
     except (TypeError, ValueError, OverflowError):  # a key that is no text, a lone surrogate
-        return msgspec.json.encode({key: repr(value) for key, value in event.items()}).decode()
+        about = {"level": event["level"], "timestamp": event["timestamp"]}
+        shown = {key: repr(value) for key, value in event.items() if key not in about}
+        return _encode({**shown, **about}).decode()
 
 
 # -------------------------------------------------------------------- what people read
@@ -182,7 +186,7 @@ def _render_text(event: dict[str, Any], *, is_coloured: bool) -> str:
 
     fields = dict(event)
     level, exception = fields.pop("level"), fields.pop("exception", None)
-    moment = datetime.fromisoformat(fields.pop("timestamp")).astimezone()
+    moment = fields.pop("timestamp").astimezone()
     name = _escape_controls(str(fields.pop("event")))
     line = [
         paint(f"{moment:%Y-%m-%d %H:%M:%S}", _DIM),

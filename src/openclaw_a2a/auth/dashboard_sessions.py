@@ -53,6 +53,13 @@ class _Session(msgspec.Struct):
     used_at: float
 
 
+class _UnknownHead:
+    """The facts of a head that nothing is known about."""
+
+    token_digest: bytes | None = None
+    own_checked_by: object = None
+
+
 class _TokenRequest:
     """A request as it would be with this token: the credentials of a session are checked again."""
 
@@ -61,6 +68,7 @@ class _TokenRequest:
         self.client_host = request.client_host
         self.server_port = request.server_port
         self.http_version = request.http_version
+        self.facts = _UnknownHead()
 
     def header_items(self, name: bytes) -> list[str]:
         """No lists are among the credentials."""

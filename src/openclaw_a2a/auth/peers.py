@@ -196,18 +196,23 @@ class Credentials:
 
         Raises: Unauthenticated, TooManyAttempts, CorruptRecord (the token file).
         """
-        try:
-            bearer = read_bearer_token(request)
-            token = bearer or _read_once(request, API_KEY_HEADER).strip()
-        except Unauthenticated as error:
-            raise self._refusal(error.message) from None
-        if not token:
-            return self._identify_certificate(request)
-        principal = self._principals.get(token_digest(token))
+        digest = request.facts.token_digest
+        if digest is None:
+            try:
+                token = read_bearer_token(request) or _read_once(request, API_KEY_HEADER).strip()
+            except Unauthenticated as error:
+                raise self._refusal(error.message) from None
+            if not token:
+                return self._identify_certificate(request)
+            digest = request.facts.token_digest = token_digest(token)
+        principal = self._principals.get(digest)
         if principal is None and self._tokens is not None:
-            principal = self._tokens.identify(token)
-        if principal is not None:
-            return principal
+            principal = self._tokens.identify(digest)
+        return self._authenticate_bearer(request) if principal is None else principal
+
+    def _authenticate_bearer(self, request: ClientRequest) -> Principal:
+        """The owner of a token that is not kept here."""
+        bearer = read_bearer_token(request)
         try:
             principal = self._verify(request, bearer) if bearer else None
         except Unauthenticated as error:
@@ -295,6 +300,13 @@ class PeerAuthenticator:
         """The caller. Raises: Unauthenticated, NotAllowed, CorruptRecord (the token file)."""
         if self._credentials.are_required():
             return self._credentials.authenticate(request)
+        if request.facts.own_checked_by is not self:
+            self._check_own(request)
+            request.facts.own_checked_by = self
+        return LOCAL_PRINCIPAL
+
+    def _check_own(self, request: ClientRequest) -> None:
+        """Check that only this machine's user can have sent it. Raises: as `identify`."""
         if not is_loopback_client(request):
             text = "without tokens this gateway answers its own machine only"
             raise Unauthenticated(text, has_credentials=False)
@@ -310,4 +322,3 @@ class PeerAuthenticator:
                 f"without a token its caller is unknown; {_MAKE_ONE}"
             )
         self._own.check(request)
-        return LOCAL_PRINCIPAL

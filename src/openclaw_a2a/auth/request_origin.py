@@ -38,8 +38,26 @@ _is_loopback = functools.lru_cache(maxsize=1024)(is_loopback)
 IpAddress = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 
+class HeadFacts(Protocol):
+    """What authentication found out from the head of a request alone.
+
+    Requests with an equal head on one connection share it. Nothing in it depends on which
+    credentials are valid: that is looked up for each request.
+    """
+
+    token_digest: bytes | None
+    """The digest of the token in the head, once it is known that there is exactly one."""
+    own_checked_by: object
+    """The authenticator by whose rules the head comes from this machine's own user."""
+
+
 class ClientRequest(Protocol):
     """What authentication needs of a request."""
+
+    @property
+    def facts(self) -> HeadFacts:
+        """What is known about its head."""
+        ...
 
     @property
     def headers(self) -> Mapping[bytes, bytes]:

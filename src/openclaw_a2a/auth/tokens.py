@@ -149,13 +149,15 @@ class TokenStore:
 
     # ---------------------------------------------------------------- lookups
 
-    def identify(self, text: bytes) -> Principal | None:
-        """The owner of a token; None when it is unknown, revoked or expired. Raises: CorruptRecord.
+    def identify(self, digest: bytes) -> Principal | None:
+        """The owner of the token with this digest; None when it is unknown, revoked or expired.
 
         The cost does not grow with the number of tokens. How long a lookup takes tells nothing
         about the tokens: a client cannot choose the digest of what it sends.
+
+        Raises: CorruptRecord.
         """
-        entry = self._find(token_digest(text))
+        entry = self._find(digest)
         if entry is None:
             return None
         # Only noted: `record_use` writes it, never a request.

@@ -329,6 +329,7 @@ class AuditLog:
     def __init__(self, file: AuditFile | None, now: Callable[[], datetime]) -> None:
         """Without a file nothing is logged."""
         self._file = file
+        self.is_kept = file is not None
         self._now = now
         self._entries: list[AuditEntry] = []
         self._lost = 0

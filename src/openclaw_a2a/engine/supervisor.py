@@ -1,9 +1,9 @@
 """Owns background work: starts it, reports what fails, ends it together.
 
-Every task of the gateway that outlives the function that starts it belongs to a supervisor. This
-is the only module that calls `create_task`: a task started elsewhere could be garbage collected
-while it runs, and its exception would be lost. Work that is short, frequent and never waits uses a
-timer instead of a task.
+Every task of the gateway that outlives the function that starts it belongs to a supervisor. Beside
+`http/server_protocol`, with a task for each request, this is the only module that makes any: a task
+started elsewhere could be garbage collected while it runs, and its exception would be lost. Work
+that is short, frequent and never waits uses a timer instead of a task.
 """
 
 import asyncio
@@ -36,7 +36,8 @@ class Supervisor:
 
     def start(self, name: str, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
         """Start a task whose outcome its owner awaits. Its exception is the owner's to handle."""
-        task = asyncio.get_running_loop().create_task(work, name=name)
+        # Not `create_task` of the loop, which first makes up a name.
+        task = asyncio.Task(work, loop=asyncio.get_running_loop(), name=name)
         # The event loop holds tasks weakly: without this reference one could vanish while it waits.
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)

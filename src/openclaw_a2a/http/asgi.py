@@ -32,6 +32,7 @@ from openclaw_a2a.model.errors import (
     Unauthenticated,
 )
 from openclaw_a2a.model.ids import Json, JsonObject
+from openclaw_a2a.model.turn import Scope
 from openclaw_a2a.model.url_policy import client_network
 from openclaw_a2a.protocol.errors import http_status, public_message
 
@@ -68,8 +69,30 @@ _REALM = 'realm="openclaw-a2a"'
 _CLOSE: Header = (b"connection", b"close")
 
 
+class HeadFacts:
+    """What was found out from the head of a request alone.
+
+    The requests of a connection that have the same head share it, so routing and the parts of
+    authentication that depend on nothing else are done for the first of them.
+    """
+
+    __slots__ = ("admitted", "handler", "is_json", "own_checked_by", "token_digest")
+
+    def __init__(self) -> None:
+        self.handler: Handler | None = None
+        """What the router found for it."""
+        self.is_json = False
+        """True when its body is known to be declared as JSON."""
+        self.token_digest: bytes | None = None
+        self.own_checked_by: object = None
+        self.admitted: tuple[object, object, Scope] | None = None
+        """An account, the caller that may use it, and that caller's scope there."""
+
+
 class HttpRequest(ABC):
     """One request and the way to respond to it."""
+
+    facts: HeadFacts
 
     method: str
     path: str
@@ -135,8 +158,9 @@ class HttpRequest(ABC):
         await self.send({"type": "http.response.start", "status": status, "headers": headers})
         await self.send({"type": "http.response.body", "body": body})
 
-    def take_body(self) -> bytes | None:
-        """The whole body, if it has arrived; None when it has to be received."""
+    def take_body(self, limit: int) -> bytes | None:
+        """The whole body, if it has arrived, is small and within the limit; else `read_body` it."""
+        del limit
         return None
 
     def header(self, name: bytes) -> str | None:
@@ -173,14 +197,13 @@ class HttpRequest(ABC):
     def require_json(self) -> None:
         """Refuse a body that is not declared as JSON. Raises: MediaTypeNotSupported."""
         content_type = self.headers.get(b"content-type", b"")
-        if content_type in (JSON, A2A_JSON):
-            return
         media_type = content_type.partition(b";")[0].strip().lower()
         if media_type not in (JSON, A2A_JSON):
             given = media_type.decode("latin-1")[:80] or "nothing"
             raise MediaTypeNotSupported(
                 f"the content type is {given}; send the body as application/json"
             )
+        self.facts.is_json = True
 
     def has_body(self) -> bool:
         """True when the headers announce a body."""
@@ -196,6 +219,9 @@ class HttpRequest(ABC):
         Raises: ContentCodingNotSupported, BodyTooLarge, BodyTooSlow, Overloaded, InvalidRequest
         (the connection was closed before).
         """
+        body = self.take_body(limit)  # nearly every one is there together with its head
+        if body is not None:
+            return body
         # Also refused before the first byte: what is compressed is small until it is read.
         if b"content-encoding" in self.headers and any(
             coding.lower() != "identity" for coding in self.header_items(b"content-encoding")
@@ -207,24 +233,11 @@ class HttpRequest(ABC):
         declared = self.headers.get(b"content-length", b"").lstrip(b"0")
         if declared.isdigit() and (len(declared) > _MOST_DIGITS or int(declared) > limit):
             raise _body_too_large(limit, setting)
-        body = self.take_body()  # nearly every one is there together with its head
-        if body is not None and len(body) < LARGE_BODY_BYTES:
-            self.is_body_asked = self.is_body_read = True
-            if len(body) > limit:
-                raise _body_too_large(limit, setting)
-            if (wire := self.wire) is not None:
-                wire.received, wire.received_size = body[:HELD_BYTES], len(body)
-            return body
-        return await self._receive_body(body, limit, bodies, setting)
-
-    async def _receive_body(
-        self, body: bytes | None, limit: int, bodies: RequestBodies, setting: str
-    ) -> bytes:
         operation = bodies.deadline.start()
         self.is_body_asked = True
         try:
-            message: AsgiMessage = {} if body is not None else await self.receive()
-            body = body or cast("bytes", message.get("body", b""))
+            message = await self.receive()
+            body = cast("bytes", message.get("body", b""))
             if message.get("more_body", False):
                 body = await self._read_rest(body, limit, bodies, setting)
             elif len(body) >= LARGE_BODY_BYTES:
@@ -439,6 +452,7 @@ class AsgiRequest(HttpRequest):
     """A request of an ASGI server."""
 
     def __init__(self, scope: AsgiScope, receive: Receive, send: Send) -> None:
+        self.facts = HeadFacts()
         self._scope = scope
         self._receive = receive
         self._send = send

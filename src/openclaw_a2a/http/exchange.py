@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 from openclaw_a2a.engine.supervisor import Supervisor
 from openclaw_a2a.http.asgi import AsgiMessage, AsgiScope, Header, HttpRequest
 from openclaw_a2a.http.request_head import RequestHead
+from openclaw_a2a.http.request_limits import LARGE_BODY_BYTES
+from openclaw_a2a.http.wire_log import HELD_BYTES
 from openclaw_a2a.log import get_logger
 
 if TYPE_CHECKING:
@@ -42,6 +44,7 @@ class Exchange(HttpRequest):
     def __init__(self, connection: "ServerProtocol", head: RequestHead) -> None:
         self._connection = connection
         self._request_head = head
+        self.facts = head.facts
         self.method, self.path = head.method, head.path
         self.query_string, self.http_version = head.query, head.version
         self.header_lines, self.headers = head.lines, head.headers
@@ -96,12 +99,18 @@ class Exchange(HttpRequest):
             if not waiter.done():
                 waiter.set_result(None)
 
-    def take_body(self) -> bytes | None:
-        """The whole body, if it has arrived; None when it has to be received."""
+    def take_body(self, limit: int) -> bytes | None:
+        """The whole body, if it has arrived, is small and within the limit; else `read_body` it."""
         if self.has_more or self._is_delivered or self.is_client_gone:
             return None
-        self._is_delivered = True
-        body, self.body = b"".join(self.body), []
+        body = self.body[0] if len(self.body) == 1 else b"".join(self.body)
+        is_large = len(body) >= LARGE_BODY_BYTES or len(body) > limit
+        if is_large or b"content-encoding" in self.headers:
+            return None
+        self._is_delivered = self.is_body_asked = self.is_body_read = True
+        self.body.clear()
+        if (wire := self.wire) is not None:
+            wire.received, wire.received_size = body[:HELD_BYTES], len(body)
         return body
 
     def disconnect(self) -> None:
@@ -168,13 +177,23 @@ class Exchange(HttpRequest):
 
     async def send_response(self, status: int, headers: list[Header], body: bytes) -> None:
         """The same for a whole response."""
-        if self._connection.drained is not None and not self.is_client_gone:
-            await self._connection.wait_drained()
+        connection = self._connection
+        if connection.drained is not None and not self.is_client_gone:
+            await connection.wait_drained()
         if self.is_started:
             raise RuntimeError("the response has begun already")
-        if not self.is_client_gone:
-            self._write_head(status, headers)
+        if self.is_client_gone:
+            return
+        self._write_head(status, headers)
+        if self._left != len(body) or self._is_chunked:
             self._write_body(body, is_last=True)
+            return
+        # Of the announced length: it is written with its head, and that is all.
+        connection.transport.write(self._head + body)
+        self._head, self.is_complete = b"", True
+        if self._waiters or self._watches:
+            self._wake()
+        connection.on_response_complete(self)
 
     def _write_head(self, status: int, headers: "list[Header] | tuple[()]") -> None:
         self.is_started = True

@@ -10,7 +10,7 @@ from urllib.parse import unquote
 
 import httptools
 
-from openclaw_a2a.http.asgi import Header
+from openclaw_a2a.http.asgi import Header, HeadFacts
 from openclaw_a2a.model.errors import HeadersTooLarge, InvalidRequest
 from openclaw_a2a.model.url_policy import parse_authority
 
@@ -19,9 +19,12 @@ NOT_HTTP = "this is not a valid HTTP/1.1 request"
 _SINGLE_HEADERS = (b"host", b"origin", b"content-length", b"transfer-encoding")
 """Headers of which a proxy might look at one line, and we at another."""
 _ABSOLUTE_TARGET = re.compile(rb"https?://([^/?#]*)(.*)", re.IGNORECASE)
+_LENGTH_LINE = b"\r\ncontent-length: "
 _MOST_HOST = 300
 _MOST_DIGITS = 20
 """Of a length. Python reads no number of thousands of digits, be they all zero."""
+_PLAIN_DIGITS = 18
+"""Of a length that every parser can hold."""
 
 
 class RequestHead:
@@ -30,7 +33,9 @@ class RequestHead:
     __slots__ = (
         "_parser",
         "body_size",
+        "data",
         "expects_continue",
+        "facts",
         "headers",
         "is_chunked",
         "is_kept_alive",
@@ -43,8 +48,12 @@ class RequestHead:
         "version",
     )
 
+    facts: HeadFacts
+
     def __init__(self, data: bytes, most_headers: int) -> None:
         """Parse a head, with the empty line at its end. Raises: InvalidRequest, HeadersTooLarge."""
+        self.data = data
+        """The bytes of it."""
         self.target = self.raw_path = self.query = b""
         self.method = self.path = self.version = ""
         self.lines: list[Header] = []
@@ -54,6 +63,7 @@ class RequestHead:
         self.is_kept_alive = self.is_chunked = self.expects_continue = False
         self.body_size = 0
         """The bytes of the body, when it is not chunked."""
+        self.facts = HeadFacts()
         # Before the parser sees it: whether a line ends with a single one of the two is a matter
         # of taste among parsers.
         lines = data.count(b"\r\n")
@@ -73,6 +83,32 @@ class RequestHead:
                 details={"limit": most_headers, "setting": "limits.headers"},
             )
         self._check()
+
+    def with_other_length(self, data: bytes) -> "RequestHead | None":
+        """The head in these bytes, if it is this one but for the length of the body.
+
+        Most clients send such heads, one after the other, and only the first one is parsed.
+        """
+        line, found, rest = self.data.lower().partition(_LENGTH_LINE)
+        length, end, _ = rest.partition(b"\r\n")
+        if not found or not end or not length.isdigit():
+            return None  # it has none, or is written in another way
+        start, after = len(line) + len(found), self.data[len(line) + len(found) + len(length) :]
+        digits = data[start : len(data) - len(after)]
+        is_alike = data.startswith(self.data[:start]) and data.endswith(after)
+        if not is_alike or not digits.isdigit() or len(digits) > _PLAIN_DIGITS:
+            return None
+        head = RequestHead.__new__(RequestHead)
+        head.data, head._parser, head.facts = data, self._parser, self.facts
+        head.method, head.version, head.target = self.method, self.version, self.target
+        head.path, head.raw_path, head.query = self.path, self.raw_path, self.query
+        head.is_kept_alive, head.is_chunked = self.is_kept_alive, self.is_chunked
+        head.expects_continue, head.body_size = self.expects_continue, int(digits)
+        head.headers = {**self.headers, b"content-length": digits}
+        head.lines = [
+            (name, digits if name == b"content-length" else value) for name, value in self.lines
+        ]
+        return head
 
     # ------------------------------------------------------------------ called by the parser
 

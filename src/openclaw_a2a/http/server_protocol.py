@@ -130,7 +130,6 @@ class ServerProtocol(asyncio.Protocol):
         "_connections",
         "_empty",
         "_exchange",
-        "_head_bytes",
         "_is_reading_paused",
         "_received",
         "_refusal",
@@ -188,9 +187,8 @@ class ServerProtocol(asyncio.Protocol):
         """What is not parsed yet: a part of a head, or what follows the request that is served."""
         self._searched = 0
         """So many bytes of it hold no end of a head."""
-        self._head_bytes = b""
         self._request_head: RequestHead | None = None
-        """The last head: a client that sends the same one again is not parsed again."""
+        """The last head: most clients send the same one again, which is not parsed again."""
         self._empty = 0
         """The bytes of empty lines before the head."""
         self._exchange: Exchange | None = None
@@ -334,7 +332,9 @@ class ServerProtocol(asyncio.Protocol):
         """Called by the event loop. Nearly always one whole request."""
         if self._refusal is None and self.phase is not ConnectionPhase.CLOSING:
             self._received = self._received + data if self._received else data
-            self._read()
+            # Nearly always that leaves nothing to read.
+            if self._exchange is not None or (self._read_head() and self._received):
+                self._read()
 
     def _read(self) -> None:
         """Read as far as possible: bodies to their request, heads when it is their turn."""
@@ -389,14 +389,15 @@ class ServerProtocol(asyncio.Protocol):
             return False
         head, self._received = received[: end + len(_HEAD_END)], received[end + len(_HEAD_END) :]
         self._searched = self._empty = 0
-        request = self._request_head if head == self._head_bytes else None
-        if request is None:
+        request = self._request_head
+        if request is None or request.data != head:
+            known = None if request is None else request.with_other_length(head)
             try:
-                request = self._request_head = RequestHead(head, self.table.limits.headers)
+                request = known or RequestHead(head, self.table.limits.headers)
             except (InvalidRequest, HeadersTooLarge) as error:
                 self._refuse(error)
                 return False
-            self._head_bytes = head
+            self._request_head = request
         self._begin_request(request)
         return True
 
@@ -418,7 +419,8 @@ class ServerProtocol(asyncio.Protocol):
             body, self._received = self._received[:size], self._received[size:]
             exchange.body, exchange.has_more = [body], False
         self.phase, self.deadline = ConnectionPhase.REQUEST, math.inf
-        task = self.loop.create_task(self._respond(exchange))
+        # Not `create_task` of the loop, which makes up a name for it.
+        task = asyncio.Task(self._respond(exchange), loop=self.loop, name="request")
         self.server_state.tasks.add(task)
         task.add_done_callback(exchange.on_application_done)
 

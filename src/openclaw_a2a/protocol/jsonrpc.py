@@ -1,10 +1,12 @@
 """JSON-RPC 2.0 envelopes: decoding requests, encoding responses."""
 
+from typing import cast
+
 import msgspec
 
 from openclaw_a2a.model.errors import GatewayError, InvalidRequest, ParseFailed
-from openclaw_a2a.model.ids import Json
-from openclaw_a2a.model.validation import is_list, is_object
+from openclaw_a2a.model.ids import Json, JsonObject
+from openclaw_a2a.model.validation import is_list
 from openclaw_a2a.protocol.validation import parse_json
 
 NO_ID = b"null"
@@ -52,26 +54,27 @@ def decode_envelope(body: bytes) -> Envelope:
         value = parse_json(body)
     except ParseFailed as error:
         raise EnvelopeError(error) from None
-    if not is_object(value):
+    if not isinstance(value, dict):
         batch = "Batches are not served. Send each request on its own."
         other = "The body is no JSON-RPC request. Send one JSON object."
         raise EnvelopeError(InvalidRequest(batch if is_list(value) else other))
+    members = cast("JsonObject", value)
     slices = _slices.decode(body)
-    if type(value.get("id")) not in (str, int, type(None)):
+    if type(members.get("id")) not in (str, int, type(None)):
         reason = "The id must be a string, an integer or null. Change it and send again."
         raise EnvelopeError(InvalidRequest(reason))
     request_id = bytes(slices.id)
     if len(request_id) > _MAX_ID_BYTES:
         reason = f"The id is longer than {_MAX_ID_BYTES} bytes. Send a shorter one."
         raise EnvelopeError(InvalidRequest(reason))
-    if value.get("jsonrpc") != "2.0":
+    if members.get("jsonrpc") != "2.0":
         reason = 'The member jsonrpc must be "2.0". Set it and send again.'
         raise EnvelopeError(InvalidRequest(reason), request_id)
-    method: Json = value.get("method")
+    method: Json = members.get("method")
     if not isinstance(method, str) or not method:
         reason = "The member method must be a non-empty string. Name the method to call."
         raise EnvelopeError(InvalidRequest(reason), request_id)
-    return Envelope(request_id, method, bytes(slices.params), "id" not in value)
+    return Envelope(request_id, method, bytes(slices.params), "id" not in members)
 
 
 def encode_result(id: bytes, result: bytes) -> bytes:

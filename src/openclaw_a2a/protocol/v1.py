@@ -61,7 +61,8 @@ def decode_send(
     decoder = _unnamed_send if make_message_id else _send
     given = decoder.decode(params, max_parts=max_parts)
     message = given.message
-    check_part_count(message.parts, max_parts)
+    if max_parts is not None and len(message.parts) > max_parts:
+        check_part_count(message.parts, max_parts)
     parts = _normalize_parts(message.parts)
     if parts is None:
         raise decoder.error(params)

@@ -164,15 +164,20 @@ def parse_json(body: bytes) -> Json:
         raise _too_deep() from None
     except ValueError as failure:
         raise ParseFailed(f"The body is not JSON: {failure}. Send one UTF-8 JSON value.") from None
-    check_depth(body)
-    _check_integers(body)
-    _check_members(body, value)
+    # Each of these is seen to be right at once for nearly every body; then nothing more is called.
+    if body.count(b"{") + body.count(b"[") > MAX_DEPTH:
+        check_depth(body)
+    if len(body) > MAX_DIGITS and _too_many_digits in body.translate(_digits_alike):
+        _check_integers(body)
+    # Every member has one colon, and of duplicate members the decoded value keeps one. So the
+    # value, encoded again, has as many as the body. An escaped one could make up for a missing one.
+    encoded = _encode(value)
+    if encoded.count(b":") != body.count(b":") or b"\\u003" in body:
+        _check_members(body, encoded)
     return value
 
 
 def _check_integers(body: bytes) -> None:
-    if len(body) <= MAX_DIGITS or _too_many_digits not in body.translate(_digits_alike):
-        return
     for digits in _long_integer.findall(b"".join(_marks_outside_strings(body, b""))):
         try:
             float(int(digits))
@@ -182,15 +187,8 @@ def _check_integers(body: bytes) -> None:
             ) from None
 
 
-def _check_members(body: bytes, value: Json) -> None:
-    """Every member has one colon, and of duplicate members the decoded value keeps one.
-
-    So the value, encoded again, has as many colons as the body, outside of strings; counted there
-    only when that is not so with all of them. An escaped colon could make up for a missing one.
-    """
-    encoded = _encode(value)
-    if encoded.count(b":") == body.count(b":") and b"\\u003" not in body:
-        return
+def _check_members(body: bytes, encoded: bytes) -> None:
+    """Compare the colons outside of strings in a body and in its value, encoded again."""
     colons = [sum(map(len, _marks_outside_strings(text, _not_colons))) for text in (body, encoded)]
     if colons[0] != colons[1]:
         if len(body) <= _SLICE_BYTES:  # small enough to look for its name
@@ -244,8 +242,6 @@ def check_depth(body: bytes) -> None:
     Raises:
         ParseFailed: it is nested too deep.
     """
-    if body.count(b"{") + body.count(b"[") <= MAX_DEPTH:
-        return
     marks = b"".join(_marks_outside_strings(body, _not_brackets))
     brackets = marks.translate(_same_brackets)
     # The innermost levels are taken off first: lists of small values have few others. Each time

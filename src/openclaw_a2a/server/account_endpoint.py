@@ -9,7 +9,7 @@ import asyncio
 import time
 from collections.abc import Callable, Coroutine, Generator, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, Protocol, TypeVar
+from typing import Any, ClassVar, Protocol, TypeVar
 from urllib.parse import urlsplit
 
 import msgspec
@@ -182,15 +182,18 @@ class AccountEndpoint(msgspec.Struct, frozen=True, kw_only=True):
             principal = await await_identity(self.authenticator.identify, request)
         name = request.caller = principal.name
         request.caller_agents = principal.agents
-        account = self.account
-        principal.check_account(account.id, account.default_agent_id)
+        account, facts = self.account, request.facts
+        admitted = facts.admitted
+        if admitted is None or admitted[0] is not account or admitted[1] is not principal:
+            principal.check_account(account.id, account.default_agent_id)
+            facts.admitted = admitted = (account, principal, Scope(name, account.id))
         # After authentication: the limit is per caller, and no stranger uses up a peer's share.
         # `local` is the operator's own machine, and the only caller there is.
         if self.admission is not None and name != LOCAL_PEER:
             await self.admission.admit(name)
         if self.wire_log is not None:
             self.wire_log.hold(request)
-        return Scope(name, account.id)
+        return admitted[2]
 
     def check_caller(self, request: HttpRequest) -> None:
         """Look at the credentials of an admitted request again.
@@ -276,28 +279,23 @@ class Codec(Protocol):
     encode_push_list: Callable[[Sequence[PushConfig], str], bytes]
 
 
-class AccountCall:
+class AccountCall(msgspec.Struct, eq=False):
     """One authenticated request at an account.
 
     `codec` is the module of its protocol version. `planning` is set when the request activated
-    the extension for objectives.
+    the extension for objectives. `continued_task` is the task that the message of this call is
+    for, once it is decoded.
     """
 
-    __slots__ = ("codec", "continued_task", "endpoint", "http", "planning", "scope")
-
-    EMPTY = b"{}"
+    EMPTY: ClassVar[bytes] = b"{}"
     """The result of an operation that has none."""
 
-    def __init__(
-        self, http: HttpRequest, endpoint: AccountEndpoint, scope: Scope, codec: Codec
-    ) -> None:
-        self.http = http
-        self.endpoint = endpoint
-        self.scope = scope
-        self.codec = codec
-        self.planning = endpoint.planning_of(http) if http.response_headers else None
-        self.continued_task: TaskId | None = None
-        """The task that the message of this call is for, once it is decoded."""
+    http: HttpRequest
+    endpoint: AccountEndpoint
+    scope: Scope
+    codec: Codec
+    planning: PlanningService | None = None
+    continued_task: TaskId | None = None
 
     @property
     def is_strict(self) -> bool:
@@ -357,12 +355,13 @@ async def send(call: AccountCall, request: SendRequest) -> bytes | TaskFrame:
     """Send a message; the result is the task, or a direct answer."""
     engine = call.endpoint.engine
     call.continued_task = request.message.task_id
-    _check_send(call.endpoint, request)
-    if not (call.endpoint.rules.accepts_empty or has_content(request.message.parts)):
-        answer = await _answer_empty_message(call, request.message)
-        return call.codec.encode_sent_message(answer.message)
-    if _has_links(request.message):
-        await _check_links(call, request.message)
+    if not _is_plain(request):
+        _check_send(call.endpoint, request)
+        if not (call.endpoint.rules.accepts_empty or has_content(request.message.parts)):
+            answer = await _answer_empty_message(call, request.message)
+            return call.codec.encode_sent_message(answer.message)
+        if _has_links(request.message):
+            await _check_links(call, request.message)
     run = await _submit(call, request)
     call.http.on_refused = None
     # A2A 3.2.2: a blocking send returns the task at its end (or pause), any other at once.
@@ -423,16 +422,19 @@ async def send_streaming(call: AccountCall, request: SendRequest) -> EventStream
     """
     call.continued_task = request.message.task_id
     engine, cursor = call.endpoint.engine, last_event_id(call.http)
-    _check_send(call.endpoint, request)
-    if not (call.endpoint.rules.accepts_empty or has_content(request.message.parts)):
-        answer = await _answer_empty_message(call, request.message)
-        return EventStream(v1.wrap_message(answer.message), 0, None)
-    if _has_links(request.message):
-        await _check_links(call, request.message)
+    if not _is_plain(request):
+        _check_send(call.endpoint, request)
+        if not (call.endpoint.rules.accepts_empty or has_content(request.message.parts)):
+            answer = await _answer_empty_message(call, request.message)
+            return EventStream(v1.wrap_message(answer.message), 0, None)
+        if _has_links(request.message):
+            await _check_links(call, request.message)
     # Accepted before the stream begins: a refusal can still be a plain response. From here on the
     # client may leave; the run does not depend on the connection.
     run = await _submit(call, request)
     call.http.on_refused = None
+    if isinstance(run, ActiveRun) and run.active_task is not None:
+        run.active_task.journal.keep_feed()
 
     async def wait_first_event() -> EventStream:
         created = await wait_first_result(engine, run)
@@ -461,6 +463,15 @@ async def send_streaming(call: AccountCall, request: SendRequest) -> EventStream
         return EventStream(first, sequence, subscription)
 
     return wait_first_event()
+
+
+def _is_plain(request: SendRequest) -> bool:
+    """True for one text and nothing else, as nearly every message is: no check can refuse it."""
+    parts, message = request.message.parts, request.message
+    if len(parts) != 1 or message.metadata or request.push is not None:
+        return False
+    text = parts[0].text
+    return text is not None and not text.isspace() and text != ""
 
 
 def _check_send(endpoint: AccountEndpoint, request: SendRequest) -> None:

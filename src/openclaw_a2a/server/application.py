@@ -95,8 +95,12 @@ class ServerApplication:
         try:
             if self._proxies.are_configured:
                 request.client_address = self._proxies.client_address(request) or ""
-            found = self.router.find(request.method, request.path)
-            await (self._not_found if found is None else found[0])(request)
+            handler = request.facts.handler
+            if handler is None:
+                found = self.router.find(request.method, request.path)
+                handler = self._not_found if found is None else found[0]
+                request.facts.handler = handler
+            await handler(request)
         except asyncio.CancelledError:
             # The server is stopping and no longer waits for this request.
             # Not raised again: uvicorn cancels what outlasts its graceful shutdown, and a client is

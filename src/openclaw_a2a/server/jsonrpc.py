@@ -1,7 +1,7 @@
 """The JSON-RPC binding: both protocol versions at one address, told apart by the method."""
 
 from collections.abc import Callable, Coroutine
-from typing import Any
+from typing import Any, ClassVar
 
 from openclaw_a2a.http.asgi import ClientDisconnected, HttpRequest, error_headers
 from openclaw_a2a.http.sse_stream import EventStream, PendingStream, encode_frame
@@ -34,7 +34,16 @@ log = get_logger(__name__)
 class Method:
     """A method: how its parameters are decoded (None: it has none), and what it does."""
 
-    __slots__ = ("codec", "decode", "operation", "sends_message", "version_header")
+    __slots__ = (
+        "codec",
+        "decode",
+        "is_push",
+        "is_stream",
+        "operation",
+        "sends_message",
+        "version",
+        "version_header",
+    )
 
     def __init__(
         self,
@@ -45,36 +54,33 @@ class Method:
         self.codec = codec
         self.decode = decode
         self.operation = operation
+        self.version = codec.VERSION
         self.version_header = codec.VERSION.value.encode()
         self.sends_message = operation in (operations.send, operations.send_streaming)
+        self.is_stream = operation in (operations.send_streaming, operations.subscribe)
+        self.is_push = operation in _PUSH
 
 
-class JsonRpcCall(AccountCall):
+_PUSH = frozenset(
+    {operations.create_push, operations.get_push, operations.list_push, operations.delete_push}
+)
+
+
+class JsonRpcCall(AccountCall, eq=False, kw_only=True):
     """One authenticated call. It encodes the frames of its own stream."""
 
-    __slots__ = ("envelope", "method", "version")
+    EMPTY: ClassVar[bytes] = b"null"
 
-    EMPTY = b"null"
-
-    def __init__(
-        self,
-        http: HttpRequest,
-        endpoint: AccountEndpoint,
-        scope: Scope,
-        envelope: Envelope,
-        method: Method,
-    ) -> None:
-        super().__init__(http, endpoint, scope, method.codec)
-        self.envelope = envelope
-        self.method = method
-        self.version = method.codec.VERSION
+    envelope: Envelope
+    method: Method
+    version: ProtocolVersion
 
     async def serve(self) -> None:
         """Respond with a result or a stream. Raises: what the operation raises."""
-        operation = self.method.operation
+        method = self.method
         # Capabilities before the params are decoded: A2A 3.3.4 wants these errors, whatever they
         # hold.
-        if operation in _STREAMING:
+        if method.is_stream:
             self.endpoint.check_streaming()
             if self.http.is_silent:
                 # Accepted, and its stream not opened: the client does not want to see it.
@@ -87,29 +93,31 @@ class JsonRpcCall(AccountCall):
                 self.http, self.open_stream, self, check=self.endpoint.check_caller
             )
             return
-        if operation in _PUSH:
+        if method.is_push:
             self._check_push()
-        result = await operation(self, self.decode())
-        if isinstance(result, LargeAnswer | TaskFrame | AnswerChunks):
-            before, _, after = encode_result(self.envelope.id, b"\0").partition(b"\0")
-            await self.http.respond_chunks((before, *result.chunks, after))
+        result: bytes | LargeAnswer | TaskFrame | AnswerChunks
+        result = await method.operation(self, self.decode())
+        if isinstance(result, bytes):
+            await self.http.respond(200, encode_result(self.envelope.id, result))
             return
-        await self.http.respond(200, encode_result(self.envelope.id, result))
+        before, _, after = encode_result(self.envelope.id, b"\0").partition(b"\0")
+        await self.http.respond_chunks((before, *result.chunks, after))
 
     def decode(self) -> Any:
         """The request. Raises: InvalidParams, ParseFailed."""
         method, params = self.method, self.envelope.params
         if method.decode is None:
             return None
-        options: dict[str, Any] = {}
-        if method.sends_message:
-            options["max_parts"] = self.endpoint.rules.max_parts
+        if not method.sends_message:
+            request = method.decode(params)
+        else:
+            options: dict[str, Any] = {"max_parts": self.endpoint.rules.max_parts}
             if self.planning is not None:
                 # Messages to objectives may come without an id.
                 options["make_message_id"] = self.endpoint.new_id
-            if self.is_strict:
+            if self.version is ProtocolVersion.V03 and self.is_strict:
                 options["is_strict"] = True
-        request = method.decode(params, **options)
+            request = method.decode(params, **options)
         if request.tenant:
             self.check_tenant(request.tenant)
         return request
@@ -158,8 +166,11 @@ async def serve(http: HttpRequest, *, endpoint: AccountEndpoint) -> None:
     try:
         # Before the body is read: unknown callers cannot make us receive and parse megabytes.
         scope = await endpoint.admit(http)
-        http.require_json()
-        body = await endpoint.read_body(http)
+        if not http.facts.is_json:
+            http.require_json()
+        body = http.take_body(endpoint.account.max_body_bytes)
+        if body is None:
+            body = await endpoint.read_body(http)
         if len(body) < PACED_BODY_BYTES:
             envelope = decode_envelope(body)
         else:
@@ -202,7 +213,17 @@ def _find_call(
         version_of_method(envelope.method, http.protocol_version())
     if method is None:
         raise MethodNotFound(f"There is no method {envelope.method[:100]!r}.")
-    call = JsonRpcCall(http, endpoint, scope, envelope, method)
+    planning = endpoint.planning_of(http) if http.response_headers else None
+    call = JsonRpcCall(
+        http,
+        endpoint,
+        scope,
+        method.codec,
+        planning,
+        envelope=envelope,
+        method=method,
+        version=method.version,
+    )
     if method.sends_message:
         http.on_refused = call.record_refused_message  # until the message is accepted
     return call
@@ -225,11 +246,6 @@ async def _respond_error(
     status = errors.http_status(error, for_rpc=True)
     await http.respond(status, body, headers=error_headers(error))
 
-
-_STREAMING = frozenset({operations.send_streaming, operations.subscribe})
-_PUSH = frozenset(
-    {operations.create_push, operations.get_push, operations.list_push, operations.delete_push}
-)
 
 _METHODS = {
     "SendMessage": Method(v1, v1.decode_send, operations.send),

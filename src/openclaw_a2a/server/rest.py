@@ -52,7 +52,8 @@ async def serve(http: HttpRequest, *, endpoint: AccountEndpoint, prefix: str) ->
                 "HTTP+JSON is spoken here in A2A 1.0; 0.3 is spoken as JSON-RPC",
                 details={"supportedVersions": [ProtocolVersion.V1.value]},
             )
-        call = RestRequest(http, endpoint, scope)
+        planning = endpoint.planning_of(http) if http.response_headers else None
+        call = RestRequest(http, endpoint, scope, v1, planning)
         path = http.path[len(prefix) :].strip("/")
         root, slash, _ = path.partition("/")
         if root in objectives_endpoint.REST_ROOTS:

@@ -1,24 +1,19 @@
 """One authenticated HTTP+JSON request at an account. It encodes the frames of its own stream."""
 
-from openclaw_a2a.http.asgi import A2A_JSON, HttpRequest
+from openclaw_a2a.http.asgi import A2A_JSON
 from openclaw_a2a.http.sse_stream import encode_frame
 from openclaw_a2a.model.errors import GatewayError
 from openclaw_a2a.model.ids import TaskId
-from openclaw_a2a.model.turn import Scope
-from openclaw_a2a.protocol import errors, v1
+from openclaw_a2a.protocol import errors
 from openclaw_a2a.protocol.validation import parse_json
-from openclaw_a2a.server.account_endpoint import AccountCall, AccountEndpoint
+from openclaw_a2a.server.account_endpoint import AccountCall
 from openclaw_a2a.server.large_answers import AnswerChunks, LargeAnswer, TaskFrame
 
 
-class RestRequest(AccountCall):
+class RestRequest(AccountCall, eq=False):
     """A request, and the values of the placeholders in its path."""
 
-    __slots__ = ("params",)
-
-    def __init__(self, http: HttpRequest, endpoint: AccountEndpoint, scope: Scope) -> None:
-        super().__init__(http, endpoint, scope, v1)
-        self.params: tuple[str, ...] = ()
+    params: tuple[str, ...] = ()
 
     @property
     def task_id(self) -> TaskId:

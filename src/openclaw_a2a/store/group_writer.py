@@ -31,8 +31,10 @@ Command = TypeVar("Command")
 MAX_GROUP = 512
 """A group of this size is written at once: bounds how long its first write waits."""
 
-_MAX_COLLECT_TURNS = 4
-"""Writes are collected until a turn of the event loop adds none, for at most this many turns."""
+_QUIET_TURNS = 2
+_MAX_COLLECT_TURNS = 5
+"""Writes are collected until so many turns of the event loop in a row add none, for at most so many
+turns. Fewer and larger groups cost less: each is a sync of the disk and two switches of threads."""
 
 
 class Write(msgspec.Struct, Generic[Command], gc=False):
@@ -107,19 +109,23 @@ class GroupWriter(Generic[Command]):
         # The first write of a batch schedules its hand-over; those that follow before it join the
         # batch.
         if not self._collected:
-            loop.call_soon(self._send_when_quiet, loop, 0, _MAX_COLLECT_TURNS)
+            loop.call_soon(self._send_when_quiet, loop, 1, 0, _MAX_COLLECT_TURNS)
         self._collected.append(Write(command, future))
         return future
 
-    def _send_when_quiet(self, loop: asyncio.AbstractEventLoop, known: int, turns: int) -> None:
-        """Pass the collected writes on once a turn of the loop added none.
+    def _send_when_quiet(
+        self, loop: asyncio.AbstractEventLoop, known: int, quiet: int, turns: int
+    ) -> None:
+        """Pass the collected writes on once some turns of the loop added none.
 
-        A message and the first events of its task arrive a turn apart: waiting for a quiet turn
-        lets them share a transaction, and wakes the thread once.
+        What belongs together arrives a turn or two apart: the messages of several connections, a
+        message and the first events of its task. They share a transaction, and wake the thread
+        once.
         """
         count = len(self._collected)
-        if count > known and turns:
-            loop.call_soon(self._send_when_quiet, loop, count, turns - 1)
+        quiet = quiet + 1 if count <= known else 0
+        if quiet < _QUIET_TURNS and turns:
+            loop.call_soon(self._send_when_quiet, loop, count, quiet, turns - 1)
         else:
             self._send_collected()
 

@@ -5,6 +5,7 @@ import itertools
 from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
+from functools import partial
 
 import pytest
 from hypothesis import given, settings
@@ -32,9 +33,9 @@ def test_first_of_a_session_has_its_turn_at_once_and_the_others_follow_in_order(
     queues = SessionQueues(QueueLimits())
     places = [queues.join(key("s"), ALICE, MAIN) for _ in range(3)]
     assert turns(places) == [True, False, False]
-    places[0].leave()
+    queues.leave(places[0])
     assert turns(places) == [True, True, False]
-    places[1].leave()
+    queues.leave(places[1])
     assert turns(places) == [True, True, True]
 
 
@@ -46,8 +47,8 @@ def test_sessions_do_not_wait_for_each_other() -> None:
 def test_slot_that_leaves_while_waiting_is_skipped() -> None:
     queues = SessionQueues(QueueLimits())
     first, second, third = (queues.join(key("s"), ALICE, MAIN) for _ in range(3))
-    second.leave()
-    first.leave()
+    queues.leave(second)
+    queues.leave(first)
     assert (second.has_turn, third.has_turn) == (False, True)
     assert (queues.running, queues.waiting) == (1, 0)
 
@@ -55,8 +56,8 @@ def test_slot_that_leaves_while_waiting_is_skipped() -> None:
 def test_leaving_twice_changes_nothing() -> None:
     queues = SessionQueues(QueueLimits())
     first, second = (queues.join(key("s"), ALICE, MAIN) for _ in range(2))
-    first.leave()
-    first.leave()
+    queues.leave(first)
+    queues.leave(first)
     assert (queues.running, queues.waiting, second.has_turn) == (1, 0, True)
 
 
@@ -65,9 +66,9 @@ def test_peer_at_its_own_limit_does_not_block_other_peers() -> None:
     mine = [queues.join(key(name), ALICE, MAIN) for name in "ab"]
     theirs = queues.join(key("c"), BOB, MAIN)
     assert turns([*mine, theirs]) == [True, False, True]
-    theirs.leave()
+    queues.leave(theirs)
     assert turns(mine) == [True, False]
-    mine[0].leave()
+    queues.leave(mine[0])
     assert mine[1].has_turn
 
 
@@ -112,7 +113,7 @@ async def test_waiting_for_a_turn_ends_when_it_comes() -> None:
     waiting = asyncio.ensure_future(second.wait_turn())
     await asyncio.sleep(0)
     assert not waiting.done()
-    first.leave()
+    queues.leave(first)
     await waiting
 
 
@@ -122,8 +123,8 @@ async def test_cancelled_waiter_can_still_leave() -> None:
     waiting = asyncio.ensure_future(second.wait_turn())
     await asyncio.sleep(0)
     waiting.cancel()
-    first.leave()
-    second.leave()
+    queues.leave(first)
+    queues.leave(second)
     assert third.has_turn
 
 
@@ -134,7 +135,7 @@ def test_a_caller_that_holds_nothing_gets_the_next_run_slot() -> None:
     his = [queues.join(key(f"b{number}"), BOB, MAIN) for number in range(2)]
     order: list[QueueSlot] = []
     while running is not None:
-        running.leave()
+        queues.leave(running)
         running = next((one for one in [*hers, *his] if one.has_turn and one not in order), None)
         order += [running] if running else []
     assert order == [his[0], hers[0], his[1], *hers[1:]]
@@ -146,7 +147,7 @@ def test_an_agent_at_its_limit_does_not_keep_out_runs_of_other_agents() -> None:
     waiting = queues.join(key("b"), ALICE, MAIN)
     other = queues.join(key("c"), ALICE, OTHER)
     assert turns([busy, waiting, other]) == [True, False, True]
-    busy.leave()
+    queues.leave(busy)
     assert waiting.has_turn
 
 
@@ -167,9 +168,9 @@ def test_a_run_that_waits_for_another_agent_lends_its_run_slot() -> None:
         assert turns([callee, behind]) == [True, False]
     third = queues.join(key("third"), BOB, MAIN)
     assert queues.running == 2
-    callee.leave()
+    queues.leave(callee)
     assert not third.has_turn
-    caller.leave()
+    queues.leave(caller)
     assert third.has_turn
 
 
@@ -199,7 +200,7 @@ def test_no_caller_starves_and_each_is_served_in_its_order(
     while running:
         running.remove(ended := data.draw(st.sampled_from(running)))
         waiting = {one.peer for one in slots if not one.has_turn}
-        ended.leave()
+        queues.leave(ended)
         for started in [one for one in slots if one.has_turn and one not in served]:
             held = Counter(one.peer for one in running)
             could = [peer for peer in waiting if held[peer] < peer_runs]
@@ -231,7 +232,7 @@ def test_callers_that_send_one_message_after_another_do_not_keep_out_one_with_se
         [running] = [one for one in slots if one.has_turn]
         served.append(running.peer)
         slots.remove(running)
-        running.leave()
+        queues.leave(running)
         if running.peer in one_by_one:
             slots.append(join(running.peer))
     assert served.count(patient) == 3
@@ -288,7 +289,7 @@ class LaneMachine(RuleBasedStateMachine):
     def leave(self, data: st.DataObject) -> None:
         place = data.draw(st.sampled_from(self.places))
         self.places.remove(place)
-        self.check_grants(place.leave)
+        self.check_grants(partial(self.queues.leave, place))
         if (lent := self.lent.pop(place, None)) is not None:
             lent.close()  # its call is answered when nobody waits for the answer any more
 

@@ -34,55 +34,36 @@ class QueueLimits(msgspec.Struct, frozen=True):
     agent_runs: int = 64
 
 
-class QueueSlot:
-    """One run's position in the queue of its session."""
+class QueueSlot(msgspec.Struct, eq=False):
+    """One run's position in the queue of its session.
 
-    __slots__ = (
-        "_queues",
-        "_turn",
-        "agent_id",
-        "has_turn",
-        "holds_run_slot",
-        "is_coordinator",
-        "peer",
-        "ready_number",
-        "session_key",
-        "waits",
-    )
+    `waits` is how many answers of other agents it waits for. The run makes `turn` when it starts to
+    wait; the run that leaves and makes room sets it.
+    """
 
-    def __init__(
-        self,
-        queues: "SessionQueues",
-        session_key: SessionKey,
-        peer: PeerName,
-        agent_id: AgentId,
-        is_coordinator: bool,
-    ) -> None:
-        self._queues = queues
-        self.session_key = session_key
-        self.peer = peer
-        self.agent_id = agent_id
-        self.is_coordinator = is_coordinator
-        self.has_turn = False
-        self.holds_run_slot = False
-        self.ready_number = 0
-        self.waits = 0
-        """How many answers of other agents it waits for."""
-        # Made by the run when it starts to wait; set in the run that leaves and makes room.
-        self._turn: asyncio.Future[None] | None = None
+    queues: "SessionQueues"
+    session_key: SessionKey
+    peer: PeerName
+    agent_id: AgentId
+    is_coordinator: bool
+    has_turn: bool = False
+    holds_run_slot: bool = False
+    ready_number: int = 0
+    waits: int = 0
+    turn: "asyncio.Future[None] | None" = None
 
     async def wait_turn(self) -> None:
         """Return when this run is first in its session and has a run slot."""
         if not self.has_turn:
-            self._turn = asyncio.get_running_loop().create_future()
-            await self._turn
+            self.turn = asyncio.get_running_loop().create_future()
+            await self.turn
 
     def grant(self) -> None:
         """Let the run start."""
         self.has_turn = True
         # The run may not wait yet (its message is being stored), or not any more (canceled).
-        if self._turn is not None and not self._turn.done():
-            self._turn.set_result(None)
+        if self.turn is not None and not self.turn.done():
+            self.turn.set_result(None)
 
     @contextmanager
     def released(self) -> Generator[None]:
@@ -93,17 +74,13 @@ class QueueSlot:
         """
         self.waits += 1
         if self.waits == 1:
-            self._queues.release_run_slot(self)
+            self.queues.release_run_slot(self)
         try:
             yield
         finally:
             self.waits -= 1
             if self.waits == 0:
-                self._queues.retake_run_slot(self)
-
-    def leave(self) -> None:
-        """Give the position up, whether it had its turn or not."""
-        self._queues.leave(self)
+                self.queues.retake_run_slot(self)
 
 
 class _Waiting:

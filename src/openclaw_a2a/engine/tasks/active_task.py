@@ -49,13 +49,10 @@ class Promise(Generic[Value]):
     Unlike a future that is awaited by several, a waiter that is cancelled cancels only itself.
     """
 
-    __slots__ = ("_value", "_waiters", "is_set")
-
-    def __init__(self) -> None:
-        self.is_set = False
-        self._value: Value | None = None
-        # None until the first waiter comes: many promises are never awaited.
-        self._waiters: list[asyncio.Future[None]] | None = None
+    # Of the class until they change: many promises are never awaited.
+    is_set = False
+    _value: Value | None = None
+    _waiters: tuple[asyncio.Future[Value], ...] = ()
 
     def set(self, value: Value) -> None:
         """Set the value, unless it is set already."""
@@ -63,23 +60,19 @@ class Promise(Generic[Value]):
             return
         self.is_set, self._value = True, value
         # They run later, in the order in which they came; `set` itself runs nothing of theirs.
-        for waiter in self._waiters or ():
+        for waiter in self._waiters:
             if not waiter.done():
-                waiter.set_result(None)
-        self._waiters = None
+                waiter.set_result(value)
+        self._waiters = ()
 
-    async def wait(self, timeout_s: float | None = None) -> Value:
-        """The value, once it is set. Raises: TimeoutError."""
-        if not self.is_set:
-            waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-            # A future for each waiter, made and awaited by one task only.
-            self._waiters = [*(self._waiters or ()), waiter]
-            if timeout_s is None:
-                await waiter
-            else:
-                async with asyncio.timeout(timeout_s):
-                    await waiter
-        return self._value  # pyright: ignore[reportReturnType] - None only when Value allows it
+    def wait(self) -> "asyncio.Future[Value]":
+        """The value, once it is set: a future of its own for each waiter."""
+        waiter: asyncio.Future[Value] = asyncio.get_running_loop().create_future()
+        if self.is_set:
+            waiter.set_result(self.peek())
+        else:
+            self._waiters = (*self._waiters, waiter)
+        return waiter
 
     def peek(self) -> Value:
         """The value, which must be set."""
@@ -179,19 +172,20 @@ def decode_answer(stored: bytes) -> DirectAnswer:
 class ActiveTask:
     """A task with at least one run. Its `finished` promise is set when the last run leaves."""
 
+    is_opening = False
+    """True until the store has answered the submission that opens the task."""
+    restart_counters: ArtifactCounters | None = None
+    """After a crash: the artifacts the task had before the interrupted run."""
+    published = NOTHING_PUBLISHED
+    """After a crash: what the interrupted run had published."""
+
     def __init__(self, journal: Journal, created: Task | None = None) -> None:
         self.journal = journal
         self.runs: list[ActiveRun] = []
         self.finished: Promise[TaskFinished | Rejected] = Promise()
-        self.is_opening = False
-        """True until the store has answered the submission that opens the task."""
         self._created = created
         """The task that a stream of the first run shows first."""
         self._created_sequence = journal.sequence
-        self.restart_counters: ArtifactCounters | None = None
-        """After a crash: the artifacts the task had before the interrupted run."""
-        self.published = NOTHING_PUBLISHED
-        """After a crash: what the interrupted run had published."""
 
     @property
     def is_running(self) -> bool:
@@ -283,5 +277,5 @@ class ActiveTask:
             self.journal.on_committed = None  # it refers to the run: a cycle of garbage per task
             # Readers first: a stream ends with the last event, not with a heartbeat later.
             error = result.error if isinstance(result, Rejected) else None
-            self.journal.feed.close(error if isinstance(error, StoreUnavailable) else None)
+            self.journal.close_feed(error if isinstance(error, StoreUnavailable) else None)
             self.finished.set(result)

@@ -77,7 +77,8 @@ async def _stop_runs(engine: Engine, active: ActiveTask, task_id: TaskId) -> byt
     try:
         # Set by the last run that leaves, after its end is durable. The runs stop in their own
         # time: a caller that gives up waiting here takes nothing back.
-        result = await active.finished.wait(limit)
+        async with asyncio.timeout(limit):
+            result = await active.finished.wait()
     except TimeoutError:
         raise TaskNotCancelable(
             f"task {task_id} did not stop within {limit:g} s and is still running; "

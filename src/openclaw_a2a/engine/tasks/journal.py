@@ -71,6 +71,7 @@ _LARGE_SNAPSHOT = 256 * 1024
 _CLOSED_WINDOW_S = 1.0
 
 _REASON_CHARS = 300  # of the text of a failure, in the log
+_STATE_NAMES = {state: state.name.lower() for state in TaskState}
 
 
 class TaskProjection:
@@ -144,7 +145,7 @@ class TaskProjection:
         return msgspec.structs.replace(
             self._task,
             status=self.status,
-            artifacts=tuple(self.artifacts()) if self._artifacts else (),
+            artifacts=tuple(self.artifacts() if self._grown_parts else self._artifacts.values()),
             history=tuple(self.history),
         )
 
@@ -182,7 +183,7 @@ UNLIMITED = JournalLimits()
 class EventFeed:
     """The recent committed events of one active task, and the readers that wait for the next."""
 
-    __slots__ = ("_had_readers", "_waiters", "_window", "failure", "is_closed", "sequence")
+    __slots__ = ("_waiters", "_window", "failure", "is_closed", "sequence")
 
     def __init__(self, sequence: int) -> None:
         self.sequence = sequence
@@ -192,7 +193,6 @@ class EventFeed:
         """Why the events that follow could not be stored."""
         self._window: list[Entry] = []
         self._waiters: set[asyncio.Future[None]] = set()
-        self._had_readers = False
 
     def publish(self, entries: tuple[Entry, ...]) -> None:
         """Make committed events visible."""
@@ -211,14 +211,12 @@ class EventFeed:
         self.failure = failure
         if self._waiters:
             self._wake()
-        if self._had_readers:
-            # Those that read have the last events at once. A reader whose client does not would
-            # keep all of them in memory; it finds them in the store.
-            asyncio.get_running_loop().call_later(_CLOSED_WINDOW_S, self._window.clear)
+        # Those that read have the last events at once. A reader whose client does not would keep
+        # all of them in memory; it finds them in the store.
+        asyncio.get_running_loop().call_later(_CLOSED_WINDOW_S, self._window.clear)
 
     def since(self, cursor: int) -> list[Entry] | None:
         """The events after the cursor; None when some of them have left the window."""
-        self._had_readers = True
         if cursor >= self.sequence:
             return []
         if not self._window or self._window[0].sequence > cursor + 1:
@@ -257,12 +255,16 @@ class Journal:
     """
     snapshot = b""
     """The last snapshot that was made."""
+    failure_code = AgentFailed.code
+    """Why the task failed, if it did, for the log."""
+    _is_over = False
+    _over_failure: StoreUnavailable | None = None
     _written_bytes = 0
     _commits_under_way = 0
     _message: Message | None = None
     _run: RunRecord | None = None
-    _submit: Callable[[Commit], None] | None = None
-    """Takes the first commit to the store, with the message that opened the task."""
+    submit: Callable[[Commit], None] | None = None
+    """Takes the first commit to the store, with the message that opened the task; None: it has."""
 
     def __init__(
         self,
@@ -279,10 +281,10 @@ class Journal:
         self._wakeups = wakeups
         self.limits = limits
         self.projection = projection
-        self.sequence = sequence = head.sequence
+        self.sequence = self.committed_sequence = sequence = head.sequence
         self.state = head.state
         self._status_at = head.status_at
-        self.feed = EventFeed(sequence)
+        self._feed: EventFeed | None = None
         self._stored_sequence = sequence if exists else -1
         self._next_snapshot = max(_FIRST_SNAPSHOT, sequence * 2)
         # Recorded and not sent yet. The projection holds them already, but a snapshot is made only
@@ -305,6 +307,25 @@ class Journal:
             self.sequence,
             old.binding,
         )
+
+    @property
+    def feed(self) -> EventFeed:
+        """The events that are committed from now on, for readers; most tasks have none."""
+        if self._feed is None:
+            self._feed = EventFeed(self.committed_sequence)
+            if self._is_over:
+                self._feed.close(self._over_failure)
+        return self._feed
+
+    def keep_feed(self) -> None:
+        """A reader is about to come: what is committed until then it does not read in the store."""
+        _ = self.feed
+
+    def close_feed(self, failure: StoreUnavailable | None = None) -> None:
+        """No more events will come; `failure` says why there is no last one."""
+        self._is_over, self._over_failure = True, failure
+        if self._feed is not None:
+            self._feed.close(failure)
 
     # ---------------------------------------------------------------- writing
 
@@ -353,36 +374,48 @@ class Journal:
     ) -> None:
         """Commit the last events of a run (or of none) and wait until they are durable.
 
-        Every task ends here, so here it is logged; `code` says why when it failed.
+        `code` says why when the task failed, for the log.
         """
-        self._run = run
+        self.send_end(events, run=run, resume=resume, code=code)
+        await self.settle()
+        if events:
+            self.log_end()
+
+    def send_end(
+        self,
+        events: Sequence[Event],
+        *,
+        run: RunRecord | None,
+        resume: bytes | None = None,
+        code: str = AgentFailed.code,
+    ) -> None:
+        """Send the last events to the store. `settle` waits until they are durable."""
+        self._run, self.failure_code = run, code
         for event in events:
             self._record(event)
         # Sent at once, even with a commit under way: the store takes commits in order, and the
         # collected events are part of this one. The run is deleted in the same commit: after a
         # crash the end is stored and the run is gone, or the run is there for recovery.
         self._send(self._next_commit(ends_run=True, resume=resume))
-        while self.in_flight and self.failure is None:
-            await self._next_answer()
-        if self.failure is not None:
-            raise self.failure
-        if events and self.state in TERMINAL and log.is_enabled(logging.INFO):
-            self._log_end(events[-1], code)
 
-    def _log_end(self, last: Event, code: str) -> None:
+    def log_end(self) -> None:
+        """Log that the task has ended, if it has."""
+        if self.state not in TERMINAL or not log.is_enabled(logging.INFO):
+            return
         head, fields = self._head, JsonObject()
-        if self.state is not TaskState.COMPLETED and isinstance(last, StatusUpdate):
-            parts = () if last.status.message is None else last.status.message.parts
+        if self.state is not TaskState.COMPLETED:
+            message = self.projection.status.message
+            parts = () if message is None else message.parts
             fields["reason"] = " ".join([part.text for part in parts if part.text])[:_REASON_CHARS]
         if self.state is TaskState.FAILED:
-            fields["code"] = code
+            fields["code"] = self.failure_code
         log.info(
             "task.ended",
             task_id=head.id,
             caller=head.scope.principal,
             account=head.scope.account,
             agent=None if head.binding is None else head.binding.agent_id,
-            state=self.state.name.lower(),
+            state=_STATE_NAMES[self.state],
             milliseconds=round((self._status_at - head.created_at).total_seconds() * 1000),
             **fields,
         )
@@ -397,11 +430,11 @@ class Journal:
         if message is not None:
             self._add_message(message)
         self._record(event)
-        self._submit = submit
+        self.submit = submit
 
     def send_opening(self) -> None:
         """Send the commit of the submission, unless the end of the run has taken it along."""
-        if self._submit is not None:
+        if self.submit is not None:
             self._send(self._next_commit(ends_run=False, resume=None))
 
     async def settle(self, limit: int = 0) -> None:
@@ -413,7 +446,7 @@ class Journal:
 
     async def wait_durable(self, sequence: int) -> None:
         """Wait until this event is durable. Raises what the store raised."""
-        while self.feed.sequence < sequence and self.failure is None:
+        while self.committed_sequence < sequence and self.failure is None:
             await self._next_answer()
         if self.failure is not None:
             raise self.failure
@@ -437,14 +470,13 @@ class Journal:
             if self.failure is None:
                 self.failure = error if isinstance(error, Exception) else GatewayFault(str(error))
         elif entries:
+            self.committed_sequence = entries[-1].sequence
             # Streams first: their clients wait. The outbox is only woken here and reads later.
-            self.feed.publish(entries)
-            if self._head.id in self._wakeups.readers:
-                self._wakeups.wake_readers(self._head.id)
-            if self._head.id in self._wakeups.subscribed:
-                self._wakeups.notify(self._head.id, entries)
-            if self._wakeups.observers:
-                self._wakeups.notify_observers(self._head.id)
+            if self._feed is not None:
+                self._feed.publish(entries)
+            wakeups = self._wakeups
+            if wakeups.readers or wakeups.subscribed or wakeups.observers:
+                self._notify(entries)
         if self._settle_waiters:
             self._wake_settle_waiters()
         # Before `on_committed`: the text that it appends is not sent by this line but at the end of
@@ -455,6 +487,15 @@ class Journal:
             self.on_committed()
 
     # ---------------------------------------------------------------- details
+
+    def _notify(self, entries: tuple[Entry, ...]) -> None:
+        wakeups, task_id = self._wakeups, self._head.id
+        if task_id in wakeups.readers:
+            wakeups.wake_readers(task_id)
+        if task_id in wakeups.subscribed:
+            wakeups.notify(task_id, entries)
+        if wakeups.observers:
+            wakeups.notify_observers(task_id)
 
     def _wake_settle_waiters(self) -> None:
         waiters, self._settle_waiters = self._settle_waiters, []
@@ -487,6 +528,7 @@ class Journal:
                     f"task {self._head.id} is {self.state.value}; it cannot become {state.value}"
                 )
             if state is TaskState.WORKING and status.message is not None:
+                self._written_bytes += len(body) if counts else 0
                 self._check_size(len(body), counts=counts)
                 if len(self.projection.history) >= (most := self.limits.history_messages):
                     raise AgentFailed(
@@ -496,20 +538,24 @@ class Journal:
             self.state = state
             self._status_at = status.timestamp or self._status_at
         else:
-            self._check_size(len(body), counts=counts)
+            size = len(body)
+            self._written_bytes += size if counts else 0
+            if size > self.limits.event_bytes or self._written_bytes > self.limits.run_bytes:
+                self._check_size(size, counts=counts)
         # After all checks: an event that is refused takes no number, and the run can still end
         # the task with an event of its own.
-        if is_status:
-            self.projection.apply_status(event.status)
-        else:
+        if not is_status:
             self.projection.apply_artifact(event)
+        elif event.status.message is None:
+            self.projection.status = event.status
+        else:
+            self.projection.apply_status(event.status)
         self.sequence += 1
         self._collected.append(Entry(self.sequence, body, state))
         self.in_flight += 1
 
     def _check_size(self, size: int, *, counts: bool) -> None:
         limits = self.limits
-        self._written_bytes += size if counts else 0
         if size > limits.event_bytes:
             limit = limits.event_bytes
             raise AgentFailed(
@@ -553,8 +599,8 @@ class Journal:
             self._send(self._next_commit(ends_run=False, resume=None))
 
     def _send(self, commit: Commit) -> None:
-        if self._submit is not None:
-            submit, self._submit = self._submit, None
+        if self.submit is not None:
+            submit, self.submit = self.submit, None
             submit(commit)
             return
 

@@ -105,13 +105,6 @@ class SubmitRequest(msgspec.Struct, frozen=True):
     new_task_id: TaskId | None = None
     """The id of the task that it opens, where that is needed before."""
 
-    @property
-    def policy(self) -> str:
-        """What the policy decided about a message that was accepted; "" where it has no say."""
-        if not self.is_from_peer:
-            return ""
-        return "allow" if self.hold is None else "ask"
-
 
 async def submit(
     engine: Engine, request: SubmitRequest, rules: AccountRules
@@ -123,21 +116,44 @@ async def submit(
     Raises: Draining, Overloaded, PartNotAccepted, InvalidParams, MessageIdConflict, TaskNotFound,
     ContextMismatch, TaskTerminal, TaskNotWaiting, TaskUnbound, NotAllowed, QuotaExceeded.
     """
-    message, body_hash = request.message, hash_message(request.original_message or request.message)
-    duplicate = await _read_duplicate(engine, request, rules, body_hash)
-    if duplicate is not None:
-        return duplicate
+    message = request.message
+    check_submission(engine, message, rules)
+    body_hash = hash_message(request.original_message or message)
+    is_deduplicated = _is_deduplicated(engine, request)
+    if is_deduplicated:
+        known = await engine.store.tasks.find_duplicate(
+            request.scope, message.message_id, body_hash=body_hash
+        )
+        if known is not None:
+            return DuplicateRun(known, request.scope, message.message_id)
     # After the duplicates: a message that was accepted once is not decided about again.
-    request = await _apply_policy(engine, request, rules)
+    if engine.policy is not None or request.hold is not None:
+        request = await _apply_policy(engine, request, rules)
     if message.task_id is None:
         # Nothing is awaited from this check to `start_run`: of two equal messages that arrive
         # together the second finds the first here. The store rejects a copy of a message that was
-        # stored since `_read_duplicate`; `wait_created` then gives the result of the first one.
-        pending = _find_pending(engine, request, body_hash) if engine.pending_submissions else None
-        return pending or _start_task(engine, request, rules, body_hash)
+        # stored since `find_duplicate`; `wait_created` then gives the result of the first one.
+        pending = None
+        if is_deduplicated and engine.pending_submissions:
+            pending = _find_pending(engine, request, body_hash)
+        return pending or _start_task(engine, request, rules, body_hash, is_deduplicated)
+    return await _submit_to_task(
+        engine, request, rules, message.task_id, body_hash, is_deduplicated=is_deduplicated
+    )
+
+
+async def _submit_to_task(
+    engine: Engine,
+    request: SubmitRequest,
+    rules: AccountRules,
+    task_id: TaskId,
+    body_hash: bytes,
+    *,
+    is_deduplicated: bool,
+) -> ActiveRun:
     # Two messages on a paused task must not both reopen it; a cancellation takes the same lock.
-    async with engine.task_lock(message.task_id):
-        while (active := engine.active_tasks.get(message.task_id)) is not None:
+    async with engine.task_lock(task_id):
+        while (active := engine.active_tasks.get(task_id)) is not None:
             pausing = active.pausing_run
             if active.is_opening:
                 # The submission that opens the task is not stored yet, and the store may still
@@ -150,15 +166,15 @@ async def submit(
                 break
         # Read under the lock, and used before it is released: no cancellation and no other message
         # can have changed the task in between.
-        stored = await engine.store.tasks.read_task(request.scope, message.task_id)
-        resume = await engine.store.tasks.read_resume_token(message.task_id)
+        stored = await engine.store.tasks.read_task(request.scope, task_id)
+        resume = await engine.store.tasks.read_resume_token(task_id)
         # Checked last, because everything above awaits: the same message may have come meanwhile.
         # From here to `start_run` nothing is awaited.
-        pending = _find_pending(engine, request, body_hash)
+        pending = _find_pending(engine, request, body_hash) if is_deduplicated else None
         if pending is not None:
             return pending
         if stored is None:
-            raise TaskNotFound(f"task not found: there is no task {message.task_id}")
+            raise TaskNotFound(f"task not found: there is no task {task_id}")
         return continue_task(engine, request, rules, stored, resume=resume, body_hash=body_hash)
 
 
@@ -213,24 +229,27 @@ async def find_duplicate(
 
     Raises: Draining, PartNotAccepted, InvalidParams, MessageIdConflict.
     """
-    body_hash = hash_message(request.original_message or request.message)
-    return await _read_duplicate(engine, request, rules, body_hash)
-
-
-async def _read_duplicate(
-    engine: Engine, request: SubmitRequest, rules: AccountRules, body_hash: bytes
-) -> DuplicateRun | None:
-    if engine.is_draining:
-        raise Draining("the gateway is stopping; try again when it is back", retry_after_s=5)
-    check_parts(request.message, rules)
-    if references := request.message.reference_task_ids:
-        most, setting = engine.limits.reference_tasks, "limits.referenceTasks"
-        check_count("message.referenceTaskIds", len(set(references)), most, setting=setting)
     message_id = request.message.message_id
+    check_submission(engine, request.message, rules)
     if not _is_deduplicated(engine, request):
         return None
+    body_hash = hash_message(request.original_message or request.message)
     known = await engine.store.tasks.find_duplicate(request.scope, message_id, body_hash=body_hash)
     return None if known is None else DuplicateRun(known, request.scope, message_id)
+
+
+def check_submission(engine: Engine, message: Message, rules: AccountRules) -> None:
+    """Refuse what cannot be accepted, whoever sends it. Raises: as `submit`."""
+    if engine.is_draining:
+        raise Draining("the gateway is stopping; try again when it is back", retry_after_s=5)
+    if references := message.reference_task_ids:
+        most, setting = engine.limits.reference_tasks, "limits.referenceTasks"
+        check_count("message.referenceTaskIds", len(set(references)), most, setting=setting)
+    parts = message.parts
+    # A character has at most four bytes: nearly every message is one text that is known to fit.
+    text = parts[0].text if len(parts) == 1 else None
+    if text is None or len(text) * 4 > rules.max_part_bytes:
+        check_parts(message, rules)
 
 
 def _is_deduplicated(engine: Engine, request: SubmitRequest) -> bool:
@@ -242,8 +261,6 @@ def _is_deduplicated(engine: Engine, request: SubmitRequest) -> bool:
 
 def _find_pending(engine: Engine, request: SubmitRequest, body_hash: bytes) -> ActiveRun | None:
     """The run of the same message, when the store has not answered its submission yet."""
-    if not _is_deduplicated(engine, request):
-        return None
     # The store compares the hash of a stored message; of one on its way it is compared here.
     run = engine.pending_submissions.get((request.scope, request.message.message_id))
     submission = None if run is None else run.submission
@@ -255,7 +272,11 @@ def _find_pending(engine: Engine, request: SubmitRequest, body_hash: bytes) -> A
 
 
 def _start_task(
-    engine: Engine, request: SubmitRequest, rules: AccountRules, body_hash: bytes
+    engine: Engine,
+    request: SubmitRequest,
+    rules: AccountRules,
+    body_hash: bytes,
+    is_deduplicated: bool,
 ) -> ActiveRun:
     now, origin = engine.clock.now(), request.internal_origin
     task_id = request.new_task_id or TaskId(engine.new_id())
@@ -277,13 +298,12 @@ def _start_task(
         metadata = origin.metadata
     # May refuse with Overloaded, and so comes before anything is registered.
     run = engine.new_run(request.scope, message, binding, rules=rules, options=options, now=now)
-    run.address, run.policy = request.address, request.policy
+    run.address, run.is_from_peer = request.address, request.is_from_peer
     if is_task:
         run.active_task = engine.open_task(run, now, metadata)
         run.active_task.open(run)
     # A subscriber that comes with the task gets everything from its first event on.
     delivery = None if request.make_delivery is None else request.make_delivery(task_id, 0)
-    is_deduplicated = _is_deduplicated(engine, request)
     return engine.start_run(
         run, Submission(run.record, body_hash, now, None, delivery, record, is_deduplicated)
     )
@@ -355,7 +375,7 @@ def continue_task(
     run = engine.new_run(
         request.scope, message, binding, rules=rules, options=options, now=now, resume=resume
     )
-    run.address, run.policy = request.address, request.policy
+    run.address, run.is_from_peer = request.address, request.is_from_peer
     run.is_released = request.is_released
     # A paused task is submitted again in the transaction that stores the message. A task with runs
     # stays as it is: this message joins its history when its own run starts.

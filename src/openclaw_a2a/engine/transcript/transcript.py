@@ -70,8 +70,11 @@ class OutputModes:
         family = bare.partition("/")[0] + "/*"
         return not self._modes.isdisjoint({bare, family, "*/*", "*"})
 
-    def filter(self, parts: Sequence[Part]) -> tuple[Part, ...]:
+    def filter(self, parts: tuple[Part, ...]) -> tuple[Part, ...]:
         """The accepted parts that are not empty, in a form that JSON can hold."""
+        text = parts[0].text if len(parts) == 1 else None
+        if text and self.accepts_text and text.isascii():
+            return parts  # as nearly every answer is
         sendable = [self._sendable(part) for part in parts]
         return tuple([part for part in sendable if part is not None])
 
@@ -223,6 +226,11 @@ class AssistantMessage:
         self._final = parts
         self._is_final_blank = not has_content(parts)
         self.has_content = self.has_content or not self._is_final_blank
+
+    def set_whole(self, parts: tuple[Part, ...]) -> None:
+        """The whole message, with content; it is closed by that."""
+        self._closed = parts
+        self.has_content = self.is_shown = True
 
     def take_pending(self) -> tuple[Part, ...]:
         """The text not shown yet, as one part; it counts as shown now."""
@@ -451,10 +459,10 @@ class Transcript:
         """True when there was content and none of it is in an accepted message mode."""
         if not self.content_modes:
             return False
-        current = self._current
-        if current is not None and current.has_content:
-            return False
-        return not any(message.has_content for message in self._closed)
+        for message in self._messages() if self._current is not None else self._closed:
+            if message.has_content:
+                return False
+        return True
 
     def promote(self) -> list[Event]:
         """Turn the run into a task and publish what was staged."""
@@ -470,7 +478,7 @@ class Transcript:
         """The last events of a run that ended well (or was stopped)."""
         if self.is_stopped:
             return self.cancel()
-        events = self.close()
+        events = [] if self._current is None else self.close()
         events.append(self._status(TaskState.COMPLETED, self._last_parts()))
         return events
 
@@ -503,7 +511,9 @@ class Transcript:
 
     def working(self) -> StatusUpdate:
         """The bare status `working`."""
-        return self._status(TaskState.WORKING, None)
+        context = self._context
+        status = TaskStatus(TaskState.WORKING, timestamp=context.now())
+        return StatusUpdate(context.task_id, context.context_id, status)
 
     def submitted(self) -> StatusUpdate:
         """The bare status `submitted`."""
@@ -536,15 +546,17 @@ class Transcript:
         return self._promote_second(message) + self.flush()
 
     def _on_reply(self, event: Reply) -> list[Event]:
-        message = self._current or self._open()
         sendable, notes = self._accepted_parts(event.parts)
         self.content_modes.update(modes_of(event.parts))
+        if self._current is None and self.is_promoted and not self.published.messages:
+            return notes + self._add_whole(sendable)
+        message = self._current or self._open()
         message.set_final(sendable)
         if self._closed:
             notes += self._promote_second(message)
         return notes + self.close() if notes else self.close()
 
-    def _accepted_parts(self, parts: Sequence[Part]) -> tuple[tuple[Part, ...], list[Event]]:
+    def _accepted_parts(self, parts: tuple[Part, ...]) -> tuple[tuple[Part, ...], list[Event]]:
         """The parts that the caller accepts, and a status that names the files among the others.
 
         Every part of an agent that is no text of its own goes through here. Before the promotion
@@ -627,8 +639,18 @@ class Transcript:
         number = self._counters.outputs + len(self._closed) + 1
         artifact_id = output_id(number)
         published = self.published.messages.get(artifact_id)
-        self._current = AssistantMessage(number, artifact_id, published)
-        return self._current
+        self._current = message = AssistantMessage(number, artifact_id, published)
+        return message
+
+    def _add_whole(self, parts: tuple[Part, ...]) -> list[Event]:
+        """The event of a message that comes whole: nothing of it was streamed before."""
+        if not has_content(parts):
+            return []
+        number = self._counters.outputs + len(self._closed) + 1
+        message = AssistantMessage(number, output_id(number))
+        message.set_whole(parts)
+        self._closed.append(message)
+        return [self._message_artifact(message, parts, append=False, last_chunk=True)]
 
     def _promote_second(self, message: AssistantMessage) -> list[Event]:
         """Promote when this is a second message with content: a direct answer holds only one."""

@@ -77,7 +77,7 @@ class SqliteDatabase:
         self._lock: FileLock | None = None
         self._reading: sqlite3.Connection | None = None
         self._writing: sqlite3.Connection | None = None  # used by the writer thread alone
-        self._cache: WriteCache | None = None  # likewise
+        self._transaction: WriteTransaction | None = None  # likewise; with the cache of live rows
         self._failure: str | None = None  # of the last group that failed; `check` clears it
         self._damage: str | None = None  # what SQLite found wrong with the file; likewise
         self._damage_seen_at = 0.0
@@ -242,16 +242,20 @@ class SqliteDatabase:
 
     # ---------------------------------------------------------------- writes
 
-    def write_group(self, group: Sequence[Write[_Command]]) -> list[WriteOutcome]:
+    def write_group(
+        self, group: Sequence[Write[_Command]], *, is_careful: bool = False
+    ) -> list[WriteOutcome]:
         """Write a group in one transaction, in the writer thread.
 
         A refusal concerns one write. If the database itself fails, the whole group fails, and the
-        next one is tried again.
+        next one is tried again. `is_careful`: an id that is said to be new was not.
         """
         try:
-            outcomes = self._transact(group)
+            outcomes = self._transact(group, is_careful=is_careful)
         except Exception as error:  # whatever it was, the transaction must not stay open
             self._roll_back()
+            if isinstance(error, sqlite3.IntegrityError) and not is_careful:
+                return self.write_group(group, is_careful=True)
             if isinstance(error, sqlite3.Error):
                 self._note_damage(error)
             # A full disk, a failing device, a damaged file; not an invalid row.
@@ -261,11 +265,17 @@ class SqliteDatabase:
             elif len(group) > 1:
                 # One of them cannot be written at all: write each in its own transaction, so that
                 # the others do not fail with it.
-                return [outcome for write in group for outcome in self.write_group([write])]
+                return [
+                    outcome
+                    for write in group
+                    for outcome in self.write_group([write], is_careful=True)
+                ]
             return [(write, None, write_failed(str(self.path), error)) for write in group]
         return outcomes
 
-    def _transact(self, group: Iterable[Write[_Command]]) -> list[WriteOutcome]:
+    def _transact(
+        self, group: Iterable[Write[_Command]], *, is_careful: bool
+    ) -> list[WriteOutcome]:
         connection = self._writing
         if connection is None:
             connection = self._writing = self._connect()
@@ -273,9 +283,12 @@ class SqliteDatabase:
         self._check_place()
         # IMMEDIATE takes the write lock now: checks and writes see the same database.
         connection.execute("BEGIN IMMEDIATE")
-        if self._cache is None:
-            self._cache = WriteCache(connection)
-        transaction = WriteTransaction(connection, self._cache, self.known_messages)
+        transaction = self._transaction
+        if transaction is None:
+            cache = WriteCache(connection)
+            transaction = WriteTransaction(connection, cache, self.known_messages)
+            self._transaction = transaction
+        transaction.is_careful = is_careful
         outcomes: list[WriteOutcome] = []
         for write in group:
             command: Any = write.command
@@ -296,7 +309,7 @@ class SqliteDatabase:
 
     def _roll_back(self) -> None:
         # The cache may hold rows of the failed transaction: it is loaded again with the next one.
-        self._cache = None
+        self._transaction = None
         connection = self._writing
         if connection is None or not connection.in_transaction:
             return
@@ -348,7 +361,7 @@ class SqliteDatabase:
         for connection in (self._reading, self._writing):
             if connection is not None:
                 connection.close()
-        self._reading = self._writing = self._cache = None
+        self._reading = self._writing = self._transaction = None
         if self._lock is not None:
             self._lock.release()
             self._lock = None

@@ -12,7 +12,7 @@ values and back; the cache and `WriteTransaction` follow.
 """
 
 import sqlite3
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Callable, Iterable
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -222,12 +222,12 @@ class BloomFilter:
 
     def add(self, key: MessageKey) -> bool:
         """Add a key; False if it was certainly never added before."""
-        is_known = self.may_contain(key)
-        if not is_known:
-            code, bits = hash(key), self._bits
-            first, second = code & _FILTER_MASK, code >> _FILTER_BITS & _FILTER_MASK
-            bits[first >> 3] |= 1 << (first & 7)
-            bits[second >> 3] |= 1 << (second & 7)
+        code, bits = hash(key), self._bits
+        first, second = code & _FILTER_MASK, code >> _FILTER_BITS & _FILTER_MASK
+        first_bit, second_bit = 1 << (first & 7), 1 << (second & 7)
+        is_known = bool(bits[first >> 3] & first_bit and bits[second >> 3] & second_bit)
+        bits[first >> 3] |= first_bit
+        bits[second >> 3] |= second_bit
         return is_known
 
     def may_contain(self, key: MessageKey) -> bool:
@@ -289,7 +289,8 @@ class WriteCache:
 class WriteTransaction:
     """The writes of one group; `flush` puts their joint effect into the database.
 
-    Rows that several writes of the group touch are collected by key and written once.
+    Rows that several writes of the group touch are collected by key and written once. After `flush`
+    it is as new, for the next group.
     """
 
     def __init__(
@@ -297,11 +298,13 @@ class WriteTransaction:
     ) -> None:
         self.connection = connection
         self.cache = cache
+        self.is_careful = False
+        """True when ids that are said to be new are looked for."""
         self._known_messages = known_messages
         self._clear()
 
     def _clear(self) -> None:
-        self.tally: Counter[tuple[str, str, int]] = Counter()
+        self.tally: dict[tuple[str, str, int], int] = defaultdict(int)
         self._messages: dict[MessageKey, tuple[Submission, bytes | None]] = {}  # with the answer
         self._answers: list[tuple[bytes, str, str, str, RunId]] = []
         self._new_runs: dict[RunId, RunRecord] = {}
@@ -315,7 +318,7 @@ class WriteTransaction:
     def submit(self, command: Submit) -> Accepted | Duplicate:
         submission = command.submission
         run, change, record = submission.run, submission.commit, submission.record
-        key = rules.message_key(run)
+        key = (run.scope.principal, run.scope.account, run.message.message_id)
         # Added before it is stored: a second submission in the same group must look it up.
         # If the submission is refused below, the key stays: one lookup in vain.
         if submission.is_deduplicated and self._known_messages.add(key):
@@ -403,7 +406,7 @@ class WriteTransaction:
             (_INSERT_RUN, runs),
             (_START_RUN, self._started.values()),
             (_DELETE_RUN, self._ended),
-            (_INSERT_MESSAGE, [_message_row(*item) for item in self._messages.items()]),
+            (_INSERT_MESSAGE, self._message_rows()),
             (_ANSWER_MESSAGE, self._answers),
             (_COUNT, [(*key, count) for key, count in self.tally.items() if count]),
         ):
@@ -413,6 +416,13 @@ class WriteTransaction:
         if len(self.cache.tasks) > MAX_TASKS:
             # Only after the rows are written: until then the cache is the only place that has them.
             self.cache.tasks.clear()
+
+    def _message_rows(self) -> list[tuple[object, ...]]:
+        rows: list[tuple[object, ...]] = []
+        for key, (submission, answer) in self._messages.items():
+            run, created_at = submission.run, to_microseconds(submission.created_at)
+            rows.append((*key, submission.body_hash, run.id, run.task_id, created_at, answer))
+        return rows
 
     def _refer_run(self, row: tuple[Any, ...]) -> tuple[Any, ...]:
         task = self._tasks.get(row[2])
@@ -441,7 +451,10 @@ class WriteTransaction:
         # The run of a submission is not in the cache yet; it has no fence that could be stale.
         if change.run_id is not None and change.run_id != new_run:
             rules.check_fence(self.cache.runs, change.run_id, change.fence)
-        task = self.cache.find_task(change.head.id)
+        task = self.cache.tasks.get(change.head.id)
+        # A new id is not looked for: the table refuses one that is there, and then it is.
+        if task is None and (change.after >= 0 or self.is_careful):
+            task = self.cache.find_task(change.head.id)
         sequence = -1 if task is None else task.sequence
         if sequence != change.after:
             rules.check_sequence(change, sequence)
@@ -463,7 +476,7 @@ class WriteTransaction:
             self._is_large = self._is_large or len(change.snapshot) >= LARGE_BYTES
         if change.ends_run:
             task.resume = change.resume
-            if change.run_id is not None:
+            if change.run_id is not None and change.run_id in self.cache.runs:
                 self._end_run(change.run_id)
 
     def _end_run(self, run_id: RunId) -> None:
@@ -500,9 +513,3 @@ class WriteTransaction:
             self.tally[scope.principal, scope.account, task.counted] -= 1
         self.tally[scope.principal, scope.account, state] += 1
         task.counted = state
-
-
-def _message_row(key: MessageKey, row: tuple[Submission, bytes | None]) -> tuple[object, ...]:
-    submission, answer = row
-    run, created_at = submission.run, to_microseconds(submission.created_at)
-    return (*key, submission.body_hash, run.id, run.task_id, created_at, answer)
