@@ -115,7 +115,8 @@ async def fill(store: Store, count: int) -> None:
     for start in range(0, count, AT_ONCE):
         writes = []
         for number in range(start, min(start + AT_ONCE, count)):
-            for write in make_task(number, begin + timedelta(milliseconds=10 * number)):
+            # From 1, as the rows are numbered: a copy has the number of its row.
+            for write in make_task(number + 1, begin + timedelta(milliseconds=10 * number)):
                 is_first = isinstance(write, Submission)
                 writes.append((store.tasks.submit if is_first else store.tasks.commit)(write))
         await asyncio.gather(*writes)
@@ -130,12 +131,15 @@ def fill_store(kind: str, path: str, count: int) -> None:
 def clone_tasks(path: Path, count: int) -> None:
     """Let a SQLite store that `fill_store` has filled have so many tasks, by copies of its rows.
 
-    A hundred times faster than to store them one by one. The gateway must not run.
+    Faster than to store them one by one. What a gateway added since is deleted; none may run.
     """
     with closing(sqlite3.connect(path)) as database:
-        (known,) = database.execute("SELECT count(*) FROM task").fetchone()
         database.execute("PRAGMA synchronous = OFF")
         database.execute("PRAGMA cache_size = -1000000")
+        (known,) = database.execute(f"SELECT count(*) FROM task WHERE {_IS_FILLED}").fetchone()
+        database.execute("DELETE FROM message WHERE message_id NOT LIKE 'message-0%'")
+        for table, number in (("task", "number"), ("event", "task"), ("snapshot", "task")):
+            database.execute(f"DELETE FROM {table} WHERE {number} > ?", (known,))
         while known < count:
             # Twice as many with each round; the ids of copies go on where those before end.
             base = {"known": known, "most": count - known}
@@ -147,8 +151,9 @@ def clone_tasks(path: Path, count: int) -> None:
         database.execute("PRAGMA wal_checkpoint(TRUNCATE)")
 
 
+_IS_FILLED = "id LIKE 'task-0%'"
 _NEW_BODY = """CAST(replace(CAST({body} AS TEXT),
-  printf('%029d', {number} - 1), printf('%029d', {number} - 1 + :known)) AS BLOB)"""
+  printf('%029d', {number}), printf('%029d', {number} + :known)) AS BLOB)"""
 _CLONE = (
     f"""
 INSERT INTO snapshot SELECT task + :known, sequence, {_NEW_BODY.format(body="body", number="task")}
@@ -157,15 +162,15 @@ FROM snapshot WHERE task <= :most""",
 INSERT INTO event SELECT task + :known, sequence, state,
   {_NEW_BODY.format(body="body", number="task")} FROM event WHERE task <= :most""",
     f"""
-INSERT INTO task SELECT number + :known, printf('task-%032d', number - 1 + :known), principal,
-  account, printf('context-%029d', number - 1 + :known), state, status_at - 10000 * :known,
+INSERT INTO task SELECT number + :known, printf('task-%032d', number + :known), principal,
+  account, printf('context-%029d', number + :known), state, status_at - 10000 * :known,
   created_at - 10000 * :known, sequence,
   {_NEW_BODY.format(body="binding", number="number")}, resume
 FROM task WHERE number <= :most""",
     """
 INSERT INTO message SELECT number + :known, principal, account,
-  printf('message-%029d', number - 1 + :known), body_hash, printf('run-%033d', number - 1 + :known),
-  printf('task-%032d', number - 1 + :known), created_at, answer
+  printf('message-%029d', number + :known), body_hash, printf('run-%033d', number + :known),
+  printf('task-%032d', number + :known), created_at, answer
 FROM message WHERE number <= :most""",
 )
 

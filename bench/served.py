@@ -30,7 +30,8 @@ def serve_measured(
         "log.level": "error",
         "limits.runs": 10_000,
         "limits.perPeerRuns": 10_000,
-        "limits.perPeerRate": 100_000,
+        "limits.perPeerRate": 0,
+        "limits.perPeerRequests": 0,
         "retention.keepEnded": 1_000_000,
         **settings,
     }

@@ -8,7 +8,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from fill_store import fill_store
+from fill_store import clone_tasks, fill_store
 from measure import cpu_s
 from servers import free_port, program_environment, stop, wait_for_port
 
@@ -64,7 +64,11 @@ def measure_stores(data: Path) -> dict:
     for kind, (name, count) in STORES.items():
         filled = data / kind
         filled.mkdir(parents=True)
-        fill_store(kind, str(filled / name), count)
+        if kind == "sqlite":
+            fill_store(kind, str(filled / name), 1_000)
+            clone_tasks(filled / name, count)
+        else:
+            fill_store(kind, str(filled / name), count)
         walls, cpus = [], []
         for _ in range(STORE_ROUNDS):
             wall, cpu = seconds_to_ready(filled, kind)

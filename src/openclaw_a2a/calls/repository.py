@@ -39,6 +39,8 @@ class CallRepository:
         self._calls: dict[CallId, Call] = {}
         self._unsaved: set[CallId] = set()
         """Calls that are settled here and not in the store yet."""
+        self._with_outcome: dict[CallId, None] = {}
+        """The settled calls, for `purge`, which need not look at all that are pending."""
         self._inherited: set[CallId] = set()
         """Calls that an earlier process accepted, and of which it may have sent the outcome."""
         self._by_task: dict[TaskId, CallId] = {}
@@ -99,6 +101,8 @@ class CallRepository:
         was_pending = known is not None and not known.is_settled
         if known is None:
             self._by_task[call.task_id] = call.id
+        if call.is_settled:
+            self._with_outcome[call.id] = None
         if was_pending is call.is_settled:
             self._count_pending(call, is_pending=not call.is_settled)
         session_key = call.caller.session_key
@@ -114,6 +118,7 @@ class CallRepository:
         """Drop a call from the cache: its record is deleted, or was never stored."""
         self._calls.pop(call.id, None)
         self._by_task.pop(call.task_id, None)
+        self._with_outcome.pop(call.id, None)
         self._unsaved.discard(call.id)
         self._inherited.discard(call.id)
         self._count_pending(call, is_pending=False)
@@ -221,10 +226,10 @@ class CallRepository:
         """
         expired: list[Call] = []
         kept: list[Call] = []
-        for call in self:
+        for call in [self._calls[call_id] for call_id in self._with_outcome]:
             # A debate that runs again after a restart looks for the answers of its steps.
             is_needed = call.parent is not None and call.parent in self._calls
-            if call.is_settled and not (is_needed or call.is_undelivered or call.is_unprocessed):
+            if not (is_needed or call.is_undelivered or call.is_unprocessed):
                 is_expired = call.parent is not None or expires_at(call) <= now
                 (expired if is_expired else kept).append(call)
         if (excess := len(kept) - MAX_SETTLED) > 0:

@@ -2,8 +2,10 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from datetime import timedelta
 from pathlib import Path
 
+import msgspec
 import pytest
 from tests.engine.conftest import OpenHarness
 from tests.engine.controlled_agent import ControlledAgent, ScriptedAgent
@@ -11,7 +13,12 @@ from tests.engine.harness import ALICE, HYBRID, Harness, in_time
 from tests.engine.outbox.outbox_harness import KIND, OutboxHarness
 
 from openclaw_a2a.engine.maintenance import renew_leases
-from openclaw_a2a.engine.outbox.delivery_tracking import DeliveryChannel, DeliveryPolicy, Phase
+from openclaw_a2a.engine.outbox.delivery_tracking import (
+    DeliveryChannel,
+    DeliveryPolicy,
+    Phase,
+    Signal,
+)
 from openclaw_a2a.engine.outbox.outbox import Outbox
 from openclaw_a2a.engine.tasks.submit import SubmitRequest, submit, wait_finished
 from openclaw_a2a.model.agent_event import Reply
@@ -45,6 +52,45 @@ async def test_a_wakeup_during_an_attempt_is_followed_by_another_attempt(
     assert rig.phase is Phase.QUEUED
     await rig.start()
     assert len(rig.sender.attempts) == 2
+
+
+async def test_a_delivery_that_comes_with_its_message_is_not_attempted_before_its_time(
+    rig: OutboxHarness,
+) -> None:
+    due_at = rig.harness.clock.now() + timedelta(seconds=5)
+    row = msgspec.structs.replace(rig.row, next_at=due_at)
+    rig.harness.engine.wakeups.add_delivery(row)
+    assert rig.phase is Phase.SCHEDULED
+    rig.outbox._fire_timers()
+    assert rig.phase is Phase.SCHEDULED
+    rig.harness.clock.advance(5)
+    rig.outbox._fire_timers()
+    assert rig.phase is Phase.QUEUED
+    assert not rig.sender.attempts
+    rig.check_invariant()
+
+
+async def test_progress_that_the_sender_has_stored_is_not_stored_again(rig: OutboxHarness) -> None:
+    await rig.put_row()
+    await rig.check()
+    await rig.start()
+
+    def refuse(_delivery: Delivery) -> "asyncio.Future[bool]":
+        raise AssertionError("it is stored already")
+
+    rig.outbox._store.update_delivery = refuse  # pyright: ignore[reportAttributeAccessIssue] - a guard
+    await rig.end(Delivered(1, is_over=True, saved=rig.row))
+    assert rig.phase is Phase.GONE
+
+
+async def test_timers_of_deliveries_that_are_over_are_dropped(rig: OutboxHarness) -> None:
+    due_at = rig.harness.clock.now() + timedelta(hours=1)
+    for number in range(5000):
+        row = msgspec.structs.replace(rig.row, id=DeliveryId(f"d{number}"), next_at=due_at)
+        rig.harness.engine.wakeups.add_delivery(row)
+        rig.outbox._apply(rig.outbox._tracked[row.id], Signal.REMOVE)
+    assert len(rig.outbox._timers) < 2000
+    rig.check_invariant()
 
 
 async def test_a_result_that_could_not_be_saved_is_saved_later_and_not_sent_again(
