@@ -11,6 +11,8 @@ The stored `Call` is the truth, and `OutcomeStates` adds what only this process 
   outcome is either sent, or handed to a caller that waits or polls, never both.
 - A durable step is committed first and taken here afterwards (`OutcomeDelivery`). A crash between
   the two repeats the step; the caller's host recognises a repeated message by its id.
+- The exception is an answer that came in time: it settles the call in the repository's cache, and
+  "stored" includes that. After a crash the same follows from the callee's task.
 """
 
 import asyncio
