@@ -1,5 +1,6 @@
 """Documents of issuers: whatever they hold, they are read, or the fetch has failed."""
 
+import asyncio
 import json
 from contextlib import suppress
 from typing import Any
@@ -84,6 +85,25 @@ async def test_any_address_of_keys_in_our_network_is_refused(path: str, more: st
     # Nothing is connected to: the document of an issuer must not lead into our own network.
     with pytest.raises(FetchFailed):
         await fetch_keys(SETTINGS_ELSEWHERE, fetch)
+
+
+async def test_a_document_that_drips_in_is_given_up_at_its_deadline() -> None:
+    """Each byte came in time, so the whole never had to."""
+
+    async def drip(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with suppress(ConnectionError):
+            writer.write(b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\n\r\n")
+            while not writer.is_closing():
+                writer.write(b" ")
+                await writer.drain()
+                await asyncio.sleep(0.01)
+
+    async with await asyncio.start_server(drip, "127.0.0.1", 0) as server:
+        url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        named = OidcSettings(url, (AUDIENCE,), name="slow")
+        async with asyncio.timeout(60):
+            with pytest.raises(FetchFailed, match="within"):
+                await fetch_document(f"{url}/keys", issuers=(named,), timeout_s=0.2)
 
 
 @given(documents(KEY_SET), documents(CONFIGURATION))

@@ -463,6 +463,49 @@ async def test_the_challenge_names_what_is_accepted(
             assert (refused.status, said) == (401, wanted), headers
 
 
+OIDC = {"name": "corp", "issuer": "http://127.0.0.1:9", "audience": ["here"]}
+BY_TOKEN = {"bob": {"tokens": ["sha256:" + hashlib.sha256(b"bob").hexdigest()]}}
+BY_CERTIFICATE = {"alice": {"certificates": [CERTIFICATE]}}
+
+
+@pytest.mark.parametrize(
+    ("security", "schemes"),
+    [
+        ({}, []),
+        ({"peers": BY_TOKEN}, ["apiKey", "bearer"]),
+        ({"peers": BY_CERTIFICATE}, ["mtls"]),
+        ({"oidc": [OIDC]}, ["oidc-corp"]),
+        (
+            {"peers": {**BY_TOKEN, **BY_CERTIFICATE}, "oidc": [OIDC]},
+            ["apiKey", "bearer", "mtls", "oidc-corp"],
+        ),
+    ],
+    ids=["open", "tokens", "certificates", "issuer", "all"],
+)
+async def test_the_cards_of_every_account_name_what_is_accepted_in_both_versions(
+    make_gateway: MakeGateway, security: Json, schemes: list[str]
+) -> None:
+    if "certificates" in json.dumps(security):
+        security = {**security, "clientCertificateHeader": "X-Client-Cert"}
+    settings = {**SETTINGS, "server": {"trustedProxies": ["127.0.0.1"]}}
+    accounts = SETTINGS["channels"]["a2a"]["accounts"]
+    settings["channels"] = {"a2a": {"accounts": accounts, "security": security}}
+    gateway = make_gateway(settings)
+    await gateway.start()
+    for prefix in ("", "/agents/work"):
+        new, old = [
+            (await gateway.ask(b"GET", f"{prefix}/.well-known/agent-card.json", headers=said)).json
+            for said in ([b"a2a-version: 1.0"], [b"a2a-version: 0.3"])
+        ]
+        for card in (new, old):
+            assert sorted(card.get("securitySchemes") or {}) == schemes
+            named = [one["schemes"] for one in card.get("securityRequirements", ())]
+            assert sorted(key for one in named for key in one) == schemes  # any one is enough
+        assert sorted(key for one in old.get("security", ()) for key in one) == schemes
+        refused = await gateway.call("ListTasks", {}, path=f"{prefix}{RPC}")
+        assert refused.status == (401 if schemes else 200)
+
+
 @pytest.mark.parametrize("shown", [_bearer("not.a.jwt"), _bearer("a") + _bearer("b")])
 async def test_the_challenge_for_odd_tokens_names_certificates_too(
     make_gateway: MakeGateway, shown: list[bytes]

@@ -45,8 +45,10 @@ async def probe_issuers(issuers: tuple[OidcSettings, ...]) -> list[str | None]:
     return await asyncio.gather(*[check(one) for one in issuers])
 
 
-async def fetch_document(url: str, *, issuers: tuple[OidcSettings, ...]) -> bytes:
-    """The document at an address of an issuer. Raises: FetchFailed."""
+async def fetch_document(
+    url: str, *, issuers: tuple[OidcSettings, ...], timeout_s: float = _TIMEOUT_S
+) -> bytes:
+    """The document at an address of an issuer, whole within this time. Raises: FetchFailed."""
     # The operator has named the hosts of issuers. A host that only an issuer's document names must
     # not lead into the operator's network.
     named = {urlsplit(one).hostname for each in issuers for one in (each.issuer, each.jwks_url)}
@@ -56,10 +58,14 @@ async def fetch_document(url: str, *, issuers: tuple[OidcSettings, ...]) -> byte
         allow_private=urlsplit(url).hostname in named,
     )
     try:
-        async with HttpClient(
-            timeout=_TIMEOUT_S, max_response_bytes=_MAX_DOCUMENT_BYTES, find_addresses=find
-        ) as client:
+        # For all of it: the client's own timeout is one for each part that arrives.
+        async with (
+            asyncio.timeout(timeout_s),
+            HttpClient(max_response_bytes=_MAX_DOCUMENT_BYTES, find_addresses=find) as client,
+        ):
             response = await client.get(url, headers={"Accept": "application/json"})
+    except TimeoutError:
+        raise FetchFailed(f"{url} was not fetched within {timeout_s:g} seconds") from None
     except (httpx2.HTTPError, httpx2.InvalidURL, HostNotFound, AddressNotAllowed) as error:
         raise FetchFailed(f"{url} cannot be fetched: {error or type(error).__name__}") from error
     if not response.is_success:
