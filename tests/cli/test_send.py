@@ -157,6 +157,9 @@ def test_token_authenticates_against_a_protected_gateway(
     assert refused.code == 1
     assert refused.err.startswith("error unauthenticated: ")
     assert "--token" in refused.err
+    assert "--all" not in refused.err
+    for words in (["list"], ["show", "t"], ["cancel", "t"]):
+        assert "--all" in command("tasks", *words, "--url", gateway.url).err
     assert command("send", "x", "--url", gateway.url, "--token", token).out == "echo: x\n"
     monkeypatch.setenv("OPENCLAW_A2A_TOKEN", token)
     assert command("tasks", "list", "--json", "--url", gateway.url).json["totalSize"] == 1

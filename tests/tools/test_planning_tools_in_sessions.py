@@ -95,6 +95,7 @@ async def test_invalid_arguments_are_explained_so_that_a_model_can_correct_them(
     wrong = [
         ("objective_create", {}, "invalid-params", "name"),
         ("objective_create", {"name": "x", "nam": 1}, "invalid-params", "nam"),
+        ("step_read", {"step": 5}, "invalid-params", "The parameters of step_read "),
         (
             "plan_create",
             {"objectiveId": made["objective"]["id"], "name": "x", "tasks": circle},

@@ -160,6 +160,7 @@ def planning_tools(
 
     def build(name: str, description: str, schema: JsonObject, to_request: ToRequest) -> Tool:
         async def run(arguments: Json, caller: ToolCaller, _on_update: OnUpdate) -> JsonObject:
+            method = name
             try:
                 owner = caller.owner
                 scope = caller_scope(await resolve_caller(caller), account, owner=owner)
@@ -168,7 +169,9 @@ def planning_tools(
             except GatewayError as error:
                 if isinstance(error, GatewayFault):
                     log.exception("planning.tool_failed", tool=name, reason=error.message)
-                return {"status": "error", "code": error.code, "error": error.message}
+                # A model knows its tools, not the methods behind them.
+                reason = error.message.replace(f"parameters of {method} ", f"parameters of {name} ")
+                return {"status": "error", "code": error.code, "error": reason}
             return {"status": "ok", **result}
 
         return Tool(name, name.replace("_", " ").title(), description, schema, run)

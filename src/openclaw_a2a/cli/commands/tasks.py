@@ -11,7 +11,7 @@ from cyclopts import App, Parameter
 
 from openclaw_a2a.cli.admin_client import OperatorTasks
 from openclaw_a2a.cli.commands.agent import SavedFiles, SaveFlag, show_events
-from openclaw_a2a.cli.errors import DONE, usage_error
+from openclaw_a2a.cli.errors import DONE, code_of, usage_error
 from openclaw_a2a.cli.follow import TaskFollower
 from openclaw_a2a.cli.options import (
     NO_CONNECTION,
@@ -38,6 +38,7 @@ from openclaw_a2a.cli.render.terminal import (
     print_result,
 )
 from openclaw_a2a.cli.resource import Resource
+from openclaw_a2a.model.errors import GatewayError
 from openclaw_a2a.model.ids import JsonObject
 from openclaw_a2a.model.task import Task
 from openclaw_a2a.server.admin.tasks import TaskView
@@ -83,10 +84,24 @@ class TaskConnection(Connection):
         return "Its caller can answer it." if self.all_callers else super().answer_hint(task_id)
 
     @contextmanager
+    def connect_as_caller(self) -> Generator["Client"]:
+        """A client for the caller's own tasks; who has no token is told about --all."""
+        with connect(self) as client:
+            try:
+                yield client
+            except GatewayError as error:
+                if code_of(error) == "unauthenticated":
+                    error.details["nextStep"] = (
+                        "Give a token with --token or OPENCLAW_A2A_TOKEN; with --all, the operator "
+                        "of the gateway on this machine sees the tasks of every caller."
+                    )
+                raise
+
+    @contextmanager
     def connect(self, prefix: str) -> Generator[tuple["Client | OperatorTasks", str]]:
         """A client, and the id of the task that is meant by its beginning."""
         if not self.all_callers:
-            with connect(self) as client:
+            with self.connect_as_caller() as client:
                 yield client, find_task(client, prefix)
             return
         with _TASKS.connect(self.operator) as admin:
@@ -200,7 +215,7 @@ def list_(
         params["contextId"] = filters.context
     tasks: list[Task] = []
     total = 0
-    with connect(connection) as client:
+    with connection.connect_as_caller() as client:
         for page in list_tasks(client, params):
             tasks += page.tasks
             total = page.total_size
@@ -229,7 +244,7 @@ def show_task(
         document, shown = view, view.task
         about = {"caller": view.caller, "account": view.account, "agent": view.agent or "-"}
     else:
-        with connect(connection) as client:
+        with connection.connect_as_caller() as client:
             body = client.call("GetTask", {"id": find_task(client, task)})
         document = shown = decode_response(body, Task)
         about = {}
