@@ -227,12 +227,18 @@ class Top:
         loop.add_reader(sys.stdin.fileno(), partial(self._read_keys, keys))
         loop.add_signal_handler(signal.SIGWINCH, self._changed.set)
         loop.add_signal_handler(signal.SIGTSTP, partial(self._suspend, screen, raw))
+        # By the loop: raised in a handler of Python's, it could hit any task at any line.
+        loop.add_signal_handler(signal.SIGTERM, self._terminate)
         try:
             yield
         finally:
             loop.remove_reader(sys.stdin.fileno())
-            for one in (signal.SIGWINCH, signal.SIGTSTP):
+            for one in (signal.SIGWINCH, signal.SIGTSTP, signal.SIGTERM):
                 loop.remove_signal_handler(one)
+
+    def _terminate(self) -> None:
+        self._failure, self._is_over = SystemExit(128 + signal.SIGTERM), True
+        self._changed.set()
 
     def _suspend(self, screen: LiveView, raw: Callable[[bool], None]) -> None:
         """Ctrl-Z: give the terminal back until the shell lets us go on."""
