@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Mapping
+from contextlib import aclosing
 from typing import TYPE_CHECKING
 
 import httpx2
@@ -50,29 +51,33 @@ class DashboardClient:
         return str(self._decode(answer.status_code, answer.content).get("message", "Done."))
 
     async def follow(
-        self, page: str, on_lost: Callable[[AgentUnavailable], None]
+        self, page: str, note_connection: Callable[[AgentUnavailable | None], None]
     ) -> AsyncGenerator[JsonObject]:
         """A page whenever it is another than before; without end.
 
         The gateway makes a page only while somebody follows it. A connection that is lost is
-        opened again, from what was seen last, and `on_lost` is told.
+        opened again, from what was seen last: a page that is still the same does not come again.
+        `note_connection` is told why there is none, and None when there is one.
 
         Raises: AgentFailed (the gateway refuses).
         """
         seen, attempts = "", 0
         while True:
             try:
-                async for number, document in self._read_stream(page, seen):
-                    seen, attempts = number, 0
-                    yield document
+                async with aclosing(self._read_stream(page, seen, note_connection)) as events:
+                    async for number, document in events:
+                        seen, attempts = number, 0
+                        yield document
                 failure = connection_lost(self.address)
             except AgentUnavailable as error:
                 failure = error
             attempts += 1
-            on_lost(failure)
+            note_connection(failure)
             await asyncio.sleep(_BACKOFF.delay_s(attempts))
 
-    async def _read_stream(self, page: str, seen: str) -> AsyncGenerator[tuple[str, JsonObject]]:
+    async def _read_stream(
+        self, page: str, seen: str, note_connection: Callable[[AgentUnavailable | None], None]
+    ) -> AsyncGenerator[tuple[str, JsonObject]]:
         query = {"at": page, "as": "json"} | ({"seen": seen} if seen else {})
         wait = httpx2.Timeout(_ANSWER_S, connect=_CONNECT_S, read=_SILENCE_S)
         reader, url = SseReader(), f"{self.address}/dashboard/live"
@@ -80,6 +85,7 @@ class DashboardClient:
             async with self._http.stream("GET", url, params=query, timeout=wait) as answer:
                 if answer.status_code != _OK:
                     raise response_error(answer.status_code, await answer.aread())
+                note_connection(None)
                 async for chunk in answer.aiter_raw():
                     for event in self._feed(reader, chunk):
                         yield event

@@ -12,8 +12,8 @@ import sys
 import termios
 import time
 import tty
-from collections.abc import Awaitable, Callable, Generator, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager, suppress
+from collections.abc import Callable, Coroutine, Generator, Iterator, Mapping, Sequence
+from contextlib import aclosing, closing, contextmanager, suppress
 from datetime import UTC, datetime
 from enum import Enum
 from functools import partial
@@ -27,7 +27,7 @@ from openclaw_a2a.cli.render.terminal import LiveView, console_for
 from openclaw_a2a.cli.render.top import (
     TABS,
     VIEWS,
-    Row,
+    TopRow,
     describe_item,
     describe_page,
     draw_frame,
@@ -90,7 +90,7 @@ _HELP = (
 )
 
 
-class Mode(Enum):
+class KeyMode(Enum):
     """What keys mean.
 
     LIST      they move in the rows of a view
@@ -111,14 +111,15 @@ class Mode(Enum):
     HELP = "help"
 
 
-_HINTS: Mapping[Mode, str] = {
-    Mode.LIST: "↑↓ move  ⏎ open  a answer  c cancel  / filter  ? help  q quit",
-    Mode.ITEM: "↑↓ scroll  Esc back  a answer  c cancel  ? help  q quit",
-    Mode.FILTER: "⏎ keep  Esc remove",
-    Mode.ANSWER: "⏎ send  Esc not now",
-    Mode.DECIDE: "y allow  n deny  Esc not now",
-    Mode.CONFIRM: "y yes  Esc no",
-    Mode.HELP: "any key: back",
+_ASKING = (KeyMode.ANSWER, KeyMode.DECIDE, KeyMode.CONFIRM)
+_HINTS: Mapping[KeyMode, str] = {
+    KeyMode.LIST: "↑↓ move  ⏎ open  a answer  c cancel  / filter  ? help  q quit",
+    KeyMode.ITEM: "↑↓ scroll  Esc back  a answer  c cancel  ? help  q quit",
+    KeyMode.FILTER: "⏎ keep  Esc remove",
+    KeyMode.ANSWER: "⏎ send  Esc not now",
+    KeyMode.DECIDE: "y allow  n deny  Esc not now",
+    KeyMode.CONFIRM: "y yes  Esc no",
+    KeyMode.HELP: "any key: back",
 }
 
 
@@ -176,8 +177,8 @@ class Top:
         self._view = view
         self._tab = TABS[0]
         self._filter = ""
-        self._mode = Mode.LIST
-        self._under = Mode.LIST  # where a prompt or the help leads back to
+        self._mode = KeyMode.LIST
+        self._under = KeyMode.LIST  # where a prompt or the help leads back to
         self._page: JsonObject | None = None
         self._item: JsonObject | None = None
         self._item_address = ""
@@ -188,10 +189,11 @@ class Top:
         self._typed = ""
         self._message = ("", "", 0.0)
         self._trouble = ""
-        self._asked: Row | None = None
+        self._asked: TopRow | None = None
         self._room = 10
         self._changed = asyncio.Event()
         self._is_over = False
+        self._group: asyncio.TaskGroup | None = None
         self._follower: asyncio.Task[None] | None = None
         self._jobs: set[asyncio.Task[None]] = set()
         self._failure: BaseException | None = None
@@ -201,28 +203,42 @@ class Top:
     async def run(self) -> None:
         """Show it until the person quits. Raises: AgentError (the gateway refuses)."""
         self._page = await self._client.read(self._list_address)
-        loop, keys = asyncio.get_running_loop(), KeyReader()
         screen = LiveView(as_json=False, leaves_page=False)
         with closing(screen), _raw_terminal() as raw:
-            loop.add_reader(sys.stdin.fileno(), partial(self._read_keys, keys))
-            loop.add_signal_handler(signal.SIGWINCH, self._changed.set)
-            loop.add_signal_handler(signal.SIGTSTP, partial(self._suspend, screen, raw))
-            self._follow(self._list_address)
-            try:
-                while not self._is_over:
-                    self._changed.clear()
-                    screen.show(self.draw(console_for(sys.stdout).size, datetime.now(UTC)))
-                    with suppress(TimeoutError):
-                        await asyncio.wait_for(self._changed.wait(), _TICK_S)
-            finally:
-                loop.remove_reader(sys.stdin.fileno())
-                for one in (signal.SIGWINCH, signal.SIGTSTP):
-                    loop.remove_signal_handler(one)
+            async with asyncio.TaskGroup() as group:
+                self._group = group
+                with self._listening(screen, raw):
+                    self._follow(self._list_address)
+                    while not self._is_over:
+                        self._changed.clear()
+                        screen.show(self.draw(console_for(sys.stdout).size, datetime.now(UTC)))
+                        with suppress(TimeoutError):
+                            await asyncio.wait_for(self._changed.wait(), _TICK_S)
                 for task in (self._follower, *self._jobs):
                     if task is not None:
                         task.cancel()
         if self._failure is not None:
             raise self._failure
+
+    @contextmanager
+    def _listening(self, screen: LiveView, raw: Callable[[bool], None]) -> Generator[None]:
+        """Hear keys, and signals of the terminal."""
+        loop, keys = asyncio.get_running_loop(), KeyReader()
+        loop.add_reader(sys.stdin.fileno(), partial(self._read_keys, keys))
+        loop.add_signal_handler(signal.SIGWINCH, self._changed.set)
+        loop.add_signal_handler(signal.SIGTSTP, partial(self._suspend, screen, raw))
+        # By the loop: raised in a handler of Python's, it could hit any task at any line.
+        loop.add_signal_handler(signal.SIGTERM, self._terminate)
+        try:
+            yield
+        finally:
+            loop.remove_reader(sys.stdin.fileno())
+            for one in (signal.SIGWINCH, signal.SIGTSTP, signal.SIGTERM):
+                loop.remove_signal_handler(one)
+
+    def _terminate(self) -> None:
+        self._failure, self._is_over = SystemExit(128 + signal.SIGTERM), True
+        self._changed.set()
 
     def _suspend(self, screen: LiveView, raw: Callable[[bool], None]) -> None:
         """Ctrl-Z: give the terminal back until the shell lets us go on."""
@@ -256,14 +272,16 @@ class Top:
         """Follow this page, and no other."""
         if self._follower is not None:
             self._follower.cancel()
-        self._follower = asyncio.create_task(self._read_page(address))
+        if (group := self._group) is not None:
+            self._follower = group.create_task(self._read_page(address))
 
     async def _read_page(self, address: str) -> None:
         try:
-            async for document in self._client.follow(address, self._note_lost):
-                self.receive(address, document)
+            async with aclosing(self._client.follow(address, self._note_connection)) as pages:
+                async for document in pages:
+                    self.receive(address, document)
         except AgentError as error:
-            if self._mode is Mode.LIST or address == self._list_address:
+            if self._mode is KeyMode.LIST or address == self._list_address:
                 self._failure, self._is_over = error, True
             else:
                 self._leave_item()
@@ -272,21 +290,21 @@ class Top:
 
     def receive(self, address: str, document: JsonObject) -> None:
         """A page has come."""
-        self._trouble = ""
         if address == self._item_address:
             self._item = document
         elif address == self._list_address:
             self._page = document
         self._changed.set()
 
-    def _note_lost(self, error: AgentUnavailable) -> None:
-        self._trouble = f"no connection: {error.message}"
+    def _note_connection(self, error: AgentUnavailable | None) -> None:
+        self._trouble = "" if error is None else f"no connection: {error.message}"
         self._changed.set()
 
-    def _start(self, work: Awaitable[None]) -> None:
-        task = asyncio.ensure_future(work)
-        self._jobs.add(task)
-        task.add_done_callback(self._jobs.discard)
+    def _start(self, work: Coroutine[None, None, None]) -> None:
+        if (group := self._group) is not None:
+            task = group.create_task(work)
+            self._jobs.add(task)
+            task.add_done_callback(self._jobs.discard)
 
     async def _act(self, path: str, form: Mapping[str, str]) -> None:
         try:
@@ -316,9 +334,9 @@ class Top:
         act = _KEYS[self._mode].get(key)
         if act is not None:
             act(self)
-        elif self._mode is Mode.HELP:
+        elif self._mode is KeyMode.HELP:
             self._mode = self._under
-        elif self._mode in (Mode.FILTER, Mode.ANSWER) and len(key) == 1 and key.isprintable():
+        elif self._mode in (KeyMode.FILTER, KeyMode.ANSWER) and len(key) == 1 and key.isprintable():
             self._typed = (self._typed + key)[:_MAX_TYPED]
         self._changed.set()
 
@@ -328,7 +346,7 @@ class Top:
 
     def move(self, step: int) -> None:
         """Go to another row, or scroll."""
-        if self._mode is Mode.ITEM:
+        if self._mode is KeyMode.ITEM:
             self._scroll = max(0, self._scroll + step)
             return
         places = [place for place, row in enumerate(self._rows) if not row.is_heading]
@@ -348,7 +366,7 @@ class Top:
 
     def show_view(self, view: str) -> None:
         """Show another view."""
-        self._view, self._filter, self._mode = view, "", Mode.LIST
+        self._view, self._filter, self._mode = view, "", KeyMode.LIST
         self._item, self._item_address = None, ""
         self._load_list()
 
@@ -366,37 +384,37 @@ class Top:
         """Show the chosen row in full."""
         row = self._chosen_row
         if row is not None and row.page:
-            self._mode, self._item, self._scroll = Mode.ITEM, None, 0
+            self._mode, self._item, self._scroll = KeyMode.ITEM, None, 0
             self._item_address = row.page
             self._follow(row.page)
 
     def _leave_item(self) -> None:
-        self._mode, self._item, self._item_address = Mode.LIST, None, ""
+        self._mode, self._item, self._item_address = KeyMode.LIST, None, ""
         self._follow(self._list_address)
 
     def go_back(self) -> None:
         """Leave what is on top: an item, else the filter."""
-        if self._mode is Mode.ITEM:
+        if self._mode is KeyMode.ITEM:
             self._leave_item()
         elif self._filter:
             self._set_filter("")
 
     def help(self) -> None:
         """Show the keys."""
-        self._under, self._mode = self._mode, Mode.HELP
+        self._under, self._mode = self._mode, KeyMode.HELP
 
     def start_filter(self) -> None:
         """Write a filter."""
-        self._mode, self._typed = Mode.FILTER, self._filter
+        self._mode, self._typed = KeyMode.FILTER, self._filter
 
     def keep_filter(self) -> None:
         """Take the filter as it was written."""
-        self._mode = Mode.LIST
+        self._mode = KeyMode.LIST
         self._set_filter(self._typed.strip())
 
     def drop_filter(self) -> None:
         """Show everything."""
-        self._mode = Mode.LIST
+        self._mode = KeyMode.LIST
         self._set_filter("")
 
     def _set_filter(self, text: str) -> None:
@@ -416,7 +434,7 @@ class Top:
             self.say("It asks nothing.")
             return
         self._asked, self._under, self._typed = row, self._mode, ""
-        self._mode = Mode.DECIDE if row.is_approval else Mode.ANSWER
+        self._mode = KeyMode.DECIDE if row.is_approval else KeyMode.ANSWER
 
     def send_answer(self) -> None:
         """Send what was written."""
@@ -440,7 +458,7 @@ class Top:
         if row is None or not row.cancel:
             self.say("It has ended.")
             return
-        self._asked, self._under, self._mode = row, self._mode, Mode.CONFIRM
+        self._asked, self._under, self._mode = row, self._mode, KeyMode.CONFIRM
 
     def cancel(self) -> None:
         """Cancel it."""
@@ -463,7 +481,7 @@ class Top:
     # ---------------------------------------------------------------- what is shown
 
     @property
-    def _rows(self) -> list[Row]:
+    def _rows(self) -> list[TopRow]:
         rows = [] if self._page is None else list_rows(self._view, self._page)
         if self._filter and self._view != "tasks":  # tasks are searched by the gateway
             words = self._filter.lower().split()
@@ -476,12 +494,12 @@ class Top:
         return rows
 
     @property
-    def _chosen_row(self) -> Row | None:
+    def _chosen_row(self) -> TopRow | None:
         return next((row for row in self._rows if row.key and row.key == self._chosen), None)
 
     @property
-    def _current_row(self) -> Row | None:
-        if self._mode is Mode.ITEM:
+    def _current_row(self) -> TopRow | None:
+        if self._mode is KeyMode.ITEM:
             return None if self._item is None else find_row(self._item)
         return self._chosen_row
 
@@ -502,7 +520,7 @@ class Top:
         return draw_frame(self._draw_body(width, now), size=size, top=top, bottom=bottom)
 
     def _draw_body(self, width: int, now: datetime) -> list[Text]:
-        if self._mode is Mode.HELP:
+        if self._mode is KeyMode.HELP:
             return [draw_line(f"  {keys:<18}{what}", width) for keys, what in _HELP]
         if self._item_address:
             if self._item is None:
@@ -527,7 +545,7 @@ class Top:
         shown = rows[self._offset : self._offset + self._room]
         return [draw_row(row, width, now, is_chosen=row.key == self._chosen) for row in shown]
 
-    def _keep_choice(self, rows: list[Row]) -> None:
+    def _keep_choice(self, rows: list[TopRow]) -> None:
         """The chosen row stays chosen wherever it goes; when it is gone, the one in its place."""
         place = next((place for place, row in enumerate(rows) if row.key == self._chosen), None)
         if place is None or not self._chosen:
@@ -540,21 +558,25 @@ class Top:
 
     def _draw_question(self, width: int) -> list[Text]:
         """What is asked, above the line on which it is answered."""
-        if self._asked is None or self._mode not in (Mode.ANSWER, Mode.DECIDE, Mode.CONFIRM):
+        if self._asked is None or self._mode not in (
+            KeyMode.ANSWER,
+            KeyMode.DECIDE,
+            KeyMode.CONFIRM,
+        ):
             return []
-        is_cancel = self._mode is Mode.CONFIRM
+        is_cancel = self._mode is KeyMode.CONFIRM
         asked = self._asked.text if is_cancel else self._asked.question
         lines = [(line, "yellow") for line in asked.splitlines()]
         return wrap_lines(lines, width)[:_MAX_QUESTION_LINES]
 
     def _draw_prompt(self, width: int) -> Text:
-        if self._mode is Mode.FILTER:
+        if self._mode is KeyMode.FILTER:
             return _draw_input("filter: ", self._typed, width)
-        if self._mode is Mode.ANSWER:
+        if self._mode is KeyMode.ANSWER:
             return _draw_input("answer: ", self._typed, width)
-        if self._mode is Mode.DECIDE:
+        if self._mode is KeyMode.DECIDE:
             return draw_line("Allow it?", width, "bold")
-        if self._mode is Mode.CONFIRM:
+        if self._mode is KeyMode.CONFIRM:
             return draw_line("Cancel it?", width, "bold")
         text, style, until = self._message
         if text and time.monotonic() < until:
@@ -603,8 +625,8 @@ _MOVES: Mapping[str, _Do] = {
     "4": lambda top: top.show_view("objectives"),
 }
 _WRITES: Mapping[str, _Do] = {"backspace": Top.erase, "clear": Top.erase_all}
-_KEYS: Mapping[Mode, Mapping[str, _Do]] = {
-    Mode.LIST: {
+_KEYS: Mapping[KeyMode, Mapping[str, _Do]] = {
+    KeyMode.LIST: {
         **_MOVES,
         "enter": Top.open_item,
         "right": lambda top: top.show_tab(1),
@@ -612,23 +634,23 @@ _KEYS: Mapping[Mode, Mapping[str, _Do]] = {
         "/": Top.start_filter,
         "f": Top.start_filter,
     },
-    Mode.ITEM: {**_MOVES, "left": Top.go_back, "backspace": Top.go_back},
-    Mode.FILTER: {**_WRITES, "enter": Top.keep_filter, "escape": Top.drop_filter},
-    Mode.ANSWER: {**_WRITES, "enter": Top.send_answer, "escape": Top.drop_prompt},
-    Mode.DECIDE: {
+    KeyMode.ITEM: {**_MOVES, "left": Top.go_back, "backspace": Top.go_back},
+    KeyMode.FILTER: {**_WRITES, "enter": Top.keep_filter, "escape": Top.drop_filter},
+    KeyMode.ANSWER: {**_WRITES, "enter": Top.send_answer, "escape": Top.drop_prompt},
+    KeyMode.DECIDE: {
         "y": lambda top: top.decide("allow"),
         "n": lambda top: top.decide("deny"),
         "escape": Top.drop_prompt,
         "q": Top.drop_prompt,
     },
-    Mode.CONFIRM: {
+    KeyMode.CONFIRM: {
         "y": Top.cancel,
         "enter": Top.drop_prompt,
         "n": Top.drop_prompt,
         "escape": Top.drop_prompt,
         "q": Top.drop_prompt,
     },
-    Mode.HELP: {},
+    KeyMode.HELP: {},
 }
 """What each key does in each mode; in HELP every key leads back, and in a prompt others write."""
 

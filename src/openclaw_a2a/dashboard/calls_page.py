@@ -165,7 +165,7 @@ class CallReader:
             raise InvalidParams(f"status {problem.message}", problems=(problem,))
         calls = [] if service is None else service.list_calls(limit=_READ, with_steps=True)
         counts = {one.value: sum(call.status is one for call in calls) for one in CallStatus}
-        nodes = list(make_tree(calls))
+        nodes = list(make_call_tree(calls))
         if wanted:
             nodes = _keep_branches(nodes, wanted)
         is_enabled = service is not None and service.is_enabled
@@ -184,7 +184,7 @@ class CallReader:
         calls = service.list_calls(limit=_READ, with_steps=True)
         if call not in calls:
             calls.append(call)
-        branch = _branch(list(make_tree(calls)), call.id)
+        branch = _branch(list(make_call_tree(calls)), call.id)
         asked, outcome = await service.read_exchange(call)
         debate = None
         if _is_debate(call):
@@ -194,7 +194,7 @@ class CallReader:
         return CallDetails(
             call=branch[0],
             chain=call.chain,
-            asked=asked[:_MAX_TEXT],
+            asked=_show_request(asked),
             text=text,
             data=data,
             confidence=outcome.confidence if outcome and outcome.is_completed else None,
@@ -210,7 +210,7 @@ class CallReader:
 # -------------------------------------------------------------------- the tree
 
 
-def make_tree(calls: Sequence[Call]) -> Iterator[CallNode]:
+def make_call_tree(calls: Sequence[Call]) -> Iterator[CallNode]:
     """Roots newest first; below each call those that it led to, oldest first."""
     known = {call.id for call in calls}
     # The callee of a call works in a session of that call: what is called from there belongs to it.
@@ -404,6 +404,21 @@ def _show_answer(output: Json) -> tuple[str, str]:
     except (ValueError, RecursionError):  # lone surrogates, which only escapes can carry
         return repr(output)[:_MAX_TEXT], ""
     return "", body.decode()[:_MAX_TEXT]
+
+
+class _Invocation(msgspec.Struct, tag="skill_invocation", tag_field="kind"):
+    """The message of a call, as far as its page needs it."""
+
+    input: msgspec.Raw
+
+
+def _show_request(asked: str) -> str:
+    """The input of a call; what is no call as it is."""
+    try:
+        given = msgspec.json.decode(asked, type=_Invocation).input
+        return msgspec.json.format(bytes(given), indent=2).decode()[:_MAX_TEXT]
+    except (ValueError, RecursionError):
+        return asked[:_MAX_TEXT]
 
 
 def _texts(value: Json) -> tuple[str, ...]:

@@ -449,7 +449,9 @@ class LiveView:
         lines += [""] * (height - len(lines))
         if self._drawn is None:
             # Ends the command as Ctrl-C does, through `close`: else the screen would stay ours.
-            signal.signal(signal.SIGTERM, _exit_on_signal)
+            # Who has a handler of their own does that themselves.
+            if signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
+                signal.signal(signal.SIGTERM, _exit_on_signal)
             sys.stdout.write(_ENTER_SCREEN)
         if self._drawn is None or self._size != (width, height):
             sys.stdout.write(_CLEAR_SCREEN)

@@ -53,7 +53,7 @@ _AGE_CELLS = 8
 _MAX_LINES = 2000
 
 
-class Row(NamedTuple):
+class TopRow(NamedTuple):
     """A line of a list. `page` is the address of what it stands for; empty: a heading.
 
     `action` is the address to which its answer goes (for `step` of an objective), `question` what
@@ -87,7 +87,7 @@ class Row(NamedTuple):
 # -------------------------------------------------------------------- rows of a page
 
 
-def list_rows(view: str, page: JsonObject) -> list[Row]:
+def list_rows(view: str, page: JsonObject) -> list[TopRow]:
     """The lines of a page."""
     if view == "now":
         return [*_list_now(page)]
@@ -98,22 +98,22 @@ def list_rows(view: str, page: JsonObject) -> list[Row]:
     return [*_list_objectives(page)]
 
 
-def _list_now(page: JsonObject) -> Iterator[Row]:
+def _list_now(page: JsonObject) -> Iterator[TopRow]:
     approvals, waiting = as_list(page.get("approvals")), as_list(page.get("waiting"))
     counts = as_object(page.get("counts"))
-    yield Row("", f"Waiting on you  {len(approvals) + len(waiting)}")
+    yield TopRow("", f"Waiting on you  {len(approvals) + len(waiting)}")
     yield from map(_approval_row, approvals)
     yield from map(_task_row, waiting)
-    yield Row("", f"Working  {counts.get('working', 0)}")
+    yield TopRow("", f"Working  {counts.get('working', 0)}")
     yield from map(_task_row, as_list(page.get("working")))
-    yield Row("", "Recently ended")
+    yield TopRow("", "Recently ended")
     yield from map(_task_row, as_list(page.get("recent")))
 
 
-def _approval_row(one: JsonObject) -> Row:
+def _approval_row(one: JsonObject) -> TopRow:
     task = str(one.get("taskId") or "")
     page = _address("tasks", task) if task else ""
-    return Row(
+    return TopRow(
         f"approval {one['id']}",
         one.get("command") or "",
         "approval",
@@ -126,12 +126,12 @@ def _approval_row(one: JsonObject) -> Row:
     )
 
 
-def _task_row(one: JsonObject) -> Row:
+def _task_row(one: JsonObject) -> TopRow:
     page, state = _address("tasks", one["id"]), one["state"]
     is_asking = state == "input-required"
     is_open = state in ("submitted", "working", "input-required", "auth-required")
     note = one.get("note") or ""
-    return Row(
+    return TopRow(
         one["id"],
         f"{one.get('title') or '(no text)'}{f'  {note}' if note else ''}",
         state,
@@ -144,12 +144,12 @@ def _task_row(one: JsonObject) -> Row:
     )
 
 
-def _call_row(one: JsonObject) -> Row:
+def _call_row(one: JsonObject) -> TopRow:
     said = one.get("step") or one["skill"]
     is_open = one["status"] == "pending"
     way = [name for name in ("accepted", "settled", "delivered", "seen") if one.get(f"{name}At")]
     reached = {"settled": "answered"}.get(way[-1], way[-1]) if way else "accepted"
-    return Row(
+    return TopRow(
         one["id"],
         f"{said}  {one.get('reason') or reached}",
         "working" if is_open else one["status"],
@@ -162,13 +162,13 @@ def _call_row(one: JsonObject) -> Row:
     )
 
 
-def _list_objectives(page: JsonObject) -> Iterator[Row]:
+def _list_objectives(page: JsonObject) -> Iterator[TopRow]:
     for one in as_list(page.get("objectives")):
         progress, address = as_object(one.get("progress")), _address("objectives", one["id"])
         is_over = one["status"] in ("completed", "canceled", "failed")
         done = f"{progress.get('done', 0)}/{progress.get('total', 0)}"
         reason = f"  {one['reason']}" if one.get("reason") else ""
-        yield Row(
+        yield TopRow(
             one["id"],
             f"{done}  {one['name']}{reason}",
             one["status"],
@@ -179,7 +179,7 @@ def _list_objectives(page: JsonObject) -> Iterator[Row]:
         )
 
 
-def find_row(page: JsonObject) -> Row:
+def find_row(page: JsonObject) -> TopRow:
     """The row of the one thing that a page is about, with what can be done to it now."""
     if "conversation" in page:
         row, approval = _task_row(page["task"]), as_object(page.get("approval"))
@@ -350,7 +350,7 @@ def _describe_objective(item: JsonObject) -> Iterator[tuple[str, str]]:
 # -------------------------------------------------------------------- lines of the screen
 
 
-def draw_row(row: Row, width: int, now: datetime, *, is_chosen: bool) -> Text:
+def draw_row(row: TopRow, width: int, now: datetime, *, is_chosen: bool) -> Text:
     """A row in exactly so many cells."""
     if row.is_heading:
         return styled_text(truncate(even_width(row.text), width), "bold")
