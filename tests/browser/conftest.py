@@ -135,14 +135,16 @@ class DemoGateway:
             "method": "SendStreamingMessage",
             "params": {"message": message},
         }
+        place = "" if account == "default" else f"/agents/{account}"
         request = urllib.request.Request(
-            f"{self.address}/agents/{account}/a2a/jsonrpc",
+            f"{self.address}{place}/a2a/jsonrpc",
             json.dumps(body).encode(),
             {"Content-Type": "application/json", "A2A-Version": "1.0"},
         )
         with urllib.request.urlopen(request, timeout=DEADLINE_S) as answer:
-            frames = answer.read().decode().split("data: ")
-        return json.loads(frames[1].partition("\n")[0])["result"]["task"]["id"]
+            lines = answer.read().decode().split("\n")
+        first = next(line for line in lines if line.startswith("data: "))
+        return json.loads(first.removeprefix("data: "))["result"]["task"]["id"]
 
     def wait(self, is_so: Callable[[Json], bool], path: str = "/dashboard") -> Json:
         """The document at a path once it is so."""
@@ -154,19 +156,18 @@ class DemoGateway:
 
 
 @contextmanager
-def run_demo(folder: Path, pace: float = 0.1) -> Iterator[DemoGateway]:
+def run_gateway(folder: Path, command: Callable[[str, str], list[str]]) -> Iterator[DemoGateway]:
+    """A gateway in a process of its own; `command` gets its port and its data folder."""
     port, data = free_port(), folder / "data"
-    program = str(Path(sys.executable).with_name("openclaw-a2a"))
-    command = [program, "demo", "--port", str(port), "--data", str(data)]
     kept = {name: os.environ[name] for name in ("PATH", "LANG") if name in os.environ}
     with (folder / "log").open("wb") as log:
         process = subprocess.Popen(
-            [*command, "--pace", str(pace), "--rounds", "1"],
+            command(str(port), str(data)),
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,
             cwd=folder,
-            env={**kept, "HOME": str(folder), "NO_COLOR": "1"},
+            env={**kept, "HOME": str(folder), "NO_COLOR": "1", "PYTHONPATH": str(ROOT)},
         )
     try:
         gateway = DemoGateway(f"http://127.0.0.1:{port}", data)
@@ -178,6 +179,22 @@ def run_demo(folder: Path, pace: float = 0.1) -> Iterator[DemoGateway]:
                 urllib.request.urlopen(f"{gateway.address}/readyz", timeout=2).close()
                 break
             time.sleep(0.02)  # another process becomes ready; nothing here can be awaited
+        yield gateway
+    finally:
+        process.send_signal(signal.SIGTERM)
+        process.wait(DEADLINE_S)
+    assert "Traceback" not in (folder / "log").read_text(encoding="utf-8")
+
+
+@contextmanager
+def run_demo(folder: Path, pace: float = 0.1) -> Iterator[DemoGateway]:
+    program = str(Path(sys.executable).with_name("openclaw-a2a"))
+
+    def command(port: str, data: str) -> list[str]:
+        demo = [program, "demo", "--port", port, "--data", data]
+        return [*demo, "--pace", str(pace), "--rounds", "1"]
+
+    with run_gateway(folder, command) as gateway:
         # Everybody has asked: one waits for an approval, two for an answer, the others have ended,
         # and a webhook was given up.
         gateway.wait(
@@ -190,10 +207,6 @@ def run_demo(folder: Path, pace: float = 0.1) -> Iterator[DemoGateway]:
             )
         )
         yield gateway
-    finally:
-        process.send_signal(signal.SIGTERM)
-        process.wait(DEADLINE_S)
-    assert "Traceback" not in (folder / "log").read_text(encoding="utf-8")
 
 
 @pytest.fixture(scope="session")

@@ -1,9 +1,10 @@
 """What a person does in a browser happens, and the page shows it without being loaded again."""
 
+from pathlib import Path
+
 import pytest
 from tests.browser.conftest import Browser, DemoGateway, OpenBrowser
 from tests.dashboard.test_safety import create_token
-from tests.dashboard.test_untrusted_content import CORPUS
 
 from openclaw_a2a.auth.principal import Scope
 
@@ -72,10 +73,10 @@ def test_an_agent_is_asked_and_its_answer_streams_in(demo: DemoGateway, visit: O
     page = visit(demo).open("/dashboard/agents/default")
     page.get_by_placeholder("A message to Researcher").fill("And the tides in Lisbon?")
     page.get_by_role("button", name="Send").click()
-    page.wait_for_url("**/dashboard/tasks/*")
+    page.wait_for_url("**/dashboard/agents/default?context=*")
     page.evaluate(MARK)
     page.wait_for_selector(".said.by-agent >> text=Bay of Fundy")
-    page.wait_for_selector(".task-head >> text=completed")
+    page.wait_for_selector("#chat .turn-end >> text=completed")
     assert page.evaluate("window.isSame") is True
 
 
@@ -306,27 +307,6 @@ def test_a_browser_that_is_not_signed_in_is_led_to_the_sign_in(
     page.context.close()
 
 
-def test_nothing_that_strangers_write_runs(demo: DemoGateway, visit: OpenBrowser) -> None:
-    seen = visit(demo)
-    page = seen.page
-    ran: list[str] = []
-    page.on("dialog", lambda dialog: ran.append(dialog.message))
-    foreign: list[str] = []
-    page.on(
-        "request",
-        lambda one: None if one.url.startswith(demo.address) else foreign.append(one.url),
-    )
-    # All of it in one message, which the answer of the agent repeats, and one by one in lists.
-    tasks = [demo.send(text, "echo") for text in ("\n\n".join(CORPUS), *CORPUS)]
-    for task in tasks:
-        demo.wait(lambda one: one["canRetry"], f"/dashboard/tasks/{task}")
-    seen.open(f"/dashboard/tasks/{tasks[0]}").wait_for_selector(".said.by-agent")
-    for path in ("/dashboard", "/dashboard/tasks"):
-        seen.open(path).wait_for_selector("[data-row]")
-    assert ran == []
-    assert foreign == []
-
-
 @pytest.mark.parametrize("how", ["form", "fetch"])
 def test_a_page_of_another_origin_cannot_act(
     demo: DemoGateway, visit: OpenBrowser, how: str
@@ -354,3 +334,42 @@ def test_a_page_of_another_origin_cannot_act(
     assert demo.request(f"/dashboard/tasks/{task}")["task"]["state"] == "working"
     demo.request(f"/dashboard/tasks/{task}/cancel", {})
     seen.problems.clear()
+
+
+def test_a_conversation_with_files_streams_on_the_page_of_an_agent(
+    demo: DemoGateway, visit: OpenBrowser, tmp_path: Path
+) -> None:
+    note = tmp_path / "orders.txt"
+    note.write_text("1041\n", encoding="utf-8")
+    page = visit(demo).open("/dashboard/agents/support")
+    page.get_by_placeholder("A message to Support").fill("Where is my order?")
+    page.set_input_files("#files-support", str(note))
+    page.wait_for_selector(".chosen-files:has-text('orders.txt')")
+    page.get_by_role("button", name="Send").click()
+    page.wait_for_url("**/dashboard/agents/support?context=*")
+    page.wait_for_selector("#chat >> text=Which order do you mean")
+    assert page.locator("#chat .file:has-text('orders.txt')").count() == 1
+    page.evaluate(MARK)
+    page.get_by_placeholder("Answer for the caller").fill("1041")
+    page.get_by_role("button", name="Answer").click()
+    page.wait_for_selector("#chat >> text=Order 1041 leaves tomorrow.")
+    page.get_by_placeholder("A message to Support").fill("And my other order?")
+    page.get_by_role("button", name="Send").click()
+    page.wait_for_selector("#chat .by-user:has-text('And my other order?')")
+    # It asks again, and there is one box to answer in.
+    page.get_by_placeholder("Answer for the caller").wait_for()
+    assert page.get_by_placeholder("A message to Support").count() == 0
+    assert page.evaluate("window.isSame") is True
+
+
+def test_what_is_unfolded_stays_so_while_the_page_changes(
+    demo: DemoGateway, visit: OpenBrowser
+) -> None:
+    task = demo.send("Deploy the shop again.", "deployer")
+    demo.wait(lambda one: one["approval"] is not None, f"/dashboard/tasks/{task}")
+    page = visit(demo).open(f"/dashboard/tasks/{task}")
+    first = page.locator(".events > li > details").first
+    first.locator("summary").first.click()
+    page.get_by_role("button", name="Allow once").click()
+    page.wait_for_selector(".task-head >> text=completed")
+    assert first.get_attribute("open") is not None

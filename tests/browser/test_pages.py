@@ -29,6 +29,7 @@ PAGES = {
     "system": "/dashboard/system",
     "agents": "/dashboard/agents",
     "agent": "/dashboard/agents/writer",
+    "chat": "",
     "remote": "/dashboard/remote",
     "search": "/dashboard/tasks?q=tides&tab=completed",
     "nothing": "/dashboard/tasks?q=nothing-like-this",
@@ -53,6 +54,12 @@ def address_of(gateway: DemoGateway, page: str) -> str:
         return f"/dashboard/calls/{wanted}"
     if page == "wire":
         return f"/dashboard/tasks/{gateway.send_over_http('What is the weather in Rome?')}/wire"
+    if page == "chat":
+        sent = gateway.request(
+            "/dashboard/agents/support/send", {"text": "Where is my order?", "chat": "yes"}
+        )
+        gateway.wait(lambda one: one["canAnswer"], f"/dashboard/tasks/{sent['id']}")
+        return sent["location"].removesuffix("#chat")
     if page == "wire-rebuilt":
         return f"/dashboard/tasks/{gateway.find_task('two sources')}/wire?version=0.3"
     place = PAGES[page]
