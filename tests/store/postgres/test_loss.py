@@ -179,7 +179,7 @@ async def test_a_batch_whose_answer_is_lost_is_done_exactly_once(
 async def test_a_store_has_one_gateway_and_the_error_names_it(
     store: PostgresStore, postgres: PostgresServer, schema: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(link_module, "LOCK_WAIT_S", 0.2)
+    monkeypatch.setattr(link_module, "STORE_WAIT_S", 0.2)
     second = make_store(postgres, schema)
     with pytest.raises(StoreLocked, match=r"process \d+ on .+ uses postgres://") as refused:
         await second.open()
