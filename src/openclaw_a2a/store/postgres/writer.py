@@ -124,6 +124,8 @@ class PostgresWriter:
                 await self._link.try_recover()
             return
         if not self._collected:
+            if self._is_stopping:
+                return  # it came while the link was made again; the wake-up is used up then
             self._wake.clear()
             await self._wake.wait()
             await self._collect()
