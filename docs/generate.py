@@ -43,7 +43,7 @@ _LARGEST = 2**31 - 1
 
 # What the types of the settings do not say by themselves.
 _MEANINGS = {
-    "store.kind": "How tasks are kept: in memory, in one JSON file each, or in one SQLite file.",
+    "store.kind": "How tasks are kept: in memory, JSON files, one SQLite file, or PostgreSQL.",
     f"{ACCOUNT}.enabled": "`false`: the addresses of the account are not there.",
     f"{ACCOUNT}.pushNotifications": "Callers may name webhooks that are told about their tasks.",
     f"{ACCOUNT}.agentStyle": "When an answer becomes a task. "

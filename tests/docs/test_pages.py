@@ -22,7 +22,7 @@ SETTING = re.compile(
 )
 REPOSITORY_PATH = re.compile(r"`((?:tests|bench|docs|src|requirements)/[\w./-]+)`")
 SHELL_ONLY = {"cd", "chmod", "curl", "export", "journalctl", "mkdir", "openssl", "python"}
-SHELL_ONLY |= {"systemctl"}
+SHELL_ONLY |= {"createdb", "createuser", "pip", "systemctl"}
 
 
 @cache
@@ -119,6 +119,7 @@ def test_settings_files_on_pages_are_right(block: Block, tmp_path: Path) -> None
     file = tmp_path / "openclaw-a2a.json5"
     file.write_text(block.text, encoding="utf-8")
     secrets = {"ALICE_TOKEN": "a-long-token-of-alice", "BOB_TOKEN": "a-long-token-of-bob"}
+    secrets["DATABASE_PASSWORD"] = "the-password-of-the-database"
     loaded = load_settings(file, environ=secrets)
     assert loaded.warnings == ()
     agents = {account.default_agent_id for account in loaded.settings.accounts}

@@ -174,4 +174,6 @@ def test_only_the_supervisor_creates_tasks() -> None:
         and not (isinstance(node.value, ast.Name) and node.value.id == "group")
     }
     # The HTTP server has its requests, and stops them: uvicorn's `Server.shutdown` waits for them.
-    assert creators == {"engine/supervisor.py", "http/server_protocol.py"}
+    # The PostgreSQL writer is what the writer thread of SQLite is: it lives as long as its store.
+    owners = {"engine/supervisor.py", "http/server_protocol.py", "store/postgres/writer.py"}
+    assert creators == owners

@@ -196,9 +196,9 @@ async def _check_database(
     try:
         address = database_address(settings)
         from openclaw_a2a.store.postgres.link import find_holder
-        from openclaw_a2a.store.postgres.migrate import plan_upgrade
+        from openclaw_a2a.store.postgres.migrate import plan_database_upgrade
 
-        steps = await plan_upgrade(address)
+        steps = await plan_database_upgrade(address)
         holder = await find_holder(address)
     except SchemaTooNew as error:  # its advice is a sentence of its own
         detail, _, fix = error.message.rpartition(". ")

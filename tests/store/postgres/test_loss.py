@@ -179,7 +179,7 @@ async def test_a_batch_whose_answer_is_lost_is_done_exactly_once(
 async def test_a_store_has_one_gateway_and_the_error_names_it(
     store: PostgresStore, postgres: PostgresServer, schema: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(link_module, "LOCK_WAIT_S", 0.2)
+    monkeypatch.setattr(link_module, "STORE_WAIT_S", 0.2)
     second = make_store(postgres, schema)
     with pytest.raises(StoreLocked, match=r"process \d+ on .+ uses postgres://") as refused:
         await second.open()
@@ -250,3 +250,29 @@ async def test_reads_wait_for_a_database_that_restarts(own_server: PostgresServe
         found, _ = await asyncio.gather(reading, in_thread(own_server.start))
     assert found is not None
     await store.close()
+
+
+async def test_a_store_that_is_closed_while_it_connects_again_is_closed(
+    postgres: PostgresServer, schema: str
+) -> None:
+    store = make_store(postgres, schema)
+    await store.open()
+    store._link.note_loss(ConnectionResetError("cut by the test"))
+    store.writer.wake()
+    await anyio.lowlevel.checkpoint()
+    waiting = store.tasks.submit(direct("t-1"))
+    with anyio.fail_after(DEADLINE_S):
+        await store.close()
+    assert isinstance(await waiting, Accepted)
+
+
+async def test_an_idle_store_that_is_closed_while_it_connects_again_is_closed(
+    postgres: PostgresServer, schema: str
+) -> None:
+    store = make_store(postgres, schema)
+    await store.open()
+    store._link.note_loss(ConnectionResetError("cut by the test"))
+    store.writer.wake()
+    await anyio.lowlevel.checkpoint()
+    with anyio.fail_after(DEADLINE_S):
+        await store.close()

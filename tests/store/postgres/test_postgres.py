@@ -164,7 +164,7 @@ async def test_a_failed_migration_leaves_the_version_before(postgres: PostgresSe
     async with connected(postgres, schema) as connection:
         with pytest.raises(asyncpg.PostgresSyntaxError):
             await migrate.upgrade(connection, schema, migrations=[*known, broken])
-        assert await migrate.pending_migrations(connection) == []
+        assert await migrate.pending_database_migrations(connection) == []
         assert await connection.fetchval("SELECT to_regclass('extra')") is None
 
 
@@ -178,14 +178,14 @@ async def test_a_newer_schema_is_refused(postgres: PostgresServer, schema: str) 
             with pytest.raises(SchemaTooNew, match=r"schema 999, made by openclaw-a2a 9\.9"):
                 await make_store(postgres, schema).open()
             with pytest.raises(SchemaTooNew):
-                await migrate.plan_upgrade(Address(postgres.url(), schema=schema))
+                await migrate.plan_database_upgrade(Address(postgres.url(), schema=schema))
         finally:
             await connection.execute("DELETE FROM schema_version WHERE version = 999")
 
 
 async def test_a_plan_names_the_steps_and_changes_nothing(postgres: PostgresServer) -> None:
     address = Address(postgres.url(), schema="only_planned")
-    steps = await migrate.plan_upgrade(address)
+    steps = await migrate.plan_database_upgrade(address)
     assert [step[:4] for step in steps] == [f"{one.version:04}" for one in load_migrations(PACKAGE)]
     async with connected(postgres) as connection:
         query = "SELECT true FROM pg_namespace WHERE nspname = 'only_planned'"

@@ -316,7 +316,7 @@ def _plan_store(store: StoreSettings) -> list[str]:
     address = database_address(store)
     from openclaw_a2a.store.postgres import migrate as postgres_migrate
 
-    return asyncio.run(postgres_migrate.plan_upgrade(address))
+    return asyncio.run(postgres_migrate.plan_database_upgrade(address))
 
 
 def _upgrade_store(store: StoreSettings, data: Path) -> list[str]:

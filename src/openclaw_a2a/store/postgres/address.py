@@ -4,24 +4,23 @@ import os
 import socket
 import ssl
 from collections.abc import Sequence
-from importlib import metadata
+from importlib import import_module, metadata
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
-import asyncpg  # pyright: ignore[reportMissingTypeStubs] - the driver has no types
 import msgspec
 
 from openclaw_a2a.model.errors import GatewayError, SettingsInvalid, StoreUnavailable
 
-driver: Any = asyncpg
-"""The driver, without types of its own."""
-Connection = Any
-Row = Sequence[Any]
+driver: Any = import_module("asyncpg")
+"""The driver, imported by name because it has no types of its own."""
+Session = Any
+DatabaseRow = Sequence[Any]
 
 DEFAULT_SCHEMA = "openclaw_a2a"
 OLDEST_SERVER = 14
 
-CONNECT_S = 10.0
+CONNECT_WAIT_S = 10.0
 STATEMENT_S = 30.0
 """How long the server works on a statement before it gives up."""
 _ANSWER_S = STATEMENT_S + 10.0
@@ -110,7 +109,7 @@ class Address(msgspec.Struct, frozen=True):
         name = f"openclaw-a2a {version} {os.getpid()}@{socket.gethostname()}"[:63]
         options: dict[str, Any] = {
             "dsn": self.url,
-            "timeout": CONNECT_S,
+            "timeout": CONNECT_WAIT_S,
             "command_timeout": _ANSWER_S,
             "statement_cache_size": 256,
             "max_cached_statement_lifetime": 0,
@@ -122,7 +121,7 @@ class Address(msgspec.Struct, frozen=True):
             options["password"] = self.password
         return options
 
-    async def connect(self) -> Connection:
+    async def connect(self) -> Session:
         """A connection, ready to use. Raises: StoreUnavailable."""
         try:
             connection = await driver.connect(**self.options())
@@ -138,7 +137,7 @@ class Address(msgspec.Struct, frozen=True):
             raise
         return connection
 
-    async def prepare(self, connection: Connection) -> None:
+    async def prepare(self, connection: Session) -> None:
         """Set the session up; for the connections of a pool, too."""
         # By statements, not in the startup message: poolers refuse settings that they do not know.
         milliseconds = int(STATEMENT_S * 1000)
@@ -151,7 +150,7 @@ class Address(msgspec.Struct, frozen=True):
             )
         )
 
-    async def _check_server(self, connection: Connection) -> None:
+    async def _check_server(self, connection: Session) -> None:
         version = connection.get_server_version().major
         if version < OLDEST_SERVER:
             raise StoreUnavailable(
@@ -177,7 +176,7 @@ class Address(msgspec.Struct, frozen=True):
                 user=self.user,
                 schema=self.schema,
                 reason=reason.splitlines()[0].rstrip("."),
-                seconds=f"{CONNECT_S:g}",
+                seconds=f"{CONNECT_WAIT_S:g}",
             )
         )
 

@@ -8,7 +8,14 @@ from typing import Any, TypeVar
 from openclaw_a2a.model.backoff import Backoff
 from openclaw_a2a.model.errors import GatewayError, StoreUnavailable
 from openclaw_a2a.model.turn import Scope
-from openclaw_a2a.store.postgres.address import CONNECT_S, LOST, Address, Connection, Row, driver
+from openclaw_a2a.store.postgres.address import (
+    CONNECT_WAIT_S,
+    LOST,
+    Address,
+    DatabaseRow,
+    Session,
+    driver,
+)
 from openclaw_a2a.store.postgres.link import WriteLink
 from openclaw_a2a.store.postgres.writer import PostgresWriter
 from openclaw_a2a.store.rules import UNREADABLE, ReportUpgrade, report_damage, store_closed
@@ -106,7 +113,7 @@ class PostgresDatabase:
 
     # ---------------------------------------------------------------- reads
 
-    async def fetch(self, statement: str, *values: object) -> list[Row]:
+    async def fetch(self, statement: str, *values: object) -> list[DatabaseRow]:
         """The rows of a query on committed data. Raises: StoreUnavailable."""
         give_up_at = asyncio.get_running_loop().time() + _READ_HOLD_S
         attempt = 0
@@ -126,27 +133,27 @@ class PostgresDatabase:
                 ) from error
             await asyncio.sleep(delay_s)
 
-    async def fetch_one(self, statement: str, *values: object) -> Row | None:
+    async def fetch_one(self, statement: str, *values: object) -> DatabaseRow | None:
         """The first row of a query on committed data. Raises: StoreUnavailable."""
         rows = await self.fetch(statement, *values)
         return rows[0] if rows else None
 
-    async def _fetch_once(self, statement: str, values: Iterable[object]) -> list[Row]:
+    async def _fetch_once(self, statement: str, values: Iterable[object]) -> list[DatabaseRow]:
         if self._pool is None:
             raise store_closed(self.name)
-        async with self._pool.acquire(timeout=CONNECT_S) as connection:
+        async with self._pool.acquire(timeout=CONNECT_WAIT_S) as connection:
             return await connection.fetch(statement, *values)
 
 
-async def _keep_session(_: Connection) -> None:
+async def _keep_session(_: Session) -> None:
     """Nothing to reset when a connection goes back to the pool: reads leave nothing behind."""
 
 
-async def _write_nothing(_: Connection) -> None:
+async def _write_nothing(_: Session) -> None:
     """Work for a transaction that only marks its writer."""
 
 
-class DatabasePart:
+class PostgresPart:
     """One of the four stores over a database."""
 
     def __init__(self, database: PostgresDatabase) -> None:
@@ -154,7 +161,7 @@ class DatabasePart:
         self._write = database.writer.write
 
     def _decode_rows(
-        self, what: str, decode: Callable[[Row], Decoded], rows: Iterable[Row]
+        self, what: str, decode: Callable[[DatabaseRow], Decoded], rows: Iterable[DatabaseRow]
     ) -> list[Decoded]:
         """What the rows hold; damaged ones are reported, by their first column, and left out."""
         decoded: list[Decoded] = []
@@ -167,6 +174,6 @@ class DatabasePart:
         return decoded
 
 
-def bind_scope(scope: Scope | None) -> tuple[str | None, str | None]:
+def scope_values(scope: Scope | None) -> tuple[str | None, str | None]:
     """The values of a condition on principal and account; None is any scope."""
     return (None, None) if scope is None else (scope.principal, scope.account)

@@ -10,7 +10,6 @@ whether the batch that was under way was committed.
 
 import asyncio
 import os
-import random
 import secrets
 import socket
 from collections.abc import Callable
@@ -20,7 +19,7 @@ from typing import Any
 from openclaw_a2a.log import get_logger
 from openclaw_a2a.model.backoff import Backoff
 from openclaw_a2a.model.errors import GatewayError, StoreLocked, StoreUnavailable
-from openclaw_a2a.store.postgres.address import LOST, Address, Connection, driver
+from openclaw_a2a.store.postgres.address import LOST, Address, Session, driver
 from openclaw_a2a.store.postgres.migrate import upgrade
 from openclaw_a2a.store.rules import store_closed
 from openclaw_a2a.store.sqlite.migrate import Migration
@@ -31,7 +30,7 @@ WRITER_LOCK = 0x6F6357
 """The class of the advisory lock; the second number is the schema's."""
 WRITER = "gateway"
 
-LOCK_WAIT_S = 3.0
+STORE_WAIT_S = 3.0
 """How long a start waits for a store that another gateway has."""
 HOLD_S = 30.0
 """How long writes wait for a lost database before they fail: a restart or a failover takes less."""
@@ -83,7 +82,7 @@ class WriteLink:
         self.tickets: list[int] = []
         self._on_loss = on_loss
         self._instance = secrets.token_hex(8)
-        self._connection: Connection = None
+        self._connection: Session = None
         self._backend: tuple[int, Any] | None = None
         self._attempt = 0
         self._lost_at = 0.0
@@ -119,7 +118,7 @@ class WriteLink:
                 connection.terminate()
 
     @property
-    def connection(self) -> Connection:
+    def connection(self) -> Session:
         """The connection, if there is one. Raises: StoreUnavailable."""
         if self._connection is None:
             raise self.unavailable()
@@ -157,7 +156,7 @@ class WriteLink:
     async def try_recover(self) -> None:
         """One attempt to connect again, after a pause that grows."""
         self._attempt += 1
-        await asyncio.sleep(_RETRY.delay_s(self._attempt, roll=random.random()))  # noqa: S311 - jitter
+        await asyncio.sleep(_RETRY.delay_s(self._attempt))
         try:
             connection = await self.address.connect()
         except GatewayError as error:
@@ -181,24 +180,24 @@ class WriteLink:
             return
         log.info("store.connection_restored", store=self.address.shown, attempts=self._attempt)
 
-    async def _use(self, connection: Connection) -> None:
+    async def _use(self, connection: Session) -> None:
         started_at = await connection.fetchval(_BACKEND)
         self._backend = connection.get_server_pid(), started_at
         self._connection = connection
         connection.add_termination_listener(self._terminated)
         self._change(LinkState.CONNECTED)
 
-    def _terminated(self, connection: Connection) -> None:
+    def _terminated(self, connection: Session) -> None:
         # Called for our own `terminate`, too; then it is not the current one any more.
         if connection is self._connection:
             self.note_loss(ConnectionResetError("the server closed the connection"))
             self._on_loss()
 
-    async def _wait_for_lock(self, connection: Connection) -> None:
+    async def _wait_for_lock(self, connection: Session) -> None:
         """Raises: StoreLocked."""
         # The server needs a moment to notice that a gateway is gone, which may just have been
         # killed and started again.
-        give_up_at = asyncio.get_running_loop().time() + LOCK_WAIT_S
+        give_up_at = asyncio.get_running_loop().time() + STORE_WAIT_S
         attempt = 0
         while True:
             try:
@@ -210,7 +209,7 @@ class WriteLink:
                     raise
             await asyncio.sleep(delay_s)
 
-    async def lock(self, connection: Connection) -> None:
+    async def lock(self, connection: Session) -> None:
         """Raises: StoreLocked."""
         if await connection.fetchval(_TRY_LOCK, WRITER_LOCK, self.address.schema):
             return

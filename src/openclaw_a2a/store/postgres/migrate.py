@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from importlib import metadata
 
 from openclaw_a2a.model.errors import SchemaTooNew, StoreUnavailable
-from openclaw_a2a.store.postgres.address import Address, Connection, driver, quote_name
+from openclaw_a2a.store.postgres.address import Address, Session, driver, quote_name
 from openclaw_a2a.store.sqlite.migrate import Migration, load_migrations
 
 _PACKAGE = "openclaw_a2a.store.postgres"
@@ -21,8 +21,8 @@ _HAS_TABLES = "SELECT true FROM pg_tables WHERE schemaname = current_schema() LI
 _VERSION = "SELECT version, made_by FROM schema_version ORDER BY version DESC LIMIT 1"
 
 
-async def pending_migrations(
-    connection: Connection, migrations: Sequence[Migration] | None = None
+async def pending_database_migrations(
+    connection: Session, migrations: Sequence[Migration] | None = None
 ) -> list[Migration]:
     """The migrations this schema lacks.
 
@@ -41,7 +41,7 @@ async def pending_migrations(
 
 
 async def upgrade(
-    connection: Connection,
+    connection: Session,
     schema: str,
     *,
     migrations: Sequence[Migration] | None = None,
@@ -56,7 +56,7 @@ async def upgrade(
     try:
         if await connection.fetchval(_HAS_SCHEMA, schema) is None:
             await connection.execute(f"CREATE SCHEMA IF NOT EXISTS {quote_name(schema)}")
-        pending = await pending_migrations(connection, migrations)
+        pending = await pending_database_migrations(connection, migrations)
         for migration in pending:
             async with connection.transaction():
                 await connection.execute(migration.sql, timeout=600)
@@ -74,21 +74,21 @@ async def upgrade(
     return pending
 
 
-async def plan_upgrade(address: Address) -> list[str]:
+async def plan_database_upgrade(address: Address) -> list[str]:
     """What a start would do, one line per migration; nothing is changed.
 
     Raises: SchemaTooNew, StoreUnavailable.
     """
     connection = await address.connect()
     try:
-        return [migration.summary for migration in await pending_migrations(connection)]
+        return [migration.summary for migration in await pending_database_migrations(connection)]
     except driver.PostgresError as error:
         raise address.explain(error) from error
     finally:
         await connection.close()
 
 
-async def _current_version(connection: Connection) -> tuple[int, str]:
+async def _current_version(connection: Session) -> tuple[int, str]:
     """The schema version, and the program version that made it; 0 for an empty schema."""
     if await connection.fetchval(_HAS_VERSIONS):
         row = await connection.fetchrow(_VERSION)

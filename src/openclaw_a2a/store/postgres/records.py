@@ -9,9 +9,9 @@ from openclaw_a2a.model.ids import TaskId
 from openclaw_a2a.model.turn import Scope
 from openclaw_a2a.ports import DeliveryPage, LogAppend, LogHead, LogLine, Record, StoredLog
 from openclaw_a2a.store.commands import DeliveryWrites, RecordWrites
-from openclaw_a2a.store.postgres.address import Row
+from openclaw_a2a.store.postgres.address import DatabaseRow
 from openclaw_a2a.store.postgres.batch import AppendLog, DeleteLog
-from openclaw_a2a.store.postgres.database import DatabasePart, bind_scope
+from openclaw_a2a.store.postgres.database import PostgresPart, scope_values
 from openclaw_a2a.store.rules import report_damage
 from openclaw_a2a.store.sqlite.transaction import DELIVERY_CODE_OF
 
@@ -43,17 +43,19 @@ LEFT JOIN task t ON t.id = d.task
 ORDER BY d.id"""
 
 
-class PostgresDeliveryStore(DatabasePart, DeliveryWrites):
+class PostgresDeliveryStore(PostgresPart, DeliveryWrites):
     """The delivery store over a database."""
 
     async def read_delivery(self, scope: Scope | None, delivery_id: DeliveryId) -> Delivery | None:
-        rows = await self._database.fetch(_READ_DELIVERY, delivery_id, *bind_scope(scope))
+        rows = await self._database.fetch(_READ_DELIVERY, delivery_id, *scope_values(scope))
         # A damaged one looks deleted: its receiver is not known.
         found = self._decode(rows)
         return found[0] if found else None
 
     async def list_task_deliveries(self, scope: Scope | None, task_id: TaskId) -> list[Delivery]:
-        return self._decode(await self._database.fetch(_READ_OF_TASK, task_id, *bind_scope(scope)))
+        return self._decode(
+            await self._database.fetch(_READ_OF_TASK, task_id, *scope_values(scope))
+        )
 
     async def list_unfinished_deliveries(self, *, after: DeliveryId, limit: int) -> DeliveryPage:
         rows = await self._database.fetch(READ_UNFINISHED, after, limit)
@@ -67,11 +69,11 @@ class PostgresDeliveryStore(DatabasePart, DeliveryWrites):
         code = DELIVERY_CODE_OF[state]
         return self._decode(await self._database.fetch(statement, code, after, limit))
 
-    def _decode(self, rows: list[Row]) -> list[Delivery]:
+    def _decode(self, rows: list[DatabaseRow]) -> list[Delivery]:
         return self._decode_rows("delivery", _decode_delivery, rows)
 
 
-def _decode_delivery(row: Row) -> Delivery:
+def _decode_delivery(row: DatabaseRow) -> Delivery:
     fields = list(row[:11])
     fields[8] = _DELIVERY_STATE_OF[row[8]]
     return Delivery(*fields)
@@ -82,7 +84,7 @@ _READ_RECORD = f"{_SELECT_RECORD} AND id = $2"
 LIST_RECORDS = f"{_SELECT_RECORD} ORDER BY number"
 
 
-class PostgresRecordStore(DatabasePart, RecordWrites):
+class PostgresRecordStore(PostgresPart, RecordWrites):
     """The record store over a database."""
 
     async def read_record(self, kind: str, record_id: str) -> Record | None:
@@ -106,7 +108,7 @@ SELECT id, sequence, is_closed, updated_at FROM log
 WHERE kind = $1 AND id > $2 ORDER BY id LIMIT $3"""
 
 
-class PostgresLogStore(DatabasePart):
+class PostgresLogStore(PostgresPart):
     """The log store over a database."""
 
     def append_log(self, change: LogAppend) -> Awaitable[bool]:
@@ -130,7 +132,7 @@ class PostgresLogStore(DatabasePart):
     def delete_log(self, kind: str, log_id: str) -> Awaitable[bool]:
         return self._write(DeleteLog(kind, stored_id(log_id)))
 
-    def _decode(self, rows: list[Row]) -> list[StoredLog]:
+    def _decode(self, rows: list[DatabaseRow]) -> list[StoredLog]:
         logs: list[StoredLog] = []
         for log_id, is_closed, sequences, bodies in rows:
             if sequences:

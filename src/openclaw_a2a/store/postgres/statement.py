@@ -15,7 +15,8 @@ from datetime import datetime
 from typing import Any
 
 from openclaw_a2a.model.delivery import Delivery
-from openclaw_a2a.model.records import RunRecord, encode_json
+from openclaw_a2a.model.records import RunRecord, TaskHead, encode_json
+from openclaw_a2a.ports import Record
 from openclaw_a2a.store.postgres.batch import (
     ABSENT,
     PRESENT,
@@ -156,7 +157,7 @@ def _write_tasks(statement: Statement, batch: Batch) -> None:
     if new:
         source = statement.rows("id", "text", [(name,) for name, _ in new])
         statement.refuse("task", key="t.id = x.id", source=source)
-        rows = [_task_row(task) for _, task in new]
+        rows = [_task_row(task, task.head) for _, task in new if task.head is not None]
         columns = (
             "id, principal, account, context, state, status_at, created_at, sequence, binding, "
             "resume"
@@ -168,7 +169,11 @@ def _write_tasks(statement: Statement, batch: Batch) -> None:
             f"FROM {statement.rows(columns, types, rows)} WHERE {_IF_OK} RETURNING id, number",
         )
         sources.append("SELECT id, number FROM new_task")
-    changed = [task for _, task in known if task.head is not None]
+    changed = [
+        (*_task_row(task, task.head), task.sets_resume)
+        for _, task in known
+        if task.head is not None
+    ]
     if changed:
         _update_tasks(statement, changed)
     if batch.cleared:
@@ -178,24 +183,25 @@ def _write_tasks(statement: Statement, batch: Batch) -> None:
             f"UPDATE task SET resume = NULL WHERE id = ANY ({cleared}::text[]) "
             f"AND resume IS NOT NULL AND {_IF_OK}",
         )
-    counted = [task for task in batch.tasks.values() if task.head is not None]
+    counted = [
+        (head.scope.principal, head.scope.account, CODE_OF[head.state] or 0)
+        for head in (task.head for task in batch.tasks.values())
+        if head is not None
+    ]
     if counted:
         _count_tasks(statement, counted, has_known=bool(known))
         _write_content(statement, batch, " UNION ALL ".join(sources))
 
 
-def _task_row(task: TaskChange) -> tuple[Any, ...]:
-    head = task.head
-    assert head is not None  # noqa: S101 - only tasks with a head are written
+def _task_row(task: TaskChange, head: TaskHead) -> tuple[Any, ...]:
     binding = None if head.binding is None else encode_json(head.binding)
     names = (head.id, head.scope.principal, head.scope.account, head.context_id)
     times = (head.status_at, head.created_at)
     return (*names, CODE_OF[head.state] or 0, *times, head.sequence, binding, task.resume)
 
 
-def _update_tasks(statement: Statement, changed: list[TaskChange]) -> None:
-    rows = [(*_task_row(task), task.sets_resume) for task in changed]
-    kept = [(row[0], row[4], row[5], *row[7:]) for row in rows]
+def _update_tasks(statement: Statement, changed: Rows) -> None:
+    kept = [(row[0], row[4], row[5], *row[7:]) for row in changed]
     columns = "id, state, status_at, sequence, binding, resume, sets_resume"
     types = "text smallint timestamptz bigint bytea bytea boolean"
     statement.write(
@@ -207,15 +213,14 @@ def _update_tasks(statement: Statement, changed: list[TaskChange]) -> None:
     )
 
 
-def _count_tasks(statement: Statement, counted: list[TaskChange], *, has_known: bool) -> None:
+def _count_tasks(statement: Statement, counted: Rows, *, has_known: bool) -> None:
     """Move the tally with the states, in the same statement, so that it is always exact."""
-    rows = [(row[1], row[2], row[4]) for row in map(_task_row, counted)]
     gone = (
         "SELECT principal, account, state, -1 AS change FROM have_task WHERE is_changed UNION ALL "
         if has_known
         else ""
     )
-    source = statement.rows("principal, account, state", "text text smallint", rows)
+    source = statement.rows("principal, account, state", "text text smallint", counted)
     shard = statement.value(statement.shard)
     statement.write(
         "counted",
@@ -438,7 +443,7 @@ def _write_records(statement: Statement, batch: Batch) -> None:
         source = statement.rows("kind, id", "text text", absent)
         statement.refuse("record", key=key, source=source)
     _insert_records(statement, changes.values())
-    updated = [_record_row(one) for one in changes.values() if one.row and not one.is_put]
+    updated = [_record_row(one.row) for one in changes.values() if one.row and not one.is_put]
     if updated:
         columns, types = (
             "kind, id, body, expires_at, version",
@@ -459,19 +464,19 @@ def _write_records(statement: Statement, batch: Batch) -> None:
 
 
 def _insert_records(statement: Statement, changes: Iterable[RecordChange]) -> None:
-    put = [one for one in changes if one.row is not None and one.is_put]
+    put = [(one.found, _record_row(one.row)) for one in changes if one.row and one.is_put]
     if not put:
         return
     # Numbered together, in their order: the inserts below run in any.
-    keys = [_record_row(one)[:2] for one in put]
+    keys = [row[:2] for _, row in put]
     statement.write(
         "record_order",
         "SELECT x.kind, x.id, nextval('record_number') AS number "
         f"FROM {statement.rows('kind, id', 'text text', keys)} WHERE {_IF_OK}",
     )
     # A new one has no ON CONFLICT: where another writer was faster, the batch is decided again.
-    new = [_record_row(one) for one in put if one.found == ABSENT]
-    replaced = [_record_row(one) for one in put if one.found != ABSENT]
+    new = [row for found, row in put if found == ABSENT]
+    replaced = [row for found, row in put if found != ABSENT]
     columns, types = "kind, id, body, expires_at, version", "text text bytea timestamptz integer"
     conflict = (
         "ON CONFLICT (kind, id) DO UPDATE SET body = excluded.body, "
@@ -488,9 +493,7 @@ def _insert_records(statement: Statement, changes: Iterable[RecordChange]) -> No
             )
 
 
-def _record_row(change: RecordChange) -> tuple[Any, ...]:
-    record = change.row
-    assert record is not None  # noqa: S101 - a deleted one has no row
+def _record_row(record: Record) -> tuple[Any, ...]:
     return record.kind, record.id, record.body, record.expires_at, record.version
 
 

@@ -38,8 +38,8 @@ from openclaw_a2a.ports import (
 )
 from openclaw_a2a.store.commands import ClaimRuns, RenewLeases, TaskWrites
 from openclaw_a2a.store.contents import MARK, restore
-from openclaw_a2a.store.postgres.address import Connection, Row
-from openclaw_a2a.store.postgres.database import DatabasePart, PostgresDatabase, bind_scope
+from openclaw_a2a.store.postgres.address import DatabaseRow, Session
+from openclaw_a2a.store.postgres.database import PostgresDatabase, PostgresPart, scope_values
 from openclaw_a2a.store.rules import (
     UNREADABLE,
     check_same_body,
@@ -247,7 +247,7 @@ WHERE r.kind = x.kind AND r.id = x.id"""
 _LAST = 2**63 - 1
 _ALL_CODES = sorted(STATE_OF)
 
-Restore = Callable[[int, bytes], Awaitable[bytes]]
+_Restore = Callable[[int, bytes], Awaitable[bytes]]
 """The body of a row with what it refers to, from the number of its task and the row."""
 
 
@@ -255,7 +255,7 @@ class _HasContents(Exception):
     """A task has strings that are large enough to be stored by themselves."""
 
 
-class PostgresTaskStore(DatabasePart, TaskWrites):
+class PostgresTaskStore(PostgresPart, TaskWrites):
     """The task store over a database."""
 
     def __init__(self, database: PostgresDatabase) -> None:
@@ -270,7 +270,7 @@ class PostgresTaskStore(DatabasePart, TaskWrites):
         command = ClaimRuns(owner, lease_until, expired_at)
         return await self._write(partial(self._claim, command))
 
-    async def _claim(self, command: ClaimRuns, connection: Connection) -> list[RunRecord]:
+    async def _claim(self, command: ClaimRuns, connection: Session) -> list[RunRecord]:
         now = self._now()
         expired = None if command.expired_at is None else command.expired_at - now
         values = (command.owner, command.lease_until - now, expired)
@@ -290,12 +290,12 @@ class PostgresTaskStore(DatabasePart, TaskWrites):
     def renew_leases(self, owner: OwnerId, *, lease_until: Any) -> Awaitable[None]:
         return self._write(partial(self._renew, RenewLeases(owner, lease_until)))
 
-    async def _renew(self, command: RenewLeases, connection: Connection) -> None:
+    async def _renew(self, command: RenewLeases, connection: Session) -> None:
         lease: timedelta = command.lease_until - self._now()
         await connection.execute(_RENEW_LEASES, lease, command.owner)
 
     def delete_task(self, scope: Scope, task_id: TaskId) -> Awaitable[bool]:
-        async def work(connection: Connection) -> bool:
+        async def work(connection: Session) -> bool:
             key = (task_id, scope.principal, scope.account)
             row = await connection.fetchrow(_READ_OWN_TASK, *key)
             if row is None or row[5] not in TERMINAL_CODES:
@@ -322,7 +322,7 @@ class PostgresTaskStore(DatabasePart, TaskWrites):
         return PurgeResult(count, after, messages, records)
 
     async def _purge_all(self, statement: str, before: object) -> int:
-        async def work(connection: Connection) -> int:
+        async def work(connection: Session) -> int:
             done: str = await connection.execute(statement, before, _PURGE_BATCH)
             return int(done.rpartition(" ")[2])
 
@@ -375,10 +375,10 @@ class PostgresTaskStore(DatabasePart, TaskWrites):
             contents[key] = slices
         return contents
 
-    async def _find_row(self, scope: Scope | None, task_id: TaskId) -> Row | None:
-        return await self._database.fetch_one(_READ_TASK, task_id, *bind_scope(scope))
+    async def _find_row(self, scope: Scope | None, task_id: TaskId) -> DatabaseRow | None:
+        return await self._database.fetch_one(_READ_TASK, task_id, *scope_values(scope))
 
-    async def _read_stored(self, row: Row, restore_body: Restore) -> StoredTask | None:
+    async def _read_stored(self, row: DatabaseRow, restore_body: _Restore) -> StoredTask | None:
         """The task; None if it was deleted meanwhile. Raises: CorruptRecord."""
         head, snapshot = self._head(row), row[11]
         try:
@@ -393,7 +393,7 @@ class PostgresTaskStore(DatabasePart, TaskWrites):
         return StoredTask(head, snapshot, tuple(entries))
 
     async def _check_snapshot(
-        self, head: TaskHead, number: int, snapshot: bytes | None, restore_body: Restore
+        self, head: TaskHead, number: int, snapshot: bytes | None, restore_body: _Restore
     ) -> bytes:
         if not snapshot:
             raise ValueError("it has no snapshot")
@@ -403,7 +403,7 @@ class PostgresTaskStore(DatabasePart, TaskWrites):
         return snapshot
 
     async def _read_entries(
-        self, number: int, head: TaskHead, after: int, restore_body: Restore
+        self, number: int, head: TaskHead, after: int, restore_body: _Restore
     ) -> list[Entry]:
         """The events that complete a snapshot, read in pages."""
         entries: list[Entry] = []
@@ -420,7 +420,7 @@ class PostgresTaskStore(DatabasePart, TaskWrites):
         return entries
 
     async def _entry(
-        self, task_id: TaskId, row: Row, expected: int, restore_body: Restore
+        self, task_id: TaskId, row: DatabaseRow, expected: int, restore_body: _Restore
     ) -> Entry:
         if row[0] != expected:
             raise ValueError(f"event {expected} is missing")
@@ -453,7 +453,7 @@ class PostgresTaskStore(DatabasePart, TaskWrites):
         raise self._damaged(task_id, error) from error
 
     async def measure_task(self, scope: Scope | None, task_id: TaskId) -> MeasuredTask | None:
-        row = await self._database.fetch_one(_MEASURE_TASK, task_id, *bind_scope(scope))
+        row = await self._database.fetch_one(_MEASURE_TASK, task_id, *scope_values(scope))
         return None if row is None else MeasuredTask(self._head(row), int(row[10]))
 
     async def read_resume_token(self, task_id: TaskId) -> bytes | None:
@@ -476,7 +476,7 @@ class PostgresTaskStore(DatabasePart, TaskWrites):
             while len(entries) < limit and size <= most:
                 count = min(limit - len(entries), _READ_EVENTS)
                 room = min(most - size, _READ_BYTES)
-                values = (room, task_id, *bind_scope(scope), after, count)
+                values = (room, task_id, *scope_values(scope), after, count)
                 rows = await self._database.fetch(READ_EVENTS, *values)
                 for row in rows:
                     after += 1
@@ -525,7 +525,7 @@ class PostgresTaskStore(DatabasePart, TaskWrites):
         values = (query.principal, query.account, codes, *key, query.limit)
         return self._recent(await self._database.fetch(LIST_BY_STATUS, *values))
 
-    def _recent(self, rows: Iterable[Row]) -> list[RecentHead]:
+    def _recent(self, rows: Iterable[DatabaseRow]) -> list[RecentHead]:
         return self._decode_rows("task", lambda row: RecentHead(self._head(row), row[10]), rows)
 
     async def list_tasks(self, query: TaskQuery) -> TaskPage:
@@ -554,7 +554,7 @@ class PostgresTaskStore(DatabasePart, TaskWrites):
             key = TaskKey(rows[-1][6], rows[-1][1])
 
     async def _listed(
-        self, row: Row, large_bytes: int | None, large: set[TaskId]
+        self, row: DatabaseRow, large_bytes: int | None, large: set[TaskId]
     ) -> StoredTask | None:
         """A task of a page; without its content if that is large. None if it is damaged or gone."""
         try:
@@ -586,7 +586,7 @@ class PostgresTaskStore(DatabasePart, TaskWrites):
             rows = await self._database.fetch(_COUNT_TASKS, *values[:3])
         return rows[0][0]
 
-    def _head(self, row: Row) -> TaskHead:
+    def _head(self, row: DatabaseRow) -> TaskHead:
         try:
             return _head(row)
         except UNREADABLE as error:
@@ -598,7 +598,7 @@ class PostgresTaskStore(DatabasePart, TaskWrites):
         return damaged_task(self._database.name, task_id, error)
 
 
-def _head(row: Row) -> TaskHead:
+def _head(row: DatabaseRow) -> TaskHead:
     return TaskHead(
         row[1],
         Scope(row[2], row[3]),
@@ -641,7 +641,7 @@ async def _mark_contents(_task: int, body: bytes) -> bytes:
     return restore(body, lambda digest: _CONTENT_MARK + digest.hex().encode())
 
 
-async def _decode_run(connection: Connection, row: Row, command: ClaimRuns) -> RunRecord:
+async def _decode_run(connection: Session, row: DatabaseRow, command: ClaimRuns) -> RunRecord:
     """The run of a row. Raises: what `UNREADABLE` lists."""
     ticket, run_id, task_id, context_id, principal, account, session_key, fence, *rest = row
     is_started, attempt, content, resume = rest
@@ -668,7 +668,7 @@ async def _decode_run(connection: Connection, row: Row, command: ClaimRuns) -> R
     )
 
 
-async def _purge_tasks(retention: Retention, connection: Connection) -> PurgeResult:
+async def _purge_tasks(retention: Retention, connection: Session) -> PurgeResult:
     """Delete finished tasks that are too old or too many and have nothing left to deliver."""
     finished = int(await connection.fetchval(_COUNT_FINISHED))
     key = retention.after
@@ -687,7 +687,7 @@ async def _purge_tasks(retention: Retention, connection: Connection) -> PurgeRes
     return PurgeResult(len(purged), next_after)
 
 
-async def _delete(connection: Connection, rows: list[Any]) -> None:
+async def _delete(connection: Session, rows: list[Any]) -> None:
     # Not the idempotency record: a message that is repeated after its task was deleted must not run
     # again. It has an age limit of its own.
     if not rows:

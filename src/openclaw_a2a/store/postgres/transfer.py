@@ -17,7 +17,7 @@ import msgspec
 
 from openclaw_a2a.model.errors import StoreUnavailable
 from openclaw_a2a.store.locks import FileLock
-from openclaw_a2a.store.postgres.address import LOST, Address, Connection, driver
+from openclaw_a2a.store.postgres.address import LOST, Address, Session, driver
 from openclaw_a2a.store.postgres.link import WriteLink
 from openclaw_a2a.store.postgres.records import stored_id
 from openclaw_a2a.store.sqlite import migrate
@@ -26,7 +26,7 @@ from openclaw_a2a.store.sqlite.transaction import from_microseconds, to_microsec
 _HOURS_S = 24 * 3600.0
 _PAGE = 500
 
-Row = tuple[Any, ...]
+_Row = tuple[Any, ...]
 
 
 class _Table(msgspec.Struct, frozen=True):
@@ -135,7 +135,7 @@ def _open_file(path: Path) -> sqlite3.Connection:
 
 
 async def _copy(
-    source: sqlite3.Connection, target: Connection, address: Address, on_table: ReportTable
+    source: sqlite3.Connection, target: Session, address: Address, on_table: ReportTable
 ) -> dict[str, int]:
     await _check_empty(target, address)
     counts: dict[str, int] = {}
@@ -168,7 +168,7 @@ async def _copy(
     return counts
 
 
-async def _check_empty(target: Connection, address: Address) -> None:
+async def _check_empty(target: Session, address: Address) -> None:
     for table in _TABLES:
         if await target.fetchval(f"SELECT true FROM {table.name} LIMIT 1"):
             raise StoreUnavailable(
@@ -177,7 +177,7 @@ async def _check_empty(target: Connection, address: Address) -> None:
             )
 
 
-def _read_file(source: sqlite3.Connection, table: _Table) -> Iterator[Row]:
+def _read_file(source: sqlite3.Connection, table: _Table) -> Iterator[_Row]:
     decode = _decoder(table)
     query = f"SELECT {', '.join(table.columns)} FROM {table.name} ORDER BY {table.key}"
     for row in source.execute(query):
@@ -203,7 +203,7 @@ def _same(value: Any) -> Any:
     return value
 
 
-async def _read_back(target: Connection, table: _Table) -> AsyncIterator[Row]:
+async def _read_back(target: Session, table: _Table) -> AsyncIterator[_Row]:
     query = f"SELECT {', '.join(table.columns)} FROM {table.name} ORDER BY {table.key}"
     async for row in target.cursor(query, prefetch=_PAGE, timeout=_HOURS_S):
         yield tuple(row)
@@ -216,12 +216,12 @@ class _Digest:
         self.count = 0
         self._hash = hashlib.blake2b()
 
-    def follow(self, rows: Iterable[Row]) -> Iterator[Row]:
+    def follow(self, rows: Iterable[_Row]) -> Iterator[_Row]:
         for row in rows:
             self.add(row)
             yield row
 
-    def add(self, row: Row) -> None:
+    def add(self, row: _Row) -> None:
         self.count += 1
         values = [to_microseconds(one) if isinstance(one, datetime) else one for one in row]
         self._hash.update(msgspec.msgpack.encode(values))

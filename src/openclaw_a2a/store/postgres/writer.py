@@ -21,7 +21,7 @@ from openclaw_a2a.model.errors import GatewayError, StoreUnavailable
 from openclaw_a2a.ports import MessageKey
 from openclaw_a2a.store.commands import Command
 from openclaw_a2a.store.group_writer import MAX_GROUP, Write, WriteOutcome, failed
-from openclaw_a2a.store.postgres.address import LOST, Connection, driver
+from openclaw_a2a.store.postgres.address import LOST, Session, driver
 from openclaw_a2a.store.postgres.batch import (
     Batch,
     BatchEnds,
@@ -51,7 +51,7 @@ _BUSY: tuple[type[BaseException], ...] = (
 _MARK = "UPDATE writer SET batch = $1, tickets = '{}' WHERE name = $2"
 
 Result = TypeVar("Result")
-TransactionWork = Callable[[Connection], Awaitable[Any]]
+TransactionWork = Callable[[Session], Awaitable[Any]]
 """A write that works on whole tables, in a transaction of its own: claims, renewals, deletions."""
 
 
@@ -124,6 +124,8 @@ class PostgresWriter:
                 await self._link.try_recover()
             return
         if not self._collected:
+            if self._is_stopping:
+                return  # it came while the link was made again; the wake-up is used up then
             self._wake.clear()
             await self._wake.wait()
             await self._collect()
@@ -178,7 +180,7 @@ class PostgresWriter:
         return write, None, write_failed(self._link.address.shown, error)
 
     async def _write_alone(self, write: Write[Any], work: TransactionWork) -> WriteOutcome:
-        async def attempt(connection: Connection, number: int) -> object:
+        async def attempt(connection: Session, number: int) -> object:
             nonlocal result
             async with connection.transaction():
                 result = await work(connection)
@@ -204,7 +206,7 @@ class PostgresWriter:
         except NeedsRows:
             return None
 
-        async def attempt(connection: Connection, number: int) -> list[WriteOutcome] | None:
+        async def attempt(connection: Session, number: int) -> list[WriteOutcome] | None:
             statement = build_statement(batch, writer=WRITER, number=number, now=self._now())
             ok, tickets = await connection.fetchrow(statement.text, *statement.values)
             if not ok:
@@ -219,7 +221,7 @@ class PostgresWriter:
     async def _perform_decided(self, group: list[Write[Any]]) -> list[WriteOutcome]:
         """Decide the batch over the stored rows, which are locked, and write it."""
 
-        async def attempt(connection: Connection, number: int) -> list[WriteOutcome]:
+        async def attempt(connection: Session, number: int) -> list[WriteOutcome]:
             nonlocal outcomes
             async with connection.transaction():
                 stored = await load_rows(connection, NamedRows(_commands(group)))
@@ -246,7 +248,7 @@ class PostgresWriter:
 
     async def _perform(
         self,
-        attempt: Callable[[Connection, int], Awaitable[Result]],
+        attempt: Callable[[Session, int], Awaitable[Result]],
         on_committed: Callable[[list[int]], Result],
     ) -> Result:
         """Make one attempt, and find out what became of it when the connection is lost.
@@ -333,7 +335,7 @@ SELECT l.kind, l.id, l.sequence FROM unnest($1::text[], $2::text[]) AS x(kind, i
 JOIN log l USING (kind, id) ORDER BY 1, 2 FOR UPDATE OF l"""
 
 
-async def load_rows(connection: Connection, named: NamedRows) -> StoredRows:
+async def load_rows(connection: Session, named: NamedRows) -> StoredRows:
     """Read and lock the rows that a group names, always in the same order."""
     stored = StoredRows()
     if named.tasks:
