@@ -163,16 +163,18 @@ def defined_names(node: ast.stmt) -> Iterator[str]:
             yield from (one.id for one in ast.walk(target) if isinstance(one, ast.Name))
 
 
+def makes_a_task(node: ast.AST) -> bool:
+    """True for `create_task`, `ensure_future` and `asyncio.Task(...)`, which is no annotation."""
+    if isinstance(node, ast.Call):
+        return ast.unparse(node.func) == "asyncio.Task"
+    # Task groups own what they create.
+    is_of_group = isinstance(node, ast.Attribute) and ast.unparse(node.value) == "group"
+    names = ("create_task", "ensure_future")
+    return isinstance(node, ast.Attribute) and node.attr in names and not is_of_group
+
+
 def test_only_the_supervisor_creates_tasks() -> None:
-    creators = {
-        name_of(path)
-        for path in MODULES
-        for node in ast.walk(parse(path))
-        if isinstance(node, ast.Attribute)
-        and node.attr in ("create_task", "ensure_future")
-        # Task groups own what they create.
-        and not (isinstance(node.value, ast.Name) and node.value.id == "group")
-    }
+    creators = {name_of(path) for path in MODULES if any(map(makes_a_task, ast.walk(parse(path))))}
     # The HTTP server has its requests, and stops them: uvicorn's `Server.shutdown` waits for them.
     # The PostgreSQL writer is what the writer thread of SQLite is: it lives as long as its store.
     owners = {"engine/supervisor.py", "http/server_protocol.py", "store/postgres/writer.py"}

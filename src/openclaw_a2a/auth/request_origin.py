@@ -38,7 +38,7 @@ _is_loopback = functools.lru_cache(maxsize=1024)(is_loopback)
 IpAddress = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 
-class HeadFacts(Protocol):
+class CredentialFacts(Protocol):
     """What authentication found out from the head of a request alone.
 
     Requests with an equal head on one connection share it. Nothing in it depends on which
@@ -55,7 +55,7 @@ class ClientRequest(Protocol):
     """What authentication needs of a request."""
 
     @property
-    def facts(self) -> HeadFacts:
+    def facts(self) -> CredentialFacts:
         """What is known about its head."""
         ...
 

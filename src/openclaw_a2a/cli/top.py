@@ -25,7 +25,7 @@ from rich.text import Text
 from openclaw_a2a.cli.dashboard_client import DashboardClient
 from openclaw_a2a.cli.render.terminal import LiveView, console_for
 from openclaw_a2a.cli.render.top import (
-    TABS,
+    STATE_TABS,
     VIEWS,
     TopRow,
     describe_item,
@@ -175,7 +175,7 @@ class Top:
     def __init__(self, client: DashboardClient, view: str) -> None:
         self._client = client
         self._view = view
-        self._tab = TABS[0]
+        self._tab = STATE_TABS[0]
         self._filter = ""
         self._mode = KeyMode.LIST
         self._under = KeyMode.LIST  # where a prompt or the help leads back to
@@ -323,7 +323,7 @@ class Top:
             return "/dashboard"
         members = {}
         if self._view == "tasks":
-            members = {"tab": self._tab if self._tab != TABS[0] else "", "q": self._filter}
+            members = {"tab": self._tab if self._tab != STATE_TABS[0] else "", "q": self._filter}
         query = urlencode({name: value for name, value in members.items() if value})
         return f"/dashboard/{self._view}{f'?{query}' if query else ''}"
 
@@ -377,7 +377,7 @@ class Top:
     def show_tab(self, step: int) -> None:
         """Show the tab beside this one."""
         if self._view == "tasks":
-            self._tab = TABS[(TABS.index(self._tab) + step) % len(TABS)]
+            self._tab = STATE_TABS[(STATE_TABS.index(self._tab) + step) % len(STATE_TABS)]
             self._load_list()
 
     def open_item(self) -> None:

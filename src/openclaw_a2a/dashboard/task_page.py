@@ -10,7 +10,7 @@ from openclaw_a2a.dashboard.task_list import TaskSummary, format_state, make_row
 from openclaw_a2a.dashboard.task_relations import (
     RelatedCall,
     RelatedNode,
-    RemoteTask,
+    RelatedRemoteTask,
     RunUsage,
     ShownDelivery,
     find_calls,
@@ -60,7 +60,7 @@ IMAGES = frozenset({"image/png", "image/jpeg", "image/gif", "image/webp", "image
 """Media types that a page shows as a picture; in one, a browser runs nothing."""
 
 ListCalls = Callable[[], Sequence[Call]]
-FindRemote = Callable[[Engine, TaskHead, Task], Awaitable[Sequence[RemoteTask]]]
+FindRemote = Callable[[Engine, TaskHead, Task], Awaitable[Sequence[RelatedRemoteTask]]]
 
 
 class ShownPart(JsonStruct, frozen=True, omit_defaults=False):

@@ -58,7 +58,7 @@ class RelatedNode(JsonStruct, frozen=True, omit_defaults=False):
     is_this: bool = False
 
 
-class RemoteTask(JsonStruct, frozen=True, omit_defaults=False):
+class RelatedRemoteTask(JsonStruct, frozen=True, omit_defaults=False):
     """The task at a remote agent that a run of a task is."""
 
     target: str
@@ -131,7 +131,7 @@ def make_tree(
     head: TaskHead,
     calls: Sequence[Call],
     metadata: Mapping[str, Json],
-    remote: Sequence[RemoteTask],
+    remote: Sequence[RelatedRemoteTask],
     *,
     label: str,
     state: str,

@@ -13,7 +13,7 @@ from openclaw_a2a.dashboard.remote_page import (
     RemoteAgentView,
     RemoteAnswer,
 )
-from openclaw_a2a.dashboard.task_relations import RemoteTask
+from openclaw_a2a.dashboard.task_relations import RelatedRemoteTask
 from openclaw_a2a.engine.engine import Engine
 from openclaw_a2a.log import hide_url_secrets
 from openclaw_a2a.model.errors import GatewayError
@@ -116,12 +116,12 @@ def _view_task(handle: "TaskHandle") -> FollowedTask:
     )
 
 
-async def find_remote_tasks(engine: Engine, head: TaskHead, task: Task) -> list[RemoteTask]:
+async def find_remote_tasks(engine: Engine, head: TaskHead, task: Task) -> list[RelatedRemoteTask]:
     """The tasks at a remote agent that the runs of a task are, as long as that is stored."""
     agent = "" if head.binding is None else head.binding.agent_id
     if not agent.startswith(TARGET_PREFIX):
         return []
-    found: dict[str, RemoteTask] = {}
+    found: dict[str, RelatedRemoteTask] = {}
     for message in task.history:
         if message.role is not Role.USER:
             continue
@@ -133,5 +133,5 @@ async def find_remote_tasks(engine: Engine, head: TaskHead, task: Task) -> list[
             continue  # damaged, or of another message under this id
         if remote_id := known.get("task_id"):
             target = agent.removeprefix(TARGET_PREFIX)
-            found[str(remote_id)] = RemoteTask(target, str(remote_id))
+            found[str(remote_id)] = RelatedRemoteTask(target, str(remote_id))
     return list(found.values())

@@ -24,7 +24,7 @@ from openclaw_a2a.model.ids import Json, JsonObject
 from openclaw_a2a.model.validation import as_list, as_object
 
 VIEWS = ("now", "tasks", "calls", "objectives")
-TABS = ("all", "waiting", "working", "completed", "failed", "canceled")
+STATE_TABS = ("all", "waiting", "working", "completed", "failed", "canceled")
 """The tabs of the page of tasks."""
 
 _LOOKS: Mapping[str, tuple[str, str]] = {
@@ -215,7 +215,7 @@ def describe_page(view: str, page: JsonObject, *, tab: str) -> str:
         counts = as_object(page.get("counts"))
         return "  ".join(
             f"[{name} {counts.get(name, 0)}]" if name == tab else f"{name} {counts.get(name, 0)}"
-            for name in TABS
+            for name in STATE_TABS
         )
     if view == "calls":
         counts = as_object(page.get("counts"))
