@@ -12,6 +12,7 @@
   ./dev bench dashboards            what fifty open pages cost on the send path
   ./dev bench attacks               how a normal caller fares while another client attacks; status 1
                                     when its p99 is more than 3 times that without
+  ./dev bench http                  what HTTP costs, for one application behind several servers
   ./dev bench remote                what a send to a remote agent costs beside a bare client call
   ./dev bench plots                 how costs grow with chunks, history, tasks, streams, calls and
                                     objectives; draws docs/images/performance (15 minutes)
@@ -35,6 +36,7 @@ from compare import compare, run_load
 from dashboards import measure_dashboards
 from grown import measure_grown
 from growth import measure_growth
+from http_servers import measure_http
 from openclaw_turn import measure_openclaw
 from planning import measure_planning
 from quick import measure_quick
@@ -60,6 +62,7 @@ ALONE = {
     "attacks": measure_attacks,
     "plots": measure_growth,
     "dashboards": measure_dashboards,
+    "http": measure_http,
 }
 
 

@@ -96,16 +96,8 @@ class HttpRequest(ABC):
 
     method: str
     path: str
-    query_string: bytes
     headers: dict[bytes, bytes]
     """Of a header that comes twice the last counts; lists are read with `header_items`."""
-    header_lines: Sequence[Header]
-    client_host: str | None
-    """The address of the client; None when the server does not know it."""
-    server_port: int | None
-    """The port at which the request came in; None when the server does not know it."""
-    http_version: str
-    scheme: str
     client_address: str
     """Where the client is, also behind proxies that are trusted; empty: not known."""
     started_at: float
@@ -139,6 +131,39 @@ class HttpRequest(ABC):
     """How many bytes are in memory for its client alone, to be sent next."""
     wire: HeldExchange | None = None
     """Where its bytes are held for the dashboard; None: nowhere."""
+
+    # Those that few requests are asked for are not attributes: an object with more than thirty of
+    # them takes two kilobytes, as long as its stream is open.
+
+    @property
+    @abstractmethod
+    def query_string(self) -> bytes:
+        """What follows the path."""
+
+    @property
+    @abstractmethod
+    def header_lines(self) -> Sequence[Header]:
+        """The headers as they came, with names in lower case."""
+
+    @property
+    @abstractmethod
+    def client_host(self) -> str | None:
+        """The address of the client; None when the server does not know it."""
+
+    @property
+    @abstractmethod
+    def server_port(self) -> int | None:
+        """The port at which the request came in; None when the server does not know it."""
+
+    @property
+    @abstractmethod
+    def http_version(self) -> str:
+        """The version of HTTP, such as 1.1."""
+
+    @property
+    @abstractmethod
+    def scheme(self) -> str:
+        """`http` or `https`."""
 
     @property
     @abstractmethod
@@ -456,18 +481,43 @@ class AsgiRequest(HttpRequest):
         self._scope = scope
         self._receive = receive
         self._send = send
-        self.header_lines = scope["headers"]
-        self.headers = dict(self.header_lines)
+        self.headers = dict(scope["headers"])
         self.method, self.path = scope["method"], scope["path"]
-        self.query_string = scope.get("query_string", b"")
-        self.http_version = scope.get("http_version", "1.1")
-        self.scheme = scope.get("scheme", "http")
-        client, server = scope.get("client"), scope.get("server")
-        self.client_host = client[0] if client else None
-        self.server_port = server[1] if server else None
         self.client_address = self.client_host or ""
         self.response_headers = []
         self.started_at = time.monotonic()
+
+    @property
+    def query_string(self) -> bytes:
+        """What follows the path."""
+        return self._scope.get("query_string", b"")
+
+    @property
+    def header_lines(self) -> Sequence[Header]:
+        """The headers as they came."""
+        return self._scope["headers"]
+
+    @property
+    def client_host(self) -> str | None:
+        """The address of the client."""
+        client = self._scope.get("client")
+        return client[0] if client else None
+
+    @property
+    def server_port(self) -> int | None:
+        """The port at which the request came in."""
+        server = self._scope.get("server")
+        return server[1] if server else None
+
+    @property
+    def http_version(self) -> str:
+        """The version of HTTP."""
+        return self._scope.get("http_version", "1.1")
+
+    @property
+    def scheme(self) -> str:
+        """`http` or `https`."""
+        return self._scope.get("scheme", "http")
 
     @property
     def scope(self) -> AsgiScope:

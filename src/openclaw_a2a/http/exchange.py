@@ -45,11 +45,7 @@ class Exchange(HttpRequest):
         self._connection = connection
         self._request_head = head
         self.facts = head.facts
-        self.method, self.path = head.method, head.path
-        self.query_string, self.http_version = head.query, head.version
-        self.header_lines, self.headers = head.lines, head.headers
-        self.client_host, self.server_port = connection.client_host, connection.server_port
-        self.scheme = connection.scheme
+        self.method, self.path, self.headers = head.method, head.path, head.headers
         self.client_address = connection.client_host or ""
         self.response_headers = []
         self.started_at = time.monotonic()
@@ -61,6 +57,36 @@ class Exchange(HttpRequest):
         self._waiters: list[asyncio.Future[None]] = []
         self._watches: list[asyncio.Future[None]] = []
         """Futures that are done when the client is gone, or has the whole response."""
+
+    @property
+    def query_string(self) -> bytes:
+        """What follows the path."""
+        return self._request_head.query
+
+    @property
+    def header_lines(self) -> list[Header]:
+        """The headers as they came."""
+        return self._request_head.lines
+
+    @property
+    def client_host(self) -> str | None:
+        """The address of the client."""
+        return self._connection.client_host
+
+    @property
+    def server_port(self) -> int | None:
+        """The port at which the request came in."""
+        return self._connection.server_port
+
+    @property
+    def http_version(self) -> str:
+        """The version of HTTP."""
+        return self._request_head.version
+
+    @property
+    def scheme(self) -> str:
+        """`http` or `https`."""
+        return self._connection.scheme
 
     @property
     def scope(self) -> AsgiScope:

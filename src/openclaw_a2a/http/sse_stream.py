@@ -468,6 +468,7 @@ class SseStreams:
                     await self._write_events(writer, events, encoder, last)
                 elif not source.is_over:
                     await writer.write(KEEP_ALIVE)
+                del events  # an empty one, too, takes a kilobyte while the next are awaited
         except ClientTooSlow:
             raise  # nothing more can be written to this client, not even an error frame
         except GatewayError as error:

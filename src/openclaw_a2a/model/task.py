@@ -122,12 +122,14 @@ def _with_artifact(artifacts: tuple[Artifact, ...], event: ArtifactUpdate) -> tu
     return (*artifacts, new)
 
 
-def continue_artifact(old: Artifact, more: Artifact) -> Artifact:
-    """The old artifact with the parts of `more` added and its other members merged."""
+def continue_artifact(
+    old: Artifact, more: Artifact, *, parts: tuple[Part, ...] | None = None
+) -> Artifact:
+    """The old artifact with the parts of `more` added (or these parts), and the rest merged."""
     metadata = {**old.metadata, **more.metadata} if old.metadata and more.metadata else None
     return msgspec.structs.replace(
         old,
-        parts=old.parts + more.parts,
+        parts=old.parts + more.parts if parts is None else parts,
         name=more.name or old.name,
         description=more.description or old.description,
         metadata=metadata or more.metadata or old.metadata,

@@ -136,6 +136,12 @@ class JsonRpcCall(AccountCall, eq=False, kw_only=True):
 
     def frame(self, sequence: int, body: bytes, *, is_last: bool) -> bytes:
         """A stored body as one frame."""
+        if self.version is ProtocolVersion.V1:  # a body is stored as it is sent
+            return b'id: %d\ndata: {"jsonrpc":"2.0","id":%b,"result":%b}\n\n' % (
+                sequence,
+                self.envelope.id,
+                body,
+            )
         result = self.encode_body(body, is_last=is_last)
         return encode_frame(encode_result(self.envelope.id, result), sequence=sequence)
 

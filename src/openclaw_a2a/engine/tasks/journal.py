@@ -159,10 +159,12 @@ class TaskProjection:
             if known is not None:
                 self._grown_parts.pop(artifact_id, None)
         else:
-            self._grown_parts.setdefault(artifact_id, list(known.parts)).extend(new.parts)
+            grown = self._grown_parts.get(artifact_id)
+            if grown is None:
+                grown = self._grown_parts[artifact_id] = list(known.parts)
+            grown += new.parts
             # Its parts are in the list from now on; only the other members are merged.
-            known, new = (msgspec.structs.replace(one, parts=()) for one in (known, new))
-            self._artifacts[artifact_id] = continue_artifact(known, new)
+            self._artifacts[artifact_id] = continue_artifact(known, new, parts=())
         if event.last_chunk:
             self.open_artifacts.pop(artifact_id, None)
         else:
@@ -254,7 +256,7 @@ class Journal:
     has one active run at a time, and the next run replaces the callback.
     """
     snapshot = b""
-    """The last snapshot that was made."""
+    """The task as it was when it last came to rest."""
     failure_code = AgentFailed.code
     """Why the task failed, if it did, for the log."""
     _is_over = False
@@ -585,7 +587,9 @@ class Journal:
         snapshot = None
         if is_due or (rests and entries):
             self._next_snapshot = max(_FIRST_SNAPSHOT, self.sequence * 2)
-            snapshot = self.snapshot = encode_json(self.projection.task())
+            snapshot = encode_json(self.projection.task())
+            if rests:
+                self.snapshot = snapshot
             # A large one would store everything once more: few events over the one before are read
             # as fast. A task has one after its first commit in any case.
             if not is_due and len(snapshot) > _LARGE_SNAPSHOT and self.sequence < _FIRST_SNAPSHOT:

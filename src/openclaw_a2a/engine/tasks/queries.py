@@ -71,8 +71,19 @@ class Subscription:
         entries = await self._read()
         # Nothing is awaited between a read of the feed that found nothing and the registration of
         # the waiter, so no event can be published in between and missed.
-        if not entries and not self.is_over and self._feed is not None:
-            await self._wait(self._feed, wait_s)
+        if not entries and not self.is_over and (feed := self._feed) is not None:
+            # Woken by a commit, by the end of the task (`feed.close`), by `stop`, or by the timer.
+            waiter = self._new_waiter()
+            feed.add_waiter(waiter)
+            # A timer that wakes it like an event: `asyncio.timeout` would cancel the task of an
+            # idle stream at each heartbeat.
+            timer = waiter.get_loop().call_later(wait_s, _wake, waiter)
+            try:
+                await waiter
+            finally:
+                timer.cancel()
+                self._waiter = None
+                feed.remove_waiter(waiter)
             entries = [] if self._is_stopped else await self._read()
         return entries
 
@@ -120,28 +131,9 @@ class Subscription:
         rests = bool(entries) and entries[-1].state in _RESTING
         return (rests and is_last) or (was_closed and not entries)
 
-    async def _wait(self, feed: EventFeed, wait_s: float) -> None:
-        # Woken by a commit, by the end of the task (`feed.close`), by `stop`, or by the timer.
-        waiter = self._new_waiter()
-        feed.add_waiter(waiter)
-        try:
-            await self._wait_woken(waiter, wait_s)
-        finally:
-            feed.remove_waiter(waiter)
-
     def _new_waiter(self) -> asyncio.Future[None]:
         self._waiter = asyncio.get_running_loop().create_future()
         return self._waiter
-
-    async def _wait_woken(self, waiter: asyncio.Future[None], wait_s: float) -> None:
-        # A timer that wakes it like an event: `asyncio.timeout` would cancel the task of an idle
-        # stream at each heartbeat.
-        timer = asyncio.get_running_loop().call_later(wait_s, _wake, waiter)
-        try:
-            await waiter
-        finally:
-            timer.cancel()
-            self._waiter = None
 
 
 class LastingSubscription(Subscription):
@@ -175,7 +167,11 @@ class LastingSubscription(Subscription):
             # Read after the registration: a commit that this read does not see wakes the waiter.
             entries = await self._read()
             if not entries and not self.is_over:
-                await self._wait_woken(waiter, wait_s)
+                timer = waiter.get_loop().call_later(wait_s, _wake, waiter)
+                try:
+                    await waiter
+                finally:
+                    timer.cancel()
         finally:
             self._waiter = None
             readers.discard(waiter)

@@ -183,7 +183,13 @@ class ActiveRun:
                 is_stopped = self.is_cancel_requested or self._engine.is_stopping
                 if (is_opening and not is_stopped) or await self._wait_turn():
                     self.state = TRANSITIONS[self.state][RunSignal.START]
-                    await self._execute()
+                    # Not within a coroutine of its own: a streamed answer goes through this chain
+                    # of coroutines with each of its events.
+                    if (transcript := self._start_work()) is not None:
+                        # When this returns the agent has stopped: only then may `canceled` be
+                        # committed.
+                        failure = await self._ask_agent(transcript)
+                        await self._conclude(transcript, failure)
                 if self._is_end_sent and self.active_task is not None:
                     await self.active_task.journal.settle()
                     self._finish_task(self.active_task)
@@ -420,19 +426,22 @@ class ActiveRun:
         status = transcript.status_text(TaskState.AUTH_REQUIRED, text)
         self._end_task(active, transcript, [status], msgspec.json.encode(held))
 
-    async def _execute(self) -> None:
+    def _start_work(self) -> Transcript | None:
+        """Record that the run works; None when its message is held and the agent not asked."""
         hold = self.record.options.hold
         if hold is not None and self.active_task is not None:
             self._hold_task(self.active_task, hold)
-            return
+            return None
         transcript = self._transcript = self._new_transcript()
         if self.active_task is not None:
             journal = self.active_task.journal
             # Before the first event, so that a refused commit interrupts the agent from the start.
             journal.on_committed = self._after_commit
             journal.append([transcript.working()], run=self.record)
-        # The agent has stopped when this returns: only then may `canceled` be committed.
-        failure = await self._ask_agent(transcript)
+        return transcript
+
+    async def _conclude(self, transcript: Transcript, failure: str | None) -> None:
+        """The agent has stopped: answer directly, or send the end of the task."""
         self.state = TRANSITIONS[self.state][RunSignal.END]
         if failure is not None and transcript.failure is None:
             transcript.failure = failure
@@ -611,11 +620,11 @@ class ActiveRun:
         journal, limits = active.journal, self._engine.limits
         if events:
             journal.append(events, run=self.record)
-        # While a commit is under way text is collected; `_after_commit` appends it as one event.
         if not journal.in_flight or not limits.join_deltas:
-            self._flush_text()
-        # `_after_commit` appends the held text once the commits under way are durable.
-        if transcript.pending_size > limits.pending_text:
+            if grown := transcript.flush():
+                journal.append(grown, run=self.record)
+        # While commits are under way text is collected; `_after_commit` appends it as one event.
+        elif transcript.pending_size > limits.pending_text:
             return 0
         # Down to a half, not to just below the limit: the agent resumes once per batch.
         return limits.inflight_events // 2 if journal.in_flight > limits.inflight_events else None

@@ -188,7 +188,11 @@ class AssistantMessage:
             self.is_shown, self._shown, self._pending, self.pending_size = False, [], [], 0
             self._published = None
         self._streamed.append(text)
-        self._add_pending(text)
+        if self._published is not None:
+            self._add_pending(text)
+        else:
+            self._pending.append(text)
+            self.pending_size += len(text)
         self.has_content = self.has_content or not text.isspace()
 
     def add_block(self, text: str) -> None:
@@ -234,7 +238,8 @@ class AssistantMessage:
 
     def take_pending(self) -> tuple[Part, ...]:
         """The text not shown yet, as one part; it counts as shown now."""
-        text = "".join(self._pending)
+        pending = self._pending
+        text = pending[0] if len(pending) == 1 else "".join(pending)
         self._pending, self.pending_size = [], 0
         self._shown.append(text)
         self.is_shown = True
@@ -445,7 +450,9 @@ class Transcript:
         current = self._current
         if current is None or not current.pending_size or not self.is_promoted:
             return []
-        return [self._grow(current)]
+        # Whether it was shown is asked before it counts as shown.
+        append = current.is_shown
+        return [self._message_artifact(current, current.take_pending(), append=append)]
 
     def answer(self) -> tuple[Part, ...] | None:
         """The parts of the direct answer when the run ended as one; None when it is a task."""
