@@ -485,7 +485,7 @@ class Transcript:
         """The last events of a run that ended well (or was stopped)."""
         if self.is_stopped:
             return self.cancel()
-        events = [] if self._current is None else self.close()
+        events = self.close()
         events.append(self._status(TaskState.COMPLETED, self._last_parts()))
         return events
 
