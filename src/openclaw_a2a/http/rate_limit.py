@@ -24,6 +24,10 @@ _MOST_REFUSAL_S = 2.0
 """No refusal waits longer: each that waits is a request in memory."""
 
 
+_BEGUN_PER_TURN = 4
+"""How many requests of one caller begin in a turn of the event loop."""
+
+
 class RequestLimit(Protocol):
     """Counts requests; `RateLimit` does it for one process, others may for several together."""
 
@@ -112,17 +116,17 @@ class RateLimit:
 
 
 class RequestAdmission:
-    """Lets requests begin: of each caller within its rate, and one in a turn of the event loop.
+    """Lets requests begin: of each caller within its rate, and a few in a turn of the event loop.
 
     A caller may send hundreds of requests in one moment. Were they all begun in one turn, what
-    another caller sends meanwhile would wait for all of them; so it waits for one at most.
+    another caller sends meanwhile would wait for all of them; so it waits for a few at most.
     """
 
     def __init__(self, rate_limit: RequestLimit) -> None:
         self._rate_limit = rate_limit
-        # Invariant: a caller with waiting requests is in `_begun`, so the next ones wait, too.
-        self._begun: set[PeerName] = set()
-        """Who has begun a request in this turn."""
+        # Invariant: a caller with waiting requests has begun all it may; the next ones wait, too.
+        self._begun: dict[PeerName, int] = {}
+        """How many requests of a caller have begun in this turn."""
         self._waiting: dict[PeerName, deque[asyncio.Future[None]]] = {}
         self._refused_at: dict[PeerName, float] = {}
         """When the last refusal of a caller is due."""
@@ -134,24 +138,28 @@ class RequestAdmission:
         except Overloaded:
             await self._wait_refused(caller)
             raise
-        if caller not in self._begun:
+        begun = self._begun.get(caller, 0)
+        if begun < _BEGUN_PER_TURN:
             if not self._begun:
                 asyncio.get_running_loop().call_soon(self._begin_turn)
-            self._begun.add(caller)
+            self._begun[caller] = begun + 1
             return
         ticket: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting.setdefault(caller, deque()).append(ticket)
         await ticket
 
     def _begin_turn(self) -> None:
-        """Let one request of each caller go on; the requests that come in this turn follow them."""
-        self._begun = set()
+        """Let a few requests of each caller go on; those that come in this turn follow them."""
+        self._begun = {}
         for caller, waiting in list(self._waiting.items()):
-            while waiting and caller not in self._begun:
+            begun = 0
+            while waiting and begun < _BEGUN_PER_TURN:
                 ticket = waiting.popleft()
                 if not ticket.done():  # else its request was cancelled
                     ticket.set_result(None)
-                    self._begun.add(caller)
+                    begun += 1
+            if begun:
+                self._begun[caller] = begun
             if not waiting:
                 del self._waiting[caller]
         if self._begun:
