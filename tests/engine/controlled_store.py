@@ -40,6 +40,8 @@ class ControlledStore(FlatStore):
         """The writes that were let through, by name."""
         self.passing: set[asyncio.Future[Any]] = set()
         """Those of them that are not durable yet, and reads: a store may rest in between."""
+        self.resting: dict[str, asyncio.Event] = {}
+        """Reads, by name, that have read and go on when the event is set."""
         self._is_holding = False
         self._is_cut = False
         self._is_silent = False
@@ -165,7 +167,10 @@ class ControlledStore(FlatStore):
             going = asyncio.get_running_loop().create_future()
             self.passing.add(going)
             try:
-                return await found(*args, **named)
+                result = await found(*args, **named)
+                if name in self.resting:
+                    await self.resting[name].wait()
+                return result
             finally:
                 self.passing.discard(going)
                 going.set_result(None)

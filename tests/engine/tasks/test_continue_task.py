@@ -60,6 +60,21 @@ async def test_message_on_a_working_task_waits_and_joins_its_history_once(
     ]
 
 
+async def test_message_on_a_task_that_ends_while_it_is_read_is_refused(
+    harness: Harness, agent: ControlledAgent
+) -> None:
+    first = await harness.send("one")
+    run = await agent.next_run()
+    read = harness.store.resting["read_task"] = asyncio.Event()
+    second = asyncio.ensure_future(harness.send("two", task_id=run.turn.task_id))
+    await yield_to_others()
+    run.end(Reply.of_text("answer"))
+    await harness.ended(first)
+    read.set()
+    with pytest.raises(TaskTerminal):
+        await harness.first(await second)
+
+
 async def test_failed_run_does_not_end_a_task_that_has_another_message(
     harness: Harness, agent: ControlledAgent
 ) -> None:

@@ -15,6 +15,7 @@ from msgspec import UNSET
 
 from openclaw_a2a.engine.engine import AccountRules, Engine
 from openclaw_a2a.engine.tasks.active_task import (
+    ActiveTask,
     DirectAnswer,
     DuplicateRun,
     Rejected,
@@ -153,21 +154,16 @@ async def _submit_to_task(
 ) -> ActiveRun:
     # Two messages on a paused task must not both reopen it; a cancellation takes the same lock.
     async with engine.task_lock(task_id):
-        while (active := engine.active_tasks.get(task_id)) is not None:
-            pausing = active.pausing_run
-            if active.is_opening:
-                # The submission that opens the task is not stored yet, and the store may still
-                # reject it. `on_submitted` sets `created` when the store has answered.
-                await active.runs[0].created.wait()
-            elif pausing is not None and pausing.task is not None:
-                # An answer to this pause opens the task anew, in the transaction that stores it.
-                await asyncio.wait({pausing.task})
-            else:
+        while True:
+            active = await _wait_joinable(engine, task_id)
+            # Read under the lock, and used before it is released: no cancellation and no other
+            # message can have changed the task in between.
+            stored = await engine.store.tasks.read_task(request.scope, task_id)
+            resume = await engine.store.tasks.read_resume_token(task_id)
+            # The store may rest while it reads. A run that has ended meanwhile has changed the
+            # task; one that goes on knows in its journal what came after the read.
+            if engine.active_tasks.get(task_id) is active:
                 break
-        # Read under the lock, and used before it is released: no cancellation and no other message
-        # can have changed the task in between.
-        stored = await engine.store.tasks.read_task(request.scope, task_id)
-        resume = await engine.store.tasks.read_resume_token(task_id)
         # Checked last, because everything above awaits: the same message may have come meanwhile.
         # From here to `start_run` nothing is awaited.
         pending = _find_pending(engine, request, body_hash) if is_deduplicated else None
@@ -176,6 +172,22 @@ async def _submit_to_task(
         if stored is None:
             raise TaskNotFound(f"task not found: there is no task {task_id}")
         return continue_task(engine, request, rules, stored, resume=resume, body_hash=body_hash)
+
+
+async def _wait_joinable(engine: Engine, task_id: TaskId) -> ActiveTask | None:
+    """The active task, once it is neither being opened nor paused; None when it is not active."""
+    while (active := engine.active_tasks.get(task_id)) is not None:
+        pausing = active.pausing_run
+        if active.is_opening:
+            # The submission that opens the task is not stored yet, and the store may still reject
+            # it. `on_submitted` sets `created` when the store has answered.
+            await active.runs[0].created.wait()
+        elif pausing is not None and pausing.task is not None:
+            # An answer to this pause opens the task anew, in the transaction that stores it.
+            await asyncio.wait({pausing.task})
+        else:
+            break
+    return active
 
 
 async def _apply_policy(
