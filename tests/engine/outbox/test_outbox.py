@@ -10,7 +10,7 @@ import pytest
 from tests.engine.conftest import OpenHarness
 from tests.engine.controlled_agent import ControlledAgent, ScriptedAgent
 from tests.engine.harness import ALICE, HYBRID, Harness, in_time
-from tests.engine.outbox.outbox_harness import KIND, OutboxHarness
+from tests.engine.outbox.outbox_harness import KIND, ControlledSender, OutboxHarness
 
 from openclaw_a2a.engine.maintenance import renew_leases
 from openclaw_a2a.engine.outbox.delivery_tracking import (
@@ -22,7 +22,7 @@ from openclaw_a2a.engine.outbox.delivery_tracking import (
 from openclaw_a2a.engine.outbox.outbox import Outbox
 from openclaw_a2a.engine.tasks.submit import SubmitRequest, submit, wait_finished
 from openclaw_a2a.model.agent_event import Reply
-from openclaw_a2a.model.delivery import Delivery, DeliveryId
+from openclaw_a2a.model.delivery import Delivery, DeliveryId, DeliveryState
 from openclaw_a2a.model.errors import StoreUnavailable
 from openclaw_a2a.model.ids import MessageId, TaskId
 from openclaw_a2a.model.message import Message, Part, Role
@@ -68,6 +68,25 @@ async def test_a_delivery_that_comes_with_its_message_is_not_attempted_before_it
     assert rig.phase is Phase.QUEUED
     assert not rig.sender.attempts
     rig.check_invariant()
+
+
+@pytest.mark.parametrize("operation", ["add", "redeliver"])
+async def test_a_delivery_is_sent_whose_task_has_another_one_that_need_not_be_read(
+    rig: OutboxHarness, operation: str
+) -> None:
+    cached = DeliveryChannel(ControlledSender(), DeliveryPolicy(), is_cacheable=True)
+    rig.outbox._channels["cached"] = cached  # pyright: ignore[reportIndexIssue] - as wired
+    other = msgspec.structs.replace(rig.row, id=DeliveryId("other"), kind="cached")
+    assert await rig.outbox.add_delivery(other, max_per_task=9)
+    await rig.outbox._check_tasks()
+    if operation == "add":
+        assert await rig.outbox.add_delivery(rig.row, max_per_task=9)
+    else:
+        await rig.put_row(DeliveryState.DEAD)
+        await rig.outbox.redeliver(rig.row.id)
+    await rig.outbox._check_tasks()
+    rig.outbox._fire_timers()
+    assert rig.phase is Phase.QUEUED
 
 
 async def test_progress_that_the_sender_has_stored_is_not_stored_again(rig: OutboxHarness) -> None:

@@ -3,6 +3,7 @@
 import asyncio
 
 import pytest
+from tests.captured_logs import capture_logs
 from tests.engine.conftest import OpenHarness
 from tests.engine.controlled_agent import ControlledAgent, ScriptedAgent
 from tests.engine.event_lines import check_closed_once, check_journal, event_lines
@@ -160,6 +161,18 @@ async def test_cancel_ends_waiting_messages_of_the_task_too(
     assert await harness.ended(first) == await harness.ended(second) == task
     assert agent.is_idle
     check_journal(await harness.entries(task.id), task)
+
+
+async def test_canceled_task_with_several_runs_is_logged_once(
+    harness: Harness, agent: ControlledAgent
+) -> None:
+    await harness.send()
+    run = await agent.next_run()
+    await harness.first(await harness.send("more", task_id=run.turn.task_id))
+    with capture_logs() as logs:
+        await harness.cancel(run.turn.task_id)
+        await yield_to_others()
+    assert [entry["state"] for entry in logs if entry["event"] == "task.ended"] == ["canceled"]
 
 
 async def test_agent_that_does_not_stop_makes_its_task_not_cancelable(

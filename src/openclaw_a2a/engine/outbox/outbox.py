@@ -144,8 +144,7 @@ class Outbox:
         """
         is_stored = await self._store.put_delivery(delivery, within=max_per_task)
         if is_stored:
-            self._reset(delivery)
-            self.check_task(delivery.task_id)
+            self._replace(delivery)
         return is_stored
 
     async def remove_delivery(self, delivery: Delivery) -> None:
@@ -170,8 +169,7 @@ class Outbox:
         )
         if not await self._store.update_delivery(fresh):
             raise _not_found(delivery_id)
-        self._reset(fresh)
-        self.check_task(delivery.task_id)
+        self._replace(fresh)
         return fresh
 
     def check_task(self, task_id: TaskId) -> None:
@@ -252,6 +250,13 @@ class Outbox:
             longest = timedelta(seconds=channel.policy.backoff.max_s)
             due_at = min(delivery.next_at, self._engine.clock.now() + longest)
             self._apply(tracked, Signal.DEFER, due_at=due_at)
+
+    def _replace(self, delivery: Delivery) -> None:
+        """Go on with a row that was stored just now."""
+        self._reset(delivery)
+        # Not by its task: that wakes what is tracked already, and may not read this row.
+        self._track(delivery)
+        self._start_if_running()
 
     def _reset(self, delivery: Delivery) -> None:
         tracked = self._tracked.get(delivery.id)

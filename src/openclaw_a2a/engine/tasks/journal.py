@@ -378,9 +378,9 @@ class Journal:
 
         `code` says why when the task failed, for the log.
         """
-        self.send_end(events, run=run, resume=resume, code=code)
+        is_over = self.send_end(events, run=run, resume=resume, code=code)
         await self.settle()
-        if events:
+        if is_over:
             self.log_end()
 
     def send_end(
@@ -390,19 +390,27 @@ class Journal:
         run: RunRecord | None,
         resume: bytes | None = None,
         code: str = AgentFailed.code,
-    ) -> None:
-        """Send the last events to the store. `settle` waits until they are durable."""
-        self._run, self.failure_code = run, code
+    ) -> bool:
+        """Send the last events to the store; True when the task ends with them.
+
+        `settle` waits until they are durable, and `log_end` follows, once for each task.
+        """
+        was_over = self.state in TERMINAL
+        self._run = run
         for event in events:
             self._record(event)
+        is_over = self.state in TERMINAL and not was_over
+        if is_over:
+            self.failure_code = code
         # Sent at once, even with a commit under way: the store takes commits in order, and the
         # collected events are part of this one. The run is deleted in the same commit: after a
         # crash the end is stored and the run is gone, or the run is there for recovery.
         self._send(self._next_commit(ends_run=True, resume=resume))
+        return is_over
 
     def log_end(self) -> None:
-        """Log that the task has ended, if it has."""
-        if self.state not in TERMINAL or not log.is_enabled(logging.INFO):
+        """Log that the task has ended."""
+        if not log.is_enabled(logging.INFO):
             return
         head, fields = self._head, JsonObject()
         if self.state is not TaskState.COMPLETED:

@@ -105,6 +105,8 @@ class ActiveRun:
     task: "asyncio.Task[None] | None" = None
     _is_end_sent = False
     """True when the last commit of the run is with the store."""
+    _ends_task = False
+    """True when the task ends with it: another run may end it in the same moment."""
     _stop_reason: str | None = None
     """Why the agent was interrupted, when that makes the run fail: its time, or its text."""
     _error: GatewayError | None = None
@@ -752,19 +754,21 @@ class ActiveRun:
             events = [*transcript.close_unfinished(left_open), *events]
         try:
             code = self._error.code if self._error is not None else self._failure_code
-            journal.send_end(events, run=self.record, resume=resume, code=code)
+            is_over = journal.send_end(events, run=self.record, resume=resume, code=code)
         except AgentFailed as error:  # the agent's last events cannot be written, ours can
             # What of the events was recorded before the error goes along with this commit.
             journal.limits = UNLIMITED
             state = TaskState.WORKING if active.has_other_runs(self) else TaskState.FAILED
             status = transcript.status_text(state, error.message)
-            journal.send_end([*transcript.close_unfinished(unclosed), status], run=self.record)
-        self._is_end_sent = True
+            closing = transcript.close_unfinished(unclosed)
+            is_over = journal.send_end([*closing, status], run=self.record)
+        self._is_end_sent, self._ends_task = True, is_over
 
     def _finish_task(self, active: ActiveTask) -> None:
         """The end of the run is durable: everyone who waits for it may see it."""
         journal = active.journal
-        journal.log_end()
+        if self._ends_task:
+            journal.log_end()
         if not self.created.is_set:  # a message on a task that was running: see `_show_task`
             active.show_created(self)
         # After the commit: this releases blocking senders, streams and cancellations.
