@@ -112,6 +112,23 @@ async def test_a_host_that_was_away_gets_outcomes_in_the_order_of_completion(
     assert outputs(await closed_gateway.host.wait_messages(A, 6)) == list(range(6))
 
 
+@pytest.mark.requirement("calls.routing.order")
+async def test_an_outcome_that_was_being_sent_is_still_the_first_after_a_restart(
+    closed_gateway: CallGateway,
+) -> None:
+    await closed_gateway.open()
+    assert isinstance(closed_gateway.host, Picky)
+    closed_gateway.host.thought = asyncio.Event()
+    await answered(closed_gateway, *range(6))
+    if closed_gateway.kind != "memory":
+        await closed_gateway.close()
+        closed_gateway.host.thought = None
+        await closed_gateway.open()
+    else:
+        closed_gateway.host.thought.set()
+    assert outputs(await closed_gateway.host.wait_messages(A, 6)) == list(range(6))
+
+
 async def test_an_outcome_that_a_host_refuses_holds_up_no_others(
     closed_gateway: CallGateway,
 ) -> None:

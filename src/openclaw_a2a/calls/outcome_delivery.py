@@ -13,7 +13,7 @@ sent twice has the same id, by which the host drops the second one.
 
 import asyncio
 from collections.abc import Awaitable, Callable, Generator, Iterable
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from datetime import datetime, timedelta
 
 import msgspec
@@ -37,7 +37,7 @@ from openclaw_a2a.model.call import Call, Caller, CallId, CallStatus, OutcomeRou
 from openclaw_a2a.model.delivery import Delivery, delivered_up_to
 from openclaw_a2a.model.errors import AgentError, AgentFailed, GatewayError
 from openclaw_a2a.model.ids import JsonObject, SessionKey, TaskId
-from openclaw_a2a.model.task import TaskState
+from openclaw_a2a.model.task import TERMINAL, TaskState
 from openclaw_a2a.ports import (
     Delivered,
     DeliveryFailed,
@@ -97,6 +97,20 @@ class OutcomeDelivery:
     def can_reach(self, caller: Caller) -> bool:
         """True when the caller has a session that can receive messages."""
         return caller.session_key is not None and self._hosts.has_inboxes
+
+    async def settle_ended(self) -> None:
+        """Settle the calls whose callees ended before the previous process had stored that.
+
+        Before anything is sent: so each outcome has its place in the order of its session.
+        """
+        tasks = self._engine.store.tasks
+        for call in [one for one in self._calls if not one.is_settled]:
+            # What is damaged is reported by the attempt to deliver it.
+            with suppress(GatewayError, msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+                measured = await tasks.measure_task(None, call.task_id)
+                if measured is not None and measured.head.state in TERMINAL:
+                    task = CalleeTask.from_stored(await tasks.read_task(None, call.task_id))
+                    await self._settle(call, task)
 
     def resume(self) -> None:
         """Continue with what the previous process left."""

@@ -116,6 +116,7 @@ class CallsWiring:
         )
         # Loaded before the outbox knows the channel: an outcome needs its call.
         await self._calls.load()
+        await self._delivery.settle_ended()
         channel = DeliveryChannel(
             self._delivery, DELIVERY_POLICY, final_states_only=True, is_cacheable=True
         )
