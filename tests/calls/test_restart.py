@@ -346,6 +346,25 @@ async def test_an_inbox_survives_a_restart(closed_gateway: CallGateway) -> None:
     assert again["output"] == polled["output"] == "at last"
 
 
+async def test_an_outcome_of_which_only_the_delivery_was_stored_is_stored_after_a_restart(
+    closed_gateway: CallGateway,
+) -> None:
+    async def fail(_record: Record) -> bool:
+        raise StoreUnavailable("the disk is full")
+
+    store_of(closed_gateway).records.update_record = fail  # pyright: ignore[reportAttributeAccessIssue] - a fault
+    arguments: Json = {"agent": "b", "skill": "work", "input": {}}
+    script = closed_gateway.program_client("script")
+    call = await closed_gateway.call_tool(script, "agent_call", arguments)
+    with anyio.fail_after(60):
+        while (await closed_gateway.describe(call))["status"] == "pending":
+            await checkpoint()
+    await closed_gateway.reopen()
+    with anyio.fail_after(60):
+        while (await records_of(closed_gateway))[0]["status"] == "pending":
+            await checkpoint()
+
+
 # -------------------------------------------------------------------- debates
 
 DEBATE = {

@@ -119,7 +119,7 @@ class OutcomeDelivery:
         for call in self._calls:
             if call.is_unprocessed:
                 self._watch_receipt(call)
-            elif call.is_undelivered or not call.is_settled:
+            elif call.is_undelivered or not call.is_settled or self._calls.is_unsaved(call.id):
                 self._wake(call.task_id)
 
     # ---------------------------------------------------------------- called by the outbox
