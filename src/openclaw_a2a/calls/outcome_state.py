@@ -97,7 +97,8 @@ class Waiters:
 
     def resolve(self, call: Call, task: CalleeTask) -> None:
         """Wake the caller that waits for a call which is settled now."""
-        # Called after the commit: the caller must not report an outcome that a crash takes back.
+        # Called when it is stored, or follows from the callee's task, which is: the caller must not
+        # report an outcome that a crash takes back.
         _, settled = self._waiting.get(call.id, (None, None))
         if settled is not None and not settled.done():
             settled.set_result((call, task))

@@ -322,8 +322,8 @@ def audit_outcome(error: BaseException | None) -> _Outcome:
 class AuditLog:
     """Collects entries on the event loop and writes them in a worker thread, in batches.
 
-    Nobody waits for it but who calls `flush`: calls between agents, and what the operator does. Any
-    other entry is written within about 50 ms; a process that is killed before that takes it along.
+    Nobody waits for it but who calls `flush`: what the operator does. Any other entry is written
+    within about 50 ms; a process that is killed before that takes it along.
     """
 
     def __init__(self, file: AuditFile | None, now: Callable[[], datetime]) -> None:
