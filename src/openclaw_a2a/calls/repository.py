@@ -200,7 +200,8 @@ class CallRepository:
             record = await self._store.read_record(CALL_KIND, call_id)
             self._unsaved.discard(call_id)
             if record is None:
-                self.remove(self._calls[call_id])
+                if (gone := self._calls.get(call_id)) is not None:  # else `purge` was faster
+                    self.remove(gone)
             else:
                 self.add(_decoder.decode(record.body))
         return None

@@ -77,7 +77,8 @@ _ALIKE = 3
 def _make_ids(count: int) -> list[str]:
     text = os.urandom(16 * count).hex()
     # The ids of a batch begin alike. So they are neighbours in the indexes of a store, and a commit
-    # of several tasks changes a few pages instead of some for each. Short forms of ids stay unique.
+    # of several tasks changes a few pages instead of some for each. Few enough digits that short
+    # forms of ids are nearly always unique.
     start = text[:_ALIKE]
     digits = [start + text[end - 32 + _ALIKE : end] for end in range(32, len(text) + 1, 32)]
     return [f"{one[:8]}-{one[8:12]}-{one[12:16]}-{one[16:20]}-{one[20:]}" for one in digits]
