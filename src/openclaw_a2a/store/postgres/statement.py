@@ -17,6 +17,7 @@ from typing import Any
 from openclaw_a2a.model.delivery import Delivery
 from openclaw_a2a.model.records import RunRecord, TaskHead, encode_json
 from openclaw_a2a.ports import Record
+from openclaw_a2a.store.columns import CODE_OF, DELIVERY_CODE_OF, RunInput
 from openclaw_a2a.store.postgres.batch import (
     ABSENT,
     PRESENT,
@@ -25,7 +26,6 @@ from openclaw_a2a.store.postgres.batch import (
     RecordChange,
     TaskChange,
 )
-from openclaw_a2a.store.sqlite.transaction import CODE_OF, DELIVERY_CODE_OF, RunInput
 
 Rows = Sequence[tuple[Any, ...]]
 
