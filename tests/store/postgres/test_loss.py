@@ -8,14 +8,23 @@ import anyio
 import anyio.lowlevel
 import asyncpg
 import pytest
-from tests.contracts.store_samples import ALICE, Draft, direct, make_record, next_version, time_at
+from tests.contracts.store_samples import (
+    ALICE,
+    Draft,
+    direct,
+    make_lines,
+    make_record,
+    next_version,
+    time_at,
+)
 from tests.postgres_server import PostgresServer
 from tests.store.postgres.conftest import make_store
 
 from openclaw_a2a.model.errors import GatewayError, StoreLocked, StoreUnavailable
 from openclaw_a2a.model.ids import OwnerId, TaskId
 from openclaw_a2a.model.task import TaskState
-from openclaw_a2a.ports import Accepted, Store
+from openclaw_a2a.ports import Accepted, LogAppend, Store
+from openclaw_a2a.store.group_writer import MAX_GROUP
 from openclaw_a2a.store.postgres import link as link_module
 from openclaw_a2a.store.postgres.link import LinkState
 from openclaw_a2a.store.postgres.store import PostgresStore
@@ -174,6 +183,100 @@ async def test_a_batch_whose_answer_is_lost_is_done_exactly_once(
     ]
     stored = await store.records.read_record(record.kind, record.id)
     assert stored == next_version(record)
+
+
+async def test_writes_wait_when_the_connection_is_lost_between_two_batches_of_their_group(
+    store: PostgresStore,
+) -> None:
+    link, lines = store._link, make_lines(0, 1)
+
+    class LostAfterwards(CutConnection):
+        async def _cut(self, send: Callable[[], Awaitable[Any]]) -> Any:
+            row = await send()
+            link.note_loss(ConnectionResetError("cut by the test"))
+            return row
+
+    assert await store.logs.append_log(LogAppend("objective", "one", lines, after=0))
+    link._connection = LostAfterwards(link._connection, after=True)
+    with anyio.fail_after(DEADLINE_S):
+        # One statement cannot delete a log and make it again.
+        outcomes = await asyncio.gather(
+            store.logs.delete_log("objective", "one"),
+            store.logs.append_log(LogAppend("objective", "one", lines, after=0)),
+        )
+    assert outcomes == [True, True]
+
+
+async def test_a_batch_that_ends_every_connection_is_given_up_and_the_next_is_written(
+    store: PostgresStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    link = store._link
+    use = link._use
+
+    async def use_and_cut(connection: Any) -> None:
+        await use(connection)
+        link._connection = CutConnection(connection, after=False)
+
+    link._connection = CutConnection(link._connection, after=False)
+    monkeypatch.setattr(link, "_use", use_and_cut)
+    with anyio.fail_after(DEADLINE_S):
+        with pytest.raises(StoreUnavailable, match="5 times"):
+            await store.tasks.submit(direct("t-1"))
+        monkeypatch.undo()
+        link._connection = link.connection._inner
+        assert isinstance(await store.tasks.submit(direct("t-2")), Accepted)
+
+
+async def test_a_commit_in_doubt_is_acknowledged_only_when_the_standby_has_it(
+    own_server: PostgresServer,
+) -> None:
+    """A session that is ended while it waits for a standby leaves a commit that can be seen."""
+    store = make_store(own_server)
+    await store.open()
+    await store.tasks.submit(direct("t-1"))
+    waiting = "SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'SyncRep' AND pid <> $1"
+    connection = await asyncpg.connect(f"{own_server.url()}?synchronous_commit=local")
+    try:
+        with anyio.fail_after(DEADLINE_S):
+            await connection.execute("ALTER SYSTEM SET synchronous_standby_names = 'nobody'")
+            await connection.execute("SELECT pg_reload_conf()")
+            names = "SHOW synchronous_standby_names"
+            while await connection.fetchval(names) != "nobody":
+                await anyio.lowlevel.checkpoint()
+            writing = store.tasks.submit(direct("t-2"))
+            while not await connection.fetchval(waiting, 0):
+                await anyio.lowlevel.checkpoint()
+            assert store._link._backend is not None
+            old = store._link._backend[0]
+            await connection.execute("SELECT pg_terminate_backend($1)", old)
+            while not writing.done() and not await connection.fetchval(waiting, old):
+                await anyio.lowlevel.checkpoint()
+            assert not writing.done()
+            await connection.execute("ALTER SYSTEM RESET synchronous_standby_names")
+            await connection.execute("SELECT pg_reload_conf()")
+            assert isinstance(await writing, Accepted)
+    finally:
+        await connection.close()
+    await store.close()
+
+
+async def test_a_dead_writer_leaves_no_write_waiting_and_the_store_can_be_closed(
+    postgres: PostgresServer, schema: str
+) -> None:
+    store = make_store(postgres, schema)
+    await store.open()
+    await store.tasks.submit(direct("first"))
+    writes = [store.tasks.submit(direct(f"t-{number}")) for number in range(2 * MAX_GROUP)]
+    assert store.writer._task is not None
+    store.writer._task.cancel()
+    with anyio.fail_after(DEADLINE_S):
+        outcomes = await asyncio.gather(*writes, return_exceptions=True)
+        assert all("has died" in str(one) for one in outcomes)
+        with pytest.raises(StoreUnavailable, match="has died"):
+            await store.check()
+        await store.close()
+    with pytest.raises(StoreUnavailable, match="not open"):
+        await store.tasks.submit(direct("t-1"))
 
 
 async def test_a_store_has_one_gateway_and_the_error_names_it(

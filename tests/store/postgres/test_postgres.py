@@ -2,7 +2,7 @@
 
 import asyncio
 import re
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from datetime import datetime, timedelta
 from typing import Any
@@ -17,6 +17,7 @@ from tests.contracts.store_samples import (
     Draft,
     direct,
     make_delivery,
+    make_message,
     make_record,
     make_run,
     time_at,
@@ -33,6 +34,7 @@ from openclaw_a2a.model.errors import (
 )
 from openclaw_a2a.model.ids import OwnerId, TaskId
 from openclaw_a2a.model.task import TaskState
+from openclaw_a2a.ports import Accepted, Submission
 from openclaw_a2a.store import create_store, postgres_address
 from openclaw_a2a.store.commands import ChangeTask, Submit
 from openclaw_a2a.store.postgres import migrate, records, tasks
@@ -93,15 +95,41 @@ async def test_a_refused_write_costs_its_group_a_second_look_and_nothing_else(
     assert await store.tasks.read_task(ALICE, TaskId("t-2")) is not None
 
 
-async def test_a_text_that_postgresql_does_not_take_fails_alone(store: PostgresStore) -> None:
+def with_text(name: str, text: str) -> Submission:
+    """A message with a text."""
+    run = msgspec.structs.replace(make_run(name), message=make_message(f"m-{name}", text))
+    return msgspec.structs.replace(direct(name), run=run)
+
+
+UNFIT: dict[str, Callable[[PostgresStore], Awaitable[Any]]] = {
+    "zero-character": lambda store: store.records.put_record(make_record("with\0zero")),
+    "too-long-for-an-index": lambda store: store.records.put_record(
+        make_record("".join(map(chr, range(0x4E00, 0x6E00))))
+    ),
+    "lone-surrogate": lambda store: store.tasks.submit(with_text("t-9", "\ud800")),
+    "on-whole-tables": lambda store: store.tasks.delete_task(ALICE, TaskId("with\0zero")),
+}
+
+
+@pytest.mark.parametrize("kind", UNFIT)
+async def test_what_postgresql_does_not_take_fails_alone(store: PostgresStore, kind: str) -> None:
     outcomes = await asyncio.gather(
         store.tasks.submit(direct("t-1")),
-        store.records.put_record(make_record("with\0zero")),
+        UNFIT[kind](store),
         store.tasks.submit(direct("t-2")),
+        store.tasks.submit(direct("t-3")),
         return_exceptions=True,
     )
-    assert [type(one).__name__ for one in outcomes] == ["Accepted", "StoreUnavailable", "Accepted"]
+    names = [type(one).__name__ for one in outcomes]
+    assert names == ["Accepted", "StoreUnavailable", "Accepted", "Accepted"]
+    tickets = [one.ticket for one in outcomes if isinstance(one, Accepted)]
+    assert tickets == sorted(tickets)
     await store.check()
+
+
+async def test_nothing_is_found_under_a_text_that_no_row_can_have(store: PostgresStore) -> None:
+    assert await store.tasks.read_task(ALICE, TaskId("with\0zero")) is None
+    assert await store.records.read_record("handle", "with\0zero") is None
 
 
 async def test_what_a_receiver_answered_is_kept_whatever_it_was(store: PostgresStore) -> None:
@@ -231,6 +259,46 @@ async def test_a_password_is_used_and_never_shown(postgres: PostgresServer) -> N
     assert address.shown == f"{postgres.url(user='gateway')} (schema of_the_gateway)"
     secret = Address("postgres://me:hidden@db.example/x?sslmode=require")
     assert secret.shown == "postgres://me@db.example/x"
+
+
+@pytest.mark.parametrize(
+    "password", ["hid/den", "hid#den", "hid?den", "h[id", "1@2/hid", "h\u2100id"]
+)
+def test_an_address_whose_password_cannot_be_told_apart_is_refused_and_not_shown(
+    password: str,
+) -> None:
+    with pytest.raises(SettingsInvalid, match="%2F") as refused:
+        postgres_address(f"postgres://me:{password}@db.example/x")
+    assert "hid" not in refused.value.message
+
+
+@pytest.mark.parametrize(
+    "place", ["db.example", "db.example:5433", "[::1]:5433", "a:1,b:2", "a,b", ""]
+)
+def test_addresses_with_ports_and_several_hosts_are_shown(place: str) -> None:
+    address = postgres_address(f"postgres://me:hid%2Fden@{place}/x?user=me@place")
+    assert address.shown == f"postgres://me@{place}/x"
+
+
+async def test_what_is_acknowledged_is_durable_whatever_the_server_is_set_to(
+    postgres: PostgresServer, schema: str
+) -> None:
+    url = f"{postgres.url()}?synchronous_commit=off&idle_session_timeout=60000"
+    store = PostgresStore(Address(url, schema=schema))
+    await store.open()
+    connection = store._link.connection
+    assert await connection.fetchval("SHOW synchronous_commit") == "on"
+    assert await connection.fetchval("SHOW idle_session_timeout") == "0"
+    await store.close()
+
+
+async def test_a_database_that_cannot_hold_every_text_is_refused(postgres: PostgresServer) -> None:
+    async with connected(postgres) as connection:
+        await connection.execute(
+            "CREATE DATABASE latin ENCODING 'LATIN1' TEMPLATE template0 LOCALE 'C'"
+        )
+    refused = await refusal(postgres.url(database="latin"))
+    assert "LATIN1" in refused and "--encoding=UTF8" in refused
 
 
 def test_an_address_of_another_kind_is_refused() -> None:

@@ -139,6 +139,20 @@ async def test_a_move_that_fails_leaves_nothing_and_can_be_done_again(
     assert (await move(source, postgres, schema))["record"] == 2
 
 
+async def test_what_a_receiver_answered_does_not_keep_a_store_from_being_moved(
+    source: Path, postgres: PostgresServer, schema: str
+) -> None:
+    with sqlite3.connect(source) as connection:
+        connection.execute("UPDATE delivery SET reason = 'HTTP 500: ' || char(0)")
+    connection.close()
+    await move(source, postgres, schema)
+    store = make_store(postgres, schema)
+    await store.open()
+    [delivery] = await store.deliveries.list_task_deliveries(None, TaskId("done"))
+    assert delivery.reason == "HTTP 500: \ufffd"
+    await store.close()
+
+
 async def test_a_store_that_a_gateway_uses_is_not_moved(
     source: Path, postgres: PostgresServer, schema: str
 ) -> None:

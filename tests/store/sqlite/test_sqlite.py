@@ -226,8 +226,9 @@ async def test_a_lock_file_that_cannot_be_opened_is_refused(path: Path) -> None:
 @pytest.mark.parametrize(
     ("kind", "where", "problem"),
     [
-        ("postgres", "x", "memory, json-file and sqlite"),
-        ("", None, "memory, json-file and sqlite"),
+        ("oracle", "x", "memory, json-file, sqlite and postgres"),
+        ("", None, "memory, json-file, sqlite and postgres"),
+        ("postgres", "x", "store.url is missing"),
         ("sqlite", None, "store.path is missing"),
         ("json-file", "", "store.path is missing"),
     ],

@@ -1,6 +1,7 @@
 """Where a PostgreSQL store is: its address, how to connect, and what went wrong in plain words."""
 
 import os
+import re
 import socket
 import ssl
 from collections.abc import Sequence
@@ -43,12 +44,17 @@ LOST: tuple[type[BaseException], ...] = (
 # Every query here has an index that fits it. Plans are made once, without the values, and then the
 # estimates of the planner are worst; so they are told to use an index where there is one.
 # A server that does not hear from its client for about half a minute ends the session, and with it
-# the lock on the store; otherwise a gateway on another machine would wait for hours.
+# the lock on the store; otherwise a gateway on another machine would wait for hours. One that hears
+# nothing because there is nothing to write must not end it. What is acknowledged is durable, also
+# where the server or the role is set to take that lightly.
 _SESSION = """
 SET search_path TO {schema};
 SET statement_timeout TO {statement_ms};
 SET lock_timeout TO {lock_ms};
 SET idle_in_transaction_session_timeout TO {idle_ms};
+SET idle_session_timeout TO 0;
+SELECT set_config('synchronous_commit', 'on', false)
+WHERE current_setting('synchronous_commit') = 'off';
 SET tcp_keepalives_idle TO 10;
 SET tcp_keepalives_interval TO 5;
 SET tcp_keepalives_count TO 3;
@@ -71,11 +77,18 @@ class Address(msgspec.Struct, frozen=True):
     schema: str = DEFAULT_SCHEMA
 
     def __post_init__(self) -> None:
-        parts = urlsplit(self.url)
+        try:
+            parts = urlsplit(self.url)
+        except ValueError:
+            raise _unreadable() from None  # its text has the password
         if parts.scheme not in ("postgres", "postgresql"):
             raise SettingsInvalid(
                 f"store.url must begin with postgres:// (it begins with {parts.scheme!r})"
             )
+        hosts = parts.netloc.rpartition("@")[2].split(",")
+        has_ports = all(map(_HOST.fullmatch, hosts))
+        if "@" in parts.path or parts.fragment or not has_ports:
+            raise _unreadable()
 
     def __repr__(self) -> str:
         return f"Address({self.shown!r})"
@@ -156,6 +169,13 @@ class Address(msgspec.Struct, frozen=True):
             raise StoreUnavailable(
                 f"{self.place} is PostgreSQL {version}; this gateway needs {OLDEST_SERVER} or newer"
             )
+        encoding = await connection.fetchval("SHOW server_encoding")
+        if encoding != "UTF8":
+            raise StoreUnavailable(
+                f"the database {self.database} at {self.place} has the encoding {encoding}, which "
+                "cannot hold every text; make one with UTF8 (createdb --encoding=UTF8 "
+                "--template=template0)"
+            )
         if await connection.fetchval("SELECT pg_is_in_recovery()"):
             raise StoreUnavailable(
                 f"{self.place} is a standby and takes no writes; give the address of the primary, "
@@ -179,6 +199,18 @@ class Address(msgspec.Struct, frozen=True):
                 seconds=f"{CONNECT_WAIT_S:g}",
             )
         )
+
+
+_HOST = re.compile(r"(\[[^\]]*\]|[^:\[\]]*)(:\d*)?")
+"""A host with its port. Anything else is a part of a password that has a `/`, `?` or `#`."""
+
+
+def _unreadable() -> SettingsInvalid:
+    """It does not show the address: it cannot be told which part of it is the password."""
+    return SettingsInvalid(
+        "store.url cannot be read as an address; in its user and password write every special "
+        "character with its code, such as %2F for / and %40 for @"
+    )
 
 
 _SENTENCES: tuple[tuple[Any, str], ...] = (

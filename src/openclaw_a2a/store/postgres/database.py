@@ -126,6 +126,8 @@ class PostgresDatabase:
                 delay_s = _RETRY.delay_s(attempt)
                 if asyncio.get_running_loop().time() + delay_s > give_up_at:
                     raise self.address.explain(error) from error
+            except driver.CharacterNotInRepertoireError:
+                return []  # asked for a text with a zero character, which no row has
             except driver.PostgresError as error:
                 raise StoreUnavailable(
                     f"the store {self.name} cannot be read: {error}; look at the log of the "

@@ -43,7 +43,9 @@ INSERT INTO writer (name, batch, instance, host, pid) VALUES ($1, 0, $2, $3, $4)
 ON CONFLICT (name) DO UPDATE
 SET batch = writer.batch + 1, instance = $2, host = $3, pid = $4, since = now(), tickets = '{}'
 RETURNING batch"""
-_READ = "SELECT batch, tickets, instance FROM writer WHERE name = $1"
+# It writes: what the lost session committed may not have reached a synchronous standby yet, and
+# this commit waits for everything before it.
+_READ = "UPDATE writer SET batch = batch WHERE name = $1 RETURNING batch, tickets, instance"
 _BACKEND = "SELECT backend_start FROM pg_stat_activity WHERE pid = pg_backend_pid()"
 # A session of ours that the server still takes for alive: with its start, because pids come again.
 _END_OLD = """
@@ -167,8 +169,9 @@ class WriteLink:
                 await connection.execute(_END_OLD, *self._backend)
             await self.lock(connection)
             row = await connection.fetchrow(_READ, WRITER)
-            self.batch, self.tickets = row[0], row[1]
-            if row[2] != self._instance:
+            if row is not None and row[2] == self._instance:
+                self.batch, self.tickets = row[0], row[1]
+            else:
                 # Our runs are its runs now; their fences tell those that still write for them.
                 self.takeovers += 1
                 values = (WRITER, self._instance, socket.gethostname(), os.getpid())

@@ -8,14 +8,12 @@ from openclaw_a2a.model.delivery import Delivery, DeliveryId, DeliveryState
 from openclaw_a2a.model.ids import TaskId
 from openclaw_a2a.model.turn import Scope
 from openclaw_a2a.ports import DeliveryPage, LogAppend, LogHead, LogLine, Record, StoredLog
+from openclaw_a2a.store.columns import DELIVERY_CODE_OF, DELIVERY_STATE_OF
 from openclaw_a2a.store.commands import DeliveryWrites, RecordWrites
 from openclaw_a2a.store.postgres.address import DatabaseRow
 from openclaw_a2a.store.postgres.batch import AppendLog, DeleteLog
 from openclaw_a2a.store.postgres.database import PostgresPart, scope_values
 from openclaw_a2a.store.rules import report_damage
-from openclaw_a2a.store.sqlite.transaction import DELIVERY_CODE_OF
-
-_DELIVERY_STATE_OF = {code: state for state, code in DELIVERY_CODE_OF.items()}
 
 _SELECT_DELIVERY = """
 SELECT d.id, d.kind, d.task, d.body, d.cursor, d.next_at, d.created_at, d.updated_at, d.state,
@@ -75,7 +73,7 @@ class PostgresDeliveryStore(PostgresPart, DeliveryWrites):
 
 def _decode_delivery(row: DatabaseRow) -> Delivery:
     fields = list(row[:11])
-    fields[8] = _DELIVERY_STATE_OF[row[8]]
+    fields[8] = DELIVERY_STATE_OF[row[8]]
     return Delivery(*fields)
 
 

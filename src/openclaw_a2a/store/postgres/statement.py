@@ -17,6 +17,7 @@ from typing import Any
 from openclaw_a2a.model.delivery import Delivery
 from openclaw_a2a.model.records import RunRecord, TaskHead, encode_json
 from openclaw_a2a.ports import Record
+from openclaw_a2a.store.columns import CODE_OF, DELIVERY_CODE_OF, RunInput
 from openclaw_a2a.store.postgres.batch import (
     ABSENT,
     PRESENT,
@@ -25,7 +26,6 @@ from openclaw_a2a.store.postgres.batch import (
     RecordChange,
     TaskChange,
 )
-from openclaw_a2a.store.sqlite.transaction import CODE_OF, DELIVERY_CODE_OF, RunInput
 
 Rows = Sequence[tuple[Any, ...]]
 
@@ -414,9 +414,13 @@ def _delete_deliveries(statement: Statement, changes: Iterable[tuple[str, Delive
 def _delivery_row(delivery: Delivery) -> tuple[Any, ...]:
     names = (delivery.id, delivery.kind, delivery.task_id, delivery.body, delivery.cursor)
     times = (delivery.next_at, delivery.created_at, delivery.updated_at)
-    # What a receiver answered may be part of the reason; PostgreSQL takes no zero characters.
-    reason = None if delivery.reason is None else delivery.reason.replace("\0", "\ufffd")
-    return (*names, *times, DELIVERY_CODE_OF[delivery.state], delivery.attempts, reason)
+    code = DELIVERY_CODE_OF[delivery.state]
+    return (*names, *times, code, delivery.attempts, stored_reason(delivery.reason))
+
+
+def stored_reason(reason: str | None) -> str | None:
+    """A reason as PostgreSQL takes it: what a receiver answered may have zero characters."""
+    return None if reason is None else reason.replace("\0", "\ufffd")
 
 
 # -------------------------------------------------------------------- records

@@ -36,6 +36,7 @@ from openclaw_a2a.ports import (
     TaskPage,
     TaskQuery,
 )
+from openclaw_a2a.store.columns import CODE_OF, STATE_OF, TERMINAL_CODES, run_input_decoder
 from openclaw_a2a.store.commands import ClaimRuns, RenewLeases, TaskWrites
 from openclaw_a2a.store.contents import MARK, restore
 from openclaw_a2a.store.postgres.address import DatabaseRow, Session
@@ -47,10 +48,8 @@ from openclaw_a2a.store.rules import (
     damaged_task,
     report_damage,
 )
-from openclaw_a2a.store.sqlite.transaction import CODE_OF, STATE_OF, TERMINAL_CODES, RunInput
 
 _binding_decoder = msgspec.json.Decoder(Binding)
-_input_decoder = msgspec.json.Decoder(RunInput)
 
 _PURGE_BATCH = 100
 """How many tasks or messages one write of a purge examines at most."""
@@ -648,7 +647,7 @@ async def _decode_run(connection: Session, row: DatabaseRow, command: ClaimRuns)
     if content[0] == MARK:
         rows = await connection.fetch(_READ_RUN_CONTENTS, task_id, _references(content))
         content = restore(content, {found[0]: found[1] for found in rows}.get)
-    run_input = _input_decoder.decode(content)
+    run_input = run_input_decoder.decode(content)
     return RunRecord(
         id=run_id,
         task_id=task_id,

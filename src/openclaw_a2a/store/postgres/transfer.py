@@ -20,6 +20,7 @@ from openclaw_a2a.store.locks import FileLock
 from openclaw_a2a.store.postgres.address import LOST, Address, Session, driver
 from openclaw_a2a.store.postgres.link import WriteLink
 from openclaw_a2a.store.postgres.records import stored_id
+from openclaw_a2a.store.postgres.statement import stored_reason
 from openclaw_a2a.store.sqlite import migrate
 from openclaw_a2a.store.sqlite.transaction import from_microseconds, to_microseconds
 
@@ -194,6 +195,8 @@ def _decoder(table: _Table) -> list[Callable[[Any], Any]]:
             return bool
         if (table.name, column) == ("log", "id"):
             return stored_id
+        if (table.name, column) == ("delivery", "reason"):
+            return stored_reason
         return _same
 
     return [choose(column) for column in table.columns]

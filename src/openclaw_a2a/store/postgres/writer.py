@@ -33,12 +33,15 @@ from openclaw_a2a.store.postgres.batch import (
 )
 from openclaw_a2a.store.postgres.link import WRITER, LinkState, WriteLink
 from openclaw_a2a.store.postgres.statement import build_statement
-from openclaw_a2a.store.rules import write_failed
+from openclaw_a2a.store.rules import store_closed, write_failed
 
 log = get_logger(__name__)
 
 _MAX_COLLECT_TURNS = 4
 """Writes are collected until a turn of the event loop adds none, for at most this many turns."""
+_MAX_LOSSES = 5
+"""How often a batch is sent again after its connection was lost: it may be what ends the session,
+and a database that it brings down must not be brought down for ever."""
 _MAX_DECISIONS = 8
 """How often a batch is decided again because another writer was faster."""
 
@@ -48,6 +51,15 @@ _BUSY: tuple[type[BaseException], ...] = (
     driver.SerializationError,
 )
 """Another writer changed the same rows: decided again, the batch finds them."""
+_UNFIT: tuple[type[BaseException], ...] = (
+    driver.DataError,
+    driver.IntegrityConstraintViolationError,
+    driver.ProgramLimitExceededError,  # such as a text that is too long for an index
+    ValueError,  # a text that UTF-8 cannot hold
+    TypeError,
+    OverflowError,
+)
+"""A row cannot be stored at all, whatever the state of the database."""
 _MARK = "UPDATE writer SET batch = $1, tickets = '{}' WHERE name = $2"
 
 Result = TypeVar("Result")
@@ -79,7 +91,7 @@ class PostgresWriter:
         if task is not None:
             self._is_stopping = True
             self._wake.set()
-            await task
+            await asyncio.wait([task])  # one that died has said so; the rest is still to be closed
 
     def wake(self) -> None:
         """Look at the link, which was lost."""
@@ -87,12 +99,17 @@ class PostgresWriter:
 
     def check(self) -> None:
         """Raises StoreUnavailable if nothing can be written now."""
-        if self._task is not None and self._task.done():
-            raise StoreUnavailable(
-                f"the writer of the store {self._link.address.shown} has died; restart the gateway"
-            )
-        if self._task is None or self._link.state is not LinkState.CONNECTED:
+        if self._task is None:
+            raise store_closed(self._link.address.shown)
+        if self._task.done():
+            raise self._died()
+        if self._link.state is not LinkState.CONNECTED:
             raise self._link.unavailable()
+
+    def _died(self) -> StoreUnavailable:
+        return StoreUnavailable(
+            f"the writer of the store {self._link.address.shown} has died; restart the gateway"
+        )
 
     def write(self, command: object) -> "asyncio.Future[Any]":
         """Queue a command or a `TransactionWork`; the future has its result once it is durable."""
@@ -113,7 +130,8 @@ class PostgresWriter:
                 await self._step()
         finally:
             # A fault of this class, or the loop is closing: nobody is left to do them.
-            _resolve([(write, None, self._link.unavailable()) for write in self._take()])
+            left, self._collected = self._collected, []
+            _resolve([(write, None, self._died()) for write in left])
 
     async def _step(self) -> None:
         if self._link.state is LinkState.RECOVERING:
@@ -164,18 +182,20 @@ class PostgresWriter:
             return [await self._write_alone(group[0], work)]
         try:
             outcomes = await self._write_batch(group)
-        except (driver.DataError, driver.IntegrityConstraintViolationError) as error:
-            # One of them cannot be written at all: each alone, so that the others do not fail.
-            if len(group) == 1:
+        except _UNFIT as error:
+            # One of them cannot be written at all. The others do not fail with it: the first half
+            # is tried alone, and its outcomes are told before the rest is tried.
+            count = len(_commands(group))
+            if count == 1:
                 return [self._fail(group[0], error)]
-            return [one for write in group for one in await self._write_first([write])]
+            return await self._write_first(group[: count // 2])
         self.failure = None
         return outcomes
 
     def _fail(self, write: Write[Any], error: BaseException) -> WriteOutcome:
         if isinstance(error, GatewayError):
             return write, None, error
-        if not isinstance(error, driver.DataError | driver.IntegrityConstraintViolationError):
+        if not isinstance(error, _UNFIT):
             self.failure = str(error)
         return write, None, write_failed(self._link.address.shown, error)
 
@@ -191,8 +211,10 @@ class PostgresWriter:
         try:
             # What it read is known before the commit; only the commit itself can be in doubt.
             return write, await self._perform(attempt, lambda _: result), None
-        except GatewayError as error:
-            return write, None, error
+        except Exception as error:  # whatever it was, it is not the fault of the others
+            if not isinstance(error, GatewayError | driver.PostgresError):
+                log.exception("store.group_failed", writes=1)
+            return self._fail(write, error)
 
     async def _write_batch(self, group: list[Write[Any]]) -> list[WriteOutcome]:
         outcomes = await self._perform_assumed(group)
@@ -256,7 +278,8 @@ class PostgresWriter:
         Raises: StoreUnavailable (the database did not come back), and what the attempt raises.
         """
         link = self._link
-        while True:
+        for _ in range(_MAX_LOSSES):
+            await link.recover()  # it may have been lost since the batch before
             number, takeovers = link.batch + 1, link.takeovers
             try:
                 result = await attempt(link.connection, number)
@@ -276,6 +299,10 @@ class PostgresWriter:
             if link.batch == number:
                 return on_committed(link.tickets)
             # It left nothing behind: the old session is over, and the number is not there.
+        raise StoreUnavailable(
+            f"{link.address.shown} ended the connection {_MAX_LOSSES} times while it was given the "
+            "same writes; they were not made. Look at the log of the database"
+        )
 
 
 class _Wrong(Exception):

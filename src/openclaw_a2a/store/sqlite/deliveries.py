@@ -4,6 +4,7 @@ from openclaw_a2a.model.delivery import Delivery, DeliveryId, DeliveryState
 from openclaw_a2a.model.ids import TaskId
 from openclaw_a2a.model.turn import Scope
 from openclaw_a2a.ports import DeliveryPage
+from openclaw_a2a.store.columns import DELIVERY_CODE_OF
 from openclaw_a2a.store.commands import (
     DeleteDelivery,
     DeliveryWrites,
@@ -13,7 +14,6 @@ from openclaw_a2a.store.commands import (
 from openclaw_a2a.store.rules import no_task
 from openclaw_a2a.store.sqlite.database import DatabasePart, Row, bind_scope
 from openclaw_a2a.store.sqlite.transaction import (
-    DELIVERY_CODE_OF,
     WriteTransaction,
     decode_delivery,
     encode_delivery,

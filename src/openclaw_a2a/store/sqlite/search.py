@@ -14,9 +14,10 @@ import msgspec
 
 from openclaw_a2a.model.errors import StoreUnavailable
 from openclaw_a2a.ports import RecentHead, TaskMatches, TaskSearch
+from openclaw_a2a.store.columns import CODE_OF
 from openclaw_a2a.store.rules import UNREADABLE
 from openclaw_a2a.store.sqlite.tasks import decode_head
-from openclaw_a2a.store.sqlite.transaction import CODE_OF, from_microseconds
+from openclaw_a2a.store.sqlite.transaction import from_microseconds
 
 _WINDOW = 200_000
 _LAST = 2**62

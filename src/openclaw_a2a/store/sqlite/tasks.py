@@ -41,6 +41,7 @@ from openclaw_a2a.ports import (
     TaskPage,
     TaskQuery,
 )
+from openclaw_a2a.store.columns import CODE_OF, STATE_OF, TERMINAL_CODES
 from openclaw_a2a.store.commands import ClaimRuns, RenewLeases, TaskWrites
 from openclaw_a2a.store.rules import (
     UNREADABLE,
@@ -53,9 +54,6 @@ from openclaw_a2a.store.sqlite.contents import MARK, restore
 from openclaw_a2a.store.sqlite.database import DatabasePart, Row, bind_scope
 from openclaw_a2a.store.sqlite.records import purge_records
 from openclaw_a2a.store.sqlite.transaction import (
-    CODE_OF,
-    STATE_OF,
-    TERMINAL_CODES,
     WriteTransaction,
     decode_run,
     from_microseconds,

@@ -7,8 +7,8 @@ The cache holds the live rows, so that most checks need no query. One process ha
 itself, so nothing changes a row behind it. A failed transaction leaves it wrong: then it is thrown
 away, and loaded again with the next one.
 
-The first part of the module converts times, states, run inputs, deliveries and records to column
-values and back; the cache and `WriteTransaction` follow.
+The first part of the module converts times, runs, deliveries and records to column values and
+back; the cache and `WriteTransaction` follow.
 """
 
 import sqlite3
@@ -19,11 +19,9 @@ from typing import Any
 
 import msgspec
 
-from openclaw_a2a.model.delivery import Delivery, DeliveryState
+from openclaw_a2a.model.delivery import Delivery
 from openclaw_a2a.model.ids import RunId, TaskId
-from openclaw_a2a.model.message import JsonStruct, Message
-from openclaw_a2a.model.records import RunOptions, RunRecord, TaskHead, encode_json
-from openclaw_a2a.model.task import TERMINAL, TaskState
+from openclaw_a2a.model.records import RunRecord, TaskHead, encode_json
 from openclaw_a2a.model.turn import Binding, Scope
 from openclaw_a2a.ports import (
     Accepted,
@@ -34,49 +32,19 @@ from openclaw_a2a.ports import (
     Submission,
 )
 from openclaw_a2a.store import rules
+from openclaw_a2a.store.columns import (
+    CODE_OF,
+    DELIVERY_CODE_OF,
+    DELIVERY_STATE_OF,
+    TERMINAL_CODES,
+    RunInput,
+    run_input_decoder,
+)
 from openclaw_a2a.store.commands import ChangeTask, FinishRun, StartRun, Submit
 from openclaw_a2a.store.contents import LARGE_BYTES
 from openclaw_a2a.store.sqlite.contents import MARK, refer, restore, spill
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-
-STATE_OF: dict[int, TaskState] = {
-    0: TaskState.UNSPECIFIED,
-    1: TaskState.SUBMITTED,
-    2: TaskState.WORKING,
-    3: TaskState.COMPLETED,
-    4: TaskState.FAILED,
-    5: TaskState.CANCELED,
-    6: TaskState.INPUT_REQUIRED,
-    7: TaskState.REJECTED,
-    8: TaskState.AUTH_REQUIRED,
-}
-"""The numbers are stored: never change one."""
-
-CODE_OF: dict[TaskState | None, int | None] = {
-    None: None,
-    **{state: code for code, state in STATE_OF.items()},
-}
-DELIVERY_CODE_OF = {
-    DeliveryState.IDLE: 0,
-    DeliveryState.WAITING: 1,
-    DeliveryState.DEAD: 2,
-    DeliveryState.SKIPPED: 3,
-}
-"""The numbers are stored: never change one."""
-_DELIVERY_STATE_OF = {code: state for state, code in DELIVERY_CODE_OF.items()}
-TERMINAL_CODES = frozenset(code for code, state in STATE_OF.items() if state in TERMINAL)
-
-
-class RunInput(JsonStruct, frozen=True):
-    """The message of a run, and how it is to be answered."""
-
-    message: Message
-    binding: Binding
-    options: RunOptions
-
-
-_input_decoder = msgspec.json.Decoder(RunInput)
 
 
 def to_microseconds(time: datetime) -> int:
@@ -105,7 +73,7 @@ def decode_run(row: tuple[Any, ...], find: Callable[[bytes], bytes | None]) -> R
     owner, fence, lease_until, is_started, attempt, content, resume = rest
     if content[0] == MARK:
         content = restore(content, find)
-    run_input = _input_decoder.decode(content)
+    run_input = run_input_decoder.decode(content)
     return RunRecord(
         id=run_id,
         task_id=task_id,
@@ -138,7 +106,7 @@ def encode_delivery(delivery: Delivery) -> tuple[object, ...]:
 def decode_delivery(row: tuple[Any, ...]) -> Delivery:
     """The delivery of a row."""
     fields = list(row)
-    fields[5:9] = *map(from_microseconds, row[5:8]), _DELIVERY_STATE_OF[row[8]]
+    fields[5:9] = *map(from_microseconds, row[5:8]), DELIVERY_STATE_OF[row[8]]
     return Delivery(*fields)
 
 
