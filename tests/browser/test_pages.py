@@ -106,6 +106,33 @@ def test_pages_link_to_each_other_and_back_works(demo: DemoGateway, visit: OpenB
     page.wait_for_url("**/dashboard/tasks")
 
 
+COVERED = """[...document.querySelectorAll("table.rows tr")].flatMap((row) => {
+  const boxes = [...row.cells].flatMap((cell) => {
+    const range = document.createRange();
+    range.selectNodeContents(cell);
+    return [{ cell, box: range.getBoundingClientRect() }].filter(({ box }) => box.width > 1);
+  });
+  return boxes.flatMap(({ cell, box: a }, index) => boxes.slice(index + 1)
+    .filter(({ box: b }) => a.left < b.right - 1 && b.left < a.right - 1
+      && a.top < b.bottom - 4 && b.top < a.bottom - 4)
+    .map((other) => `${cell.innerText} | ${other.cell.innerText}`));
+})"""
+
+
+@pytest.mark.parametrize("page", ["objective", "deliveries", "calls", "callers", "audit", "remote"])
+def test_on_a_phone_nothing_covers_a_text_and_the_menu_shows_the_page(
+    demo: DemoGateway, visit: OpenBrowser, page: str
+) -> None:
+    opened = visit(demo, width=375).open(address_of(demo, page))
+    opened.wait_for_selector("main")
+    assert opened.evaluate(COVERED) == []
+    right, left = opened.evaluate(
+        "[...document.querySelectorAll('.menu [aria-current]')]"
+        ".flatMap((one) => [one.getBoundingClientRect().right, one.getBoundingClientRect().left])"
+    )
+    assert 0 <= left < right <= 375
+
+
 def test_views_of_objectives_are_addresses(demo: DemoGateway, visit: OpenBrowser) -> None:
     page = visit(demo).open("/dashboard/objectives")
     page.get_by_role("link", name="Tree", exact=True).click()

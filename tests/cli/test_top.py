@@ -324,3 +324,8 @@ def test_a_connection_that_is_lost_is_said_and_found_again(program, tmp_path: Pa
         screen.wait("Waiting on you", without="no connection")
         terminal.press("q")
         assert terminal.process.wait(DEADLINE_S) == 0
+
+
+def test_the_demo_says_how_it_is_watched_in_a_terminal(gateway: Gateway) -> None:
+    said = (gateway.home / "log").read_text(encoding="utf-8")
+    assert f"openclaw-a2a top --data {gateway.home}\n" in said

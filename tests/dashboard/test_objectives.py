@@ -61,6 +61,10 @@ async def test_a_question_of_a_step_is_answered_on_the_page(open_dashboard: Open
     assert f'hx-post="{page}/answer"' in html
     assert f'name="step" value="{step["id"]}"' in html
     assert "Which <strong>colour</strong>?" in html
+    for other in (f"/dashboard/tasks/{step['task']}", "/dashboard/tasks"):
+        html = (await browser.get(other)).body.decode()
+        assert "Which <strong>colour</strong>?" in html
+        assert "**colour**?" not in html.partition('id="events"')[0]
 
     assert (await browser.act(f"{page}/answer", step=step["id"], text=" ")).status == 400
     done = await browser.act(f"{page}/answer", step=step["id"], text="green")
@@ -70,6 +74,28 @@ async def test_a_question_of_a_step_is_answered_on_the_page(open_dashboard: Open
     assert (await setup.json(page))["waiting"] == []
     await setup.finish(Reply.of_text("It is green."), run=again)
     await until(setup, page, lambda one: one["objective"]["status"] == "completed")
+
+
+async def test_the_command_of_a_step_sends_it_to_the_agent_that_had_it(
+    open_dashboard: OpenDashboard,
+) -> None:
+    setup = await open_dashboard(
+        {
+            "opt.enabled": True,
+            "agents.painter.adapter": "echo",
+            "channels.a2a.accounts.painter.defaultAgentId": "painter",
+        }
+    )
+    [step] = steps("Paint")
+    page = await make_objective(
+        setup, {"name": "One", "tasks": [step | {"metadata": {"agent": "painter"}}]}
+    )
+    assert (await (await setup.sign_in()).act(f"{page}/run")).status == 200
+    found = await until(setup, page, lambda one: one["objective"]["status"] == "completed")
+    task = found["objective"]["plans"][0]["tasks"][0]["a2aTaskId"]
+    command = (await setup.json(f"/dashboard/tasks/{task}"))["commands"]["cli"]
+    assert "/agents/painter " in command
+    assert command.endswith("This is a step of: A fence'")
 
 
 async def test_who_may_only_look_sees_the_question_and_no_form(
@@ -137,7 +163,7 @@ async def test_steps_that_wait_for_nothing_are_not_drawn(open_dashboard: OpenDas
 
 
 async def test_names_of_steps_run_nothing(open_dashboard: OpenDashboard) -> None:
-    setup = await open_dashboard({"opt.enabled": True})
+    setup = await open_dashboard({"opt.enabled": True, "opt.maxTasksPerPlan": 100})
     names = [text for text in CORPUS if text.isprintable()]
     chain = [(number, number - 1) for number in range(1, len(names))]
     page = await make_objective(setup, {"name": names[0], "tasks": steps(*names, after=chain)})

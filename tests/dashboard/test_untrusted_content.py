@@ -10,7 +10,7 @@ from tests.conformance.scripted_agent import ScriptedAgent, Step
 from tests.dashboard.conftest import OpenDashboard
 from tests.server.admin.asking_agent import AskingAgent, approval
 
-from openclaw_a2a.dashboard.markdown import render_markdown
+from openclaw_a2a.dashboard.markdown import render_markdown, render_markdown_line
 from openclaw_a2a.model.agent_event import (
     Failed,
     InputRequired,
@@ -129,9 +129,9 @@ def problems_of(html: str) -> list[str]:
 
 @pytest.mark.parametrize("text", CORPUS)
 def test_markdown_runs_and_fetches_nothing(text: str) -> None:
-    html = str(render_markdown(text))
-    assert problems_of(html) == []
-    assert "<img" not in html
+    for html in map(str, (render_markdown(text), render_markdown_line(text))):
+        assert problems_of(html) == []
+        assert "<img" not in html
 
 
 def test_markdown_is_still_markdown() -> None:
@@ -140,6 +140,7 @@ def test_markdown_is_still_markdown() -> None:
     )
     for piece in ("<h1>Plan</h1>", "<strong>one</strong>", "<code>two</code>", "<table>", "&lt;b"):
         assert piece in html
+    assert render_markdown_line("# **one**\n\ntwo") == "# <strong>one</strong> two"
     link = render_markdown("[docs](https://docs.example/a)")
     assert 'href="https://docs.example/a"' in link
     assert 'rel="noopener noreferrer nofollow"' in link

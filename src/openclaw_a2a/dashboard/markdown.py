@@ -71,3 +71,10 @@ def _parser() -> MarkdownIt:
 def render_markdown(text: str) -> Markup:
     """The text as HTML. Live pages are made again and again, so the last ones are kept."""
     return Markup(_parser().render(text))  # noqa: S704 - the parser escapes all HTML of the text
+
+
+@functools.lru_cache(maxsize=_CACHED)
+def render_markdown_line(text: str) -> Markup:
+    """The text as one line of HTML, for a place that has no room for blocks."""
+    line = " ".join(text.split())
+    return Markup(_parser().renderInline(line))  # noqa: S704 - the parser escapes all HTML of it

@@ -10,12 +10,12 @@ from openclaw_a2a.model.ids import JsonObject
 from openclaw_a2a.model.message import JsonStruct
 from openclaw_a2a.model.validation import is_object
 
-_NODE_WIDTH = 184
+_NODE_WIDTH = 216
 _NODE_HEIGHT = 32
 _COLUMN_GAP = 44
 _ROW_GAP = 12
 _MARGIN = 2
-_LABEL_CHARS = 20
+_LABEL_CHARS = 24
 _MAX_STEPS = 200
 """A graph of more steps says nothing to anybody; the page has its lists."""
 

@@ -12,7 +12,7 @@ import jinja2
 import msgspec
 from markupsafe import Markup
 
-from openclaw_a2a.dashboard.markdown import render_markdown
+from openclaw_a2a.dashboard.markdown import render_markdown, render_markdown_line
 from openclaw_a2a.dashboard.task_page import format_seconds
 from openclaw_a2a.model.message import JsonStruct, format_timestamp
 
@@ -38,6 +38,7 @@ class Renderer:
             "json": _format_json,
             "json_tree": render_json_tree,
             "markdown": render_markdown,
+            "markdown_line": render_markdown_line,
             "iso": format_timestamp,
             "iso_moment": _iso_moment,
             "moment": _moment,

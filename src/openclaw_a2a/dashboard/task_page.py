@@ -282,7 +282,7 @@ class TaskDetailsReader:
             usage=read_usage(statuses),
             facts=_last_report(statuses),
             metadata={} if task is None else task.metadata or {},
-            commands=_commands(task, self._rpc_url(head.scope.account)),
+            commands=_commands(task, self._rpc_url(_find_account(engine, head))),
             can_cancel=head.state not in TERMINAL,
             can_answer=head.state in PAUSED and held is None,
             can_retry=head.state in TERMINAL and task is not None,
@@ -537,6 +537,16 @@ async def _same_context(engine: Engine, head: TaskHead) -> tuple[TaskSummary, ..
     return tuple([make_row(one.head, "", "") for one in page.tasks if one.head.id != head.id])
 
 
+def _find_account(engine: Engine, head: TaskHead) -> AccountId:
+    """The account that has the agent of a task: a step of a plan may have that of another one."""
+    own, rules = head.scope.account, engine.accounts
+    if head.binding is None:
+        return own
+    agent = head.binding.agent_id
+    having = [one for one, rule in rules.items() if rule.agent_id == agent]
+    return own if own in having or not having else having[0]
+
+
 def _commands(task: Task | None, url: str) -> Commands:
     first = next((one for one in task.history if one.role is Role.USER), None) if task else None
     parts = (Part(text="..."),) if first is None else first.parts
@@ -549,7 +559,7 @@ def _commands(task: Task | None, url: str) -> Commands:
         "method": "SendMessage",
         "params": {"message": msgspec.to_builtins(message)},
     }
-    text, encoded = parts_text(parts), msgspec.json.encode(body).decode()
+    text, encoded = parts_text(parts).strip(), msgspec.json.encode(body).decode()
     body = msgspec.json.decode(encoded)  # with lists, as people write them
     base = url.partition("/a2a/")[0]
     return Commands(

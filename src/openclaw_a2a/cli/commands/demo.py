@@ -7,6 +7,7 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from openclaw_a2a.cli.demo import Demo
+from openclaw_a2a.cli.options import format_command
 from openclaw_a2a.cli.render.terminal import print_message
 
 
@@ -32,7 +33,10 @@ def demo(
     from openclaw_a2a.app.lifecycle import serve_gateway
 
     with tempfile.TemporaryDirectory(prefix="openclaw-a2a-demo-") as made:
-        script = Demo(data or Path(made), pace=pace, rounds=rounds)
+        folder = data or Path(made)
+        script = Demo(folder, pace=pace, rounds=rounds)
         loaded = script.load(host=host, port=port)
         print_message("This is a demo: its agents follow a script, and its callers are made up.")
+        # Its data is not where other commands look.
+        print_message(f"In another terminal: {format_command('top', data=folder)}")
         return serve_gateway(loaded, script.build)

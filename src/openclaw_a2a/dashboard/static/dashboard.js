@@ -71,6 +71,12 @@ theme?.addEventListener("click", () => {
   showTheme();
 });
 
+// ------------------------------------------------------------------ menu
+
+// A narrow screen shows a part of the menu: the part with the page that is open.
+for (const current of document.querySelectorAll(".menu [aria-current], .tabs [aria-current]"))
+  current.parentElement.scrollLeft = current.offsetLeft - current.parentElement.offsetLeft - 40;
+
 // ------------------------------------------------------------------ live updates
 
 // Paused: messages are not shown, but the newest is kept and shown when the page goes on.
