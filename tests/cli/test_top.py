@@ -226,6 +226,7 @@ def test_a_task_is_canceled_after_a_question(program, gateway: Gateway) -> None:
         terminal.press("y")
         screen.wait("The task was canceled.")
         assert gateway.state_of(task) == "canceled"
+        screen.wait("- canceled")  # the list of a filter is some seconds old
         terminal.press("c")
         screen.wait("It has ended.")
 
