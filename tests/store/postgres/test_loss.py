@@ -243,9 +243,11 @@ async def test_a_commit_in_doubt_is_acknowledged_only_when_the_standby_has_it(
             names = "SHOW synchronous_standby_names"
             while await connection.fetchval(names) != "nobody":
                 await anyio.lowlevel.checkpoint()
-            writing = store.tasks.submit(direct("t-2"))
+            number, writing = 2, store.tasks.submit(direct("t-2"))
             while not await connection.fetchval(waiting, 0):
                 await anyio.lowlevel.checkpoint()
+                if writing.done():  # the server had not told its sessions of the standby yet
+                    number, writing = number + 1, store.tasks.submit(direct(f"t-{number + 1}"))
             assert store._link._backend is not None
             old = store._link._backend[0]
             await connection.execute("SELECT pg_terminate_backend($1)", old)
