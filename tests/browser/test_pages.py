@@ -97,7 +97,7 @@ def test_pages_link_to_each_other_and_back_works(demo: DemoGateway, visit: OpenB
     page.get_by_role("link", name="Tasks", exact=True).click()
     page.get_by_role("link", name="failed").click()
     assert page.url.endswith("/dashboard/tasks?tab=failed")
-    page.get_by_role("link", name="What is the weather tomorrow?").click()
+    page.get_by_role("link", name="What is the weather tomorrow?").first.click()
     page.wait_for_selector("article.task")
     assert "503" in page.inner_text(".headline")
     page.go_back()

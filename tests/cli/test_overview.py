@@ -1,5 +1,6 @@
 """The page that --help shows, and how command lines that make no sense are answered."""
 
+import json
 import subprocess
 import sys
 
@@ -64,7 +65,6 @@ def test_help_names_the_text_to_send_and_every_exit_code(command) -> None:
         (["send", "--no-such-flag", "x"], "openclaw-a2a send --help"),
         (["tasks", "lst"], "list"),
         (["tasks", "show"], "openclaw-a2a tasks --help"),
-        (["up", "--port", "many"], "--port"),
         (["tasks", "list", "--state", "happy"], "completed"),
     ],
 )
@@ -74,6 +74,15 @@ def test_usage_error_suggests_the_right_command(command, arguments, hint) -> Non
     assert shown.out == ""
     assert shown.err.startswith("error usage: ")
     assert hint in shown.err
+
+
+def test_usage_error_of_up_off_a_terminal_is_a_line_of_its_log(command) -> None:
+    shown = command("up", "--port", "many")
+    assert (shown.code, shown.out) == (2, "")
+    line = json.loads(shown.err)
+    assert (line["event"], line["code"]) == ("gateway.not_started", "usage")
+    assert "--port" in line["reason"]
+    assert "openclaw-a2a up --help" in line["hint"]
 
 
 def test_version_is_printed_short_and_with_its_environment(command) -> None:
