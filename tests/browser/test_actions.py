@@ -59,6 +59,8 @@ def test_a_question_is_answered_while_the_page_goes_on(
 def test_a_task_is_canceled_and_done_again(demo: DemoGateway, visit: OpenBrowser) -> None:
     task = demo.send("Deploy the wiki.", "deployer")
     page = visit(demo).open(f"/dashboard/tasks/{task}")
+    # A click on a page that is just being replaced reaches nothing.
+    page.wait_for_selector(".headline:has-text('Waits for your decision')")
     page.get_by_role("button", name="Cancel task").click()
     page.wait_for_selector("text=The task was canceled.")
     page.wait_for_selector(".task-head >> text=canceled")
