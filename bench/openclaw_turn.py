@@ -48,7 +48,7 @@ RPC = "/a2a/jsonrpc"
 
 def serve(config: Path, port: int, stamps: Path) -> None:
     """Serve as `openclaw-a2a up` does until a signal comes, then write down what was seen when."""
-    from openclaw_a2a.app.lifecycle import serve as serve_gateway
+    from openclaw_a2a.app.lifecycle import serve_gateway
     from openclaw_a2a.settings import load_settings
 
     seen = clock_edges()

@@ -1,6 +1,7 @@
 """Rules for the sources that linters do not check: docstrings, environment access, escapes."""
 
 import ast
+import importlib
 import io
 import re
 import tokenize
@@ -179,3 +180,17 @@ def test_only_the_supervisor_creates_tasks() -> None:
     # The PostgreSQL writer is what the writer thread of SQLite is: it lives as long as its store.
     owners = {"engine/supervisor.py", "http/server_protocol.py", "store/postgres/writer.py"}
     assert creators == owners
+
+
+def test_what_the_benchmarks_import_of_us_exists() -> None:
+    """They are started by hand, long after a name has changed."""
+    missing: list[str] = []
+    for path in sorted((ROOT / "bench").rglob("*.py")):
+        for node in ast.walk(parse(path)):
+            if not isinstance(node, ast.ImportFrom) or not node.module:
+                continue
+            if node.module.partition(".")[0] == "openclaw_a2a":
+                module = importlib.import_module(node.module)
+                names = [one.name for one in node.names if not hasattr(module, one.name)]
+                missing += [f"{path.name}: {node.module}.{name}" for name in names]
+    assert missing == []
