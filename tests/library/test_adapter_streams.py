@@ -8,13 +8,9 @@ from hypothesis import strategies as st
 
 from openclaw_a2a import AgentAdapter, CancelledByAdapter, Part
 from openclaw_a2a.agents.adapter import standalone_turn
+from openclaw_a2a.engine.transcript.assistant_message import OutputModes, replace_lone_surrogates
 from openclaw_a2a.engine.transcript.single_artifact import FAILED, SingleArtifactTranscript
-from openclaw_a2a.engine.transcript.transcript import (
-    NO_ARTIFACTS,
-    EventContext,
-    OutputModes,
-    replace_lone_surrogates,
-)
+from openclaw_a2a.engine.transcript.transcript import NO_ARTIFACTS, EventContext
 from openclaw_a2a.model.message import Part as OwnPart
 from openclaw_a2a.model.task import ArtifactUpdate, StatusUpdate, TaskState
 

@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.engine.event_lines import check_closed_once, published_by
 
+from openclaw_a2a.engine.transcript.assistant_message import OutputModes
 from openclaw_a2a.engine.transcript.single_artifact import FAILED, NO_TEXT, SingleArtifactTranscript
 from openclaw_a2a.engine.transcript.transcript import (
     NO_ARTIFACTS,
@@ -14,7 +15,6 @@ from openclaw_a2a.engine.transcript.transcript import (
     STOPPED,
     ArtifactCounters,
     EventContext,
-    OutputModes,
     Transcript,
 )
 from openclaw_a2a.model.agent_event import (

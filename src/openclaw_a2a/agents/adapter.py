@@ -20,13 +20,9 @@ from anyio.streams.memory import MemoryObjectSendStream
 
 from openclaw_a2a.engine.engine import new_id
 from openclaw_a2a.engine.supervisor import Supervisor
+from openclaw_a2a.engine.transcript.assistant_message import OutputModes
 from openclaw_a2a.engine.transcript.single_artifact import SingleArtifactTranscript
-from openclaw_a2a.engine.transcript.transcript import (
-    NO_ARTIFACTS,
-    EventContext,
-    OutputModes,
-    Transcript,
-)
+from openclaw_a2a.engine.transcript.transcript import NO_ARTIFACTS, EventContext, Transcript
 from openclaw_a2a.log import get_logger
 from openclaw_a2a.model.agent_event import AgentEvent, PartDelta, Reply, Started, Stopped, TextDelta
 from openclaw_a2a.model.card import AgentProfile, AgentSkill

@@ -28,8 +28,8 @@ from openclaw_a2a.dashboard.task_timeline import (
 from openclaw_a2a.engine.approvals import ApprovalCache, WaitingApproval
 from openclaw_a2a.engine.engine import Engine
 from openclaw_a2a.engine.tasks.journal import TaskProjection
+from openclaw_a2a.engine.transcript.assistant_message import OUTPUT_PREFIX
 from openclaw_a2a.engine.transcript.task_text import parts_text, status_text
-from openclaw_a2a.engine.transcript.transcript import OUTPUT_PREFIX
 from openclaw_a2a.model.call import Call
 from openclaw_a2a.model.errors import CorruptRecord, InvalidParams, Problem, TaskNotFound
 from openclaw_a2a.model.ids import AccountId, ContextId, Json, JsonObject, MessageId, TaskId

@@ -20,7 +20,11 @@ from openclaw_a2a.engine.tasks.submit import (
     continue_task,
     hash_message,
 )
-from openclaw_a2a.engine.transcript.transcript import has_content, omitted_files, output_modes
+from openclaw_a2a.engine.transcript.assistant_message import (
+    has_content,
+    omitted_files,
+    output_modes,
+)
 from openclaw_a2a.log import get_logger
 from openclaw_a2a.model.agent_event import (
     BackgroundEvent,

@@ -25,12 +25,8 @@ from openclaw_a2a.engine.tasks.active_task import ActiveTask
 from openclaw_a2a.engine.tasks.journal import UNLIMITED, Journal, JournalLimits, TaskProjection
 from openclaw_a2a.engine.tasks.run import ActiveRun
 from openclaw_a2a.engine.tasks.run_state import RunSignal
-from openclaw_a2a.engine.transcript.transcript import (
-    NO_ARTIFACTS,
-    EventContext,
-    OutputModes,
-    Transcript,
-)
+from openclaw_a2a.engine.transcript.assistant_message import OutputModes
+from openclaw_a2a.engine.transcript.transcript import NO_ARTIFACTS, EventContext, Transcript
 from openclaw_a2a.log import get_logger
 from openclaw_a2a.model.ids import (
     AccountId,

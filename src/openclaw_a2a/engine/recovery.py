@@ -17,11 +17,8 @@ import msgspec
 
 from openclaw_a2a.engine.engine import Engine
 from openclaw_a2a.engine.tasks.journal import PAGE_SIZE, UNLIMITED
-from openclaw_a2a.engine.transcript.transcript import (
-    OUTPUT_PREFIX,
-    ArtifactCounters,
-    published_output,
-)
+from openclaw_a2a.engine.transcript.assistant_message import OUTPUT_PREFIX, published_output
+from openclaw_a2a.engine.transcript.transcript import ArtifactCounters
 from openclaw_a2a.log import get_logger
 from openclaw_a2a.model.errors import (
     AgentUnavailable,

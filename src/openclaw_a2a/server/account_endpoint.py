@@ -39,7 +39,7 @@ from openclaw_a2a.engine.tasks.submit import (
     wait_created,
     wait_first_result,
 )
-from openclaw_a2a.engine.transcript.transcript import has_content
+from openclaw_a2a.engine.transcript.assistant_message import has_content
 from openclaw_a2a.http.asgi import HttpRequest
 from openclaw_a2a.http.rate_limit import RequestAdmission
 from openclaw_a2a.http.request_limits import LARGE_BODY_BYTES, RequestBodies

@@ -5,7 +5,7 @@ from typing import Literal, NoReturn, cast
 
 from openclaw_a2a.engine.background_replies import REPLY_PREFIX, append_reply, reply_artifact
 from openclaw_a2a.engine.engine import Engine
-from openclaw_a2a.engine.transcript.transcript import json_safe, replace_lone_surrogates
+from openclaw_a2a.engine.transcript.assistant_message import json_safe, replace_lone_surrogates
 from openclaw_a2a.log import get_logger
 from openclaw_a2a.model.errors import Conflict, GatewayError, UnsupportedOperation
 from openclaw_a2a.model.ids import AccountId, ArtifactId, Json, JsonObject, TaskId

@@ -13,7 +13,8 @@ from tests.engine.harness import ALICE, HYBRID, RULES, Harness, read_all
 
 from openclaw_a2a.engine.engine import AccountRules
 from openclaw_a2a.engine.tasks.active_task import TaskFinished
-from openclaw_a2a.engine.transcript.transcript import NO_REPLY, replace_lone_surrogates
+from openclaw_a2a.engine.transcript.assistant_message import replace_lone_surrogates
+from openclaw_a2a.engine.transcript.transcript import NO_REPLY
 from openclaw_a2a.model.agent_event import (
     Block,
     Failed,

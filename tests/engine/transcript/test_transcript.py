@@ -15,15 +15,14 @@ from tests.engine.event_lines import (
     text_of,
 )
 
+from openclaw_a2a.engine.transcript.assistant_message import OutputModes, output_modes
 from openclaw_a2a.engine.transcript.transcript import (
     APPROVAL_NEEDED,
     CANCELED,
     NO_REPLY,
     ArtifactCounters,
     EventContext,
-    OutputModes,
     Transcript,
-    output_modes,
 )
 from openclaw_a2a.model.agent_event import (
     AgentEvent,

@@ -9,7 +9,7 @@ from pathlib import PurePosixPath
 import msgspec
 
 from openclaw_a2a.agents.process.child import describe_exit
-from openclaw_a2a.engine.transcript.transcript import replace_lone_surrogates
+from openclaw_a2a.engine.transcript.assistant_message import replace_lone_surrogates
 from openclaw_a2a.model.errors import AgentFailed
 from openclaw_a2a.model.ids import Json, JsonObject
 from openclaw_a2a.model.message import Part

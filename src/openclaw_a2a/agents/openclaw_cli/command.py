@@ -7,7 +7,7 @@ from typing import Annotated, Literal, get_args
 import msgspec
 from msgspec import Meta
 
-from openclaw_a2a.engine.transcript.transcript import replace_lone_surrogates
+from openclaw_a2a.engine.transcript.assistant_message import replace_lone_surrogates
 from openclaw_a2a.model.ids import SessionKey
 from openclaw_a2a.model.message import Part
 

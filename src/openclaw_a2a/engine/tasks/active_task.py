@@ -12,11 +12,8 @@ import msgspec
 
 from openclaw_a2a.engine.tasks.journal import Journal
 from openclaw_a2a.engine.tasks.run_state import RunState
-from openclaw_a2a.engine.transcript.transcript import (
-    NO_ARTIFACTS,
-    NOTHING_PUBLISHED,
-    ArtifactCounters,
-)
+from openclaw_a2a.engine.transcript.assistant_message import NOTHING_PUBLISHED
+from openclaw_a2a.engine.transcript.transcript import NO_ARTIFACTS, ArtifactCounters
 from openclaw_a2a.model.errors import (
     CorruptRecord,
     GatewayError,

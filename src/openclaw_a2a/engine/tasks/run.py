@@ -43,13 +43,8 @@ from openclaw_a2a.engine.tasks.run_state import (
     RunSignal,
     RunState,
 )
-from openclaw_a2a.engine.transcript.transcript import (
-    NO_ARTIFACTS,
-    EventContext,
-    Transcript,
-    omitted_files,
-    output_modes,
-)
+from openclaw_a2a.engine.transcript.assistant_message import omitted_files, output_modes
+from openclaw_a2a.engine.transcript.transcript import NO_ARTIFACTS, EventContext, Transcript
 from openclaw_a2a.log import get_logger
 from openclaw_a2a.model.agent_event import AgentEvent
 from openclaw_a2a.model.errors import (

@@ -26,7 +26,7 @@ from openclaw_a2a.engine.tasks.active_task import (
 from openclaw_a2a.engine.tasks.journal import TaskProjection
 from openclaw_a2a.engine.tasks.queries import get_task, task_json
 from openclaw_a2a.engine.tasks.run import ActiveRun
-from openclaw_a2a.engine.transcript.transcript import output_modes
+from openclaw_a2a.engine.transcript.assistant_message import output_modes
 from openclaw_a2a.model.delivery import Delivery
 from openclaw_a2a.model.errors import (
     Conflict,

@@ -11,17 +11,19 @@ from typing import Any, ClassVar
 
 import msgspec
 
-from openclaw_a2a.engine.transcript.transcript import (
+from openclaw_a2a.engine.transcript.assistant_message import (
     BLANK_LINE,
     TEXT_MODE,
-    ArtifactCounters,
-    EventContext,
     OutputModes,
     PublishedMessage,
-    Transcript,
     modes_of,
     output_id,
     replace_lone_surrogates,
+)
+from openclaw_a2a.engine.transcript.transcript import (
+    ArtifactCounters,
+    EventContext,
+    Transcript,
     tool_approval_prompt,
 )
 from openclaw_a2a.model.agent_event import (

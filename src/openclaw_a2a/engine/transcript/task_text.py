@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import msgspec
 
-from openclaw_a2a.engine.transcript.transcript import OUTPUT_PREFIX
+from openclaw_a2a.engine.transcript.assistant_message import OUTPUT_PREFIX
 from openclaw_a2a.model.ids import Json, JsonObject
 from openclaw_a2a.model.message import Part
 from openclaw_a2a.model.task import Task
