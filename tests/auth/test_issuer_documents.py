@@ -90,6 +90,8 @@ async def test_any_address_of_keys_in_our_network_is_refused(path: str, more: st
 async def test_a_document_that_drips_in_is_given_up_at_its_deadline() -> None:
     """Each byte came in time, so the whole never had to."""
 
+    ended = asyncio.Event()
+
     async def drip(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with suppress(ConnectionError):
             writer.write(b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\n\r\n")
@@ -97,6 +99,10 @@ async def test_a_document_that_drips_in_is_given_up_at_its_deadline() -> None:
                 writer.write(b" ")
                 await writer.drain()
                 await asyncio.sleep(0.01)
+        writer.close()
+        with suppress(ConnectionError):
+            await writer.wait_closed()
+        ended.set()
 
     async with await asyncio.start_server(drip, "127.0.0.1", 0) as server:
         url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
@@ -104,6 +110,7 @@ async def test_a_document_that_drips_in_is_given_up_at_its_deadline() -> None:
         async with asyncio.timeout(60):
             with pytest.raises(FetchFailed, match="within"):
                 await fetch_document(f"{url}/keys", issuers=(named,), timeout_s=0.2)
+            await ended.wait()
 
 
 @given(documents(KEY_SET), documents(CONFIGURATION))

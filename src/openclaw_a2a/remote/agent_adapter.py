@@ -32,7 +32,7 @@ from openclaw_a2a.model.backoff import Backoff
 from openclaw_a2a.model.errors import AgentError, AgentFailed, AgentUnavailable, TaskNotCancelable
 from openclaw_a2a.model.ids import Json, JsonObject, PeerName
 from openclaw_a2a.model.turn import Binding, Turn
-from openclaw_a2a.model.validation import as_object, is_object
+from openclaw_a2a.model.validation import as_object, is_object, object_at
 from openclaw_a2a.planning.steps import EXTENSION_URIS, TASK_KEYS
 from openclaw_a2a.ports import Clock, Record, RecordStore, Recovery
 from openclaw_a2a.remote.event_translator import RemoteEventTranslator
@@ -458,6 +458,16 @@ async def _cancel_remote_task(context: RunContext, continuation: JsonObject) -> 
         if result.ok:
             action = "status"  # canceled, but the task has not ended yet
         await context.clock.sleep(_CANCEL_POLL_S)
+
+
+async def read_remote_task_id(records: RecordStore, run_id: str) -> str:
+    """The id of the remote task of a run; empty when none is known."""
+    record = await records.read_record(CHECKPOINT_KIND, run_id)
+    try:
+        known = {} if record is None else object_at(msgspec.json.decode(record.body), "task")
+    except ValueError:
+        return ""  # damaged; the run sends its message again and stores it anew
+    return str(known.get("task_id", ""))
 
 
 def is_peer_answer(result: RemoteResult) -> bool:

@@ -18,7 +18,7 @@ from openclaw_a2a.protocol.jsonrpc import (
     encode_result,
 )
 from openclaw_a2a.protocol.versions import ProtocolVersion, read_version, version_of_method
-from openclaw_a2a.server import account_endpoint as operations
+from openclaw_a2a.server import operations
 from openclaw_a2a.server.account_endpoint import (
     PACED_BODY_BYTES,
     AccountCall,

@@ -24,8 +24,7 @@ from openclaw_a2a.protocol.requests import (
     TaskRequest,
 )
 from openclaw_a2a.protocol.versions import ProtocolVersion, read_version
-from openclaw_a2a.server import account_endpoint as operations
-from openclaw_a2a.server import objectives_endpoint
+from openclaw_a2a.server import objectives_endpoint, operations
 from openclaw_a2a.server.account_endpoint import AccountEndpoint
 from openclaw_a2a.server.rest_request import RestRequest
 

@@ -4,8 +4,6 @@ from collections.abc import Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
-import msgspec
-
 from openclaw_a2a.dashboard.agents_page import CardProblem
 from openclaw_a2a.dashboard.remote_page import (
     CircuitView,
@@ -23,7 +21,7 @@ from openclaw_a2a.model.records import TaskHead
 from openclaw_a2a.model.session_keys import OPERATOR_NAME
 from openclaw_a2a.model.task import Task
 from openclaw_a2a.model.validation import object_at
-from openclaw_a2a.remote.agent_adapter import CHECKPOINT_KIND
+from openclaw_a2a.remote.agent_adapter import read_remote_task_id
 
 if TYPE_CHECKING:  # the HTTP client takes long to load
     from openclaw_a2a.remote.handles import TaskHandle
@@ -127,11 +125,8 @@ async def find_remote_tasks(engine: Engine, head: TaskHead, task: Task) -> list[
             continue
         try:
             sent = await engine.store.tasks.find_duplicate(head.scope, message.message_id)
-            record = sent and await engine.store.records.read_record(CHECKPOINT_KIND, sent.run_id)
-            known = object_at(msgspec.json.decode(record.body), "task") if record else {}
-        except (GatewayError, ValueError):
+        except GatewayError:
             continue  # damaged, or of another message under this id
-        if remote_id := known.get("task_id"):
-            target = agent.removeprefix(TARGET_PREFIX)
-            found[str(remote_id)] = RelatedRemoteTask(target, str(remote_id))
+        if sent and (found_id := await read_remote_task_id(engine.store.records, sent.run_id)):
+            found[found_id] = RelatedRemoteTask(agent.removeprefix(TARGET_PREFIX), found_id)
     return list(found.values())
