@@ -60,7 +60,7 @@ async def connected(server: PostgresServer, schema: str = "public") -> AsyncIter
 def count_batches(store: PostgresStore) -> list[str]:
     """The statements that the writer sends from now on."""
     sent: list[str] = []
-    connection = store._link.connection
+    connection = store.link.connection
     connection.add_query_logger(lambda query: sent.append(query.query))
     return sent
 
@@ -286,7 +286,7 @@ async def test_what_is_acknowledged_is_durable_whatever_the_server_is_set_to(
     url = f"{postgres.url()}?synchronous_commit=off&idle_session_timeout=60000"
     store = PostgresStore(Address(url, schema=schema))
     await store.open()
-    connection = store._link.connection
+    connection = store.link.connection
     assert await connection.fetchval("SHOW synchronous_commit") == "on"
     assert await connection.fetchval("SHOW idle_session_timeout") == "0"
     await store.close()
@@ -315,7 +315,7 @@ async def test_the_connections_are_bounded(postgres: PostgresServer, schema: str
     async with connected(postgres) as connection:
         name = "SELECT count(*) FROM pg_stat_activity WHERE application_name LIKE 'openclaw-a2a%'"
         mine = f"{name} AND query NOT LIKE '%pg_stat_activity%' AND pid = ANY ($1)"
-        pids = [store._link.connection.get_server_pid()]
+        pids = [store.link.connection.get_server_pid()]
         pids += [one._con.get_server_pid() for one in store._pool._holders if one._con is not None]
         assert len(pids) <= 3
         assert await connection.fetchval(mine, pids) == len(pids)
@@ -362,7 +362,7 @@ READS: dict[str, tuple[str, tuple[object, ...]]] = {
     "holding": (tasks.LIST_HOLDING, (["t-10", "t-20"], [3, 3])),
     "events": (tasks.READ_EVENTS, (100_000, "t-77", *CALLER, 1, 100)),
     "deliveries": (records.READ_IN_STATE, (1, "", 100)),
-    "unfinished": (records.READ_UNFINISHED, ("d-5", 100)),
+    "unfinished": (records.READ_UNFINISHED, ("d-5", 100, None)),
     "records": (records.LIST_RECORDS, ("call",)),
     "open-logs": (records.LIST_OPEN_LOGS, ("objective", "", 20)),
     "logs": (records.LIST_LOGS, ("objective", "t-5", 20)),
@@ -425,7 +425,7 @@ async def test_a_batch_finds_its_rows_by_their_keys(
     known.head = msgspec.structs.replace(known.head, sequence=3)
     batch.add(Submit(draft.submission()))
     batch.add(ChangeTask(known.status(TaskState.WORKING, at=1)))
-    statement = build_statement(batch, writer="gateway", number=1, now=time_at())
+    statement = build_statement(batch, writer=store.link, number=1, now=time_at())
     async with connected(postgres, schema) as connection:
         await connection.execute(_FILL, 30_000, timeout=600)
         await connection.execute(_FILL_OTHERS, timeout=600)
