@@ -223,7 +223,8 @@ class Client:
             params = {"id": read.task_id}
             stream = endpoint.stream(account, "SubscribeToTask", params, last_event_id=last)
             code = await self._take(read, stream)
-            self._history.reads.append(read)
+            if read.frames or read.is_ended:
+                self._history.reads.append(read)
             if code not in _TEMPORARY:
                 self._history.problems.append(
                     f"the stream of task {read.task_id} after {last} was refused with {code}"
@@ -392,9 +393,9 @@ class Client:
             except (OSError, ValueError):
                 answer = {}
             if "correlationId" in answer:
-                is_over = answer["status"] != "pending"
-                call = Call(answer["correlationId"], answer if is_over else None)
-                self._history.calls.append(call)
+                self._history.calls.append(Call(answer["correlationId"]))
+                if answer["status"] != "pending":
+                    self._cluster.host.put(answer)  # the result of a tool is in the session, too
                 return
             await asyncio.sleep(PAUSE_S)  # replicas tell nobody when they are back
 

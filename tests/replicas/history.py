@@ -154,13 +154,11 @@ class Call:
     """A call between agents that the gateway accepted."""
 
     id: str
-    outcome: Json = None
-    """The answer, where the caller waited for it."""
 
 
 @dataclass
 class Delivered:
-    """The outcome of a call as it arrived in the caller's session."""
+    """The outcome of a call as it arrived in the caller's session, also as the result of a tool."""
 
     call_id: str
     outcome: Json

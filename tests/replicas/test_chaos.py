@@ -44,10 +44,10 @@ class Chaos:
         self.history.runs = read_runs(self.cluster.journal)
 
     async def _deliver_calls(self) -> None:
-        pending = {call.id for call in self.history.calls if call.outcome is None}
+        accepted = {call.id for call in self.history.calls}
 
         async def is_delivered() -> bool:
-            return self.cluster.host.counts.keys() >= pending
+            return self.cluster.host.counts.keys() >= accepted
 
         await repeat_until(is_delivered, deadline_s=SETTLE_S)
         for message in self.cluster.host.history:
