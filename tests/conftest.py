@@ -55,10 +55,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--connections", type=int, default=1000, help="how many a hostile client opens at once"
     )
-    parser.addoption("--replicas", type=int, default=1, help="gateways of a cluster that fails")
-    parser.addoption("--tasks", type=int, default=300, help="how many clients begin in a cluster")
-    parser.addoption("--faults", type=int, default=20, help="how many such a cluster has")
-    parser.addoption("--seed", default=None, help="of the random choices in such a cluster")
+    parser.addoption("--gateways", type=int, default=None, help="how many a cluster has")
+    parser.addoption(
+        "--tasks", type=int, default=300, help="how many its clients begin while it fails"
+    )
+    parser.addoption("--faults", type=int, default=20, help="how many faults it has meanwhile")
+    parser.addoption("--seed", default=None, help="of the random choices of clients and faults")
     parser.addoption(
         "--minutes", type=float, default=10, help="the CPU time of `./dev fuzz`, all tests together"
     )

@@ -16,6 +16,8 @@ from tests.replicas.cluster import Cluster, nginx_in_front, repeat_until, runnin
 from tests.replicas.faults import FaultInjector
 from tests.replicas.history import Delivered, History, read_runs
 
+GATEWAYS = 1
+"""As many as may use one database; three, once that is several."""
 CLIENTS = 16
 LEASE_S = 3.0
 SETTLE_S = 120.0
@@ -103,11 +105,10 @@ class Chaos:
 async def test_clients_and_agents_see_every_guarantee_kept_while_the_cluster_fails(
     tmp_path: Path, pytestconfig: pytest.Config
 ) -> None:
-    tasks, faults, count = (
-        pytestconfig.getoption(name) for name in ("--tasks", "--faults", "--replicas")
-    )
+    tasks, faults = pytestconfig.getoption("--tasks"), pytestconfig.getoption("--faults")
+    count = pytestconfig.getoption("--gateways") or GATEWAYS
     seed = pytestconfig.getoption("--seed") or secrets.token_hex(4)
-    print(f"seed {seed}, {count} replicas")
+    print(f"seed {seed}, gateways {count}")
     async with running_cluster(tmp_path, count=count, lease_s=LEASE_S) as cluster:
         chaos = Chaos(cluster, tasks=tasks, seed=seed)
         if program := shutil.which("nginx"):
