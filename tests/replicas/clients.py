@@ -303,18 +303,31 @@ class Client:
         await self._send(draft, waits=True)
 
     async def talk(self) -> None:
-        """Several messages to one session, each when the one before was accepted, then all ends."""
-        account, tasks = self._any_account(), list[str]()
+        """Several messages to one session, at once or each when the one before was accepted."""
+        account = self._any_account()
         context_id = f"talk-{self._number // len(PEERS)}-{self._steps}"
-        for _ in range(self._chance.randrange(2, 5)):
-            text = self._chance.choice(["hello", "slow 100", "chunks 10 200"])
-            draft = self._draft(text, account, context_id=context_id)
-            outcome = await self._send(draft, waits=False)
+        texts = self._chance.choices(["slow 300", "chunks 20 500", "hello"], k=4)
+        drafts = [self._draft(text, account, context_id=context_id) for text in texts]
+        if self._chance.random() < 0.5:
+            sends = [self._send(draft, waits=False) for draft in drafts]
+            outcomes = list(await asyncio.gather(*sends))
+        else:
+            outcomes = [await self._send(draft, waits=False) for draft in drafts]
+        await self._list(account, context_id)
+        for outcome in outcomes:
             if "task" in outcome:
-                tasks.append(outcome["task"]["id"])
-            if self._chance.random() < 0.5:
-                await self._list(account, context_id)
-        for task_id in tasks:
+                await self._wait(account, outcome["task"]["id"])
+
+    async def add_to_a_running_task(self) -> None:
+        """Two messages to one task; the second one waits for the run of the first."""
+        account = self._any_account()
+        first = self._draft("chunks 20 500", account)
+        outcome = await self._send(first, waits=False)
+        if "task" in outcome:
+            task_id = outcome["task"]["id"]
+            context_id = first["contextId"]
+            more = self._draft("slow 200", account, context_id=context_id, task_id=task_id)
+            await self._send(more, waits=False)
             await self._wait(account, task_id)
 
     async def ask_and_answer(self) -> None:
@@ -480,6 +493,7 @@ STORIES: dict[Callable[[Client], Awaitable[None]], int] = {
     Client.subscribe_elsewhere: 2,
     Client.send_twice_at_once: 3,
     Client.talk: 2,
+    Client.add_to_a_running_task: 2,
     Client.ask_and_answer: 3,
     Client.cancel: 3,
     Client.ask_directly: 1,
