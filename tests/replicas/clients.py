@@ -45,7 +45,10 @@ now = time.monotonic
 
 
 class Progress:
-    """How many tasks were begun, for whoever waits for a number of them."""
+    """How many new tasks were asked for: for clients until when, for faults when.
+
+    Neither follow-ups nor direct answers, calls and plans count.
+    """
 
     def __init__(self, goal: int) -> None:
         self.begun = 0
@@ -124,7 +127,8 @@ class Client:
 
     def _draft(self, text: str, account: str, *, context_id: str = "", task_id: str = "") -> Json:
         """A new message. Message ids of two peers may be the same; they mean nothing together."""
-        self._progress.add()
+        if not task_id and account != "hybrid":
+            self._progress.add()
         self._steps += 1
         name = f"m-{self._number // len(PEERS)}-{self._steps}"
         context_id = context_id or f"c-{self._number // len(PEERS)}-{self._steps}"
@@ -377,7 +381,6 @@ class Client:
     async def call_agent(self) -> None:
         """A call between agents; what the session gets is written down by its host."""
         chance = self._chance
-        self._progress.add()
         kind = chance.choices(["answer", "fail", "never"], [8, 1, 1])[0]
         given = {
             "ms": 60_000 if kind == "never" else chance.choice([0, 20, 300]),
@@ -414,7 +417,6 @@ class Client:
 
     async def run_plan(self) -> None:
         """A diamond of four steps."""
-        self._progress.add()
         prefix = f"plan-{self._number}-{self._steps}"
         names = [f"{prefix}-{step}" for step in ("dig", "stone", "wood", "wall")]
         needed = [[], [0], [0], [1, 2]]
@@ -437,6 +439,9 @@ class Client:
         while shown.get("status") not in ("completed", "failed", "canceled"):
             await asyncio.sleep(2 * PAUSE_S)  # a client that polls
             answer = await self._call("default", "objectives/get", {"id": objective_id})
+            if "error" in answer:
+                self._history.problems.append(f"objective {objective_id}: {answer['error']}")
+                return
             shown = answer["result"]["objective"]
         status = COMPLETED if shown["status"] == "completed" else shown["status"]
         steps = {

@@ -80,7 +80,7 @@ class Chaos:
             states[final.state.removeprefix("TASK_STATE_").lower()] += 1
         counts = self.faults.counts
         return (
-            f"{self.progress.begun} begun, {len(self.history.finals)} tasks {dict(states)}, "
+            f"{len(self.history.finals)} tasks {dict(states)}, "
             f"{len(self.history.runs)} runs, {len(self.history.calls)} calls, "
             f"{len(self.history.objectives)} objectives, {len(self.history.reads)} streams, "
             f"faults {dict(counts)}"
