@@ -206,12 +206,13 @@ def _running(gateways: Sequence[Gateway]) -> Iterator[None]:
 
 def measure_events(bench: Bench) -> Json:
     """Milliseconds from when an agent says a piece to when a reader of each replica has it."""
+    with bench.sqlite() as gateway:
+        [alone] = asyncio.run(_watch_stamps(gateway, [gateway]))
     with bench.cluster(bench.gateways) as gateways:
-        owner, others = gateways[0], gateways[1:]
-        latencies = asyncio.run(_watch_stamps(owner, [owner, *others]))
-    found = {"own": _spread(latencies[0])}
+        own, *others = asyncio.run(_watch_stamps(gateways[0], gateways))
+    found = {"sqlite": _spread(alone), "own": _spread(own)}
     if others:
-        found["other"] = _spread([one for each in latencies[1:] for one in each])
+        found["other"] = _spread([one for each in others for one in each])
     return found
 
 
