@@ -197,7 +197,7 @@ class Client:
                     # The stream of a paused task stays open.
                     if len(read.frames) >= leave_after or state_of(event) == PAUSED:
                         return 0
-                read.is_ended = True
+                read.ended = now()
         except NoStream as refusal:
             return refusal.code
         except OSError:
@@ -227,7 +227,7 @@ class Client:
             params = {"id": read.task_id}
             stream = endpoint.stream(account, "SubscribeToTask", params, last_event_id=last)
             code = await self._take(read, stream)
-            if read.frames or read.is_ended:
+            if read.frames or read.ended is not None:
                 self._history.reads.append(read)
             if code not in _TEMPORARY:
                 self._history.problems.append(
@@ -469,7 +469,7 @@ class Client:
             stream = self._endpoint().stream(account, "SubscribeToTask", params, last_event_id=0)
             # A paused task may have paused before: its last status says where it rests.
             await self._take_until(task["status"], read, stream)
-            if read.is_ended:
+            if read.ended is not None:
                 return [frame.event for frame in read.frames]
             await asyncio.sleep(PAUSE_S)  # replicas tell nobody when they are back
 
@@ -482,7 +482,7 @@ class Client:
                     read.frames.append(Frame(now(), sequence, event))
                     if state_of(event) == PAUSED and status_of(event) == status:
                         break
-                read.is_ended = True
+                read.ended = now()
 
 
 def _last_state(read: Read) -> str:

@@ -27,7 +27,7 @@ from openclaw_a2a.auth.tokens import TokenKind, TokenStore
 from openclaw_a2a.settings import TOKENS_FILE
 
 ROOT = Path(__file__).parents[2]
-START_DEADLINE_S = 60.0
+START_DEADLINE_S = STOP_DEADLINE_S = 60.0
 PEERS = ("alice", "bob")
 
 
@@ -86,6 +86,12 @@ class Replica:
         assert self._process is not None
         self._process.kill()
         self._process.wait()
+
+    def stop(self) -> None:
+        """End the process as a service manager does, and wait until it has ended."""
+        assert self._process is not None
+        self._process.terminate()
+        self._process.wait(STOP_DEADLINE_S)
 
     def pause(self) -> None:
         os.kill(self.pid, signal.SIGSTOP)

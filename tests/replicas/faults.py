@@ -49,7 +49,7 @@ class FaultInjector:
 
     def _plan(self, count: int) -> list[FaultKind]:
         """Half of them kills; the others in equal parts, in random order."""
-        others = [FaultKind.PAUSE, FaultKind.REFUSE, FaultKind.DROP, FaultKind.DATABASE]
+        others = [kind for kind in FaultKind if kind is not FaultKind.KILL]
         kinds = [
             FaultKind.KILL if number % 2 == 0 else others[number // 2 % len(others)]
             for number in range(count)
@@ -58,33 +58,44 @@ class FaultInjector:
         return kinds
 
     async def _fail(self, kind: FaultKind, replica: Replica) -> None:
-        actions: dict[FaultKind, Callable[[Replica], Awaitable[None]]] = {
+        actions: dict[FaultKind, Callable[[Replica, Fault], Awaitable[None]]] = {
             FaultKind.KILL: self._kill,
+            FaultKind.STOP: self._stop,
             FaultKind.PAUSE: self._pause,
-            FaultKind.REFUSE: lambda one: self._cut(one, Link.REFUSED),
-            FaultKind.DROP: lambda one: self._cut(one, Link.DROPPED),
+            FaultKind.REFUSE: lambda one, _: self._cut(one, Link.REFUSED),
+            FaultKind.DROP: lambda one, _: self._cut(one, Link.DROPPED),
         }
-        fault = Fault(kind, replica.name, replica.pid, now(), float("inf"))
-        self._history.faults.append(fault)
+        fault = self._begin(kind, replica)
         try:
-            await actions[kind](replica)
+            await actions[kind](replica, fault)
         finally:
             fault.ended = now()
             self._whole.append(replica)
             self._is_whole.release()
 
-    async def _kill(self, replica: Replica) -> None:
+    def _begin(self, kind: FaultKind, replica: Replica) -> Fault:
+        fault = Fault(kind, replica.name, replica.pid, now(), float("inf"))
+        self._history.faults.append(fault)
+        return fault
+
+    async def _kill(self, replica: Replica, fault: Fault) -> None:
         replica.kill()
+        fault.gone = now()
         await asyncio.sleep(self._chance.choice([0, 0.5, 1.5 * self._cluster.lease_s]))
         if self._chance.random() < 0.2:
             replica.spawn()
+            again = self._begin(FaultKind.KILL, replica)
             await asyncio.sleep(self._chance.uniform(0.3, 1.2))  # somewhere in its start
-            again = Fault(FaultKind.KILL, replica.name, replica.pid, now(), now())
-            self._history.faults.append(again)
             replica.kill()
+            again.gone = again.ended = now()
         await replica.start()
 
-    async def _pause(self, replica: Replica) -> None:
+    async def _stop(self, replica: Replica, fault: Fault) -> None:
+        await asyncio.to_thread(replica.stop)
+        fault.gone = now()
+        await replica.start()
+
+    async def _pause(self, replica: Replica, _: Fault) -> None:
         """Mostly for longer than a lease: others take its runs over while it knows nothing."""
         replica.pause()
         await asyncio.sleep(self._cluster.lease_s * self._chance.choice([0.3, 1.3, 2.0]))

@@ -59,13 +59,14 @@ class Frame:
 
 @dataclass
 class Read:
-    """One stream. `after` is its Last-Event-ID; `is_ended`: the gateway ended it, nothing broke."""
+    """One stream. `after` is its Last-Event-ID; `ended`: when the gateway ended it; None: it broke
+    off, or the client left."""
 
     task_id: str
     began: float
     after: int | None = None
     frames: list[Frame] = field(default_factory=list)
-    is_ended: bool = False
+    ended: float | None = None
 
 
 @dataclass
@@ -132,6 +133,8 @@ class FaultKind(Enum):
     """What was done to the cluster."""
 
     KILL = "kill"
+    STOP = "stop"
+    """A stop that the gateway is told of, as for an upgrade."""
     PAUSE = "pause"
     REFUSE = "refuse"
     DROP = "drop"
@@ -140,13 +143,17 @@ class FaultKind(Enum):
 
 @dataclass
 class Fault:
-    """One fault; `replica` is empty when it was the database itself."""
+    """One fault; `replica` is empty when it was the database itself.
+
+    `gone` is when the process was over, for those that end one.
+    """
 
     kind: FaultKind
     replica: str
     pid: int
     began: float
     ended: float
+    gone: float | None = None
 
 
 @dataclass

@@ -84,7 +84,7 @@ class Builder:
         self.history.sent.append(Sent(key, f"c-{task_id}", at, at + 0.1, outcome=first))
         frames = [Frame(at + 0.1, 0, first)]
         frames += [Frame(at + 3 + n / 10, n, one) for n, one in enumerate(journal, 1)]
-        self.history.reads.append(Read(task_id, at, None, frames, is_ended=True))
+        self.history.reads.append(Read(task_id, at, None, frames, ended=at + 4))
         self.add_run(f"r{task_id:0>8}", task_id, at=at + 0.5, key=key, how=how)
         last = journal[-1]["statusUpdate"]["status"]
         pieces = [one["artifactUpdate"] for one in journal if "artifactUpdate" in one]
@@ -130,7 +130,7 @@ def good_history() -> History:
         at=10,
     )
     frames = [copy.deepcopy(one) for one in history.reads[0].frames[3:]]
-    history.reads.append(Read("1", 11.0, 2, frames, is_ended=True))
+    history.reads.append(Read("1", 11.0, 2, frames, ended=14.0))
     build.add_task(
         "2", [changed(WORKING, 1), changed(CANCELED, 2)], at=20, caller="bob", how="stopped"
     )
@@ -138,7 +138,7 @@ def good_history() -> History:
         "3", [changed(WORKING, 1), changed(FAILED, 2, "stopped")], at=30, account="fragile"
     )
     history.runs[-1].ended, history.runs[-1].how = None, ""
-    history.faults.append(Fault(FaultKind.KILL, "replica-0", 10, 31.0, 33.0))
+    history.faults.append(Fault(FaultKind.KILL, "replica-0", 10, 31.0, 33.0, gone=31.1))
     _add_answered(build)
     build.add_task("5", [changed(WORKING, 1), changed(COMPLETED, 2)], at=50)
     twin = copy.deepcopy(next(one for one in history.sent if one.accepted_task == "5"))
@@ -529,6 +529,13 @@ def test_a_pause_of_another_replica_excuses_no_overlap() -> None:
     assert "sessions" in rules_broken(history)
 
 
+def test_a_gateway_that_stops_may_end_its_streams_early() -> None:
+    history = good_history()
+    a_stream_ends_before_its_task(history)
+    history.faults.append(Fault(FaultKind.STOP, "replica-0", 10, 13.5, 15.0, gone=14.5))
+    assert "gaps" not in rules_broken(history)
+
+
 def test_a_run_that_was_killed_ended_with_its_process() -> None:
     history = good_history()
     again = copy.deepcopy(run_of(history, "1"))
@@ -537,7 +544,7 @@ def test_a_run_that_was_killed_ended_with_its_process() -> None:
     first.ended, first.how, first.pid = None, "", 12
     again.began, again.ended = 11.5, 12.0
     history.runs.append(again)
-    history.faults.append(Fault(FaultKind.KILL, "replica-0", 12, 11.0, 14.0))
+    history.faults.append(Fault(FaultKind.KILL, "replica-0", 12, 11.0, 14.0, gone=11.1))
     assert "sessions" not in rules_broken(history)
 
 
