@@ -428,8 +428,6 @@ class Client:
             }
             for name, before in zip(names, needed, strict=True)
         ]
-        # A request for a new objective has no id under which it can be repeated: one whose answer
-        # was lost stays without a plan.
         made = (await self._call("default", "objectives/create", {"name": prefix}))["result"]
         objective_id = made["objective"]["id"]
         wanted = {"objectiveId": objective_id, "name": "plan", "tasks": tasks}
@@ -447,7 +445,8 @@ class Client:
         steps = {
             name: [names[one] for one in before] for name, before in zip(names, needed, strict=True)
         }
-        self._history.objectives.append(Objective(objective_id, status, steps))
+        objective = Objective(objective_id, status, steps, len(shown["plans"]))
+        self._history.objectives.append(objective)
 
     # ------------------------------------------------------------ the end
 

@@ -173,11 +173,16 @@ class Delivered:
 
 @dataclass
 class Objective:
-    """An objective at rest; `steps` are the names of its steps with those they depend on."""
+    """An objective at rest; `steps` are the names of its steps with those they depend on.
+
+    `plans` is how often it has these steps: a request for a plan whose answer was lost and that is
+    sent again makes a second one, because such requests have no id.
+    """
 
     id: str
     status: str
     steps: dict[str, list[str]]
+    plans: int = 1
 
 
 @dataclass
