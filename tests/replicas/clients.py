@@ -86,7 +86,8 @@ class Client:
 
     async def play(self) -> None:
         """One story after the other until enough tasks were begun."""
-        stories = list(STORIES.items())
+        alone = () if self._cluster.has_calls else (Client.call_agent, Client.run_plan)
+        stories = [(story, weight) for story, weight in STORIES.items() if story not in alone]
         weights = [weight for _, weight in stories]
         while not self._progress.is_over:
             [(story, _)] = self._chance.choices(stories, weights)

@@ -8,6 +8,7 @@ import asyncio
 import hashlib
 import json
 import os
+import secrets
 import shutil
 import signal
 import subprocess
@@ -111,13 +112,18 @@ class Cluster:
         self.folder = folder
         self.lease_s = lease_s
         self.host = SessionHost()
-        self.database = PostgresServer(server_folder(folder.name))
+        self.database = PostgresServer(server_folder(secrets.token_hex(8)))
         self.journal = folder / "agents.jsonl"
         self.journal.touch()
         self.replicas: list[Replica] = []
         self._count = count
         self.front_port = 0
         self.tool_token = ""
+
+    @property
+    def has_calls(self) -> bool:
+        """True where agents call each other and work through plans: on one gateway alone."""
+        return self._count == 1
 
     def settings_of(self, replica: Replica) -> Json:
         """The settings file of a replica. All of them are the same but for ports and folders."""
@@ -130,8 +136,8 @@ class Cluster:
         }
         sections: Json = {}
         if self._count > 1:
-            store["replicas"] = True
-            sections["replicas"] = {"name": replica.name, "leaseSeconds": self.lease_s}
+            store.update(replicas=True, replicaName=replica.name)
+            sections["lease"] = {"seconds": self.lease_s}
         agents = ("repeatable", "fragile", "hybrid", "asker", "worker")
         accounts = {
             "default": {"defaultAgentId": "repeatable", "agentStyle": "task-generating"},
@@ -146,8 +152,8 @@ class Cluster:
             "log": {"format": "json"},
             "agents": {name: {"adapter": "echo"} for name in agents},
             "channels": {"a2a": {"accounts": accounts, "security": {"peers": _peers()}}},
-            "tools": {"agentToAgent": {"enabled": True, "allow": ["*"]}},
-            "opt": {"enabled": True, "requireActivation": False, "backoffSeconds": 0.05},
+            "tools": {"agentToAgent": {"enabled": self.has_calls, "allow": ["*"]}},
+            "opt": {"enabled": self.has_calls, "requireActivation": False, "backoffSeconds": 0.05},
             "limits": {"perPeerRate": 0, "perPeerRequests": 0, "perPeerRuns": 60},
         }
 

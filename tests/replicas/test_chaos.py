@@ -16,8 +16,8 @@ from tests.replicas.cluster import Cluster, nginx_in_front, repeat_until, runnin
 from tests.replicas.faults import FaultInjector
 from tests.replicas.history import Delivered, History, read_runs
 
-GATEWAYS = 1
-"""As many as may use one database; three, once that is several."""
+GATEWAYS = (1, 3)
+"""One alone, with calls and plans; and several, which have none of these."""
 CLIENTS = 16
 LEASE_S = 3.0
 SETTLE_S = 120.0
@@ -102,11 +102,12 @@ class Chaos:
     "promise.walls.not-found",
     "promise.cancel.stopped",
 )
+@pytest.mark.parametrize("count", GATEWAYS)
 async def test_clients_and_agents_see_every_guarantee_kept_while_the_cluster_fails(
-    tmp_path: Path, pytestconfig: pytest.Config
+    tmp_path: Path, pytestconfig: pytest.Config, count: int
 ) -> None:
     tasks, faults = pytestconfig.getoption("--tasks"), pytestconfig.getoption("--faults")
-    count = pytestconfig.getoption("--gateways") or GATEWAYS
+    count = pytestconfig.getoption("--gateways") or count
     seed = pytestconfig.getoption("--seed") or secrets.token_hex(4)
     print(f"seed {seed}, gateways {count}")
     async with running_cluster(tmp_path, count=count, lease_s=LEASE_S) as cluster:

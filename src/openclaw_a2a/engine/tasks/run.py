@@ -235,6 +235,8 @@ class ActiveRun:
 
     def lose(self) -> None:
         """Stop the run without a trace: it is another replica's now."""
+        if self.submission is not None:
+            return  # not known to be stored; `on_submitted` looks whose it is
         self.is_lost = True
         self.apply(RunSignal.INTERRUPT)
 
@@ -279,6 +281,9 @@ class ActiveRun:
             self._reject(Rejected(known, duplicate), commit)
             return
         self._record_submission()
+        if self.record.owner != self._engine.owner:
+            self.lose()  # stored under the name that this replica had before
+            return
         if delivery is not None:
             self._engine.wakeups.add_delivery(delivery)
         if self.active_task is not None and self.active_task.is_opening:
