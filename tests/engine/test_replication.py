@@ -12,6 +12,7 @@ import pytest
 from tests.conformance.asgi_client import AsgiClient, Request
 from tests.engine.controlled_agent import TIMEOUT_S, ControlledAgent, Run
 from tests.postgres_server import PostgresServer
+from tests.replicas.cluster import repeat_until
 
 from openclaw_a2a.app import build_app
 from openclaw_a2a.app.gateway import Gateway
@@ -302,3 +303,34 @@ async def test_a_replica_that_was_taken_for_dead_drops_its_runs_and_writes_nothi
     assert task["status"]["state"] == "TASK_STATE_COMPLETED"
     assert "of the other" in text_of(task)
     assert "later" not in text_of(task)
+
+
+async def test_the_operator_sees_the_replicas_and_drains_one(
+    start_replica: StartReplica, tmp_path: Path
+) -> None:
+    a = await start_replica(**{"store.replicaName": "left"})
+    b = await start_replica(**{"store.replicaName": "right"})
+    token = (a.gateway.settings.data / "operator.token").read_text(encoding="ascii").strip()
+    operator = a.client.with_headers(authorization=f"Bearer {token}")
+    task = await a.send("one", blocking=False)
+    run = await a.agent.next_run()
+    listed = (await operator.get("/operator/replicas")).json["replicas"]
+    assert [(one["name"], one["isThis"]) for one in listed] == [("left", True), ("right", False)]
+    assert {tuple(one["agents"]) for one in listed} == {("main",)}
+    assert all(0 < one["leaseLeftSeconds"] <= 2 for one in listed)
+    drained = await operator.post(f"/operator/replicas/{listed[0]['id']}/drain", b"{}")
+    assert drained.json["isDraining"] is True
+    # What it has begun ends; new messages go elsewhere.
+
+    async def is_out() -> bool:
+        return (await a.client.get("/readyz")).status == 503
+
+    assert await repeat_until(is_out, deadline_s=TIMEOUT_S)  # it looks at its row once a second
+    refused = await a.call("SendMessage", _message("two"))
+    assert "stopping" in refused["error"]["message"]
+    run.end(Reply.of_text("done"))
+    async with b.stream("SubscribeToTask", {"id": task["id"]}, last_event_id="0") as next_event:
+        events = [one async for one in _rest(next_event)]
+    assert events[-1]["statusUpdate"]["status"]["state"] == "TASK_STATE_COMPLETED"
+    missing = await operator.post("/operator/replicas/nobody/drain", b"{}")
+    assert missing.status == 404

@@ -69,6 +69,7 @@ from openclaw_a2a.server.admin.dashboard import DashboardAdmin, login_path
 from openclaw_a2a.server.admin.deliveries import DeliveriesAdmin
 from openclaw_a2a.server.admin.endpoint import ADMIN_PREFIX, AdminEndpoint
 from openclaw_a2a.server.admin.objectives import ObjectivesAdmin
+from openclaw_a2a.server.admin.replicas import ReplicasAdmin
 from openclaw_a2a.server.admin.tasks import TasksAdmin
 from openclaw_a2a.server.application import ServerApplication
 from openclaw_a2a.server.cards import LiveCard, apply_profiles, build_card, security_schemes
@@ -547,6 +548,7 @@ class Gateway:
         ObjectivesAdmin(lambda: None if plans is None else plans.admin).add_to(admin)
         CallsAdmin(lambda: None if calls is None else calls.service).add_to(admin)
         TasksAdmin(self.engines.values(), self.streams).add_to(admin)
+        ReplicasAdmin(self.engines.values()).add_to(admin)
         add_route(ANY_METHOD, ADMIN_PREFIX + "{*}", admin.serve)
         return application
 

@@ -401,6 +401,9 @@ class Replication:
             # Also now and then: a run may belong to a name that was gone when it was stored.
             is_due = self._engine.loop.time() - looked_at > self._store.lease_s
             try:
+                if self._store.is_draining and not self._engine.is_draining:
+                    log.info("replica.draining", replica=self.id)
+                    self._engine.is_draining = True
                 if is_due or await self._store.find_expired():
                     looked_at = self._engine.loop.time()
                     await self.take_over()

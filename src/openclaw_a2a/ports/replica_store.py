@@ -68,6 +68,8 @@ class ReplicaStore(Protocol):
     id: OwnerId
     """Of this replica; another one after it was taken for dead."""
     lease_s: float
+    is_draining: bool
+    """True when the operator wants this replica to accept nothing new."""
     poll_s: float
     """How often to ask for changes; short when no notifications come."""
 
