@@ -3,6 +3,7 @@
 import asyncio
 import json
 import random
+import time
 from collections import Counter
 from typing import Any
 
@@ -18,6 +19,8 @@ class SessionHost:
 
     def __init__(self) -> None:
         self.history: list[Json] = []
+        self.times: list[float] = []
+        """When each message of the history arrived, by the monotonic clock."""
         self.texts: dict[str, set[str]] = {}
         self._news = asyncio.Event()
         self._chance = random.Random("host")
@@ -34,6 +37,7 @@ class SessionHost:
 
     def put(self, message: Json) -> None:
         self.history.append(message)
+        self.times.append(time.monotonic())
         self._news.set()
 
     async def until_told(self, call_ids: set[str]) -> None:

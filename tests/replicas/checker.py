@@ -18,6 +18,7 @@ from tests.replicas.history import (
     FAILED,
     PAUSED,
     TERMINAL,
+    Delivered,
     FaultKind,
     Final,
     History,
@@ -32,6 +33,7 @@ from tests.replicas.history import (
 TASK_NOT_FOUND, NOT_CANCELABLE, TASK_TERMINAL = -32001, -32002, -32004
 MOST_ATTEMPTS = 3
 """A run that was interrupted so often is given up, also one that may be repeated."""
+_OUTCOME = ("status", "output", "error")
 _ENDING = (FaultKind.KILL, FaultKind.STOP)
 """Faults after which nothing of the process goes on."""
 _TOKEN = re.compile(r"\b(r[0-9a-f]{8})\.\d+")
@@ -116,15 +118,27 @@ def check_refusals(history: History) -> Iterator[str]:
         if code is not None and not (sent.task_id is not None and code == TASK_TERMINAL):
             yield f"message {sent.key.id} was refused: {sent.outcome['error']}"
     known = history.accepted_tasks()
+    going_on: dict[str, float] = {}
+    for task_id, began, _, status in history.statuses():
+        if status["state"] not in TERMINAL:
+            going_on[task_id] = max(going_on.get(task_id, began), began)
     for got in history.got:
         code = got.outcome.get("error", {}).get("code")
         is_own = got.task_id in known and known[got.task_id].key.caller == got.caller
-        final = history.finals.get(got.task_id)
-        is_over = final is not None and final.state in TERMINAL
         if code is None or (code == TASK_NOT_FOUND and not is_own):
             continue
+        # Rightly refused when the task has ended; wrongly, when somebody saw later that it had not.
+        is_over = going_on.get(got.task_id, 0.0) <= got.ended or _is_stopping(got.ended, history)
         if not (got.is_cancel and code == NOT_CANCELABLE and is_over):
             yield f"task {got.task_id}: {got.outcome['error']}"
+
+
+def _is_stopping(at: float, history: History) -> bool:
+    """Whether a gateway was told to stop then. It ends its streams, and knows no runs any more."""
+    return any(
+        fault.kind is FaultKind.STOP and fault.began <= at <= fault.ended
+        for fault in history.faults
+    )
 
 
 def check_failures(history: History) -> Iterator[str]:
@@ -207,11 +221,7 @@ def check_gaps(history: History) -> Iterator[str]:
             yield f"the stream of task {read.task_id} has a second snapshot"
         if read.ended is None or _is_at_rest(read, history.finals.get(read.task_id)):
             continue
-        # A gateway that stops ends its streams; readers come back and resume.
-        if not any(
-            fault.kind is FaultKind.STOP and fault.began <= read.ended <= fault.ended
-            for fault in history.faults
-        ):
+        if not _is_stopping(read.ended, history):
             yield f"the stream of task {read.task_id} ended before the task did, at {numbers[-1:]}"
 
 
@@ -434,14 +444,23 @@ def _is_excused(run: Run, at: float, history: History) -> bool:
 
 
 def check_calls(history: History) -> Iterator[str]:
-    """G7: a call has one outcome in the session of its caller."""
-    outcomes: dict[str, list[Json]] = {call.id: [] for call in history.calls}
+    """G7: a call has one outcome in the session of its caller.
+
+    A replica that is paused while it delivers an outcome goes on with that afterwards; only the
+    host of the session can notice. The second delivery says the same then.
+    """
+    # The answer that accepted a call may have been lost; it has one outcome all the same.
+    arrived: dict[str, list[Delivered]] = {call.id: [] for call in history.calls}
     for delivered in history.delivered:
-        # The answer that accepted a call may have been lost; it has one outcome all the same.
-        outcomes.setdefault(delivered.call_id, []).append(delivered.outcome)
-    for call_id, found in outcomes.items():
-        if len(found) != 1:
-            yield f"call {call_id} has {len(found)} outcomes: {found}"
+        arrived.setdefault(delivered.call_id, []).append(delivered)
+    pauses = [fault for fault in history.faults if fault.kind is FaultKind.PAUSE]
+    for call_id, found in arrived.items():
+        outcomes = [[one.outcome.get(name) for name in _OUTCOME] for one in found]
+        if not found or any(outcome != outcomes[0] for outcome in outcomes):
+            yield f"call {call_id} has {len(found)} outcomes: {outcomes}"
+        for late in found[1:]:
+            if not any(one.began <= late.at <= one.ended + history.lease_s for one in pauses):
+                yield f"call {call_id} has {len(found)} outcomes: {outcomes}"
 
 
 def check_plans(history: History) -> Iterator[str]:

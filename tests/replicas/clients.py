@@ -349,15 +349,17 @@ class Client:
         await self._wait(account, task["id"])
 
     async def cancel(self) -> None:
+        """Cancel until the task has ended: a refusal may come from a gateway that leaves."""
         account = self._any_account()
         outcome = await self._send(self._draft("hang", account), waits=False)
         if "task" not in outcome:
             return
-        task_id = outcome["task"]["id"]
+        task = outcome["task"]
         await asyncio.sleep(self._chance.choice([0, 0.05, 0.5]))  # before, while and after it began
-        task = await self._get(account, task_id, method="CancelTask")
-        if task is None or task["status"]["state"] not in TERMINAL:
-            await self._wait(account, task_id)
+        while task is not None and task["status"]["state"] not in TERMINAL:
+            if await self._get(account, task["id"], method="CancelTask") is None:
+                await asyncio.sleep(PAUSE_S)  # replicas tell nobody when they are back
+            task = await self._get(account, task["id"])
 
     async def ask_directly(self) -> None:
         await self._send(self._draft("slow 20", "hybrid"), waits=True)
@@ -467,7 +469,7 @@ class Client:
             read = Read(task["id"], now(), 0)
             params = {"id": task["id"]}
             stream = self._endpoint().stream(account, "SubscribeToTask", params, last_event_id=0)
-            # A paused task may have paused before: its last status says where it rests.
+            # A paused task may have paused before: its status says where it is now.
             await self._take_until(task["status"], read, stream)
             if read.ended is not None:
                 return [frame.event for frame in read.frames]
@@ -476,11 +478,13 @@ class Client:
     async def _take_until(
         self, status: Json, read: Read, stream: AsyncGenerator[tuple[int, Json]]
     ) -> None:
+        is_over = status["state"] in TERMINAL
         with suppress(OSError, NoStream):
             async with aclosing(stream), asyncio.timeout(TRY_S):
                 async for sequence, event in stream:
                     read.frames.append(Frame(now(), sequence, event))
-                    if state_of(event) == PAUSED and status_of(event) == status:
+                    # The stream of a task that has not ended stays open.
+                    if not is_over and status_of(event) == status:
                         break
                 read.ended = now()
 

@@ -169,6 +169,7 @@ class Delivered:
 
     call_id: str
     outcome: Json
+    at: float
 
 
 @dataclass

@@ -52,8 +52,9 @@ class Chaos:
             return self.cluster.host.counts.keys() >= accepted
 
         await repeat_until(is_delivered, deadline_s=SETTLE_S)
-        for message in self.cluster.host.history:
-            self.history.delivered.append(Delivered(message["correlationId"], message))
+        host = self.cluster.host
+        for message, at in zip(host.history, host.times, strict=True):
+            self.history.delivered.append(Delivered(message["correlationId"], message, at))
 
     async def _read_finals(self) -> None:
         wanted: dict[str, list[tuple[str, str]]] = defaultdict(list)

@@ -150,7 +150,7 @@ def good_history() -> History:
     )
     history.listed.append(Listed("alice", "default", "c-1", 60.0, ["1"]))
     history.calls.append(Call("k-1"))
-    history.delivered.append(Delivered("k-1", {"status": "completed"}))
+    history.delivered.append(Delivered("k-1", {"status": "completed"}, 65.0))
     _add_objective(build)
     return history
 
@@ -277,11 +277,11 @@ def an_own_task_is_not_found(history: History) -> None:
 
 
 @breaks("refusals")
-def a_task_that_never_ends_is_not_cancelable(history: History) -> None:
-    final = history.finals["4"]
-    final.task["status"] = status(PAUSED, 2, "which?")
+def a_task_that_goes_on_is_not_cancelable(history: History) -> None:
     refused = {"error": {"code": -32002}}
-    history.got.append(Got("alice", "default", "4", 60.0, 60.1, refused, is_cancel=True))
+    history.got.append(Got("alice", "default", "4", 40.1, 40.2, refused, is_cancel=True))
+    going_on = {"task": task_of("4", status(PAUSED, 2, "which?"), "")}
+    history.got.append(Got("alice", "default", "4", 43.5, 43.6, going_on))
 
 
 @breaks("failures")
@@ -460,7 +460,12 @@ def a_call_has_two_outcomes(history: History) -> None:
 
 @breaks("calls")
 def a_call_that_its_caller_does_not_know_of_has_two_outcomes(history: History) -> None:
-    history.delivered += 2 * [Delivered("k-2", {"status": "completed"})]
+    history.delivered += 2 * [Delivered("k-2", {"status": "completed"}, 66.0)]
+
+
+@breaks("calls")
+def a_paused_replica_delivers_another_outcome(history: History) -> None:
+    deliver_again_after_pause(history, "timeout")
 
 
 @breaks("plans")
@@ -522,11 +527,29 @@ def test_a_paused_run_may_overlap_with_its_successor_until_it_notices() -> None:
     assert "sessions" not in rules_broken(history)
 
 
+def deliver_again_after_pause(history: History, status: str) -> None:
+    history.faults.append(Fault(FaultKind.PAUSE, "replica-1", 12, 64.0, 69.0))
+    history.delivered.append(Delivered("k-1", {"status": status}, 69.1))
+
+
+def test_a_paused_replica_may_deliver_an_outcome_that_is_there_already() -> None:
+    history = good_history()
+    deliver_again_after_pause(history, "completed")
+    assert "calls" not in rules_broken(history)
+
+
 def test_a_pause_of_another_replica_excuses_no_overlap() -> None:
     history = good_history()
     pause_with_successor(history, resumed_at=16.0, ended=16.2)
     history.faults[-1].replica = "replica-2"
     assert "sessions" in rules_broken(history)
+
+
+def test_a_task_that_has_ended_is_not_cancelable() -> None:
+    history = good_history()
+    refused = {"error": {"code": -32002}}
+    history.got.append(Got("alice", "default", "1", 60.1, 60.2, refused, is_cancel=True))
+    assert check_history(history) == []
 
 
 def test_a_gateway_that_stops_may_end_its_streams_early() -> None:
