@@ -36,7 +36,13 @@ from openclaw_a2a.ports import (
     TaskPage,
     TaskQuery,
 )
-from openclaw_a2a.store.columns import CODE_OF, STATE_OF, TERMINAL_CODES, run_input_decoder
+from openclaw_a2a.store.columns import (
+    CLAIMED_COLUMNS,
+    CODE_OF,
+    STATE_OF,
+    TERMINAL_CODES,
+    decode_claimed_run,
+)
 from openclaw_a2a.store.commands import ClaimRuns, RenewLeases, TaskWrites
 from openclaw_a2a.store.contents import MARK, restore
 from openclaw_a2a.store.postgres.address import DatabaseRow, Session
@@ -189,11 +195,10 @@ WHERE NOT EXISTS (SELECT FROM run r WHERE r.task = t.id)
 ORDER BY t.number"""
 
 # Times of leases come by the gateway's clock and are kept by the database's: as distances from now.
-_CLAIM_RUNS = """
+_CLAIM_RUNS = f"""
 UPDATE run SET owner = $1, lease_until = now() + $2::interval, fence = fence + 1
 WHERE owner <> $1 AND ($3::interval IS NULL OR lease_until < now() + $3)
-RETURNING ticket, id, task, context, principal, account, session_key, fence, is_started, attempt,
-  input, resume"""
+RETURNING {CLAIMED_COLUMNS}"""
 _RENEW_LEASES = "UPDATE run SET lease_until = now() + $1::interval WHERE owner = $2"
 _READ_RUN_CONTENTS = """
 SELECT c.hash, c.body FROM task t JOIN content c ON c.task = t.number
@@ -277,7 +282,7 @@ class PostgresTaskStore(PostgresPart, TaskWrites):
         # RETURNING has no order. The first column is the ticket.
         for row in sorted(await connection.fetch(_CLAIM_RUNS, *values), key=lambda row: row[0]):
             try:
-                claimed.append(await _decode_run(connection, row, command))
+                claimed.append(await _read_run(connection, row, command))
             except UNREADABLE as error:
                 # What was to be done cannot be read any more. Without its run the task is an
                 # orphan, which recovery fails; left alone it would stay `working` for ever.
@@ -640,31 +645,13 @@ async def _mark_contents(_task: int, body: bytes) -> bytes:
     return restore(body, lambda digest: _CONTENT_MARK + digest.hex().encode())
 
 
-async def _decode_run(connection: Session, row: DatabaseRow, command: ClaimRuns) -> RunRecord:
+async def _read_run(connection: Session, row: DatabaseRow, command: ClaimRuns) -> RunRecord:
     """The run of a row. Raises: what `UNREADABLE` lists."""
-    ticket, run_id, task_id, context_id, principal, account, session_key, fence, *rest = row
-    is_started, attempt, content, resume = rest
-    if content[0] == MARK:
-        rows = await connection.fetch(_READ_RUN_CONTENTS, task_id, _references(content))
-        content = restore(content, {found[0]: found[1] for found in rows}.get)
-    run_input = run_input_decoder.decode(content)
-    return RunRecord(
-        id=run_id,
-        task_id=task_id,
-        context_id=context_id,
-        scope=Scope(principal, account),
-        session_key=session_key,
-        message=run_input.message,
-        binding=run_input.binding,
-        options=run_input.options,
-        owner=command.owner,
-        lease_until=command.lease_until,
-        is_started=is_started,
-        attempt=attempt,
-        fence=fence,
-        ticket=ticket,
-        resume=resume,
-    )
+    run_input = row[-1]
+    if run_input[0] == MARK:
+        rows = await connection.fetch(_READ_RUN_CONTENTS, row[2], _references(run_input))
+        run_input = restore(run_input, {found[0]: found[1] for found in rows}.get)
+    return decode_claimed_run(row, run_input, command.owner, command.lease_until)
 
 
 async def _purge_tasks(retention: Retention, connection: Session) -> PurgeResult:

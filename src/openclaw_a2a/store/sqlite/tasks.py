@@ -41,7 +41,13 @@ from openclaw_a2a.ports import (
     TaskPage,
     TaskQuery,
 )
-from openclaw_a2a.store.columns import CODE_OF, STATE_OF, TERMINAL_CODES
+from openclaw_a2a.store.columns import (
+    CLAIMED_COLUMNS,
+    CODE_OF,
+    STATE_OF,
+    TERMINAL_CODES,
+    decode_claimed_run,
+)
 from openclaw_a2a.store.commands import ClaimRuns, RenewLeases, TaskWrites
 from openclaw_a2a.store.rules import (
     UNREADABLE,
@@ -55,7 +61,6 @@ from openclaw_a2a.store.sqlite.database import DatabasePart, Row, bind_scope
 from openclaw_a2a.store.sqlite.records import purge_records
 from openclaw_a2a.store.sqlite.transaction import (
     WriteTransaction,
-    decode_run,
     from_microseconds,
     to_microseconds,
 )
@@ -160,11 +165,10 @@ _SELECT_DUPLICATE = """
 SELECT run, task, answer, body_hash FROM message
 WHERE principal = ? AND account = ? AND message_id = ?"""
 
-_CLAIM_RUNS = """
+_CLAIM_RUNS = f"""
 UPDATE run SET owner = ?, lease_until = ?, fence = fence + 1
 WHERE owner <> ? AND lease_until < ?
-RETURNING ticket, id, task, context, principal, account, session_key, message_id, owner, fence,
-  lease_until, is_started, attempt, input, resume"""
+RETURNING {CLAIMED_COLUMNS}"""  # noqa: S608 - all of it is ours
 _SELECT_RUN_CONTENT = """
 SELECT body FROM content WHERE task = (SELECT number FROM task WHERE id = ?) AND hash = ?"""
 _DELETE_RUN = "DELETE FROM run WHERE ticket = ?"
@@ -677,7 +681,10 @@ def claim_runs(transaction: WriteTransaction, command: ClaimRuns) -> list[RunRec
     # RETURNING has no order. The first column is the ticket.
     for row in sorted(rows, key=itemgetter(0)):
         try:
-            run = decode_run(row, partial(_find_run_content, transaction, row[2]))
+            run_input = row[-1]
+            if run_input[0] == MARK:
+                run_input = restore(run_input, partial(_find_run_content, transaction, row[2]))
+            run = decode_claimed_run(row, run_input, owner, command.lease_until)
         except UNREADABLE as error:
             # What was to be done cannot be read any more. Without its run the task is an orphan,
             # which recovery fails; left alone it would stay `working` for ever.
