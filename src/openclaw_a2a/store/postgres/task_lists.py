@@ -35,12 +35,12 @@ GROUP BY principal, account, state HAVING sum(count) > 0"""
 _COUNT_TASKS = f"""
 SELECT coalesce(sum(count), 0)::bigint FROM tally
 WHERE {_CHOSEN} AND ($3::smallint[] IS NULL OR state = ANY ($3))"""
-LIST_RECENT = f"""
+_LIST_RECENT = f"""
 SELECT {HEAD_COLUMNS}, t.resume FROM task t
 WHERE {_CHOSEN} AND ($3::smallint[] IS NULL OR state = ANY ($3))
 ORDER BY t.number DESC LIMIT $4"""
 # OFFSET 0 keeps the planner from going through all tasks in the order of the result instead.
-LIST_RECENT_OF_FEW = f"""
+_LIST_RECENT_OF_FEW = f"""
 SELECT {HEAD_COLUMNS}, t.resume FROM ({_GROUPS}) y CROSS JOIN LATERAL (
   SELECT * FROM task t
   WHERE t.principal = y.principal AND t.account = y.account AND t.state = y.state OFFSET 0
@@ -51,7 +51,7 @@ WHERE t.principal = y.principal AND t.account = y.account AND t.state = y.state
   AND (t.status_at, t.id) < (coalesce($4::timestamptz, 'infinity'), $5::text COLLATE "C")
 ORDER BY t.status_at DESC, t.id DESC"""
 # A page of n tasks has tasks of the n groups whose newest is newest, and of no others.
-LIST_BY_STATUS = f"""
+_LIST_BY_STATUS = f"""
 SELECT k.* FROM (
   SELECT y.principal, y.account, y.state FROM ({_GROUPS}) y
   CROSS JOIN LATERAL (SELECT t.status_at, t.id FROM task t {_OF_GROUP} LIMIT 1) newest
@@ -88,12 +88,12 @@ WHERE true{context}
 ORDER BY t.status_at DESC, t.id DESC"""
 
 
-LIST_PAGE = _page(_BY_STATUS)
-LIST_CONTEXT_PAGE = _page(_BY_CONTEXT, _ACTIVE_OF_CONTEXT)
+_LIST_PAGE = _page(_BY_STATUS)
+_LIST_CONTEXT_PAGE = _page(_BY_CONTEXT, _ACTIVE_OF_CONTEXT)
 _SINCE = "AND t.status_at >= coalesce($4::timestamptz, '-infinity')"
-COUNT_STATUS = f"""
+_COUNT_STATUS = f"""
 SELECT count(*) FROM unnest($3::smallint[]) AS x(state) JOIN task t ON {_BY_STATUS} {_SINCE}"""
-COUNT_CONTEXT = f"""
+_COUNT_CONTEXT = f"""
 SELECT (SELECT count(*) FROM unnest($3::smallint[]) AS x(state)
     JOIN task t ON {_BY_CONTEXT} {_SINCE})
   + (SELECT count(*) FROM unnest($3::smallint[]) AS x(state)
@@ -131,7 +131,7 @@ class PostgresTaskLists(PostgresTaskReader):
         is_few = chosen.state is not None and not is_terminal(chosen.state)
         if not is_few and chosen != ALL_TASKS:
             is_few = await self.count_tasks(chosen) <= _FEW_TASKS
-        statement = LIST_RECENT_OF_FEW if is_few else LIST_RECENT
+        statement = _LIST_RECENT_OF_FEW if is_few else _LIST_RECENT
         rows = await self._database.fetch(statement, *_bind_filter(chosen), limit)
         return self._recent(rows)
 
@@ -143,7 +143,7 @@ class PostgresTaskLists(PostgresTaskReader):
         codes = [CODE_OF[state] for state in query.states] or None
         key = (None, "") if query.after is None else (query.after.status_at, query.after.id)
         values = (query.principal, query.account, codes, *key, query.limit)
-        return self._recent(await self._database.fetch(LIST_BY_STATUS, *values))
+        return self._recent(await self._database.fetch(_LIST_BY_STATUS, *values))
 
     def _recent(self, rows: Iterable[DatabaseRow]) -> list[RecentHead]:
         return self._decode_rows("task", lambda row: RecentHead(self._head(row), row[10]), rows)
@@ -157,7 +157,7 @@ class PostgresTaskLists(PostgresTaskReader):
             after = (None, "") if key is None else (key.status_at, key.id)
             # One more than the page: it tells whether another page follows.
             values = (*_bind_query(query), *after, query.limit + 1)
-            page = LIST_PAGE if query.context_id is None else LIST_CONTEXT_PAGE
+            page = _LIST_PAGE if query.context_id is None else _LIST_CONTEXT_PAGE
             rows = await self._database.fetch(page, *values, query.context_id, query.large_bytes)
             for row in rows:
                 is_full = query.max_bytes is not None and size > query.max_bytes
@@ -199,9 +199,9 @@ class PostgresTaskLists(PostgresTaskReader):
     async def _count(self, query: TaskQuery) -> int:
         values = _bind_query(query)
         if query.context_id is not None:
-            rows = await self._database.fetch(COUNT_CONTEXT, *values, query.context_id)
+            rows = await self._database.fetch(_COUNT_CONTEXT, *values, query.context_id)
         elif query.status_since is not None:
-            rows = await self._database.fetch(COUNT_STATUS, *values)
+            rows = await self._database.fetch(_COUNT_STATUS, *values)
         else:
             rows = await self._database.fetch(_COUNT_TASKS, *values[:3])
         return rows[0][0]

@@ -62,7 +62,7 @@ SELECT sequence, body, state, task FROM (
 _READ_ENTRIES = _EVENTS.format("""
     SELECT * FROM event WHERE task = $2 AND sequence > $3 AND sequence <= $4
     ORDER BY sequence LIMIT $5""")
-READ_EVENTS = _EVENTS.format("""
+_READ_EVENTS = _EVENTS.format("""
     SELECT v.* FROM task t JOIN event v ON v.task = t.number
     WHERE t.id = $2 AND ($3::text IS NULL OR (t.principal = $3 AND t.account = $4))
       AND v.sequence > $5
@@ -228,7 +228,7 @@ class PostgresTaskReader(PostgresPart):
                 count = min(limit - len(entries), EVENTS_AT_ONCE)
                 room = min(most - size, _READ_BYTES)
                 values = (room, task_id, *scope_values(scope), after, count)
-                rows = await self._database.fetch(READ_EVENTS, *values)
+                rows = await self._database.fetch(_READ_EVENTS, *values)
                 for row in rows:
                     after += 1
                     entries.append(await self._entry(task_id, row, after, self._restore))

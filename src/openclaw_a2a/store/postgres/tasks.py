@@ -36,21 +36,28 @@ _READ_OWN_TASK = """
 SELECT status_at, id, number, principal, account, state, sequence FROM task
 WHERE id = $1 AND principal = $2 AND account = $3 FOR UPDATE"""
 _COUNT_FINISHED = "SELECT coalesce(sum(count), 0) FROM tally WHERE state IN (3, 4, 5, 7)"
-LIST_OLDEST = """
+_OLDEST_OF_GROUP = """
+WHERE t.principal = y.principal AND t.account = y.account AND t.state = y.state
+  AND (t.status_at, t.id) > (coalesce($1::timestamptz, '-infinity'), $2::text COLLATE "C")
+  AND t.status_at < coalesce($3::timestamptz, 'infinity')
+ORDER BY t.status_at, t.id"""
+# The oldest n tasks are among those of the n groups whose oldest is oldest.
+_LIST_OLDEST = f"""
 SELECT k.* FROM (
-  SELECT principal, account, state FROM tally WHERE state IN (3, 4, 5, 7)
-  GROUP BY principal, account, state HAVING sum(count) > 0
+  SELECT y.principal, y.account, y.state FROM (
+    SELECT principal, account, state FROM tally WHERE state IN (3, 4, 5, 7)
+    GROUP BY principal, account, state HAVING sum(count) > 0
+  ) y
+  CROSS JOIN LATERAL (SELECT t.status_at, t.id FROM task t {_OLDEST_OF_GROUP} LIMIT 1) oldest
+  ORDER BY oldest.status_at, oldest.id LIMIT $4
 ) y
 CROSS JOIN LATERAL (
   SELECT t.status_at, t.id, t.number, t.principal, t.account, t.state, t.sequence FROM task t
-  WHERE t.principal = y.principal AND t.account = y.account AND t.state = y.state
-    AND (t.status_at, t.id) > (coalesce($1::timestamptz, '-infinity'), $2::text COLLATE "C")
-    AND t.status_at < coalesce($3::timestamptz, 'infinity')
-  ORDER BY t.status_at, t.id LIMIT $4
+  {_OLDEST_OF_GROUP} LIMIT $4
 ) k
 ORDER BY k.status_at, k.id LIMIT $4"""
 # The deliveries that `list_unfinished_deliveries` has of finished tasks.
-LIST_HOLDING = """
+_LIST_HOLDING = """
 SELECT DISTINCT d.task FROM unnest($1::text[], $2::bigint[]) AS x(task, sequence)
 JOIN delivery d ON d.task = x.task
 WHERE d.state <> 2 AND (d.state = 1 OR d.cursor < x.sequence)"""
@@ -172,10 +179,10 @@ async def _purge_tasks(retention: Retention, connection: Session) -> PurgeResult
     # With a surplus every finished task may be due, however young.
     before = None if finished > retention.keep_ended else retention.ended_before
     examined = [
-        tuple(row) for row in await connection.fetch(LIST_OLDEST, *after, before, retention.limit)
+        tuple(row) for row in await connection.fetch(_LIST_OLDEST, *after, before, retention.limit)
     ]
     names, sequences = [row[1] for row in examined], [row[6] for row in examined]
-    held = {row[0] for row in await connection.fetch(LIST_HOLDING, names, sequences)}
+    held = {row[0] for row in await connection.fetch(_LIST_HOLDING, names, sequences)}
     purged, next_after = choose_purgeable(
         examined, retention, finished=finished, is_held=lambda row: row[1] in held
     )
