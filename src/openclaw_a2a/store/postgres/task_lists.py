@@ -23,9 +23,6 @@ from openclaw_a2a.store.columns import CODE_OF, STATE_OF
 from openclaw_a2a.store.postgres.address import DatabaseRow
 from openclaw_a2a.store.postgres.task_reader import EVENTS_AT_ONCE, HEAD_COLUMNS, PostgresTaskReader
 
-_FEW_TASKS = 1000
-"""So many tasks are sorted; the newest of more are found by going back through all."""
-
 _CHOSEN = "($1::text IS NULL OR principal = $1) AND ($2::text IS NULL OR account = $2)"
 # The callers that have such tasks; the tally names them, so that no scan of all tasks is needed.
 _GROUPS = f"""
@@ -127,10 +124,12 @@ class PostgresTaskLists(PostgresTaskReader):
     async def list_recent_tasks(
         self, limit: int, chosen: TaskFilter = ALL_TASKS
     ) -> list[RecentHead]:
-        # Tasks that have not ended are few. Ended ones are many, and the newest are found at once.
+        # Few tasks are read and sorted; the newest of many are found by going back through all,
+        # which passes over those of others. Tasks that have not ended are few.
         is_few = chosen.state is not None and not is_terminal(chosen.state)
         if not is_few and chosen != ALL_TASKS:
-            is_few = await self.count_tasks(chosen) <= _FEW_TASKS
+            count, total = await self.count_tasks(chosen), await self.count_tasks()
+            is_few = count * count <= limit * total
         statement = _LIST_RECENT_OF_FEW if is_few else _LIST_RECENT
         rows = await self._database.fetch(statement, *_bind_filter(chosen), limit)
         return self._recent(rows)
