@@ -345,7 +345,6 @@ async def test_no_read_scans_a_large_table_or_sorts_more_than_its_pages(
             for statement, values in statements:
                 plan = await explain(connection, statement, values)
                 shown = (name, statement, msgspec.json.encode(plan).decode())
-                print(f"{name:34} {most_read(plan):8} {most_sorted(plan):8}")
                 assert scanned(plan) <= SMALL_TABLES, shown
                 most = _SEARCHED if name.startswith("search") else MERGED
                 if name in COUNTED:

@@ -32,9 +32,9 @@ from openclaw_a2a.model.errors import (
 )
 from openclaw_a2a.model.ids import OwnerId, TaskId
 from openclaw_a2a.model.task import TaskState
-from openclaw_a2a.ports import Accepted, Submission
+from openclaw_a2a.ports import Accepted, Submission, TaskSearch
 from openclaw_a2a.store import create_store, postgres_address
-from openclaw_a2a.store.postgres import migrate
+from openclaw_a2a.store.postgres import migrate, search
 from openclaw_a2a.store.postgres.address import Address
 from openclaw_a2a.store.postgres.store import PostgresStore
 from openclaw_a2a.store.sqlite.migrate import Migration, load_migrations
@@ -315,3 +315,39 @@ async def test_the_connections_are_bounded(postgres: PostgresServer, schema: str
         assert len(pids) <= 3
         assert await connection.fetchval(mine, pids) == len(pids)
     await store.close()
+
+
+async def test_a_search_leaves_the_only_connection_to_other_reads(
+    postgres: PostgresServer, schema: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(search, "_FIRST_SLICE", 1)
+    monkeypatch.setattr(search, "_LARGEST_SLICE", 1)
+    store = make_store(postgres, schema, connections=2)
+    await store.open()
+    for number in range(10):
+        await store.tasks.submit(Draft(f"t-{number}").submission())
+    done: list[str] = []
+
+    async def note(name: str, work: Awaitable[Any]) -> None:
+        await work
+        done.append(name)
+
+    await asyncio.gather(
+        note("search", store.search_tasks(TaskSearch("no such text", 50))),
+        *[note("read", store.tasks.read_task(ALICE, TaskId("t-1"))) for _ in range(5)],
+    )
+    assert done == ["read"] * 5 + ["search"]
+    await store.close()
+
+
+async def test_a_damaged_body_ends_no_search(
+    store: PostgresStore, postgres: PostgresServer, schema: str
+) -> None:
+    for name in ("t-1", "t-2"):
+        await store.tasks.submit(Draft(name).submission())
+    async with connected(postgres, schema) as connection:
+        await connection.execute(
+            "UPDATE snapshot SET body = '\\xff00fe' WHERE task = (SELECT min(number) FROM task)"
+        )
+    found = await store.search_tasks(TaskSearch("SUBMITTED", 50))
+    assert [str(one.head.id) for _, one in found.found] == ["t-2"]

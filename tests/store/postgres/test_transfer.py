@@ -31,6 +31,7 @@ from openclaw_a2a.model.ids import MessageId, OwnerId, RunId, TaskId
 from openclaw_a2a.model.task import TaskState
 from openclaw_a2a.ports import LogAppend, Store, TaskQuery
 from openclaw_a2a.store.contents import LARGE_BYTES
+from openclaw_a2a.store.json_file.log_files import log_file_name
 from openclaw_a2a.store.json_file.record_files import LOG_NAME, record_file_name
 from openclaw_a2a.store.json_file.store import JsonFileStore
 from openclaw_a2a.store.locks import LOCK_NAME
@@ -300,6 +301,23 @@ async def test_events_of_another_program_that_cannot_be_read_leave_no_gap(
     }
     assert cursors == {0, 1}
     await moved.close()
+
+
+async def test_lines_of_an_objective_that_the_gateway_does_not_read_are_named(
+    folder: Path, postgres: PostgresServer, schema: str
+) -> None:
+    objectives = folder.with_name("objectives")
+    file = objectives / log_file_name("obj-1")
+    file.write_bytes(b"nonsense\n" + file.read_bytes())
+    (objectives / log_file_name("obj-9")).write_bytes(b"nonsense\n")
+    problems: list[str] = []
+    source = JsonFileSource(folder, objectives, problems.append)
+    counts = await move_json_files(source, Address(postgres.url(), schema=schema), report_nothing)
+    assert (counts["log"], counts["log_line"]) == (3, 9)
+    assert [one.split()[:4] for one in problems] == [
+        ["line", "1", "of", file.name],
+        [log_file_name("obj-9"), "has", "no", "line"],
+    ]
 
 
 async def test_many_tasks_are_moved_in_pages(

@@ -18,11 +18,12 @@ import msgspec
 from openclaw_a2a.model.errors import StoreLocked, StoreUnavailable
 from openclaw_a2a.model.ids import TaskId
 from openclaw_a2a.model.records import Entry, encode_json
+from openclaw_a2a.ports import MessageKey
 from openclaw_a2a.store.columns import CODE_OF
 from openclaw_a2a.store.commands import ChangeTask, Submit
 from openclaw_a2a.store.contents import digest_of, replace_large_strings
 from openclaw_a2a.store.json_file.contents import ContentFolder
-from openclaw_a2a.store.json_file.log_files import LogFolder
+from openclaw_a2a.store.json_file.log_files import LOG_FILES, LogFolder, log_file_name
 from openclaw_a2a.store.json_file.record_files import (
     LOG_NAME,
     BadRecord,
@@ -31,7 +32,7 @@ from openclaw_a2a.store.json_file.record_files import (
 )
 from openclaw_a2a.store.json_file.writer import LineReader, read_record
 from openclaw_a2a.store.locks import WriterLock
-from openclaw_a2a.store.memory.state import MemoryState, Purge, StateCommand, TaskRow
+from openclaw_a2a.store.memory.state import MemoryState, MessageRow, Purge, StateCommand, TaskRow
 from openclaw_a2a.store.sqlite.transaction import (
     encode_delivery,
     encode_record,
@@ -155,21 +156,7 @@ class JsonFileSource:
         yield from self._task_rows(renumbered)
         state = self._state
         yield "run", map(encode_run, sorted(state.runs.values(), key=lambda run: run.ticket))
-        yield (
-            "message",
-            [
-                (
-                    *key,
-                    row.body_hash,
-                    one.run_id,
-                    one.task_id,
-                    to_microseconds(row.created_at),
-                    one.answer,
-                )
-                for key, row in sorted(state.messages.items())
-                for one in [row.duplicate]
-            ],
-        )
+        yield "message", [_message_row(*one) for one in sorted(state.messages.items())]
         deliveries = [
             msgspec.structs.replace(one, cursor=_renumber(renumbered.get(one.task_id), one.cursor))
             for _, one in sorted(state.deliveries.items())
@@ -201,7 +188,7 @@ class JsonFileSource:
             raise StoreLocked(f"another process took {self.path} meanwhile; nothing was moved")
 
     def _log_rows(self) -> Iterator[Rows]:
-        number, after = 0, ""
+        number, after, moved = 0, "", set[str]()
         while heads := self._logs.page(after, _PAGE_LOGS):
             after = heads[-1].id
             for head in heads:
@@ -211,10 +198,13 @@ class JsonFileSource:
                 for problem in stored.problems:
                     self._on_problem(problem)
                 number += 1
+                moved.add(log_file_name(head.id))
                 updated_at = to_microseconds(head.updated_at)
                 is_closed, last = stored.is_closed, stored.sequence
                 yield "log", [(number, _LOG_KIND, head.id, last, is_closed, updated_at)]
                 yield "log_line", [(number, line.sequence, line.body) for line in stored.lines]
+        for name in sorted({one.name for one in self._logs.path.glob(LOG_FILES)} - moved):
+            self._on_problem(f"{name} has no line that can be read; it was not moved")
 
 
 class _Page:
@@ -264,6 +254,11 @@ def _event_row(
 ) -> Row:
     sequence = _renumber(sequences, entry.sequence)
     return number, sequence, CODE_OF[entry.state], spill(entry.body)
+
+
+def _message_row(key: MessageKey, row: MessageRow) -> Row:
+    outcome, created_at = row.duplicate, to_microseconds(row.created_at)
+    return *key, row.body_hash, outcome.run_id, outcome.task_id, created_at, outcome.answer
 
 
 def _renumber(sequences: list[int] | None, sequence: int) -> int:
