@@ -33,6 +33,7 @@ from openclaw_a2a.ports import (
     TaskSearch,
 )
 from openclaw_a2a.store.commands import ChangeTask, Submit
+from openclaw_a2a.store.contents import LARGE_BYTES, digest_of, replace_large_strings
 from openclaw_a2a.store.postgres.batch import Batch
 from openclaw_a2a.store.postgres.statement import build_statement
 from openclaw_a2a.store.postgres.store import PostgresStore
@@ -59,10 +60,10 @@ SELECT 't-' || n, 'caller-' || CASE WHEN n <= 40 THEN 100 ELSE n % 100 END, 'def
   CASE WHEN n % 500 = 0 THEN 2 WHEN n % 700 = 0 THEN 6 ELSE 3 + n % 3 END,
   timestamptz '2026-01-01' + n * interval '1 second', timestamptz '2026-01-01', 3, NULL
 FROM generate_series(1, $1::int) n""",
-    # Of every second task the snapshot is behind its events.
+    # Of every fourth task the snapshot is behind its events.
     """
 INSERT INTO snapshot (task, sequence, body)
-SELECT number, 3 - number % 2, convert_to(replace(
+SELECT number, 3 - (substr(id, 3)::int % 4 = 1)::int, convert_to(replace(
   '{"id":"#","contextId":"c","status":{"state":"TASK_STATE_COMPLETED"}}', '#', id), 'UTF8')
 FROM task""",
     """
@@ -94,6 +95,21 @@ SELECT 'objective', id, 1, number % 1000 > 10, status_at FROM task WHERE number 
 INSERT INTO tally (principal, account, state, shard, count)
 SELECT principal, account, state, 0, count(*) FROM task GROUP BY 1, 2, 3""",
     "VACUUM ANALYZE",
+)
+
+LARGE_TASK = TaskId("t-9")
+LARGE_TEXT = b"x" * LARGE_BYTES
+LARGE_BODY = replace_large_strings(
+    b'{"id":"t-9","contextId":"c","status":{"state":"TASK_STATE_WORKING"},"metadata":{"a":"%b"}}'
+    % LARGE_TEXT,
+    digest_of,
+)
+_FILL_LARGE = (
+    """
+INSERT INTO content (task, hash, body) SELECT number, $2, $3 FROM task WHERE id = $1
+ON CONFLICT (task, hash) DO NOTHING""",
+    """
+UPDATE snapshot SET body = $2 WHERE task = (SELECT number FROM task WHERE id = $1)""",
 )
 
 CALLER = Scope(PeerName("caller-3"), AccountId("default"))
@@ -140,10 +156,13 @@ STATUS = {
 Read = Callable[[PostgresStore], Awaitable[object]]
 READS: dict[str, Read] = {
     "read_task": lambda store: store.tasks.read_task(CALLER, TASK),
-    "read_task any": lambda store: store.tasks.read_task(None, TASK),
+    "read_task behind": lambda store: store.tasks.read_task(None, TaskId("t-3001")),
     "read_snapshot": lambda store: store.tasks.read_snapshot(CALLER, TASK, most_bytes=10_000),
     "read_outline": lambda store: store.tasks.read_outline(CALLER, TASK),
-    "read_contents": lambda store: store.tasks.read_contents(None, TaskId("t-9"), []),
+    "read_task large": lambda store: store.tasks.read_task(None, LARGE_TASK),
+    "read_contents": lambda store: store.tasks.read_contents(
+        None, LARGE_TASK, [digest_of(LARGE_TEXT).hex().encode()]
+    ),
     "measure_task": lambda store: store.tasks.measure_task(CALLER, TASK),
     "read_resume_token": lambda store: store.tasks.read_resume_token(TASK),
     "read_events": lambda store: store.tasks.read_events(CALLER, TASK, after=0, limit=100),
@@ -206,6 +225,8 @@ WRITES: dict[str, Read] = {
     ),
     "renew_leases": lambda store: store.tasks.renew_leases(OWNER, lease_until=time_at(60)),
 }
+MISSING = {"read_resume_token", "read_delivery"}
+"""Reads that find nothing."""
 # A list without a limit, and the total of a filter for which there is no counter, read what they
 # return or count; nothing else.
 COUNTED = {
@@ -223,7 +244,7 @@ def literal(value: object) -> str:
     if isinstance(value, (list, tuple)):
         return f"ARRAY[{', '.join(map(literal, value))}]"
     if isinstance(value, bytes):
-        return f"'\\x{value.hex()}'"
+        return f"'\\x{value.hex()}'::bytea"
     if isinstance(value, timedelta):
         return f"interval '{value.total_seconds()} seconds'"
     return str(value) if isinstance(value, int) else "'" + str(value).replace("'", "''") + "'"
@@ -276,8 +297,11 @@ async def connected(server: PostgresServer, schema: str) -> AsyncIterator[Any]:
 
 async def fill(connection: Any, size: int) -> None:
     await connection.execute(_FILL[0], size, timeout=FILL_S)
-    for statement in _FILL[1:]:
+    for statement in _FILL[1:-1]:
         await connection.execute(statement, timeout=FILL_S)
+    await connection.execute(_FILL_LARGE[0], LARGE_TASK, digest_of(LARGE_TEXT), LARGE_TEXT)
+    await connection.execute(_FILL_LARGE[1], LARGE_TASK, LARGE_BODY)
+    await connection.execute(_FILL[-1], timeout=FILL_S)
 
 
 async def explain(connection: Any, statement: str, values: tuple[object, ...]) -> dict[str, Any]:
@@ -323,7 +347,7 @@ async def record_all(store: PostgresStore) -> dict[str, list[tuple[str, tuple[ob
     async with store._pool.acquire() as connection:
         connection.add_query_logger(recorder)  # the only one that reads
     for name, call in {**READS, **WRITES}.items():
-        await call(store)
+        assert await call(store) is not None or name in WRITES or name in MISSING, name
         # Of a statement that is sent again and again, such as a slice of a search, the first time.
         sent[name] = list({text: (text, values) for text, values in recorder.take()[::-1]}.values())
         assert sent[name], name
