@@ -1,4 +1,4 @@
-"""What the SQL stores share of their columns: codes of states, the row of a run, text patterns.
+"""The column values that the SQL stores share: the codes of states, and the row of a run.
 
 The numbers are stored, in files and databases that exist: never change one. `db move` copies them
 from one kind of store to the other as they are.
@@ -85,9 +85,3 @@ def decode_claimed_run(
         ticket=ticket,
         resume=resume,
     )
-
-
-def like_pattern(text: str) -> str:
-    """The pattern of LIKE, with a backslash as its escape, for values that contain the text."""
-    escaped = text.replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_")
-    return f"%{escaped}%"

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import anyio.to_thread
+import asyncpg
 import msgspec
 import pytest
 from tests.contracts.store_samples import (
@@ -186,6 +187,29 @@ async def test_a_move_that_fails_leaves_nothing_and_can_be_done_again(
         connection.execute("UPDATE record SET id = 'a' WHERE id LIKE 'a%'")
     connection.close()
     assert (await move(source, postgres, schema))["record"] == 2
+
+
+_CHANGE = """
+CREATE FUNCTION {schema}.change_body() RETURNS trigger LANGUAGE plpgsql AS
+  $$ BEGIN NEW.body := 'changed'; RETURN NEW; END $$;
+CREATE TRIGGER change_body BEFORE INSERT ON {schema}.record
+  FOR EACH ROW WHEN (NEW.id = 'a') EXECUTE FUNCTION {schema}.change_body()"""
+_CHANGE_NOT = "DROP FUNCTION {schema}.change_body() CASCADE"
+
+
+async def test_a_row_that_comes_out_different_is_noticed_and_nothing_is_moved(
+    any_source: Path, postgres: PostgresServer, schema: str
+) -> None:
+    store = make_store(postgres, schema)
+    await store.open()  # makes the tables
+    await store.close()
+    connection = await asyncpg.connect(postgres.url())
+    await connection.execute(_CHANGE.format(schema=schema))
+    with pytest.raises(StoreUnavailable, match=r"record has 2 rows .* contents differ"):
+        await move(any_source, postgres, schema)
+    await connection.execute(_CHANGE_NOT.format(schema=schema))
+    await connection.close()
+    assert (await move(any_source, postgres, schema))["record"] == 2
 
 
 async def test_what_a_receiver_answered_does_not_keep_a_store_from_being_moved(

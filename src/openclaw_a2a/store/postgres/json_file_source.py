@@ -45,8 +45,8 @@ _PAGE_BYTES = 4 * 1024 * 1024
 _LOG_KIND = "objective"
 _PAGE_LOGS = 100
 
-Row = tuple[Any, ...]
-Rows = tuple[str, Iterable[Row]]
+SourceRow = tuple[Any, ...]
+SourceRows = tuple[str, Iterable[SourceRow]]
 """The name of a table, and some of its rows, with values as SQLite has them."""
 ReportProblem = Callable[[str], None]
 """Is told what an objective file has that the gateway, too, does not read."""
@@ -150,7 +150,7 @@ class JsonFileSource:
 
     # ---------------------------------------------------------------- rows
 
-    def rows(self) -> Iterator[Rows]:
+    def rows(self) -> Iterator[SourceRows]:
         """All rows; those of each table in the order of its key. Raises: StoreUnavailable."""
         renumbered: dict[TaskId, list[int]] = {}
         yield from self._task_rows(renumbered)
@@ -167,7 +167,7 @@ class JsonFileSource:
         yield "record", [(*row[:2], number, *row[2:]) for row, number in records]
         yield from self._log_rows()
 
-    def _task_rows(self, renumbered: dict[TaskId, list[int]]) -> Iterator[Rows]:
+    def _task_rows(self, renumbered: dict[TaskId, list[int]]) -> Iterator[SourceRows]:
         with_deliveries = {one.task_id for one in self._state.deliveries.values()}
         page, size = _Page(), 0
         for number, (_, task_id) in enumerate(self._keys, start=1):
@@ -187,7 +187,7 @@ class JsonFileSource:
         if not all(lock.keep() for lock in self._held):
             raise StoreLocked(f"another process took {self.path} meanwhile; nothing was moved")
 
-    def _log_rows(self) -> Iterator[Rows]:
+    def _log_rows(self) -> Iterator[SourceRows]:
         number, after, moved = 0, "", set[str]()
         while heads := self._logs.page(after, _PAGE_LOGS):
             after = heads[-1].id
@@ -208,13 +208,13 @@ class JsonFileSource:
 
 
 class _Page:
-    """Rows of some tasks."""
+    """SourceRows of some tasks."""
 
     def __init__(self) -> None:
-        self.tasks: list[Row] = []
-        self._snapshots: list[Row] = []
-        self._events: list[Row] = []
-        self._contents: list[Row] = []
+        self.tasks: list[SourceRow] = []
+        self._snapshots: list[SourceRow] = []
+        self._events: list[SourceRow] = []
+        self._contents: list[SourceRow] = []
 
     def add(self, number: int, row: TaskRow, sequences: list[int] | None) -> int:
         """Add a task; about how many bytes it has."""
@@ -241,7 +241,7 @@ class _Page:
         self._contents += [(number, *one) for one in sorted(contents.items())]
         return len(snapshot) + sum(map(len, contents.values())) + sum(len(one[3]) for one in events)
 
-    def rows(self) -> Iterator[Rows]:
+    def rows(self) -> Iterator[SourceRows]:
         """The rows of each table."""
         yield "task", self.tasks
         yield "snapshot", self._snapshots
@@ -251,12 +251,12 @@ class _Page:
 
 def _event_row(
     number: int, entry: Entry, spill: Callable[[bytes], bytes], sequences: list[int] | None
-) -> Row:
+) -> SourceRow:
     sequence = _renumber(sequences, entry.sequence)
     return number, sequence, CODE_OF[entry.state], spill(entry.body)
 
 
-def _message_row(key: MessageKey, row: MessageRow) -> Row:
+def _message_row(key: MessageKey, row: MessageRow) -> SourceRow:
     outcome, created_at = row.duplicate, to_microseconds(row.created_at)
     return *key, row.body_hash, outcome.run_id, outcome.task_id, created_at, outcome.answer
 

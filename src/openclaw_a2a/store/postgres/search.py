@@ -11,7 +11,7 @@ import asyncio
 import msgspec
 
 from openclaw_a2a.ports import RecentHead, TaskMatches, TaskSearch
-from openclaw_a2a.store.columns import CODE_OF, like_pattern
+from openclaw_a2a.store.columns import CODE_OF
 from openclaw_a2a.store.postgres.task_reader import HEAD_COLUMNS, PostgresTaskReader
 
 _WINDOW = 200_000
@@ -30,9 +30,11 @@ WHERE t.number >= $1 AND t.number < $2
   AND ($3::text IS NULL OR t.principal = $3) AND ($4::text IS NULL OR t.account = $4)
   AND ($5::smallint[] IS NULL OR t.state = ANY ($5))
   AND ($6::bytea IS NULL OR position($6 IN t.binding) > 0)
-  AND ($7::text IS NULL OR lower(t.id) LIKE $7 OR lower(t.context) LIKE $7
-    OR lower(t.principal) LIKE $7 OR lower(encode(t.binding, 'escape') COLLATE "C") LIKE $8
-    OR (substr(s.body, 1, 1) <> '\\x00' AND lower(encode(s.body, 'escape') COLLATE "C") LIKE $9))
+  AND ($7::text IS NULL OR strpos(lower(t.id), $7) > 0 OR strpos(lower(t.context), $7) > 0
+    OR strpos(lower(t.principal), $7) > 0
+    OR strpos(lower(encode(t.binding, 'escape') COLLATE "C"), $8) > 0
+    OR (substr(s.body, 1, 1) <> '\\x00'
+      AND strpos(lower(encode(s.body, 'escape') COLLATE "C"), $9) > 0))
 ORDER BY t.number DESC LIMIT $10"""
 _NEWEST = "SELECT max(number) FROM task WHERE number < $1"
 _OLDEST = "SELECT created_at FROM task WHERE number >= $1 ORDER BY number LIMIT 1"
@@ -76,8 +78,8 @@ def _bind(search: TaskSearch) -> tuple[object, ...]:
     if search.text:
         # In a snapshot as it stands within a JSON string.
         in_json = msgspec.json.encode(search.text)[1:-1]
-        plain, lower = search.text.encode(), search.text.encode().lower()
-        texts = like_pattern(lower.decode()), _escaped_pattern(plain), _escaped_pattern(in_json)
+        lower = search.text.encode().lower()
+        texts = lower.decode(), _escape(lower), _escape(in_json.lower())
     return (
         search.principal,
         search.account,
@@ -87,13 +89,12 @@ def _bind(search: TaskSearch) -> tuple[object, ...]:
     )
 
 
-def _escaped_pattern(text: bytes) -> str:
-    """A pattern for what `encode` makes of a text, in lower case."""
-    shown = "".join([_escape(byte) for byte in text.lower()])
-    return like_pattern(shown)
+def _escape(text: bytes) -> str:
+    """What `encode` makes of a text."""
+    return "".join([_ESCAPES.get(byte) or chr(byte) for byte in text])
 
 
-def _escape(byte: int) -> str:
-    if byte == ord("\\"):
-        return "\\\\"
-    return chr(byte) if 0 < byte < 128 else f"\\{byte:03o}"
+_ESCAPES = {
+    **{byte: f"\\{byte:03o}" for byte in (0, *range(128, 256))},
+    ord("\\"): "\\\\",
+}

@@ -19,7 +19,7 @@ import msgspec
 from openclaw_a2a.model.errors import StoreUnavailable
 from openclaw_a2a.store.locks import FileLock
 from openclaw_a2a.store.postgres.address import LOST, Address, Session, driver
-from openclaw_a2a.store.postgres.json_file_source import JsonFileSource, Row, Rows
+from openclaw_a2a.store.postgres.json_file_source import JsonFileSource, SourceRow, SourceRows
 from openclaw_a2a.store.postgres.link import WriteLink
 from openclaw_a2a.store.postgres.records import stored_id
 from openclaw_a2a.store.postgres.statement import stored_reason
@@ -134,7 +134,9 @@ async def move_json_files(
         source.close()
 
 
-async def _move(source: Iterator[Rows], address: Address, on_table: ReportTable) -> dict[str, int]:
+async def _move(
+    source: Iterator[SourceRows], address: Address, on_table: ReportTable
+) -> dict[str, int]:
     link = WriteLink(address, lambda: None)
     try:
         await link.open(lambda _: None)
@@ -157,7 +159,7 @@ def _open_file(path: Path) -> sqlite3.Connection:
 
 
 async def _copy(
-    source: Iterator[Rows], target: Session, address: Address, on_table: ReportTable
+    source: Iterator[SourceRows], target: Session, address: Address, on_table: ReportTable
 ) -> dict[str, int]:
     await _check_empty(target, address)
     sent = {table.name: _Digest() for table in _TABLES}
@@ -202,14 +204,14 @@ async def _check_empty(target: Session, address: Address) -> None:
             )
 
 
-def _read_file(source: sqlite3.Connection) -> Iterator[Rows]:
+def _read_file(source: sqlite3.Connection) -> Iterator[SourceRows]:
     for table in _TABLES:
         columns = ", ".join(table.columns)
         query = f"SELECT {columns} FROM {table.name} ORDER BY {table.key}"
         yield table.name, source.execute(query)
 
 
-def _decode(table: _Table, rows: Iterable[Row]) -> Iterator[Row]:
+def _decode(table: _Table, rows: Iterable[SourceRow]) -> Iterator[SourceRow]:
     decode = _decoder(table)
     for row in rows:
         yield tuple([one(value) for one, value in zip(decode, row, strict=True)])
@@ -236,7 +238,7 @@ def _same(value: Any) -> Any:
     return value
 
 
-async def _read_back(target: Session, table: _Table) -> AsyncIterator[Row]:
+async def _read_back(target: Session, table: _Table) -> AsyncIterator[SourceRow]:
     query = f"SELECT {', '.join(table.columns)} FROM {table.name} ORDER BY {table.key}"
     async for row in target.cursor(query, prefetch=_PAGE, timeout=_HOURS_S):
         yield tuple(row)
@@ -249,12 +251,12 @@ class _Digest:
         self.count = 0
         self._hash = hashlib.blake2b()
 
-    def follow(self, rows: Iterable[Row]) -> Iterator[Row]:
+    def follow(self, rows: Iterable[SourceRow]) -> Iterator[SourceRow]:
         for row in rows:
             self.add(row)
             yield row
 
-    def add(self, row: Row) -> None:
+    def add(self, row: SourceRow) -> None:
         self.count += 1
         values = [to_microseconds(one) if isinstance(one, datetime) else one for one in row]
         self._hash.update(msgspec.msgpack.encode(values))

