@@ -14,6 +14,7 @@
                                     when its p99 is more than 3 times that without
   ./dev bench http                  what HTTP costs, for one application behind several servers
   ./dev bench remote                what a send to a remote agent costs beside a bare client call
+  ./dev bench replicas              several gateways over one PostgreSQL, beside one over SQLite
   ./dev bench plots                 how costs grow with chunks, history, tasks, streams, calls and
                                     objectives; draws docs/images/performance (15 minutes)
 
@@ -41,6 +42,7 @@ from openclaw_turn import measure_openclaw
 from planning import measure_planning
 from quick import measure_quick
 from remote import measure_remote
+from replicas import measure_replicas
 from servers import LOADER_CORE, SERVERS, started
 from startup import measure_startup
 
@@ -59,6 +61,7 @@ ALONE = {
     "calls": measure_calls,
     "planning": measure_planning,
     "remote": measure_remote,
+    "replicas": measure_replicas,
     "attacks": measure_attacks,
     "plots": measure_growth,
     "dashboards": measure_dashboards,

@@ -55,6 +55,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--connections", type=int, default=1000, help="how many a hostile client opens at once"
     )
+    parser.addoption("--gateways", type=int, default=None, help="how many a cluster has")
+    parser.addoption(
+        "--tasks", type=int, default=300, help="how many its clients begin while it fails"
+    )
+    parser.addoption("--faults", type=int, default=20, help="how many faults it has meanwhile")
+    parser.addoption("--seed", default=None, help="of the random choices of clients and faults")
     parser.addoption(
         "--minutes", type=float, default=10, help="the CPU time of `./dev fuzz`, all tests together"
     )

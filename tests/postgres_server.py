@@ -13,7 +13,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager, suppress
 from importlib.util import find_spec
 from pathlib import Path
@@ -46,8 +46,11 @@ host all all 127.0.0.1/32 scram-sha-256
 class PostgresServer:
     """A server with a folder and a port of its own, which can be stopped, killed and started."""
 
-    def __init__(self, folder: Path, *, watched: int | None = None) -> None:
+    def __init__(
+        self, folder: Path, *, watched: int | None = None, settings: Mapping[str, str] | None = None
+    ) -> None:
         self.folder = folder
+        self._settings = {**_SETTINGS, **(settings or {})}
         self.data = folder / "data"
         self.port = free_port()
         self._watched = os.getpid() if watched is None else watched
@@ -87,7 +90,7 @@ class PostgresServer:
 
     def start(self) -> None:
         """Start and wait until it takes connections."""
-        settings = [f"--{name}={value}" for name, value in _SETTINGS.items()]
+        settings = [f"--{name}={value}" for name, value in self._settings.items()]
         listen = [f"--port={self.port}", "--listen_addresses=127.0.0.1"]
         sockets = ["--unix_socket_directories="]
         command = [_programs(self.folder) / "postgres", "-D", self.data, *listen, *sockets]

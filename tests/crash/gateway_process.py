@@ -21,7 +21,61 @@ PAUSED = ("TASK_STATE_INPUT_REQUIRED",)
 Json = Any
 
 
-class GatewayProcess:
+class Endpoint:
+    """Where a gateway listens, and plain sockets to it; `headers` go with every request."""
+
+    def __init__(self, port: int, *headers: str) -> None:
+        self.port = port
+        self._headers = headers
+
+    async def request(self, method: str, path: str, body: bytes) -> bytes:
+        """The body of one whole answer. Raises: OSError."""
+        async with asyncio.timeout(PATIENCE_S):
+            reader, writer = await asyncio.open_connection("127.0.0.1", self.port)
+            try:
+                writer.write(_head(method, path, body, *self._headers) + body)
+                _, _, content = (await reader.read()).partition(b"\r\n\r\n")
+                return content
+            finally:
+                writer.close()
+
+    async def call(self, account: str, method: str, params: Json) -> Json:
+        """The whole JSON-RPC answer. Raises: OSError, also when the answer is cut off."""
+        content = await self.request("POST", path_of(account), encode_call(method, params))
+        try:
+            return json.loads(content)
+        except ValueError:
+            raise ConnectionResetError("the answer was cut off") from None
+
+    async def stream(
+        self, account: str, method: str, params: Json, *, last_event_id: int | None = None
+    ) -> AsyncGenerator[tuple[int, Json]]:
+        """The numbered events of a stream until its end.
+
+        Raises: OSError (it is cut off), NoStream (an error came, also in the place of an event).
+        """
+        body = encode_call(method, params)
+        resume = [] if last_event_id is None else [f"Last-Event-ID: {last_event_id}"]
+        reader, writer = await asyncio.open_connection("127.0.0.1", self.port)
+        events = SseReader()
+        try:
+            writer.write(_head("POST", path_of(account), body, *self._headers, *resume) + body)
+            head = await reader.readuntil(b"\r\n\r\n")
+            if b"text/event-stream" not in head:
+                raise NoStream(head, await reader.read())
+            async for chunk in _chunks(reader):
+                for event in events.feed(chunk):
+                    answer = json.loads(event.data)
+                    if "error" in answer:
+                        raise NoStream(head, event.data.encode())
+                    yield int(event.id or "-1"), answer["result"]
+        except asyncio.IncompleteReadError:
+            raise ConnectionResetError("the stream was cut off") from None
+        finally:
+            writer.close()
+
+
+class GatewayProcess(Endpoint):
     """A gateway process on one port and folder, started again and again.
 
     `server` is its program; `arguments` follow the port, the folder and the kind of store.
@@ -34,7 +88,7 @@ class GatewayProcess:
         self._arguments = arguments
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))
-            self.port: int = probe.getsockname()[1]
+            super().__init__(probe.getsockname()[1])
         self._folder = folder
         self._kind = kind
         self._process: subprocess.Popen[bytes] | None = None
@@ -80,48 +134,9 @@ class GatewayProcess:
         """Everything it has printed since its first start."""
         return (self._folder / "log.txt").read_text(encoding="utf-8")
 
-    async def request(self, method: str, path: str, body: bytes) -> bytes:
-        """The body of one whole answer. Raises: OSError."""
-        async with asyncio.timeout(PATIENCE_S):
-            reader, writer = await asyncio.open_connection("127.0.0.1", self.port)
-            try:
-                writer.write(_head(method, path, body, None) + body)
-                _, _, content = (await reader.read()).partition(b"\r\n\r\n")
-                return content
-            finally:
-                writer.close()
-
-    async def call(self, account: str, method: str, params: Json) -> Json:
-        """The whole JSON-RPC answer. Raises: OSError, also when the answer is cut off."""
-        content = await self.request("POST", path_of(account), encode_call(method, params))
-        try:
-            return json.loads(content)
-        except ValueError:
-            raise ConnectionResetError("the answer was cut off") from None
-
-    async def stream(
-        self, account: str, method: str, params: Json, *, last_event_id: int | None = None
-    ) -> AsyncGenerator[tuple[int, Json]]:
-        """The numbered events of a stream until its end. Raises: OSError when it is cut off."""
-        body = encode_call(method, params)
-        reader, writer = await asyncio.open_connection("127.0.0.1", self.port)
-        events = SseReader()
-        try:
-            writer.write(_head("POST", path_of(account), body, last_event_id) + body)
-            head = await reader.readuntil(b"\r\n\r\n")
-            if b"text/event-stream" not in head:
-                raise NoStream(head, await reader.read())
-            async for chunk in _chunks(reader):
-                for event in events.feed(chunk):
-                    yield int(event.id or "-1"), json.loads(event.data)["result"]
-        except asyncio.IncompleteReadError:
-            raise ConnectionResetError("the stream was cut off") from None
-        finally:
-            writer.close()
-
 
 class NoStream(Exception):
-    """A plain answer came in the place of a stream."""
+    """An answer came in the place of a stream or of an event; `code` is 0 for no JSON-RPC error."""
 
     def __init__(self, head: bytes, content: bytes) -> None:
         super().__init__(head, content)
@@ -146,7 +161,7 @@ def state_of(event: Json) -> str:
     return str(shown.get("status", {}).get("state", ""))
 
 
-def _head(method: str, path: str, body: bytes, last_event_id: int | None) -> bytes:
+def _head(method: str, path: str, body: bytes, *headers: str) -> bytes:
     lines = [
         f"{method} {path} HTTP/1.1",
         "Host: 127.0.0.1",
@@ -154,9 +169,8 @@ def _head(method: str, path: str, body: bytes, last_event_id: int | None) -> byt
         "Content-Type: application/json",
         "A2A-Version: 1.0",
         f"Content-Length: {len(body)}",
+        *headers,
     ]
-    if last_event_id is not None:
-        lines.append(f"Last-Event-ID: {last_event_id}")
     return "\r\n".join([*lines, "", ""]).encode()
 
 

@@ -22,8 +22,8 @@ Json = Any
 
 AGENTS = ("main", "helper")
 FAKE_LLM = Path(__file__).with_name("fake_llm.py")
-START_DEADLINE_S = 120.0
-TURN_DEADLINE_S = 120.0
+START_DEADLINE_S = 300.0
+TURN_DEADLINE_S = 300.0
 STOP_DEADLINE_S = 60.0
 WAIT_S = 60.0
 

@@ -44,3 +44,18 @@ def test_what_is_wrong_with_a_database_is_said_where_it_is(problems, store, key)
     found = problems({"store": {"kind": "postgres", **store}})
     assert set(found) == {key}
     assert "sesame" not in found[key].message
+
+
+def test_a_database_is_shared_by_those_that_say_so(load) -> None:
+    given = {"kind": "postgres", "url": URL, "replicas": True, "replicaName": "left"}
+    store = load({"store": given}).settings.store
+    assert (store.replicas, store.replica_name) == (True, "left")
+
+
+def test_what_one_gateway_keeps_in_memory_is_refused_for_several(problems) -> None:
+    shared = {"kind": "postgres", "url": URL, "replicas": True}
+    found = problems(
+        {"store": shared, "opt": {"enabled": True}, "tools": {"agentToAgent": {"enabled": True}}}
+    )
+    assert set(found) == {"opt.enabled", "tools.agentToAgent.enabled"}
+    assert all("store.replicas" in one.message for one in found.values())

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Collection, Mapping
 from contextlib import AsyncExitStack
 from importlib.metadata import version
+from socket import gethostname
 from typing import Self
 
 import msgspec
@@ -31,6 +32,7 @@ from openclaw_a2a.engine.engine import AccountRules, Engine, EngineLimits, Syste
 from openclaw_a2a.engine.maintenance import MaintenanceSchedule, purge_expired, renew_leases
 from openclaw_a2a.engine.outbox.delivery_tracking import DeliveryChannel
 from openclaw_a2a.engine.recovery import fail_orphaned_tasks, recover_runs
+from openclaw_a2a.engine.replication import Replication
 from openclaw_a2a.engine.scheduling.fair_queue import CallerPacer
 from openclaw_a2a.engine.scheduling.session_queue import QueueLimits, SessionQueues
 from openclaw_a2a.engine.supervisor import Supervisor
@@ -86,6 +88,7 @@ from openclaw_a2a.settings.files import make_private_folder
 from openclaw_a2a.settings.tokens import decode_key, resolve_token
 from openclaw_a2a.store import create_store
 from openclaw_a2a.store.encryption import check_no_key_needed
+from openclaw_a2a.store.rules import Lease
 
 log = get_logger(__name__)
 
@@ -329,6 +332,7 @@ class Gateway:
                 password=resolve_token(store_settings.password or ""),
                 schema=store_settings.schema,
                 connections=store_settings.connections,
+                lease=self._lease(store_settings),
                 logs_directory=self.settings.opt.directory,
                 keys=keys,
                 on_upgrade=self.audit.record_upgrade,
@@ -362,10 +366,22 @@ class Gateway:
             new_id=new_id,
             audit=self.audit,
         )
+        if store.replicas is not None:
+            engine.replication = Replication(
+                engine, store.replicas, count_streams=lambda: len(self.streams)
+            )
         if embedding is not None:
             for kind, make_channel in embedding.channels.items():
                 self.push.add_channel(engine, kind, make_channel(engine))
         return engine
+
+    def _lease(self, store: StoreSettings) -> Lease | None:
+        """What makes this gateway one of several on its store, if it is."""
+        if not store.replicas:
+            return None
+        server = self.settings.server
+        name = store.replica_name or f"{gethostname()}:{server.port}"
+        return Lease(self.settings.lease.seconds, name)
 
     async def _open_calls(self) -> None:
         """Calls between agents, in the gateway's own store.
@@ -373,6 +389,8 @@ class Gateway:
         Calls from before a restart are completed even when new ones are disabled.
         """
         engine = self.engines.get(self.settings.store)
+        if engine is not None and engine.replication is not None:
+            return  # calls are kept in memory: one gateway alone can have them
         if self.settings.tools.agent_to_agent.enabled:
             engine = await self._engine(self.settings.store)
         if engine is not None:
@@ -470,6 +488,9 @@ class Gateway:
     async def _start(self, engine: Engine) -> None:
         # Registered first: if recovery fails, the runs it has started already are stopped.
         self._parts.push_async_callback(engine.stop)
+        replication = engine.replication
+        if replication is not None:
+            await replication.start(self._agents.ids)
         # Before the loops and the outbox: no run of this store is active yet, so every unfinished
         # one was left by an engine that is gone, whatever its lease says.
         await recover_runs(engine, expired_at=None)
@@ -485,6 +506,8 @@ class Gateway:
         engine.supervisor.run_loop("leases", renew_leases(engine))
         engine.supervisor.run_loop("retention", purge_expired(engine, schedule))
         self.push.start(engine, self._parts)
+        if replication is not None:
+            replication.on_taken_over = self.push.outboxes[engine].scan
 
     def _build_application(self, endpoints: list[AccountEndpoint]) -> ServerApplication:
         accounts = self.settings.accounts

@@ -199,7 +199,7 @@ async def _check_database(
         from openclaw_a2a.store.postgres.migrate import plan_database_upgrade
 
         steps = await plan_database_upgrade(address)
-        holder = await find_holder(address)
+        holder = await find_holder(address, shares=settings.replicas)
     except SchemaTooNew as error:  # its advice is a sentence of its own
         detail, _, fix = error.message.rpartition(". ")
         return check.broken(f"postgres: {detail}", fix)

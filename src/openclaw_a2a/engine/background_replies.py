@@ -19,6 +19,7 @@ from openclaw_a2a.engine.tasks.submit import (
     SubmitRequest,
     continue_task,
     hash_message,
+    hold_session,
 )
 from openclaw_a2a.engine.transcript.assistant_message import (
     has_content,
@@ -342,6 +343,8 @@ async def resolve_pause(engine: Engine, pause: PauseResolved) -> None:
             head.id,
             metadata={"source": "operator"},
         )
+        session = None if head.binding is None else head.binding.session_key
+        hold = None if session is None else await hold_session(engine, session)
         run = continue_task(
             engine,
             SubmitRequest(head.scope, message),
@@ -349,6 +352,7 @@ async def resolve_pause(engine: Engine, pause: PauseResolved) -> None:
             stored,
             resume=resume,
             body_hash=hash_message(message),
+            hold=hold,
         )
     first = await run.created.wait()
     if isinstance(first, Rejected) and first.error is not None:

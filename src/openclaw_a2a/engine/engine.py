@@ -54,6 +54,7 @@ from openclaw_a2a.ports import (
 )
 
 if TYPE_CHECKING:
+    from openclaw_a2a.engine.replication import Replication
     from openclaw_a2a.engine.tasks.submit_policy import SubmitPolicy
 
 # Both bound memory only: a late reply to a session that was dropped finds no task and is ignored.
@@ -143,6 +144,21 @@ class EngineLimits(msgspec.Struct, frozen=True):
     plan steps) are deduplicated in any case: they are sent again after a crash."""
 
 
+class SessionHold:
+    """The right of this replica to decide about the next run of a session, until `release`."""
+
+    __slots__ = ("_release",)
+
+    def __init__(self, release: Callable[[], None]) -> None:
+        self._release: Callable[[], None] | None = release
+
+    def release(self) -> None:
+        """Give it back; a second time does nothing."""
+        release, self._release = self._release, None
+        if release is not None:
+            release()
+
+
 class SessionTasks:
     """The newest tasks of recently used sessions: a background reply goes to one of them."""
 
@@ -196,8 +212,10 @@ class Engine:
         self.limits = limits
         self.new_id = new_id
         self.accounts: dict[AccountId, AccountRules] = {}
+        self.replication: Replication | None = None
+        """The other engines of the store; None: this one has it for itself."""
         # New for each process: the runs of an owner that renews no leases are free to be claimed.
-        self.owner = OwnerId(new_id())
+        self._owner = OwnerId(new_id())
         self.is_draining = False
         self.is_stopping = False
         self.is_forcing = False
@@ -232,6 +250,11 @@ class Engine:
         )
 
     # ---------------------------------------------------------------- runs
+
+    @property
+    def owner(self) -> OwnerId:
+        """The name of this engine in the store."""
+        return self._owner if self.replication is None else self.replication.id
 
     def new_run(
         self,
@@ -335,6 +358,8 @@ class Engine:
         """The run is over."""
         task_id = run.record.task_id
         self.runs.pop(run.record.id, None)
+        if run.session_hold is not None:
+            run.session_hold.release()
         # The next run of the same task may have joined already: then the task stays active.
         active = self.active_tasks.get(task_id)
         if active is not None and not active.runs:

@@ -41,7 +41,11 @@ async def renew_leases(engine: Engine) -> None:
         await engine.clock.sleep(engine.limits.lease_s / 3)
         try:
             # Leases first: failing abandoned runs may take long when the store is slow.
-            await engine.store.tasks.renew_leases(engine.owner, lease_until=engine.lease_end())
+            if engine.replication is not None:
+                await engine.replication.renew()
+            else:
+                lease_end = engine.lease_end()
+                await engine.store.tasks.renew_leases(engine.owner, lease_until=lease_end)
             await _fail_abandoned(engine)
         except StoreUnavailable as error:
             log.warning("maintenance.leases_not_renewed", reason=error.message)

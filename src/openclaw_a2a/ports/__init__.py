@@ -16,6 +16,13 @@ from openclaw_a2a.ports.clock import Clock
 from openclaw_a2a.ports.delivery_store import DeliveryPage, DeliveryStore
 from openclaw_a2a.ports.log_store import LogAppend, LogHead, LogLine, LogStore, StoredLog
 from openclaw_a2a.ports.record_store import Record, RecordStore
+from openclaw_a2a.ports.replica_store import (
+    Handoff,
+    HeldSession,
+    ReplicaListener,
+    ReplicaStatus,
+    ReplicaStore,
+)
 from openclaw_a2a.ports.sender import Delivered, DeliveryFailed, Sender
 from openclaw_a2a.ports.session_inbox import (
     MessageAccepted,
@@ -59,6 +66,8 @@ __all__ = [
     "DeliveryPage",
     "DeliveryStore",
     "Duplicate",
+    "Handoff",
+    "HeldSession",
     "LogAppend",
     "LogHead",
     "LogLine",
@@ -71,6 +80,9 @@ __all__ = [
     "Record",
     "RecordStore",
     "Recovery",
+    "ReplicaListener",
+    "ReplicaStatus",
+    "ReplicaStore",
     "Retention",
     "Sender",
     "SessionGone",

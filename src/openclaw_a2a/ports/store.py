@@ -5,6 +5,7 @@ from typing import Protocol
 from openclaw_a2a.ports.delivery_store import DeliveryStore
 from openclaw_a2a.ports.log_store import LogStore
 from openclaw_a2a.ports.record_store import RecordStore
+from openclaw_a2a.ports.replica_store import ReplicaStore
 from openclaw_a2a.ports.task_store import TaskStore
 
 
@@ -15,6 +16,8 @@ class Store(Protocol):
     deliveries: DeliveryStore
     records: RecordStore
     logs: LogStore
+    replicas: ReplicaStore | None = None
+    """Where several gateways may use the store at once; None: this one has it for itself."""
     is_durable: bool
     """True if committed data survives the process."""
 

@@ -188,18 +188,19 @@ async def send_streaming(call: AccountCall, request: SendRequest) -> EventStream
             return EventStream(None, 0, missed.subscription)
         # A2A 3.1.2: the stream begins with the task. Its events follow from that very sequence
         # number, so none is missed and none comes twice, however long the task took to encode.
-        large = await _find_large(call, request, created)
+        large, head = await _find_large(call, request, created), None
         if large is not None:
             answer = await _read_large(call, large, request.history_length)
-            sequence, first = answer.head.sequence, TaskFrame(answer, call.codec.AROUND_TASK)
+            head, first = answer.head, TaskFrame(answer, call.codec.AROUND_TASK)
+            sequence = head.sequence
         else:
             if isinstance(created, TaskCreated):
                 task, sequence = encode_json(created.task), created.sequence
             else:
                 stored = await queries.get_task(engine, call.scope, task_id)
-                task, sequence = queries.task_json(stored), stored.head.sequence
+                task, sequence, head = queries.task_json(stored), stored.head.sequence, stored.head
             first = v1.wrap_task(v1.trim_task(task, history_length=request.history_length))
-        subscription = queries.subscribe_from(engine, call.scope, task_id, sequence)
+        subscription = queries.subscribe_from(engine, call.scope, task_id, sequence, head)
         return EventStream(first, sequence, subscription)
 
     return wait_first_event()

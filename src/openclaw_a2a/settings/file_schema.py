@@ -62,6 +62,12 @@ class StoreKeys(TaskStoreKeys, frozen=True):
     connections: Annotated[
         int, Meta(ge=2, le=1000), about("Connections to the database, at most.")
     ] = 8
+    replicas: Annotated[
+        bool, about("Share a postgres store with other gateways that have this set.")
+    ] = False
+    replica_name: Annotated[
+        str, Meta(max_length=64), about("Of this gateway among them; left out: host and port.")
+    ] = ""
 
 
 class ReachKeys(Section, frozen=True):

@@ -251,9 +251,25 @@ def _read_settings(reader: SettingsReader, openclaw: AddedAgents) -> Settings:
     )
     check_routes(settings.accounts, reader)
     check_stores(settings, reader)
+    _check_replicas(settings, reader)
     check_exposure(settings, reader)
     check_certificates(settings, reader)
     return settings
+
+
+def _check_replicas(settings: Settings, reader: SettingsReader) -> None:
+    """What is kept in memory by one gateway is not for several."""
+    if not settings.store.replicas:
+        return
+    alone = {
+        "tools.agentToAgent.enabled": settings.tools.agent_to_agent.enabled,
+        "opt.enabled": settings.opt.enabled,
+        f"{_SECURITY}.pairing": settings.pairing,
+    }
+    for path, is_set in alone.items():
+        if is_set:
+            message = "needs a gateway that has its store for itself; turn it or store.replicas off"
+            reader.problem(path, message, "replicas")
 
 
 def _read_pairing(reader: SettingsReader) -> bool:
@@ -342,4 +358,6 @@ def _read_database(reader: SettingsReader) -> StoreSettings:
         password=absolute_reference(password, reader.folder) or None,
         schema=keys.schema,
         connections=keys.connections,
+        replicas=keys.replicas,
+        replica_name=keys.replica_name,
     )

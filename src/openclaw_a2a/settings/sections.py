@@ -124,6 +124,8 @@ class StoreSettings(Section, frozen=True):
     password: str | None = None
     schema: str = "openclaw_a2a"
     connections: int = 8
+    replicas: bool = False
+    replica_name: str = ""
 
     @property
     def place(self) -> str:
@@ -269,7 +271,7 @@ class RetentionSettings(Section, frozen=True):
 class LeaseSettings(Section, frozen=True):
     """How long a gateway owns its runs without a sign of life."""
 
-    seconds: Annotated[float, Meta(ge=1, le=86_400)] = 30.0
+    seconds: Annotated[float, Meta(ge=1, le=86_400)] = 15.0
 
 
 class PushSettings(Section, frozen=True):

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 from openclaw_a2a.model.errors import SettingsInvalid
 from openclaw_a2a.ports import Store
 from openclaw_a2a.store.memory.store import MemoryStore
-from openclaw_a2a.store.rules import ReportUpgrade
+from openclaw_a2a.store.rules import Lease, ReportUpgrade
 
 if TYPE_CHECKING:
     from openclaw_a2a.store.postgres.address import Address
@@ -20,16 +20,18 @@ def create_store(
     password: str = "",
     schema: str = "",
     connections: int = 8,
+    lease: Lease | None = None,
     logs_directory: str | None = None,
     keys: Sequence[bytes] = (),
     on_upgrade: ReportUpgrade | None = None,
 ) -> Store:
     """A store of this kind, not opened yet; with `keys` encrypted (`store/encryption.py`).
 
-    A postgres store has a `url` in place of a path; its tables are in `schema`, and it has at most
-    so many `connections`. `logs_directory` is the directory of objective files of a json-file
-    store, if it is not `objectives` next to its path; other kinds have no such files. `on_upgrade`
-    is told when opening it has changed the schema that it had.
+    A postgres store has a `url` in place of a path; its tables are in `schema`, it has at most so
+    many `connections`, and with a `lease` it is shared with other gateways. `logs_directory` is the
+    directory of objective files of a json-file store, if it is not `objectives` next to its path;
+    other kinds have no such files. `on_upgrade` is told when opening it has changed the schema that
+    it had.
 
     Raises:
         SettingsInvalid: an unknown kind, one that lacks its path or address, or its library.
@@ -48,7 +50,9 @@ def create_store(
         address = postgres_address(place, password=password, schema=schema)
         from openclaw_a2a.store.postgres.store import PostgresStore
 
-        store: Store = PostgresStore(address, connections=connections, on_upgrade=on_upgrade)
+        store: Store = PostgresStore(
+            address, connections=connections, on_upgrade=on_upgrade, lease=lease
+        )
     elif kind == "json-file":
         from openclaw_a2a.store.json_file.store import JsonFileStore
 

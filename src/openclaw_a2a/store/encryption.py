@@ -284,6 +284,7 @@ class EncryptedStore(Store):
         self.records = self._records
         self.tasks = _EncryptedTasks(inner.tasks, self._deliveries, self._records)
         self.logs = inner.logs
+        self.replicas = inner.replicas
         self.check = inner.check
         if isinstance(inner, SupportsTaskSearch):
             self.search_tasks = inner.search_tasks

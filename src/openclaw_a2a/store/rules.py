@@ -7,6 +7,8 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
+import msgspec
+
 from openclaw_a2a.log import get_logger
 from openclaw_a2a.model.errors import (
     AlreadyExists,
@@ -37,6 +39,13 @@ message needs. Less could fit into space that the files have already."""
 
 ReportUpgrade = Callable[[str, int], None]
 """Is told the path of a store whose schema was changed, and in how many steps."""
+
+
+class Lease(msgspec.Struct, frozen=True):
+    """What makes a gateway one of several: how long it is taken for alive without a sign of it."""
+
+    seconds: float
+    label: str = ""
 
 
 class _Fenced(Protocol):

@@ -94,7 +94,7 @@ async def test_writes_under_way_survive_a_restart_of_the_database(
 
 async def wait_state(store: PostgresStore, state: LinkState) -> None:
     with anyio.fail_after(DEADLINE_S):
-        while store._link.state is not state:
+        while store.link.state is not state:
             await anyio.lowlevel.checkpoint()
 
 
@@ -164,7 +164,7 @@ async def test_a_batch_whose_answer_is_lost_is_done_exactly_once(
 ) -> None:
     draft, record = Draft("t-1"), make_record("r-1")
     await store.records.put_record(record)
-    link = store._link
+    link = store.link
     link._connection = CutConnection(link._connection, after=after)
     with anyio.fail_after(DEADLINE_S):
         outcomes = await asyncio.gather(
@@ -188,7 +188,7 @@ async def test_a_batch_whose_answer_is_lost_is_done_exactly_once(
 async def test_writes_wait_when_the_connection_is_lost_between_two_batches_of_their_group(
     store: PostgresStore,
 ) -> None:
-    link, lines = store._link, make_lines(0, 1)
+    link, lines = store.link, make_lines(0, 1)
 
     class LostAfterwards(CutConnection):
         async def _cut(self, send: Callable[[], Awaitable[Any]]) -> Any:
@@ -210,7 +210,7 @@ async def test_writes_wait_when_the_connection_is_lost_between_two_batches_of_th
 async def test_a_batch_that_ends_every_connection_is_given_up_and_the_next_is_written(
     store: PostgresStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    link = store._link
+    link = store.link
     use = link._use
 
     async def use_and_cut(connection: Any) -> None:
@@ -248,8 +248,8 @@ async def test_a_commit_in_doubt_is_acknowledged_only_when_the_standby_has_it(
                 await anyio.lowlevel.checkpoint()
                 if writing.done():  # the server had not told its sessions of the standby yet
                     number, writing = number + 1, store.tasks.submit(direct(f"t-{number + 1}"))
-            assert store._link._backend is not None
-            old = store._link._backend[0]
+            assert store.link._backend is not None
+            old = store.link._backend[0]
             await connection.execute("SELECT pg_terminate_backend($1)", old)
             while not writing.done() and not await connection.fetchval(waiting, old):
                 await anyio.lowlevel.checkpoint()
@@ -300,7 +300,7 @@ async def test_a_gateway_that_lost_the_store_to_another_one_says_so_and_does_not
     await first.open()
     await first.tasks.submit(direct("t-1"))
     # The first one is cut off, and the second is faster than its way back.
-    link = first._link
+    link = first.link
     connection, link._connection = link._connection, None
     await connection.close()
     await second.open()
@@ -326,7 +326,7 @@ async def test_the_session_of_a_lost_connection_is_ended_before_its_batch_is_loo
     store: PostgresStore, postgres: PostgresServer
 ) -> None:
     """A server that has not noticed the loss would keep the lock, and could still commit."""
-    link = store._link
+    link = store.link
     old = link._connection
     backend = old.get_server_pid()
     link._connection = None
@@ -362,7 +362,7 @@ async def test_a_store_that_is_closed_while_it_connects_again_is_closed(
 ) -> None:
     store = make_store(postgres, schema)
     await store.open()
-    store._link.note_loss(ConnectionResetError("cut by the test"))
+    store.link.note_loss(ConnectionResetError("cut by the test"))
     store.writer.wake()
     await anyio.lowlevel.checkpoint()
     waiting = store.tasks.submit(direct("t-1"))
@@ -376,7 +376,7 @@ async def test_an_idle_store_that_is_closed_while_it_connects_again_is_closed(
 ) -> None:
     store = make_store(postgres, schema)
     await store.open()
-    store._link.note_loss(ConnectionResetError("cut by the test"))
+    store.link.note_loss(ConnectionResetError("cut by the test"))
     store.writer.wake()
     await anyio.lowlevel.checkpoint()
     with anyio.fail_after(DEADLINE_S):

@@ -343,7 +343,7 @@ async def record_all(store: PostgresStore) -> dict[str, list[tuple[str, tuple[ob
     """What each method sends, on the connections that read and on the one that writes."""
     recorder = Recorder()
     sent: dict[str, list[tuple[str, tuple[object, ...]]]] = {}
-    store._link.connection.add_query_logger(recorder)
+    store.link.connection.add_query_logger(recorder)
     async with store._pool.acquire() as connection:
         connection.add_query_logger(recorder)  # the only one that reads
     for name, call in {**READS, **WRITES}.items():
@@ -398,7 +398,7 @@ async def test_a_batch_finds_its_rows_by_their_keys(
     known.head = msgspec.structs.replace(known.head, sequence=3)
     batch.add(Submit(draft.submission()))
     batch.add(ChangeTask(known.status(TaskState.WORKING, at=1)))
-    statement = build_statement(batch, writer="gateway", number=1, now=time_at())
+    statement = build_statement(batch, writer=store.link, number=1, now=time_at())
     async with connected(postgres, schema) as connection:
         await fill(connection, DEFAULT_SIZE)
         await store.address.prepare(connection)

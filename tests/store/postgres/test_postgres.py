@@ -55,7 +55,7 @@ async def connected(server: PostgresServer, schema: str = "public") -> AsyncIter
 def count_batches(store: PostgresStore) -> list[str]:
     """The statements that the writer sends from now on."""
     sent: list[str] = []
-    connection = store._link.connection
+    connection = store.link.connection
     connection.add_query_logger(lambda query: sent.append(query.query))
     return sent
 
@@ -281,7 +281,7 @@ async def test_what_is_acknowledged_is_durable_whatever_the_server_is_set_to(
     url = f"{postgres.url()}?synchronous_commit=off&idle_session_timeout=60000"
     store = PostgresStore(Address(url, schema=schema))
     await store.open()
-    connection = store._link.connection
+    connection = store.link.connection
     assert await connection.fetchval("SHOW synchronous_commit") == "on"
     assert await connection.fetchval("SHOW idle_session_timeout") == "0"
     await store.close()
@@ -310,7 +310,7 @@ async def test_the_connections_are_bounded(postgres: PostgresServer, schema: str
     async with connected(postgres) as connection:
         name = "SELECT count(*) FROM pg_stat_activity WHERE application_name LIKE 'openclaw-a2a%'"
         mine = f"{name} AND query NOT LIKE '%pg_stat_activity%' AND pid = ANY ($1)"
-        pids = [store._link.connection.get_server_pid()]
+        pids = [store.link.connection.get_server_pid()]
         pids += [one._con.get_server_pid() for one in store._pool._holders if one._con is not None]
         assert len(pids) <= 3
         assert await connection.fetchval(mine, pids) == len(pids)

@@ -83,6 +83,8 @@ class Outbox:
         self._wake_worker = asyncio.Event()
         self._supervisor = engine.supervisor.child("outbox")
         self._worker: asyncio.Task[None] | None = None
+        self._scan_after: DeliveryId | None = DeliveryId("")
+        """Behind which delivery the search for unfinished ones goes on; None: it is over."""
         engine.wakeups.set_listener(self._on_wakeup, self._on_added)
 
     # ---------------------------------------------------------------- start and stop
@@ -105,18 +107,19 @@ class Outbox:
         await self._supervisor.stop()
 
     async def _run_due_deliveries(self) -> None:
-        scan_after: DeliveryId | None = DeliveryId("")
         while True:
             try:
-                if scan_after is not None:  # what an earlier process left, a page at a time
+                if (after := self._scan_after) is not None:  # what others left, a page at a time
+                    self._scan_after = None
                     page = await self._store.list_unfinished_deliveries(
-                        after=scan_after, limit=_PAGE_SIZE
+                        after=after, limit=_PAGE_SIZE
                     )
                     for delivery in page.deliveries:
                         self._track(delivery)
-                    scan_after = page.next_after
+                    if self._scan_after is None:  # `scan` has not asked for all of it meanwhile
+                        self._scan_after = page.next_after
                 await self._check_tasks()
-                has_more = scan_after is not None or bool(self._to_check)
+                has_more = self._scan_after is not None or bool(self._to_check)
                 wait_s = 0.0 if has_more else _MAX_WAIT_S
             except Exception:  # the edge of the worker: a store that fails is asked again later
                 log.exception("outbox.check_failed")
@@ -134,6 +137,11 @@ class Outbox:
             with suppress(TimeoutError):
                 async with asyncio.timeout(wait_s):
                     await self._wake_worker.wait()
+
+    def scan(self) -> None:
+        """Look for unfinished deliveries: some of another replica are ours now."""
+        self._scan_after = DeliveryId("")
+        self._wake_worker.set()
 
     # ---------------------------------------------------------------- public operations
 

@@ -116,6 +116,7 @@ class DuplicateRun:
     def __init__(self, duplicate: Duplicate, scope: Scope, message_id: MessageId) -> None:
         self.scope = scope
         self.message_id = message_id
+        self.duplicate = duplicate
         self._rejected = Rejected(None, duplicate)
         # Set from the beginning: `wait_created` goes on to the duplicate at once.
         self.created: Promise[FirstResult] = Promise()

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from openclaw_a2a.engine.engine import Engine
 from openclaw_a2a.engine.tasks.active_task import ActiveTask, Rejected
 from openclaw_a2a.engine.tasks.journal import TaskProjection
-from openclaw_a2a.engine.tasks.queries import get_task, measure_task
+from openclaw_a2a.engine.tasks.queries import get_task, measure_task, task_json
 from openclaw_a2a.engine.transcript.task_text import status_text
 from openclaw_a2a.engine.transcript.transcript import CANCELED
 from openclaw_a2a.log import get_logger
@@ -24,6 +24,8 @@ from openclaw_a2a.ports import SupportsPauseCancel
 
 log = get_logger(__name__)
 
+_ELSEWHERE_TRIES = 3
+
 
 async def cancel_task(engine: Engine, scope: Scope | None, task_id: TaskId) -> bytes:
     """Stop a task in scope (None: any); the task as it ended.
@@ -33,6 +35,7 @@ async def cancel_task(engine: Engine, scope: Scope | None, task_id: TaskId) -> b
     Raises: TaskNotFound, TaskNotCancelable (it has ended, or does not stop), TaskNotLive,
     AgentUnavailable (what its pause waits for cannot be ended now).
     """
+    tries = _ELSEWHERE_TRIES
     # Ends: each round either returns, raises, or has seen the task change. A task that pauses
     # instead of stopping is taken up again here as a paused one.
     while True:
@@ -55,6 +58,11 @@ async def cancel_task(engine: Engine, scope: Scope | None, task_id: TaskId) -> b
         except Conflict:
             continue  # it changed between the read and the commit: look at what it is now
         if active is None:
+            if engine.replication is not None and tries:
+                tries -= 1
+                if await engine.replication.cancel_elsewhere(scope, task_id):
+                    return task_json(await get_task(engine, scope, task_id))
+                continue  # its run ended between the two reads
             raise TaskNotLive(f"task {task_id} is not running anywhere; there is nothing to stop")
         # Without the lock from here: the run must be able to end, and others may wait for it too.
         task = await _stop_runs(engine, active, task_id)

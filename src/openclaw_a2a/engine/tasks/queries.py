@@ -14,7 +14,7 @@ from openclaw_a2a.engine.tasks.journal import PAGE_SIZE, EventFeed, TaskProjecti
 from openclaw_a2a.model.errors import InvalidParams, Problem, StoreUnavailable, TaskNotFound
 from openclaw_a2a.model.ids import TaskId
 from openclaw_a2a.model.records import Entry, StoredTask, TaskHead, encode_json
-from openclaw_a2a.model.task import PAUSED, TERMINAL
+from openclaw_a2a.model.task import PAUSED, TERMINAL, TaskState
 from openclaw_a2a.model.turn import Scope
 from openclaw_a2a.ports import MeasuredTask, TaskStore
 
@@ -137,22 +137,34 @@ class Subscription:
 
 
 class LastingSubscription(Subscription):
-    """Reads events until the task is terminal, through its pauses.
+    """Reads events until the task is terminal, through its pauses, or until it rests.
 
-    While no run works on the task there is no feed to wait for; then any commit of the task wakes
-    the reader (`WakeupRegistry.readers`): a message that continues it, or a cancellation.
+    While no run works on the task here there is no feed to wait for; then any commit of the task
+    wakes the reader (`WakeupRegistry.readers`): a message that continues it, a cancellation, or the
+    work of another replica.
     """
 
-    __slots__ = ("_engine", "_known_at", "_state")
+    __slots__ = ("_ends_at", "_engine", "_known_at", "_state")
 
-    def __init__(self, engine: Engine, head: TaskHead, *, cursor: int) -> None:
-        feed = _active_feed(engine, head.id)
-        super().__init__(engine.store.tasks, head.scope, head.id, cursor=cursor, feed=feed)
+    def __init__(
+        self,
+        engine: Engine,
+        scope: Scope | None,
+        task_id: TaskId,
+        *,
+        cursor: int,
+        head: TaskHead | None,
+        ends_at: frozenset[TaskState] = TERMINAL,
+    ) -> None:
+        """Without a head the task was at work at the cursor."""
+        feed = _active_feed(engine, task_id)
+        super().__init__(engine.store.tasks, scope, task_id, cursor=cursor, feed=feed)
         self._engine = engine
+        self._ends_at = ends_at
         # The state after the event `_known_at`, which a reader that resumes has yet to get. The
         # store may know it before the feed does: what is durable is published a moment later.
-        self._state = head.state
-        self._known_at = head.sequence
+        self._state = TaskState.WORKING if head is None else head.state
+        self._known_at = cursor if head is None else head.sequence
 
     async def next_events(self, wait_s: float) -> list[Entry]:
         """The next events; empty when none came in time or the subscription is over."""
@@ -193,7 +205,7 @@ class LastingSubscription(Subscription):
                 self._state, self._known_at = entry.state, entry.sequence
         is_stopped = was_closed and not entries and self._engine.is_stopping
         has_all = is_last and self.cursor >= self._known_at
-        return is_stopped or (has_all and self._state in TERMINAL)
+        return is_stopped or (has_all and self._state in self._ends_at)
 
 
 def _wake(waiter: asyncio.Future[None]) -> None:
@@ -264,16 +276,30 @@ async def subscribe(
     start = sequence if cursor is None else cursor
     # Events committed since the read are not lost: the subscription begins at that sequence.
     if until_terminal:
-        subscription = LastingSubscription(engine, head, cursor=start)
+        subscription: Subscription = LastingSubscription(
+            engine, head.scope, task_id, cursor=start, head=head
+        )
     else:
-        subscription = subscribe_from(engine, head.scope, task_id, start)
+        subscription = subscribe_from(engine, head.scope, task_id, start, head)
     return TaskSubscription(head, subscription, snapshot)
 
 
 def subscribe_from(
-    engine: Engine, scope: Scope | None, task_id: TaskId, cursor: int
+    engine: Engine,
+    scope: Scope | None,
+    task_id: TaskId,
+    cursor: int,
+    head: TaskHead | None = None,
 ) -> Subscription:
-    """A subscription to a task that is known to exist in the scope."""
+    """A subscription to a task that is known to exist in the scope, until it rests.
+
+    `head` is the task as it was read; without one it was at work at the cursor.
+    """
+    if engine.replication is not None:
+        # Its run may be anywhere, now or later: after a take-over it goes on elsewhere.
+        return LastingSubscription(
+            engine, scope, task_id, cursor=cursor, head=head, ends_at=_RESTING
+        )
     # The feed as it is now: when the task is continued later, its runs get a new one, and this
     # subscription is over by then.
     feed = _active_feed(engine, task_id)

@@ -54,6 +54,7 @@ from openclaw_a2a.model.errors import (
     Draining,
     GatewayError,
     GatewayFault,
+    LeaseLost,
     OutputNotAccepted,
     StoreUnavailable,
 )
@@ -71,7 +72,7 @@ from openclaw_a2a.model.turn import BETWEEN_GATEWAYS, Scope, Turn
 from openclaw_a2a.ports import Accepted, Commit, Duplicate, Submission
 
 if TYPE_CHECKING:
-    from openclaw_a2a.engine.engine import AccountRules, Engine
+    from openclaw_a2a.engine.engine import AccountRules, Engine, SessionHold
 
 log = get_logger(__name__)
 
@@ -97,6 +98,10 @@ class ActiveRun:
     is_released = False
     """True when the operator has allowed the message, which was held."""
     is_cancel_requested = False
+    is_lost = False
+    """True when another replica has taken the run."""
+    session_hold: "SessionHold | None" = None
+    """Keeps other replicas from the session as long as the run is here."""
     task: "asyncio.Task[None] | None" = None
     _is_end_sent = False
     """True when the last commit of the run is with the store."""
@@ -177,7 +182,7 @@ class ActiveRun:
                 # nothing has to be waited for, nor written.
                 active, is_started = self.active_task, self.record.is_started
                 is_opening = active is not None and active.is_opening and is_started
-                is_stopped = self.is_cancel_requested or self._engine.is_stopping
+                is_stopped = self.is_cancel_requested or self._engine.is_stopping or self.is_lost
                 if (is_opening and not is_stopped) or await self._wait_turn():
                     self.state = TRANSITIONS[self.state][RunSignal.START]
                     # Not within a coroutine of its own: a streamed answer goes through this chain
@@ -192,7 +197,8 @@ class ActiveRun:
                     self._finish_task(self.active_task)
         except asyncio.CancelledError:
             # Nothing is committed: the run stays in the store, and the next start recovers it.
-            self._leave(Rejected(Draining("the gateway is stopping; ask again when it is back")))
+            stopping = Draining("the gateway is stopping; ask again when it is back")
+            self._leave(Rejected(_taken_over() if self.is_lost else stopping))
             raise
         except Exception as error:  # one broad catch: no caller may wait for ever because of a bug
             if self.state is not RunState.REJECTED:  # then everyone who waits knows already
@@ -227,6 +233,28 @@ class ActiveRun:
         self.is_cancel_requested = True
         self.apply(RunSignal.INTERRUPT)
 
+    def lose(self) -> None:
+        """Stop the run without a trace: it is another replica's now."""
+        if self.submission is not None:
+            return  # not known to be stored; `on_submitted` looks whose it is
+        self.is_lost = True
+        self.apply(RunSignal.INTERRUPT)
+
+    async def wait_stored(self) -> Duplicate:
+        """The run and the task of the message, once it is stored. Raises: why it was refused."""
+        active = self.active_task
+        if self._stored is not None and not (active is not None and active.is_opening):
+            await asyncio.wait({self._stored})
+        else:
+            await self.created.wait()
+        found = self.created.peek() if self.created.is_set else None
+        if isinstance(found, Rejected):
+            if found.duplicate is not None:
+                return found.duplicate
+            if found.error is not None and not self.is_lost:
+                raise found.error
+        return Duplicate(self.record.id, self.record.task_id, None)
+
     # ---------------------------------------------------------------- acceptance
 
     def on_submitted(self, submission: "asyncio.Future[Accepted | Duplicate]") -> None:
@@ -253,6 +281,9 @@ class ActiveRun:
             self._reject(Rejected(known, duplicate), commit)
             return
         self._record_submission()
+        if self.record.owner != self._engine.owner:
+            self.lose()  # stored under the name that this replica had before
+            return
         if delivery is not None:
             self._engine.wakeups.add_delivery(delivery)
         if self.active_task is not None and self.active_task.is_opening:
@@ -324,6 +355,10 @@ class ActiveRun:
             log.exception("run.crashed", run_id=self.record.id)
             error = GatewayFault(f"the run broke: {type(error).__name__}")
         log.warning("run.abandoned", run_id=self.record.id, reason=error.message)
+        if isinstance(error, LeaseLost) and self._engine.replication is not None:
+            self.is_lost = True
+            self._leave(Rejected(_taken_over()))
+            return
         self._leave(Rejected(error))
         # After everyone is released: from here on the run belongs to maintenance. Its lease is
         # renewed by owner like any other until it has failed, so nobody else claims it meanwhile.
@@ -334,7 +369,7 @@ class ActiveRun:
     async def _wait_turn(self) -> bool:
         """Wait for the run's turn; False when it was cancelled before its agent was asked."""
         try:
-            if self.is_cancel_requested or self._engine.is_stopping:
+            if self.is_cancel_requested or self._engine.is_stopping or self.is_lost:
                 # In SUBMITTING an interruption only sets flags, so what came then is noticed here.
                 raise asyncio.CancelledError
             # Woken by whichever run leaves and makes room (`SessionQueues.leave`).
@@ -343,7 +378,7 @@ class ActiveRun:
             await self._mark_started()
         except asyncio.CancelledError:
             # The gateway stops: the run stays in the store as it is.
-            if not self.is_cancel_requested:
+            if not self.is_cancel_requested or self.is_lost:
                 raise
             _uncancel()
             await self._end_before_start()
@@ -474,7 +509,7 @@ class ActiveRun:
             # its task. Otherwise the gateway stops, and the run is left in the store as it is.
             failure = None if self.active_task is None else self.active_task.journal.failure
             is_ours = self.is_cancel_requested or self._stop_reason is not None
-            if failure is None and (engine.is_forcing or not is_ours):
+            if self.is_lost or (failure is None and (engine.is_forcing or not is_ours)):
                 raise
             _uncancel()
             if failure is not None:
@@ -687,6 +722,9 @@ class ActiveRun:
         # Durable before it is shown: the same message again gets the same answer, also after a
         # crash right here.
         await self._engine.store.tasks.finish_run(record.id, fence=record.fence, answer=stored)
+        if self._engine.store.replicas is not None:
+            # No task changed: whoever waits for this answer elsewhere has to be told.
+            self._engine.store.replicas.publish([record.task_id])
         self.created.set(first)
         if isinstance(first, DirectAnswer):  # an error is logged where the request is refused
             log.info(
@@ -779,6 +817,10 @@ def _output_not_accepted(
         f"The answer holds nothing in an accepted output mode ({', '.join(modes)}).",
         details={"acceptedOutputModes": modes, "availableOutputModes": list(available)},
     )
+
+
+def _taken_over() -> LeaseLost:
+    return LeaseLost("another replica of this gateway has taken over the work; ask again")
 
 
 def _uncancel() -> None:

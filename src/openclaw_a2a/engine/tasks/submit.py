@@ -9,11 +9,12 @@ import asyncio
 import hashlib
 from collections.abc import Callable
 from datetime import datetime
+from typing import TYPE_CHECKING
 
 import msgspec
 from msgspec import UNSET
 
-from openclaw_a2a.engine.engine import AccountRules, Engine
+from openclaw_a2a.engine.engine import AccountRules, Engine, SessionHold
 from openclaw_a2a.engine.tasks.active_task import (
     ActiveTask,
     DirectAnswer,
@@ -62,6 +63,9 @@ from openclaw_a2a.model.url_policy import url_rejection_reason
 from openclaw_a2a.model.validation import check_count, too_large
 from openclaw_a2a.ports import Duplicate, MeasuredTask, Record, Submission, TaskFilter
 
+if TYPE_CHECKING:
+    from openclaw_a2a.engine.replication import Replication
+
 _MAX_HELD = 100_000
 
 
@@ -105,6 +109,8 @@ class SubmitRequest(msgspec.Struct, frozen=True):
     """Metadata of the request, beside those of the message."""
     new_task_id: TaskId | None = None
     """The id of the task that it opens, where that is needed before."""
+    is_session_held: bool = False
+    """True when no other replica can start a run in its session."""
 
 
 async def submit(
@@ -118,6 +124,8 @@ async def submit(
     ContextMismatch, TaskTerminal, TaskNotWaiting, TaskUnbound, NotAllowed, QuotaExceeded.
     """
     message = request.message
+    if engine.replication is not None and not request.is_session_held:
+        return await _submit_shared(engine, engine.replication, request, rules)
     check_submission(engine, message, rules)
     body_hash = hash_message(request.original_message or message)
     is_deduplicated = _is_deduplicated(engine, request)
@@ -141,6 +149,56 @@ async def submit(
     return await _submit_to_task(
         engine, request, rules, message.task_id, body_hash, is_deduplicated=is_deduplicated
     )
+
+
+async def _submit_shared(
+    engine: Engine, replication: "Replication", request: SubmitRequest, rules: AccountRules
+) -> ActiveRun | DuplicateRun:
+    """Submit a message where its session is: here, or at another replica."""
+    shared = await _shared_session(engine, request, rules)
+    hold = None if shared is None else await replication.hold(shared)
+    if hold is not None and not isinstance(hold, SessionHold):
+        return await replication.hand_off(hold, request)
+    try:
+        held = msgspec.structs.replace(request, is_session_held=True)
+        run = await submit(engine, held, rules)
+        if isinstance(run, ActiveRun) and run.session_hold is None:
+            # Until the run has left; a run of the same message that is here already has its own.
+            run.session_hold, hold = hold, None
+    finally:
+        if hold is not None:
+            hold.release()
+    return run
+
+
+async def hold_session(engine: Engine, session_key: SessionKey) -> SessionHold | None:
+    """The right to start a run in a session; None where there are no other replicas.
+
+    Raises: Overloaded (another replica has it).
+    """
+    if engine.replication is None:
+        return None
+    hold = await engine.replication.hold(session_key)
+    if not isinstance(hold, SessionHold):
+        raise Overloaded("the session is in use on another replica; try again shortly")
+    return hold
+
+
+async def _shared_session(
+    engine: Engine, request: SubmitRequest, rules: AccountRules
+) -> SessionKey | None:
+    """The session of a message, if another replica may know it."""
+    message, origin = request.message, request.internal_origin
+    if message.task_id is not None:
+        found = await engine.store.tasks.measure_task(request.scope, message.task_id)
+        binding = None if found is None else found.head.binding
+        return None if binding is None else binding.session_key
+    if origin is not None:
+        return origin.session_key
+    # Nobody knows a new context before the first answer.
+    if message.context_id is None:
+        return None
+    return session_key(rules.agent_id, request.scope.principal, message.context_id)
 
 
 async def _submit_to_task(
@@ -349,11 +407,22 @@ def continue_task(
     *,
     resume: bytes | None,
     body_hash: bytes,
+    hold: SessionHold | None = None,
 ) -> ActiveRun:
     """A run for a message on a task. The caller has held the task's lock since it read the task.
 
+    `hold` is given back when the run has left, or is refused.
+
     Raises: Overloaded, InvalidParams, ContextMismatch, TaskUnbound, TaskTerminal, TaskNotWaiting.
     """
+    if hold is not None:
+        try:
+            run = continue_task(engine, request, rules, stored, resume=resume, body_hash=body_hash)
+        except BaseException:
+            hold.release()
+            raise
+        run.session_hold = hold
+        return run
     head, now = stored.head, engine.clock.now()
     active = engine.active_tasks.get(head.id)
     # The journal knows of an end whose commit is still under way: such a task takes no message.
@@ -509,11 +578,11 @@ async def wait_first_result(
     first = await run.created.wait()
     if not isinstance(first, Rejected):
         return first
-    duplicate = first.duplicate
+    duplicate = first.duplicate or _taken_over(engine, run)
     if duplicate is None:
         raise await _rejection_error(engine, run, first)
     # The first message may still be answered: then both senders wait for the same run.
-    original = None if duplicate.answer is not None else engine.runs.get(duplicate.run_id)
+    original = None if duplicate.answer is not None else _find_run(engine, run, duplicate)
     if original is not None:
         tasks = engine.store.tasks
         has_task = await tasks.measure_task(run.scope, duplicate.task_id) is not None
@@ -536,10 +605,10 @@ async def find_accepted(
     engine: Engine, run: ActiveRun | DuplicateRun, result: Rejected
 ) -> TaskFinished | DirectAnswer | MeasuredTask:
     """The final result of the first of two equal messages. Raises: why a message was rejected."""
-    duplicate = result.duplicate
+    duplicate = result.duplicate or _taken_over(engine, run)
     if duplicate is None:
         raise await _rejection_error(engine, run, result)
-    original = None if duplicate.answer is not None else engine.runs.get(duplicate.run_id)
+    original = None if duplicate.answer is not None else _find_run(engine, run, duplicate)
     if original is not None:
         return await wait_final_result(engine, original)
     active = engine.active_tasks.get(TaskId(duplicate.task_id))
@@ -547,7 +616,22 @@ async def find_accepted(
         # The run of the first copy has ended, but a later message on the task is being answered. A
         # blocking caller gets the task when it rests, so wait for that run.
         return await wait_final_result(engine, active.runs[0])
-    return await _find_result(engine, run, duplicate)
+    return await _find_result(engine, run, duplicate, until_rest=True)
+
+
+def _taken_over(engine: Engine, run: ActiveRun | DuplicateRun) -> Duplicate | None:
+    """The run as one of another replica, if it has become one."""
+    if engine.replication is None or not isinstance(run, ActiveRun) or not run.is_lost:
+        return None
+    return Duplicate(run.record.id, run.record.task_id, None)
+
+
+def _find_run(
+    engine: Engine, sent: ActiveRun | DuplicateRun, duplicate: Duplicate
+) -> ActiveRun | None:
+    """The run of a message that was accepted before, if it is here."""
+    run = engine.runs.get(duplicate.run_id)
+    return None if run is sent or (run is not None and run.is_lost) else run
 
 
 async def _rejection_error(
@@ -573,11 +657,20 @@ async def _rejection_error(
 
 
 async def _find_result(
-    engine: Engine, sent: ActiveRun | DuplicateRun, duplicate: Duplicate
+    engine: Engine,
+    sent: ActiveRun | DuplicateRun,
+    duplicate: Duplicate,
+    *,
+    until_rest: bool = False,
 ) -> MeasuredTask | DirectAnswer:
     """What came of the first of two equal messages. Raises: also the error of a direct answer."""
     if duplicate.answer is not None:
         return decode_answer(duplicate.answer)
+    if engine.replication is not None:
+        found = await engine.replication.follow(
+            sent.scope, sent.message_id, duplicate, until_rest=until_rest
+        )
+        return decode_answer(found) if isinstance(found, bytes) else found
     measured = await engine.store.tasks.measure_task(sent.scope, duplicate.task_id)
     if measured is not None:
         return measured

@@ -20,7 +20,13 @@ from openclaw_a2a.engine.engine import AccountRules, Engine
 from openclaw_a2a.engine.scheduling.threads import DaemonThreads
 from openclaw_a2a.engine.tasks.journal import TaskProjection
 from openclaw_a2a.engine.tasks.run import usable_text
-from openclaw_a2a.engine.tasks.submit import SubmitRequest, continue_task, hash_message, list_held
+from openclaw_a2a.engine.tasks.submit import (
+    SubmitRequest,
+    continue_task,
+    hash_message,
+    hold_session,
+    list_held,
+)
 from openclaw_a2a.log import get_logger
 from openclaw_a2a.model.agent_event import Approval
 from openclaw_a2a.model.errors import ApprovalNotFound, Conflict, NotAllowed
@@ -424,6 +430,7 @@ class HeldTasks:
             rules = engine.accounts.get(scope.account) or AccountRules(
                 scope.account, binding.agent_id
             )
+            hold = await hold_session(engine, binding.session_key)
             run = continue_task(
                 engine,
                 SubmitRequest(
@@ -436,6 +443,7 @@ class HeldTasks:
                 stored,
                 resume=held.agent_token(),
                 body_hash=hash_message(message),
+                hold=hold,
             )
         # Durable when the operator sees that it was allowed.
         await run.created.wait()

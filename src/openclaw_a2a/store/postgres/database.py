@@ -17,8 +17,9 @@ from openclaw_a2a.store.postgres.address import (
     driver,
 )
 from openclaw_a2a.store.postgres.link import WriteLink
+from openclaw_a2a.store.postgres.replicas import PostgresReplicas
 from openclaw_a2a.store.postgres.writer import PostgresWriter
-from openclaw_a2a.store.rules import UNREADABLE, ReportUpgrade, report_damage, store_closed
+from openclaw_a2a.store.rules import UNREADABLE, Lease, ReportUpgrade, report_damage, store_closed
 from openclaw_a2a.store.sqlite.migrate import Migration
 
 _READ_HOLD_S = 10.0
@@ -34,7 +35,7 @@ def _system_now() -> datetime:
 
 
 class PostgresDatabase:
-    """One schema of a database that one gateway uses at a time.
+    """One schema of a database that one gateway uses at a time, or several replicas.
 
     It has at most `connections` connections: one writes, the others read. `now` is the clock of the
     gateway, by which the times of leases are given; they are kept by the clock of the database.
@@ -49,15 +50,25 @@ class PostgresDatabase:
         connections: int = 8,
         on_upgrade: ReportUpgrade | None = None,
         now: Callable[[], datetime] = _system_now,
+        lease: Lease | None = None,
     ) -> None:
+        """With a lease the store is shared with other gateways that have one."""
         self.address = address
         self.name = address.shown
         self.now = now
         self._connections = connections
         self._on_upgrade = on_upgrade
         self._pool: Any = None
-        self._link = WriteLink(address, self._note_loss)
-        self.writer = PostgresWriter(self._link, now)
+        self.replicas = None if lease is None else PostgresReplicas(self, lease_s=lease.seconds)
+        replicas = self.replicas
+        self.link = WriteLink(
+            address,
+            self._note_loss,
+            lease=lease,
+            on_renamed=_nothing if replicas is None else replicas.on_renamed,
+        )
+        on_committed = None if replicas is None else replicas.feed.publish
+        self.writer = PostgresWriter(self.link, now, on_committed)
 
     async def open(self) -> None:
         """Lock the store, upgrade its schema, start to write.
@@ -66,7 +77,7 @@ class PostgresDatabase:
         """
         steps: list[Migration] = []
         try:
-            await self._link.open(steps.append)
+            await self.link.open(steps.append)
         finally:
             # Also when a later step failed. A new schema begins with the first one.
             if steps and steps[0].version > 1 and self._on_upgrade is not None:
@@ -81,12 +92,15 @@ class PostgresDatabase:
                 reset=_keep_session,
             )
         except (driver.PostgresError, *LOST) as error:
-            await self._link.close()
+            await self.link.close()
             raise self.address.explain(error) from error
         self.writer.start()
 
     async def close(self) -> None:
         """Finish the accepted writes and release the store."""
+        if self.replicas is not None:
+            await self.replicas.leave()
+            await self.replicas.stop()
         await self.writer.stop()
         pool, self._pool = self._pool, None
         if pool is not None:
@@ -95,10 +109,12 @@ class PostgresDatabase:
                     await pool.close()
             except (driver.PostgresError, *LOST):
                 pool.terminate()
-        await self._link.close()
+        await self.link.close()
 
     async def check(self) -> None:
         self.writer.check()
+        if self.replicas is not None:
+            self.replicas.check()
         try:
             async with asyncio.timeout(_PROBE_S):
                 if self.writer.failure is not None:
@@ -145,6 +161,10 @@ class PostgresDatabase:
             raise store_closed(self.name)
         async with self._pool.acquire(timeout=CONNECT_WAIT_S) as connection:
             return await connection.fetch(statement, *values)
+
+
+def _nothing() -> None:
+    """Nobody else uses the store."""
 
 
 async def _keep_session(_: Session) -> None:

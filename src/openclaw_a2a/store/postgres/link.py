@@ -1,11 +1,16 @@
-"""The one connection that writes: its lock on the store, and its way back after a loss.
+"""The one connection that writes: its locks, its row in `writer`, and its way back after a loss.
 
-The connection holds an advisory lock for its whole session, and all writes go through it. So who
-can write has the lock, and a gateway that lost it cannot write: its connection is gone with it.
+The connection holds advisory locks for its whole session, and all writes go through it. A gateway
+that has the store for itself holds the lock of the store; replicas share that lock, and each holds
+one on its own name. So a gateway that lost its locks cannot write: its connection is gone, too.
 
 Each batch has a number, which it writes into the row of its writer in the same transaction. After
-a loss the lock is taken again first: then the old session is over, and the number in the row says
+a loss the locks are taken again first: then the old session is over, and the number in the row says
 whether the batch that was under way was committed.
+
+The row of a replica has a lease, which every batch renews. When it runs out another replica marks
+the row as gone and takes the work (`replicas.py`); batches of the old name are refused from then
+on. The replica goes on under a new name, which owns nothing.
 """
 
 import asyncio
@@ -13,43 +18,63 @@ import os
 import secrets
 import socket
 from collections.abc import Callable
+from datetime import timedelta
 from enum import Enum
+from importlib import metadata
 from typing import Any
+from zlib import crc32
 
 from openclaw_a2a.log import get_logger
 from openclaw_a2a.model.backoff import Backoff
 from openclaw_a2a.model.errors import GatewayError, StoreLocked, StoreUnavailable
 from openclaw_a2a.store.postgres.address import LOST, Address, Session, driver
 from openclaw_a2a.store.postgres.migrate import upgrade
-from openclaw_a2a.store.rules import store_closed
+from openclaw_a2a.store.rules import Lease, store_closed
 from openclaw_a2a.store.sqlite.migrate import Migration
 
 log = get_logger(__name__)
 
 WRITER_LOCK = 0x6F6357
 """The class of the advisory lock; the second number is the schema's."""
+REPLICA_LOCK = 0x6F6352
+"""The class of the lock of a replica on its name."""
 WRITER = "gateway"
+"""The name of a gateway that has the store for itself."""
 
 STORE_WAIT_S = 3.0
 """How long a start waits for a store that another gateway has."""
 HOLD_S = 30.0
 """How long writes wait for a lost database before they fail: a restart or a failover takes less."""
+_SHARDS = 16
 _RETRY = Backoff(first_s=0.05, max_s=2.0)
 
 _TRY_LOCK = "SELECT pg_try_advisory_lock($1, hashtext($2))"
-_HOLDER = "SELECT host, pid, since FROM writer WHERE name = $1"
+_TRY_SHARED_LOCK = "SELECT pg_try_advisory_lock_shared($1, hashtext($2))"
+_HOLDERS = """
+SELECT host, pid, since FROM writer WHERE NOT is_gone AND lease_until > now()
+ORDER BY (lease_until = 'infinity') = $1, since DESC LIMIT 1"""
+_OLD_HOLDER = "SELECT host, pid, since FROM writer LIMIT 1"
 _TAKE = """
-INSERT INTO writer (name, batch, instance, host, pid) VALUES ($1, 0, $2, $3, $4)
-ON CONFLICT (name) DO UPDATE
-SET batch = writer.batch + 1, instance = $2, host = $3, pid = $4, since = now(), tickets = '{}'
+INSERT INTO writer (name, batch, instance, host, pid, lease, lease_until, label, version)
+VALUES ($1, 0, $2, $3, $4, $5::interval, now() + $5::interval, $6, $7)
+ON CONFLICT (name) DO UPDATE SET batch = writer.batch + 1, instance = $2, host = $3, pid = $4,
+  lease = excluded.lease, lease_until = excluded.lease_until, since = now(), tickets = '{}'
 RETURNING batch"""
 # It writes: what the lost session committed may not have reached a synchronous standby yet, and
 # this commit waits for everything before it.
-_READ = "UPDATE writer SET batch = batch WHERE name = $1 RETURNING batch, tickets, instance"
+_READ = """
+UPDATE writer SET batch = batch WHERE name = $1 AND instance = $2 AND NOT is_gone
+RETURNING batch, tickets"""
+_LOCK_ROW = """
+SELECT batch FROM writer WHERE name = $1 AND instance = $2 AND NOT is_gone FOR UPDATE"""
 _BACKEND = "SELECT backend_start FROM pg_stat_activity WHERE pid = pg_backend_pid()"
 # A session of ours that the server still takes for alive: with its start, because pids come again.
 _END_OLD = """
 SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid = $1 AND backend_start = $2"""
+
+
+class WriterReplaced(Exception):
+    """Another gateway has taken the work of this one; nothing was written."""
 
 
 class LinkState(Enum):
@@ -74,8 +99,20 @@ _NEXT: dict[LinkState, frozenset[LinkState]] = {
 class WriteLink:
     """The connection of the writer; used by one task at a time."""
 
-    def __init__(self, address: Address, on_loss: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        address: Address,
+        on_loss: Callable[[], None],
+        *,
+        lease: Lease | None = None,
+        on_renamed: Callable[[], None] = lambda: None,
+    ) -> None:
+        """Without a lease the store is locked for this gateway alone.
+
+        `on_renamed` is called when the work of this gateway was taken by another one.
+        """
         self.address = address
+        self.lease = lease
         self.state = LinkState.CLOSED
         self.reason = ""
         self.batch = 0
@@ -83,7 +120,13 @@ class WriteLink:
         """How often another gateway had the store while this one had lost it."""
         self.tickets: list[int] = []
         self._on_loss = on_loss
-        self._instance = secrets.token_hex(8)
+        self._on_renamed = on_renamed
+        self.instance = secrets.token_hex(8)
+        self.name = WRITER if lease is None else self.instance
+        # Far away, not never: the time is added to that of the database.
+        self.lease_time = (
+            timedelta(days=365_000) if lease is None else timedelta(seconds=lease.seconds)
+        )
         self._connection: Session = None
         self._backend: tuple[int, Any] | None = None
         self._attempt = 0
@@ -99,9 +142,7 @@ class WriteLink:
             await self._wait_for_lock(connection)
             await upgrade(connection, self.address.schema, on_step=on_step)
             await self.address.prepare(connection)  # a migration may take its time, writes may not
-            host = socket.gethostname()
-            values = (WRITER, self._instance, host, os.getpid())
-            self.batch = await connection.fetchval(_TAKE, *values)
+            await self._register(connection)
             await self._use(connection)
         except BaseException as error:
             connection.terminate()
@@ -118,6 +159,11 @@ class WriteLink:
                 await connection.close(timeout=5)
             except (driver.PostgresError, *LOST):
                 connection.terminate()
+
+    @property
+    def shard(self) -> int:
+        """The part of the tally that this writer counts in."""
+        return 0 if self.lease is None else 1 + crc32(self.name.encode()) % _SHARDS
 
     @property
     def connection(self) -> Session:
@@ -168,20 +214,48 @@ class WriteLink:
             if self._backend is not None:
                 await connection.execute(_END_OLD, *self._backend)
             await self.lock(connection)
-            row = await connection.fetchrow(_READ, WRITER)
-            if row is not None and row[2] == self._instance:
-                self.batch, self.tickets = row[0], row[1]
+            row = await connection.fetchrow(_READ, self.name, self.instance)
+            if row is not None:
+                self.batch, self.tickets = row
             else:
-                # Our runs are its runs now; their fences tell those that still write for them.
-                self.takeovers += 1
-                values = (WRITER, self._instance, socket.gethostname(), os.getpid())
-                self.batch = await connection.fetchval(_TAKE, *values)
+                await self._register_again(connection)
             await self._use(connection)
         except (driver.PostgresError, *LOST, GatewayError) as error:
             connection.terminate()
             self.reason = self.address.explain(error).message
             return
         log.info("store.connection_restored", store=self.address.shown, attempts=self._attempt)
+
+    async def check_name(self, connection: Session) -> None:
+        """Lock the row of this writer, before anything else. Raises: WriterReplaced."""
+        if await connection.fetchval(_LOCK_ROW, self.name, self.instance) is None:
+            raise WriterReplaced
+
+    async def replace_name(self) -> None:
+        """Go on under a new name, after `WriterReplaced`."""
+        if self.lease is None:
+            self.note_loss(ConnectionError("another gateway uses the store"))
+            return
+        try:
+            await self._register_again(self.connection)
+        except (driver.PostgresError, *LOST, GatewayError) as error:
+            self.note_loss(error)
+
+    async def _register(self, connection: Session) -> None:
+        label = "" if self.lease is None else self.lease.label
+        about = (socket.gethostname(), os.getpid(), self.lease_time, label)
+        values = (self.name, self.instance, *about, metadata.version("openclaw-a2a"))
+        self.batch = await connection.fetchval(_TAKE, *values)
+
+    async def _register_again(self, connection: Session) -> None:
+        """Our work is another gateway's now; fences tell the runs that still write here."""
+        self.takeovers += 1
+        if self.lease is not None:
+            log.warning("replica.lost", replica=self.name, store=self.address.shown)
+            self.instance = self.name = secrets.token_hex(8)
+            await self.lock(connection)
+        await self._register(connection)
+        self._on_renamed()
 
     async def _use(self, connection: Session) -> None:
         started_at = await connection.fetchval(_BACKEND)
@@ -214,18 +288,27 @@ class WriteLink:
 
     async def lock(self, connection: Session) -> None:
         """Raises: StoreLocked."""
-        if await connection.fetchval(_TRY_LOCK, WRITER_LOCK, self.address.schema):
+        statement = _TRY_LOCK if self.lease is None else _TRY_SHARED_LOCK
+        if await connection.fetchval(statement, WRITER_LOCK, self.address.schema) and (
+            self.lease is None
+            # Of its own name: then an earlier session of this replica is over.
+            or await connection.fetchval(_TRY_LOCK, REPLICA_LOCK, self.name)
+        ):
             return
         holder = None
         if await connection.fetchval("SELECT to_regclass('writer') IS NOT NULL"):
-            holder = await connection.fetchrow(_HOLDER, WRITER)
+            try:
+                holder = await connection.fetchrow(_HOLDERS, self.lease is None)
+            except driver.UndefinedColumnError:  # of an earlier version
+                holder = await connection.fetchrow(_OLD_HOLDER)
         host, pid = (
             ("an unknown host", "unknown") if holder is None else (holder[0], str(holder[1]))
         )
         since = "" if holder is None else f" since {holder[2]:%Y-%m-%d %H:%M} UTC"
         raise StoreLocked(
             f"process {pid} on {host} uses {self.address.shown}{since}; stop it, or give this "
-            "gateway another database or another store.schema",
+            "gateway another database or another store.schema"
+            ", or set store.replicas for all gateways that share it",
             details={"pid": pid, "host": host, "store": self.address.shown},
         )
 
@@ -249,11 +332,15 @@ async def upgrade_database(address: Address) -> list[str]:
     return steps
 
 
-async def find_holder(address: Address) -> StoreLocked | None:
-    """The error that names the gateway that uses the store; None if nobody does."""
+async def find_holder(address: Address, *, shares: bool = False) -> StoreLocked | None:
+    """The error that names the gateway that uses the store; None if nobody does.
+
+    One that shares it is kept out only by one that does not.
+    """
+    link = WriteLink(address, lambda: None, lease=Lease(1.0) if shares else None)
     connection = await address.connect()
     try:
-        await WriteLink(address, lambda: None).lock(connection)
+        await link.lock(connection)
     except StoreLocked as error:
         return error
     except driver.PostgresError as error:

@@ -32,12 +32,13 @@ _READ_UNFINISHED = """
 SELECT d.id, d.kind, d.task, d.body, d.cursor, d.next_at, d.created_at, d.updated_at, d.state,
   d.attempts, d.reason, d.is_edge,
   d.state <> 2 AND (d.state = 1 OR t.id IS NULL OR t.state NOT IN (3, 4, 5, 7)
-    OR d.cursor < t.sequence) AS is_unfinished
+    OR d.cursor < t.sequence) AND ($3::text IS NULL OR d.owner = $3) AS is_unfinished
 FROM (
   SELECT *, row_number() OVER (ORDER BY id) = $2 AS is_edge
   FROM (SELECT * FROM delivery WHERE id > $1 ORDER BY id LIMIT $2) w
 ) d
 LEFT JOIN task t ON t.id = d.task
+WHERE d.is_edge OR $3::text IS NULL OR d.owner = $3
 ORDER BY d.id"""
 
 
@@ -56,7 +57,9 @@ class PostgresDeliveryStore(PostgresPart, DeliveryWrites):
         )
 
     async def list_unfinished_deliveries(self, *, after: DeliveryId, limit: int) -> DeliveryPage:
-        rows = await self._database.fetch(_READ_UNFINISHED, after, limit)
+        replicas = self._database.replicas
+        owner = None if replicas is None else replicas.id  # the others have theirs
+        rows = await self._database.fetch(_READ_UNFINISHED, after, limit, owner)
         found = self._decode([row for row in rows if row[12]])
         return DeliveryPage(tuple(found), rows[-1][0] if rows and rows[-1][11] else None)
 

@@ -11,8 +11,8 @@ be locked; of two writers that add the same key, one fails at the unique index a
 """
 
 from collections.abc import Iterable, Sequence
-from datetime import datetime
-from typing import Any
+from datetime import datetime, timedelta
+from typing import Any, Protocol
 
 from openclaw_a2a.model.delivery import Delivery
 from openclaw_a2a.model.records import RunRecord, TaskHead, encode_json
@@ -32,7 +32,7 @@ Rows = Sequence[tuple[Any, ...]]
 _IF_OK = "(SELECT ok FROM ok)"
 _RUN_COLUMNS = (
     "id, task, context, principal, account, session_key, message_id, owner, fence, lease, "
-    "is_started, attempt, input, resume"
+    "is_started, attempt, input, resume, agent"
 )
 _DELIVERY_COLUMNS = (
     "id, kind, task, body, cursor, next_at, created_at, updated_at, state, attempts, reason"
@@ -42,13 +42,13 @@ _DELIVERY_COLUMNS = (
 class Statement:
     """The text and the parameters of a batch."""
 
-    def __init__(self, *, shard: int, now: datetime) -> None:
+    def __init__(self, *, writer: "Writer", now: datetime) -> None:
         self._parts: list[str] = []
         self._writes: list[str] = []
         self._checks: list[str] = []
         self._has_tickets = False
         self.values: list[Any] = []
-        self.shard = shard
+        self.writer = writer
         self.now = now
 
     @property
@@ -106,24 +106,46 @@ class Statement:
             f"FROM unnest({self.value(list(runs))}::text[]) AS x(id) WHERE {_IF_OK}",
         )
 
-    def mark_writer(self, writer: str, number: int) -> None:
-        """Note the number of the batch, to tell after a lost connection whether it was written."""
+    def mark_writer(self, writer: "Writer", number: int) -> None:
+        """Note the number of the batch, to tell after a lost connection whether it was written.
+
+        Only if the writer is still the one that wrote the batch before.
+        """
+        row = (writer.name, writer.instance, number - 1)
+        self.lock(
+            "writer",
+            key="t.name = x.name AND t.instance = x.instance AND t.batch = x.batch "
+            "AND NOT t.is_gone",
+            columns="t.name, t.batch",
+            source=self.rows("name, instance, batch", "text text bigint", [row]),
+            count=1,
+        )
         self.write(
             "marked",
-            f"UPDATE writer SET batch = {self.value(number)}::bigint, tickets = {self._tickets()} "
-            f"WHERE name = {self.value(writer)} AND {_IF_OK}",
+            f"UPDATE writer SET batch = {self.value(number)}::bigint, tickets = {self._tickets()}, "
+            f"lease_until = now() + {self.value(writer.lease_time)}::interval "
+            f"WHERE name = {self.value(writer.name)} AND {_IF_OK}",
         )
 
 
-def build_statement(
-    batch: Batch, *, writer: str, number: int, now: datetime, shard: int = 0
-) -> Statement:
+class Writer(Protocol):
+    """The writer of a batch."""
+
+    name: str
+    instance: str
+    lease_time: timedelta
+
+    @property
+    def shard(self) -> int: ...
+
+
+def build_statement(batch: Batch, *, writer: Writer, number: int, now: datetime) -> Statement:
     """The statement that writes a batch as number `number` of this writer.
 
     `now` is the time of the clock by which leases were given: only their length is stored, from the
     database's own now.
     """
-    statement = Statement(shard=shard, now=now)
+    statement = Statement(writer=writer, now=now)
     _write_tasks(statement, batch)
     _write_runs(statement, batch)
     _write_messages(statement, batch)
@@ -221,7 +243,7 @@ def _count_tasks(statement: Statement, counted: Rows, *, has_known: bool) -> Non
         else ""
     )
     source = statement.rows("principal, account, state", "text text smallint", counted)
-    shard = statement.value(statement.shard)
+    shard = statement.value(statement.writer.shard)
     statement.write(
         "counted",
         "INSERT INTO tally AS y (principal, account, state, shard, count) "
@@ -322,8 +344,10 @@ def _insert_runs(
         session = (run.session_key, run.message.message_id, run.owner, run.fence, lease)
         is_started = run.is_started or attempt is not None
         state = (is_started, run.attempt if attempt is None else attempt, content, run.resume)
-        rows.append((*names, *session, *state))
-    types = "text text text text text text text text bigint interval boolean integer bytea bytea"
+        rows.append((*names, *session, *state, run.binding.agent_id))
+    types = (
+        "text text text text text text text text bigint interval boolean integer bytea bytea text"
+    )
     source = statement.rows(_RUN_COLUMNS, types, rows)
     columns = _RUN_COLUMNS.replace(" lease,", " lease_until,")
     shown = ", ".join(f"x.{one}" for one in _RUN_COLUMNS.split(", "))
@@ -384,9 +408,10 @@ def _write_deliveries(statement: Statement, batch: Batch) -> None:
         assigned = ", ".join(f"{one} = excluded.{one}" for one in _DELIVERY_COLUMNS.split(", ")[1:])
         statement.write(
             "put_delivery",
-            f"INSERT INTO delivery ({_DELIVERY_COLUMNS}) SELECT {_DELIVERY_COLUMNS} "
+            f"INSERT INTO delivery ({_DELIVERY_COLUMNS}, owner) "
+            f"SELECT {_DELIVERY_COLUMNS}, {statement.value(statement.writer.name)}::text "
             f"FROM {statement.rows(_DELIVERY_COLUMNS, types, put)} WHERE {_IF_OK} "
-            f"ORDER BY id ON CONFLICT (id) DO UPDATE SET {assigned}",
+            f"ORDER BY id ON CONFLICT (id) DO UPDATE SET {assigned}, owner = excluded.owner",
         )
     updated = [_delivery_row(one.row) for one in changes.values() if one.row and not one.is_put]
     if updated:

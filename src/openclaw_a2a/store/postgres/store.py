@@ -10,16 +10,21 @@ from openclaw_a2a.store.postgres.records import (
 )
 from openclaw_a2a.store.postgres.search import PostgresTaskSearch
 from openclaw_a2a.store.postgres.tasks import PostgresTaskStore
-from openclaw_a2a.store.rules import ReportUpgrade
+from openclaw_a2a.store.rules import Lease, ReportUpgrade
 
 
 class PostgresStore(PostgresDatabase, Store):
     """A schema of a database and the four stores in it."""
 
     def __init__(
-        self, address: Address, *, connections: int = 8, on_upgrade: ReportUpgrade | None = None
+        self,
+        address: Address,
+        *,
+        connections: int = 8,
+        on_upgrade: ReportUpgrade | None = None,
+        lease: Lease | None = None,
     ) -> None:
-        super().__init__(address, connections=connections, on_upgrade=on_upgrade)
+        super().__init__(address, connections=connections, on_upgrade=on_upgrade, lease=lease)
         self.tasks = PostgresTaskStore(self)
         self.deliveries = PostgresDeliveryStore(self)
         self.records = PostgresRecordStore(self)

@@ -16,6 +16,7 @@ from openclaw_a2a.store.commands import ClaimRuns, RenewLeases, TaskWrites
 from openclaw_a2a.store.contents import MARK, restore
 from openclaw_a2a.store.postgres.address import DatabaseRow, Session
 from openclaw_a2a.store.postgres.database import PostgresDatabase
+from openclaw_a2a.store.postgres.replicas import IS_LIVE, take_over_rest
 from openclaw_a2a.store.postgres.task_lists import PostgresTaskLists
 from openclaw_a2a.store.postgres.task_reader import list_references
 from openclaw_a2a.store.rules import UNREADABLE, choose_purgeable, report_damage
@@ -28,6 +29,13 @@ _CLAIM_RUNS = f"""
 UPDATE run SET owner = $1, lease_until = now() + $2::interval, fence = fence + 1
 WHERE owner <> $1 AND ($3::interval IS NULL OR lease_until < now() + $3)
 RETURNING {CLAIMED_COLUMNS}"""
+# Runs of an agent that another replica has are left to that one.
+_TAKE_RUNS = f"""
+UPDATE run SET owner = $1, lease_until = now() + $2::interval, fence = fence + 1
+WHERE owner <> $1 AND NOT {IS_LIVE.format(owner="run.owner")}
+  AND (agent = '' OR agent = ANY (SELECT unnest(agents) FROM writer WHERE name = $1)
+    OR NOT EXISTS (SELECT FROM writer w WHERE agent = ANY (w.agents) AND NOT w.is_gone))
+RETURNING {CLAIMED_COLUMNS}"""
 _RENEW_LEASES = "UPDATE run SET lease_until = now() + $1::interval WHERE owner = $2"
 _READ_RUN_CONTENTS = """
 SELECT c.hash, c.body FROM task t JOIN content c ON c.task = t.number
@@ -35,6 +43,7 @@ WHERE t.id = $1 AND c.hash = ANY ($2)"""
 _READ_OWN_TASK = """
 SELECT status_at, id, number, principal, account, state, sequence FROM task
 WHERE id = $1 AND principal = $2 AND account = $3 FOR UPDATE"""
+_LOCK_PURGE = "SELECT pg_try_advisory_xact_lock(hashtext(current_schema() || ' purge'))"
 _COUNT_FINISHED = "SELECT coalesce(sum(count), 0) FROM tally WHERE state IN (3, 4, 5, 7)"
 _OLDEST_OF_GROUP = """
 WHERE t.principal = y.principal AND t.account = y.account AND t.state = y.state
@@ -102,11 +111,17 @@ class PostgresTaskStore(PostgresTaskLists, TaskWrites):
 
     async def _claim(self, command: ClaimRuns, connection: Session) -> list[RunRecord]:
         now = self._now()
-        expired = None if command.expired_at is None else command.expired_at - now
-        values = (command.owner, command.lease_until - now, expired)
+        if self._database.replicas is not None:
+            # The lease of a run is that of its owner, whatever `expired_at` says.
+            await take_over_rest(connection, command.owner)
+            rows = await connection.fetch(_TAKE_RUNS, command.owner, command.lease_until - now)
+        else:
+            expired = None if command.expired_at is None else command.expired_at - now
+            values = (command.owner, command.lease_until - now, expired)
+            rows = await connection.fetch(_CLAIM_RUNS, *values)
         claimed: list[RunRecord] = []
         # RETURNING has no order. The first column is the ticket.
-        for row in sorted(await connection.fetch(_CLAIM_RUNS, *values), key=lambda row: row[0]):
+        for row in sorted(rows, key=lambda row: row[0]):
             try:
                 claimed.append(await _read_run(connection, row, command))
             except UNREADABLE as error:
@@ -173,6 +188,9 @@ async def _read_run(connection: Session, row: DatabaseRow, command: ClaimRuns) -
 
 async def _purge_tasks(retention: Retention, connection: Session) -> PurgeResult:
     """Delete finished tasks that are too old or too many and have nothing left to deliver."""
+    # One replica at a time: two would count what they delete twice.
+    if not await connection.fetchval(_LOCK_PURGE):
+        return PurgeResult(0)
     finished = int(await connection.fetchval(_COUNT_FINISHED))
     key = retention.after
     after = (None, "") if key is None else (key.status_at, key.id)

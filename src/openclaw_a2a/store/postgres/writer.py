@@ -12,12 +12,13 @@ Invariant: every future that `write` returned is resolved.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from datetime import datetime
 from typing import Any, TypeVar
 
 from openclaw_a2a.log import get_logger
 from openclaw_a2a.model.errors import GatewayError, StoreUnavailable
+from openclaw_a2a.model.ids import TaskId
 from openclaw_a2a.ports import MessageKey
 from openclaw_a2a.store.commands import Command
 from openclaw_a2a.store.group_writer import MAX_GROUP, Write, WriteOutcome, failed
@@ -31,7 +32,7 @@ from openclaw_a2a.store.postgres.batch import (
     StoredRows,
     give_tickets,
 )
-from openclaw_a2a.store.postgres.link import WRITER, LinkState, WriteLink
+from openclaw_a2a.store.postgres.link import LinkState, WriteLink, WriterReplaced
 from openclaw_a2a.store.postgres.statement import build_statement
 from openclaw_a2a.store.rules import store_closed, write_failed
 
@@ -60,7 +61,8 @@ _UNFIT: tuple[type[BaseException], ...] = (
     OverflowError,
 )
 """A row cannot be stored at all, whatever the state of the database."""
-_MARK = "UPDATE writer SET batch = $1, tickets = '{}' WHERE name = $2"
+_MARK = """
+UPDATE writer SET batch = $1, tickets = '{}', lease_until = now() + $2::interval WHERE name = $3"""
 
 Result = TypeVar("Result")
 TransactionWork = Callable[[Session], Awaitable[Any]]
@@ -70,9 +72,16 @@ TransactionWork = Callable[[Session], Awaitable[Any]]
 class PostgresWriter:
     """Writes batches, one after the other, over the link."""
 
-    def __init__(self, link: WriteLink, now: Callable[[], datetime]) -> None:
+    def __init__(
+        self,
+        link: WriteLink,
+        now: Callable[[], datetime],
+        on_committed: Callable[[Iterable[TaskId]], None] | None = None,
+    ) -> None:
+        """`on_committed` is told which tasks a batch has changed."""
         self._link = link
         self._now = now
+        self._on_committed = on_committed
         self._collected: list[Write[Any]] = []
         self._wake = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
@@ -203,8 +212,9 @@ class PostgresWriter:
         async def attempt(connection: Session, number: int) -> object:
             nonlocal result
             async with connection.transaction():
+                await self._link.check_name(connection)
                 result = await work(connection)
-                await connection.execute(_MARK, number, WRITER)
+                await connection.execute(_MARK, number, self._link.lease_time, self._link.name)
             return result
 
         result: object = None
@@ -229,27 +239,32 @@ class PostgresWriter:
             return None
 
         async def attempt(connection: Session, number: int) -> list[WriteOutcome] | None:
-            statement = build_statement(batch, writer=WRITER, number=number, now=self._now())
+            statement = build_statement(batch, writer=self._link, number=number, now=self._now())
             ok, tickets = await connection.fetchrow(statement.text, *statement.values)
             if not ok:
                 raise _Wrong
             return _with_tickets(decided, tickets)
 
         try:
-            return await self._perform(attempt, lambda tickets: _with_tickets(decided, tickets))
+            outcomes = await self._perform(attempt, lambda tickets: _with_tickets(decided, tickets))
         except (_Wrong, *_BUSY):
             return None
+        self._report(batch)
+        return outcomes
 
     async def _perform_decided(self, group: list[Write[Any]]) -> list[WriteOutcome]:
         """Decide the batch over the stored rows, which are locked, and write it."""
 
         async def attempt(connection: Session, number: int) -> list[WriteOutcome]:
-            nonlocal outcomes
+            nonlocal outcomes, batch
             async with connection.transaction():
+                await self._link.check_name(connection)
                 stored = await load_rows(connection, NamedRows(_commands(group)))
                 batch = Batch(stored)
                 decided = _decide(batch, group)
-                statement = build_statement(batch, writer=WRITER, number=number, now=self._now())
+                statement = build_statement(
+                    batch, writer=self._link, number=number, now=self._now()
+                )
                 ok, tickets = await connection.fetchrow(statement.text, *statement.values)
                 if not ok:
                     raise _Wrong
@@ -257,16 +272,27 @@ class PostgresWriter:
             return outcomes
 
         outcomes: list[WriteOutcome] = []
+        batch = Batch()
         for _ in range(_MAX_DECISIONS - 1):
             try:
-                return await self._perform(attempt, lambda _: outcomes)
+                done = await self._perform(attempt, lambda _: outcomes)
             except (_Wrong, driver.DeadlockDetectedError, driver.SerializationError):
                 continue
             except driver.UniqueViolationError:
                 # Another writer added the row after it was looked for; or the row cannot be added
                 # at all, as a run with the id of another. The last attempt says which.
                 continue
-        return await self._perform(attempt, lambda _: outcomes)
+            self._report(batch)
+            return done
+        done = await self._perform(attempt, lambda _: outcomes)
+        self._report(batch)
+        return done
+
+    def _report(self, batch: Batch) -> None:
+        """A batch is committed."""
+        if self._on_committed is not None and (batch.tasks or batch.cleared):
+            # Those that are only cleared lost their resume token to a new run.
+            self._on_committed({*batch.tasks, *batch.cleared})
 
     async def _perform(
         self,
@@ -283,6 +309,12 @@ class PostgresWriter:
             number, takeovers = link.batch + 1, link.takeovers
             try:
                 result = await attempt(link.connection, number)
+            except WriterReplaced:
+                await link.replace_name()
+                raise StoreUnavailable(
+                    f"another gateway took over the work of this one in {link.address.shown}, "
+                    "which had not written for too long; the write was not made"
+                ) from None
             except LOST as error:
                 link.note_loss(error)
             else:
