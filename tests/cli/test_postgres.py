@@ -64,24 +64,38 @@ def test_a_password_in_the_address_is_refused(command) -> None:
     assert "sesame" not in refused.out + refused.err
 
 
+@pytest.mark.parametrize("kind", ["sqlite", "json-file"])
 async def test_db_move_copies_the_store_and_says_how_much(
-    tmp_path: Path, postgres: PostgresServer, schema: str
+    tmp_path: Path, postgres: PostgresServer, schema: str, kind: str
 ) -> None:
     import anyio.to_thread
-    from tests.contracts.store_samples import ALICE, put_finished
+    from tests.contracts.store_samples import ALICE, make_lines, put_finished
 
     from openclaw_a2a.cli import run
-    from openclaw_a2a.store.sqlite.store import SqliteStore
+    from openclaw_a2a.ports import LogAppend
 
     data = tmp_path / "data"
-    store = SqliteStore(data / "state.db")
+    file = data / ("state.db" if kind == "sqlite" else "tasks")
+    store = create_store(kind, path=str(file))
     await store.open()
     draft = await put_finished(store, "t-1", at=1)
+    await store.logs.append_log(LogAppend("objective", "obj-1", make_lines(0, 2), after=0))
     await store.close()
-    words = ["db", "move", "--to", postgres.url(), "--schema", schema, "--data", str(data)]
-    assert await anyio.to_thread.run_sync(run, words) == 0
+    words = ["db", "move", "--from", kind, "--to", postgres.url(), "--schema", schema]
+    assert await anyio.to_thread.run_sync(run, [*words, "--data", str(data)]) == 0
     moved = create_store("postgres", path=None, url=postgres.url(), schema=schema)
     await moved.open()
     found = await moved.tasks.read_task(ALICE, draft.head.id)
     assert found is not None and found.head == draft.head
+    assert await moved.logs.read_log("objective", "obj-1") is not None
     await moved.close()
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "json-file"])
+def test_db_move_says_where_it_looked_for_a_store(
+    command, tmp_path: Path, postgres: PostgresServer, schema: str, kind: str
+) -> None:
+    words = ("db", "move", "--from", kind, "--to", postgres.url(), "--schema", schema)
+    refused = command(*words, "--data", str(tmp_path / "data"))
+    assert refused.code != 0
+    assert str(tmp_path / "data") in refused.err and "--from" in refused.err

@@ -1,7 +1,7 @@
 """A search finds ids, contexts, callers, agents and texts, and says how far back it went."""
 
 from base64 import b64encode
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 from urllib.parse import urlencode
 
@@ -9,6 +9,7 @@ import pytest
 from tests.conformance.protocol_clients import V1Client
 from tests.conformance.scripted_agent import ScriptedAgent
 from tests.dashboard.conftest import Json, OpenDashboard, Setup
+from tests.postgres_server import PostgresServer
 
 from openclaw_a2a.dashboard import task_list
 from openclaw_a2a.model.agent_event import PartDelta, Reply
@@ -16,25 +17,30 @@ from openclaw_a2a.model.message import Part
 from openclaw_a2a.ports import SupportsTaskSearch
 from openclaw_a2a.store.sqlite import search
 
-STORES: Mapping[str, Mapping[str, Json]] = {
-    "sqlite": {},
-    "memory": {"store": {"kind": "memory"}},
-}
+
+@pytest.fixture(params=["sqlite", "postgres", "memory"])
+async def store_settings(request: pytest.FixtureRequest) -> AsyncIterator[Mapping[str, Json]]:
+    if request.param == "sqlite":
+        yield {}
+    elif request.param == "memory":
+        yield {"store": {"kind": "memory"}, "store.path": None}
+    else:
+        server: PostgresServer = request.getfixturevalue("postgres")
+        async with server.borrow_schema() as schema:
+            yield {"store": {"kind": "postgres", "url": server.url(), "schema": schema}}
 
 
-@pytest.fixture(params=STORES)
-async def setup(request: pytest.FixtureRequest, open_dashboard: OpenDashboard) -> Setup:
+@pytest.fixture
+async def setup(store_settings: Mapping[str, Json], open_dashboard: OpenDashboard) -> Setup:
     """A gateway whose store searches by itself, and one whose store does not."""
     agent = ScriptedAgent(
         Reply.of_text("It is GREEN now, 100% and c:\\paint_1"),
         PartDelta(Part.of_data({"shade": "moss"})),
     )
-    settings = dict(STORES[request.param])
-    if request.param == "memory":
-        settings["store.path"] = None
-    setup = await open_dashboard(settings, agent=agent)
+    setup = await open_dashboard(store_settings, agent=agent)
     [engine] = setup.gateway.engines.values()
-    assert isinstance(engine.store, SupportsTaskSearch) is (request.param == "sqlite")
+    is_memory = store_settings.get("store") == {"kind": "memory"}
+    assert isinstance(engine.store, SupportsTaskSearch) is not is_memory
     return setup
 
 

@@ -16,6 +16,7 @@ from openclaw_a2a.calls.debate import (
 from openclaw_a2a.calls.outcome import Outcome
 from openclaw_a2a.calls.service import CallService
 from openclaw_a2a.dashboard.endpoint import PageRequest
+from openclaw_a2a.dashboard.task_relations import CallSummary, summarize_call
 from openclaw_a2a.model.call import Call, CallId, CallStatus, OutcomeRoute
 from openclaw_a2a.model.errors import InvalidParams, Problem, RouteNotFound
 from openclaw_a2a.model.ids import Json, TaskId
@@ -29,28 +30,17 @@ _MAX_TEXT = 16 * 1024
 _DEBATE = "debate"
 
 
-class CallNode(JsonStruct, frozen=True, omit_defaults=False):
+class CallNode(CallSummary, frozen=True, omit_defaults=False):
     """A call, and how deep it is in the tree. `parent` is the call in which it was made.
 
     `step` is the name of the step of a debate that it is. `is_kept`: its outcome stays
     here, so it is neither delivered nor seen.
     """
 
-    id: CallId
     parent: CallId | None
     depth: int
-    caller: str
-    callee: str
-    skill: str
     mode: str
-    status: str
     route: str
-    task: TaskId
-    accepted_at: datetime
-    settled_at: datetime | None
-    delivered_at: datetime | None
-    seen_at: datetime | None
-    deadline: datetime | None
     reason: str
     is_debate: bool = False
     is_kept: bool = False
@@ -273,21 +263,11 @@ def _step_names(debate_id: CallId) -> dict[CallId, str]:
 
 def _node(call: Call, parent: CallId | None, depth: int) -> CallNode:
     return CallNode(
-        id=call.id,
+        *summarize_call(call),
         parent=parent,
         depth=depth,
-        caller=call.caller.agent_id,
-        callee=call.callee_name,
-        skill=call.skill,
         mode=call.mode,
-        status=call.status.value,
         route=call.route.value,
-        task=call.task_id,
-        accepted_at=call.accepted_at,
-        settled_at=call.settled_at,
-        delivered_at=call.delivered_at,
-        seen_at=call.seen_at,
-        deadline=call.deadline,
         reason=call.reason or "",
         is_debate=_is_debate(call),
         is_kept=call.route is OutcomeRoute.NONE,

@@ -2,11 +2,11 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 
-from openclaw_a2a.model.call import Call
+from openclaw_a2a.model.call import Call, CallId
 from openclaw_a2a.model.delivery import PUSH_KIND, Delivery, PushConfig
 from openclaw_a2a.model.ids import Json, JsonObject, TaskId
 from openclaw_a2a.model.message import JsonStruct
@@ -26,11 +26,10 @@ _CALL_STATES = {
 }
 
 
-class RelatedCall(JsonStruct, frozen=True, omit_defaults=False):
-    """A call of one agent to another that made this task, or that this task made."""
+class CallSummary(JsonStruct, frozen=True, omit_defaults=False):
+    """What every page shows of a call: who called whom, and how far it came."""
 
-    id: str
-    direction: str
+    id: CallId
     caller: str
     callee: str
     skill: str
@@ -41,6 +40,19 @@ class RelatedCall(JsonStruct, frozen=True, omit_defaults=False):
     delivered_at: datetime | None
     seen_at: datetime | None
     deadline: datetime | None
+
+
+def summarize_call(call: Call) -> tuple[Any, ...]:
+    """The fields of its summary, in their order."""
+    ends = (call.settled_at, call.delivered_at, call.seen_at, call.deadline)
+    names = (call.id, call.caller.agent_id, call.callee_name, call.skill)
+    return (*names, call.status.value, call.task_id, call.accepted_at, *ends)
+
+
+class RelatedCall(CallSummary, frozen=True, omit_defaults=False):
+    """A call of one agent to another that made this task (`in`), or that this task made (`out`)."""
+
+    direction: str
 
 
 class RelatedNode(JsonStruct, frozen=True, omit_defaults=False):
@@ -101,27 +113,10 @@ def find_calls(calls: Sequence[Call], head: TaskHead) -> list[RelatedCall]:
             end is None or call.accepted_at <= end
         )
         if call.task_id == head.id:
-            related.append(_show_call(call, "in"))
+            related.append(RelatedCall(*summarize_call(call), direction="in"))
         elif session is not None and call.caller.session_key == session and is_in_time:
-            related.append(_show_call(call, "out"))
+            related.append(RelatedCall(*summarize_call(call), direction="out"))
     return related
-
-
-def _show_call(call: Call, direction: str) -> RelatedCall:
-    return RelatedCall(
-        id=call.id,
-        direction=direction,
-        caller=call.caller.agent_id,
-        callee=call.callee_name,
-        skill=call.skill,
-        status=call.status.value,
-        task=call.task_id,
-        accepted_at=call.accepted_at,
-        settled_at=call.settled_at,
-        delivered_at=call.delivered_at,
-        seen_at=call.seen_at,
-        deadline=call.deadline,
-    )
 
 
 # -------------------------------------------------------------------- the tree

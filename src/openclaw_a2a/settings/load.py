@@ -61,7 +61,7 @@ from openclaw_a2a.settings.tokens import (
 _NO_OVERRIDES: Mapping[str, Json] = MappingProxyType({})
 _SECURITY = "channels.a2a.security"
 _SECRETS = frozenset({"password", "sslpassword"})
-_DEFAULT_FILES = {StoreKind.SQLITE: "state.db", StoreKind.JSON_FILE: "tasks"}
+DEFAULT_FILES = {StoreKind.SQLITE: "state.db", StoreKind.JSON_FILE: "tasks"}
 
 
 class LoadedSettings(msgspec.Struct, frozen=True):
@@ -319,7 +319,7 @@ def _read_store(reader: SettingsReader, data: Path) -> StoreSettings:
     if kind is None or kind is StoreKind.MEMORY:
         return StoreSettings(kind=StoreKind.MEMORY)
     given = reader.read_path("store.path", values["path"]) if "path" in values else None
-    return StoreSettings(kind=kind, path=given or data / _DEFAULT_FILES[kind])
+    return StoreSettings(kind=kind, path=given or data / DEFAULT_FILES[kind])
 
 
 def _has_password(url: str) -> bool:

@@ -1,16 +1,21 @@
-"""The column values that the SQL stores share: the codes of states, and the input of a run.
+"""The column values that the SQL stores share: the codes of states, and the row of a run.
 
 The numbers are stored, in files and databases that exist: never change one. `db move` copies them
 from one kind of store to the other as they are.
 """
 
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any
+
 import msgspec
 
 from openclaw_a2a.model.delivery import DeliveryState
+from openclaw_a2a.model.ids import OwnerId
 from openclaw_a2a.model.message import JsonStruct, Message
-from openclaw_a2a.model.records import RunOptions
+from openclaw_a2a.model.records import RunOptions, RunRecord
 from openclaw_a2a.model.task import TERMINAL, TaskState
-from openclaw_a2a.model.turn import Binding
+from openclaw_a2a.model.turn import Binding, Scope
 
 STATE_OF: dict[int, TaskState] = {
     0: TaskState.UNSPECIFIED,
@@ -46,4 +51,37 @@ class RunInput(JsonStruct, frozen=True):
     options: RunOptions
 
 
-run_input_decoder = msgspec.json.Decoder(RunInput)
+_run_input_decoder = msgspec.json.Decoder(RunInput)
+
+CLAIMED_COLUMNS = """ticket, id, task, context, principal, account, session_key, fence, is_started,
+  attempt, resume, input"""
+"""What the claim of a run returns, for `decode_claimed_run`."""
+
+
+def decode_claimed_run(
+    row: Sequence[Any], run_input: bytes, owner: OwnerId, lease_until: datetime
+) -> RunRecord:
+    """The run of a row; `run_input` is its last column with what that refers to.
+
+    Raises: what `UNREADABLE` lists.
+    """
+    ticket, run_id, task_id, context_id, principal, account, session_key, *rest = row
+    fence, is_started, attempt, resume, _ = rest
+    given = _run_input_decoder.decode(run_input)
+    return RunRecord(
+        id=run_id,
+        task_id=task_id,
+        context_id=context_id,
+        scope=Scope(principal, account),
+        session_key=session_key,
+        message=given.message,
+        binding=given.binding,
+        options=given.options,
+        owner=owner,
+        lease_until=lease_until,
+        is_started=bool(is_started),
+        attempt=attempt,
+        fence=fence,
+        ticket=ticket,
+        resume=resume,
+    )

@@ -1,7 +1,6 @@
 """The PostgreSQL store: its statements, its schema, its plans, and what it says when it cannot."""
 
 import asyncio
-import re
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from datetime import datetime, timedelta
@@ -12,7 +11,6 @@ import msgspec
 import pytest
 from tests.contracts.store_samples import (
     ALICE,
-    BOB,
     OWNER,
     Draft,
     direct,
@@ -34,13 +32,10 @@ from openclaw_a2a.model.errors import (
 )
 from openclaw_a2a.model.ids import OwnerId, TaskId
 from openclaw_a2a.model.task import TaskState
-from openclaw_a2a.ports import Accepted, Submission
+from openclaw_a2a.ports import Accepted, Submission, TaskSearch
 from openclaw_a2a.store import create_store, postgres_address
-from openclaw_a2a.store.commands import ChangeTask, Submit
-from openclaw_a2a.store.postgres import migrate, records, tasks
+from openclaw_a2a.store.postgres import migrate, search
 from openclaw_a2a.store.postgres.address import Address
-from openclaw_a2a.store.postgres.batch import Batch
-from openclaw_a2a.store.postgres.statement import build_statement
 from openclaw_a2a.store.postgres.store import PostgresStore
 from openclaw_a2a.store.sqlite.migrate import Migration, load_migrations
 
@@ -322,117 +317,37 @@ async def test_the_connections_are_bounded(postgres: PostgresServer, schema: str
     await store.close()
 
 
-# -------------------------------------------------------------------- plans
-
-
-_FILL = """
-INSERT INTO task (id, principal, account, context, state, status_at, created_at, sequence)
-SELECT 't-' || n, 'caller-' || n % 20, 'default', 'c-' || n % 1000,
-  CASE WHEN n % 500 = 0 THEN 2 ELSE 3 + n % 3 END,
-  timestamptz '2026-01-01' + n * interval '1 second', timestamptz '2026-01-01', 3
-FROM generate_series(1, $1::int) n"""
-_FILL_OTHERS = """
-INSERT INTO snapshot (task, sequence, body) SELECT number, 3, '{}' FROM task;
-INSERT INTO event (task, sequence, body)
-  SELECT number, s, '{}' FROM task, generate_series(1, 3) s;
-INSERT INTO message (principal, account, message_id, body_hash, run, task, created_at)
-  SELECT principal, account, 'm-' || id, '', 'r-' || id, id, status_at FROM task;
-INSERT INTO delivery
-  (id, kind, task, body, cursor, next_at, created_at, updated_at, state, attempts)
-  SELECT 'd-' || id, 'push', id, '', 3, status_at, status_at, status_at, number % 100 / 99, 0
-  FROM task WHERE number % 10 = 0;
-INSERT INTO record (kind, id, number, body, expires_at, version)
-  SELECT 'call', id, number, '', status_at, 0 FROM task WHERE number % 10 = 0;
-INSERT INTO log (kind, id, sequence, is_closed, updated_at)
-  SELECT 'objective', id, 1, number % 1000 > 10, status_at FROM task WHERE number % 10 = 0;
-INSERT INTO log_line (log, sequence, body) SELECT number, 1, '{}' FROM log;
-INSERT INTO tally (principal, account, state, shard, count)
-  SELECT principal, account, state, 0, count(*) FROM task GROUP BY 1, 2, 3;"""
-
-LATER = datetime.fromisoformat("2026-01-02T00:00:00Z")
-CALLER = ("caller-3", "default")
-READS: dict[str, tuple[str, tuple[object, ...]]] = {
-    "page": (tasks.LIST_PAGE, (*CALLER, [3, 4, 5], None, LATER, "t-9", 51, None, 1000)),
-    "context": (tasks.LIST_CONTEXT_PAGE, (*CALLER, [2, 3], None, None, "", 51, "c-3", 1000)),
-    "count-context": (tasks.COUNT_CONTEXT, (*CALLER, [2, 3, 4], None, "c-3")),
-    "by-status": (tasks.LIST_BY_STATUS, (None, None, None, LATER, "t-9", 50)),
-    "recent": (tasks.LIST_RECENT, (None, None, None, 50)),
-    "recent-active": (tasks.LIST_RECENT_OF_FEW, (None, None, [1, 2], 50)),
-    "oldest": (tasks.LIST_OLDEST, (None, "", LATER, 100)),
-    "holding": (tasks.LIST_HOLDING, (["t-10", "t-20"], [3, 3])),
-    "events": (tasks.READ_EVENTS, (100_000, "t-77", *CALLER, 1, 100)),
-    "deliveries": (records.READ_IN_STATE, (1, "", 100)),
-    "unfinished": (records.READ_UNFINISHED, ("d-5", 100, None)),
-    "records": (records.LIST_RECORDS, ("call",)),
-    "open-logs": (records.LIST_OPEN_LOGS, ("objective", "", 20)),
-    "logs": (records.LIST_LOGS, ("objective", "t-5", 20)),
-}
-WHOLE_TABLE = {"records"}
-"""What reads all rows by its nature."""
-
-
-def literal(value: object) -> str:
-    """A value in SQL."""
-    if value is None:
-        return "NULL"
-    if isinstance(value, list):
-        return f"ARRAY[{', '.join(map(literal, value))}]"
-    return str(value) if isinstance(value, int) else f"'{value}'"
-
-
-def most_rows(plan: dict[str, Any]) -> int:
-    """The largest number of rows that a step of the plan touched, in a table."""
-    touched = 0
-    if "Relation Name" in plan:
-        removed = plan.get("Rows Removed by Filter", 0)
-        touched = int((plan["Actual Rows"] + removed) * plan["Actual Loops"])
-    return max([touched, *[most_rows(one) for one in plan.get("Plans", ())]])
-
-
-def scanned(plan: dict[str, Any]) -> set[str]:
-    """The tables that are read from end to end."""
-    found = {plan["Relation Name"]} if plan["Node Type"] == "Seq Scan" else set()
-    return found.union(*[scanned(one) for one in plan.get("Plans", ())])
-
-
-async def test_no_list_reads_more_of_a_large_store_than_it_returns(
-    store: PostgresStore, postgres: PostgresServer, schema: str, rounds: int | None
+async def test_a_search_leaves_the_only_connection_to_other_reads(
+    postgres: PostgresServer, schema: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    size = 30_000 if rounds is None else rounds
-    async with connected(postgres, schema) as connection:
-        await connection.execute(_FILL, size, timeout=600)
-        await connection.execute(_FILL_OTHERS, timeout=600)
-        await connection.execute("ANALYZE", timeout=600)
-        await store.address.prepare(connection)
-        for name, (statement, values) in READS.items():
-            # Prepared and planned without its values, as the store's own connections do it.
-            await connection.execute(f"DEALLOCATE ALL; PREPARE read AS {statement}")
-            given = ", ".join(map(literal, values))
-            explain = f"EXPLAIN (ANALYZE, FORMAT JSON) EXECUTE read({given})"
-            [(text,)] = await connection.fetch(explain, timeout=600)
-            plan = msgspec.json.decode(text)[0]["Plan"]
-            assert scanned(plan) <= {"tally", "run"}, (name, text)
-            if name not in WHOLE_TABLE:
-                assert most_rows(plan) <= 6000, (name, text)
+    monkeypatch.setattr(search, "_FIRST_SLICE", 1)
+    monkeypatch.setattr(search, "_LARGEST_SLICE", 1)
+    store = make_store(postgres, schema, connections=2)
+    await store.open()
+    for number in range(10):
+        await store.tasks.submit(Draft(f"t-{number}").submission())
+    done: list[str] = []
+
+    async def note(name: str, work: Awaitable[Any]) -> None:
+        await work
+        done.append(name)
+
+    await asyncio.gather(
+        note("search", store.search_tasks(TaskSearch("no such text", 50))),
+        *[note("read", store.tasks.read_task(ALICE, TaskId("t-1"))) for _ in range(5)],
+    )
+    assert done == ["read"] * 5 + ["search"]
+    await store.close()
 
 
-async def test_a_batch_finds_its_rows_by_their_keys(
+async def test_a_damaged_body_ends_no_search(
     store: PostgresStore, postgres: PostgresServer, schema: str
 ) -> None:
-    batch = Batch()
-    draft = Draft("t-new", scope=BOB)
-    known = Draft("t-77")
-    known.head = msgspec.structs.replace(known.head, sequence=3)
-    batch.add(Submit(draft.submission()))
-    batch.add(ChangeTask(known.status(TaskState.WORKING, at=1)))
-    statement = build_statement(batch, writer=store.link, number=1, now=time_at())
+    for name in ("t-1", "t-2"):
+        await store.tasks.submit(Draft(name).submission())
     async with connected(postgres, schema) as connection:
-        await connection.execute(_FILL, 30_000, timeout=600)
-        await connection.execute(_FILL_OTHERS, timeout=600)
-        await connection.execute("ANALYZE", timeout=600)
-        await store.address.prepare(connection)
-        text = await connection.fetchval(
-            f"EXPLAIN (FORMAT JSON) {statement.text}", *statement.values
+        await connection.execute(
+            "UPDATE snapshot SET body = '\\xff00fe' WHERE task = (SELECT min(number) FROM task)"
         )
-    assert scanned(msgspec.json.decode(text)[0]["Plan"]) <= {"writer", "run"}
-    assert re.search(r"task_id_key|task_pkey", text)
+    found = await store.search_tasks(TaskSearch("SUBMITTED", 50))
+    assert [str(one.head.id) for _, one in found.found] == ["t-2"]

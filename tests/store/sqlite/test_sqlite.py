@@ -38,7 +38,7 @@ from openclaw_a2a.model.task import TaskState
 from openclaw_a2a.ports import Accepted, LogAppend, Record, Retention, TaskKey, TaskQuery
 from openclaw_a2a.store import create_store
 from openclaw_a2a.store.group_writer import MAX_GROUP
-from openclaw_a2a.store.sqlite import logs, migrate, tasks
+from openclaw_a2a.store.sqlite import logs, migrate, task_lists, tasks
 from openclaw_a2a.store.sqlite.store import SqliteStore
 from openclaw_a2a.store.sqlite.transaction import MAX_TASKS
 
@@ -514,9 +514,9 @@ async def test_a_list_reads_no_more_rows_than_it_returns(
     """A page costs the same at any size: only ranges of an index, and rows by their number."""
     query = msgspec.structs.replace(QUERY, **filters)
     with closing(sqlite3.connect(path)) as connection:
-        page, total, steps = tasks.choose_statements(query)
+        page, total, steps = task_lists.choose_statements(query)
         for statement in (page, total, *steps):
-            values = {**tasks.bind(query), "counted": 0, "counted_id": ""}
+            values = {**task_lists.bind(query), "counted": 0, "counted_id": ""}
             plan = connection.execute(f"EXPLAIN QUERY PLAN {statement}", values).fetchall()
             found = [str(step[3]) for step in plan]
             scans = {step for step in found if step.startswith("SCAN ")}
@@ -534,7 +534,7 @@ async def test_tasks_that_have_not_ended_are_found_without_a_look_at_all_tasks(
     values = {"principal": None, "account": None, "state": 6, "limit": 10}
     with closing(sqlite3.connect(path)) as connection:
         plan = connection.execute(
-            f"EXPLAIN QUERY PLAN {tasks.SELECT_RECENT_IN_STATE}", values
+            f"EXPLAIN QUERY PLAN {task_lists.SELECT_RECENT_IN_STATE}", values
         ).fetchall()
     found = [str(step[3]) for step in plan]
     assert [step for step in found if step.startswith("SCAN ")] == ["SCAN y"]

@@ -47,6 +47,7 @@ from openclaw_a2a.settings import (
 
 if TYPE_CHECKING:
     from openclaw_a2a.store.postgres.address import Address
+    from openclaw_a2a.store.postgres.transfer import ReportTable
 
 
 def up(
@@ -346,7 +347,12 @@ def _upgrade_store(store: StoreSettings, data: Path) -> list[str]:
 def move(
     *,
     source: Annotated[
-        str, Parameter(name="--from", help="File of a SQLite store, or sqlite: in the data folder.")
+        str,
+        Parameter(
+            name="--from",
+            help="File of a SQLite store or directory of a json-file store; sqlite or json-file: "
+            "the one in the data folder.",
+        ),
     ] = "sqlite",
     to: Annotated[
         str, Parameter(help="postgres://USER@HOST/NAME, or postgres: the store of the settings.")
@@ -357,9 +363,9 @@ def move(
     data: DataFlag = None,
     as_json: JsonFlag = False,
 ) -> int:
-    """Copy everything from a SQLite store into an empty PostgreSQL store, and compare it.
+    """Copy everything from a store on disk into an empty PostgreSQL store, and compare it.
 
-    All of it or nothing. No gateway may use either of them. The file is not changed; name the new
+    All of it or nothing. No gateway may use either of them. The source is not changed; name the new
     store in the settings afterwards.
     """
     from openclaw_a2a.engine.audit_log import audit_outcome, record_command
@@ -371,10 +377,7 @@ def move(
     if to == "postgres":
         target = settings.store
     address = database_address(target)
-    from openclaw_a2a.store.postgres.transfer import move_sqlite
-
-    default = settings.data / "state.db"
-    path = default if source == "sqlite" else Path(source).expanduser().absolute()
+    kind, path = _find_source(source, settings)
 
     def on_table(name: str, count: int) -> None:
         if not as_json:
@@ -382,7 +385,7 @@ def move(
 
     event, moved_to = "db-moved", address.shown
     try:
-        counts = asyncio.run(move_sqlite(path, address, on_table))
+        counts = _move_store(kind, path, settings, address, on_table)
     except GatewayError as error:
         record_command(settings.data, event, target=moved_to, **audit_outcome(error))
         raise
@@ -393,6 +396,31 @@ def move(
         print_data(f"Moved {counts['task']} tasks from {path} to {address.shown}; all compared.")
         print_message('Set store: { kind: "postgres", url: ... } in the settings, then start.')
     return DONE
+
+
+def _find_source(source: str, settings: Settings) -> tuple[StoreKind, Path]:
+    """A store on disk; of one that is named by its kind, the place in the settings or the usual."""
+    from openclaw_a2a.settings.load import DEFAULT_FILES
+
+    for kind, name in DEFAULT_FILES.items():
+        if source == kind.value:
+            given = settings.store.path if settings.store.kind is kind else None
+            return kind, given or settings.data / name
+    path = Path(source).expanduser().absolute()
+    return StoreKind.JSON_FILE if path.is_dir() else StoreKind.SQLITE, path
+
+
+def _move_store(
+    kind: StoreKind, path: Path, settings: Settings, address: "Address", on_table: "ReportTable"
+) -> dict[str, int]:
+    from openclaw_a2a.store.postgres.json_file_source import JsonFileSource
+    from openclaw_a2a.store.postgres.transfer import move_json_files, move_sqlite
+
+    if kind is StoreKind.SQLITE:
+        return asyncio.run(move_sqlite(path, address, on_table))
+    logs_path = Path(settings.opt.directory)
+    source = JsonFileSource(path, logs_path, lambda problem: print_message(f"  {problem}"))
+    return asyncio.run(move_json_files(source, address, on_table))
 
 
 def database_address(store: StoreSettings) -> "Address":

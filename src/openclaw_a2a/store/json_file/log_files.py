@@ -28,6 +28,8 @@ from openclaw_a2a.store.locks import WriterLock
 log = get_logger(__name__)
 
 _PREFIX, _SUFFIX = "a2a_", ".jsonl"
+LOG_FILES = f"{_PREFIX}*{_SUFFIX}"
+"""The pattern of their names."""
 _MAX_NAME = 255
 """The longest file name, in bytes."""
 _CONTINUED = b"\t"

@@ -320,9 +320,7 @@ def _load_records(folder: RecordFolder, contents: ContentFolder, state: MemorySt
     rows: list[TaskRow] = []
     for name in folder.names():
         try:
-            row = parse_record(*folder.read(name), partial(_restore, contents, name))
-            if record_file_name(row.head.id) != name:
-                raise BadRecord(f"the file is not named for its task {row.head.id!r}")
+            row = read_record(folder, contents, name)
         except (BadRecord, OSError) as error:
             file = folder.path / name
             log.warning("store.record_damaged", file=str(file), reason=str(error))
@@ -335,6 +333,14 @@ def _load_records(folder: RecordFolder, contents: ContentFolder, state: MemorySt
         state.put_task(row)
 
 
+def read_record(folder: RecordFolder, contents: ContentFolder, name: str) -> TaskRow:
+    """The task of a record file, with its large strings. Raises: BadRecord, OSError."""
+    row = parse_record(*folder.read(name), partial(_restore, contents, name))
+    if record_file_name(row.head.id) != name:
+        raise BadRecord(f"the file is not named for its task {row.head.id!r}")
+    return row
+
+
 def _restore(contents: ContentFolder, name: str, body: bytes, mark_name: str) -> bytes:
     return restore_strings(body, mark_name, contents.read(name))
 
@@ -342,7 +348,7 @@ def _restore(contents: ContentFolder, name: str, body: bytes, mark_name: str) ->
 def _replay_log(folder: RecordFolder, contents: ContentFolder, state: MemoryState) -> set[TaskId]:
     """Replay the write-ahead log; the tasks it changed."""
     changed: set[TaskId] = set()
-    reader = _LineReader(contents)
+    reader = LineReader(contents)
     file = folder.path / LOG_NAME
     content = file.read_bytes() if file.exists() else b""
     *lines, torn = content.split(b"\n")
@@ -378,7 +384,7 @@ class _KnownStrings(dict[bytes, bytes]):
         return b""
 
 
-class _LineReader:
+class LineReader:
     """Reads the lines of the log in their order."""
 
     def __init__(self, contents: ContentFolder) -> None:

@@ -42,7 +42,8 @@ LOST: tuple[type[BaseException], ...] = (
 """The connection is gone, or of no use; what was under way may or may not have been done."""
 
 # Every query here has an index that fits it. Plans are made once, without the values, and then the
-# estimates of the planner are worst; so they are told to use an index where there is one.
+# estimates of the planner are worst; so they are told to use an index where there is one, and no
+# parallel workers: they would read ahead for a page that one process has sooner.
 # A server that does not hear from its client for about half a minute ends the session, and with it
 # the lock on the store; otherwise a gateway on another machine would wait for hours. One that hears
 # nothing because there is nothing to write must not end it. What is acknowledged is durable, also
@@ -61,6 +62,7 @@ SET tcp_keepalives_count TO 3;
 SET plan_cache_mode TO force_generic_plan;
 SET enable_seqscan TO off;
 SET enable_bitmapscan TO off;
+SET max_parallel_workers_per_gather TO 0;
 SET jit TO off;
 """
 

@@ -23,12 +23,12 @@ _IN_SCOPE = """($2::text IS NULL OR EXISTS (
   SELECT FROM task t WHERE t.id = d.task AND t.principal = $2 AND t.account = $3))"""
 _READ_DELIVERY = f"{_SELECT_DELIVERY} WHERE d.id = $1 AND {_IN_SCOPE}"
 _READ_OF_TASK = f"{_SELECT_DELIVERY} WHERE d.task = $1 AND {_IN_SCOPE} ORDER BY d.created_at, d.id"
-READ_IN_STATE = f"""
+_READ_IN_STATE = f"""
 {_SELECT_DELIVERY} WHERE d.state = $1 AND d.state <> 0 AND d.id > $2 ORDER BY d.id LIMIT $3"""
 _READ_IDLE = f"{_SELECT_DELIVERY} WHERE d.state = $1 AND d.id > $2 ORDER BY d.id LIMIT $3"
 # A task that is not stored may be about to be created. The terminal states are 3, 4, 5 and 7.
 # Most are finished: the window bounds how many of those one query passes over.
-READ_UNFINISHED = """
+_READ_UNFINISHED = """
 SELECT d.id, d.kind, d.task, d.body, d.cursor, d.next_at, d.created_at, d.updated_at, d.state,
   d.attempts, d.reason, d.is_edge,
   d.state <> 2 AND (d.state = 1 OR t.id IS NULL OR t.state NOT IN (3, 4, 5, 7)
@@ -59,14 +59,14 @@ class PostgresDeliveryStore(PostgresPart, DeliveryWrites):
     async def list_unfinished_deliveries(self, *, after: DeliveryId, limit: int) -> DeliveryPage:
         replicas = self._database.replicas
         owner = None if replicas is None else replicas.id  # the others have theirs
-        rows = await self._database.fetch(READ_UNFINISHED, after, limit, owner)
+        rows = await self._database.fetch(_READ_UNFINISHED, after, limit, owner)
         found = self._decode([row for row in rows if row[12]])
         return DeliveryPage(tuple(found), rows[-1][0] if rows and rows[-1][11] else None)
 
     async def list_deliveries(
         self, state: DeliveryState, *, after: DeliveryId, limit: int
     ) -> list[Delivery]:
-        statement = _READ_IDLE if state is DeliveryState.IDLE else READ_IN_STATE
+        statement = _READ_IDLE if state is DeliveryState.IDLE else _READ_IN_STATE
         code = DELIVERY_CODE_OF[state]
         return self._decode(await self._database.fetch(statement, code, after, limit))
 
@@ -82,7 +82,7 @@ def _decode_delivery(row: DatabaseRow) -> Delivery:
 
 _SELECT_RECORD = "SELECT kind, id, body, expires_at, version FROM record WHERE kind = $1"
 _READ_RECORD = f"{_SELECT_RECORD} AND id = $2"
-LIST_RECORDS = f"{_SELECT_RECORD} ORDER BY number"
+_LIST_RECORDS = f"{_SELECT_RECORD} ORDER BY number"
 
 
 class PostgresRecordStore(PostgresPart, RecordWrites):
@@ -93,7 +93,7 @@ class PostgresRecordStore(PostgresPart, RecordWrites):
         return None if row is None else Record(*row)
 
     async def list_records(self, kind: str) -> list[Record]:
-        return [Record(*row) for row in await self._database.fetch(LIST_RECORDS, kind)]
+        return [Record(*row) for row in await self._database.fetch(_LIST_RECORDS, kind)]
 
 
 # One statement: a log is never returned without the lines of its last append.
@@ -101,10 +101,10 @@ _LINES = """
   (SELECT array_agg(s.sequence ORDER BY s.sequence) FROM log_line s WHERE s.log = l.number),
   (SELECT array_agg(s.body ORDER BY s.sequence) FROM log_line s WHERE s.log = l.number)"""
 _READ_LOG = f"SELECT l.id, l.is_closed, {_LINES} FROM log l WHERE l.kind = $1 AND l.id = $2"
-LIST_OPEN_LOGS = f"""
+_LIST_OPEN_LOGS = f"""
 SELECT l.id, l.is_closed, {_LINES} FROM log l
 WHERE l.kind = $1 AND NOT l.is_closed AND l.id > $2 ORDER BY l.id LIMIT $3"""
-LIST_LOGS = """
+_LIST_LOGS = """
 SELECT id, sequence, is_closed, updated_at FROM log
 WHERE kind = $1 AND id > $2 ORDER BY id LIMIT $3"""
 
@@ -124,10 +124,10 @@ class PostgresLogStore(PostgresPart):
 
     async def list_open_logs(self, kind: str, *, after: str, limit: int) -> list[StoredLog]:
         values = (kind, stored_id(after), limit)
-        return self._decode(await self._database.fetch(LIST_OPEN_LOGS, *values))
+        return self._decode(await self._database.fetch(_LIST_OPEN_LOGS, *values))
 
     async def list_log_heads(self, kind: str, *, after: str, limit: int) -> list[LogHead]:
-        rows = await self._database.fetch(LIST_LOGS, kind, stored_id(after), limit)
+        rows = await self._database.fetch(_LIST_LOGS, kind, stored_id(after), limit)
         return [LogHead(_shown_id(row[0]), row[1], row[2], row[3]) for row in rows]
 
     def delete_log(self, kind: str, log_id: str) -> Awaitable[bool]:

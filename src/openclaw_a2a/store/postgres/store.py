@@ -8,6 +8,7 @@ from openclaw_a2a.store.postgres.records import (
     PostgresLogStore,
     PostgresRecordStore,
 )
+from openclaw_a2a.store.postgres.search import PostgresTaskSearch
 from openclaw_a2a.store.postgres.tasks import PostgresTaskStore
 from openclaw_a2a.store.rules import Lease, ReportUpgrade
 
@@ -28,3 +29,4 @@ class PostgresStore(PostgresDatabase, Store):
         self.deliveries = PostgresDeliveryStore(self)
         self.records = PostgresRecordStore(self)
         self.logs = PostgresLogStore(self)
+        self.search_tasks = PostgresTaskSearch(self).search_tasks

@@ -1,8 +1,9 @@
-"""Moves everything from a SQLite store into an empty PostgreSQL store, all of it or nothing.
+"""Moves everything from a store on disk into an empty PostgreSQL store, all of it or nothing.
 
 Both stores are locked meanwhile. The rows are copied in one transaction, then read back in the same
 order and compared by their number and their hash; only then is it committed. So a move that was
-interrupted left nothing behind and is simply done again. The file is only read.
+interrupted left nothing behind and is simply done again. The source is only read, some rows at a
+time.
 """
 
 import hashlib
@@ -18,6 +19,7 @@ import msgspec
 from openclaw_a2a.model.errors import StoreUnavailable
 from openclaw_a2a.store.locks import FileLock
 from openclaw_a2a.store.postgres.address import LOST, Address, Session, driver
+from openclaw_a2a.store.postgres.json_file_source import JsonFileSource, SourceRow, SourceRows
 from openclaw_a2a.store.postgres.link import WriteLink
 from openclaw_a2a.store.postgres.records import stored_id
 from openclaw_a2a.store.postgres.statement import stored_reason
@@ -26,8 +28,6 @@ from openclaw_a2a.store.sqlite.transaction import from_microseconds, to_microsec
 
 _HOURS_S = 24 * 3600.0
 _PAGE = 500
-
-_Row = tuple[Any, ...]
 
 
 class _Table(msgspec.Struct, frozen=True):
@@ -82,6 +82,7 @@ _TABLES = (
     ),
     _table("log_line", "log sequence body", "log, sequence"),
 )
+_BY_NAME = {table.name: table for table in _TABLES}
 _COUNT_TASKS = """
 INSERT INTO tally (principal, account, state, shard, count)
 SELECT principal, account, state, 0, count(*) FROM task GROUP BY principal, account, state"""
@@ -94,11 +95,11 @@ _NEXT_NUMBERS = (
 """A table without rows leaves its sequence as it is."""
 
 ReportTable = Callable[[str, int], None]
-"""Is told the name of a table that was copied and compared, and how many rows it has."""
+"""Is told the name of a table that was compared, and how many rows it has."""
 
 
 async def move_sqlite(path: Path, address: Address, on_table: ReportTable) -> dict[str, int]:
-    """Copy everything; how many rows each table has.
+    """Copy everything from a SQLite file; how many rows each table has.
 
     Raises: StoreLocked, SchemaTooNew, StoreUnavailable (the target is not empty, a row cannot be
     stored, or what was read back differs; nothing was changed).
@@ -110,19 +111,41 @@ async def move_sqlite(path: Path, address: Address, on_table: ReportTable) -> di
                 f"{path} has an older schema ({len(pending)} steps behind); bring it up to date "
                 "first: openclaw-a2a db upgrade"
             )
-        link = WriteLink(address, lambda: None)
-        await link.open(lambda _: None)
-        try:
-            with closing(_open_file(path)) as source:
-                return await _copy(source, link.connection, address, on_table)
-        finally:
-            await link.close()
+        with closing(_open_file(path)) as source:
+            return await _move(_read_file(source), address, on_table)
     except sqlite3.Error as error:
         raise StoreUnavailable(f"{path} cannot be read: {error}; nothing was moved") from error
-    except (driver.PostgresError, *LOST) as error:
-        raise address.explain(error) from error
     finally:
         lock.release()
+
+
+async def move_json_files(
+    source: JsonFileSource, address: Address, on_table: ReportTable
+) -> dict[str, int]:
+    """Copy everything from the directory of a json-file store. Raises: as `move_sqlite`."""
+    try:
+        source.open()
+        return await _move(source.rows(), address, on_table)
+    except OSError as error:
+        raise StoreUnavailable(
+            f"{source.path} cannot be read: {error}; nothing was moved"
+        ) from error
+    finally:
+        source.close()
+
+
+async def _move(
+    source: Iterator[SourceRows], address: Address, on_table: ReportTable
+) -> dict[str, int]:
+    link = WriteLink(address, lambda: None)
+    try:
+        await link.open(lambda _: None)
+        try:
+            return await _copy(source, link.connection, address, on_table)
+        finally:
+            await link.close()
+    except (driver.PostgresError, *LOST) as error:
+        raise address.explain(error) from error
 
 
 def _lock_file(path: Path) -> FileLock:
@@ -136,37 +159,40 @@ def _open_file(path: Path) -> sqlite3.Connection:
 
 
 async def _copy(
-    source: sqlite3.Connection, target: Session, address: Address, on_table: ReportTable
+    source: Iterator[SourceRows], target: Session, address: Address, on_table: ReportTable
 ) -> dict[str, int]:
     await _check_empty(target, address)
-    counts: dict[str, int] = {}
+    sent = {table.name: _Digest() for table in _TABLES}
     async with target.transaction():
         # As long as it takes: the transaction is the only one here.
         await target.execute("SET LOCAL statement_timeout TO 0")
-        for table in _TABLES:
-            sent = _Digest()
+        for name, rows in source:
             await target.copy_records_to_table(
-                table.name,
-                records=sent.follow(_read_file(source, table)),
-                columns=table.columns,
+                name,
+                records=sent[name].follow(_decode(_BY_NAME[name], rows)),
+                columns=_BY_NAME[name].columns,
                 schema_name=address.schema,
                 timeout=_HOURS_S,
             )
-            stored = _Digest()
-            async for row in _read_back(target, table):
-                stored.add(row)
-            if (sent.count, sent.digest()) != (stored.count, stored.digest()):
-                raise StoreUnavailable(
-                    f"the table {table.name} has {stored.count} rows in {address.shown} and "
-                    f"{sent.count} in the file, or their contents differ; nothing was moved"
-                )
-            counts[table.name] = sent.count
-            on_table(table.name, sent.count)
+        for table in _TABLES:
+            await _compare(target, table, sent[table.name], address)
+            on_table(table.name, sent[table.name].count)
         await target.execute(_COUNT_TASKS)
         for statement in _NEXT_NUMBERS:
             await target.fetch(statement)
     await target.execute("ANALYZE", timeout=_HOURS_S)
-    return counts
+    return {name: digest.count for name, digest in sent.items()}
+
+
+async def _compare(target: Session, table: _Table, sent: "_Digest", address: Address) -> None:
+    stored = _Digest()
+    async for row in _read_back(target, table):
+        stored.add(row)
+    if (sent.count, sent.digest()) != (stored.count, stored.digest()):
+        raise StoreUnavailable(
+            f"the table {table.name} has {stored.count} rows in {address.shown} and {sent.count} "
+            "in the source, or their contents differ; nothing was moved"
+        )
 
 
 async def _check_empty(target: Session, address: Address) -> None:
@@ -178,15 +204,21 @@ async def _check_empty(target: Session, address: Address) -> None:
             )
 
 
-def _read_file(source: sqlite3.Connection, table: _Table) -> Iterator[_Row]:
+def _read_file(source: sqlite3.Connection) -> Iterator[SourceRows]:
+    for table in _TABLES:
+        columns = ", ".join(table.columns)
+        query = f"SELECT {columns} FROM {table.name} ORDER BY {table.key}"
+        yield table.name, source.execute(query)
+
+
+def _decode(table: _Table, rows: Iterable[SourceRow]) -> Iterator[SourceRow]:
     decode = _decoder(table)
-    query = f"SELECT {', '.join(table.columns)} FROM {table.name} ORDER BY {table.key}"
-    for row in source.execute(query):
+    for row in rows:
         yield tuple([one(value) for one, value in zip(decode, row, strict=True)])
 
 
 def _decoder(table: _Table) -> list[Callable[[Any], Any]]:
-    """What turns each column of the file into a value of the database."""
+    """What turns each column of the source into a value of the database."""
 
     def choose(column: str) -> Callable[[Any], Any]:
         if column in table.times:
@@ -206,7 +238,7 @@ def _same(value: Any) -> Any:
     return value
 
 
-async def _read_back(target: Session, table: _Table) -> AsyncIterator[_Row]:
+async def _read_back(target: Session, table: _Table) -> AsyncIterator[SourceRow]:
     query = f"SELECT {', '.join(table.columns)} FROM {table.name} ORDER BY {table.key}"
     async for row in target.cursor(query, prefetch=_PAGE, timeout=_HOURS_S):
         yield tuple(row)
@@ -219,12 +251,12 @@ class _Digest:
         self.count = 0
         self._hash = hashlib.blake2b()
 
-    def follow(self, rows: Iterable[_Row]) -> Iterator[_Row]:
+    def follow(self, rows: Iterable[SourceRow]) -> Iterator[SourceRow]:
         for row in rows:
             self.add(row)
             yield row
 
-    def add(self, row: _Row) -> None:
+    def add(self, row: SourceRow) -> None:
         self.count += 1
         values = [to_microseconds(one) if isinstance(one, datetime) else one for one in row]
         self._hash.update(msgspec.msgpack.encode(values))

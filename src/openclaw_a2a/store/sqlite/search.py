@@ -16,7 +16,7 @@ from openclaw_a2a.model.errors import StoreUnavailable
 from openclaw_a2a.ports import RecentHead, TaskMatches, TaskSearch
 from openclaw_a2a.store.columns import CODE_OF
 from openclaw_a2a.store.rules import UNREADABLE
-from openclaw_a2a.store.sqlite.tasks import decode_head
+from openclaw_a2a.store.sqlite.task_reader import decode_head
 from openclaw_a2a.store.sqlite.transaction import from_microseconds
 
 _WINDOW = 200_000

@@ -13,7 +13,7 @@ back; the cache and `WriteTransaction` follow.
 
 import sqlite3
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -22,7 +22,7 @@ import msgspec
 from openclaw_a2a.model.delivery import Delivery
 from openclaw_a2a.model.ids import RunId, TaskId
 from openclaw_a2a.model.records import RunRecord, TaskHead, encode_json
-from openclaw_a2a.model.turn import Binding, Scope
+from openclaw_a2a.model.turn import Binding
 from openclaw_a2a.ports import (
     Accepted,
     Commit,
@@ -38,11 +38,10 @@ from openclaw_a2a.store.columns import (
     DELIVERY_STATE_OF,
     TERMINAL_CODES,
     RunInput,
-    run_input_decoder,
 )
 from openclaw_a2a.store.commands import ChangeTask, FinishRun, StartRun, Submit
 from openclaw_a2a.store.contents import LARGE_BYTES
-from openclaw_a2a.store.sqlite.contents import MARK, refer, restore, spill
+from openclaw_a2a.store.sqlite.contents import refer, spill
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -59,38 +58,12 @@ def from_microseconds(count: int) -> datetime:
 
 
 def encode_run(run: RunRecord) -> tuple[Any, ...]:
-    """The row of a run; `decode_run` reads the same columns in the same order."""
+    """The row of a run."""
     content = encode_json(RunInput(run.message, run.binding, run.options))
     names = (run.ticket, run.id, run.task_id, run.context_id, run.scope.principal)
     session = (run.scope.account, run.session_key, run.message.message_id)
     lease = (run.owner, run.fence, to_microseconds(run.lease_until))
     return (*names, *session, *lease, run.is_started, run.attempt, content, run.resume)
-
-
-def decode_run(row: tuple[Any, ...], find: Callable[[bytes], bytes | None]) -> RunRecord:
-    """The run of a row; `find` gives the content of a hash. Raises: what `UNREADABLE` lists."""
-    ticket, run_id, task_id, context_id, principal, account, session_key, _, *rest = row
-    owner, fence, lease_until, is_started, attempt, content, resume = rest
-    if content[0] == MARK:
-        content = restore(content, find)
-    run_input = run_input_decoder.decode(content)
-    return RunRecord(
-        id=run_id,
-        task_id=task_id,
-        context_id=context_id,
-        scope=Scope(principal, account),
-        session_key=session_key,
-        message=run_input.message,
-        binding=run_input.binding,
-        options=run_input.options,
-        owner=owner,
-        lease_until=from_microseconds(lease_until),
-        is_started=bool(is_started),
-        attempt=attempt,
-        fence=fence,
-        ticket=ticket,
-        resume=resume,
-    )
 
 
 def encode_delivery(delivery: Delivery) -> tuple[object, ...]:
