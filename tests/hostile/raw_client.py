@@ -127,10 +127,16 @@ async def quiet_loop(pid: int) -> float:
     """Wait until the event loop of a process has nothing left to do; `loop_seconds` then."""
     async with asyncio.timeout(TIMEOUT_S):
         while True:
-            before = loop_seconds(pid)
+            before = _busy_seconds(pid)
             await asyncio.sleep(0.5)  # another process works; nothing here can be awaited
-            if (now := loop_seconds(pid)) - before < 0.02:
-                return now
+            if _busy_seconds(pid) - before < 0.02:
+                return loop_seconds(pid)
+
+
+def _busy_seconds(pid: int) -> float:
+    """The time that the event loop of a process has worked, or wanted to and had no processor."""
+    ran = Path(f"/proc/{pid}/task/{pid}/schedstat").read_text(encoding="ascii").split()
+    return (int(ran[0]) + int(ran[1])) / 1e9
 
 
 async def cost_of(pid: int, work: Callable[[], Awaitable[object]], times: int = 9) -> float:

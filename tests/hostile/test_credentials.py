@@ -541,6 +541,25 @@ async def test_addresses_that_a_trusted_proxy_forwards_are_limited_apart(
     assert "203.0.113.9" in log and "198.51.100" not in log
 
 
+async def test_sign_ins_that_a_trusted_proxy_forwards_are_limited_apart(
+    make_gateway: MakeGateway,
+) -> None:
+    """All counted as those of the proxy: one client used up the attempts of everybody."""
+    gateway = make_gateway(_behind_proxy("127.0.0.1"))
+    await gateway.start()
+
+    async def attempt(forwarded: str) -> int:
+        headers = [b"x-forwarded-for: " + forwarded.encode()]
+        body = b'{"token":"guess"}'
+        return (await gateway.ask(b"POST", "/dashboard/login", body, headers=headers)).status
+
+    attempts = [await attempt("192.0.2.1") for _ in range(10)]
+    assert attempts[:3] == [401] * 3
+    assert 429 in attempts
+    assert await attempt("192.0.2.99") == 401
+    assert "192.0.2.1" in gateway.log()
+
+
 async def test_headers_of_untrusted_callers_choose_no_address(make_gateway: MakeGateway) -> None:
     tokens = {"alice": {"tokens": ["sha256:" + hashlib.sha256(b"alice").hexdigest()]}}
     gateway = make_gateway(

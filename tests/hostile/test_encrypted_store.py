@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from tests.hostile.test_damaged_rows import TASKS, rpc, send
+from tests.store.test_encryption import holds
 
 PROGRAM = str(Path(sys.executable).with_name("openclaw-a2a"))
 KEY = base64.b64encode(bytes(range(32))).decode()
@@ -48,7 +49,7 @@ def test_credentials_of_webhooks_are_encrypted_and_a_wrong_key_is_said(
     made = rpc(url, "CreateTaskPushNotificationConfig", config)
     assert "result" in made, made
     gateway.kill()
-    assert PRECIOUS.encode() not in bytes_in(path.parent)
+    assert not holds(bytes_in(path.parent), PRECIOUS.encode())
     gateway.start()
     asked = {"taskId": task, "id": "hook"}
     assert rpc(url, "GetTaskPushNotificationConfig", asked)["result"] == made["result"]

@@ -703,6 +703,22 @@ def test_the_first_message_of_a_peer_waits_for_its_approval_which_survives_a_kil
         assert set(running.agent_saw()) <= {"first", "third"}
 
 
+def test_objectives_are_no_way_around_pairing(tmp_path: Path) -> None:
+    opt = {"enabled": True, "requireActivation": False}
+    with gateway(tmp_path, {"pairing": True}, more={"opt": opt}) as running:
+        refused = running.rpc("eve", "objectives/create", {"name": "mine"})
+        assert refused["status"] == 403
+        assert "eve" in refused["error"]["message"]
+        about = {"opt/v1/objective": {"name": "by message"}, "opt/v1/preferObjective": True}
+        extension = {"A2A-Extensions": EXTENSION}
+        held = running.send("eve", "please", metadata=about, headers=extension)["result"]["task"]
+        assert held["status"]["state"] == "TASK_STATE_AUTH_REQUIRED"
+        assert running.rpc("eve", "objectives/list", {})["result"]["objectives"] == []
+        assert running.agent_saw() == []
+        running.command("approvals", "allow", held["id"])
+        assert running.rpc("eve", "objectives/create", {"name": "mine"})["result"]["objective"]
+
+
 # ---------------------------------------------------------------- lists of an account
 
 

@@ -4,6 +4,7 @@ A proxy in front of the gateway decides where a request ends, and so does the ga
 could differ, the request is refused and the connection closed: nothing that follows is answered.
 """
 
+import asyncio
 import json
 import re
 from contextlib import suppress
@@ -11,6 +12,8 @@ from contextlib import suppress
 import pytest
 from tests.conftest import GatewayProcess
 from tests.hostile.raw_client import TIMEOUT_S, RawClient, healthy
+
+from openclaw_a2a.http.asgi import DRAIN_BYTES
 
 pytestmark = [pytest.mark.slow, pytest.mark.requirement("promise.bounds.smuggling")]
 
@@ -205,6 +208,23 @@ async def test_a_body_that_nobody_reads_hides_no_request(
                 await client.send(body + HIDDEN)
             await client.response()
             assert b"GET /hidden" not in client.heard
+
+
+async def test_the_rest_of_a_body_that_is_not_received_to_its_end_is_no_request(
+    standing_gateway: GatewayProcess,
+) -> None:
+    """A refused body is received up to a limit; what follows must not be taken for requests."""
+    body = HIDDEN * (2 * DRAIN_BYTES // len(HIDDEN))
+    async with RawClient(standing_gateway.port) as client:
+        hearing = asyncio.ensure_future(client.hear())
+        head = b"GET /healthz HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-length: %d\r\n\r\n"
+        await client.send(head % len(body))
+        with suppress(ConnectionError):
+            await client.send(body)
+        async with asyncio.timeout(TIMEOUT_S):
+            await hearing
+        assert client.status == 200
+        assert client.heard.count(b"HTTP/1.1 ") == 1, client.heard[:2000]
 
 
 async def test_trailers_of_a_request_that_waits_for_its_turn_are_no_headers(

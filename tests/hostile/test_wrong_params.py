@@ -104,6 +104,23 @@ async def test_many_members_cost_not_much_more_than_a_normal_request(
     assert cost < MOST_COST * normal, cost / normal
 
 
+@pytest.mark.parametrize("path", ["/tools/agent_call", "/mcp"])
+async def test_the_values_of_a_request_to_tools_are_counted_before_it_is_decoded(
+    standing_gateway: GatewayProcess, operator_token: str, path: str
+) -> None:
+    """Four megabytes of wrong items took a tool more than a second of the event loop."""
+    headers = {
+        "authorization": f"Bearer {operator_token}",
+        "accept": "application/json, text/event-stream" if path == "/mcp" else "application/json",
+        "content-type": "application/json",
+    }
+    body = b'{"agent":"main","skill":"s","input":%b}' % wrong_list("{}", 4_000_000).encode()
+    async with httpx.AsyncClient(base_url=standing_gateway.url, timeout=WAIT_S) as client:
+        refused = await client.post(path, content=body, headers=headers)
+    assert refused.status_code == 413, refused.text
+    assert "limits.bodyValues" in refused.json()["error"]["message"]
+
+
 async def exchange(port: int, request: bytes) -> None:
     """A request that is refused."""
     async with RawClient(port) as client:

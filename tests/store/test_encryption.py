@@ -1,5 +1,6 @@
 """Encryption at rest in both durable stores: nothing readable in files, rotation, wrong keys."""
 
+import base64
 import os
 from collections.abc import Sequence
 from pathlib import Path
@@ -62,6 +63,15 @@ async def disk(tmp_path: Path, kind: str):
     await disk.close()
 
 
+def holds(content: bytes, secret: bytes) -> bool:
+    """True when a secret can be read in the bytes of files, as it is or as base64."""
+    # Where a group of three bytes begins, base64 of the same text is another.
+    spelled = [
+        base64.b64encode(bytes(before) + secret)[4 if before else 0 : -4] for before in range(3)
+    ]
+    return any(one in content for one in (secret, *spelled))
+
+
 def secret_delivery(name: str = "one") -> Delivery:
     return msgspec.structs.replace(make_delivery(name=name), body=SECRET)
 
@@ -92,10 +102,10 @@ async def test_credentials_are_in_no_file_and_are_read_back(disk: Disk) -> None:
     await put_all(store)
     assert await bodies(store) == [SECRET] * 5
     await disk.close()
-    assert b"precious" not in disk.content()
+    assert not holds(disk.content(), SECRET)
     assert await bodies(await disk.open(NEW)) == [SECRET] * 5
     # A killed process leaves its log as it is: nothing readable there either.
-    assert b"precious" not in disk.content()
+    assert not holds(disk.content(), SECRET)
 
 
 async def test_without_a_key_everything_is_stored_as_before(disk: Disk) -> None:
@@ -103,6 +113,7 @@ async def test_without_a_key_everything_is_stored_as_before(disk: Disk) -> None:
     await put_all(store)
     await check_no_key_needed(store)
     assert await bodies(store) == [SECRET] * 5
+    assert holds(disk.content(), SECRET)
 
 
 async def test_what_was_stored_before_a_key_was_set_is_encrypted_with_the_next_start(

@@ -69,10 +69,8 @@ class _TokenRequest:
         self.server_port = request.server_port
         self.http_version = request.http_version
         self.facts = _UnknownHead()
-
-    def header_items(self, name: bytes) -> list[str]:
-        """No lists are among the credentials."""
-        return []
+        # Credentials are no lists. What is read from one is where the client of a proxy is.
+        self.header_items = request.header_items
 
     def has_repeated(self, *names: bytes) -> bool:
         """Each header is there once."""

@@ -59,7 +59,9 @@ _SECRET_NAME = re.compile(
 )
 _MEMBER = re.compile(r'(\s*)("(?:[^"\\]|\\.)*"): (.*?)(,?)')
 _LOOSE_MEMBER = re.compile(r'"((?:[^"\\]|\\.)*)"\s*:\s*"(?:[^"\\]|\\.)*"?')
-_ADDRESS = re.compile(r'"https?://[^\s"]*"')
+_TEXT = re.compile(r'"((?:[^"\\]|\\.)*)(?:"|\\?\Z)')
+"""A string of JSON; the last one may be cut off."""
+_ADDRESS = re.compile(r"\s*https?://", re.IGNORECASE)
 _KINDS_V03 = {"statusUpdate": "status-update", "artifactUpdate": "artifact-update"}
 _LIST_METHODS = frozenset({"ListTasks"})
 
@@ -349,7 +351,7 @@ def hide_secrets(body: bytes) -> str:
         text = msgspec.json.format(body, indent=2).decode()
     except (ValueError, RecursionError):  # no JSON, or the beginning of one
         text = body.decode(errors="replace")
-        return _ADDRESS.sub(_hide_address, _LOOSE_MEMBER.sub(_hide_loosely, text))
+        return _TEXT.sub(_hide_address, _LOOSE_MEMBER.sub(_hide_loosely, text))
     lines: list[str] = []
     secret_depth: int | None = None
     """How far the line is indented that opened an object or a list with a secret name."""
@@ -371,7 +373,7 @@ def hide_secrets(body: bytes) -> str:
             before = line[: len(line) - len(value) - len(comma)] if member else " " * depth
             line = f'{before}"{HIDDEN}"{comma}'
         else:
-            line = _ADDRESS.sub(_hide_address, line)
+            line = _TEXT.sub(_hide_address, line)
         lines.append(line)
     return "\n".join(lines)
 
@@ -382,19 +384,30 @@ def _is_secret(name: str) -> bool:
 
 
 def _hide_loosely(found: re.Match[str]) -> str:
-    return f'"{found[1]}": "{HIDDEN}"' if _is_secret(found[1]) else found[0]
+    return f'"{found[1]}": "{HIDDEN}"' if _is_secret(_unescape(found[1])) else found[0]
 
 
 def _hide_address(found: re.Match[str]) -> str:
-    """An address without the credentials and the query that it may carry."""
-    text = found[0][1:-1]
+    """An address without the credentials, the query and the fragment that it may carry."""
+    text = _unescape(found[1])
+    if not _ADDRESS.match(text):
+        return found[0]
     try:
         parts = urlsplit(text)
     except ValueError:
         return f'"{HIDDEN}"'
-    if not parts.query and "@" not in parts.netloc:
-        return found[0]
     host = parts.netloc.rpartition("@")[2]
     place = f"{HIDDEN}@{host}" if host != parts.netloc else host
-    query = HIDDEN if parts.query else ""
-    return f'"{urlunsplit((parts.scheme, place, parts.path, query, parts.fragment))}"'
+    query, fragment = (HIDDEN if one else "" for one in (parts.query, parts.fragment))
+    if (place, query, fragment) == (parts.netloc, "", ""):
+        return found[0]
+    shown = urlunsplit((parts.scheme, place, parts.path, query, fragment))
+    return msgspec.json.encode(shown).decode()
+
+
+def _unescape(literal: str) -> str:
+    """What a string of JSON says; of one that is broken, what it looks like."""
+    try:
+        return msgspec.json.decode(f'"{literal}"', type=str)
+    except ValueError:
+        return literal.replace("\\/", "/")

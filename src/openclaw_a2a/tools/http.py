@@ -17,7 +17,7 @@ from openclaw_a2a.auth.tool_tokens import ToolAuthenticator, ToolCaller
 from openclaw_a2a.engine.supervisor import Supervisor
 from openclaw_a2a.http.asgi import NO_STORE, AsgiMessage, Handler, HttpRequest, error_body
 from openclaw_a2a.http.rate_limit import RequestAdmission
-from openclaw_a2a.http.request_limits import RequestBodies, write_deadline
+from openclaw_a2a.http.request_limits import LARGE_BODY_BYTES, RequestBodies, write_deadline
 from openclaw_a2a.http.sse_stream import (
     CallerChecks,
     SseStreams,
@@ -38,6 +38,7 @@ from openclaw_a2a.model.errors import (
 )
 from openclaw_a2a.model.ids import Json, JsonObject, PeerName
 from openclaw_a2a.model.session_keys import OWN_CALLERS
+from openclaw_a2a.protocol.validation import check_value_count
 from openclaw_a2a.tools.registry import (
     Heartbeat,
     Tool,
@@ -92,6 +93,7 @@ class ToolGuard(msgspec.Struct, frozen=True):
     authenticator: ToolAuthenticator
     bodies: RequestBodies
     max_body_bytes: int
+    max_values: int
     checks: CallerChecks
     admission: RequestAdmission
     streams: SseStreams
@@ -113,6 +115,8 @@ class ToolGuard(msgspec.Struct, frozen=True):
                         self.max_body_bytes, self.bodies, setting="tools.bodyBytes"
                     )
                     request.release_body()  # from here on `tools.perTokenCalls` limits them
+                    if len(body) >= LARGE_BODY_BYTES:  # many small values take long to validate
+                        check_value_count(body, self.max_values)
                 await self._handle(handle, ToolRequest(request, caller, body))
             except GatewayError as error:
                 if request.has_started:

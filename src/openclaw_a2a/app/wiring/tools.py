@@ -330,6 +330,7 @@ class ToolsWiring:
             ),
             bodies=self._bodies,
             max_body_bytes=settings.body_bytes,
+            max_values=self._settings.limits.body_values,
             checks=CallerChecks(
                 self._settings.server.heartbeat_seconds, self._supervisor.child("tool-callers")
             ),
