@@ -15,7 +15,10 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "top": ("top:top", "Show tasks, calls and objectives live; answer and cancel with keys."),
     "demo": ("demo:demo", "Start a gateway with scripted agents, to see the dashboard alive."),
     "approvals": ("pending:approvals", "List, allow and deny commands that agents want to run."),
-    "replicas": ("replicas:replicas", "List the gateways that share one store; drain one."),
+    "replicas": (
+        "replicas:replicas",
+        "List the gateways that share one PostgreSQL, and drain one.",
+    ),
     "deliveries": ("pending:deliveries", "List failed deliveries and retry them."),
     "audit": ("audit:app", "Show who changed what, and check that the log was not edited."),
     "targets": ("targets:app", "List, add, remove and check the remote agents of the settings."),
