@@ -181,8 +181,8 @@ class Bench:
         if several_possible():
             store |= {
                 "store.replicas": True,
-                "replicas.name": f"g{number}",
-                "replicas.leaseSeconds": LEASE_S,
+                "store.replicaName": f"g{number}",
+                "lease.seconds": LEASE_S,
             }
         return store
 

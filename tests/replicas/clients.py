@@ -269,7 +269,7 @@ class Client:
             [
                 "hello",
                 f"slow {chance.choice([5, 50, 300, 1500])}",
-                f"chunks {chance.randrange(1, 40)} {chance.choice([0, 50, 400, 2000])}",
+                f"chunks {chance.randrange(1, 40)} {chance.choice([0, 50, 400, 2000, 6000])}",
                 "fail",
             ]
         )

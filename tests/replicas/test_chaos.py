@@ -23,6 +23,12 @@ LEASE_S = 3.0
 SETTLE_S = 120.0
 
 
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    if "count" in metafunc.fixturenames:
+        chosen = metafunc.config.getoption("--gateways")
+        metafunc.parametrize("count", GATEWAYS if chosen is None else (chosen,))
+
+
 class Chaos:
     """One run: clients, faults, and what was seen."""
 
@@ -103,12 +109,10 @@ class Chaos:
     "promise.walls.not-found",
     "promise.cancel.stopped",
 )
-@pytest.mark.parametrize("count", GATEWAYS)
 async def test_clients_and_agents_see_every_guarantee_kept_while_the_cluster_fails(
     tmp_path: Path, pytestconfig: pytest.Config, count: int
 ) -> None:
     tasks, faults = pytestconfig.getoption("--tasks"), pytestconfig.getoption("--faults")
-    count = pytestconfig.getoption("--gateways") or count
     seed = pytestconfig.getoption("--seed") or secrets.token_hex(4)
     print(f"seed {seed}, gateways {count}")
     async with running_cluster(tmp_path, count=count, lease_s=LEASE_S) as cluster:
