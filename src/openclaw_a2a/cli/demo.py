@@ -313,6 +313,7 @@ class Demo:
             # The webhook of the demo is on this machine, and nobody answers there.
             "push": {"allowPrivate": True, "attempts": 2, "backoffSeconds": 0.5},
             "log.level": "warning",
+            "log.format": "pretty",  # a demo is for people, also when its output is no terminal
             "server.stopSeconds": 1,
         }
         if port:  # any other is not known yet
