@@ -5,6 +5,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Collection, Mapping
 from datetime import datetime
+from typing import NamedTuple
 
 import msgspec
 
@@ -94,6 +95,12 @@ _Found = tuple[tuple[TaskSummary, ...], str, datetime | None]
 """Rows, the `after` of the next page, and how far back was looked."""
 
 
+class _KeptSearch(NamedTuple):
+    made_at: float
+    began_at: datetime
+    found: _Found
+
+
 class TaskReader:
     """Reads tasks of all callers, from the stores of all engines."""
 
@@ -102,7 +109,7 @@ class TaskReader:
         # The title of a task never changes; the oldest entry goes first.
         self._titles: OrderedDict[TaskId, str] = OrderedDict()
         # A page that is open is made again and again, and a search looks at the whole store.
-        self._searches: OrderedDict[TaskSearch, tuple[float, _Found]] = OrderedDict()
+        self._searches: OrderedDict[TaskSearch, _KeptSearch] = OrderedDict()
         self._searching = asyncio.Lock()
 
     async def count_states(self, chosen: TaskFilter) -> dict[TaskState, int]:
@@ -206,14 +213,37 @@ class TaskReader:
     async def _search_store(self, store: SupportsTaskSearch, search: TaskSearch) -> "_Found":
         # One at a time: however many pages are open, searches take one thread.
         async with self._searching:
-            made_at, found = self._searches.get(search, (float("-inf"), None))
-            if found is None or time.monotonic() - made_at > _SEARCH_FRESH_S:
+            kept = self._searches.get(search)
+            if kept is None or time.monotonic() - kept.made_at > _SEARCH_FRESH_S:
+                [engine] = self._engines
+                began_at = engine.clock.now()
                 found = await self._look_through(store, search)
-                self._searches[search] = time.monotonic(), found
+                kept = _KeptSearch(time.monotonic(), began_at, found)
+                self._searches[search] = kept
                 self._searches.move_to_end(search)
                 if len(self._searches) > _MAX_SEARCHES:
                     self._searches.popitem(last=False)
-        return found
+        # A page further back is of older tasks: it stays as it was found.
+        return kept.found if search.before is not None else await self._update(search, kept)
+
+    async def _update(self, search: TaskSearch, kept: "_KeptSearch") -> "_Found":
+        """What was found, with the tasks that have another status since, as they are now."""
+        query = StatusQuery(_PAGE_SIZE, principal=search.principal, account=search.account)
+        newest = await self.list_heads(query)
+        changed = [one for one in newest if one[1].head.status_at >= kept.began_at]
+        rows, after, searched_until = kept.found
+        matching: dict[TaskId, TaskSummary] = {}
+        for engine, found in changed:
+            is_in_tab = not search.states or found.head.state in search.states
+            if is_in_tab and await self._matches(engine, found.head, search.text, search.agent):
+                matching[found.head.id] = await self.row(engine, found)
+        outdated = {found.head.id for _, found in changed} - matching.keys()
+        updated = [matching.pop(one.id, one) for one in rows if one.id not in outdated]
+        # What is left was not found before. If there are more pages, older tasks are on those.
+        oldest = rows[-1].created_at if after and rows else None
+        added = [one for one in matching.values() if oldest is None or one.created_at >= oldest]
+        added.sort(key=lambda one: (one.created_at, one.id), reverse=True)
+        return (*added, *updated), after, searched_until
 
     async def _look_through(self, store: SupportsTaskSearch, search: TaskSearch) -> "_Found":
         [engine] = self._engines
