@@ -98,7 +98,7 @@ class DashboardWiring:
             rpc_url=self._rpc_url,
             session_url=self._session_url,
         )
-        self._wire = WireReader(self._task, wire_log)
+        self._wire = WireReader(self._task, wire_log, started_at=clock.now())
         self._agents = AgentReader(self._list_agents, self._tasks, self._task)
         self._now = NowReader(
             engines,

@@ -412,8 +412,10 @@ class SqliteTaskStore(DatabasePart, TaskWrites):
         rows = self._database.fetch_all(statement, values)
         found: list[RecentHead] = []
         for row in rows:
-            with suppress(CorruptRecord):
+            try:  # not `suppress`: it would be a third of the work
                 found.append(RecentHead(self._head(row), row[10]))
+            except CorruptRecord:
+                continue
         return found
 
     async def count_tasks(self, chosen: TaskFilter = ALL_TASKS) -> int:
@@ -594,6 +596,10 @@ class SqliteTaskStore(DatabasePart, TaskWrites):
         return damaged_task(str(self._database.path), task_id, error)
 
 
+_status_key = itemgetter(6, 1)
+"""The status and the id of a row of the table of tasks."""
+
+
 class _HasContents(Exception):
     """A task has strings that are large enough to be stored by themselves."""
 
@@ -644,10 +650,6 @@ def _bind_filter(chosen: TaskFilter) -> dict[str, object]:
         "account": chosen.account,
         "state": CODE_OF[chosen.state],
     }
-
-
-def _status_key(row: Row) -> tuple[int, str]:
-    return row[6], row[1]
 
 
 def decode_head(row: Row) -> TaskHead:
