@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.browser.conftest import OpenBrowser, TakePicture, run_gateway
+from tests.browser.conftest import DemoGateway, OpenBrowser, TakePicture, run_gateway
 from tests.openclaw.openclaw_process import FakeModel, OpenClaw
 
 
@@ -15,24 +15,24 @@ from tests.openclaw.openclaw_process import FakeModel, OpenClaw
 def openclaw(tmp_path: Path) -> Iterator[OpenClaw]:
     """One of its own: the shared one of other tests serves no pages."""
     model = FakeModel()
-    gateway = OpenClaw(tmp_path / "openclaw", model, {"gateway": {"controlUi": {"enabled": True}}})
+    pages = {"gateway": {"controlUi": {"enabled": True}}}
+    running = OpenClaw(tmp_path / "openclaw", model, pages)
     try:
-        gateway.start()
-        gateway.warm_up()
-        yield gateway
+        running.start()
+        running.warm_up()
+        yield running
     finally:
-        gateway.stop()
+        running.stop()
         model.close()
 
 
-@pytest.mark.timeout(300)
-def test_a_task_leads_to_its_session_in_the_interface_of_openclaw(
-    openclaw: OpenClaw, visit: OpenBrowser, take_picture: TakePicture, tmp_path: Path
-) -> None:
-    folder, marker = tmp_path / "ours", f"mark{uuid.uuid4().hex[:12]}"
+@pytest.fixture
+def gateway(openclaw: OpenClaw, tmp_path: Path) -> Iterator[DemoGateway]:
+    """Ours, in front of it."""
+    folder = tmp_path / "ours"
     folder.mkdir()
     (folder / "token").write_text(openclaw.token, encoding="ascii")
-    link = {
+    main = {
         "adapter": "openclaw-gateway",
         "url": openclaw.ws_url,
         "agentId": "main",
@@ -40,7 +40,7 @@ def test_a_task_leads_to_its_session_in_the_interface_of_openclaw(
     }
     account = {"defaultAgentId": "main", "agentStyle": "task-generating"}
     settings = {
-        "agents": {"main": link},
+        "agents": {"main": main},
         "channels": {"a2a": {"accounts": {"default": account}}},
     }
     config = folder / "openclaw-a2a.json5"
@@ -50,27 +50,30 @@ def test_a_task_leads_to_its_session_in_the_interface_of_openclaw(
     def command(port: str, data: str) -> list[str]:
         return [program, "up", "--port", port, "--data", data, "--config", str(config)]
 
-    with run_gateway(folder, command) as gateway:
-        tasks = [
-            gateway.send_over_http(f"{marker} {word}", account="default") for word in ("one", "two")
-        ]
-        seen = visit(gateway)
-        page = seen.open(f"/dashboard/tasks/{tasks[0]}")
-        link_there = page.get_by_role("link", name="Open in OpenClaw")
-        shown = gateway.request(f"/dashboard/tasks/{tasks[0]}")
-        assert shown["task"]["state"] == "completed", shown["headline"]
-        assert shown["sessionKey"].startswith("agent:main:a2a:")
-        # The interface of OpenClaw keeps the token of its user in the browser.
-        known = page.context.new_page()
-        known.goto(f"{openclaw.url}/#token={openclaw.token}")
-        known.wait_for_function("!location.hash.includes('token')")
-        known.get_by_text("Connected").first.wait_for()
-        known.close()
-        with page.context.expect_page() as opened:
-            link_there.click()
-        there = opened.value
-        # The session of this task, and of no other.
-        there.get_by_text(f"{marker} one").first.wait_for()
-        take_picture(there, "openclaw-session")
-        assert there.url.startswith(openclaw.url)
-        assert there.get_by_text(f"{marker} two").count() == 0
+    with run_gateway(folder, command) as running:
+        yield running
+
+
+@pytest.mark.timeout(300)
+def test_a_task_leads_to_its_session_in_the_interface_of_openclaw(
+    openclaw: OpenClaw, gateway: DemoGateway, visit: OpenBrowser, take_picture: TakePicture
+) -> None:
+    marker = f"mark{uuid.uuid4().hex[:12]}"
+    task, _ = [gateway.send_over_http(f"{marker} {n}", account="default") for n in ("one", "two")]
+    shown = gateway.request(f"/dashboard/tasks/{task}")
+    assert shown["task"]["state"] == "completed", shown["headline"]
+    assert shown["sessionKey"].startswith("agent:main:a2a:")
+    page = visit(gateway).open(f"/dashboard/tasks/{task}")
+    # The interface of OpenClaw keeps who its user is in the browser.
+    known = page.context.new_page()
+    known.goto(f"{openclaw.url}/#token={openclaw.token}")
+    known.get_by_text("Connected").first.wait_for()
+    known.close()
+    with page.context.expect_page() as opened:
+        page.get_by_role("link", name="Open in OpenClaw").click()
+    there = opened.value
+    # The session of this task, and of no other.
+    there.get_by_text(f"{marker} one").first.wait_for()
+    take_picture(there, "openclaw-session")
+    assert there.url.startswith(openclaw.url)
+    assert there.get_by_text(f"{marker} two").count() == 0
