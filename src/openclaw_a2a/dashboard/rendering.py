@@ -73,14 +73,16 @@ class Renderer:
         return text.strip().encode()
 
 
+_TIME = Markup('<time datetime="%s" title="%s">%s</time>')  # `format` takes twice as long
+
+
 def _moment(at: datetime | None) -> Markup:
     """A time: absolute here; a script of the page adds how long ago that was."""
     if at is None:
         return Markup("")
     iso = format_timestamp(at)
     shown = f"{iso[:10]} {iso[11:19]} UTC"
-    # Digits and marks only. `Markup.format` takes 25 calls, and a list has a hundred times.
-    return Markup(f'<time datetime="{iso}" title="{shown}">{shown}</time>')  # noqa: S704
+    return _TIME % (iso, shown, shown)
 
 
 def _iso_moment(text: str) -> Markup:
