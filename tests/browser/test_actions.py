@@ -352,14 +352,14 @@ def test_a_conversation_with_files_streams_on_the_page_of_an_agent(
     page.wait_for_selector("#chat >> text=Which order do you mean")
     assert page.locator("#chat .file:has-text('orders.txt')").count() == 1
     page.evaluate(MARK)
-    page.get_by_placeholder("Answer for the caller").fill("1041")
+    page.get_by_placeholder("Your answer").fill("1041")
     page.get_by_role("button", name="Answer").click()
     page.wait_for_selector("#chat >> text=Order 1041 leaves tomorrow.")
     page.get_by_placeholder("A message to Support").fill("And my other order?")
     page.get_by_role("button", name="Send").click()
     page.wait_for_selector("#chat .by-user:has-text('And my other order?')")
     # It asks again, and there is one box to answer in.
-    page.get_by_placeholder("Answer for the caller").wait_for()
+    page.get_by_placeholder("Your answer").wait_for()
     assert page.get_by_placeholder("A message to Support").count() == 0
     assert page.evaluate("window.isSame") is True
 

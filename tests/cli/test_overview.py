@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from itertools import pairwise
 
 import pytest
 
@@ -14,10 +15,21 @@ def test_overview_lists_every_command_with_its_summary() -> None:
     app = build_commands()
     page = overview()
     for name, (_, summary) in COMMANDS.items():
-        assert f"  {name:<11}{summary}" in page
+        assert f"  {name:<12}{summary}" in page
         assert app[name].help.splitlines()[0].startswith(summary.split(" (")[0].rstrip(".")), name
     for name, alias in ALIASES.items():
         assert app[alias].help == app[name].help
+
+
+@pytest.mark.parametrize("width", [80, 60])
+def test_overview_is_even_on_a_terminal_that_is_usual_or_narrow(width: int) -> None:
+    assert overview(80) == overview()  # nothing is broken there
+    lines = overview(width).splitlines()
+    assert all(len(line) <= width for line in lines)
+    # A paragraph is filled: no line in the middle of one has room for the word after it.
+    for line, after in pairwise(lines):
+        if line and after and not line.startswith(" ") and not after.startswith(" "):
+            assert len(f"{line} {after.split()[0]}") > width - 8
 
 
 @pytest.mark.parametrize("arguments", [[], ["--help"], ["-h"], ["help"]])

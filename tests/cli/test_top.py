@@ -301,6 +301,21 @@ def test_a_gateway_that_is_not_there_is_reported(command, tmp_path: Path, gatewa
     assert "nothing answers" in done.err
 
 
+def test_a_gateway_with_another_token_is_reported_with_the_flag_that_helps(
+    command, program, tmp_path: Path, gateway: Gateway
+) -> None:
+    (tmp_path / "operator.token").write_text(f"{'a' * 43}\n", encoding="ascii")
+    words = ("top", "--url", gateway.address, "--data", str(tmp_path))
+    done = command(*words)
+    assert done.code == 2
+    assert "another operator's token" in done.err
+    assert "--data" in done.err
+    assert "--token" not in done.err  # which `top` does not have
+    terminal = Terminal([*program, *words], tmp_path, columns=80, rows=24)
+    terminal.read_until(lambda seen: "another operator's token" in seen)
+    assert terminal.process.wait(DEADLINE_S) == 2
+
+
 def test_a_gateway_without_a_dashboard_says_which_setting(command, program, tmp_path: Path) -> None:
     port = free_port()
     config = tmp_path / "gateway.json5"
@@ -330,3 +345,12 @@ def test_a_connection_that_is_lost_is_said_and_found_again(program, tmp_path: Pa
 def test_the_demo_says_how_it_is_watched_in_a_terminal(gateway: Gateway) -> None:
     said = (gateway.home / "log").read_text(encoding="utf-8")
     assert f"openclaw-a2a top --data {gateway.home}\n" in said
+
+
+def test_the_demo_says_where_it_is_seen_when_its_output_is_no_terminal(gateway: Gateway) -> None:
+    said = (gateway.home / "log").read_text(encoding="utf-8")
+    link = re.search(rf"{gateway.address}/dashboard/login\?code=\S+", said)
+    assert link is not None
+    browser = urllib.request.build_opener(urllib.request.HTTPCookieProcessor())
+    with browser.open(link[0], timeout=DEADLINE_S) as page:
+        assert page.geturl() == f"{gateway.address}/dashboard"

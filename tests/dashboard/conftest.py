@@ -121,6 +121,40 @@ class Events:
 OpenDashboard = Callable[..., Awaitable[Setup]]
 
 
+@asynccontextmanager
+async def run_dashboard(
+    folder: Path,
+    settings: Mapping[str, Json] | None = None,
+    *,
+    agent: ScriptedAgent | None = None,
+    others: Mapping[str, Agent] | None = None,
+) -> AsyncGenerator[Setup]:
+    """A gateway with its data in a folder, which another one can use after it."""
+    agent = agent or ScriptedAgent()
+    agents: dict[str, Agent] = {"main": agent, **(others or {})}
+    overrides = {
+        "data": str(folder / "data"),
+        "store.path": str(folder / "state.db"),
+        "log.level": "error",
+        **{f"agents.{name}.adapter": "echo" for name in agents},
+        "channels.a2a.accounts.default": {
+            "defaultAgentId": "main",
+            "agentStyle": "task-generating",
+            "defaultOutputModes": ["*/*"],
+        },
+        **(settings or {}),
+    }
+    loaded = load_settings(overrides=overrides, environ={})
+    named = {AgentId(name): one for name, one in agents.items()}
+    gateway = build_app(loaded.settings, agents=named)
+    gateway.loaded = loaded
+    async with gateway:
+        anyone = AsgiClient(gateway.asgi)
+        token = (folder / "data" / "operator.token").read_text(encoding="ascii").strip()
+        program = anyone.with_headers(authorization=f"Bearer {token}")
+        yield Setup(anyone, program, agent, gateway)
+
+
 @pytest.fixture
 async def open_dashboard(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -129,35 +163,8 @@ async def open_dashboard(
     monkeypatch.chdir(tmp_path)
     async with AsyncExitStack() as running:
 
-        async def open_one(
-            settings: Mapping[str, Json] | None = None,
-            *,
-            agent: ScriptedAgent | None = None,
-            others: Mapping[str, Agent] | None = None,
-        ) -> Setup:
-            agent = agent or ScriptedAgent()
-            agents: dict[str, Agent] = {"main": agent, **(others or {})}
-            overrides = {
-                "data": str(tmp_path / "data"),
-                "store.path": str(tmp_path / "state.db"),
-                "log.level": "error",
-                **{f"agents.{name}.adapter": "echo" for name in agents},
-                "channels.a2a.accounts.default": {
-                    "defaultAgentId": "main",
-                    "agentStyle": "task-generating",
-                    "defaultOutputModes": ["*/*"],
-                },
-                **(settings or {}),
-            }
-            loaded = load_settings(overrides=overrides, environ={})
-            named = {AgentId(name): one for name, one in agents.items()}
-            gateway = build_app(loaded.settings, agents=named)
-            gateway.loaded = loaded
-            await running.enter_async_context(gateway)
-            anyone = AsgiClient(gateway.asgi)
-            token = (tmp_path / "data" / "operator.token").read_text(encoding="ascii").strip()
-            program = anyone.with_headers(authorization=f"Bearer {token}")
-            return Setup(anyone, program, agent, gateway)
+        async def open_one(*given: Mapping[str, Json] | None, **agents: Json) -> Setup:
+            return await running.enter_async_context(run_dashboard(tmp_path, *given, **agents))
 
         yield open_one
 

@@ -217,3 +217,8 @@ async def test_deliveries_are_grouped_and_chosen_by_receiver(
     assert f"to=localhost%3A{webhook.port}" in html
     other = await setup.json("/dashboard/deliveries?kind=call")
     assert other["deliveries"] == []
+    # The command prints the same records.
+    listed = (await setup.json("/operator/deliveries"))["deliveries"]
+    assert sorted(listed, key=lambda one: one["id"]) == sorted(
+        page["deliveries"], key=lambda one: one["id"]
+    )

@@ -300,7 +300,7 @@ async def test_calls_are_a_tree_with_what_became_of_each(open_dashboard: OpenDas
     assert (call["status"], call["depth"], call["parent"]) == ("completed", 0, None)
     assert page["counts"]["completed"] == 1
     task = await setup.json(f"/dashboard/tasks/{call['task']}")
-    assert task["task"]["title"] == "count {}"
+    assert task["task"]["title"] == "count"
     assert [(one["direction"], one["callee"]) for one in task["calls"]] == [("in", "other")]
     html = (await (await setup.sign_in()).get("/dashboard/calls")).body.decode()
     assert "operator → other" in html

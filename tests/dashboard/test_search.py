@@ -120,17 +120,40 @@ async def test_a_search_that_ends_early_says_how_far_it_came(
     assert page["next"] == ""
 
 
-async def test_a_page_that_is_open_does_not_search_each_time(
-    setup: Setup, monkeypatch: pytest.MonkeyPatch
+async def test_a_page_that_is_open_does_not_look_through_the_store_each_time(
+    open_dashboard: OpenDashboard, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    await V1Client(setup.anyone).send("fence")
+    monkeypatch.setattr(task_list, "_SEARCH_FRESH_S", 3600.0)
+    setup = await open_dashboard(agent=ScriptedAgent(Reply.of_text("done")))
+    client = V1Client(setup.anyone)
+    made = [(await client.send("fence"))["task"]["id"] for _ in range(3)]
+    assert sorted(await found(setup, "fence")) == sorted(made)
+    monkeypatch.setattr(search, "_WINDOW", 1)  # it would find the newest one only
+    assert sorted(await found(setup, "fence")) == sorted(made)
+    monkeypatch.setattr(task_list, "_SEARCH_FRESH_S", 0.0)
     assert len(await found(setup, "fence")) == 1
-    await V1Client(setup.anyone).send("fence")
-    [engine] = setup.gateway.engines.values()
-    if isinstance(engine.store, SupportsTaskSearch):
-        assert len(await found(setup, "fence")) == 1
-        monkeypatch.setattr(task_list, "_SEARCH_FRESH_S", 0.0)
-    assert len(await found(setup, "fence")) == 2
+
+
+async def test_a_search_that_is_kept_shows_what_has_changed_since(
+    open_dashboard: OpenDashboard, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(task_list, "_SEARCH_FRESH_S", 3600.0)
+    setup = await open_dashboard()
+    first = await setup.start("paint the fence")
+    assert await found(setup, "fence") == [first]
+    assert await found(setup, "fence", tab="working") == [first]
+    assert await found(setup, "fence", tab="completed") == []
+    second = await setup.start("mend the fence")
+    await setup.start("mow the lawn")
+    assert await found(setup, "fence") == [second, first]
+    await setup.finish(Reply.of_text("painted"))
+    page = await setup.json("/dashboard/tasks?q=fence")
+    assert {one["id"]: one["state"] for one in page["tasks"]} == {
+        second: page["tasks"][0]["state"],
+        first: "completed",
+    }
+    assert await found(setup, "fence", tab="working") == [second]
+    assert await found(setup, "fence", tab="completed") == [first]
 
 
 async def test_an_encrypted_store_is_searched(

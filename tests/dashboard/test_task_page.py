@@ -93,7 +93,7 @@ async def test_a_call_and_its_outcome_are_bars_and_a_tree(open_dashboard: OpenDa
     page = await setup.json(f"/dashboard/tasks/{found['task']}")
     assert made
     tree = [(one["kind"], one["label"], one["depth"], one["isThis"]) for one in page["related"]]
-    assert tree == [("caller", "operator", 0, False), ("task", "count {}", 1, True)]
+    assert tree == [("caller", "operator", 0, False), ("task", "count", 1, True)]
     html = (await (await setup.sign_in()).get(f"/dashboard/tasks/{found['task']}")).body.decode()
     assert "called by" in html
 

@@ -1,6 +1,7 @@
 """The wire tab shows requests and responses as they came and went, and no secret of them."""
 
 import hashlib
+from pathlib import Path
 
 import msgspec
 import pytest
@@ -12,7 +13,7 @@ from tests.conformance.protocol_clients import (
     v1_message,
 )
 from tests.conformance.scripted_agent import ScriptedAgent
-from tests.dashboard.conftest import Json, OpenDashboard, Setup
+from tests.dashboard.conftest import Json, OpenDashboard, Setup, run_dashboard
 
 from openclaw_a2a.dashboard.wire_page import HIDDEN, hide_secrets
 from openclaw_a2a.http.wire_log import HELD_BYTES, HeldExchange
@@ -219,6 +220,7 @@ async def test_of_a_task_that_is_not_held_the_store_is_shown_and_marked(
         await client.send(f"other {number}")
     page = await wire_of(setup, task_id)
     assert (page["exchanges"], page["held"], page["limit"]) == ([], 2, 2)
+    assert page["missing"] == "replaced"
     rebuilt = page["rebuilt"]
     assert (rebuilt["version"], rebuilt["operation"]) == ("1.0", "SendStreamingMessage")
     request = msgspec.json.decode(rebuilt["request"]["text"])
@@ -237,6 +239,31 @@ async def test_of_a_task_that_is_not_held_the_store_is_shown_and_marked(
     assert "not what went over the wire" in html
     refused = await setup.program.get(f"/dashboard/tasks/{task_id}/wire?version=2")
     assert (refused.status, refused.json["error"]["code"]) == (400, "invalid-params")
+
+
+async def test_after_a_restart_the_page_says_why_there_are_no_exchanges(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    agent = ScriptedAgent(Reply.of_text("done"))
+    async with run_dashboard(tmp_path, agent=agent) as before:
+        task = (await V1Client(before.anyone).send("paint"))["task"]
+        page = await wire_of(before, task["id"])
+        assert (len(page["exchanges"]), page["missing"]) == (1, "")
+    async with run_dashboard(tmp_path, agent=agent) as after:
+        page = await wire_of(after, task["id"])
+        assert (page["exchanges"], page["missing"]) == ([], "restarted")
+        assert page["startedAt"] > task["status"]["timestamp"]
+        # What was said is in the store, and shown as what it is.
+        assert '"paint"' in page["rebuilt"]["request"]["text"]
+        address = f"/dashboard/tasks/{task['id']}/wire"
+        html = (await (await after.sign_in()).get(address)).body.decode()
+        assert "the gateway was started again since" in html
+        assert "they carry credentials, which are not written to the disk" in html
+        sent = await after.program.post(
+            "/dashboard/agents/default/send", b'{"text": "hi"}', content_length="14"
+        )
+        assert (await wire_of(after, sent.json["id"]))["missing"] == "not-http"
 
 
 async def test_nothing_is_held_when_the_settings_say_so(open_dashboard: OpenDashboard) -> None:

@@ -1,6 +1,7 @@
 """Requests over kept connections, against servers that send whatever a test wants."""
 
 import asyncio
+import re
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
@@ -198,8 +199,11 @@ async def test_a_server_that_is_not_there_is_a_failure_to_connect() -> None:
         gone = url
     transport = Http1Transport(ssl.create_default_context(), max_connections=1)
     for url in (gone, "http://nobody.invalid/", gone.replace("127.0.0.1", "[::1]")):
-        with pytest.raises(httpx2.ConnectError):
+        with pytest.raises(httpx2.ConnectError) as caught:
             await read(transport, url)
+        # It is shown to people, on pages and by commands.
+        assert not re.search(r"Errno|[\[\]()']", str(caught.value))
+        assert re.search("refused|not known|no address", str(caught.value).lower())
     with pytest.raises(httpx2.UnsupportedProtocol):
         await read(transport, "ftp://127.0.0.1/")
 

@@ -31,6 +31,7 @@ from openclaw_a2a.engine.background_replies import BackgroundListener
 from openclaw_a2a.engine.engine import AccountRules, Engine, EngineLimits, SystemClock, new_id
 from openclaw_a2a.engine.maintenance import MaintenanceSchedule, purge_expired, renew_leases
 from openclaw_a2a.engine.outbox.delivery_tracking import DeliveryChannel
+from openclaw_a2a.engine.outbox.delivery_view import DeliveryReader
 from openclaw_a2a.engine.recovery import fail_orphaned_tasks, recover_runs
 from openclaw_a2a.engine.replication import Replication
 from openclaw_a2a.engine.scheduling.fair_queue import CallerPacer
@@ -530,21 +531,21 @@ class Gateway:
         add_route = application.router.add_route
         add_route("GET", "/healthz", health.healthz)
         add_route("GET", "/readyz", health.readyz)
-        calls, plans, push = self._calls, self._plans, self.push
+        calls, plans = self._calls, self._plans
+        deliveries = self.push.delivery_reader(
+            lambda one: None if calls is None else calls.service.find(one)
+        )
         authenticator = AdminAuthenticator(
             self._admin_token, own=self._own, credentials=self._credentials
         )
         admin = AdminEndpoint(authenticator, bodies=self._bodies, audit=self.audit)
         approvals = ApprovalService(self._approval_agents)
-        self._open_dashboard(application, endpoints, approvals)
+        self._open_dashboard(application, endpoints, approvals, deliveries)
         dashboard = self._dashboard
         DashboardAdmin(None if dashboard is None else dashboard.authenticator).add_to(admin)
         ApprovalsAdmin(approvals).add_to(admin)
         PairingAdmin(self._paired).add_to(admin)
-        DeliveriesAdmin(
-            lambda: [(one.store.deliveries, outbox) for one, outbox in push.outboxes.items()],
-            lambda one: None if calls is None else calls.service.find(one),
-        ).add_to(admin)
+        DeliveriesAdmin(deliveries).add_to(admin)
         ObjectivesAdmin(lambda: None if plans is None else plans.admin).add_to(admin)
         CallsAdmin(lambda: None if calls is None else calls.service).add_to(admin)
         TasksAdmin(self.engines.values(), self.streams).add_to(admin)
@@ -557,6 +558,7 @@ class Gateway:
         application: ServerApplication,
         endpoints: list[AccountEndpoint],
         approvals: ApprovalService,
+        deliveries: DeliveryReader,
     ) -> None:
         """The pages for browsers; an embedded gateway has none."""
         settings = self.settings.dashboard
@@ -579,7 +581,7 @@ class Gateway:
             approvals=approvals,
             calls=self._calls,
             plans=self._plans,
-            push=self.push,
+            deliveries=deliveries,
             remote=self._tools.remote,
             clock=self._clock,
             supervisor=self.supervisor.child("dashboard"),

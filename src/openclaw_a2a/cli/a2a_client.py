@@ -1,6 +1,5 @@
 """A small A2A 1.0 client over JSON-RPC: one card, calls, and streams that can be resumed."""
 
-import re
 from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from functools import cached_property
@@ -12,7 +11,12 @@ import msgspec
 from openclaw_a2a.model.card import AgentCard
 from openclaw_a2a.model.errors import AgentError, AgentFailed, AgentUnavailable, ParseFailed
 from openclaw_a2a.model.ids import Json, JsonObject
-from openclaw_a2a.net.http_client import ResponseEncoded, ResponseTooLarge, SyncHttpClient
+from openclaw_a2a.net.http_client import (
+    ResponseEncoded,
+    ResponseTooLarge,
+    SyncHttpClient,
+    describe_connect_failure,
+)
 from openclaw_a2a.net.sse_reader import SseReader
 from openclaw_a2a.settings import is_loopback
 
@@ -289,9 +293,8 @@ def transport_errors(address: str) -> Generator[None]:
 
 def unreachable(address: str, error: Exception) -> AgentUnavailable:
     """The error for an address where nothing answers."""
-    reason = re.sub(r"\[Errno -?\d+\] ", "", str(error)) or type(error).__name__
     return AgentUnavailable(
-        f"nothing answers at {address} ({reason})",
+        f"nothing answers at {address} ({describe_connect_failure(error)})",
         details={
             "code": "gateway-unreachable",
             "nextStep": _START if is_loopback(_host(address)) else _CHECK,

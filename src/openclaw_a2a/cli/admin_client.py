@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 _ANSWER_S = 30.0
 _CONNECT_S = 5.0
 _CANCEL_S = 600.0
-_UNAUTHENTICATED = 401
+UNAUTHENTICATED = 401
 _OK = 200
 _OTHER_FOLDER = "Name the gateway's data folder with --data, or its settings with --config."
 
@@ -93,8 +93,8 @@ class AdminClient:
     def _read(self, status: int, body: bytes) -> bytes:
         from openclaw_a2a.cli.a2a_client import response_error
 
-        if status == _UNAUTHENTICATED:
-            raise _no_access(f"the gateway at {self.address} has another operator's token")
+        if status == UNAUTHENTICATED:
+            raise foreign_gateway(self.address)
         # An error in a stream has no status of its own.
         if status != _OK or body.startswith(b'{"error":'):
             raise response_error(status, body)
@@ -181,6 +181,11 @@ def _token(folder: Path) -> str:
     except ValueError:
         message = f"{folder / ADMIN_TOKEN_FILE} holds no token; restart the gateway"
         raise _no_access(message) from None
+
+
+def foreign_gateway(address: str) -> NotAllowed:
+    """The error for a gateway that does not admit the token of the data folder."""
+    return _no_access(f"the gateway at {address} has another operator's token")
 
 
 def _no_access(message: str) -> NotAllowed:

@@ -3,20 +3,17 @@
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import aclosing
-from typing import TYPE_CHECKING
 
 import httpx2
 
 from openclaw_a2a.cli.a2a_client import connection_lost, response_error, transport_errors
+from openclaw_a2a.cli.admin_client import UNAUTHENTICATED, GatewayAccess, foreign_gateway
 from openclaw_a2a.cli.options import decode_response
 from openclaw_a2a.model.backoff import Backoff
-from openclaw_a2a.model.errors import AgentFailed, AgentUnavailable, ParseFailed
+from openclaw_a2a.model.errors import AgentFailed, AgentUnavailable, NotAllowed, ParseFailed
 from openclaw_a2a.model.ids import JsonObject
 from openclaw_a2a.net.http_client import HttpClient
 from openclaw_a2a.net.sse_reader import SseReader
-
-if TYPE_CHECKING:
-    from openclaw_a2a.cli.admin_client import GatewayAccess
 
 _ANSWER_S = 60.0
 _CONNECT_S = 5.0
@@ -29,7 +26,7 @@ _OK = 200
 class DashboardClient:
     """Calls the dashboard of one gateway."""
 
-    def __init__(self, access: "GatewayAccess") -> None:
+    def __init__(self, access: GatewayAccess) -> None:
         self.address = access.address
         wait = httpx2.Timeout(_ANSWER_S, connect=_CONNECT_S)
         self._http = HttpClient(headers=access.headers, timeout=wait)
@@ -39,13 +36,16 @@ class DashboardClient:
         await self._http.aclose()
 
     async def read(self, page: str) -> JsonObject:
-        """A page as it is now. Raises: AgentUnavailable, AgentFailed."""
+        """A page as it is now. Raises: AgentUnavailable, AgentFailed, NotAllowed."""
         with transport_errors(self.address):
             answer = await self._http.get(self.address + page)
         return self._decode(answer.status_code, answer.content)
 
     async def act(self, path: str, form: Mapping[str, str]) -> str:
-        """Do what a form of a page does; what was done. Raises: AgentUnavailable, AgentFailed."""
+        """Do what a form of a page does; what was done.
+
+        Raises: AgentUnavailable, AgentFailed, NotAllowed.
+        """
         with transport_errors(self.address):
             answer = await self._http.post(self.address + path, json=dict(form))
         return str(self._decode(answer.status_code, answer.content).get("message", "Done."))
@@ -59,7 +59,7 @@ class DashboardClient:
         opened again, from what was seen last: a page that is still the same does not come again.
         `note_connection` is told why there is none, and None when there is one.
 
-        Raises: AgentFailed (the gateway refuses).
+        Raises: AgentFailed, NotAllowed (the gateway refuses).
         """
         seen, attempts = "", 0
         while True:
@@ -84,7 +84,7 @@ class DashboardClient:
         with transport_errors(self.address):
             async with self._http.stream("GET", url, params=query, timeout=wait) as answer:
                 if answer.status_code != _OK:
-                    raise response_error(answer.status_code, await answer.aread())
+                    raise self._refusal(answer.status_code, await answer.aread())
                 note_connection(None)
                 async for chunk in answer.aiter_raw():
                     for event in self._feed(reader, chunk):
@@ -100,5 +100,10 @@ class DashboardClient:
 
     def _decode(self, status: int, body: bytes) -> JsonObject:
         if status != _OK or body.startswith(b'{"error":'):
-            raise response_error(status, body)
+            raise self._refusal(status, body)
         return decode_response(body, JsonObject)
+
+    def _refusal(self, status: int, body: bytes) -> AgentFailed | NotAllowed:
+        if status == UNAUTHENTICATED:
+            return foreign_gateway(self.address)
+        return response_error(status, body)

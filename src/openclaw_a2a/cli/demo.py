@@ -34,6 +34,7 @@ from openclaw_a2a.model.errors import ApprovalNotFound, GatewayError
 from openclaw_a2a.model.ids import AccountId, AgentId, Json, JsonObject, MessageId, PeerName
 from openclaw_a2a.model.message import Message, Part, Role
 from openclaw_a2a.model.turn import Scope, Turn
+from openclaw_a2a.model.validation import is_object
 from openclaw_a2a.ports import Agent, Recovery
 from openclaw_a2a.settings import LoadedSettings, Settings, load_settings
 
@@ -313,6 +314,7 @@ class Demo:
             # The webhook of the demo is on this machine, and nobody answers there.
             "push": {"allowPrivate": True, "attempts": 2, "backoffSeconds": 0.5},
             "log.level": "warning",
+            "log.format": "pretty",  # a demo is for people, also when its output is no terminal
             "server.stopSeconds": 1,
         }
         if port:  # any other is not known yet
@@ -339,7 +341,10 @@ class Demo:
         """Have an agent call another; what came of it."""
         body: JsonObject = {"agent": agent, "skill": skill, "input": given, "wait": True}
         result = await self.call_tool(turn, "agent_call", body)
-        return str(result.get("output") or result.get("error") or result.get("status"))
+        output: Json = result.get("output")
+        if is_object(output):  # `{"answer": "..."}`: what it says, and not how
+            output = " ".join(map(str, output.values()))
+        return str(output or result.get("error") or result.get("status"))
 
     async def call_tool(self, turn: Turn, tool: str, body: JsonObject) -> JsonObject:
         """Have an agent call a tool, as its host does; the result."""

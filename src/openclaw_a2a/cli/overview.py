@@ -9,10 +9,10 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "calls": ("calls:app", "List, show and watch calls between agents."),
     "objectives": (
         "objectives:app",
-        "List, show, create, plan, run, watch, answer and delete objectives.",
+        "Create, show, plan, run, watch, answer and delete objectives.",
     ),
     "dashboard": ("dashboard:app", "Open the dashboard in a browser."),
-    "top": ("top:top", "Show tasks, calls and objectives live; answer and cancel with keys."),
+    "top": ("top:top", "Show tasks, calls and objectives live; answer and cancel by key."),
     "demo": ("demo:demo", "Start a gateway with scripted agents, to see the dashboard alive."),
     "approvals": ("pending:approvals", "List, allow and deny commands that agents want to run."),
     "replicas": (
@@ -24,7 +24,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "targets": ("targets:app", "List, add, remove and check the remote agents of the settings."),
     "remote": (
         "remote:app",
-        "Send messages to remote agents; watch, query and cancel their tasks.",
+        "Send messages to remote agents; watch and cancel their tasks.",
     ),
     "card": ("agent:card", "Show an agent card."),
     "token": ("token:app", "Create, list, rotate and revoke tokens of peers and tools."),
@@ -39,7 +39,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
 
 ALIASES = {"tasks": "task", "objectives": "objective"}
 
-_SUMMARY = 13  # where the second column begins
+_SUMMARY = 14  # where the second column begins
 _PAGE = """\
 Usage: openclaw-a2a COMMAND [OPTIONS]
 
@@ -54,25 +54,30 @@ First steps:
   openclaw-a2a up              offers OpenClaw's agents, or one that echoes
   openclaw-a2a send "hello"    asks it something, from another terminal
 
-Exit codes: 0 done, 1 the task or the command failed, 2 wrong usage or settings,
-3 the gateway cannot be reached, 130 interrupted with Ctrl-C (the task goes on).
+Exit codes: 0 done, 1 the task or the command failed, 2 wrong usage or
+settings, 3 the gateway cannot be reached, 130 interrupted with Ctrl-C (the
+task goes on).
 
-Environment: OPENCLAW_A2A_CONFIG (settings file), OPENCLAW_A2A_DATA (data folder),
-OPENCLAW_A2A_URL and OPENCLAW_A2A_TOKEN (the gateway to talk to), NO_COLOR, and every
-setting, for example OPENCLAW_A2A_SERVER__PORT=9901."""
+Environment: OPENCLAW_A2A_CONFIG (settings file), OPENCLAW_A2A_DATA (data
+folder), OPENCLAW_A2A_URL and OPENCLAW_A2A_TOKEN (the gateway to talk to),
+NO_COLOR, and every setting, for example OPENCLAW_A2A_SERVER__PORT=9901."""
 
 
 def overview(width: int | None = None) -> str:
-    """The page; lines are broken between words where they are longer than `width`."""
+    """The page; where its lines are longer than `width`, it is filled again between words."""
     lines = (f"  {name:<{_SUMMARY - 2}}{summary}" for name, (_, summary) in COMMANDS.items())
     page = _PAGE.format(commands="\n".join(lines))
-    if width is None or width > max(map(len, page.splitlines())):
+    if width is None or width >= max(map(len, page.splitlines())):
         return page
 
     from textwrap import wrap
 
     pieces: list[str] = []
-    for line in page.splitlines():
-        below = " " * _SUMMARY if line.startswith("  ") else ""
-        pieces += wrap(line, width, subsequent_indent=below) or [""]
-    return "\n".join(pieces)
+    for paragraph in page.split("\n\n"):
+        rows = paragraph.split("\n")
+        is_table = any(row.startswith("  ") for row in rows)
+        for row in rows if is_table else [" ".join(rows)]:
+            below = " " * _SUMMARY if row.startswith("  ") else ""
+            pieces += wrap(row, width, subsequent_indent=below)
+        pieces.append("")
+    return "\n".join(pieces[:-1])

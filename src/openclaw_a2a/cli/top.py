@@ -40,7 +40,7 @@ from openclaw_a2a.cli.render.top import (
     say_empty,
     wrap_lines,
 )
-from openclaw_a2a.model.errors import AgentError, AgentUnavailable
+from openclaw_a2a.model.errors import AgentError, AgentUnavailable, NotAllowed
 from openclaw_a2a.model.ids import JsonObject
 
 _TICK_S = 1.0
@@ -280,7 +280,7 @@ class Top:
             async with aclosing(self._client.follow(address, self._note_connection)) as pages:
                 async for document in pages:
                     self.receive(address, document)
-        except AgentError as error:
+        except (AgentError, NotAllowed) as error:
             if self._mode is KeyMode.LIST or address == self._list_address:
                 self._failure, self._is_over = error, True
             else:
@@ -309,7 +309,7 @@ class Top:
     async def _act(self, path: str, form: Mapping[str, str]) -> None:
         try:
             self.say(await self._client.act(path, form), "green")
-        except AgentError as error:
+        except (AgentError, NotAllowed) as error:
             self.say(error.message, "red")
 
     def say(self, text: str, style: str = "") -> None:

@@ -6,7 +6,7 @@ differs.
 
 One loop makes the parts of all open pages. Readers of the same page share one, and its frame. After
 each round the loop pauses for at least 250 ms, and for so long that making and writing parts takes
-no more than a twentieth of the time for which the gateway has a core. While no page is open there
+no more than a fortieth of the time for which the gateway has a core. While no page is open there
 is no loop, and the journal tells nobody.
 """
 
@@ -31,7 +31,7 @@ log = get_logger(__name__)
 _Made = TypeVar("_Made")
 
 PAUSE_S = 0.25
-_BUSY_PART = 40
+_BUSY_PART = 80
 """Of this thread: the threads that read for it take about as much again."""
 _MAX_WRITE_S = 0.005
 """What writing to one reader counts for at most: the rest is others' time, while it is slow."""
@@ -182,7 +182,7 @@ class LivePages:
             self._is_running = False
 
     async def _rest(self) -> None:
-        """Leave the core to others for 39 times what the round has taken.
+        """Leave the core to others for 79 times what the round has taken.
 
         Time for which the thread had no core does not count: on a machine that is busy with other
         work, pages would take more than their part of what is left for the gateway.

@@ -1,6 +1,7 @@
 """Read model of the first page: what waits for a person, what is worked on, what has ended."""
 
 import re
+import time
 from collections import Counter
 from collections.abc import Callable, Collection, Sequence
 from datetime import datetime, timedelta
@@ -13,15 +14,20 @@ from openclaw_a2a.engine.engine import Engine
 from openclaw_a2a.http.request_limits import RefusalCounts
 from openclaw_a2a.model.delivery import DeliveryId, DeliveryState
 from openclaw_a2a.model.errors import GatewayError
+from openclaw_a2a.model.ids import TaskId
 from openclaw_a2a.model.message import JsonStruct
+from openclaw_a2a.model.records import TaskHead
 from openclaw_a2a.model.task import PAUSED, TERMINAL, TaskState
-from openclaw_a2a.ports import ALL_TASKS, StatusQuery
+from openclaw_a2a.ports import ALL_TASKS, RecentHead, StatusQuery
 
 _COLUMN = 12
 _WAITING = 50
 _WINDOW_MINUTES = 30
 _MEASURED = 500
 """How many ended tasks the figures are made of at most."""
+_ENDED_STEP = 50
+_REREAD_S = 60.0
+_BUSY_REREAD_S = 2.0
 _MAX_DELIVERIES = 1000
 _FAILED_READ = 50
 _MAX_FAILURES = 8
@@ -104,6 +110,7 @@ class NowReader:
     ) -> None:
         self._engines = engines
         self._tasks = tasks
+        self._ended = _EndedTasks(tasks)
         self._approvals = approvals
         self._agents = agents
         self._count_streams = count_streams
@@ -116,7 +123,8 @@ class NowReader:
         decided = {one.task_id for one in asked.approvals}
         waiting = await self._tasks.list_rows(StatusQuery(_WAITING, PAUSED))
         counts = await self._tasks.count_states(ALL_TASKS)
-        recent = await self._tasks.list_rows(StatusQuery(_COLUMN, TERMINAL))
+        newest, ended = await self._ended.read()
+        recent = tuple([await self._tasks.row(*one) for one in newest[:_COLUMN]])
         since = [one.asked_at for one in asked.approvals] + [row.status_at for row in waiting]
         return NowPage(
             approvals=asked.approvals,
@@ -125,7 +133,7 @@ class NowReader:
             recent=recent,
             counts=tab_counts(counts),
             health=await self._health(),
-            activity=await self._activity(now),
+            activity=_measure_activity(ended, now),
             failures=await self._failures(now),
             waiting_since=min(since, default=None),
             troubles=tuple([f"{one.agent}: {one.reason}" for one in asked.troubles]),
@@ -165,29 +173,6 @@ class NowReader:
             loops_dead=tuple(loops),
         )
 
-    async def _activity(self, now: datetime) -> Activity:
-        start = now.replace(second=0, microsecond=0) - timedelta(minutes=_WINDOW_MINUTES - 1)
-        ended, failed = [0] * _WINDOW_MINUTES, [0] * _WINDOW_MINUTES
-        by_minute: list[list[float]] = [[] for _ in range(_WINDOW_MINUTES)]
-        found = await self._tasks.list_heads(StatusQuery(_MEASURED, TERMINAL))
-        for _, one in found:
-            head = one.head
-            minute = int((head.status_at - start).total_seconds() // 60)
-            if not 0 <= minute < _WINDOW_MINUTES:
-                continue
-            ended[minute] += 1
-            failed[minute] += head.state in (TaskState.FAILED, TaskState.REJECTED)
-            by_minute[minute].append((head.status_at - head.created_at).total_seconds())
-        seconds = [one for minute in by_minute for one in minute]
-        return Activity(
-            ended=tuple(ended),
-            failed=tuple(failed),
-            seconds=tuple([round(median(one), 6) if one else None for one in by_minute]),
-            median_seconds=round(median(seconds), 6) if seconds else None,
-            slowest_seconds=round(max(seconds), 3) if seconds else None,
-            is_cut=len(seconds) == _MEASURED,
-        )
-
     async def _failures(self, now: datetime) -> tuple[FailureCount, ...]:
         """What failed most: requests by their codes, and tasks by their reasons."""
         reasons: Counter[str] = Counter()
@@ -201,3 +186,60 @@ class NowReader:
         codes = self._refusals.by_code().items()
         found += [FailureCount("request", code, count) for code, count in codes]
         return tuple(sorted(found, key=lambda one: -one.count)[:_MAX_FAILURES])
+
+
+class _EndedTasks:
+    """The tasks that ended last, kept from one look to the next: an end never changes.
+
+    Only what has ended since is read, unless that is more than a few: then a look within two
+    seconds does without the others.
+    """
+
+    def __init__(self, tasks: TaskReader) -> None:
+        self._tasks = tasks
+        self._kept: list[TaskHead] = []
+        self._read_at = float("-inf")
+
+    async def read(self) -> tuple[list[tuple[Engine, RecentHead]], list[TaskHead]]:
+        """The last few, and all that are measured; both the last one first."""
+        newest = await self._tasks.list_heads(StatusQuery(_ENDED_STEP, TERMINAL))
+        heads = [one.head for _, one in newest]
+        last = self._kept[0] if self._kept else None
+        added = [one for one in heads if last is None or _end_key(one) > _end_key(last)]
+        has_all = len(added) < _ENDED_STEP
+        age_s = time.monotonic() - self._read_at
+        if age_s > (_REREAD_S if has_all else _BUSY_REREAD_S):
+            # Also now and then: tasks are deleted, and clocks are set back.
+            whole = await self._tasks.list_heads(StatusQuery(_MEASURED, TERMINAL))
+            self._kept, self._read_at = [one.head for _, one in whole], time.monotonic()
+            return newest, self._kept
+        ended = [*added, *self._kept][:_MEASURED]
+        if has_all:
+            self._kept = ended
+        return newest, ended
+
+
+def _end_key(head: TaskHead) -> tuple[datetime, TaskId]:
+    return head.status_at, head.id
+
+
+def _measure_activity(ended_tasks: Sequence[TaskHead], now: datetime) -> Activity:
+    start = now.replace(second=0, microsecond=0) - timedelta(minutes=_WINDOW_MINUTES - 1)
+    ended, failed = [0] * _WINDOW_MINUTES, [0] * _WINDOW_MINUTES
+    by_minute: list[list[float]] = [[] for _ in range(_WINDOW_MINUTES)]
+    for head in ended_tasks:
+        minute = int((head.status_at - start).total_seconds() // 60)
+        if not 0 <= minute < _WINDOW_MINUTES:
+            continue
+        ended[minute] += 1
+        failed[minute] += head.state in (TaskState.FAILED, TaskState.REJECTED)
+        by_minute[minute].append((head.status_at - head.created_at).total_seconds())
+    seconds = [one for minute in by_minute for one in minute]
+    return Activity(
+        ended=tuple(ended),
+        failed=tuple(failed),
+        seconds=tuple([round(median(one), 6) if one else None for one in by_minute]),
+        median_seconds=round(median(seconds), 6) if seconds else None,
+        slowest_seconds=round(max(seconds), 3) if seconds else None,
+        is_cut=len(seconds) == _MEASURED,
+    )

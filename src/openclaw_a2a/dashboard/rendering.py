@@ -17,6 +17,8 @@ from openclaw_a2a.dashboard.task_page import format_seconds
 from openclaw_a2a.model.message import JsonStruct, format_timestamp
 
 _FOLDER = Path(__file__).parent
+_MAX_KEPT = 1024
+"""How many rows and cards of tasks are kept; each has about a kilobyte."""
 STATIC = _FOLDER / "static"
 
 
@@ -42,15 +44,25 @@ class Renderer:
             "iso": format_timestamp,
             "iso_moment": _iso_moment,
             "moment": _moment,
-            "segment": lambda text: quote(str(text), safe=""),
+            "segment": _segment,
             "short": lambda text: str(text)[:8],
         }
-        added: dict[str, Any] = {"query": _query, "static": static_url, "version": version}
+        added: dict[str, Any] = {
+            "query": _query,
+            "state": _render_state,
+            "static": static_url,
+            "version": version,
+            "kept": functools.lru_cache(_MAX_KEPT)(self._render_macro),
+        }
         self._environment.globals.update(added)
 
     def render_page(self, template: str, members: Mapping[str, Any]) -> bytes:
         """A whole page."""
         return self._environment.get_template(template).render(members).encode()
+
+    def _render_macro(self, name: str, *arguments: object) -> Markup:
+        """A macro with these arguments, which decide what comes of it: templates have it kept."""
+        return getattr(self._environment.get_template("macros.html").module, name)(*arguments)
 
     def render_part(self, template: str, view: JsonStruct, *, may_act: bool) -> bytes:
         """The live part of a page; the same for everybody who may do the same."""
@@ -61,13 +73,16 @@ class Renderer:
         return text.strip().encode()
 
 
+_TIME = Markup('<time datetime="%s" title="%s">%s</time>')  # `format` takes twice as long
+
+
 def _moment(at: datetime | None) -> Markup:
     """A time: absolute here; a script of the page adds how long ago that was."""
     if at is None:
         return Markup("")
     iso = format_timestamp(at)
     shown = f"{iso[:10]} {iso[11:19]} UTC"
-    return Markup('<time datetime="{}" title="{}">{}</time>').format(iso, shown, shown)
+    return _TIME % (iso, shown, shown)
 
 
 def _iso_moment(text: str) -> Markup:
@@ -112,6 +127,21 @@ def format_bytes(size: int) -> str:
     return f"{amount:.0f} {unit}" if unit == "B" or amount >= 10 else f"{amount:.1f} {unit}"
 
 
+@functools.lru_cache(maxsize=1024)
+def _segment(text: object) -> str:
+    """A text as one segment of a path."""
+    return quote(str(text), safe="")
+
+
+@functools.lru_cache(maxsize=256)
+def _render_state(name: str, label: str = "") -> Markup:
+    """A state with its icon; `label` in place of its name."""
+    icon = Markup('<svg class="icon" aria-hidden="true"><use href="#i-{}"/></svg>').format(name)
+    text = label or name.replace("-", " ")
+    return Markup('<span class="state s-{}">{}<span>{}</span></span>').format(name, icon, text)
+
+
+@functools.lru_cache(maxsize=1024)
 def _query(**members: str) -> str:
     """A query with the members that are not empty."""
     return urlencode({name: value for name, value in members.items() if value})

@@ -15,12 +15,11 @@ import msgspec
 from openclaw_a2a.dashboard.actions import ActionRequest, ActionResult
 from openclaw_a2a.dashboard.agents_page import AgentView
 from openclaw_a2a.dashboard.endpoint import PageRequest
-from openclaw_a2a.dashboard.task_relations import ShownDelivery, show_delivery
 from openclaw_a2a.engine.audit_log import AuditLog, audit_outcome
 from openclaw_a2a.engine.engine import Engine
-from openclaw_a2a.engine.outbox.outbox import Outbox
-from openclaw_a2a.model.delivery import Delivery, DeliveryId, DeliveryState
-from openclaw_a2a.model.errors import DeliveryNotFound, GatewayError
+from openclaw_a2a.engine.outbox.delivery_view import IN_TROUBLE, DeliveryReader, DeliveryView
+from openclaw_a2a.model.delivery import DeliveryId, DeliveryState
+from openclaw_a2a.model.errors import GatewayError
 from openclaw_a2a.model.message import JsonStruct
 from openclaw_a2a.settings import (
     LoadedSettings,
@@ -32,10 +31,6 @@ from openclaw_a2a.settings import (
 
 _LISTED = 500
 _LITTLE_SPACE = 100 * 1024 * 1024
-_IN_TROUBLE = (DeliveryState.WAITING, DeliveryState.SKIPPED, DeliveryState.DEAD)
-
-FindOutboxes = Callable[[], Sequence[tuple[Engine, Outbox]]]
-FindReceiver = Callable[[Delivery], str]
 
 
 class DeliveryGroup(JsonStruct, frozen=True, omit_defaults=False):
@@ -50,58 +45,50 @@ class DeliveriesPage(JsonStruct, frozen=True, omit_defaults=False):
     """Deliveries that wait for another attempt, of which something was skipped, or given up.
 
     `counts` and `groups` (the largest first) are of all of them; `kind` and `to` choose a group.
+    `is_cut`: there are more.
     """
 
-    deliveries: tuple[ShownDelivery, ...]
+    deliveries: tuple[DeliveryView, ...]
     counts: dict[str, int]
     groups: tuple[DeliveryGroup, ...]
     kind: str = ""
     to: str = ""
+    is_cut: bool = False
 
 
 class Deliveries:
-    """Reads deliveries, and has them tried again. `receiver` names the receiver of one."""
+    """Reads deliveries, and has them tried again."""
 
-    def __init__(self, outboxes: FindOutboxes, receiver: FindReceiver, audit: AuditLog) -> None:
-        self._outboxes = outboxes
-        self._receiver = receiver
+    def __init__(self, reader: DeliveryReader, audit: AuditLog) -> None:
+        self._reader = reader
         self._audit = audit
 
     async def list(self, request: PageRequest) -> JsonStruct:
         """The page; `kind` and `to` of its query choose some of the deliveries."""
-        found = [
-            one
-            for engine, _ in self._outboxes()
-            for state in _IN_TROUBLE
-            for one in await engine.store.deliveries.list_deliveries(
-                state, after=DeliveryId(""), limit=_LISTED
-            )
-        ]
-        found.sort(key=lambda one: one.updated_at, reverse=True)
+        found = await self._reader.list_in_trouble()
         counts = {
-            state.name.lower(): sum(one.state is state for one in found) for state in _IN_TROUBLE
+            state.value: sum(one.state is state for one in found.deliveries) for state in IN_TROUBLE
         }
-        shown = [
-            msgspec.structs.replace(show_delivery(one), to=self._receiver(one)) for one in found
-        ]
+        shown = sorted(found.deliveries, key=lambda one: one.updated_at, reverse=True)
         sizes = Counter((one.kind, one.to) for one in shown)
         groups = [DeliveryGroup(*group, count) for group, count in sizes.most_common()]
         kind, to = request.query.get("kind", ""), request.query.get("to", "")
         chosen = [one for one in shown if kind in ("", one.kind) and to in ("", one.to)]
-        return DeliveriesPage(tuple(chosen), counts, tuple(groups), kind, to)
+        return DeliveriesPage(
+            deliveries=tuple(chosen[:_LISTED]),
+            counts=counts,
+            groups=tuple(groups),
+            kind=kind,
+            to=to,
+            is_cut=found.is_cut or len(chosen) > _LISTED,
+        )
 
     async def redeliver(self, request: ActionRequest) -> ActionResult:
         """Try one again now. Raises: DeliveryNotFound."""
         wanted = DeliveryId(request.segments[0])
         error: BaseException | None = None
         try:
-            for engine, outbox in self._outboxes():
-                if await engine.store.deliveries.read_delivery(None, wanted) is not None:
-                    tried = await outbox.redeliver(wanted)
-                    is_tried = tried.state is DeliveryState.WAITING
-                    done = "It is tried again now." if is_tried else "Nothing of it had failed."
-                    return ActionResult(done, "/dashboard/deliveries", wanted)
-            raise DeliveryNotFound(f"there is no delivery {wanted[:80]} any more")
+            tried = await self._reader.redeliver(wanted)
         except BaseException as raised:  # whatever it is: something may have been changed
             error = raised
             raise
@@ -114,6 +101,9 @@ class Deliveries:
                 address=request.address,
                 **audit_outcome(error),
             )
+        is_tried = tried.state is DeliveryState.WAITING
+        done = "It is tried again now." if is_tried else "Nothing of it had failed."
+        return ActionResult(done, "/dashboard/deliveries", wanted)
 
 
 class StoreView(JsonStruct, frozen=True, omit_defaults=False):

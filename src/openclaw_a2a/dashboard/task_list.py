@@ -5,6 +5,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Collection, Mapping
 from datetime import datetime
+from typing import NamedTuple
 
 import msgspec
 
@@ -13,10 +14,11 @@ from openclaw_a2a.engine.scheduling.fair_queue import Pacer
 from openclaw_a2a.engine.tasks.queries import LARGE_BYTES, task_json
 from openclaw_a2a.engine.transcript.task_text import parts_text, status_text
 from openclaw_a2a.model.errors import CorruptRecord, InvalidParams, Problem
-from openclaw_a2a.model.ids import AccountId, AgentId, ContextId, PeerName, TaskId
+from openclaw_a2a.model.ids import AccountId, AgentId, ContextId, Json, PeerName, TaskId
 from openclaw_a2a.model.message import JsonStruct, Role, format_timestamp
 from openclaw_a2a.model.records import TaskHead, decode_task, read_held_message
 from openclaw_a2a.model.task import PAUSED, TERMINAL, Task, TaskState
+from openclaw_a2a.model.validation import as_list, as_object
 from openclaw_a2a.ports import (
     RecentHead,
     StatusQuery,
@@ -94,15 +96,22 @@ _Found = tuple[tuple[TaskSummary, ...], str, datetime | None]
 """Rows, the `after` of the next page, and how far back was looked."""
 
 
+class _KeptSearch(NamedTuple):
+    made_at: float
+    began_at: datetime
+    found: _Found
+
+
 class TaskReader:
     """Reads tasks of all callers, from the stores of all engines."""
 
     def __init__(self, engines: Collection[Engine]) -> None:
         self._engines = engines
-        # The title of a task never changes; the oldest entry goes first.
-        self._titles: OrderedDict[TaskId, str] = OrderedDict()
+        # The title of a task never changes, and its note not after its end. The oldest entry goes
+        # first.
+        self._texts: OrderedDict[TaskId, tuple[str, str | None]] = OrderedDict()
         # A page that is open is made again and again, and a search looks at the whole store.
-        self._searches: OrderedDict[TaskSearch, tuple[float, _Found]] = OrderedDict()
+        self._searches: OrderedDict[TaskSearch, _KeptSearch] = OrderedDict()
         self._searching = asyncio.Lock()
 
     async def count_states(self, chosen: TaskFilter) -> dict[TaskState, int]:
@@ -121,7 +130,8 @@ class TaskReader:
             for engine in self._engines
             for one in await engine.store.tasks.list_by_status(query)
         ]
-        found.sort(key=lambda one: (one[1].head.status_at, one[1].head.id), reverse=True)
+        if len(self._engines) > 1:  # a store has sorted its own
+            found.sort(key=lambda one: (one[1].head.status_at, one[1].head.id), reverse=True)
         return found[: query.limit]
 
     async def list_rows(self, query: StatusQuery) -> tuple[TaskSummary, ...]:
@@ -131,18 +141,19 @@ class TaskReader:
     async def row(self, engine: Engine, found: RecentHead) -> TaskSummary:
         """A task as a row."""
         head = found.head
-        title, note = self._titles.get(head.id), ""
-        if title is None or head.state in _SHOWS_NOTE:
+        title, note = self._texts.get(head.id, (None, None))
+        if title is None or (note is None and head.state in _SHOWS_NOTE):
             task = await read_small_task(engine, head.id)
             title = "" if task is None else task_title(task)
             note = "" if task is None else status_text(task)[:_NOTE_CHARS]
-            self._keep_title(head.id, title)
-        return make_row(head, title, note, is_held=_is_held(found.resume))
+            is_final = task is not None and head.state in TERMINAL
+            self._keep_texts(head.id, title, note if is_final else None)
+        return make_row(head, title, note or "", is_held=_is_held(found.resume))
 
-    def _keep_title(self, task_id: TaskId, title: str) -> None:
-        self._titles[task_id] = title
-        if len(self._titles) > _MAX_TITLES:
-            self._titles.popitem(last=False)
+    def _keep_texts(self, task_id: TaskId, title: str, note: str | None) -> None:
+        self._texts[task_id] = title, note
+        if len(self._texts) > _MAX_TITLES:
+            self._texts.popitem(last=False)
 
     async def list_page(self, query: Mapping[str, str]) -> TaskListPage:
         """The page of tasks for the query of its address. Raises: InvalidParams."""
@@ -206,14 +217,37 @@ class TaskReader:
     async def _search_store(self, store: SupportsTaskSearch, search: TaskSearch) -> "_Found":
         # One at a time: however many pages are open, searches take one thread.
         async with self._searching:
-            made_at, found = self._searches.get(search, (float("-inf"), None))
-            if found is None or time.monotonic() - made_at > _SEARCH_FRESH_S:
+            kept = self._searches.get(search)
+            if kept is None or time.monotonic() - kept.made_at > _SEARCH_FRESH_S:
+                [engine] = self._engines
+                began_at = engine.clock.now()
                 found = await self._look_through(store, search)
-                self._searches[search] = time.monotonic(), found
+                kept = _KeptSearch(time.monotonic(), began_at, found)
+                self._searches[search] = kept
                 self._searches.move_to_end(search)
                 if len(self._searches) > _MAX_SEARCHES:
                     self._searches.popitem(last=False)
-        return found
+        # A page further back is of older tasks: it stays as it was found.
+        return kept.found if search.before is not None else await self._update(search, kept)
+
+    async def _update(self, search: TaskSearch, kept: "_KeptSearch") -> "_Found":
+        """What was found, with the tasks that have another status since, as they are now."""
+        query = StatusQuery(_PAGE_SIZE, principal=search.principal, account=search.account)
+        newest = await self.list_heads(query)
+        changed = [one for one in newest if one[1].head.status_at >= kept.began_at]
+        rows, after, searched_until = kept.found
+        matching: dict[TaskId, TaskSummary] = {}
+        for engine, found in changed:
+            is_in_tab = not search.states or found.head.state in search.states
+            if is_in_tab and await self._matches(engine, found.head, search.text, search.agent):
+                matching[found.head.id] = await self.row(engine, found)
+        outdated = {found.head.id for _, found in changed} - matching.keys()
+        updated = [matching.pop(one.id, one) for one in rows if one.id not in outdated]
+        # What is left was not found before. If there are more pages, older tasks are on those.
+        oldest = rows[-1].created_at if after and rows else None
+        added = [one for one in matching.values() if oldest is None or one.created_at >= oldest]
+        added.sort(key=lambda one: (one.created_at, one.id), reverse=True)
+        return (*added, *updated), after, searched_until
 
     async def _look_through(self, store: SupportsTaskSearch, search: TaskSearch) -> "_Found":
         [engine] = self._engines
@@ -306,14 +340,33 @@ class _Invocation(msgspec.Struct, tag="skill_invocation", tag_field="kind"):
     input: msgspec.Raw = msgspec.Raw(b"{}")
 
 
+class _Debate(msgspec.Struct):
+    """The message that begins a debate."""
+
+    topic: str
+    proposer: msgspec.Raw
+
+
 def _call_title(text: str) -> str:
-    if not text.startswith('{"kind": "skill_invocation"'):
-        return ""
+    """Of a message between agents, which is JSON, what a person wants to read; else nothing."""
     try:
-        found = msgspec.json.decode(text, type=_Invocation)
+        if text.startswith('{"kind": "skill_invocation"'):
+            found = msgspec.json.decode(text, type=_Invocation)
+            given = _input_text(msgspec.json.decode(found.input))
+            return f"{found.skill}: {given}" if given else found.skill
+        if text.startswith('{"topic":'):
+            return f"debate: {msgspec.json.decode(text, type=_Debate).topic}"
     except (ValueError, RecursionError):
-        return ""
-    return f"{found.skill} {bytes(found.input).decode(errors='replace')}"
+        pass
+    return ""
+
+
+def _input_text(value: Json) -> str:
+    """The texts and numbers in the input of a call."""
+    inner = [*as_object(value).values(), *as_list(value)]
+    if inner:
+        return ", ".join(filter(None, map(_input_text, inner)))
+    return " ".join(str(value).split()) if isinstance(value, str | int | float) else ""
 
 
 def make_row(head: TaskHead, title: str, note: str, *, is_held: bool = False) -> TaskSummary:

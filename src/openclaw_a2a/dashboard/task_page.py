@@ -12,11 +12,9 @@ from openclaw_a2a.dashboard.task_relations import (
     RelatedNode,
     RelatedRemoteTask,
     RunUsage,
-    ShownDelivery,
     find_calls,
     make_tree,
     read_usage,
-    show_delivery,
 )
 from openclaw_a2a.dashboard.task_timeline import (
     Bar,
@@ -27,6 +25,7 @@ from openclaw_a2a.dashboard.task_timeline import (
 )
 from openclaw_a2a.engine.approvals import ApprovalCache, WaitingApproval
 from openclaw_a2a.engine.engine import Engine
+from openclaw_a2a.engine.outbox.delivery_view import DeliveryReader, DeliveryView
 from openclaw_a2a.engine.tasks.journal import TaskProjection
 from openclaw_a2a.engine.transcript.assistant_message import OUTPUT_PREFIX
 from openclaw_a2a.engine.transcript.task_text import parts_text, status_text
@@ -140,7 +139,7 @@ class TaskDetails(JsonStruct, frozen=True, omit_defaults=False):
     order: str
     calls: tuple[RelatedCall, ...]
     related: tuple[RelatedNode, ...]
-    deliveries: tuple[ShownDelivery, ...]
+    deliveries: tuple[DeliveryView, ...]
     same_context: tuple[TaskSummary, ...]
     usage: RunUsage | None
     facts: JsonObject
@@ -170,6 +169,7 @@ class TaskDetailsReader:
         approvals: ApprovalCache,
         *,
         list_calls: ListCalls,
+        deliveries: DeliveryReader,
         find_remote: FindRemote,
         rpc_url: Callable[[AccountId], str],
         session_url: Callable[[Binding], str],
@@ -185,6 +185,7 @@ class TaskDetailsReader:
         self._engines = engines
         self._approvals = approvals
         self._list_calls = list_calls
+        self._deliveries = deliveries
 
     async def find(self, task_id: str) -> tuple[Engine, TaskHead, int]:
         """The engine of a task, its head and about its size. Raises: TaskNotFound."""
@@ -277,7 +278,7 @@ class TaskDetailsReader:
                 label=title or head.id,
                 state=format_state(head.state),
             ),
-            deliveries=tuple(map(show_delivery, deliveries)),
+            deliveries=tuple(map(self._deliveries.view, deliveries)),
             same_context=await _same_context(engine, head),
             usage=read_usage(statuses),
             facts=_last_report(statuses),

@@ -7,7 +7,6 @@ from typing import Any, TypeVar
 import msgspec
 
 from openclaw_a2a.model.call import Call, CallId
-from openclaw_a2a.model.delivery import PUSH_KIND, Delivery, PushConfig
 from openclaw_a2a.model.ids import Json, JsonObject, TaskId
 from openclaw_a2a.model.message import JsonStruct
 from openclaw_a2a.model.records import TaskHead
@@ -76,19 +75,6 @@ class RelatedRemoteTask(JsonStruct, frozen=True, omit_defaults=False):
     target: str
     task_id: str
     state: str = ""
-
-
-class ShownDelivery(JsonStruct, frozen=True, omit_defaults=False):
-    """A delivery, without secrets."""
-
-    id: str
-    task_id: TaskId
-    kind: str
-    to: str
-    state: str
-    attempts: int
-    reason: str
-    updated_at: datetime
 
 
 class RunUsage(JsonStruct, frozen=True, omit_defaults=False):
@@ -199,30 +185,6 @@ def _called(
 
 
 # -------------------------------------------------------------------- deliveries
-
-
-def delivery_host(delivery: Delivery) -> str:
-    """The host of a webhook; its path may be secret."""
-    if delivery.kind != PUSH_KIND:
-        return ""
-    try:
-        return msgspec.json.decode(delivery.body, type=PushConfig).host
-    except (ValueError, RecursionError):
-        return "(damaged)"
-
-
-def show_delivery(delivery: Delivery) -> ShownDelivery:
-    """The delivery without its token, its credentials and its full address."""
-    return ShownDelivery(
-        id=delivery.id,
-        task_id=delivery.task_id,
-        kind=delivery.kind,
-        to=delivery_host(delivery),
-        state=delivery.state.name.lower(),
-        attempts=delivery.attempts,
-        reason=delivery.reason or "",
-        updated_at=delivery.updated_at,
-    )
 
 
 # -------------------------------------------------------------------- what it cost

@@ -6,7 +6,8 @@ from datetime import datetime, timedelta
 import msgspec
 
 from openclaw_a2a.dashboard.task_list import format_state
-from openclaw_a2a.dashboard.task_relations import RelatedCall, delivery_host
+from openclaw_a2a.dashboard.task_relations import RelatedCall
+from openclaw_a2a.engine.outbox.delivery_view import webhook_host
 from openclaw_a2a.model.delivery import Delivery, DeliveryState
 from openclaw_a2a.model.errors import CorruptRecord
 from openclaw_a2a.model.ids import TaskId
@@ -201,7 +202,7 @@ def _deliveries(calls: Sequence[RelatedCall], deliveries: Sequence[Delivery]) ->
             yield _Span("delivery", label, call.settled_at, call.seen_at or call.delivered_at)
     for one in deliveries:
         end = one.updated_at if one.state is not DeliveryState.WAITING else None
-        host = delivery_host(one)
+        host = webhook_host(one)
         label = f"{one.kind} to {host}" if host else f"{one.kind} delivery"
         failed = one.state in (DeliveryState.DEAD, DeliveryState.SKIPPED)
         yield _Span("delivery", label, one.created_at, end, has_failed=failed)

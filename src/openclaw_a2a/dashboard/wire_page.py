@@ -130,21 +130,30 @@ class RebuiltExchange(JsonStruct, frozen=True, omit_defaults=False):
 
 
 class WirePage(JsonStruct, frozen=True, omit_defaults=False):
-    """The wire tab of a task. `held` and `limit` are of all tasks: what this process has now."""
+    """The wire tab of a task. `held` and `limit` are of all tasks: what this process has now.
+
+    `missing` says why there are no exchanges: `off`, `restarted` (the task is older than the
+    process, which was `started_at`), `replaced` by newer ones, or `not-http`.
+    """
 
     task: TaskSummary
     exchanges: tuple[WireExchange, ...]
     rebuilt: RebuiltExchange
     held: int
     limit: int
+    started_at: datetime
+    missing: str = ""
 
 
 class WireReader:
     """Makes the wire tab of tasks. `log` is None when no exchanges are held."""
 
-    def __init__(self, tasks: TaskDetailsReader, log: WireLog | None) -> None:
+    def __init__(
+        self, tasks: TaskDetailsReader, log: WireLog | None, *, started_at: datetime
+    ) -> None:
         self._tasks = tasks
         self._log = log
+        self._started_at = started_at
 
     async def read(self, task_id: str, query: Mapping[str, str], now: datetime) -> WirePage:
         """The page as it is now. Raises: TaskNotFound, CorruptRecord, InvalidParams."""
@@ -152,13 +161,24 @@ class WireReader:
         engine, head, row, task = await self._tasks.read_summary(task_id)
         entries = await read_edge_events(engine, head, _REBUILT_EVENTS, _REBUILT_EVENTS)
         log = self._log
+        exchanges = () if log is None else tuple(_find_exchanges(log, head.id, now))
         return WirePage(
             task=row,
-            exchanges=() if log is None else tuple(_find_exchanges(log, head.id, now)),
+            exchanges=exchanges,
             rebuilt=_rebuild(task, entries, version, head.sequence),
             held=0 if log is None else len(log),
             limit=0 if log is None else log.limit,
+            started_at=self._started_at,
+            missing="" if exchanges else self._explain_missing(row),
         )
+
+    def _explain_missing(self, task: TaskSummary) -> str:
+        log = self._log
+        if log is None or not log.limit:
+            return "off"
+        if task.created_at < self._started_at:
+            return "restarted"
+        return "replaced" if len(log) == log.limit else "not-http"
 
 
 # -------------------------------------------------------------------- what is held

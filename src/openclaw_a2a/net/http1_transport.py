@@ -21,6 +21,8 @@ from typing import Any, NamedTuple
 import httptools
 import httpx2
 
+from openclaw_a2a.net.http_client import describe_connect_failure
+
 _KEEP_S = 5.0
 """How long a connection is kept without a request."""
 _MAX_HEAD_BYTES = 100 * 1024
@@ -137,7 +139,7 @@ class Http1Transport(httpx2.AsyncBaseTransport):
             text = f"{origin.host} took no connection in time"
             raise httpx2.ConnectTimeout(text) from error
         except (OSError, ValueError) as error:
-            raise httpx2.ConnectError(str(error)) from error
+            raise httpx2.ConnectError(describe_connect_failure(error)) from error
         finally:
             self._connecting -= 1
             if len(self._open) + self._connecting < self._max_connections:

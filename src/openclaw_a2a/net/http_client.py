@@ -4,6 +4,8 @@ Every HTTP request that the gateway makes goes through here. Importing it loads 
 about 150 ms: modules on the way of `openclaw-a2a up` import it where they first need it.
 """
 
+import os
+import socket
 import ssl
 from collections.abc import AsyncIterator, Iterator, Mapping
 from functools import partial
@@ -124,6 +126,21 @@ class _CheckedTransport(httpx2.AsyncBaseTransport):
 
     async def aclose(self) -> None:
         await self._inner.aclose()
+
+
+def describe_connect_failure(error: BaseException) -> str:
+    """Why there is no connection, as people read it: without numbers and tuples of Python."""
+    seen: BaseException | None = error
+    while seen is not None:
+        if isinstance(seen, ssl.SSLError):  # before the others: it is an OSError, too
+            return str(getattr(seen, "verify_message", "") or seen.reason or seen)
+        if isinstance(seen, socket.gaierror):
+            return (seen.strerror or "the name is not known").lower()
+        if isinstance(seen, OSError) and seen.errno is not None:
+            # Event loops put the address in the place of the reason.
+            return os.strerror(seen.errno).lower()
+        seen = seen.__cause__ or seen.__context__
+    return str(error) or type(error).__name__
 
 
 def open_transport(

@@ -7,7 +7,6 @@ from urllib.parse import urlencode, urlsplit
 
 from openclaw_a2a.app.wiring.calls import CallsWiring
 from openclaw_a2a.app.wiring.planning import PlanningWiring
-from openclaw_a2a.app.wiring.push import PushWiring
 from openclaw_a2a.app.wiring.remote_source import RemoteToolSource, find_remote_tasks
 from openclaw_a2a.auth.dashboard_sessions import DashboardAuthenticator
 from openclaw_a2a.dashboard.actions import MAX_UPLOAD_BYTES, Actions
@@ -27,19 +26,18 @@ from openclaw_a2a.dashboard.wire_page import WireReader
 from openclaw_a2a.engine.approvals import ApprovalCache, ApprovalService
 from openclaw_a2a.engine.audit_log import AuditLog
 from openclaw_a2a.engine.engine import Engine
+from openclaw_a2a.engine.outbox.delivery_view import DeliveryReader
 from openclaw_a2a.engine.supervisor import Supervisor
 from openclaw_a2a.http.rate_limit import RateLimit, RequestAdmission
 from openclaw_a2a.http.request_limits import RefusalCounts, RequestBodies
 from openclaw_a2a.http.sse_stream import SseStreams
 from openclaw_a2a.http.wire_log import WireLog
 from openclaw_a2a.model.call import Call
-from openclaw_a2a.model.delivery import Delivery
 from openclaw_a2a.model.ids import AccountId, AgentId
 from openclaw_a2a.model.message import JsonStruct
 from openclaw_a2a.model.turn import Binding
 from openclaw_a2a.ports import Clock, SupportsAvailability
 from openclaw_a2a.server.account_endpoint import AccountEndpoint
-from openclaw_a2a.server.admin.deliveries import view_delivery
 from openclaw_a2a.server.cards import account_url
 from openclaw_a2a.settings import LoadedSettings, Settings, StoreKind, StoreSettings
 
@@ -68,7 +66,7 @@ class DashboardWiring:
         approvals: ApprovalService,
         calls: CallsWiring | None,
         plans: PlanningWiring | None,
-        push: PushWiring,
+        deliveries: DeliveryReader,
         remote: "RemoteAgentTool | None",
         clock: Clock,
         supervisor: Supervisor,
@@ -95,11 +93,12 @@ class DashboardWiring:
             engines,
             cache,
             list_calls=self._list_calls,
+            deliveries=deliveries,
             find_remote=find_remote_tasks,
             rpc_url=self._rpc_url,
             session_url=self._session_url,
         )
-        self._wire = WireReader(self._task, wire_log)
+        self._wire = WireReader(self._task, wire_log, started_at=clock.now())
         self._agents = AgentReader(self._list_agents, self._tasks, self._task)
         self._now = NowReader(
             engines,
@@ -119,9 +118,7 @@ class DashboardWiring:
             is_https=settings.server.public_base_url.startswith("https://"),
         )
         self._objectives = Objectives(lambda: None if plans is None else plans.admin, audit)
-        self._deliveries = Deliveries(
-            lambda: list(push.outboxes.items()), self._name_receiver, audit
-        )
+        self._deliveries = Deliveries(deliveries, audit)
         source = None if remote is None else RemoteToolSource(remote)
         self._remote = RemoteAgentReader(source, audit, supervisor)
         self._system = SystemReader(
@@ -217,12 +214,6 @@ class DashboardWiring:
 
     def _list_calls(self) -> Sequence[Call]:
         return () if self._calls is None else self._calls.service.list_calls(limit=_MAX_CALLS)
-
-    def _name_receiver(self, delivery: Delivery) -> str:
-        calls = self._calls
-        return view_delivery(
-            delivery, lambda one: None if calls is None else calls.service.find(one)
-        ).to
 
     def _rpc_url(self, account_id: AccountId) -> str:
         found = (one for one in self._endpoints if one.account.id == account_id)

@@ -91,7 +91,7 @@ _OBJECTIVES = WatchedResource[ObjectiveRow](
 
 app = App(
     name="objectives",
-    help="List, show, create, plan, run, watch, answer and delete objectives. Ids may be cut to "
+    help="Create, show, plan, run, watch, answer and delete objectives. Ids may be cut to "
     "their unique beginning, with or without obj-; plans and steps also go by their names.",
 )
 

@@ -12,9 +12,9 @@ from openclaw_a2a.cli.options import DEFAULT_ADMIN, AdminOptions, decode_respons
 from openclaw_a2a.cli.render.terminal import ItemTable, print_result
 from openclaw_a2a.cli.resource import Resource
 from openclaw_a2a.engine.approvals import WaitingApproval
+from openclaw_a2a.engine.outbox.delivery_view import DeliveryView
 from openclaw_a2a.engine.tasks.submit_policy import PairedPeer
 from openclaw_a2a.model.delivery import DeliveryState
-from openclaw_a2a.server.admin.deliveries import DeliveryView
 
 approvals = App(
     name="approvals",

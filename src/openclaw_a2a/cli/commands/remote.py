@@ -75,7 +75,7 @@ NO_OPTIONS = MessageOptions()
 
 app = App(
     name="remote",
-    help="Send messages to remote agents; watch, query and cancel their tasks. "
+    help="Send messages to remote agents; watch and cancel their tasks. "
     "Targets are those of the settings: openclaw-a2a targets list.",
 )
 

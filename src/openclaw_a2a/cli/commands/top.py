@@ -32,7 +32,7 @@ def top(
     ] = "now",
     options: AdminOptions = DEFAULT_ADMIN,
 ) -> int:
-    """Show tasks, calls and objectives live; answer and cancel with keys.
+    """Show tasks, calls and objectives live; answer and cancel by key.
 
     Keys: arrows or j and k move, Enter opens, a answers, c cancels, / filters, 1 to 4 show Now,
     tasks, calls and objectives, ? shows all of them, q quits. Without a terminal, and with --json,

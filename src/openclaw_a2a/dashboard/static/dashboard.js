@@ -42,7 +42,7 @@ function showCountdowns() {
 
 const zone = document.getElementById("zone");
 function showZone() {
-  if (zone) zone.textContent = absolute ? "UTC" : "ago";
+  if (zone) zone.lastElementChild.textContent = absolute ? "UTC" : "ago";
   showTimes();
 }
 zone?.addEventListener("click", () => {
@@ -57,10 +57,10 @@ setInterval(() => { showTimes(); showCountdowns(); }, 1000);
 const theme = document.getElementById("theme");
 const themes = ["auto", "light", "dark"];
 function showTheme() {
-  if (theme) theme.textContent = document.documentElement.dataset.theme ?? "auto";
+  if (theme) theme.lastElementChild.textContent = document.documentElement.dataset.theme ?? "auto";
 }
 theme?.addEventListener("click", () => {
-  const next = themes[(themes.indexOf(theme.textContent) + 1) % themes.length];
+  const next = themes[(themes.indexOf(theme.lastElementChild.textContent) + 1) % themes.length];
   if (next === "auto") {
     delete document.documentElement.dataset.theme;
     localStorage.removeItem("theme");

@@ -156,7 +156,7 @@ class WebhookSender:
         """Post once; None when the webhook accepted it, otherwise why not."""
         import httpx2  # imported with the first notification: a gateway without any starts faster
 
-        from openclaw_a2a.net.http_client import open_transport
+        from openclaw_a2a.net.http_client import describe_connect_failure, open_transport
 
         limit = self._options.timeout_s
         try:
@@ -182,7 +182,7 @@ class WebhookSender:
         except HostNotFound as error:
             return DeliveryFailed(str(error))
         except (httpx2.ConnectError, httpx2.ConnectTimeout) as error:
-            return DeliveryFailed(f"{host} cannot be reached: {str(error) or 'no answer'}")
+            return DeliveryFailed(f"{host} cannot be reached: {describe_connect_failure(error)}")
         except httpx2.TimeoutException:
             return DeliveryFailed(f"{host} did not answer within {limit:g} s")
         except httpx2.TransportError as error:

@@ -6,6 +6,7 @@ Every page is found in an index, so that many tasks cost what few do.
 from collections.abc import Iterable
 from contextlib import suppress
 from itertools import chain
+from operator import itemgetter
 from typing import NamedTuple
 
 import msgspec
@@ -146,8 +147,10 @@ class SqliteTaskLists(SqliteTaskReader):
         rows = self._database.fetch_all(statement, values)
         found: list[RecentHead] = []
         for row in rows:
-            with suppress(CorruptRecord):
+            try:  # not `suppress`: it would be a third of the work
                 found.append(RecentHead(self._head(row), row[10]))
+            except CorruptRecord:
+                continue
         return found
 
     async def count_tasks(self, chosen: TaskFilter = ALL_TASKS) -> int:
@@ -299,5 +302,5 @@ def _bind_filter(chosen: TaskFilter) -> dict[str, object]:
     }
 
 
-def _status_key(row: Row) -> tuple[int, str]:
-    return row[6], row[1]
+_status_key = itemgetter(6, 1)
+"""The status and the id of a row of the table of tasks."""
