@@ -308,6 +308,8 @@ async def test_tokens_are_made_rotated_and_revoked_while_the_gateway_runs(
     assert (await gateway.call("ListTasks", {})).status == 401
     gateway.terminate()
     await gateway.wait()
+    await gateway.start()  # which looks at the file anew
+    assert (await gateway.call("ListTasks", {})).status == 401
     assert first not in gateway.log() and second not in gateway.log()
 
 
