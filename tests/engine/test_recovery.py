@@ -1,6 +1,7 @@
 """After a crash: unfinished runs are gone on with, repeated or failed; none stays as it was."""
 
 import asyncio
+from collections.abc import AsyncGenerator
 
 import pytest
 from tests.engine.conftest import OpenHarness
@@ -17,6 +18,7 @@ from tests.engine.harness import ALICE, HYBRID, Harness, read_all, yield_to_othe
 from openclaw_a2a.engine.recovery import fail_orphaned_tasks, recover_runs
 from openclaw_a2a.engine.tasks import queries
 from openclaw_a2a.model.agent_event import (
+    AgentEvent,
     InputRequired,
     MessageEnd,
     Reply,
@@ -28,6 +30,7 @@ from openclaw_a2a.model.agent_event import (
 from openclaw_a2a.model.ids import OwnerId, TaskId
 from openclaw_a2a.model.message import Part
 from openclaw_a2a.model.task import TaskState
+from openclaw_a2a.model.turn import Turn
 from openclaw_a2a.ports import Recovery
 
 HI = Reply.of_text("hi")
@@ -324,6 +327,39 @@ async def test_message_behind_a_run_that_failed_in_the_crash_is_still_answered(
     assert "stopped" in said[1]
     assert await no_run_is_left(harness)
     assert await harness.ended(await harness.send("two", task_id=task.id, message_id="m")) == task
+
+
+class AnsweringAgent(ControlledAgent):
+    """Answers by itself from some moment on."""
+
+    answers = False
+
+    async def run(self, turn: Turn) -> AsyncGenerator[AgentEvent]:
+        if self.answers:
+            yield Reply.of_text(f"answer {turn.body}")
+            return
+        async for event in super().run(turn):
+            yield event
+
+
+async def test_message_is_answered_although_the_run_before_it_ends_at_once(
+    open_harness: OpenHarness,
+) -> None:
+    """Other runs to recover lie between the two: time enough for the first one to end its task."""
+    agent = AnsweringAgent(Recovery.REPEAT)
+    harness = await open_harness(agent)
+    await harness.send("one")
+    task_id = (await agent.next_run()).turn.task_id
+    for number in range(3):
+        await harness.send(f"other {number}")
+        await agent.next_run()
+    await harness.send("two", task_id=task_id)
+    agent.answers = True
+    assert await harness.restart() == 5
+    await harness.all_is_quiet()
+    task = await harness.task(task_id)
+    assert task.status.state is TaskState.COMPLETED
+    assert [one.text for one in task.history] == ["one", "answer one", "two", "answer two"]
 
 
 async def test_message_on_a_task_that_is_repeated_waits_for_its_turn_again(

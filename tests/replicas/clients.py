@@ -502,7 +502,7 @@ STORIES: dict[Callable[[Client], Awaitable[None]], int] = {
     Client.subscribe_elsewhere: 2,
     Client.send_twice_at_once: 3,
     Client.talk: 2,
-    Client.add_to_a_running_task: 0,  # 2, once recovery queues all messages of a task at once
+    Client.add_to_a_running_task: 2,
     Client.ask_and_answer: 3,
     Client.cancel: 3,
     Client.ask_directly: 1,

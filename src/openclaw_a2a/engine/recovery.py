@@ -11,7 +11,9 @@ A claimed run falls into one of these cases
 
 import asyncio
 from collections import Counter
+from collections.abc import Callable
 from datetime import datetime
+from functools import partial
 
 import msgspec
 
@@ -28,7 +30,7 @@ from openclaw_a2a.model.errors import (
 )
 from openclaw_a2a.model.ids import ArtifactId, Json, TaskId
 from openclaw_a2a.model.message import Part
-from openclaw_a2a.model.records import Entry, RunRecord
+from openclaw_a2a.model.records import Entry, RunRecord, StoredTask
 from openclaw_a2a.model.task import PAUSED, TERMINAL, ArtifactUpdate, Event, TaskState
 from openclaw_a2a.ports import Recovery, SupportsOrphanCleanup
 
@@ -63,14 +65,21 @@ async def recover_runs(engine: Engine, *, expired_at: datetime | None) -> int:
     # A task may have several interrupted runs. Only the last of them may end it: the others leave
     # it `working` for the next message.
     waiting = Counter(record.task_id for record in records)
-    # In the order of their tickets, one after the other: `restart_run` queues each at once, so
-    # their sessions get the order of arrival back.
+    restarts: list[Callable[[], None]] = []
     for record in records:
         waiting[record.task_id] -= 1
         try:
-            await _recover_run(engine, record, has_next=waiting[record.task_id] > 0)
+            restart = await _prepare_run(engine, record, has_next=waiting[record.task_id] > 0)
         except CorruptRecord as error:
             _log_damaged(record.task_id, error)
+            continue
+        if restart is not None:
+            restarts.append(restart)
+    # In the order of their tickets, so that their sessions get the order of arrival back; and all
+    # of them at once: a run that ended before the next one of its task is queued
+    # would end the task, and that message would never be answered.
+    for restart in restarts:
+        restart()
     if records:
         log.info("recovery.runs_recovered", count=len(records))
     return len(records)
@@ -122,7 +131,10 @@ async def _end_orphans(engine: Engine, records: list[RunRecord]) -> None:
                 group.create_task(end_orphans_of(record))
 
 
-async def _recover_run(engine: Engine, record: RunRecord, *, has_next: bool) -> None:
+async def _prepare_run(
+    engine: Engine, record: RunRecord, *, has_next: bool
+) -> Callable[[], None] | None:
+    """Do what has to be awaited; what queues the run then. None: it is not to be continued."""
     stored = await engine.store.tasks.read_task(None, record.task_id)
     # A run that had not started is simply queued again, whatever its agent allows.
     reason = None
@@ -136,12 +148,20 @@ async def _recover_run(engine: Engine, record: RunRecord, *, has_next: bool) -> 
         # The store was unavailable: maintenance tries again with each renewal of the leases.
         if not await fail_run(engine, record, reason, has_next=has_next):
             engine.abandoned.append(record)
-        return
+        return None
     if record.is_started:
         # Committed before the agent is asked: a gateway that dies of this run again and again
         # must come to the limit of attempts.
         record = msgspec.structs.replace(record, attempt=record.attempt + 1)
         await engine.store.tasks.start_run(record.id, fence=record.fence, attempt=record.attempt)
+    is_repeated = stored is not None and record.attempt > 1
+    entries = await _read_all_events(engine, record) if is_repeated else []
+    return partial(_restart_run, engine, record, stored, entries)
+
+
+def _restart_run(
+    engine: Engine, record: RunRecord, stored: StoredTask | None, entries: list[Entry]
+) -> None:
     active = engine.activate(stored) if stored is not None else None
     if active is not None and record.attempt > 1:
         # The agent starts over, so the artifact numbers start where they were before the
@@ -151,7 +171,6 @@ async def _recover_run(engine: Engine, record: RunRecord, *, has_next: bool) -> 
         projection = active.journal.projection
         # A run whose message is not in the history yet has no artifacts that it could replace.
         if record.message.message_id in projection.message_ids:
-            entries = await _read_all_events(engine, record)
             active.restart_counters = _counters_before_run(entries)
             left_open = [event.artifact.artifact_id for event in _closing_events(entries)]
             projection.open_artifacts = dict.fromkeys(left_open)

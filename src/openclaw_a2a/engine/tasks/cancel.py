@@ -12,6 +12,7 @@ from openclaw_a2a.engine.transcript.transcript import CANCELED
 from openclaw_a2a.log import get_logger
 from openclaw_a2a.model.errors import (
     Conflict,
+    Draining,
     GatewayError,
     TaskNotCancelable,
     TaskNotLive,
@@ -63,6 +64,8 @@ async def cancel_task(engine: Engine, scope: Scope | None, task_id: TaskId) -> b
                 if await engine.replication.cancel_elsewhere(scope, task_id):
                     return task_json(await get_task(engine, scope, task_id))
                 continue  # its run ended between the two reads
+            if engine.is_stopping:  # its run has left, and goes on after the restart
+                raise Draining("the gateway is stopping; ask again when it is back")
             raise TaskNotLive(f"task {task_id} is not running anywhere; there is nothing to stop")
         # Without the lock from here: the run must be able to end, and others may wait for it too.
         task = await _stop_runs(engine, active, task_id)
