@@ -11,9 +11,8 @@ A claimed run falls into one of these cases
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable
 from datetime import datetime
-from functools import partial
+from typing import NamedTuple
 
 import msgspec
 
@@ -26,6 +25,7 @@ from openclaw_a2a.model.errors import (
     AgentUnavailable,
     CorruptRecord,
     GatewayError,
+    LeaseLost,
     StoreUnavailable,
 )
 from openclaw_a2a.model.ids import ArtifactId, Json, TaskId
@@ -65,21 +65,17 @@ async def recover_runs(engine: Engine, *, expired_at: datetime | None) -> int:
     # A task may have several interrupted runs. Only the last of them may end it: the others leave
     # it `working` for the next message.
     waiting = Counter(record.task_id for record in records)
-    restarts: list[Callable[[], None]] = []
+    continued: list[_Continued] = []
     for record in records:
         waiting[record.task_id] -= 1
         try:
-            restart = await _prepare_run(engine, record, has_next=waiting[record.task_id] > 0)
+            found = await _prepare_run(engine, record, has_next=waiting[record.task_id] > 0)
         except CorruptRecord as error:
             _log_damaged(record.task_id, error)
             continue
-        if restart is not None:
-            restarts.append(restart)
-    # In the order of their tickets, so that their sessions get the order of arrival back; and all
-    # of them at once: a run that ended before the next one of its task is queued
-    # would end the task, and that message would never be answered.
-    for restart in restarts:
-        restart()
+        if found is not None:
+            continued.append(found)
+    await _restart_runs(engine, continued)
     if records:
         log.info("recovery.runs_recovered", count=len(records))
     return len(records)
@@ -131,10 +127,39 @@ async def _end_orphans(engine: Engine, records: list[RunRecord]) -> None:
                 group.create_task(end_orphans_of(record))
 
 
-async def _prepare_run(
-    engine: Engine, record: RunRecord, *, has_next: bool
-) -> Callable[[], None] | None:
-    """Do what has to be awaited; what queues the run then. None: it is not to be continued."""
+class _Continued(NamedTuple):
+    """A run to continue: its task, and of one that is repeated the events."""
+
+    record: RunRecord
+    stored: StoredTask | None
+    entries: list[Entry]
+
+
+async def _restart_runs(engine: Engine, continued: list[_Continued]) -> None:
+    # Committed before the agents are asked: a gateway that dies of a run again and again must come
+    # to the limit of attempts. All in one group, so that a crash on the way counts for none.
+    tasks = engine.store.tasks
+    writes = [
+        tasks.start_run(one.record.id, fence=one.record.fence, attempt=one.record.attempt)
+        for one in continued
+        if one.record.is_started
+    ]
+    counted = iter(await asyncio.gather(*writes, return_exceptions=True))
+    # In the order of their tickets, so that their sessions get the order of arrival back; and
+    # nothing is awaited in between: a run that ended before the next one of its task is queued
+    # would end the task, and that message would never be answered.
+    for one in continued:
+        error = next(counted) if one.record.is_started else None
+        if isinstance(error, LeaseLost):  # another engine has claimed it since
+            log.warning("recovery.run_not_failed", run_id=one.record.id, reason=error.message)
+        elif isinstance(error, BaseException):
+            raise error
+        else:
+            _restart_run(engine, *one)
+
+
+async def _prepare_run(engine: Engine, record: RunRecord, *, has_next: bool) -> _Continued | None:
+    """Read what the run needs to be continued; None when it is not."""
     stored = await engine.store.tasks.read_task(None, record.task_id)
     # A run that had not started is simply queued again, whatever its agent allows.
     reason = None
@@ -150,13 +175,10 @@ async def _prepare_run(
             engine.abandoned.append(record)
         return None
     if record.is_started:
-        # Committed before the agent is asked: a gateway that dies of this run again and again
-        # must come to the limit of attempts.
         record = msgspec.structs.replace(record, attempt=record.attempt + 1)
-        await engine.store.tasks.start_run(record.id, fence=record.fence, attempt=record.attempt)
     is_repeated = stored is not None and record.attempt > 1
     entries = await _read_all_events(engine, record) if is_repeated else []
-    return partial(_restart_run, engine, record, stored, entries)
+    return _Continued(record, stored, entries)
 
 
 def _restart_run(

@@ -59,19 +59,29 @@ async def cancel_task(engine: Engine, scope: Scope | None, task_id: TaskId) -> b
         except Conflict:
             continue  # it changed between the read and the commit: look at what it is now
         if active is None:
-            if engine.replication is not None and tries:
-                tries -= 1
-                if await engine.replication.cancel_elsewhere(scope, task_id):
-                    return task_json(await get_task(engine, scope, task_id))
-                continue  # its run ended between the two reads
-            if engine.is_stopping:  # its run has left, and goes on after the restart
-                raise Draining("the gateway is stopping; ask again when it is back")
-            raise TaskNotLive(f"task {task_id} is not running anywhere; there is nothing to stop")
+            tries -= 1
+            if await _cancel_elsewhere(engine, scope, task_id, is_last=not tries):
+                return task_json(await get_task(engine, scope, task_id))
+            continue  # its run ended between the two reads
         # Without the lock from here: the run must be able to end, and others may wait for it too.
         task = await _stop_runs(engine, active, task_id)
         if active.journal.state not in PAUSED:
             return task
         # Its run paused instead of stopping: now the pause is to be cancelled.
+
+
+async def _cancel_elsewhere(
+    engine: Engine, scope: Scope | None, task_id: TaskId, *, is_last: bool
+) -> bool:
+    """Have another replica stop a task; False when none works on it any more.
+
+    Raises: TaskNotLive (nobody does), Draining, and as `cancel_task`.
+    """
+    if engine.is_stopping:  # its run has left, and goes on after the restart
+        raise Draining("the gateway is stopping; ask again when it is back")
+    if engine.replication is None or is_last:
+        raise TaskNotLive(f"task {task_id} is not running anywhere; there is nothing to stop")
+    return await engine.replication.cancel_elsewhere(scope, task_id)
 
 
 async def _stop_runs(engine: Engine, active: ActiveTask, task_id: TaskId) -> bytes:
