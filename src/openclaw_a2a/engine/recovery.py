@@ -150,7 +150,7 @@ async def _recover_run(engine: Engine, record: RunRecord, *, has_next: bool) -> 
         # events are read.
         projection = active.journal.projection
         # A run whose message is not in the history yet has no artifacts that it could replace.
-        if record.message.message_id in projection.message_ids:
+        if projection.has_message(record.message.message_id):
             entries = await _read_all_events(engine, record)
             active.restart_counters = _counters_before_run(entries)
             left_open = [event.artifact.artifact_id for event in _closing_events(entries)]
