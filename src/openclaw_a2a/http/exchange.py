@@ -121,6 +121,10 @@ class Exchange(HttpRequest):
         """The headers as they came."""
         return self._request_head.lines
 
+    def has_repeated(self, *names: bytes) -> bool:
+        """True when one of these headers comes in several lines."""
+        return self._request_head.has_repeated and super().has_repeated(*names)
+
     @property
     def client_host(self) -> str | None:
         """The address of the client."""

@@ -37,6 +37,7 @@ class RequestHead:
         "data",
         "expects_continue",
         "facts",
+        "has_repeated",
         "headers",
         "is_chunked",
         "is_kept_alive",
@@ -57,9 +58,11 @@ class RequestHead:
         self.target = self.raw_path = self.query = b""
         self.method = self.path = self.version = ""
         self._lines: list[Header] = []
-        """The headers as they came; empty when none comes twice: then `headers` has them all."""
+        """The headers as they came; empty without a repeated one: then `headers` has them all."""
         self.headers: dict[bytes, bytes] = {}
         """The headers, with names in lower case; of one that comes twice the last counts."""
+        self.has_repeated = False
+        """True when one of the headers comes twice."""
         self.is_kept_alive = self.is_chunked = self.expects_continue = False
         self.body_size = 0
         """The bytes of the body, when it is not chunked."""
@@ -110,6 +113,7 @@ class RequestHead:
         head.method, head.version, head.target = self.method, self.version, self.target
         head.path, head.raw_path, head.query = self.path, self.raw_path, self.query
         head.is_kept_alive, head.is_chunked = self.is_kept_alive, self.is_chunked
+        head.has_repeated = self.has_repeated
         head.expects_continue, head.body_size = self.expects_continue, int(digits)
         head.headers = {**self.headers, b"content-length": digits}
         head._lines = [
@@ -139,7 +143,8 @@ class RequestHead:
         if self.version not in ("1.1", "1.0"):
             raise InvalidRequest("this server speaks HTTP/1.1 and HTTP/1.0")
         known = self.headers = dict(lines)
-        if len(known) == len(lines):
+        self.has_repeated = len(known) != len(lines)
+        if not self.has_repeated:
             self._lines = []
         else:
             names = [name for name, _ in lines]
