@@ -250,27 +250,35 @@ class EventFeed:
 class Journal:
     """One task that is being changed: its projection, its position, and the commit under way."""
 
-    in_flight = 0
-    """Events that are not durable yet."""
-    failure: Exception | None = None
-    """Why the store refused a commit. Nothing more is written: the sequence would have a gap."""
-    on_committed: Callable[[], None] | None = None
-    """Called after the store has answered a commit. The active run then appends the text that the
-    agent produced during the commit, as one event; it stops when the commit was refused. A session
-    has one active run at a time, and the next run replaces the callback.
-    """
-    snapshot = b""
-    """The task as it was when it last came to rest."""
-    failure_code = AgentFailed.code
-    """Why the task failed, if it did, for the log."""
-    _is_over = False
-    _over_failure: StoreUnavailable | None = None
-    _written_bytes = 0
-    _commits_under_way = 0
-    _message: Message | None = None
-    _run: RunRecord | None = None
-    submit: Callable[[Commit], None] | None = None
-    """Takes the first commit to the store, with the message that opened the task; None: it has."""
+    __slots__ = (
+        "_collected",
+        "_commits_under_way",
+        "_feed",
+        "_head",
+        "_is_over",
+        "_loop",
+        "_message",
+        "_next_snapshot",
+        "_over_failure",
+        "_run",
+        "_settle_waiters",
+        "_status_at",
+        "_store",
+        "_stored_sequence",
+        "_wakeups",
+        "_written_bytes",
+        "committed_sequence",
+        "failure",
+        "failure_code",
+        "in_flight",
+        "limits",
+        "on_committed",
+        "projection",
+        "sequence",
+        "snapshot",
+        "state",
+        "submit",
+    )
 
     def __init__(
         self,
@@ -298,6 +306,27 @@ class Journal:
         self._collected: list[Entry] = []
         self._loop = asyncio.get_running_loop()
         self._settle_waiters: list[asyncio.Future[None]] = []
+        self.in_flight = 0
+        """Events that are not durable yet."""
+        self.failure: Exception | None = None
+        """Why the store refused a commit. Nothing more is written: there would be a gap."""
+        self.on_committed: Callable[[], None] | None = None
+        """Called after the store has answered a commit. The active run then appends the text that
+        the agent produced during the commit, as one event; it stops when the commit was refused. A
+        session has one active run at a time, and the next run replaces the callback.
+        """
+        self.snapshot = b""
+        """The task as it was when it last came to rest."""
+        self.failure_code = AgentFailed.code
+        """Why the task failed, if it did, for the log."""
+        self._is_over = False
+        self._over_failure: StoreUnavailable | None = None
+        self._written_bytes = 0
+        self._commits_under_way = 0
+        self._message: Message | None = None
+        self._run: RunRecord | None = None
+        self.submit: Callable[[Commit], None] | None = None
+        """Takes the first commit to the store, with the message that opened the task; then None."""
 
     @property
     def head(self) -> TaskHead:

@@ -85,41 +85,39 @@ _EVENTS_PER_TURN = 256
 class ActiveRun:
     """A run from its submission to its end."""
 
-    # Of the class until they change: of most runs most of these never do.
-    state = RunState.SUBMITTING
-    submission: Submission | None = None
-    """What the store is given, until it has answered."""
-    _stored: "asyncio.Future[Accepted | Duplicate] | None" = None
-    """The answer of the store to the submission."""
-    active_task: ActiveTask | None = None
-    address = ""
-    """Where the message came from."""
-    is_from_peer = False
-    """True when the policy had to decide about it."""
-    is_released = False
-    """True when the operator has allowed the message, which was held."""
-    is_cancel_requested = False
-    is_lost = False
-    """True when another replica has taken the run."""
-    session_hold: "SessionHold | None" = None
-    """Keeps other replicas from the session as long as the run is here."""
-    task: "asyncio.Task[None] | None" = None
-    _is_end_sent = False
-    """True when the last commit of the run is with the store."""
-    _ends_task = False
-    """True when the task ends with it: another run may end it in the same moment."""
-    _stop_reason: str | None = None
-    """Why the agent was interrupted, when that makes the run fail: its time, or its text."""
-    _error: GatewayError | None = None
-    """What the caller gets instead of the task."""
-    _failure_code = AgentFailed.code
-    _event_count = 0
-    _transcript: Transcript | None = None
-    _omitted_count = 0  # of the sentences that are logged
-    _pause_events: Sequence[Event] = ()
-    """The events of a pause, until the agent has really stopped."""
-    _resume: bytes | None = None
-    _force_timer: "asyncio.TimerHandle | None" = None
+    # Whether attributes that are set later have room beside those of `__init__` depends on what
+    # the first objects of a process did; without room each has a dictionary of 800 bytes.
+    __slots__ = (
+        "_ends_task",
+        "_engine",
+        "_error",
+        "_event_count",
+        "_failure_code",
+        "_force_timer",
+        "_is_end_sent",
+        "_omitted_count",
+        "_pause_events",
+        "_resume",
+        "_rules",
+        "_stop_reason",
+        "_stored",
+        "_submitted_at",
+        "_transcript",
+        "active_task",
+        "address",
+        "agent",
+        "created",
+        "is_cancel_requested",
+        "is_from_peer",
+        "is_lost",
+        "is_released",
+        "record",
+        "session_hold",
+        "slot",
+        "state",
+        "submission",
+        "task",
+    )
 
     def __init__(
         self, engine: "Engine", record: RunRecord, *, rules: "AccountRules", slot: QueueSlot
@@ -132,6 +130,40 @@ class ActiveRun:
         self.created: Promise[FirstResult] = Promise()
         """The first result: the task (durable by then), the direct answer, or a rejection."""
         self._submitted_at = engine.loop.time()
+        self.state = RunState.SUBMITTING
+        self.submission: Submission | None = None
+        """What the store is given, until it has answered."""
+        self._stored: asyncio.Future[Accepted | Duplicate] | None = None
+        """The answer of the store to the submission."""
+        self.active_task: ActiveTask | None = None
+        self.address = ""
+        """Where the message came from."""
+        self.is_from_peer = False
+        """True when the policy had to decide about it."""
+        self.is_released = False
+        """True when the operator has allowed the message, which was held."""
+        self.is_cancel_requested = False
+        self.is_lost = False
+        """True when another replica has taken the run."""
+        self.session_hold: SessionHold | None = None
+        """Keeps other replicas from the session as long as the run is here."""
+        self.task: asyncio.Task[None] | None = None
+        self._is_end_sent = False
+        """True when the last commit of the run is with the store."""
+        self._ends_task = False
+        """True when the task ends with it: another run may end it in the same moment."""
+        self._stop_reason: str | None = None
+        """Why the agent was interrupted, when that makes the run fail: its time, or its text."""
+        self._error: GatewayError | None = None
+        """What the caller gets instead of the task."""
+        self._failure_code = AgentFailed.code
+        self._event_count = 0
+        self._transcript: Transcript | None = None
+        self._omitted_count = 0  # of the sentences that are logged
+        self._pause_events: Sequence[Event] = ()
+        """The events of a pause, until the agent has really stopped."""
+        self._resume: bytes | None = None
+        self._force_timer: asyncio.TimerHandle | None = None
 
     @property
     def scope(self) -> Scope:
