@@ -5,7 +5,7 @@ import asyncio
 import pytest
 from tests.captured_logs import capture_logs
 
-from openclaw_a2a.engine.supervisor import Supervisor, Timeouts
+from openclaw_a2a.engine.supervisor import Supervisor, TimeoutQueue
 
 
 async def fail() -> None:
@@ -170,7 +170,7 @@ async def test_what_is_not_taken_out_in_time_expires_in_the_order_of_the_starts(
         if name == "first, again":
             has_all.set()
 
-    timeouts = Timeouts("office", 0.01, expire, Supervisor())
+    timeouts = TimeoutQueue("office", 0.01, expire, Supervisor())
     for name in ("first, again", "second", "third", "first, again"):
         timeouts.start(name)
     timeouts.pending.pop("second")
@@ -190,7 +190,7 @@ async def test_one_timeout_that_fails_keeps_none_of_the_others() -> None:
             raise ValueError("out of paper")
         has_last.set()
 
-    timeouts = Timeouts("office", 0.01, expire, Supervisor())
+    timeouts = TimeoutQueue("office", 0.01, expire, Supervisor())
     timeouts.start("bad")
     timeouts.start("good")
     with capture_logs() as logs:

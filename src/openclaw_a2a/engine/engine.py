@@ -20,7 +20,7 @@ from openclaw_a2a.engine.audit_log import AuditLog
 from openclaw_a2a.engine.outbox.wakeups import WakeupRegistry
 from openclaw_a2a.engine.scheduling.fair_queue import FairSemaphore
 from openclaw_a2a.engine.scheduling.session_queue import SessionQueues
-from openclaw_a2a.engine.supervisor import Supervisor, Timeouts
+from openclaw_a2a.engine.supervisor import Supervisor, TimeoutQueue
 from openclaw_a2a.engine.tasks.active_task import ActiveTask
 from openclaw_a2a.engine.tasks.journal import UNLIMITED, Journal, JournalLimits, TaskProjection
 from openclaw_a2a.engine.tasks.run import ActiveRun
@@ -238,7 +238,7 @@ class Engine:
         self.wakeups = WakeupRegistry(self.supervisor)
         # Not a child of `supervisor`: `stop` gives runs time to end between the two stops.
         self._run_supervisor = Supervisor("runs")
-        self.run_timeouts: Timeouts[ActiveRun] = Timeouts(
+        self.run_timeouts: TimeoutQueue[ActiveRun] = TimeoutQueue(
             "run timeouts", limits.run_s, ActiveRun.on_timeout, self._run_supervisor
         )
         """The runs whose agents work."""

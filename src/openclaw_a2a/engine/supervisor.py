@@ -166,7 +166,7 @@ class LoopTimer:
             self.handle = None if due is None else loop.call_at(due, self._call)
 
 
-class Timeouts(Generic[T]):
+class TimeoutQueue(Generic[T]):
     """Calls `expire` with whatever was started and is still pending after so many seconds.
 
     All have the same time, so they are due in the order in which they were started, and one timer

@@ -8,7 +8,7 @@ from typing import Protocol
 
 import msgspec
 
-from openclaw_a2a.engine.supervisor import Supervisor, Timeouts
+from openclaw_a2a.engine.supervisor import Supervisor, TimeoutQueue
 from openclaw_a2a.model.errors import BodyTooSlow, Overloaded
 from openclaw_a2a.model.ids import LOCAL_PEER, Json, JsonObject
 
@@ -37,7 +37,7 @@ class Deadline:
     ) -> None:
         self._make_error = make_error
         # By task: a task reads one body or writes one chunk at a time.
-        self._timeouts = Timeouts[asyncio.Task[object]](
+        self._timeouts = TimeoutQueue[asyncio.Task[object]](
             "request deadlines", seconds, self._cancel, supervisor or Supervisor()
         )
         self._expired: set[asyncio.Task[object]] = set()

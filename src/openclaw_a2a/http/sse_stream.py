@@ -503,7 +503,8 @@ class StreamResponse:
     async def _write_first(self) -> EventSource | None:
         """Write what is there already; the source of what follows."""
         stream, self._stream = self._stream, None
-        assert stream is not None  # noqa: S101 - `open` returned True
+        if stream is None:  # `open` returned False
+            return None
         writer, encoder, source = self._writer, self._encoder, stream.source
         await writer.start()
         if stream.error is not None:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from enum import Enum
 from typing import TYPE_CHECKING
 
-from openclaw_a2a.engine.supervisor import Supervisor, Timeouts
+from openclaw_a2a.engine.supervisor import Supervisor, TimeoutQueue
 from openclaw_a2a.model.delivery import Delivery
 from openclaw_a2a.model.ids import TaskId
 from openclaw_a2a.model.records import Entry
@@ -58,7 +58,7 @@ class WakeupRegistry:
 
     def __init__(self, supervisor: Supervisor | None = None) -> None:
         self._supervisor = supervisor or Supervisor("wakeups")
-        self._timeouts: dict[float, Timeouts[asyncio.Future[None]]] = {}
+        self._timeouts: dict[float, TimeoutQueue[asyncio.Future[None]]] = {}
         self.subscribed: set[TaskId] = set()
         self.wants_every_event: set[TaskId] = set()
         """The other subscribed tasks only need pauses and the terminal state."""
@@ -119,11 +119,11 @@ class WakeupRegistry:
             urgency = Urgency.HIGH if states or not committed else Urgency.LOW
             self._on_change(task_id, urgency)
 
-    def timeouts(self, seconds: float) -> "Timeouts[asyncio.Future[None]]":
+    def timeouts(self, seconds: float) -> "TimeoutQueue[asyncio.Future[None]]":
         """Wakes readers that nothing else has woken for so long."""
         found = self._timeouts.get(seconds)
         if found is None:  # one for each heartbeat that is configured
-            found = Timeouts("idle readers", seconds, wake, self._supervisor)
+            found = TimeoutQueue("idle readers", seconds, wake, self._supervisor)
             self._timeouts[seconds] = found
         return found
 
