@@ -30,7 +30,7 @@ from typing import Any
 Json = Any
 
 ROUNDS = 5
-CHUNKS, STEPS = 50, 5
+CHUNKS, CALLS, STEPS = 50, 5, 5
 ACCOUNT = {"defaultAgentId": "main", "agentStyle": "task-generating"}
 SETTLE_S, MOST_S = 0.5, 30.0
 EXTENSION = "https://github.com/zeroasterisk/a2a-opt/v1"
@@ -243,11 +243,16 @@ def stream(gateway: Gateway, chunks: int) -> None:
     gateway.rpc("SendStreamingMessage", message(f"chunks:{chunks}"))
 
 
-def agent_call(gateway: Gateway) -> None:
-    """A call between agents whose answer is waited for."""
+def agent_call(gateway: Gateway, calls: int = 1) -> None:
+    """Calls between agents whose answers are waited for, one after the other, to the last commit.
+
+    That they were delivered is committed after the answer.
+    """
     request = {"agent": "callee", "skill": "work", "input": {"n": 1}, "wait": True}
-    answer = gateway.tool("agent_call", request)
-    assert "done" in json.dumps(answer), answer
+    for _ in range(calls):
+        answer = gateway.tool("agent_call", request)
+        assert "done" in json.dumps(answer), answer
+    time.sleep(SETTLE_S)
 
 
 def remote_send(gateway: Gateway) -> None:
@@ -324,7 +329,13 @@ def per_unit(few: list[tuple[str, str]], many: list[tuple[str, str]], units: int
 
 def count(gateway: Gateway, names: list[str], *, shows: str) -> Json:
     """The counts of the chosen operations."""
-    plain: Json = {"send": send, "agent_call": agent_call, "remote_send": remote_send}
+    plain: Json = {"send": send, "remote_send": remote_send}
+    # Counted with more and with fewer of them: what the gateway does beside them goes away.
+    repeated: Json = {
+        "chunk": (CHUNKS, lambda count: lambda: stream(gateway, count)),
+        "agent_call": (CALLS, lambda count: lambda: agent_call(gateway, count)),
+        "plan_step": (STEPS, lambda count: plan(gateway, count)),
+    }
     figures: Json = {}
     for name in names:
         if name in plain:
@@ -334,14 +345,13 @@ def count(gateway: Gateway, names: list[str], *, shows: str) -> Json:
                 figures[name]["order"] = list(dict.fromkeys(file for file, _ in calls))
             elif shows == "calls":
                 figures[name]["order"] = [f"{file} {function}" for file, function in calls]
-        elif name == "chunk":
-            few = smallest(gateway, lambda: lambda: stream(gateway, CHUNKS))
-            many = smallest(gateway, lambda: lambda: stream(gateway, 2 * CHUNKS))
-            figures[name] = per_unit(few, many, CHUNKS)
         else:
-            few = smallest(gateway, lambda: plan(gateway, STEPS))
-            many = smallest(gateway, lambda: plan(gateway, 2 * STEPS))
-            figures[name] = per_unit(few, many, STEPS)
+            units, make = repeated[name]
+            few = smallest(gateway, lambda make=make, units=units: make(units))
+            many = smallest(gateway, lambda make=make, units=units: make(2 * units))
+            figures[name] = per_unit(few, many, units)
+            if shows == "calls":
+                figures[name]["order"] = [f"{file} {function}" for file, function in few]
     return figures
 
 

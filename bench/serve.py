@@ -34,6 +34,7 @@ def main() -> int:
             "limits.runs": 10_000,
             "limits.perPeerRuns": 10_000,
             "limits.streams": 10_000,
+            "limits.connections": 12_000,
             "retention.keepEnded": args.keep_ended,
             "retention.sweepSeconds": 5,
         },

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 from tests.captured_logs import capture_logs
 
-from openclaw_a2a.engine.supervisor import Supervisor
+from openclaw_a2a.engine.supervisor import Supervisor, TimeoutQueue
 
 
 async def fail() -> None:
@@ -129,7 +129,7 @@ async def test_a_timer_that_raises_is_logged_once_listed_as_dead_and_called_agai
     assert calls == [{}, dead, dead]
     assert supervisor.dead_loops == {}
     assert [(one["event"], one["loop"]) for one in logs] == [("supervisor.timer_failed", "printer")]
-    assert not timer.is_set
+    assert timer.handle is None
 
 
 async def test_a_timer_is_called_again_when_its_work_says() -> None:
@@ -158,4 +158,43 @@ async def test_a_stopped_supervisor_calls_no_timer() -> None:
     timer = supervisor.child("office").timer("printer", lambda: None)
     timer.start(3600)
     await supervisor.stop()
-    assert not timer.is_set
+    assert timer.handle is None
+
+
+async def test_what_is_not_taken_out_in_time_expires_in_the_order_of_the_starts() -> None:
+    expired: list[str] = []
+    has_all = asyncio.Event()
+
+    def expire(name: str) -> None:
+        expired.append(name)
+        if name == "first, again":
+            has_all.set()
+
+    timeouts = TimeoutQueue("office", 0.01, expire, Supervisor())
+    for name in ("first, again", "second", "third", "first, again"):
+        timeouts.start(name)
+    timeouts.pending.pop("second")
+    async with asyncio.timeout(60):
+        await has_all.wait()
+    assert expired == ["third", "first, again"]
+    assert timeouts.pending == {}
+
+
+async def test_one_timeout_that_fails_keeps_none_of_the_others() -> None:
+    expired: list[str] = []
+    has_last = asyncio.Event()
+
+    def expire(name: str) -> None:
+        expired.append(name)
+        if name == "bad":
+            raise ValueError("out of paper")
+        has_last.set()
+
+    timeouts = TimeoutQueue("office", 0.01, expire, Supervisor())
+    timeouts.start("bad")
+    timeouts.start("good")
+    with capture_logs() as logs:
+        async with asyncio.timeout(60):
+            await has_last.wait()
+    assert expired == ["bad", "good"]
+    assert [one["event"] for one in logs] == ["supervisor.timer_failed"]

@@ -24,6 +24,7 @@ from tests.calls.call_server import Worker
 
 from openclaw_a2a.app import Gateway, build_app, serve_gateway
 from openclaw_a2a.model.agent_event import AgentEvent, Failed, InputRequired, Reply, TextDelta
+from openclaw_a2a.model.errors import GatewayError
 from openclaw_a2a.model.ids import AgentId
 from openclaw_a2a.model.turn import Turn
 from openclaw_a2a.ports import Recovery
@@ -151,7 +152,13 @@ def main() -> int:
         }
         return build_app(settings, agents=agents)
 
-    return serve_gateway(load_settings(Path(config), environ={}), build)
+    try:
+        return serve_gateway(load_settings(Path(config), environ={}), build)
+    except (
+        GatewayError
+    ) as error:  # as the command does: the database is away, and it is asked later
+        print(error.message)
+        return 1
 
 
 if __name__ == "__main__":

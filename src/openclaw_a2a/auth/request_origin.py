@@ -48,7 +48,9 @@ class CredentialFacts(Protocol):
     token_digest: bytes | None
     """The digest of the token in the head, once it is known that there is exactly one."""
     own_checked_by: object
-    """The authenticator by whose rules the head comes from this machine's own user."""
+    """The authenticator by whose rules the head comes from where it may come from: for peers this
+    machine's own user, for tools anybody but a web page or the operator.
+    """
 
 
 class ClientRequest(Protocol):

@@ -86,15 +86,10 @@ class ToolAuthenticator:
         Raises: Unauthenticated, NotAllowed (a web page), InsufficientScope, CorruptRecord (the
         token file).
         """
-        is_local = is_loopback_client(request)
-        if is_local or b"origin" in request.headers:
-            shows_token = b"authorization" in request.headers or b"x-api-key" in request.headers
-            self._own.check(request, shows_token=shows_token)
-        # Only from this machine: elsewhere the admin token is not even compared.
-        if self._operator is not None and is_local and not is_proxied(request):
-            text = read_bearer_token(request)
-            if text is not None and hmac.compare_digest(token_digest(text), self._operator):
+        if request.facts.own_checked_by is not self:
+            if self._is_operator(request):
                 return OPERATOR_CALLER
+            request.facts.own_checked_by = self
         try:
             principal = self._credentials.authenticate(request)
         except Unauthenticated as error:
@@ -121,6 +116,18 @@ class ToolAuthenticator:
             session_key=SessionKey(session_key) if session_key else None,
             owner=principal.owner,
         )
+
+    def _is_operator(self, request: ClientRequest) -> bool:
+        """True for the operator, on this machine. Raises: NotAllowed, Unauthenticated."""
+        is_local = is_loopback_client(request)
+        if is_local or b"origin" in request.headers:
+            shows_token = b"authorization" in request.headers or b"x-api-key" in request.headers
+            self._own.check(request, shows_token=shows_token)
+        # Only from this machine: elsewhere the admin token is not even compared.
+        if self._operator is None or not is_local or is_proxied(request):
+            return False
+        text = read_bearer_token(request)
+        return text is not None and hmac.compare_digest(token_digest(text), self._operator)
 
     @contextmanager
     def admit(self, caller: ToolCaller) -> Generator[None]:

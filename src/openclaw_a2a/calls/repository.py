@@ -98,20 +98,20 @@ class CallRepository:
         if known is not None and known.version > call.version:
             return
         self._calls[call.id] = call
-        was_pending = known is not None and not known.is_settled
+        is_settled, was_pending = call.is_settled, known is not None and not known.is_settled
         if known is None:
             self._by_task[call.task_id] = call.id
-        if call.is_settled:
+        if is_settled:
             self._with_outcome[call.id] = None
-        if was_pending is call.is_settled:
-            self._count_pending(call, is_pending=not call.is_settled)
+        if was_pending is is_settled:
+            self._count_pending(call, is_pending=not is_settled)
         session_key = call.caller.session_key
         if session_key is not None:
             if call.route is OutcomeRoute.SESSION and call.is_undelivered:
                 self._queues.setdefault(session_key, {})[call.id] = call
             elif session_key in self._queues:
                 self._unqueue(call.id, session_key)
-        if call.is_settled and (settled := self._settled.pop(call.id, None)) is not None:
+        if is_settled and (settled := self._settled.pop(call.id, None)) is not None:
             settled.set()
 
     def remove(self, call: Call) -> None:

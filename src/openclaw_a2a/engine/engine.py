@@ -20,7 +20,7 @@ from openclaw_a2a.engine.audit_log import AuditLog
 from openclaw_a2a.engine.outbox.wakeups import WakeupRegistry
 from openclaw_a2a.engine.scheduling.fair_queue import FairSemaphore
 from openclaw_a2a.engine.scheduling.session_queue import SessionQueues
-from openclaw_a2a.engine.supervisor import Supervisor
+from openclaw_a2a.engine.supervisor import Supervisor, TimeoutQueue
 from openclaw_a2a.engine.tasks.active_task import ActiveTask
 from openclaw_a2a.engine.tasks.journal import UNLIMITED, Journal, JournalLimits, TaskProjection
 from openclaw_a2a.engine.tasks.run import ActiveRun
@@ -230,14 +230,18 @@ class Engine:
         """The journals of tasks whose submission is sent after the first step of their run."""
         self.abandoned: list[RunRecord] = []
         """Runs whose end the store refused; maintenance fails them."""
-        self.wakeups = WakeupRegistry()
         self.session_tasks = SessionTasks()
         self.loop = asyncio.get_running_loop()
         self.supervisor = Supervisor("engine")
         """The jobs and loops of this engine. Runs are not among them: they are not just cancelled
         when the engine stops."""
+        self.wakeups = WakeupRegistry(self.supervisor)
         # Not a child of `supervisor`: `stop` gives runs time to end between the two stops.
         self._run_supervisor = Supervisor("runs")
+        self.run_timeouts: TimeoutQueue[ActiveRun] = TimeoutQueue(
+            "run timeouts", limits.run_s, ActiveRun.on_timeout, self._run_supervisor
+        )
+        """The runs whose agents work."""
         self.queues = queues
         self._reference_slots = FairSemaphore(_REFERENCES_AT_ONCE)
         self._lease = timedelta(seconds=limits.lease_s)
@@ -325,11 +329,6 @@ class Engine:
         journal = self._deferred.popleft()
         if journal.submit is not None:  # the end of the run has not taken it along
             journal.send_opening()
-
-    def on_submission_stored(self, run: ActiveRun) -> None:
-        """The store has answered the submission of a run."""
-        run.submission = None
-        self.pending_submissions.pop((run.record.scope, run.record.message.message_id), None)
 
     def restart_run(self, record: RunRecord, active: ActiveTask | None) -> None:
         """Continue a run that was claimed after a crash."""

@@ -192,7 +192,7 @@ def _restart_run(
         # events are read.
         projection = active.journal.projection
         # A run whose message is not in the history yet has no artifacts that it could replace.
-        if record.message.message_id in projection.message_ids:
+        if projection.has_message(record.message.message_id):
             active.restart_counters = _counters_before_run(entries)
             left_open = [event.artifact.artifact_id for event in _closing_events(entries)]
             projection.open_artifacts = dict.fromkeys(left_open)

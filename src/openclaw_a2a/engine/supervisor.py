@@ -8,7 +8,7 @@ that is short, frequent and never waits uses a timer instead of a task.
 
 import asyncio
 from collections.abc import Callable, Coroutine
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar
 
 from openclaw_a2a.log import get_logger
 
@@ -129,7 +129,7 @@ class LoopTimer:
     not end what the calls are for. Of errors in a row the first is logged.
     """
 
-    __slots__ = ("_handle", "_retry_s", "_work", "failure", "name")
+    __slots__ = ("_retry_s", "_work", "failure", "handle", "name")
 
     def __init__(self, name: str, work: Callable[[], float | None], *, retry_s: float) -> None:
         self.name = name
@@ -137,23 +137,19 @@ class LoopTimer:
         """Why the last call failed; empty when it did not."""
         self._work = work
         self._retry_s = retry_s
-        self._handle: asyncio.TimerHandle | None = None
-
-    @property
-    def is_set(self) -> bool:
-        """True when a call is due, or under way."""
-        return self._handle is not None
+        self.handle: asyncio.TimerHandle | None = None
+        """Of the call that is due, or under way; None without one."""
 
     def start(self, delay_s: float) -> None:
         """Call the work after a delay, unless a call is due or under way."""
-        if self._handle is None:
-            self._handle = asyncio.get_running_loop().call_later(delay_s, self._call)
+        if self.handle is None:
+            self.handle = asyncio.get_running_loop().call_later(delay_s, self._call)
 
     def stop(self) -> None:
         """Drop the call that is due."""
-        if self._handle is not None:
-            self._handle.cancel()
-            self._handle = None
+        if self.handle is not None:
+            self.handle.cancel()
+            self.handle = None
 
     def _call(self) -> None:
         loop, due = asyncio.get_running_loop(), None
@@ -167,4 +163,45 @@ class LoopTimer:
         else:
             self.failure = ""
         finally:
-            self._handle = None if due is None else loop.call_at(due, self._call)
+            self.handle = None if due is None else loop.call_at(due, self._call)
+
+
+class TimeoutQueue(Generic[T]):
+    """Calls `expire` with whatever was started and is still pending after so many seconds.
+
+    All have the same time, so they are due in the order in which they were started, and one timer
+    is enough: a timer for each would take half a kilobyte while it waits, and to cancel it takes
+    longer than to take an entry out of a dictionary.
+    """
+
+    __slots__ = ("_expire", "_timer", "pending", "seconds")
+
+    def __init__(
+        self, name: str, seconds: float, expire: Callable[[T], None], supervisor: Supervisor
+    ) -> None:
+        self.seconds = seconds
+        self.pending: dict[T, float] = {}
+        """When each is due, by the clock of the event loop. What ends is taken out."""
+        self._expire = expire
+        self._timer = supervisor.timer(name, self._expire_due)
+
+    def start(self, one: T) -> None:
+        """Begin, or begin again."""
+        pending = self.pending
+        if one in pending:
+            del pending[one]  # the order is that of the starts
+        pending[one] = asyncio.get_running_loop().time() + self.seconds
+        # Not moved when something ends: it fires, looks at what is left, and is set again.
+        if self._timer.handle is None:
+            self._timer.start(self.seconds)
+
+    def _expire_due(self) -> float | None:
+        now = asyncio.get_running_loop().time()
+        while self.pending:
+            one, due = next(iter(self.pending.items()))
+            if due > now:
+                return due
+            # Before the call: one that fails is not repeated, and those behind it have their turn.
+            del self.pending[one]
+            self._expire(one)
+        return None

@@ -92,6 +92,8 @@ class HeadFacts:
 class HttpRequest(ABC):
     """One request and the way to respond to it."""
 
+    __slots__ = ()  # those of our own server have no dictionary
+
     facts: HeadFacts
 
     method: str
@@ -131,9 +133,10 @@ class HttpRequest(ABC):
     """How many bytes are in memory for its client alone, to be sent next."""
     wire: HeldExchange | None = None
     """Where its bytes are held for the dashboard; None: nowhere."""
-
-    # Those that few requests are asked for are not attributes: an object with more than thirty of
-    # them takes two kilobytes, as long as its stream is open.
+    rest: "Callable[[], Awaitable[None]] | None" = None
+    """What is left to do when the handler has returned. A stream is written there: it may last for
+    hours, and nothing of the handler is in memory meanwhile.
+    """
 
     @property
     @abstractmethod
@@ -177,6 +180,11 @@ class HttpRequest(ABC):
     @abstractmethod
     async def send(self, message: AsgiMessage) -> None:
         """Send a part of the response, as in ASGI; waits for a client that does not read."""
+
+    def send_now(self, body: bytes) -> bool:
+        """Send a part of a body, if nothing has to be waited for; False: `send` it."""
+        del body
+        return False
 
     async def send_response(self, status: int, headers: list[Header], body: bytes) -> None:
         """Send a whole response that is small."""

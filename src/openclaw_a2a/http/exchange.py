@@ -2,15 +2,17 @@
 
 import asyncio
 import time
+from collections.abc import Awaitable, Callable
 from http import HTTPStatus
 from typing import TYPE_CHECKING
 
 from openclaw_a2a.engine.supervisor import Supervisor
 from openclaw_a2a.http.asgi import AsgiMessage, AsgiScope, Header, HttpRequest
 from openclaw_a2a.http.request_head import RequestHead
-from openclaw_a2a.http.request_limits import LARGE_BODY_BYTES
-from openclaw_a2a.http.wire_log import HELD_BYTES
+from openclaw_a2a.http.request_limits import LARGE_BODY_BYTES, EventBursts, RequestBodies
+from openclaw_a2a.http.wire_log import HELD_BYTES, HeldExchange
 from openclaw_a2a.log import get_logger
+from openclaw_a2a.model.errors import GatewayError
 
 if TYPE_CHECKING:
     from openclaw_a2a.http.server_protocol import ServerProtocol
@@ -30,16 +32,48 @@ _ASGI = {"version": "3.0", "spec_version": "2.3"}
 class Exchange(HttpRequest):
     """One request and its response: what the application receives and sends."""
 
-    is_client_gone = False
-    is_started = False
-    is_complete = False
-    """True when the response has been written."""
-    _is_delivered = False
-    _head = b""
-    """Of the response, until it is written with the first bytes of its body."""
-    _is_chunked = False
-    _left = 0
-    _scope: AsgiScope | None = None
+    # A stream that is open has one as long as it lasts, and a dictionary for so many attributes
+    # would take more than everything else of it.
+    __slots__ = (
+        "_connection",
+        "_head",
+        "_is_chunked",
+        "_is_delivered",
+        "_left",
+        "_request_head",
+        "_scope",
+        "_waiters",
+        "_watches",
+        "body",
+        "bursts",
+        "caller",
+        "caller_agents",
+        "client_address",
+        "error_code",
+        "expects_continue",
+        "facts",
+        "has_more",
+        "has_started",
+        "headers",
+        "held_by",
+        "is_body_asked",
+        "is_body_read",
+        "is_client_gone",
+        "is_complete",
+        "is_kept_alive",
+        "is_silent",
+        "is_started",
+        "is_stream",
+        "method",
+        "on_refused",
+        "path",
+        "response_headers",
+        "rest",
+        "started_at",
+        "status",
+        "unsent",
+        "wire",
+    )
 
     def __init__(self, connection: "ServerProtocol", head: RequestHead) -> None:
         self._connection = connection
@@ -47,8 +81,27 @@ class Exchange(HttpRequest):
         self.facts = head.facts
         self.method, self.path, self.headers = head.method, head.path, head.headers
         self.client_address = connection.client_host or ""
-        self.response_headers = []
+        self.response_headers: list[Header] = []
         self.started_at = time.monotonic()
+        self.has_started = self.is_silent = self.is_stream = False
+        self.is_body_asked = self.is_body_read = self._is_delivered = False
+        self.status = self.unsent = 0
+        self.error_code = ""
+        self.caller: str | None = None
+        self.caller_agents: frozenset[str] | None = None
+        self.bursts: EventBursts | None = None
+        self.held_by: RequestBodies | None = None
+        self.on_refused: Callable[[GatewayError], None] | None = None
+        self.wire: HeldExchange | None = None
+        self.rest: Callable[[], Awaitable[None]] | None = None
+        self._scope: AsgiScope | None = None
+        self.is_client_gone = self.is_started = False
+        self.is_complete = False
+        """True when the response has been written."""
+        self._head = b""
+        """Of the response, until it is written with the first bytes of its body."""
+        self._is_chunked = False
+        self._left = 0
         self.body: list[bytes] = []
         self.has_more = head.is_chunked or head.body_size > 0
         """True until the body of the request has arrived."""
@@ -67,6 +120,10 @@ class Exchange(HttpRequest):
     def header_lines(self) -> list[Header]:
         """The headers as they came."""
         return self._request_head.lines
+
+    def has_repeated(self, *names: bytes) -> bool:
+        """True when one of these headers comes in several lines."""
+        return self._request_head.has_repeated and super().has_repeated(*names)
 
     @property
     def client_host(self) -> str | None:
@@ -200,6 +257,13 @@ class Exchange(HttpRequest):
             raise RuntimeError("the response is complete already")
         else:
             self._write_body(message.get("body", b""), is_last=not message.get("more_body", False))
+
+    def send_now(self, body: bytes) -> bool:
+        """Send a part of the body; False when the client has to be waited for, or is gone."""
+        if self._connection.drained is not None or self.is_client_gone or not self._is_chunked:
+            return False
+        self._connection.transport.write(b"%x\r\n%b\r\n" % (len(body), body))
+        return True
 
     async def send_response(self, status: int, headers: list[Header], body: bytes) -> None:
         """The same for a whole response."""

@@ -31,15 +31,16 @@ class RequestHead:
     """The head of one request."""
 
     __slots__ = (
+        "_lines",
         "_parser",
         "body_size",
         "data",
         "expects_continue",
         "facts",
+        "has_repeated",
         "headers",
         "is_chunked",
         "is_kept_alive",
-        "lines",
         "method",
         "path",
         "query",
@@ -56,33 +57,42 @@ class RequestHead:
         """The bytes of it."""
         self.target = self.raw_path = self.query = b""
         self.method = self.path = self.version = ""
-        self.lines: list[Header] = []
-        """The headers, with names in lower case."""
+        self._lines: list[Header] = []
+        """The headers as they came; empty without a repeated one: then `headers` has them all."""
         self.headers: dict[bytes, bytes] = {}
-        """The same; of one that comes twice the last counts."""
+        """The headers, with names in lower case; of one that comes twice the last counts."""
+        self.has_repeated = False
+        """True when one of the headers comes twice."""
         self.is_kept_alive = self.is_chunked = self.expects_continue = False
         self.body_size = 0
         """The bytes of the body, when it is not chunked."""
         self.facts = HeadFacts()
         # Before the parser sees it: whether a line ends with a single one of the two is a matter
         # of taste among parsers.
-        lines = data.count(b"\r\n")
-        if data.count(b"\n") != lines or data.count(b"\r") != lines:
+        ends = data.count(b"\r\n")
+        if data.count(b"\n") != ends or data.count(b"\r") != ends:
             raise InvalidRequest(NOT_HTTP)
-        self._parser = httptools.HttpRequestParser(self)
+        lines, self._parser = self._lines, httptools.HttpRequestParser(self)
         try:
             self._parser.feed_data(data)
         except httptools.HttpParserUpgrade:
             # RFC 9110, 7.8: a server may ignore an upgrade.
-            _check_upgrade(self.method, self.lines)
+            _check_upgrade(self.method, lines)
         except httptools.HttpParserError:
             raise InvalidRequest(NOT_HTTP) from None
-        if len(self.lines) > most_headers:
+        finally:
+            del self._parser  # it refers to this one, and takes more memory
+        if len(lines) > most_headers:
             raise HeadersTooLarge(
                 f"the request has more than {most_headers} headers (limits.headers)",
                 details={"limit": most_headers, "setting": "limits.headers"},
             )
-        self._check()
+        self._check(lines)
+
+    @property
+    def lines(self) -> list[Header]:
+        """The headers as they came, with names in lower case."""
+        return self._lines or list(self.headers.items())
 
     def with_other_length(self, data: bytes) -> "RequestHead | None":
         """The head in these bytes, if it is this one but for the length of the body.
@@ -99,14 +109,15 @@ class RequestHead:
         if not is_alike or not digits.isdigit() or len(digits) > _PLAIN_DIGITS:
             return None
         head = RequestHead.__new__(RequestHead)
-        head.data, head._parser, head.facts = data, self._parser, self.facts
+        head.data, head.facts = data, self.facts
         head.method, head.version, head.target = self.method, self.version, self.target
         head.path, head.raw_path, head.query = self.path, self.raw_path, self.query
         head.is_kept_alive, head.is_chunked = self.is_kept_alive, self.is_chunked
+        head.has_repeated = self.has_repeated
         head.expects_continue, head.body_size = self.expects_continue, int(digits)
         head.headers = {**self.headers, b"content-length": digits}
-        head.lines = [
-            (name, digits if name == b"content-length" else value) for name, value in self.lines
+        head._lines = [
+            (name, digits if name == b"content-length" else value) for name, value in self._lines
         ]
         return head
 
@@ -118,7 +129,7 @@ class RequestHead:
 
     def on_header(self, name: bytes, value: bytes) -> None:
         """A header; the parser leaves white space at the end of values."""
-        self.lines.append((name.lower(), value.rstrip(b" \t")))
+        self._lines.append((_lower_case(name), value.rstrip(b" \t")))
 
     def on_headers_complete(self) -> None:
         """The end, at which a parser forgets all this when the request has no body."""
@@ -128,12 +139,15 @@ class RequestHead:
 
     # ------------------------------------------------------------------ rules
 
-    def _check(self) -> None:
+    def _check(self, lines: list[Header]) -> None:
         if self.version not in ("1.1", "1.0"):
             raise InvalidRequest("this server speaks HTTP/1.1 and HTTP/1.0")
-        known = self.headers = dict(self.lines)
-        if len(known) != len(self.lines):
-            names = [name for name, _ in self.lines]
+        known = self.headers = dict(lines)
+        self.has_repeated = len(known) != len(lines)
+        if not self.has_repeated:
+            self._lines = []
+        else:
+            names = [name for name, _ in lines]
             for name in _SINGLE_HEADERS:
                 if names.count(name) > 1:
                     raise InvalidRequest(f"the header {name.decode()} comes twice; send it once")
@@ -178,13 +192,18 @@ class RequestHead:
         if found is None or not _is_host(found[1]):
             raise InvalidRequest("the target of the request must be a path, or an http(s) URL")
         self.target = found[2] if found[2].startswith(b"/") else b"/" + found[2]
-        self.lines = [one for one in self.lines if one[0] != b"host"]
-        self.lines.append((b"host", found[1]))
+        if self._lines:
+            self._lines = [one for one in self._lines if one[0] != b"host"]
+            self._lines.append((b"host", found[1]))
         self.headers[b"host"] = found[1]
 
 
 def _is_host(host: bytes) -> bool:
     return len(host) <= _MOST_HOST and _parses_as_host(host)
+
+
+# Nearly all requests have the same headers: connections share their names.
+_lower_case = functools.lru_cache(maxsize=256)(bytes.lower)
 
 
 @functools.lru_cache(maxsize=256)  # nearly all requests have the same

@@ -8,7 +8,7 @@ from typing import Protocol
 
 import msgspec
 
-from openclaw_a2a.engine.supervisor import Supervisor
+from openclaw_a2a.engine.supervisor import Supervisor, TimeoutQueue
 from openclaw_a2a.model.errors import BodyTooSlow, Overloaded
 from openclaw_a2a.model.ids import LOCAL_PEER, Json, JsonObject
 
@@ -27,11 +27,7 @@ _COUNTED_CALLERS = 10_000
 
 
 class Deadline:
-    """One deadline for every operation of a kind that is under way.
-
-    Nearly every body has arrived when it is read, and nearly every chunk fits the send buffer.
-    So there is no timer per operation, only one that looks at those still under way.
-    """
+    """One deadline for every operation of a kind that is under way, for which its task waits."""
 
     def __init__(
         self,
@@ -39,43 +35,35 @@ class Deadline:
         make_error: Callable[[float], Exception],
         supervisor: Supervisor | None = None,
     ) -> None:
-        self._seconds = seconds
         self._make_error = make_error
         # By task: a task reads one body or writes one chunk at a time.
-        self._deadlines: dict[asyncio.Task[object], float] = {}
-        # Insertion order is deadline order: every operation gets the same time.
+        self._timeouts = TimeoutQueue[asyncio.Task[object]](
+            "request deadlines", seconds, self._cancel, supervisor or Supervisor()
+        )
         self._expired: set[asyncio.Task[object]] = set()
-        self._timer = (supervisor or Supervisor()).timer("request deadlines", self._cancel_expired)
 
     def start(self) -> "asyncio.Task[object] | None":
         """The current task begins an operation."""
         task = asyncio.current_task()
         if task is not None:
-            self._deadlines[task] = task.get_loop().time() + self._seconds
-            # Not moved when operations end: it fires, looks at what is left, and is set again.
-            if not self._timer.is_set:
-                self._timer.start(self._seconds)
+            self._timeouts.start(task)
         return task
 
     def stop(self, task: "asyncio.Task[object] | None") -> None:
         """The operation ended, in whatever way. Raises: the deadline's error, when it expired."""
         if task is None:
             return
-        self._deadlines.pop(task, None)
+        self._timeouts.pending.pop(task, None)
         # Called in a `finally`: what is raised here takes the place of our own CancelledError.
         if task in self._expired:
             self._expired.discard(task)
             # Another cancellation may have come on top of ours; then that one wins.
             if task.uncancel() == 0:
-                raise self._make_error(self._seconds)
+                raise self._make_error(self._timeouts.seconds)
 
-    def _cancel_expired(self) -> float | None:
-        now = asyncio.get_running_loop().time()
-        for task in [one for one, deadline in self._deadlines.items() if deadline <= now]:
-            del self._deadlines[task]
-            self._expired.add(task)
-            task.cancel()
-        return next(iter(self._deadlines.values()), None)
+    def _cancel(self, task: "asyncio.Task[object]") -> None:
+        self._expired.add(task)
+        task.cancel()
 
 
 class _Burst(msgspec.Struct):

@@ -146,7 +146,6 @@ class ServerProtocol(asyncio.Protocol):
         "network",
         "phase",
         "scheme",
-        "server",
         "server_port",
         "server_state",
         "table",
@@ -173,7 +172,6 @@ class ServerProtocol(asyncio.Protocol):
         self.transport: asyncio.Transport
         self.client: tuple[str, int] | None = None
         self.client_host: str | None = None
-        self.server: tuple[str, int] | None = None
         self.server_port: int | None = None
         self.scheme: Literal["http", "https"] = "http"
         self.network = ""
@@ -204,8 +202,8 @@ class ServerProtocol(asyncio.Protocol):
         self.transport = transport
         self.client = _address(transport, "peername")
         self.client_host = self.client[0] if self.client else None
-        self.server = _address(transport, "sockname")
-        self.server_port = self.server[1] if self.server else None
+        server = self.server
+        self.server_port = server[1] if server else None
         self.scheme = "https" if transport.get_extra_info("sslcontext") else "http"
         try:
             self.table.admit(self, transport)
@@ -218,6 +216,11 @@ class ServerProtocol(asyncio.Protocol):
             return
         self._connections.add(self)
         self._wait(ConnectionPhase.HEAD, self.table.server.header_seconds)
+
+    @property
+    def server(self) -> tuple[str, int] | None:
+        """The address to which the client has connected."""
+        return _address(self.transport, "sockname")
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Called by the event loop: the connection is closed."""

@@ -1,7 +1,7 @@
 """Server-sent event streams: events from a source, comments while it is idle, a bounded number.
 
 A stream is written by the task of its request; `watch_disconnect` says when its client is gone. The
-writer never waits without a limit: for events at most a heartbeat, for a client that does not read
+task never waits without a limit: for events at most a heartbeat, for a client that does not read
 at most the write deadline. So a slot is always given back.
 """
 
@@ -223,7 +223,9 @@ CheckCaller = Callable[[HttpRequest], None]
 """Looks at the credentials of a request again. Raises: GatewayError, when they are not valid."""
 
 
-class _Check(NamedTuple):
+class CheckedCaller(NamedTuple):
+    """A request whose caller is checked."""
+
     request: HttpRequest
     check: CheckCaller
     end: Callable[[GatewayError], None]
@@ -239,22 +241,22 @@ class CallerChecks:
     def __init__(self, interval_s: float, supervisor: Supervisor) -> None:
         self._interval_s = interval_s
         # Insertion order is the order of the times: every stream gets the same interval.
-        self._due: dict[_Check, float] = {}
+        self._due: dict[CheckedCaller, float] = {}
         self._timer = supervisor.timer("caller checks", self._check_due)
 
     def add(
         self, request: HttpRequest, check: CheckCaller, end: Callable[[GatewayError], None]
-    ) -> Callable[[], None]:
-        """Check the caller at intervals, and call `end` once it fails; returns what stops this."""
-        one = _Check(request, check, end)
+    ) -> CheckedCaller:
+        """Check the caller at intervals until `remove`, and call `end` once it fails."""
+        one = CheckedCaller(request, check, end)
         self._due[one] = asyncio.get_running_loop().time() + self._interval_s
         # Not moved when streams end: it fires, looks at what is left, and is set again.
         self._timer.start(self._interval_s)
+        return one
 
-        def stop() -> None:
-            self._due.pop(one, None)
-
-        return stop
+    def remove(self, one: CheckedCaller) -> None:
+        """Check this one no more."""
+        self._due.pop(one, None)
 
     def _check_due(self) -> float | None:
         now = asyncio.get_running_loop().time()
@@ -292,14 +294,14 @@ class SseStreams:
     ) -> None:
         self._limit = limit
         self._per_caller = per_caller or limit
-        self._heartbeat_s = heartbeat_s
-        self._supervisor = supervisor or Supervisor("sse")
-        self._deadline = write_deadline(write_timeout_s, self._supervisor)
+        self.heartbeat_s = heartbeat_s
+        self.supervisor = supervisor or Supervisor("sse")
+        self.deadline = write_deadline(write_timeout_s, self.supervisor)
+        self.checks = CallerChecks(heartbeat_s, self.supervisor)
+        self.sources: set[EventSource] = set()
+        self.is_closed = False
         self._count = 0
         self._by_caller: dict[str | None, int] = {}
-        self._sources: set[EventSource] = set()
-        self._checks = CallerChecks(heartbeat_s, self._supervisor)
-        self._is_closed = False
 
     def __len__(self) -> int:
         return self._count
@@ -310,8 +312,8 @@ class SseStreams:
 
     def close_all(self) -> None:
         """End every stream now: the gateway stops."""
-        self._is_closed = True
-        for source in list(self._sources):
+        self.is_closed = True
+        for source in list(self.sources):
             source.stop()
 
     async def serve(
@@ -324,46 +326,51 @@ class SseStreams:
     ) -> None:
         """Respond with a stream. It holds a slot from here until it has ended.
 
-        While the first event is awaited, comments keep proxies from closing the connection. Once in
-        a heartbeat `check` says whether the caller may still see it.
-
-        Raises: Overloaded, and what `open_stream` raises while a plain response is possible.
+        Raises: as `open`.
         """
-        # Before anything is awaited: the limit holds however many clients come at once.
-        with self.slot(request.caller):
-            await self._serve(request, open_stream, encoder, check)
+        write = await self.open(request, open_stream, encoder, check=check)
+        if write is not None:
+            await write()
 
-    async def _serve(
+    async def open(
         self,
         request: HttpRequest,
         open_stream: OpenStream,
         encoder: FrameEncoder,
-        check: CheckCaller,
-    ) -> None:
-        writer = SseWriter(request, self._deadline)
-        # Cancelled in any case: a task that waits for the client would outlive the request.
-        disconnected = request.watch_disconnect(self._supervisor)
+        *,
+        check: CheckCaller = lambda _: None,
+    ) -> Callable[[], Coroutine[Any, Any, None]] | None:
+        """Open a stream, which holds a slot from here on; what writes it, to be called at once.
+
+        None when the client has left. While the first event is awaited, comments keep proxies from
+        closing the connection. Once in a heartbeat `check` says whether the caller may still see
+        it.
+
+        Raises: Overloaded, and what `open_stream` raises while a plain response is possible.
+        """
+        # Before anything is awaited: the limit holds however many clients come at once.
+        self.take_slot(request.caller)
+        response = StreamResponse(self, request, encoder, check)
         try:
-            try:
-                stream = await open_stream()
-                if not isinstance(stream, EventStream):
-                    stream = await self._wait_first(writer, stream, disconnected, check)
-            except GatewayError as error:
-                if not (request.has_started or encoder.streams_early_error(error)):
-                    raise
-                request.log_refusal(error)
-                stream = EventStream(None, 0, None, error=error)
-            if stream is not None:
-                await self._write_stream(writer, stream, encoder, disconnected, check)
-        except ClientTooSlow as slow:
-            # The response stays incomplete; the server closes the connection.
-            log.warning("sse.client_too_slow", path=request.path, reason=str(slow))
-        finally:
-            await _cancel(disconnected)
+            if await response.open(open_stream):
+                return response.write
+        except BaseException:
+            await response.close()
+            raise
+        await response.close()
+        return None
 
     @contextmanager
     def slot(self, caller: str | None) -> Generator[None]:
         """Count a stream while it lasts, also one that is written elsewhere. Raises: Overloaded."""
+        self.take_slot(caller)
+        try:
+            yield
+        finally:
+            self.give_slot_back(caller)
+
+    def take_slot(self, caller: str | None) -> None:
+        """Count a stream from now on. Raises: Overloaded."""
         held = self._by_caller.get(caller, 0)
         if held >= self._per_caller and caller not in OWN_CALLERS:
             raise Overloaded(
@@ -377,30 +384,78 @@ class SseStreams:
             )
         self._count += 1
         self._by_caller[caller] = held + 1
-        try:
-            yield
-        finally:
-            self._count -= 1
-            self._by_caller[caller] -= 1
-            if not self._by_caller[caller]:
-                del self._by_caller[caller]
 
-    async def _wait_first(
-        self,
-        writer: SseWriter,
-        pending: PendingStream,
-        disconnected: "asyncio.Future[None]",
-        check: CheckCaller,
-    ) -> EventStream | None:
+    def give_slot_back(self, caller: str | None) -> None:
+        """A stream has ended."""
+        self._count -= 1
+        self._by_caller[caller] -= 1
+        if not self._by_caller[caller]:
+            del self._by_caller[caller]
+
+
+class StreamResponse:
+    """One stream, from the moment it is asked for to its end: `open`, `write`, `close`."""
+
+    __slots__ = (
+        "_caller",
+        "_check",
+        "_checked",
+        "_disconnected",
+        "_encoder",
+        "_refusal",
+        "_source",
+        "_stream",
+        "_streams",
+        "_writer",
+    )
+
+    def __init__(
+        self, streams: SseStreams, request: HttpRequest, encoder: FrameEncoder, check: CheckCaller
+    ) -> None:
+        self._streams = streams
+        self._encoder = encoder
+        self._check = check
+        self._caller = request.caller
+        self._writer = SseWriter(request, streams.deadline)
+        # Cancelled in any case: a task that waits for the client would outlive the request.
+        self._disconnected = request.watch_disconnect(streams.supervisor)
+        self._stream: EventStream | None = None
+        self._source: EventSource | None = None
+        self._checked: CheckedCaller | None = None
+        self._refusal: GatewayError | None = None
+
+    # ------------------------------------------------------------------ the beginning
+
+    async def open(self, open_stream: OpenStream) -> bool:
+        """Wait for the first event; False when the client left before, or does not read.
+
+        Raises: what `open_stream` raises while a plain response is possible.
+        """
+        request = self._writer.request
+        try:
+            opened = await open_stream()
+            is_open = isinstance(opened, EventStream)
+            self._stream = opened if is_open else await self._wait_first(opened)
+        except ClientTooSlow as slow:
+            self._log_too_slow(slow)
+        except GatewayError as error:
+            if not (request.has_started or self._encoder.streams_early_error(error)):
+                raise
+            request.log_refusal(error)
+            self._stream = EventStream(None, 0, None, error=error)
+        return self._stream is not None
+
+    async def _wait_first(self, pending: PendingStream) -> EventStream | None:
         """The stream when its first event is there; None when the client left before."""
+        writer, disconnected = self._writer, self._disconnected
         # A task of its own, so that heartbeats can be written meanwhile. Cancelling it loses
         # nothing: the message was accepted, and its run goes on without a reader.
-        first = self._supervisor.start("sse-first-event", pending)
+        first = self._streams.supervisor.start("sse-first-event", pending)
         try:
             while not first.done():
                 await asyncio.wait(
                     {first, disconnected},
-                    timeout=self._heartbeat_s,
+                    timeout=self._streams.heartbeat_s,
                     return_when=asyncio.FIRST_COMPLETED,
                 )
                 # Looked at before `first`: there is no client to write to.
@@ -408,88 +463,101 @@ class SseStreams:
                     return None
                 if not first.done():
                     with suppress(IssuerUnavailable):
-                        check(writer.request)
+                        self._check(writer.request)
                     await writer.write(KEEP_ALIVE)
             return first.result()
         finally:
             await _cancel(first)
 
-    async def _write_stream(
-        self,
-        writer: SseWriter,
-        stream: EventStream,
-        encoder: FrameEncoder,
-        disconnected: "asyncio.Future[None]",
-        check: CheckCaller,
-    ) -> None:
+    # ------------------------------------------------------------------ what is written
+
+    async def write(self) -> None:
+        """Write the stream to its end."""
+        request, heartbeat_s = self._writer.request, self._streams.heartbeat_s
+        try:
+            source = await self._write_first()
+            # All in one coroutine: an idle stream keeps every one of them, and an event passes
+            # through every one.
+            while source is not None and not source.is_over:
+                events = await source.next_events(heartbeat_s)
+                if events:
+                    last = events[-1].sequence if source.is_over else None
+                    chunk = self._encode_small(events, last)
+                    # Nearly always: small events, for a client that reads.
+                    if not chunk or request.wire is not None or not request.send_now(chunk):
+                        await self._write_events(deque(events), last)
+                    del chunk
+                elif not source.is_over:
+                    await self._writer.write(KEEP_ALIVE)
+                del events  # not kept while the next are awaited
+            await self._write_end()
+        except ClientTooSlow as slow:
+            # Nothing more can be written to this client, not even an error frame. The response
+            # stays incomplete; the server closes the connection.
+            self._log_too_slow(slow)
+        except Exception as error:  # the response has started: it must end with an error frame
+            await self._write_failure(error)
+        finally:
+            await self.close()
+
+    async def _write_first(self) -> EventSource | None:
+        """Write what is there already; the source of what follows."""
+        stream, self._stream = self._stream, None
+        if stream is None:  # `open` returned False
+            return None
+        writer, encoder, source = self._writer, self._encoder, stream.source
         await writer.start()
         if stream.error is not None:
             await writer.write(encoder.error_frame(stream.error))
-        # Taken out: what was sent is not kept while the stream lasts.
-        first, stream.first = stream.first, None
+        first = stream.first
         if isinstance(first, bytes):
-            is_last = stream.source is None or stream.source.is_over
-            last = stream.sequence if is_last else None
-            await self._write_events(writer, deque([_First(stream.sequence, first)]), encoder, last)
+            last = stream.sequence if source is None or source.is_over else None
+            await self._write_events(deque([_First(stream.sequence, first)]), last)
         elif first is not None:
             before, after = encoder.around_frame(stream.sequence)
             await writer.write(before, *first.chunks, after)
-        del first
-        if stream.source is not None:
-            source = stream.source
-            # Wakes a source that waits for its next event, so that the slot is free at once.
-            disconnected.add_done_callback(lambda _: source.stop())
-            refusals: list[GatewayError] = []
+        if source is not None:
+            self._follow(source)
+        return source
 
-            def end(error: GatewayError) -> None:
-                refusals.append(error)
-                source.stop()
-
-            stop_checks = self._checks.add(writer.request, check, end)
-            try:
-                await self._follow(writer, source, encoder)
-            finally:
-                stop_checks()
-            for refusal in refusals:
-                writer.request.log_refusal(refusal)
-                await writer.write(encoder.error_frame(refusal))
-        await writer.close()
-
-    async def _follow(self, writer: SseWriter, source: EventSource, encoder: FrameEncoder) -> None:
-        self._sources.add(source)
+    def _follow(self, source: EventSource) -> None:
+        streams, request = self._streams, self._writer.request
+        self._source = source
+        # Wakes a source that waits for its next event, so that the slot is free at once.
+        self._disconnected.add_done_callback(self._stop)
+        self._checked = streams.checks.add(request, self._check, self._refuse)
+        streams.sources.add(source)
         # `close_all` may have run while the first event was awaited: it did not see this source.
-        if self._is_closed:
+        if streams.is_closed:
             source.stop()
-        try:
-            while not source.is_over:
-                events = deque(await source.next_events(self._heartbeat_s))
-                if events:
-                    last = events[-1].sequence if source.is_over else None
-                    await self._write_events(writer, events, encoder, last)
-                elif not source.is_over:
-                    await writer.write(KEEP_ALIVE)
-                del events  # an empty one, too, takes a kilobyte while the next are awaited
-        except ClientTooSlow:
-            raise  # nothing more can be written to this client, not even an error frame
-        except GatewayError as error:
-            log.warning("sse.source_failed", code=error.code, reason=error.message)
-            await writer.write(encoder.error_frame(error))
-        except Exception:  # the response has started: the stream must end with an error frame
-            log.exception("sse.source_failed")
-            await writer.write(encoder.error_frame(GatewayFault("internal error")))
-        finally:
-            self._sources.discard(source)
 
-    async def _write_events(
-        self,
-        writer: SseWriter,
-        events: deque[StreamEvent],
-        encoder: FrameEncoder,
-        last: int | None,
-    ) -> None:
+    def _stop(self, _: object = None) -> None:
+        if self._source is not None:
+            self._source.stop()
+
+    def _refuse(self, error: GatewayError) -> None:
+        """The caller may not see it any more."""
+        self._refusal = error
+        self._stop()
+
+    def _encode_small(self, events: Sequence[StreamEvent], last: int | None) -> bytes:
+        """Events as one chunk; none when they are large."""
+        # One write for all of them: fewer packets.
+        if sum([len(event.body) for event in events]) >= SLICE_BYTES:
+            return b""
+        encode = self._encoder.frame
+        if len(events) == 1:
+            sequence = events[0].sequence
+            return encode(sequence, events[0].body, is_last=sequence == last)
+        return b"".join(
+            [encode(one.sequence, one.body, is_last=one.sequence == last) for one in events]
+        )
+
+    async def _write_events(self, events: deque[StreamEvent], last: int | None) -> None:
         """Write events, and take them out; the stream ends with the one of the number `last`."""
         # A client may not read for long: nothing of what it has got is kept then, and of a large
         # event no copy is made, which the streams of a task share otherwise.
+        writer, encoder = self._writer, self._encoder
         held = sum([len(event.body) for event in events])
         while events:
             writer.hold(held)
@@ -500,25 +568,58 @@ class SseStreams:
                 await writer.write(before, body, after)
                 held -= len(event.body)
                 continue
-            # One write for many of them: fewer packets, and one deadline to watch.
-            frames: list[bytes] = []
+            few: list[StreamEvent] = []
             size = 0
             while events and size < SLICE_BYTES and len(events[0].body) < SLICE_BYTES:
-                event = events.popleft()
-                is_last = event.sequence == last
-                frames.append(encoder.frame(event.sequence, event.body, is_last=is_last))
-                size += len(frames[-1])
-                held -= len(event.body)
-            chunk = b"".join(frames)
-            frames.clear()
+                few.append(events.popleft())
+                size += len(few[-1].body)
+            chunk = b"".join(
+                [encoder.frame(one.sequence, one.body, is_last=one.sequence == last) for one in few]
+            )
+            few.clear()
+            held -= size
             await writer.write(chunk)
         writer.hold(0)
+
+    async def _write_end(self) -> None:
+        if self._refusal is not None:
+            self._writer.request.log_refusal(self._refusal)
+            await self._writer.write(self._encoder.error_frame(self._refusal))
+        await self._writer.close()
+
+    async def _write_failure(self, error: Exception) -> None:
+        if isinstance(error, GatewayError):
+            log.warning("sse.source_failed", code=error.code, reason=error.message)
+        else:
+            log.error("sse.source_failed", exc_info=error)
+            error = GatewayFault("internal error")
+        try:
+            await self._writer.write(self._encoder.error_frame(error))
+            await self._writer.close()
+        except ClientTooSlow as slow:
+            self._log_too_slow(slow)
+
+    def _log_too_slow(self, slow: ClientTooSlow) -> None:
+        log.warning("sse.client_too_slow", path=self._writer.request.path, reason=str(slow))
+
+    # ------------------------------------------------------------------ the end
+
+    async def close(self) -> None:
+        """Give everything back, in whatever way the stream ended."""
+        streams = self._streams
+        streams.give_slot_back(self._caller)
+        if self._checked is not None:
+            streams.checks.remove(self._checked)
+        if self._source is not None:
+            streams.sources.discard(self._source)
+        await _cancel(self._disconnected)
 
 
 async def _cancel(task: "asyncio.Future[Any]") -> None:
     """Cancel a task or a future, and wait until it has ended."""
     task.cancel()
     # `wait`, not `await task`: its CancelledError could not be told from one of our own.
-    await asyncio.wait({task})
+    if not task.done():
+        await asyncio.wait({task})
     if not task.cancelled():
         task.exception()  # mark it as seen: its outcome is not awaited any more

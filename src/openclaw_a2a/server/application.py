@@ -95,12 +95,9 @@ class ServerApplication:
         try:
             if self._proxies.are_configured:
                 request.client_address = self._proxies.client_address(request) or ""
-            handler = request.facts.handler
-            if handler is None:
-                found = self.router.find(request.method, request.path)
-                handler = self._not_found if found is None else found[0]
-                request.facts.handler = handler
-            await handler(request)
+            await (request.facts.handler or self._find_handler(request))(request)
+            if request.rest is not None:
+                await request.rest()
         except asyncio.CancelledError:
             # The server is stopping and no longer waits for this request.
             # Not raised again: uvicorn cancels what outlasts its graceful shutdown, and a client is
@@ -128,6 +125,11 @@ class ServerApplication:
             # The access log. Its fields are made only when it is written.
             if log.is_enabled(logging.DEBUG):
                 log.debug("http.request", status=request.status, **request.log_fields())
+
+    def _find_handler(self, request: HttpRequest) -> Handler:
+        found = self.router.find(request.method, request.path)
+        handler = request.facts.handler = self._not_found if found is None else found[0]
+        return handler
 
     async def _respond_failed(self, request: HttpRequest) -> None:
         text = "this address failed to answer; the log of the gateway says why"

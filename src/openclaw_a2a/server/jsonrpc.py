@@ -89,7 +89,7 @@ class JsonRpcCall(AccountCall, eq=False, kw_only=True):
                     stream.close()
                 await self.http.respond(200, b"")
                 return
-            await self.endpoint.streams.serve(
+            self.http.rest = await self.endpoint.streams.open(
                 self.http, self.open_stream, self, check=self.endpoint.check_caller
             )
             return
@@ -124,7 +124,10 @@ class JsonRpcCall(AccountCall, eq=False, kw_only=True):
 
     async def open_stream(self) -> EventStream | PendingStream:
         """Start a streaming method. What decoding raises may have to be a frame, too."""
-        return await self.method.operation(self, self.decode())
+        request, envelope = self.decode(), self.envelope
+        # Its frames need the id alone, and a stream may be open for hours.
+        self.envelope = Envelope(envelope.id, envelope.method, b"")
+        return await self.method.operation(self, request)
 
     def _check_push(self) -> None:
         """Raises: PushNotSupported; on 0.3 a method that is not offered does not exist."""

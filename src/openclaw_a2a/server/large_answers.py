@@ -22,6 +22,7 @@ from openclaw_a2a.model.records import StoredTask, TaskHead, decode_task
 from openclaw_a2a.model.task import Task
 from openclaw_a2a.model.turn import Scope
 from openclaw_a2a.ports import MeasuredTask
+from openclaw_a2a.protocol import v1
 from openclaw_a2a.protocol.versions import ProtocolVersion
 
 _AT_ONCE = 2
@@ -107,7 +108,11 @@ class LargeAnswers:
                 if outline is None:
                     raise TaskNotFound(f"task not found: there is no task {task_id}")
                 stored, head = outline.stored, outline.stored.head
-                if version is ProtocolVersion.V1 and not stored.entries and history_length is None:
+                if history_length is not None and not stored.entries:
+                    # Before it is decoded: of a long history most is passed over.
+                    trimmed = v1.trim_task(stored.snapshot, history_length=history_length)
+                    stored = msgspec.structs.replace(stored, snapshot=trimmed)
+                if version is ProtocolVersion.V1 and not stored.entries:
                     chunks = (stored.snapshot,)
                 else:
                     chunks = await _encode(request, stored, encode, history_length)

@@ -71,7 +71,9 @@ async def serve(http: HttpRequest, *, endpoint: AccountEndpoint, prefix: str) ->
             call.check_tenant(request.tenant)
         if route.is_stream:
             open_stream = partial(route.operation, call, request)
-            await endpoint.streams.serve(http, open_stream, call, check=endpoint.check_caller)
+            http.rest = await endpoint.streams.open(
+                http, open_stream, call, check=endpoint.check_caller
+            )
         else:
             await call.respond(await route.operation(call, request))
     except ClientDisconnected:

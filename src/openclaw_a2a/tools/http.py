@@ -151,7 +151,7 @@ class ToolGuard(msgspec.Struct, frozen=True):
             if task is not None:
                 task.cancel()
 
-        stop_checks = self.checks.add(http, check, end)
+        checked = self.checks.add(http, check, end)
         try:
             await handle(request)
         except asyncio.CancelledError:
@@ -162,7 +162,7 @@ class ToolGuard(msgspec.Struct, frozen=True):
             frame = encode_frame(error_body(refusals[0], show_faults=False), event=b"error")
             await http.send({"type": "http.response.body", "body": frame})
         finally:
-            stop_checks()
+            self.checks.remove(checked)
 
 
 ReadStoredResult = Callable[[str, str, int, int], tuple[bytes, int] | None]

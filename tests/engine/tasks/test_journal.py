@@ -37,11 +37,11 @@ def test_projection_equals_the_task_that_its_events_make(task: Task, changes: li
 def test_message_joins_the_history_once_per_id(task: Task, more: list[Message]) -> None:
     view = TaskProjection(task)
     for message in more:
-        is_known = message.message_id in view.message_ids
+        is_known = view.has_message(message.message_id)
         before = len(view.history)
         view.add_message(message)
         assert len(view.history) == before + (not is_known)
-        assert message.message_id in view.message_ids
+        assert view.has_message(message.message_id)
     ids = [message.message_id for message in view.task().history]
     assert len(set(ids)) == len(ids)
 

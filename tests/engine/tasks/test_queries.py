@@ -7,6 +7,7 @@ from tests.engine.conftest import OpenHarness
 from tests.engine.controlled_agent import ControlledAgent, ScriptedAgent
 from tests.engine.harness import ALICE, BOB, Harness, read_all, yield_to_others
 
+from openclaw_a2a.engine.outbox.wakeups import WakeupRegistry
 from openclaw_a2a.engine.tasks import queries
 from openclaw_a2a.engine.tasks.journal import PAGE_SIZE, EventFeed
 from openclaw_a2a.engine.tasks.queries import Subscription
@@ -250,7 +251,9 @@ async def test_feed_reports_events_that_left_its_window() -> None:
 
 async def test_closed_feed_wakes_every_reader(harness: Harness) -> None:
     feed = EventFeed(0)
-    follower = Subscription(harness.store, None, TaskId("none"), cursor=0, feed=feed)
+    follower = Subscription(
+        harness.store, None, TaskId("none"), cursor=0, feed=feed, wakeups=WakeupRegistry()
+    )
     waiting = asyncio.ensure_future(follower.next_events(60))
     await yield_to_others()
     feed.close()

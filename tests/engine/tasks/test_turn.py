@@ -47,7 +47,7 @@ def turn_of(message: Message, rules: AccountRules = RULES, scope: Scope = ALICE)
         lease_until=BEGINNING,
         is_started=False,
     )
-    return build_turn(run, rules=rules, reference_tasks=(), resume=None)
+    return build_turn(run, rules)
 
 
 def test_texts_are_joined_by_a_blank_line_and_blank_ones_left_out() -> None:

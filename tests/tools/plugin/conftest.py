@@ -159,7 +159,10 @@ def door() -> Iterator[Door]:
                 for piece in told.pieces:
                     self.wfile.write(piece)
                     self.wfile.flush()
-            if told.stays_open and self.connection.recv(1) == b"":
+            if told.stays_open:
+                with suppress(ConnectionResetError):  # a connection may end in either way
+                    if self.connection.recv(1):
+                        return
                 told.is_left.set()
 
         def _note(self, body: Json) -> None:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from enum import Enum
 from typing import TYPE_CHECKING
 
+from openclaw_a2a.engine.supervisor import Supervisor, TimeoutQueue
 from openclaw_a2a.model.delivery import Delivery
 from openclaw_a2a.model.ids import TaskId
 from openclaw_a2a.model.records import Entry
@@ -17,8 +18,15 @@ from openclaw_a2a.model.task import ACTIVE
 if TYPE_CHECKING:
     from openclaw_a2a.engine.tasks.active_task import ActiveTask
 
+
 _MAX_ENDED = 1024
 _MAX_ENDED_BYTES = 65_536  # of one; what is larger is read from the store
+
+
+def wake(waiter: "asyncio.Future[None]") -> None:
+    """Let whoever waits for it go on."""
+    if not waiter.done():
+        waiter.set_result(None)
 
 
 class Urgency(Enum):
@@ -39,6 +47,8 @@ class WakeupRegistry:
     __slots__ = (
         "_on_added",
         "_on_change",
+        "_supervisor",
+        "_timeouts",
         "ended",
         "observers",
         "readers",
@@ -46,7 +56,9 @@ class WakeupRegistry:
         "wants_every_event",
     )
 
-    def __init__(self) -> None:
+    def __init__(self, supervisor: Supervisor | None = None) -> None:
+        self._supervisor = supervisor or Supervisor("wakeups")
+        self._timeouts: dict[float, TimeoutQueue[asyncio.Future[None]]] = {}
         self.subscribed: set[TaskId] = set()
         self.wants_every_event: set[TaskId] = set()
         """The other subscribed tasks only need pauses and the terminal state."""
@@ -107,11 +119,18 @@ class WakeupRegistry:
             urgency = Urgency.HIGH if states or not committed else Urgency.LOW
             self._on_change(task_id, urgency)
 
+    def timeouts(self, seconds: float) -> "TimeoutQueue[asyncio.Future[None]]":
+        """Wakes readers that nothing else has woken for so long."""
+        found = self._timeouts.get(seconds)
+        if found is None:  # one for each heartbeat that is configured
+            found = TimeoutQueue("idle readers", seconds, wake, self._supervisor)
+            self._timeouts[seconds] = found
+        return found
+
     def wake_readers(self, task_id: TaskId) -> None:
         """Call after a commit, when the task is among `readers`, and when the engine stops."""
         for waiter in self.readers[task_id]:
-            if not waiter.done():
-                waiter.set_result(None)
+            wake(waiter)
 
     def notify_observers(self, task_id: TaskId) -> None:
         """Call after a commit, while there are observers."""

@@ -81,7 +81,7 @@ class TaskProjection:
         self._task = task
         self.status: TaskStatus = task.status
         self.history: list[Message] = list(task.history)
-        self.message_ids: set[MessageId] = {message.message_id for message in task.history}
+        self._message_ids: set[MessageId] | None = None
         self._artifacts: dict[ArtifactId, Artifact] = {
             artifact.artifact_id: artifact for artifact in task.artifacts
         }
@@ -110,6 +110,11 @@ class TaskProjection:
             await pacer.pause()
         return projection
 
+    def has_message(self, message_id: MessageId) -> bool:
+        """True when the history has a message of this id."""
+        # Once for each message that a running task gets, which copies the history anyway.
+        return any(message.message_id == message_id for message in self.history)
+
     def apply(self, event: Event) -> None:
         """Fold one event in."""
         if isinstance(event, StatusUpdate):
@@ -125,9 +130,13 @@ class TaskProjection:
 
     def add_message(self, message: Message) -> None:
         """Append to the history, once per message id."""
-        if message.message_id not in self.message_ids:
-            self.message_ids.add(message.message_id)
-            self.history.append(message)
+        history, known = self.history, self._message_ids
+        if known is None:
+            # Made when it is needed: most tasks get few messages after their first one.
+            known = self._message_ids = {one.message_id for one in history}
+        if message.message_id not in known:
+            known.add(message.message_id)
+            history.append(message)
 
     def artifacts(self, prefix: str = "") -> list[Artifact]:
         """The artifacts whose id starts with `prefix`, in order."""
@@ -185,7 +194,7 @@ UNLIMITED = JournalLimits()
 class EventFeed:
     """The recent committed events of one active task, and the readers that wait for the next."""
 
-    __slots__ = ("_waiters", "_window", "failure", "is_closed", "sequence")
+    __slots__ = ("_window", "failure", "is_closed", "sequence", "waiters")
 
     def __init__(self, sequence: int) -> None:
         self.sequence = sequence
@@ -194,7 +203,10 @@ class EventFeed:
         self.failure: StoreUnavailable | None = None
         """Why the events that follow could not be stored."""
         self._window: list[Entry] = []
-        self._waiters: set[asyncio.Future[None]] = set()
+        self.waiters: list[asyncio.Future[None]] = []
+        """Woken at the next change, and replaced by an empty one before that. Those who wait add
+        themselves; whoever stops to wait earlier removes itself, if it is the same list still.
+        """
 
     def publish(self, entries: tuple[Entry, ...]) -> None:
         """Make committed events visible."""
@@ -204,14 +216,14 @@ class EventFeed:
         if len(self._window) > 2 * PAGE_SIZE:
             del self._window[:-PAGE_SIZE]
         self.sequence = entries[-1].sequence
-        if self._waiters:
+        if self.waiters:
             self._wake()
 
     def close(self, failure: StoreUnavailable | None = None) -> None:
         """No more events will come through this feed; `failure` says why there is no last one."""
         self.is_closed = True
         self.failure = failure
-        if self._waiters:
+        if self.waiters:
             self._wake()
         # Those that read have the last events at once. A reader whose client does not would keep
         # all of them in memory; it finds them in the store.
@@ -227,17 +239,9 @@ class EventFeed:
         # after the cursor. The slice starts below 0: a cursor at the end has returned above.
         return self._window[cursor - self.sequence :]
 
-    def add_waiter(self, waiter: asyncio.Future[None]) -> None:
-        """Wake this future at the next change."""
-        self._waiters.add(waiter)
-
-    def remove_waiter(self, waiter: asyncio.Future[None]) -> None:
-        """Forget this future."""
-        self._waiters.discard(waiter)
-
     def _wake(self) -> None:
         # Taken out first: a reader that finds nothing new registers again in its next round.
-        waiters, self._waiters = self._waiters, set()
+        waiters, self.waiters = self.waiters, []
         for waiter in waiters:
             if not waiter.done():
                 waiter.set_result(None)
@@ -246,27 +250,35 @@ class EventFeed:
 class Journal:
     """One task that is being changed: its projection, its position, and the commit under way."""
 
-    in_flight = 0
-    """Events that are not durable yet."""
-    failure: Exception | None = None
-    """Why the store refused a commit. Nothing more is written: the sequence would have a gap."""
-    on_committed: Callable[[], None] | None = None
-    """Called after the store has answered a commit. The active run then appends the text that the
-    agent produced during the commit, as one event; it stops when the commit was refused. A session
-    has one active run at a time, and the next run replaces the callback.
-    """
-    snapshot = b""
-    """The task as it was when it last came to rest."""
-    failure_code = AgentFailed.code
-    """Why the task failed, if it did, for the log."""
-    _is_over = False
-    _over_failure: StoreUnavailable | None = None
-    _written_bytes = 0
-    _commits_under_way = 0
-    _message: Message | None = None
-    _run: RunRecord | None = None
-    submit: Callable[[Commit], None] | None = None
-    """Takes the first commit to the store, with the message that opened the task; None: it has."""
+    __slots__ = (
+        "_collected",
+        "_commits_under_way",
+        "_feed",
+        "_head",
+        "_is_over",
+        "_loop",
+        "_message",
+        "_next_snapshot",
+        "_over_failure",
+        "_run",
+        "_settle_waiters",
+        "_status_at",
+        "_store",
+        "_stored_sequence",
+        "_wakeups",
+        "_written_bytes",
+        "committed_sequence",
+        "failure",
+        "failure_code",
+        "in_flight",
+        "limits",
+        "on_committed",
+        "projection",
+        "sequence",
+        "snapshot",
+        "state",
+        "submit",
+    )
 
     def __init__(
         self,
@@ -294,6 +306,27 @@ class Journal:
         self._collected: list[Entry] = []
         self._loop = asyncio.get_running_loop()
         self._settle_waiters: list[asyncio.Future[None]] = []
+        self.in_flight = 0
+        """Events that are not durable yet."""
+        self.failure: Exception | None = None
+        """Why the store refused a commit. Nothing more is written: there would be a gap."""
+        self.on_committed: Callable[[], None] | None = None
+        """Called after the store has answered a commit. The active run then appends the text that
+        the agent produced during the commit, as one event; it stops when the commit was refused. A
+        session has one active run at a time, and the next run replaces the callback.
+        """
+        self.snapshot = b""
+        """The task as it was when it last came to rest."""
+        self.failure_code = AgentFailed.code
+        """Why the task failed, if it did, for the log."""
+        self._is_over = False
+        self._over_failure: StoreUnavailable | None = None
+        self._written_bytes = 0
+        self._commits_under_way = 0
+        self._message: Message | None = None
+        self._run: RunRecord | None = None
+        self.submit: Callable[[Commit], None] | None = None
+        """Takes the first commit to the store, with the message that opened the task; then None."""
 
     @property
     def head(self) -> TaskHead:
@@ -487,8 +520,10 @@ class Journal:
             wakeups = self._wakeups
             if wakeups.readers or wakeups.subscribed or wakeups.observers:
                 self._notify(entries)
-        if self._settle_waiters:
-            self._wake_settle_waiters()
+        waiters, self._settle_waiters = self._settle_waiters, []
+        for waiter in waiters:
+            if not waiter.done():
+                waiter.set_result(None)
         # Before `on_committed`: the text that it appends is not sent by this line but at the end of
         # this loop turn, in one commit with what the agent says until then.
         if self._collected and not self._commits_under_way:
@@ -506,12 +541,6 @@ class Journal:
             wakeups.notify(task_id, entries)
         if wakeups.observers:
             wakeups.notify_observers(task_id)
-
-    def _wake_settle_waiters(self) -> None:
-        waiters, self._settle_waiters = self._settle_waiters, []
-        for waiter in waiters:
-            if not waiter.done():
-                waiter.set_result(None)
 
     def _add_message(self, message: Message) -> None:
         self.projection.add_message(message)

@@ -10,6 +10,7 @@ import asyncio
 import msgspec
 
 from openclaw_a2a.engine.engine import Engine
+from openclaw_a2a.engine.outbox.wakeups import WakeupRegistry, wake
 from openclaw_a2a.engine.tasks.journal import PAGE_SIZE, EventFeed, TaskProjection
 from openclaw_a2a.model.errors import InvalidParams, Problem, StoreUnavailable, TaskNotFound
 from openclaw_a2a.model.ids import TaskId
@@ -37,6 +38,7 @@ class Subscription:
         "_store",
         "_task_id",
         "_waiter",
+        "_wakeups",
         "cursor",
         "is_over",
     )
@@ -49,8 +51,10 @@ class Subscription:
         *,
         cursor: int,
         feed: EventFeed | None,
+        wakeups: WakeupRegistry,
     ) -> None:
         self._store = store
+        self._wakeups = wakeups
         self._scope = scope
         self._task_id = task_id
         self._feed = feed
@@ -64,27 +68,46 @@ class Subscription:
         """The reader is gone: end a `next_events` that waits."""
         self._is_stopped = self.is_over = True
         if self._waiter is not None:
-            _wake(self._waiter)
+            wake(self._waiter)
 
     async def next_events(self, wait_s: float) -> list[Entry]:
         """The next events; empty when none came in time or the subscription is over."""
-        entries = await self._read()
+        entries = self._read_feed()
+        if entries is None:
+            entries = await self._read()
         # Nothing is awaited between a read of the feed that found nothing and the registration of
         # the waiter, so no event can be published in between and missed.
         if not entries and not self.is_over and (feed := self._feed) is not None:
-            # Woken by a commit, by the end of the task (`feed.close`), by `stop`, or by the timer.
-            waiter = self._new_waiter()
-            feed.add_waiter(waiter)
-            # A timer that wakes it like an event: `asyncio.timeout` would cancel the task of an
-            # idle stream at each heartbeat.
-            timer = waiter.get_loop().call_later(wait_s, _wake, waiter)
+            # Woken by a commit, by the end of the task (`feed.close`), by `stop`, or by the timer:
+            # `asyncio.timeout` would cancel the task of an idle stream at each heartbeat.
+            waiter = self._waiter = asyncio.get_running_loop().create_future()
+            waiters = feed.waiters
+            waiters.append(waiter)
+            timeouts = self._wakeups.timeouts(wait_s)
+            timeouts.start(waiter)
             try:
                 await waiter
             finally:
-                timer.cancel()
+                timeouts.pending.pop(waiter, None)
                 self._waiter = None
-                feed.remove_waiter(waiter)
-            entries = [] if self._is_stopped else await self._read()
+                if feed.waiters is waiters:
+                    waiters.remove(waiter)
+            entries = [] if self._is_stopped else self._read_feed()
+            if entries is None:
+                entries = await self._read()
+        return entries
+
+    def _read_feed(self) -> list[Entry] | None:
+        """What the feed of a running task has; None when more has to be looked at."""
+        feed = self._feed
+        if feed is None or feed.is_closed:
+            return None
+        entries = feed.since(self.cursor)
+        if entries:
+            self.cursor = entries[-1].sequence
+            # A reader that is behind passes over the pauses that were answered since.
+            is_last = self.cursor >= feed.sequence
+            self.is_over = self.is_over or self._ends_with(entries, is_last, was_closed=False)
         return entries
 
     async def _read(self) -> list[Entry]:
@@ -103,7 +126,7 @@ class Subscription:
         # The end of what there is: a reader that is behind passes over the pauses that were
         # answered since.
         is_last = (feed is None or self.cursor >= feed.sequence) and not has_more
-        self.is_over = self.is_over or self._ends_with(entries, is_last, was_closed)
+        self.is_over = self.is_over or self._ends_with(entries, is_last, was_closed=was_closed)
         return entries
 
     async def _read_page(self) -> tuple[list[Entry], bool]:
@@ -126,14 +149,10 @@ class Subscription:
         has_more = is_large or len(stored) > PAGE_SIZE
         return stored[: len(stored) - has_more], has_more
 
-    def _ends_with(self, entries: list[Entry], is_last: bool, was_closed: bool) -> bool:
+    def _ends_with(self, entries: list[Entry], is_last: bool, *, was_closed: bool) -> bool:
         """True when no more events will come after these."""
         rests = bool(entries) and entries[-1].state in _RESTING
         return (rests and is_last) or (was_closed and not entries)
-
-    def _new_waiter(self) -> asyncio.Future[None]:
-        self._waiter = asyncio.get_running_loop().create_future()
-        return self._waiter
 
 
 class LastingSubscription(Subscription):
@@ -158,7 +177,9 @@ class LastingSubscription(Subscription):
     ) -> None:
         """Without a head the task was at work at the cursor."""
         feed = _active_feed(engine, task_id)
-        super().__init__(engine.store.tasks, scope, task_id, cursor=cursor, feed=feed)
+        super().__init__(
+            engine.store.tasks, scope, task_id, cursor=cursor, feed=feed, wakeups=engine.wakeups
+        )
         self._engine = engine
         self._ends_at = ends_at
         # The state after the event `_known_at`, which a reader that resumes has yet to get. The
@@ -172,23 +193,24 @@ class LastingSubscription(Subscription):
         self._find_feed()
         if self._feed is not None:
             return await super().next_events(wait_s)
-        waiter = self._new_waiter()
-        readers = self._engine.wakeups.readers.setdefault(self._task_id, set())
+        waiter = self._waiter = asyncio.get_running_loop().create_future()
+        readers = self._wakeups.readers.setdefault(self._task_id, set())
         readers.add(waiter)
         try:
             # Read after the registration: a commit that this read does not see wakes the waiter.
             entries = await self._read()
             if not entries and not self.is_over:
-                timer = waiter.get_loop().call_later(wait_s, _wake, waiter)
+                timeouts = self._wakeups.timeouts(wait_s)
+                timeouts.start(waiter)
                 try:
                     await waiter
                 finally:
-                    timer.cancel()
+                    timeouts.pending.pop(waiter, None)
         finally:
             self._waiter = None
             readers.discard(waiter)
             if not readers:
-                self._engine.wakeups.readers.pop(self._task_id, None)
+                self._wakeups.readers.pop(self._task_id, None)
         if not entries and not self.is_over:
             self._find_feed()
             entries = await self._read()
@@ -199,18 +221,13 @@ class LastingSubscription(Subscription):
         if self._feed is None or self._feed.is_closed:
             self._feed = _active_feed(self._engine, self._task_id)
 
-    def _ends_with(self, entries: list[Entry], is_last: bool, was_closed: bool) -> bool:
+    def _ends_with(self, entries: list[Entry], is_last: bool, *, was_closed: bool) -> bool:
         for entry in entries:
             if entry.state is not None and entry.sequence > self._known_at:
                 self._state, self._known_at = entry.state, entry.sequence
         is_stopped = was_closed and not entries and self._engine.is_stopping
         has_all = is_last and self.cursor >= self._known_at
         return is_stopped or (has_all and self._state in self._ends_at)
-
-
-def _wake(waiter: asyncio.Future[None]) -> None:
-    if not waiter.done():
-        waiter.set_result(None)
 
 
 class TaskSubscription(msgspec.Struct, frozen=True):
@@ -303,7 +320,9 @@ def subscribe_from(
     # The feed as it is now: when the task is continued later, its runs get a new one, and this
     # subscription is over by then.
     feed = _active_feed(engine, task_id)
-    return Subscription(engine.store.tasks, scope, task_id, cursor=cursor, feed=feed)
+    return Subscription(
+        engine.store.tasks, scope, task_id, cursor=cursor, feed=feed, wakeups=engine.wakeups
+    )
 
 
 def _check_not_abandoned(engine: Engine, task_id: TaskId) -> None:

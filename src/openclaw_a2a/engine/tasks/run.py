@@ -76,6 +76,7 @@ if TYPE_CHECKING:
 
 log = get_logger(__name__)
 
+_NO_REFERENCES: tuple[tuple[Task, ...], tuple[str, ...]] = ((), ())
 STRUCTURED_ONLY = "The peer sent structured data without text; see the attached notes."
 _EVENTS_PER_TURN = 256
 """After so many events of one agent the event loop serves everything else once."""
@@ -84,40 +85,39 @@ _EVENTS_PER_TURN = 256
 class ActiveRun:
     """A run from its submission to its end."""
 
-    # Of the class until they change: of most runs most of these never do.
-    state = RunState.SUBMITTING
-    submission: Submission | None = None
-    """What the store is given, until it has answered."""
-    _stored: "asyncio.Future[Accepted | Duplicate] | None" = None
-    """The answer of the store to the submission."""
-    active_task: ActiveTask | None = None
-    address = ""
-    """Where the message came from."""
-    is_from_peer = False
-    """True when the policy had to decide about it."""
-    is_released = False
-    """True when the operator has allowed the message, which was held."""
-    is_cancel_requested = False
-    is_lost = False
-    """True when another replica has taken the run."""
-    session_hold: "SessionHold | None" = None
-    """Keeps other replicas from the session as long as the run is here."""
-    task: "asyncio.Task[None] | None" = None
-    _is_end_sent = False
-    """True when the last commit of the run is with the store."""
-    _ends_task = False
-    """True when the task ends with it: another run may end it in the same moment."""
-    _stop_reason: str | None = None
-    """Why the agent was interrupted, when that makes the run fail: its time, or its text."""
-    _error: GatewayError | None = None
-    """What the caller gets instead of the task."""
-    _failure_code = AgentFailed.code
-    _event_count = 0
-    _transcript: Transcript | None = None
-    _omitted_count = 0  # of the sentences that are logged
-    _pause_events: Sequence[Event] = ()
-    """The events of a pause, until the agent has really stopped."""
-    _resume: bytes | None = None
+    # Whether attributes that are set later have room beside those of `__init__` depends on what
+    # the first objects of a process did; without room each has a dictionary of 800 bytes.
+    __slots__ = (
+        "_ends_task",
+        "_engine",
+        "_error",
+        "_event_count",
+        "_failure_code",
+        "_force_timer",
+        "_is_end_sent",
+        "_omitted_count",
+        "_pause_events",
+        "_resume",
+        "_rules",
+        "_stop_reason",
+        "_stored",
+        "_submitted_at",
+        "_transcript",
+        "active_task",
+        "address",
+        "agent",
+        "created",
+        "is_cancel_requested",
+        "is_from_peer",
+        "is_lost",
+        "is_released",
+        "record",
+        "session_hold",
+        "slot",
+        "state",
+        "submission",
+        "task",
+    )
 
     def __init__(
         self, engine: "Engine", record: RunRecord, *, rules: "AccountRules", slot: QueueSlot
@@ -130,6 +130,40 @@ class ActiveRun:
         self.created: Promise[FirstResult] = Promise()
         """The first result: the task (durable by then), the direct answer, or a rejection."""
         self._submitted_at = engine.loop.time()
+        self.state = RunState.SUBMITTING
+        self.submission: Submission | None = None
+        """What the store is given, until it has answered."""
+        self._stored: asyncio.Future[Accepted | Duplicate] | None = None
+        """The answer of the store to the submission."""
+        self.active_task: ActiveTask | None = None
+        self.address = ""
+        """Where the message came from."""
+        self.is_from_peer = False
+        """True when the policy had to decide about it."""
+        self.is_released = False
+        """True when the operator has allowed the message, which was held."""
+        self.is_cancel_requested = False
+        self.is_lost = False
+        """True when another replica has taken the run."""
+        self.session_hold: SessionHold | None = None
+        """Keeps other replicas from the session as long as the run is here."""
+        self.task: asyncio.Task[None] | None = None
+        self._is_end_sent = False
+        """True when the last commit of the run is with the store."""
+        self._ends_task = False
+        """True when the task ends with it: another run may end it in the same moment."""
+        self._stop_reason: str | None = None
+        """Why the agent was interrupted, when that makes the run fail: its time, or its text."""
+        self._error: GatewayError | None = None
+        """What the caller gets instead of the task."""
+        self._failure_code = AgentFailed.code
+        self._event_count = 0
+        self._transcript: Transcript | None = None
+        self._omitted_count = 0  # of the sentences that are logged
+        self._pause_events: Sequence[Event] = ()
+        """The events of a pause, until the agent has really stopped."""
+        self._resume: bytes | None = None
+        self._force_timer: asyncio.TimerHandle | None = None
 
     @property
     def scope(self) -> Scope:
@@ -265,8 +299,11 @@ class ActiveRun:
         """
         commit = None if self.submission is None else self.submission.commit
         delivery = None if self.submission is None else self.submission.delivery
+        self._stored = self.submission = None
         # In any case, also after an error: a message that was not stored may be sent again.
-        self._engine.on_submission_stored(self)
+        self._engine.pending_submissions.pop(
+            (self.record.scope, self.record.message.message_id), None
+        )
         if submission.cancelled():
             return  # the run was cancelled while it waited for the answer
         error = submission.exception()
@@ -403,7 +440,7 @@ class ActiveRun:
             raise Conflict(f"task {record.task_id} ended before its message could be read")
         # A message that came while the task was running joins the history in its turn, not on
         # arrival: the history then has the order in which the agent read it.
-        is_new = record.message.message_id not in journal.projection.message_ids
+        is_new = not journal.projection.has_message(record.message.message_id)
         if record.resume is None and (is_new or record.attempt > 1):
             # The task may have paused while this message waited.
             resume = await store.tasks.read_resume_token(record.task_id)
@@ -497,39 +534,68 @@ class ActiveRun:
     async def _ask_agent(self, transcript: Transcript) -> str | None:
         """Let the agent answer; the reason when it failed."""
         engine = self._engine
-        # A timer and a signal, not `asyncio.timeout`: its cancellation would not go through the
-        # table and could hit the agent in its clean-up.
-        self._timer = engine.loop.call_later(
-            engine.limits.run_s, self._on_timeout, RunSignal.INTERRUPT
-        )
+        # A signal, not `asyncio.timeout`: its cancellation would not go through the table and
+        # could hit the agent in its clean-up.
+        engine.run_timeouts.start(self)
+        stream = None
         try:
-            await self._consume_events(transcript)
-        except asyncio.CancelledError:
+            # All in one coroutine: a run keeps every one of them while its agent works, and each
+            # of its events passes through every one.
+            try:
+                references = _NO_REFERENCES
+                if self.record.message.reference_task_ids:
+                    references = await engine.reference_tasks(self.record)
+                # The second raises AgentUnavailable with the sentence for the caller.
+                agent = self.agent or engine.agents[self.record.binding.agent_id]
+                stream = agent.run(build_turn(self.record, self._rules, *references))
+                async for event in stream:
+                    wait = self._take_event(transcript, event)
+                    if wait is not None:
+                        await wait
+                    if transcript.is_over:
+                        break
+            finally:
+                # First of all: the agent's clean-up, which `aclose` waits for, is not interrupted.
+                self.state = TRANSITIONS[self.state][RunSignal.CLOSE]
+                # Not left to the garbage collector: its processes and connections end here.
+                if (close := getattr(stream, "aclose", None)) is not None:
+                    await close()
+        except (Exception, asyncio.CancelledError) as error:
+            return self._failure_of(error)
+        finally:
+            # Before END: from there on nothing may cancel, and the table has no FORCE.
+            engine.run_timeouts.pending.pop(self, None)
+            if self._force_timer is not None:
+                self._force_timer.cancel()
+        self.is_cancel_requested = False  # it completed before the cancellation reached it
+        return None
+
+    def _failure_of(self, error: BaseException) -> str | None:
+        """Why the agent failed; None when it was stopped without that.
+
+        Raises: what ends the run without an end of its task.
+        """
+        if isinstance(error, asyncio.CancelledError):
             # Ours, when somebody asked for it or the agent is over its time: then the run ends
             # its task. Otherwise the gateway stops, and the run is left in the store as it is.
             failure = None if self.active_task is None else self.active_task.journal.failure
             is_ours = self.is_cancel_requested or self._stop_reason is not None
-            if self.is_lost or (failure is None and (engine.is_forcing or not is_ours)):
-                raise
+            is_stopped = failure is None and (self._engine.is_forcing or not is_ours)
+            if self.is_lost or is_stopped:
+                raise error
             _uncancel()
             if failure is not None:
                 raise failure from None
             return self._stop_reason
-        except (Conflict, StoreUnavailable):
-            raise
-        except GatewayError as error:
-            self._failure_code = error.code
-            if isinstance(error, AgentFailed) and error.__cause__ is not None:
-                self._log_exception(error.__cause__)
-            return error.message
-        except Exception as error:  # one broad catch: whatever an agent raises is its failure
+        if isinstance(error, Conflict | StoreUnavailable):
+            raise error
+        if not isinstance(error, GatewayError):  # whatever an agent raises is its failure
             self._log_exception(error)
             return str(error) or type(error).__name__
-        finally:
-            # Before END: from there on nothing may cancel, and the table has no FORCE.
-            self._timer.cancel()
-        self.is_cancel_requested = False  # it completed before the cancellation reached it
-        return None
+        self._failure_code = error.code
+        if isinstance(error, AgentFailed) and error.__cause__ is not None:
+            self._log_exception(error.__cause__)
+        return error.message
 
     def _log_exception(self, error: BaseException) -> None:
         """Log what the code of an agent raised: its author sees it nowhere else."""
@@ -553,7 +619,7 @@ class ActiveRun:
             )
         self._omitted_count = len(omitted)
 
-    def _on_timeout(self, signal: RunSignal) -> None:
+    def on_timeout(self, signal: RunSignal = RunSignal.INTERRUPT) -> None:
         """Interrupt the agent; one that has not stopped within `cancel_s` is forced."""
         engine = self._engine
         limit = engine.limits.run_s
@@ -562,56 +628,14 @@ class ActiveRun:
         )
         self.apply(signal)
         # Again until the agent is gone: its clean-up may swallow more than one cancellation.
-        self._timer = engine.loop.call_later(
-            engine.limits.cancel_s, self._on_timeout, RunSignal.FORCE
+        self._force_timer = engine.loop.call_later(
+            engine.limits.cancel_s, self.on_timeout, RunSignal.FORCE
         )
 
-    async def _consume_events(self, transcript: Transcript) -> None:
-        engine, record, stream = self._engine, self.record, None
-        try:
-            # The second raises AgentUnavailable with the sentence for the caller.
-            agent = self.agent or engine.agents[record.binding.agent_id]
-            tasks, left_out = (), ()
-            if record.message.reference_task_ids:
-                tasks, left_out = await engine.reference_tasks(record)
-            turn = build_turn(
-                record,
-                rules=self._rules,
-                reference_tasks=tasks,
-                left_out=left_out,
-                resume=None if record.resume is None else decode_resume(record.resume),
-            )
-            stream = agent.run(turn)
-            async for event in stream:
-                if self.state is not RunState.WORKING:
-                    self._continue_interrupted()
-                events = self._translate(transcript, event)
-                active = self.active_task
-                if active is None:
-                    await self._stage(transcript, events)
-                else:
-                    limit = self._publish(active, transcript, events)
-                    if limit is not None:  # back-pressure: wait until the store has caught up
-                        await active.journal.settle(limit)
-                if transcript.is_over:
-                    break
-                self._event_count += 1
-                if not self._event_count % _EVENTS_PER_TURN:
-                    await asyncio.sleep(0)  # an agent that never waits must not starve the others
-        finally:
-            # First of all: the agent's clean-up, which `aclose` waits for, is not interrupted.
-            self.state = TRANSITIONS[self.state][RunSignal.CLOSE]
-            # Not left to the garbage collector: the agent's processes and connections end here.
-            close = getattr(stream, "aclose", None)
-            if close is not None:
-                await close()
-
-    def _continue_interrupted(self) -> None:
-        """The agent goes on, whatever it did with the interruption; it can be interrupted again."""
-        if self.apply(RunSignal.EVENT) is RunState.REJECTED:
-            raise Conflict("the message of this run was not accepted")
-
-    def _translate(self, transcript: Transcript, event: AgentEvent) -> Sequence[Event]:
+    def _take_event(self, transcript: Transcript, event: AgentEvent) -> Awaitable[None] | None:
+        """Publish what the agent said; what has to be awaited before it may go on."""
+        if self.state is not RunState.WORKING:
+            self._continue_interrupted()
         try:
             events = transcript.apply(event)
         except KeyError:
@@ -620,15 +644,32 @@ class ActiveRun:
         if len(transcript.omitted) > self._omitted_count:
             self._log_omitted(transcript.omitted)
         if transcript.is_over and transcript.is_paused:
-            # Not published yet: they go into the commit that ends the run, so a pause is never
-            # shown while its run still works, and a cancellation until then wins.
-            self._pause_events, events = events, ()
-            if transcript.resume is not None:
-                try:
-                    self._resume = msgspec.json.encode(transcript.resume)
-                except UNWRITABLE as error:
-                    transcript.failure = f"The agent paused with a token that is no JSON: {error}."
-        return events
+            self._keep_pause(transcript, events)
+            events = ()
+        active = self.active_task
+        if active is None:
+            return self._stage(transcript, events)
+        limit = self._publish(active, transcript, events)
+        if limit is not None:  # back-pressure: wait until the store has caught up
+            return active.journal.settle(limit)
+        self._event_count += 1
+        # An agent that never waits must not starve the others.
+        return None if self._event_count % _EVENTS_PER_TURN else asyncio.sleep(0)
+
+    def _continue_interrupted(self) -> None:
+        """The agent goes on, whatever it did with the interruption; it can be interrupted again."""
+        if self.apply(RunSignal.EVENT) is RunState.REJECTED:
+            raise Conflict("the message of this run was not accepted")
+
+    def _keep_pause(self, transcript: Transcript, events: Sequence[Event]) -> None:
+        # Not published yet: they go into the commit that ends the run, so a pause is never shown
+        # while its run still works, and a cancellation until then wins.
+        self._pause_events = events
+        if transcript.resume is not None:
+            try:
+                self._resume = msgspec.json.encode(transcript.resume)
+            except UNWRITABLE as error:
+                transcript.failure = f"The agent paused with a token that is no JSON: {error}."
 
     async def _stage(self, transcript: Transcript, events: Sequence[Event]) -> None:
         """No task yet: keep the content for a direct answer, or become a task."""
@@ -835,10 +876,8 @@ def _uncancel() -> None:
 
 def build_turn(
     run: RunRecord,
-    *,
     rules: "AccountRules",
-    reference_tasks: tuple[Task, ...],
-    resume: Json,
+    reference_tasks: tuple[Task, ...] = (),
     left_out: tuple[str, ...] = (),
 ) -> Turn:
     """What the agent gets of the message of a peer; `left_out` says what it does not get."""
@@ -861,7 +900,7 @@ def build_turn(
         reference_tasks=reference_tasks,
         accepted_output_modes=run.options.accepted_output_modes,
         attempt=run.attempt,
-        resume=resume,
+        resume=None if run.resume is None else decode_resume(run.resume),
         may_approve=run.scope.principal in rules.approvers,
         provenance=run.options.provenance,
     )

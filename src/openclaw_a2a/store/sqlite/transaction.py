@@ -101,7 +101,7 @@ _FILTER_BITS = 24
 _FILTER_MASK = (1 << _FILTER_BITS) - 1
 
 _SELECT_RUNS = "SELECT id, ticket, fence, principal, account, message_id FROM run"
-_SELECT_TASK = "SELECT number, sequence, state, binding, resume FROM task WHERE id = ?"
+_SELECT_TASK = "SELECT number, sequence, state, resume FROM task WHERE id = ?"
 _SELECT_LAST_TASK = "SELECT coalesce(max(number), 0) FROM task"
 _SELECT_MESSAGE = """
 SELECT body_hash, run, task, answer FROM message
@@ -123,7 +123,8 @@ INSERT INTO task (number, id, principal, account, context, state, status_at, cre
   binding, resume)
 VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"""
 _UPDATE_TASK = """
-UPDATE task SET state = ?, status_at = ?, sequence = ?, binding = ?, resume = ? WHERE number = ?"""
+UPDATE task SET state = ?, status_at = ?, sequence = ?, binding = coalesce(?, binding), resume = ?
+WHERE number = ?"""
 _CLEAR_RESUME = "UPDATE task SET resume = NULL WHERE number = ?"
 _INSERT_EVENT = "INSERT INTO event (task, sequence, state, body) VALUES (?, ?, ?, ?)"
 _PUT_SNAPSHOT = "INSERT OR REPLACE INTO snapshot (task, sequence, body) VALUES (?, ?, ?)"
@@ -186,7 +187,7 @@ class CachedRun(msgspec.Struct, gc=False):
     message: MessageKey
 
 
-# The first five fields are the columns of `_SELECT_TASK`, in its order.
+# The first four fields are the columns of `_SELECT_TASK`, in its order.
 class CachedTask(msgspec.Struct):
     """A task that has a row, or gets one with this transaction.
 
@@ -197,7 +198,6 @@ class CachedTask(msgspec.Struct):
     number: int
     sequence: int = -1
     counted: int | None = None
-    binding_column: bytes | None = None
     resume: bytes | None = None
     binding: Binding | None = None
     head: TaskHead | None = None
@@ -338,6 +338,17 @@ class WriteTransaction:
             events, snapshots = spill(self.connection, events, snapshots)
             # Runs after the snapshots, which hold the messages of the runs.
             runs = [self._refer_run(row) for row in runs]
+        messages = [
+            (
+                *key,
+                one.body_hash,
+                one.run.id,
+                one.run.task_id,
+                to_microseconds(one.created_at),
+                answer,
+            )
+            for key, (one, answer) in self._messages.items()
+        ]
         # One statement for all its rows: most of the cost of a row is the call.
         for statement, rows in (
             (_INSERT_TASK, inserts),
@@ -347,7 +358,7 @@ class WriteTransaction:
             (_INSERT_RUN, runs),
             (_START_RUN, self._started.values()),
             (_DELETE_RUN, self._ended),
-            (_INSERT_MESSAGE, self._message_rows()),
+            (_INSERT_MESSAGE, messages),
             (_ANSWER_MESSAGE, self._answers),
             (_COUNT, [(*key, count) for key, count in self.tally.items() if count]),
         ):
@@ -357,13 +368,6 @@ class WriteTransaction:
         if len(self.cache.tasks) > MAX_TASKS:
             # Only after the rows are written: until then the cache is the only place that has them.
             self.cache.tasks.clear()
-
-    def _message_rows(self) -> list[tuple[object, ...]]:
-        rows: list[tuple[object, ...]] = []
-        for key, (submission, answer) in self._messages.items():
-            run, created_at = submission.run, to_microseconds(submission.created_at)
-            rows.append((*key, submission.body_hash, run.id, run.task_id, created_at, answer))
-        return rows
 
     def _refer_run(self, row: tuple[Any, ...]) -> tuple[Any, ...]:
         task = self._tasks.get(row[2])
@@ -437,10 +441,9 @@ class WriteTransaction:
         head = task.head
         assert head is not None  # noqa: S101 - only tasks that were given a head are flushed
         scope, state = head.scope, CODE_OF[head.state] or 0
+        binding = None  # the row keeps what it has
         if head.binding is not None and head.binding is not task.binding:
-            # Encoded again only if it is another object.
-            task.binding, task.binding_column = head.binding, encode_json(head.binding)
-        binding = None if head.binding is None else task.binding_column
+            task.binding, binding = head.binding, encode_json(head.binding)
         status_at = to_microseconds(head.status_at)
         if task.counted is None:
             created_at = to_microseconds(head.created_at)
