@@ -178,6 +178,7 @@ WITHOUT_OWNER = {
     "engine/maintenance.py": OWN_WORK,
     "engine/background_replies.py": ENGINE,
     "engine/outbox/outbox.py": DELIVERY,
+    "engine/outbox/delivery_view.py": OPERATOR,
     "engine/tasks/run.py::ActiveRun._show_task": ENGINE,
     "engine/tasks/cancel.py::fail_paused_task": ENGINE,
     "engine/tasks/submit.py::list_held": "takes the owner, as a part of its filter",

@@ -158,7 +158,11 @@ def check_failures(history: History) -> Iterator[str]:
         if not any(fault.ended >= began for fault in history.faults):
             yield f"task {task_id} failed without a cause: {status}"
         elif own and own[0].is_repeatable and len(own) < MOST_ATTEMPTS:
-            yield f"task {task_id} failed after {len(own)} runs, and may be repeated: {status}"
+            # An attempt counts before the agent is asked, so a gateway that was ended in between
+            # has counted one that no agent saw.
+            ended = sum(fault.gone is not None and fault.ended >= began for fault in history.faults)
+            if ended < MOST_ATTEMPTS:
+                yield f"task {task_id} failed after {len(own)} runs, and may be repeated: {status}"
 
 
 # ---------------------------------------------------------------- streams

@@ -154,9 +154,7 @@ def main() -> int:
 
     try:
         return serve_gateway(load_settings(Path(config), environ={}), build)
-    except (
-        GatewayError
-    ) as error:  # as the command does: the database is away, and it is asked later
+    except GatewayError as error:  # said as the command says it: the database is away
         print(error.message)
         return 1
 

@@ -83,8 +83,10 @@ WHERE name IN (
   ORDER BY name FOR UPDATE SKIP LOCKED)
 RETURNING name, label"""
 _FREE_SESSIONS = "DELETE FROM session WHERE owner = ANY ($1::text[])"
-_TAKE_REQUESTS = """
-UPDATE handoff SET receiver = $1 WHERE answer IS NULL AND receiver = ANY ($2::text[])"""
+# Also of one that was gone when they were stored: its last runs still named it.
+_TAKE_REQUESTS = f"""
+UPDATE handoff h SET receiver = $1
+WHERE answer IS NULL AND receiver <> $1 AND NOT {IS_LIVE.format(owner="h.receiver")}"""
 _TAKE_DELIVERIES = f"""
 UPDATE delivery d SET owner = $1
 WHERE owner <> $1 AND NOT {IS_LIVE.format(owner="d.owner")}"""
@@ -106,7 +108,7 @@ async def take_over_rest(connection: Session, owner: OwnerId) -> list[str]:
     for name, label in gone:
         log.warning("replica.taken_over", replica=name, name=label, by=owner)
     await connection.execute(_FREE_SESSIONS, names)
-    await connection.execute(_TAKE_REQUESTS, owner, names)
+    await connection.execute(_TAKE_REQUESTS, owner)
     await connection.execute(_TAKE_DELIVERIES, owner)
     await connection.execute(_FORGET_GONE)
     return names
