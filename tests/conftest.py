@@ -57,9 +57,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
     parser.addoption("--gateways", type=int, default=None, help="how many a cluster has")
     parser.addoption(
-        "--tasks", type=int, default=300, help="how many its clients begin while it fails"
+        "--tasks", type=int, default=100, help="how many its clients begin while it fails"
     )
-    parser.addoption("--faults", type=int, default=20, help="how many faults it has meanwhile")
+    parser.addoption("--faults", type=int, default=0, help="how many faults it has meanwhile")
     parser.addoption("--seed", default=None, help="of the random choices of clients and faults")
     parser.addoption(
         "--minutes", type=float, default=10, help="the CPU time of `./dev fuzz`, all tests together"
