@@ -154,7 +154,9 @@ def check_failures(history: History) -> Iterator[str]:
             yield f"task {task_id} failed without a reason"
         if any(run.how == "failed" for run in own):
             continue
-        began = accepted[task_id].began if task_id in accepted else 0.0
+        # A first try may have been accepted, and broken off before its sender knew.
+        known = accepted[task_id].began if task_id in accepted else 0.0
+        began = min([known, *[run.began for run in own]])
         if not any(fault.ended >= began for fault in history.faults):
             yield f"task {task_id} failed without a cause: {status}"
         elif own and own[0].is_repeatable and len(own) < MOST_ATTEMPTS:
