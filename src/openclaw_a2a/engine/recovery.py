@@ -253,11 +253,6 @@ async def fail_run(
                 if stored.head.state not in TERMINAL:
                     events += _closing_events(await _read_all_events(engine, record))
                     events.append(transcript.status_text(state, reason))
-                    if not journal.projection.has_message(record.message.message_id):
-                        # Its agent was asked a moment before the crash: the commit with which it
-                        # joins the history was not made.
-                        submitted = [transcript.submitted()]
-                        journal.append(submitted, run=record, message=record.message)
             # Fails with Conflict when another engine has claimed the run since: it is not ours.
             await journal.end(events, run=record)
     except GatewayError as error:
