@@ -102,7 +102,6 @@ def make_task(number: int, at: datetime) -> Iterator[Submission | Commit]:
         binding=binding,
         options=RunOptions(is_task=True),
         owner=OWNER,
-        lease_until=at + timedelta(seconds=30),
         is_started=False,
     )
     yield Submission(run, run_id.encode(), at, Commit(head(states[0], 1), -1, first, opened))

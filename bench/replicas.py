@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """What several gateways over one PostgreSQL cost, beside one over SQLite.
 
-  ./dev bench replicas                                     all figures, about four minutes
+  ./dev bench replicas                                     all figures, about five minutes
   .venv/bin/python bench/replicas.py cpu takeover          only these
   .venv/bin/python bench/replicas.py --gateways 5 idle
 
@@ -26,7 +26,7 @@ from statistics import median
 from typing import Any
 
 from compare import run_load
-from measure import cpu_s, ms, percentile
+from measure import cpu_s, ms, percentile, resident_kb
 from served import serve_measured
 from servers import LOADER_CORE, SERVER_CORE, free_port, program_environment, wait_for_port
 from wire import EventReader, Target
@@ -44,6 +44,10 @@ IDLE_S = 30.0
 STREAMS, STAMPS, STAMP_MS = 4, 150, 20
 TAKEOVERS = 5
 CONNECTIONS = 24
+SENDS = 3000
+FOLLOWED, PIECES, PIECE_MS = 16, 200, 5
+HELD = 500
+SETTLE_S, REST_S = 3.0, 20.0
 DEADLINE_S = 60.0
 DURABLE = {"fsync": "on", "full_page_writes": "on", "autovacuum": "on", "shared_buffers": "128MB"}
 RPC = "/a2a/jsonrpc"
@@ -140,6 +144,7 @@ class Bench:
         self.folder = folder
         self.gateways = gateways if several_possible() else 1
         self._schemas = 0
+        self.schema = ""  # of the newest cluster
         self.database = PostgresServer(server_folder(f"bench-{os.getpid()}"), settings=DURABLE)
 
     @contextmanager
@@ -155,7 +160,7 @@ class Bench:
     def cluster(self, count: int, *, core: str | None = None) -> Iterator[list[Gateway]]:
         """Gateways over a schema of their own."""
         self._schemas += 1
-        schema = f"bench_{self._schemas}"
+        schema = self.schema = f"bench_{self._schemas}"
         gateways = [
             Gateway(f"g{number}", self.folder / f"{schema}-{number}", store, core=core)
             for number in range(count)
@@ -361,12 +366,187 @@ def measure_idle(bench: Bench) -> Json:
     }
 
 
+# ------------------------------------------------------------------ what a capacity model needs
+
+
+class Meter:
+    """What two gateways and their database have used so far; differences are the cost of work."""
+
+    def __init__(self, bench: Bench, schema: str, gateways: Sequence[Gateway]) -> None:
+        self._bench, self._schema, self._gateways = bench, schema, gateways
+        self._before: Json = None
+        self._idle: list[float] = [0.0] * (len(gateways) + 1)  # CPU seconds in a second, at rest
+
+    def start(self) -> None:
+        self._before = self._read()
+
+    def rest(self) -> Json:
+        """Percent of a core of each process at rest; it is not counted from now on."""
+        self.start()
+        time.sleep(REST_S)
+        used, seconds = self._used()
+        self._idle = [one / seconds for one in used]
+        *gateways, database = (round(100 * one, 2) for one in self._idle)
+        return {"gateway_percent": gateways, "database_percent": database}
+
+    def _used(self) -> tuple[list[float], float]:
+        after, before = self._read(), self._before
+        seconds = after["at"] - before["at"]
+        pairs = zip(
+            [*after["gateways"], after["database"]],
+            [*before["gateways"], before["database"]],
+            self._idle,
+            strict=True,
+        )
+        return [new - old - idle * seconds for new, old, idle in pairs], seconds
+
+    def cost_us(self, count: int) -> Json:
+        """CPU of each process and what the database wrote, for each of so many."""
+        time.sleep(SETTLE_S)  # the server tells its numbers a second late
+        used, seconds = self._used()
+        after, before = self._read(), self._before
+        *gateways, database = (round(one / count * 1e6, 1) for one in used)
+        return {
+            "seconds": round(seconds, 1),
+            "gateway_us": gateways,
+            "database_us": database,
+            "transactions": round((after["commits"] - before["commits"]) / count, 3),
+            "wal_bytes": round((after["wal"] - before["wal"]) / count),
+            "stored_bytes": {
+                name: round((size - before["sizes"].get(name, 0)) / count)
+                for name, size in after["sizes"].items()
+                if size - before["sizes"].get(name, 0) >= count
+            },
+        }
+
+    def _read(self) -> Json:
+        sizes, commits, wal = asyncio.run(self._ask())
+        return {
+            "at": now(),
+            "gateways": [cpu_s(one.pid) for one in self._gateways],
+            "database": self._bench.database_cpu_s(),
+            "sizes": sizes,
+            "commits": commits,
+            "wal": wal,
+        }
+
+    async def _ask(self) -> tuple[dict[str, int], int, int]:
+        import asyncpg
+
+        connection = await asyncpg.connect(self._bench.database.url())
+        try:
+            rows = await connection.fetch(
+                "SELECT relname, pg_total_relation_size(oid) FROM pg_class "
+                "WHERE relkind = 'r' AND relnamespace = $1::regnamespace",
+                self._schema,
+            )
+            commits = await connection.fetchval(
+                "SELECT xact_commit FROM pg_stat_database WHERE datname = current_database()"
+            )
+            wal = await connection.fetchval("SELECT pg_current_wal_lsn() - '0/0'")
+        finally:
+            await connection.close()
+        return {row[0]: row[1] for row in rows}, commits, int(wal)
+
+    def count_connections(self) -> float:
+        """Connections of one gateway."""
+
+        async def count() -> int:
+            import asyncpg
+
+            connection = await asyncpg.connect(self._bench.database.url())
+            try:
+                return await connection.fetchval(
+                    "SELECT count(*) - 1 FROM pg_stat_activity "
+                    "WHERE backend_type = 'client backend'"
+                )
+            finally:
+                await connection.close()
+
+        return asyncio.run(count()) / len(self._gateways)
+
+
+def measure_capacity(bench: Bench) -> Json:
+    """What a send, an event, a reader elsewhere and an idle stream cost every process."""
+    with bench.cluster(min(2, bench.gateways)) as gateways:
+        meter = Meter(bench, bench.schema, gateways)
+        owner, other = gateways[0], gateways[-1]
+        asyncio.run(_send_many(owner, SENDS // 10))
+        found: Json = {"rest": meter.rest()}
+        meter.start()
+        asyncio.run(_send_many(owner, SENDS))
+        found |= {"sends": SENDS, "send": meter.cost_us(SENDS)}
+        for name, readers in (("event", [owner]), ("event_read_elsewhere", [owner, other])):
+            meter.start()
+            counts = asyncio.run(_stream_many(owner, readers))
+            events = counts // len(readers)
+            found[name] = {"events": events, **meter.cost_us(events)}
+        found["connections_per_gateway"] = meter.count_connections()
+        found["stream_bytes"] = asyncio.run(_hold_streams(owner, other))
+    return found
+
+
+async def _send_many(gateway: Gateway, count: int) -> None:
+    """Blocking sends that each end as a completed task, on several connections."""
+    left = iter(range(count))
+    target = Target(gateway.url, "1.0", [])
+
+    async def send() -> None:
+        connection = await target.connect()
+        for _ in left:
+            status, body = await connection.request(target.dialect.send("hello"))
+            if status != 200 or b"COMPLETED" not in body:
+                raise SystemExit(f"a send failed: {status} {body[:300]!r}")
+        connection.close()
+
+    await asyncio.gather(*(send() for _ in range(CONNECTIONS)))
+
+
+async def _stream_many(owner: Gateway, readers: Sequence[Gateway]) -> int:
+    """How many pieces of text the readers have got in all."""
+    found: list[float] = []
+
+    async def follow() -> None:
+        target = Target(owner.url, "1.0", [])
+        text = f"stamps:{PIECES}:{PIECE_MS}"
+        task = target.dialect.task_of(await target.call(target.dialect.send(text, waits=False)))
+        await asyncio.gather(*(_read_stamps(one, task["id"], found) for one in readers))
+
+    await asyncio.gather(*(follow() for _ in range(FOLLOWED)))
+    return len(found)
+
+
+async def _hold_streams(owner: Gateway, reader: Gateway) -> int:
+    """Memory of an open stream to a task of another gateway, at which nothing happens."""
+    target = Target(owner.url, "1.0", [])
+    task = target.dialect.task_of(await target.call(target.dialect.send("hold", waits=False)))
+    target = Target(reader.url, "1.0", [])
+    before = resident_kb(reader.pid) or 0
+    call = {"jsonrpc": "2.0", "id": 1, "method": "SubscribeToTask", "params": {"id": task["id"]}}
+    open_streams = []
+    for _ in range(HELD):
+        connection, begun = await target.connect(), asyncio.Event()
+
+        def note(_: bytes, begun: asyncio.Event = begun) -> None:
+            begun.set()
+
+        waiting = asyncio.ensure_future(connection.request(json.dumps(call).encode(), note))
+        open_streams.append((connection, waiting))
+        await begun.wait()
+    used = (resident_kb(reader.pid) or 0) - before
+    for connection, waiting in open_streams:
+        waiting.cancel()
+        connection.close()
+    return round(used * 1024 / HELD)
+
+
 FIGURES: dict[str, Callable[[Bench], Json]] = {
     "events": measure_events,
     "cpu": measure_cpu,
     "rate": measure_rate,
     "takeover": measure_takeover,
     "idle": measure_idle,
+    "capacity": measure_capacity,
 }
 
 

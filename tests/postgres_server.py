@@ -54,15 +54,19 @@ class PostgresServer:
         self.data = folder / "data"
         self.port = free_port()
         self._watched = os.getpid() if watched is None else watched
-        self._free: list[str] = []
+        self._free: dict[str, list[str]] = {}
 
     def url(self, *, user: str = "postgres", database: str = "postgres") -> str:
         return f"postgres://{user}@127.0.0.1:{self.port}/{database}"
 
     @asynccontextmanager
-    async def borrow_schema(self) -> AsyncIterator[str]:
-        """A schema without rows. To make one takes longer than most tests; so they come again."""
-        schema = self._free.pop() if self._free else f"test_{secrets.token_hex(8)}"
+    async def borrow_schema(self, kind: str = "test") -> AsyncIterator[str]:
+        """A schema without rows. To make one takes longer than most tests; so they come again.
+
+        Those of a kind come again only for that kind: their tables are different.
+        """
+        free = self._free.setdefault(kind, [])
+        schema = free.pop() if free else f"{kind}_{secrets.token_hex(8)}"
         yield schema
         connection = await asyncpg.connect(self.url())
         try:
@@ -70,10 +74,11 @@ class PostgresServer:
                 "SELECT tablename FROM pg_tables WHERE schemaname = $1", schema
             )
             names = [row[0] for row in tables if row[0] != "schema_version"]
-            await connection.execute("".join(f'DELETE FROM "{schema}"."{name}";' for name in names))
+            for name in names:  # none when the test has opened no store
+                await connection.execute(f'DELETE FROM "{schema}"."{name}"')
         finally:
             await connection.close()
-        self._free.append(schema)
+        free.append(schema)
 
     def create(self) -> None:
         """Make the data folder."""

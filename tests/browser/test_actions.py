@@ -92,7 +92,7 @@ def test_a_step_of_an_objective_is_answered(demo: DemoGateway, visit: OpenBrowse
     page.evaluate(MARK)
     page.get_by_placeholder("Answer for this step").fill("1042")
     page.get_by_role("button", name="Answer").click()
-    page.wait_for_selector("text=Done: answer.")
+    page.wait_for_selector("text=The answer was sent.")
     page.wait_for_selector(".task-head >> text=completed")
     assert page.get_by_placeholder("Answer for this step").count() == 0
     assert page.evaluate("window.isSame") is True
@@ -134,7 +134,7 @@ def test_a_failed_step_is_retried(demo: DemoGateway, visit: OpenBrowser) -> None
     demo.request(address.replace("/dashboard", "/operator") + "/run", {})
     page = visit(demo).open(f"{address}?view=board")
     page.get_by_role("button", name="Retry").click()
-    page.wait_for_selector("text=Done: retry.")
+    page.wait_for_selector("text=It is tried again.")
     demo.wait(lambda one: one["objective"]["status"] == "failed", address)
 
 
@@ -217,6 +217,34 @@ def test_a_delivery_is_tried_again(demo: DemoGateway, visit: OpenBrowser) -> Non
     demo.wait(lambda one: one["counts"]["dead"] == 1, "/dashboard/deliveries")
 
 
+def test_a_token_stays_until_it_is_copied_and_is_revoked(
+    demo: DemoGateway, visit: OpenBrowser
+) -> None:
+    page = visit(demo, permissions=["clipboard-read", "clipboard-write"]).open("/dashboard/callers")
+    page.clock.install()
+    page.evaluate(MARK)
+    page.get_by_label("Name").fill("shop")
+    # Not for A2A: from the first such token on, callers of this machine need one too.
+    page.get_by_label("For").select_option("dashboard")
+    page.get_by_role("button", name="Make").click()
+    notice = page.locator(".notice", has_text="which is not shown again")
+    notice.wait_for()
+    page.clock.fast_forward(
+        600_000
+    )  # nobody gets it anywhere else: it does not disappear by itself
+    notice.get_by_role("button", name="Copy").click()
+    notice.get_by_role("button", name="Copied").wait_for()
+    token = page.evaluate("navigator.clipboard.readText()")
+    assert token in notice.inner_text()
+    assert token.startswith("oca_")
+    notice.get_by_role("button", name="Close").click()
+    assert notice.count() == 0
+    row = page.locator("tr", has_text="shop").filter(has=page.get_by_role("button"))
+    row.get_by_role("button", name="Revoke").click()  # the question is said yes to
+    row.wait_for(state="detached")
+    assert page.evaluate("window.isSame") is True
+
+
 def test_a_remote_agent_is_tried(demo: DemoGateway, visit: OpenBrowser) -> None:
     page = visit(demo).open("/dashboard/remote")
     card = page.locator("[id='x-weather-office']")
@@ -243,6 +271,10 @@ def test_who_may_only_look_sees_everything_and_changes_nothing(
         looking.goto(demo.address + path)
         assert looking.locator("main form[hx-post]").count() == 0
     task = demo.find_task("Deploy the new shop.")
+    # Events can be taken along by whoever may see them.
+    looking.goto(f"{demo.address}/dashboard/tasks/{task}")
+    assert looking.get_by_role("link", name="Events as JSONL").count() == 1
+    assert looking.locator("main form[hx-post]").count() == 0
     refused = looking.evaluate(
         "async path => (await fetch(path, {method: 'POST', headers:"
         " JSON.parse(document.body.getAttribute('hx-headers:inherited'))})).status",

@@ -206,7 +206,7 @@ def test_a_step_of_an_objective_is_answered(program, gateway: Gateway) -> None:
         terminal.press("a")
         screen.wait("answer: ", "Which order do you mean")
         terminal.press("1041\r")
-        screen.wait("Done: answer.")
+        screen.wait("The answer was sent.")
         screen.wait("completed")
 
 

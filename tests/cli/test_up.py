@@ -231,6 +231,7 @@ def test_gateway_stops_although_nobody_reads_what_it_prints(
 ) -> None:
     command = [*program, "up", "--port", "0", "--data", str(tmp_path)]
     env = {**os.environ, "HOME": str(tmp_path), "OPENCLAW_A2A_LOG__FORMAT": log_format}
+    env.pop("PYTHONUNBUFFERED", None)  # with it Python has nothing left to write at exit
     with subprocess.Popen(command, cwd=tmp_path, env=env, stderr=subprocess.PIPE) as process:
         assert process.stderr is not None
         assert b"ready" in process.stderr.readline()

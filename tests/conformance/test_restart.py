@@ -228,7 +228,7 @@ async def test_active_record_that_another_program_left_is_failed_with_a_reason(
     async with _over_records(serve, _agent(), tmp_path / "records") as http:
         task = await V03Client(http).call("tasks/get", {"id": "t-1"})
     assert state_of(task) == "failed"
-    assert "Nobody works on this task" in status_text(task)
+    assert "No run exists for this task" in status_text(task)
 
 
 @pytest.mark.requirement("inbound.rpc.not-live", "inbound.resubscribe.orphaned")

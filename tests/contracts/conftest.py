@@ -7,18 +7,23 @@ from pathlib import Path
 import pytest
 from tests.contracts.store_samples import StoreHarness
 from tests.postgres_server import PostgresServer
+from tests.store.postgres.next_schema import apply_next
 
 from openclaw_a2a.ports import Store
 
 ON_DISK = ["json-file", "sqlite", "encrypted"]
 DURABLE = [*ON_DISK, "postgres"]
+NEXT_SCHEMA = "postgres-next"
+"""A PostgreSQL store with the schema of a newer version, as during a rolling upgrade."""
 
 
 @asynccontextmanager
 async def open_harness(request: pytest.FixtureRequest, folder: Path) -> AsyncIterator[StoreHarness]:
-    if request.param == "postgres":
+    if request.param in ("postgres", NEXT_SCHEMA):
         server: PostgresServer = request.getfixturevalue("postgres")
-        async with server.borrow_schema() as schema:
+        async with server.borrow_schema(request.param.replace("-", "_")) as schema:
+            if request.param == NEXT_SCHEMA:
+                await apply_next(server.url(), schema)
             harness = StoreHarness("postgres", folder, server.url(), schema)
             await harness.store.open()
             yield harness
@@ -30,7 +35,7 @@ async def open_harness(request: pytest.FixtureRequest, folder: Path) -> AsyncIte
     await harness.store.close()
 
 
-@pytest.fixture(params=["memory", *DURABLE])
+@pytest.fixture(params=["memory", *DURABLE, NEXT_SCHEMA])
 async def harness(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[StoreHarness]:
     async with open_harness(request, tmp_path) as harness:
         yield harness

@@ -208,7 +208,6 @@ def make_run(
         binding=binding,
         options=RunOptions(("text/plain",), is_task=True),
         owner=owner,
-        lease_until=time_at(30),
         is_started=False,
     )
 

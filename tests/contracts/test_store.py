@@ -8,7 +8,6 @@ from tests.contracts.store_samples import (
     ALICE,
     ALICE_ELSEWHERE,
     BOB,
-    OWNER,
     Draft,
     StoreHarness,
     direct,
@@ -53,6 +52,30 @@ async def test_a_repeated_message_is_a_duplicate_and_changes_nothing(store: Stor
 async def test_of_many_at_once_with_one_message_id_exactly_one_is_accepted(store: Store) -> None:
     outcomes = await asyncio.gather(*[store.tasks.submit(Draft().submission()) for _ in range(20)])
     assert [type(outcome) for outcome in outcomes] == [Accepted] + [Duplicate] * 19
+
+
+async def test_of_many_large_messages_at_once_none_is_lost(harness: StoreHarness) -> None:
+    drafts = [Draft(f"t-{number}", context=f"c-{number}") for number in range(40)]
+    texts = {draft.name: f"{draft.name} " * 160_000 for draft in drafts}
+    writes = [
+        write
+        for draft in drafts
+        for write in (
+            harness.store.tasks.submit(draft.submission()),
+            harness.store.tasks.commit(draft.chunk(texts[draft.name])),
+            harness.store.tasks.commit(draft.ended(at=1)),
+        )
+    ]
+    outcomes = await asyncio.gather(*writes)
+    tickets = [one.ticket for one in outcomes if isinstance(one, Accepted)]
+    assert len(tickets) == len(drafts)
+    assert tickets == sorted(tickets)
+    store = await harness.reopen() if harness.store.is_durable else harness.store
+    for draft in drafts:
+        task = project_task(await store.tasks.read_task(ALICE, draft.task.id))
+        assert task.status.state is COMPLETED
+        [artifact] = task.artifacts
+        assert [part.text for part in artifact.parts] == [texts[draft.name]]
 
 
 async def test_another_body_under_a_message_id_is_a_conflict(store: Store) -> None:
@@ -119,7 +142,7 @@ async def test_a_finished_run_cannot_be_finished_again(store: Store) -> None:
     await store.tasks.finish_run(RunId("run-t-1"), fence=1, answer=b"1")
     with pytest.raises(LeaseLost):
         await store.tasks.finish_run(RunId("run-t-1"), fence=1, answer=b"2")
-    claimed = await store.tasks.claim_runs(OwnerId("b"), lease_until=time_at(99), expired_at=None)
+    claimed = await store.tasks.claim_runs(OwnerId("b"))
     assert claimed == []
 
 
@@ -299,7 +322,7 @@ async def test_a_resume_token_is_stored_and_cleared_by_the_next_submission(store
     submission = msgspec.structs.replace(direct("more"), run=draft.run, commit=change)
     await store.tasks.submit(submission)
     assert await store.tasks.read_resume_token(TaskId("t-1")) is None
-    [run] = await store.tasks.claim_runs(OwnerId("b"), lease_until=time_at(99), expired_at=None)
+    [run] = await store.tasks.claim_runs(OwnerId("b"))
     assert run.resume == b"token"
 
 
@@ -325,7 +348,7 @@ async def test_a_submission_may_bring_the_end_of_its_run_with_it(
     assert isinstance(accepted, Accepted)
     if restarts:
         store = await harness.reopen()
-    assert await store.tasks.claim_runs(OwnerId("b"), lease_until=time_at(9), expired_at=None) == []
+    assert await store.tasks.claim_runs(OwnerId("b")) == []
     stored = await store.tasks.read_task(ALICE, TaskId("t-1"))
     assert stored is not None
     assert (stored.head, project_task(stored)) == (draft.head, draft.task)
@@ -345,27 +368,26 @@ async def test_claiming_takes_over_all_runs_of_others_in_order_of_arrival(store:
     for name in names:
         await store.tasks.submit(direct(name))
     await store.tasks.start_run(RunId("run-a"), fence=1, attempt=3)
-    claimed = await store.tasks.claim_runs(OwnerId("b"), lease_until=time_at(99), expired_at=None)
+    claimed = await store.tasks.claim_runs(OwnerId("b"))
     assert [run.id for run in claimed] == ["run-z", "run-a", "run-m"]
     assert [run.is_started for run in claimed] == [False, True, False]
     expected = msgspec.structs.replace(
         direct("a").run,
         owner=OwnerId("b"),
-        lease_until=time_at(99),
         is_started=True,
         attempt=3,
         fence=2,
         ticket=claimed[1].ticket,
     )
     assert claimed[1] == expected
-    again = await store.tasks.claim_runs(OwnerId("b"), lease_until=time_at(99), expired_at=None)
+    again = await store.tasks.claim_runs(OwnerId("b"))
     assert again == []
 
 
 async def test_after_a_claim_the_old_owner_is_refused(store: Store) -> None:
     draft = Draft()
     await store.tasks.submit(draft.submission())
-    await store.tasks.claim_runs(OwnerId("b"), lease_until=time_at(99), expired_at=None)
+    await store.tasks.claim_runs(OwnerId("b"))
     change = draft.status(WORKING, at=1)
     with pytest.raises(LeaseLost):
         await store.tasks.commit(change)
@@ -374,19 +396,6 @@ async def test_after_a_claim_the_old_owner_is_refused(store: Store) -> None:
     with pytest.raises(LeaseLost):
         await store.tasks.finish_run(draft.run.id, fence=1, answer=b"")
     await store.tasks.commit(msgspec.structs.replace(change, fence=2))
-
-
-async def test_only_expired_leases_are_claimed_when_a_time_is_given(store: Store) -> None:
-    await store.tasks.submit(direct("a"))
-    await store.tasks.renew_leases(OWNER, lease_until=time_at(60))
-    await store.tasks.submit(direct("b"))
-    new = OwnerId("new")
-    assert await store.tasks.claim_runs(new, lease_until=time_at(99), expired_at=time_at(30)) == []
-    [run] = await store.tasks.claim_runs(new, lease_until=time_at(99), expired_at=time_at(31))
-    assert run.id == "run-b"
-    await store.tasks.renew_leases(OwnerId("stranger"), lease_until=time_at(500))
-    [run] = await store.tasks.claim_runs(new, lease_until=time_at(99), expired_at=time_at(61))
-    assert run.id == "run-a"
 
 
 async def test_ten_thousand_events_of_one_task_are_read_in_pages(store: Store) -> None:
@@ -430,7 +439,7 @@ async def test_durable_data_survives_a_restart(durable: StoreHarness) -> None:
     known = await store.tasks.find_duplicate(ALICE, direct("t-3").run.message.message_id)
     assert known == Duplicate(RunId("run-t-3"), TaskId("t-3"), b"\xffanswer")
     accepted = await store.tasks.submit(direct("t-4"))
-    claimed = await store.tasks.claim_runs(OwnerId("b"), lease_until=time_at(99), expired_at=None)
+    claimed = await store.tasks.claim_runs(OwnerId("b"))
     assert [(run.id, run.is_started) for run in claimed] == [
         ("run-t-1", True),
         ("run-t-4", False),
@@ -451,7 +460,7 @@ async def test_closing_finishes_the_accepted_writes(harness: StoreHarness) -> No
     writes = [harness.store.tasks.submit(direct(f"t-{number}")) for number in range(100)]
     store = await harness.reopen()
     await asyncio.gather(*writes)
-    claimed = await store.tasks.claim_runs(OwnerId("b"), lease_until=time_at(99), expired_at=None)
+    claimed = await store.tasks.claim_runs(OwnerId("b"))
     assert len(claimed) == 100
 
 

@@ -15,7 +15,6 @@ from tests.contracts.store_samples import (
     direct,
     make_message,
     project_task,
-    time_at,
 )
 
 from openclaw_a2a.model.errors import StoreUnavailable
@@ -62,7 +61,7 @@ async def test_a_full_disk_is_reported_and_accepted_writes_stay(on_disk: StoreHa
     with no_room_beyond(16 * KILOBYTE), pytest.raises(StoreUnavailable):
         await store.check()
     store = await on_disk.reopen()
-    claimed = await store.tasks.claim_runs(OwnerId("b"), lease_until=time_at(99), expired_at=None)
+    claimed = await store.tasks.claim_runs(OwnerId("b"))
     assert [str(run.task_id) for run in claimed] == taken
 
 
@@ -74,7 +73,7 @@ async def test_a_store_accepts_writes_again_when_the_disk_has_room(on_disk: Stor
     refused = large(f"t-{len(taken)}")
     assert isinstance(await store.tasks.submit(refused), Accepted)
     store = await on_disk.reopen()
-    claimed = await store.tasks.claim_runs(OwnerId("b"), lease_until=time_at(99), expired_at=None)
+    claimed = await store.tasks.claim_runs(OwnerId("b"))
     assert [str(run.task_id) for run in claimed] == [*taken, str(refused.run.task_id)]
 
 
@@ -115,9 +114,7 @@ async def test_a_dead_writer_is_reported_and_fails_every_write(on_disk: StoreHar
         with pytest.raises(StoreUnavailable, match="has died"):
             await store.tasks.submit(direct("t-2"))
         store = await on_disk.reopen()
-        claimed = await store.tasks.claim_runs(
-            OwnerId("b"), lease_until=time_at(9), expired_at=None
-        )
+        claimed = await store.tasks.claim_runs(OwnerId("b"))
     assert [run.task_id for run in claimed] == ["t-1"]
 
 

@@ -70,6 +70,30 @@ async def test_a_task_is_found_by_its_caller_at_its_account_only(store: Store) -
     assert await store.tasks.read_task(ALICE, TaskId("t-2")) is None
 
 
+async def test_no_read_shows_the_tasks_of_another_caller_or_account(store: Store) -> None:
+    """Everybody has an active and an ended task in a context of the same name."""
+    scopes = {"a": ALICE, "b": BOB, "e": ALICE_ELSEWHERE}
+    for name, scope in scopes.items():
+        await store.tasks.submit(Draft(f"{name}-active", scope=scope, context="c-1").submission(1))
+        await put_finished(store, f"{name}-ended", at=2, scope=scope)
+    for name, scope in scopes.items():
+        own = [f"{name}-ended", f"{name}-active"]
+        for state in (None, COMPLETED, TaskState.SUBMITTED):
+            expected = {None: own, COMPLETED: own[:1]}.get(state, own[1:])
+            for context in (None, ContextId("c-1")):
+                for since in (None, time_at(0)):
+                    query = TaskQuery(scope, 10, context, state, since)
+                    page = await store.tasks.list_tasks(query)
+                    assert (ids(page), page.total) == (expected, len(expected)), query
+        others = [f"{other}-{kind}" for other in scopes for kind in ("active", "ended")]
+        for other in map(TaskId, others):
+            is_own = other in own
+            events = await store.tasks.read_events(scope, other, after=0, limit=10)
+            assert bool(events) is (other == own[0]), other  # the active one has no events yet
+            assert (await store.tasks.read_outline(scope, other) is not None) is is_own
+            assert (await store.tasks.measure_task(scope, other) is not None) is is_own
+
+
 async def test_lists_show_the_callers_tasks_newest_status_first(store: Store) -> None:
     await put_many(store, 4)
     await put_many(store, 3, scope=BOB, first=10)

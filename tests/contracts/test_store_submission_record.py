@@ -43,7 +43,7 @@ async def list_calls(store: Store) -> list[Record]:
 
 
 async def running(store: Store) -> set[RunId]:
-    runs = await store.tasks.claim_runs(OwnerId("next"), lease_until=time_at(99), expired_at=None)
+    runs = await store.tasks.claim_runs(OwnerId("next"))
     return {run.id for run in runs}
 
 

@@ -123,6 +123,16 @@ class GatewayProcess(Endpoint):
         os.kill(self._process.pid, signal.SIGKILL)
         self._process.wait()
 
+    def pause(self) -> None:
+        """Stop the process as a debugger would."""
+        assert self._process is not None
+        os.kill(self._process.pid, signal.SIGSTOP)
+
+    def resume(self) -> None:
+        """Let it go on."""
+        assert self._process is not None
+        os.kill(self._process.pid, signal.SIGCONT)
+
     def close(self) -> None:
         """End it for good. A traceback in its log is a failure of the test."""
         if self._process is not None and self._process.poll() is None:

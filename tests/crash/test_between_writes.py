@@ -34,7 +34,7 @@ from openclaw_a2a.model.errors import (
     TaskNotWaiting,
     TaskTerminal,
 )
-from openclaw_a2a.model.ids import OwnerId
+from openclaw_a2a.model.ids import MessageId, OwnerId
 from openclaw_a2a.model.message import Part
 from openclaw_a2a.model.records import Entry
 from openclaw_a2a.model.task import Task, TaskState, is_paused, is_terminal
@@ -198,13 +198,13 @@ async def come_back(harness: Harness, clients: Sequence[Client]) -> None:
     await asyncio.gather(*(in_time(client.play(harness)) for client in clients))
     await in_time(idle(harness))
     other = OwnerId("somebody-else")
-    left = await harness.store.tasks.claim_runs(
-        other, lease_until=harness.clock.now(), expired_at=None
-    )
+    left = await harness.store.tasks.claim_runs(other)
     assert left == []
     for client in clients:
         for task_id, seen in client.seen.items():
             await check_task(harness, task_id, seen)
+        for message_id, task_id in client.task_of.items():
+            await check_message(harness, message_id, task_id)
 
 
 async def idle(harness: Harness) -> None:
@@ -223,6 +223,13 @@ async def check_task(harness: Harness, task_id: str, seen: Sequence[Entry]) -> N
     assert is_terminal(task.status.state) or is_paused(task.status.state)
     assert msgspec.json.encode(task)
     check_content(task)
+
+
+async def check_message(harness: Harness, message_id: str, task_id: str) -> None:
+    """An accepted message is in its task, unless the task was canceled before its turn came."""
+    task = await harness.task(task_id)
+    if task.status.state is not TaskState.CANCELED:
+        assert [message.message_id for message in task.history].count(MessageId(message_id)) == 1
 
 
 def check_content(task: Task) -> None:

@@ -2,6 +2,7 @@
 
 import json
 import os
+import resource
 import subprocess
 import sys
 import time
@@ -46,6 +47,12 @@ class SmallDisk:
                         file.write(b"x" * size)
                 except OSError:
                     pass
+
+    def leave(self, size: int) -> None:
+        """Leave so many bytes."""
+        self.fill()
+        with self._filling.open("r+b") as file:
+            file.truncate(self._filling.stat().st_size - size)
 
     def free(self) -> None:
         """Give the space back."""
@@ -98,6 +105,43 @@ def code_of(answer: Json) -> str:
     return answer["error"]["data"][0]["metadata"]["code"]
 
 
+def examine_disk(config: Path, home: Path, **limits: Any) -> Json:
+    """What `doctor` finds about the disk."""
+    checked = subprocess.run(
+        [PROGRAM, "doctor", "--json", "--config", str(config)],
+        capture_output=True,
+        env={**os.environ, "HOME": str(home)},
+        **limits,
+    )
+    findings = {one["check"]: one for one in json.loads(checked.stdout)["findings"]}
+    assert checked.returncode == (1 if findings["disk"]["verdict"] == "broken" else 0)
+    return findings["disk"]
+
+
+def test_doctor_finds_a_disk_that_is_nearly_full_and_one_that_takes_no_writes(
+    disk: SmallDisk, tmp_path: Path
+) -> None:
+    config = tmp_path / "gateway.json5"
+    path = disk.path / "store" / "state.db"
+    path.parent.mkdir(mode=0o700)
+    config.write_text(json.dumps({"store": {"path": str(path)}}), encoding="utf-8")
+    assert examine_disk(config, tmp_path)["verdict"] != "broken"
+
+    # There is room for what `doctor` writes, and not for much more.
+    disk.leave(512 * 1024)
+    found = examine_disk(config, tmp_path)
+    assert found["verdict"] == "broken"
+    assert "is full" in found["detail"]
+    disk.free()
+
+    def allow_small_files() -> None:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (32 * 1024, 32 * 1024))
+
+    found = examine_disk(config, tmp_path, preexec_fn=allow_small_files)
+    assert found["verdict"] == "broken"
+    assert "takes no writes" in found["detail"]
+
+
 @pytest.mark.parametrize("kind", ["sqlite", "json-file"])
 def test_full_disk_is_reported_to_everybody_who_waits_and_work_goes_on_with_space(
     disk: SmallDisk, start_gateway: Any, tmp_path: Path, kind: str
@@ -142,13 +186,7 @@ def test_full_disk_is_reported_to_everybody_who_waits_and_work_goes_on_with_spac
     status, ready = request(f"{url}/readyz")
     assert status == 503
     assert "is full" in ready["reasons"][0]
-    checked = subprocess.run(
-        [PROGRAM, "doctor", "--json", "--config", str(gateway.config)],
-        capture_output=True,
-        env={**os.environ, "HOME": str(gateway.home)},
-    )
-    findings = {one["check"]: one for one in json.loads(checked.stdout)["findings"]}
-    assert (checked.returncode, findings["disk"]["verdict"]) == (1, "broken")
+    assert examine_disk(gateway.config, gateway.home)["verdict"] == "broken"
     for task in tasks:
         subscribed = rpc(url, "SubscribeToTask", {"id": task["id"]})
         assert code_of(subscribed) == "store-unavailable"

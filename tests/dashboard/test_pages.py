@@ -245,6 +245,10 @@ async def test_a_task_that_is_not_there_says_why(setup: Setup) -> None:
     html = await browser.get("/dashboard/tasks/nothing")
     assert html.status == 404
     assert b"it never existed here, or it was deleted" in html.body
+    # Whoever is signed in gets on from there by the menu; a stranger does not see it.
+    assert b'class="menu"' in html.body
+    stranger = await setup.anyone.get("/dashboard/tasks/nothing", accept="text/html")
+    assert (stranger.status, b'class="menu"' in stranger.body) == (401, False)
     assert (await browser.get("/dashboard/nothing")).status == 404
 
 
@@ -382,7 +386,8 @@ async def test_findings_name_what_an_operator_should_mend(open_dashboard: OpenDa
 
 
 async def test_a_healthy_gateway_has_no_findings(setup: Setup) -> None:
-    assert (await setup.json("/dashboard/system"))["findings"] == []
+    page = await setup.json("/dashboard/system")
+    assert (page["findings"], page["replicas"]) == ([], [])
 
 
 async def test_the_audit_log_is_filtered(setup: Setup) -> None:

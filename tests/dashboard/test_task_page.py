@@ -107,8 +107,9 @@ async def test_a_plan_step_leads_to_its_objective(open_dashboard: OpenDashboard)
     run = await setup.agent.next_run()
     page = await setup.json(f"/dashboard/tasks/{run.turn.task_id}")
     above, this = page["related"]
-    assert (above["kind"], above["location"]) == (
+    assert (above["kind"], above["label"], above["location"]) == (
         "objective",
+        "A fence",
         f"/dashboard/objectives/{made['id']}",
     )
     assert (above["note"], this["isThis"], this["depth"]) == ("step 1", True, 1)
@@ -198,6 +199,8 @@ async def test_events_are_filtered_and_ordered_by_the_address(setup: Setup) -> N
     everything = await kinds("")
     assert set(everything) == {"status", "tool", "artifact"}
     assert await kinds("show=tool") == ["tool"]
+    [used] = (await setup.json(f"{address}?show=tool"))["events"]
+    assert used["summary"] == "Started: look"
     assert await kinds("order=newest") == everything[::-1]
     refused = await setup.program.get(f"{address}?show=nothing")
     assert (refused.status, refused.json["error"]["code"]) == (400, "invalid-params")

@@ -22,7 +22,7 @@ SETTING = re.compile(
 )
 REPOSITORY_PATH = re.compile(r"`((?:tests|bench|docs|src|requirements)/[\w./-]+)`")
 SHELL_ONLY = {"cd", "chmod", "curl", "export", "journalctl", "mkdir", "openssl", "python"}
-SHELL_ONLY |= {"createdb", "createuser", "pip", "systemctl"}
+SHELL_ONLY |= {"cp", "createdb", "createuser", "docker", "kubectl", "pip", "systemctl", "useradd"}
 
 
 @cache

@@ -3,7 +3,6 @@
 import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable
-from datetime import datetime
 from inspect import iscoroutinefunction
 from typing import Any, TypeVar
 
@@ -11,7 +10,7 @@ from tests.engine.controlled_agent import TIMEOUT_S
 from tests.store.flat_store import FlatStore
 
 from openclaw_a2a.model.errors import StoreUnavailable
-from openclaw_a2a.model.ids import OwnerId, RunId, TaskId
+from openclaw_a2a.model.ids import RunId, TaskId
 from openclaw_a2a.model.turn import Scope
 from openclaw_a2a.ports import (
     Accepted,
@@ -190,10 +189,6 @@ class ControlledStore(FlatStore):
     def finish_run(self, run_id: RunId, *, fence: int, answer: bytes) -> Awaitable[None]:
         finish_run = self.inner.tasks.finish_run
         return self._write("finish_run", lambda: finish_run(run_id, fence=fence, answer=answer))
-
-    def renew_leases(self, owner: OwnerId, *, lease_until: datetime) -> Awaitable[None]:
-        renew = self.inner.tasks.renew_leases
-        return self._write("renew_leases", lambda: renew(owner, lease_until=lease_until))
 
     def delete_task(self, scope: Scope, task_id: TaskId) -> Awaitable[bool]:
         return self._write("delete_task", lambda: self.inner.tasks.delete_task(scope, task_id))

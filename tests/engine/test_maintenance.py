@@ -14,9 +14,9 @@ from tests.engine.harness import HYBRID, Harness, in_time, read_all, yield_to_ot
 from openclaw_a2a.engine.maintenance import (
     MaintenanceSchedule,
     RetentionClock,
+    keep_lease,
     purge_expired,
     purge_once,
-    renew_leases,
 )
 from openclaw_a2a.engine.recovery import recover_runs
 from openclaw_a2a.model.agent_event import InputRequired, Reply, TextDelta
@@ -30,8 +30,8 @@ DAY = 86400.0
 
 @asynccontextmanager
 async def maintenance(harness: Harness) -> AsyncGenerator[None]:
-    """Leases are kept meanwhile."""
-    job = harness.engine.supervisor.spawn("leases", renew_leases(harness.engine))
+    """Its loop runs meanwhile."""
+    job = harness.engine.supervisor.spawn("lease", keep_lease(harness.engine))
     await yield_to_others()
     yield
     job.cancel()
@@ -42,18 +42,20 @@ async def next_round(harness: Harness) -> None:
     await harness.clock.one_round(harness.limits.lease_s / 3 + 1)
 
 
-async def test_leases_of_a_live_engine_do_not_run_out(open_harness: OpenHarness) -> None:
+async def test_an_engine_that_has_its_store_for_itself_renews_nothing(
+    open_harness: OpenHarness,
+) -> None:
+    """A hundred thousand pending runs would be a hundred thousand rows, every few seconds."""
     agent = ControlledAgent()
-    harness = await open_harness(agent, lease_s=30)
+    harness = await open_harness(agent)
     await harness.send()
     await agent.next_run()
-    other = harness.another_engine()
+    await harness.store_is_quiet()
     async with maintenance(harness):
+        before = list(harness.store.writes)
         for _ in range(5):
             await next_round(harness)
-            assert await recover_runs(other, expired_at=harness.clock.now()) == 0
-    harness.clock.advance(60)
-    assert await recover_runs(other, expired_at=harness.clock.now()) == 1
+        assert harness.store.writes == before
 
 
 @pytest.mark.parametrize("is_direct", [False, True])
@@ -76,7 +78,7 @@ async def test_run_whose_events_the_store_rejects_is_an_error_now_and_a_failed_t
         task = await harness.ended(await harness.send("hello", message_id="m"))
     assert task.status.state is TaskState.FAILED
     check_journal(await harness.entries(task.id), task)
-    assert await recover_runs(harness.another_engine(), expired_at=None) == 0
+    assert await recover_runs(harness.another_engine()) == 0
 
 
 async def test_run_that_crashes_stops_its_agent_and_its_readers(
@@ -121,8 +123,6 @@ async def test_run_that_cannot_be_failed_yet_is_tried_again(open_harness: OpenHa
         for _ in range(3):
             await next_round(harness)
             assert await harness.state(run.turn.task_id) is not TaskState.FAILED
-        harness.store.refuse("renew_leases")
-        await next_round(harness)
         harness.store.refuse()
         await next_round(harness)
     assert await harness.state(run.turn.task_id) is TaskState.FAILED
@@ -162,7 +162,7 @@ async def test_messages_queued_on_a_task_that_crashed_are_errors_for_their_sende
     async with maintenance(harness):
         await next_round(harness)
     assert await harness.state(run.turn.task_id) is TaskState.FAILED
-    assert await recover_runs(harness.another_engine(), expired_at=None) == 0
+    assert await recover_runs(harness.another_engine()) == 0
 
 
 async def test_message_that_the_store_rejects_was_never_accepted(open_harness: OpenHarness) -> None:

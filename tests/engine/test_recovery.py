@@ -49,12 +49,7 @@ def careful() -> ControlledAgent:
 async def no_run_is_left(harness: Harness) -> bool:
     """True when another engine would find nothing to take over."""
     other = OwnerId("somebody-else")
-    return (
-        await harness.store.tasks.claim_runs(
-            other, lease_until=harness.clock.now(), expired_at=None
-        )
-        == []
-    )
+    return await harness.store.tasks.claim_runs(other) == []
 
 
 async def test_interrupted_run_of_a_repeatable_agent_is_run_again(
@@ -171,6 +166,31 @@ async def test_run_is_repeated_up_to_the_limit_of_attempts(
     assert task.status.state is TaskState.FAILED
     assert "3 times" in event_text((await harness.entries(task.id))[-1].event)
     assert await no_run_is_left(harness)
+
+
+async def test_crash_in_the_middle_of_recovery_counts_as_no_attempt_of_runs_that_were_not_asked(
+    open_harness: OpenHarness, repeatable: ControlledAgent
+) -> None:
+    harness = await open_harness(repeatable, attempts=2)
+    for _ in range(2):
+        await harness.send()
+        await repeatable.next_run()
+    await harness.crash()
+    for _ in range(3):
+        await harness.start_without_recovery()
+        # It reads the events of one run after the other, and is not let to read all of them.
+        harness.store.resting["read_events"] = asyncio.Event()
+        recovering = asyncio.ensure_future(recover_runs(harness.engine))
+        await yield_to_others(50)
+        await harness.store_is_quiet()
+        await yield_to_others(50)
+        recovering.cancel()
+        await asyncio.wait([recovering])
+        await harness.crash()
+    assert repeatable.is_idle
+    assert await harness.start() == 2
+    runs = [await repeatable.next_run() for _ in range(2)]
+    assert [run.turn.attempt for run in runs] == [2, 2]
 
 
 async def test_run_of_an_agent_that_was_removed_fails_with_its_name(
@@ -452,17 +472,16 @@ async def test_output_that_a_repeated_run_does_not_make_again_is_closed(
     assert second == ["artifact assistant-output-0002", "artifact +assistant-output-0002."]
 
 
-async def test_engine_claims_runs_whose_lease_has_expired(
+async def test_an_engine_claims_what_another_one_left_at_once(
     open_harness: OpenHarness, repeatable: ControlledAgent
 ) -> None:
-    harness = await open_harness(repeatable, lease_s=30)
+    harness = await open_harness(repeatable)
     await harness.send()
     await repeatable.next_run()
     await harness.crash()
     await harness.start_without_recovery()
-    assert await recover_runs(harness.engine, expired_at=harness.clock.now()) == 0
-    harness.clock.advance(31)
-    assert await recover_runs(harness.engine, expired_at=harness.clock.now()) == 1
+    assert await recover_runs(harness.engine) == 1
+    assert await recover_runs(harness.engine) == 0
     (await repeatable.next_run()).end(HI)
     await yield_to_others()
 
@@ -476,7 +495,7 @@ async def test_old_engine_cannot_write_after_its_runs_were_claimed(
     await harness.reach(old.turn.task_id, lambda seen: len(seen) == 2)
     old_engine = harness.engine
     harness.engine = harness.another_engine()
-    assert await recover_runs(harness.engine, expired_at=None) == 1
+    assert await recover_runs(harness.engine) == 1
     new = await repeatable.next_run()
     old.tell(TextDelta("from the dead"))
     old.end()
@@ -490,7 +509,7 @@ async def test_old_engine_cannot_write_after_its_runs_were_claimed(
 
 
 async def test_nothing_happens_to_an_empty_store(harness: Harness) -> None:
-    assert await recover_runs(harness.engine, expired_at=None) == 0
+    assert await recover_runs(harness.engine) == 0
 
 
 async def test_closed_artifacts_stay_closed_when_a_run_fails(
@@ -512,8 +531,7 @@ async def leave_orphan(harness: Harness, agent: ControlledAgent) -> TaskId:
     await harness.store_is_quiet()
     await harness.crash()
     await harness.start_without_recovery()
-    owner, until = harness.engine.owner, harness.clock.now()
-    (record,) = await harness.store.tasks.claim_runs(owner, lease_until=until, expired_at=None)
+    (record,) = await harness.store.tasks.claim_runs(harness.engine.owner)
     stored = await queries.get_task(harness.engine, ALICE, run.turn.task_id)
     await harness.engine.journal_of(stored).end([], run=record)
     return run.turn.task_id

@@ -4,20 +4,28 @@ import asyncio
 import itertools
 import json
 from collections.abc import AsyncIterator, Callable
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+import asyncpg
 import pytest
+from tests.captured_logs import capture_logs
 from tests.conformance.asgi_client import AsgiClient, Request
-from tests.engine.controlled_agent import TIMEOUT_S, ControlledAgent, Run
+from tests.conformance.conftest import token_of
+from tests.engine.controlled_agent import TIMEOUT_S, ControlledAgent, Run, ScriptedAgent
 from tests.postgres_server import PostgresServer
 from tests.replicas.cluster import repeat_until
 
 from openclaw_a2a.app import build_app
 from openclaw_a2a.app.gateway import Gateway
+from openclaw_a2a.engine.tasks.run import ActiveRun
+from openclaw_a2a.engine.tasks.submit import SubmitRequest, submit
 from openclaw_a2a.model.agent_event import InputRequired, Reply, TextDelta
-from openclaw_a2a.model.ids import AgentId
+from openclaw_a2a.model.errors import Overloaded, StoreUnavailable
+from openclaw_a2a.model.ids import AccountId, AgentId, ContextId, MessageId, OwnerId, PeerName
+from openclaw_a2a.model.message import Message, Part, Role
+from openclaw_a2a.model.turn import Scope
 from openclaw_a2a.ports import Recovery
 from openclaw_a2a.settings import load_settings
 
@@ -76,14 +84,69 @@ class Replica:
 
             yield next_event
 
+    @property
+    def name(self) -> str:
+        """The id of the replica."""
+        replication = self.gateway.engines[self.gateway.settings.store].replication
+        assert replication is not None
+        return replication.id
+
+    def as_peer(self, name: str) -> "Replica":
+        """The same gateway, for requests with the token of a peer."""
+        peer = Replica(self.gateway, self.agent, self._running)
+        peer.client = self.client.with_headers(authorization=f"Bearer {token_of(name)}")
+        return peer
+
     async def stop(self) -> None:
         """Stop as an operator would."""
         await self._running.aclose()
 
+    @property
+    def link(self) -> Any:
+        """Its connection that writes."""
+        return self.gateway.engines[self.gateway.settings.store].store.link  # type: ignore[attr-defined]
+
+    @asynccontextmanager
+    async def taken_for_dead(self) -> AsyncIterator[Callable[[], Any]]:
+        """In the block no write of it is made; afterwards its work is another replica's.
+
+        Gives what waits until one of its writes is held.
+        """
+        connection = await self.link.address.connect()
+        pid = self.link.connection.get_server_pid()
+
+        async def is_held() -> bool:
+            waiting = "SELECT count(*) FROM pg_locks WHERE pid = $1 AND NOT granted"
+            return bool(await connection.fetchval(waiting, pid))
+
+        async def wait_held() -> None:
+            assert await repeat_until(is_held, deadline_s=TIMEOUT_S)
+
+        try:
+            async with connection.transaction():
+                gone = "UPDATE writer SET is_gone = true WHERE name = $1"
+                await connection.execute(gone, self.link.name)
+                yield wait_held
+        finally:
+            await connection.close()
+
     def pause(self) -> None:
         """Renew no lease and write nothing, as a stopped process would."""
-        link = self.gateway.engines[self.gateway.settings.store].store.link  # type: ignore[attr-defined]
-        link.lease_time = -link.lease_time
+        self.link.lease_time = -self.link.lease_time
+
+    def lose_notifications(self) -> None:
+        """Tell the others nothing, as a connection that is lost would."""
+        store = self.gateway.engines[self.gateway.settings.store].store
+        feed = store.replicas.feed  # type: ignore[union-attr]
+        feed.set_others(())
+        feed.set_others = lambda _: None
+
+    async def drain(self, other: "Replica") -> bool:
+        """Have another one accept nothing new."""
+        this, that = (
+            one.gateway.engines[one.gateway.settings.store].store.replicas for one in (self, other)
+        )
+        return await this.drain(that.id)  # type: ignore[union-attr]
 
 
 _VERSION = {"a2a_version": "1.0"}
@@ -111,14 +174,23 @@ StartReplica = Callable[..., Any]
 
 
 @pytest.fixture
-async def start_replica(postgres: PostgresServer, tmp_path: Path) -> AsyncIterator[StartReplica]:
-    """Start one more gateway on the database: `await start_replica(recovery=Recovery.REPEAT)`."""
-    async with postgres.borrow_schema() as schema, AsyncExitStack() as all_running:
+async def start_replica(
+    request: pytest.FixtureRequest, postgres: PostgresServer, tmp_path: Path
+) -> AsyncIterator[StartReplica]:
+    """Start one more gateway on the database: `await start_replica(recovery=Recovery.REPEAT)`.
+
+    The parameter is the kind of schema: one that a test changes does not come again for others.
+    """
+    kind: str = getattr(request, "param", "test")
+    async with postgres.borrow_schema(kind) as schema, AsyncExitStack() as all_running:
 
         async def start(
-            recovery: Recovery = Recovery.FAIL, lease_s: float = 2, **settings: Json
+            recovery: Recovery = Recovery.FAIL,
+            lease_s: float = 20,  # a busy machine is not dead
+            agent: Any = None,
+            **settings: Json,
         ) -> Replica:
-            number, agent = next(_numbers), ControlledAgent(recovery)
+            number, agent = next(_numbers), agent or ControlledAgent(recovery)
             overrides = {
                 "data": str(tmp_path / f"data-{number}"),
                 "store.kind": "postgres",
@@ -305,11 +377,82 @@ async def test_a_replica_that_was_taken_for_dead_drops_its_runs_and_writes_nothi
     assert "later" not in text_of(task)
 
 
+async def test_a_run_whose_end_is_stored_by_a_replica_that_was_taken_for_dead_is_over(
+    start_replica: StartReplica,
+) -> None:
+    """Its message and its end are one write, which is made under the new name of the replica."""
+    a = await start_replica(agent=ScriptedAgent(Reply.of_text("hi"), recovery=Recovery.REPEAT))
+    async with a.taken_for_dead() as wait_held:
+        first = asyncio.create_task(a.call("SendMessage", _message("one")))
+        await wait_held()
+        second = asyncio.create_task(a.send("two", contextId="c-1"))
+
+        async def is_asked() -> bool:
+            return [turn.body for turn in a.agent.turns] == ["one", "two"]
+
+        assert await repeat_until(is_asked, deadline_s=TIMEOUT_S)
+    assert "error" in await first  # the write was not made: it is to be sent again
+    assert (await second)["status"]["state"] == "TASK_STATE_COMPLETED"
+    # The session goes on.
+    third = await a.send("three", contextId="c-1")
+    assert third["status"]["state"] == "TASK_STATE_COMPLETED"
+
+
+class SlowCleaner(ControlledAgent):
+    """Takes its time to end what a gateway that is gone has left."""
+
+    def __init__(self) -> None:
+        super().__init__(Recovery.REPEAT)
+        self.is_cleaning, self.may_clean = asyncio.Event(), asyncio.Event()
+
+    async def end_orphans(self, run_id: str) -> None:
+        self.is_cleaning.set()
+        await self.may_clean.wait()
+
+
+async def test_a_message_waits_for_the_runs_of_its_session_that_are_being_taken_over(
+    start_replica: StartReplica,
+) -> None:
+    a, b = await start_replica(Recovery.REPEAT), await start_replica(agent=SlowCleaner())
+    await a.send("one", blocking=False, contextId="c-1")
+    lost = await a.agent.next_run()
+    a.pause()
+    lost.tell(TextDelta("late "))  # its commit lets the lease run out
+    await asyncio.wait_for(b.agent.is_cleaning.wait(), TIMEOUT_S)
+    second = asyncio.create_task(b.send("two", contextId="c-1"))
+    for _ in range(3):  # time for the second to be stored
+        other = asyncio.create_task(b.send("other"))
+        (await b.agent.next_run("other")).end(Reply.of_text("done"))
+        await other
+    b.agent.may_clean.set()
+    for body in ("one", "two"):
+        (await b.agent.next_run(body)).end(Reply.of_text("done"))
+    assert (await second)["status"]["state"] == "TASK_STATE_COMPLETED"
+
+
+async def test_a_replica_that_does_not_know_yet_that_it_is_taken_for_dead_holds_no_session(
+    start_replica: StartReplica,
+) -> None:
+    a, b = await start_replica(Recovery.REPEAT), await start_replica(Recovery.REPEAT)
+    first = asyncio.create_task(b.send("one", contextId="c-1"))
+    run = await b.agent.next_run()
+    async with a.taken_for_dead():
+        pass
+    second = asyncio.create_task(a.send("two", contextId="c-1"))
+    third = asyncio.create_task(a.send("three", contextId="c-2"))
+    run.end(Reply.of_text("done"))
+    (await b.agent.next_run("two")).end(Reply.of_text("done"))
+    (await a.agent.next_run("three")).end(Reply.of_text("done"))
+    for sent in (first, second, third):
+        assert (await sent)["status"]["state"] == "TASK_STATE_COMPLETED"
+
+
 async def test_the_operator_sees_the_replicas_and_drains_one(
     start_replica: StartReplica, tmp_path: Path
 ) -> None:
-    a = await start_replica(**{"store.replicaName": "left"})
-    b = await start_replica(**{"store.replicaName": "right"})
+    # A lease that a busy machine does not let run out.
+    a = await start_replica(lease_s=60, **{"store.replicaName": "left"})
+    b = await start_replica(lease_s=60, **{"store.replicaName": "right"})
     token = (a.gateway.settings.data / "operator.token").read_text(encoding="ascii").strip()
     operator = a.client.with_headers(authorization=f"Bearer {token}")
     task = await a.send("one", blocking=False)
@@ -317,7 +460,15 @@ async def test_the_operator_sees_the_replicas_and_drains_one(
     listed = (await operator.get("/operator/replicas")).json["replicas"]
     assert [(one["name"], one["isThis"]) for one in listed] == [("left", True), ("right", False)]
     assert {tuple(one["agents"]) for one in listed} == {("main",)}
-    assert all(0 < one["leaseLeftSeconds"] <= 2 for one in listed)
+    assert all(0 < one["leaseLeftSeconds"] < 120 for one in listed)
+    # The page has the same, for people and as JSON.
+    page = (await operator.get("/dashboard/system")).json
+    assert [(one["id"], one["isThis"]) for one in page["replicas"]] == [
+        (one["id"], one["isThis"]) for one in listed
+    ]
+    html = (await operator.get("/dashboard/system", accept="text/html")).body.decode()
+    assert 'id="h-replicas"' in html
+    assert html.index("<b>left</b>") < html.index("this one") < html.index("<b>right</b>")
     drained = await operator.post(f"/operator/replicas/{listed[0]['id']}/drain", b"{}")
     assert drained.json["isDraining"] is True
     # What it has begun ends; new messages go elsewhere.
@@ -334,3 +485,161 @@ async def test_the_operator_sees_the_replicas_and_drains_one(
     assert events[-1]["statusUpdate"]["status"]["state"] == "TASK_STATE_COMPLETED"
     missing = await operator.post("/operator/replicas/nobody/drain", b"{}")
     assert missing.status == 404
+
+
+HOSTILE_ANSWERS: list[tuple[bytes, str]] = [
+    (b"", "corrupt-record"),
+    (b"\xff\x00", "corrupt-record"),
+    (b"[" * 100_000, "corrupt-record"),
+    (b'{"run_id": 7}', "corrupt-record"),
+    (b'{"answer": "no base64"}', "corrupt-record"),
+    (b'{"code": "made-up"}', "internal-error"),
+    (b'{"code": "overloaded", "message": "full"}', "overloaded"),
+    (b'{"code": "unauthenticated", "details": {"a": [1]}}', "unauthenticated"),
+    (b'{"code": "method-not-allowed"}', "method-not-allowed"),
+    (b'{"code": "insufficient-scope", "retry_after_s": -5}', "insufficient-scope"),
+]
+
+
+async def test_what_another_replica_answers_may_be_anything(
+    start_replica: StartReplica, postgres: PostgresServer
+) -> None:
+    """A replica that is broken, or of another version: its answers are errors, never tracebacks."""
+    replica = await start_replica(lease_s=600)
+    schema = replica.gateway.settings.store.schema
+    sending = asyncio.create_task(replica.send("first", contextId="shared"))
+    (await replica.agent.next_run()).end(Reply.of_text("done"))
+    task = await sending
+    connection = await asyncpg.connect(postgres.url(), server_settings={"search_path": schema})
+    try:
+        binding = await connection.fetchval("SELECT binding FROM task WHERE id = $1", task["id"])
+        # A writer that is nobody holds the session.
+        await connection.execute(
+            "INSERT INTO writer (name, batch, instance, host, pid) VALUES ('odd', 0, '', '', 0)"
+        )
+        await connection.execute(
+            "INSERT INTO session (key, owner, number) VALUES ($1, 'odd', -7)"
+            " ON CONFLICT (key) DO UPDATE SET owner = 'odd'",
+            json.loads(binding)["sessionKey"],
+        )
+        with capture_logs() as logs:
+            for answer, code in HOSTILE_ANSWERS:
+                params = _message("next", contextId="shared")
+                asked = asyncio.create_task(replica.call("SendMessage", params))
+
+                async def is_answered(answer: bytes = answer) -> bool:
+                    number = await connection.fetchval(
+                        "UPDATE handoff SET answer = $1 WHERE receiver = 'odd'"
+                        " AND answer IS NULL RETURNING number",
+                        answer,
+                    )
+                    channel = f"openclaw_a2a_{replica.name}"
+                    await connection.execute("SELECT pg_notify($1, $2)", channel, f"a {number}")
+                    return number is not None
+
+                assert await repeat_until(is_answered, deadline_s=TIMEOUT_S)
+                error = (await asked)["error"]
+                assert error["data"][0]["metadata"]["code"] == code
+        assert not [one for one in logs if "exc_info" in one or "traceback" in str(one).lower()]
+    finally:
+        await connection.execute("DELETE FROM writer WHERE name = 'odd'")
+        await connection.close()
+
+
+async def test_a_request_of_another_replica_that_cannot_be_read_is_answered(
+    start_replica: StartReplica, postgres: PostgresServer
+) -> None:
+    replica = await start_replica()
+    schema = replica.gateway.settings.store.schema
+    connection = await asyncpg.connect(postgres.url(), server_settings={"search_path": schema})
+    try:
+        bodies = [b"", b"\xff", b"[" * 100_000, b'{"type": "drop"}', b'{"type": "cancel"}']
+        receiver = replica.name
+        for body in bodies:
+            await connection.execute(
+                "INSERT INTO handoff (sender, receiver, body) VALUES ('odd', $1, $2)",
+                receiver,
+                body,
+            )
+        await connection.execute("SELECT pg_notify($1, 'h')", f"openclaw_a2a_{receiver}")
+
+        async def are_answered() -> bool:
+            rows = await connection.fetch("SELECT answer FROM handoff WHERE answer IS NOT NULL")
+            return len(rows) == len(bodies)
+
+        assert await repeat_until(are_answered, deadline_s=TIMEOUT_S)
+        answers = await connection.fetch("SELECT answer FROM handoff ORDER BY number")
+        codes = [json.loads(one[0])["code"] for one in answers]
+        # The others begin like JSON of another shape: perhaps a newer version knows them.
+        assert codes == ["corrupt-record"] * 2 + ["overloaded"] * 3
+    finally:
+        await connection.close()
+
+
+class WaitingPolicy:
+    """Decides about a message when the test says so."""
+
+    def __init__(self) -> None:
+        self.is_asked, self.may_decide = asyncio.Event(), asyncio.Event()
+
+    async def check(self, *_: object, **__: object) -> None:
+        self.is_asked.set()
+        await self.may_decide.wait()
+
+
+async def test_a_message_is_refused_whose_session_went_to_another_replica_meanwhile(
+    start_replica: StartReplica,
+) -> None:
+    """Else two replicas would run messages of one session at once."""
+    a = await start_replica()
+    engine = a.gateway.engines[a.gateway.settings.store]
+    policy = engine.policy = WaitingPolicy()
+    scope, rules = Scope(PeerName("alice"), AccountId("default")), engine.accounts["default"]
+    message = Message(MessageId("m"), Role.USER, (Part.of_text("hi"),), ContextId("c-1"))
+    request = SubmitRequest(scope, message, is_from_peer=True)
+    submitting = asyncio.create_task(submit(engine, request, rules))
+    await asyncio.wait_for(policy.is_asked.wait(), TIMEOUT_S)
+    before = a.name
+    async with a.taken_for_dead():
+        pass
+
+    async def is_renamed() -> bool:
+        return a.name != before
+
+    with suppress(StoreUnavailable):  # the write that finds out
+        await engine.replication.renew()
+    assert await repeat_until(is_renamed, deadline_s=TIMEOUT_S)
+    policy.may_decide.set()
+    with pytest.raises(Overloaded):
+        await submitting
+    # It is sent again, under the new id.
+    engine.policy = None
+    run = await submit(engine, request, rules)
+    (await a.agent.next_run()).end(Reply.of_text("done"))
+    assert isinstance(run, ActiveRun)
+
+
+async def test_a_replica_that_has_a_new_id_claims_nothing_under_the_old_one(
+    start_replica: StartReplica,
+) -> None:
+    a = await start_replica()
+    store = a.gateway.engines[a.gateway.settings.store].store
+    with pytest.raises(StoreUnavailable):
+        await store.tasks.claim_runs(OwnerId("before"))
+    assert await store.tasks.claim_runs(OwnerId(a.name)) == []
+
+
+async def test_missing_notifications_are_a_warning_of_readyz(start_replica: StartReplica) -> None:
+    a = await start_replica()
+    assert "warnings" not in (await a.client.get("/readyz")).json
+    store = a.gateway.engines[a.gateway.settings.store].store
+    feed = store.replicas.feed
+
+    async def is_heard() -> bool:
+        return feed.lag_ms is not None
+
+    assert await repeat_until(is_heard, deadline_s=TIMEOUT_S)
+    feed.is_deaf = True  # as after a probe that did not come back
+    ready = await a.client.get("/readyz")
+    assert ready.status == 200
+    assert "pooler" in ready.json["warnings"][0]

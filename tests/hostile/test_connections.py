@@ -236,6 +236,21 @@ async def test_past_the_limit_of_open_files_others_go_on(with_agent) -> None:
     assert "200 open files" in gateway.output()
 
 
+async def test_connections_that_come_one_by_one_never_use_up_the_open_files(
+    start_gateway: StartGateway,
+) -> None:
+    """Room is made with each that comes: the system never refuses to accept one."""
+    gateway = start_gateway({"server": {"headerSeconds": 600, "idleSeconds": 600}})
+    resource.prlimit(gateway.pid, resource.RLIMIT_NOFILE, (500, 500))
+    async with AsyncExitStack() as stack:
+        for _ in range(1500):
+            client = await stack.enter_async_context(RawClient(gateway.port))
+            await client.send(GET)
+            assert await client.response(whole=False) == 200
+    assert len(log_lines(gateway, "http.connections_evicted")) == 1
+    assert "out of system resource" not in gateway.output()
+
+
 STREAMS = 1000
 AT_ONCE = 50
 
@@ -292,6 +307,22 @@ async def test_readers_that_never_read_are_cut_off_and_memory_stays_bounded(with
             reader.close()
     await call(gateway.port, "SendMessage", message("echo:last"))
     assert 1 <= len(log_lines(gateway, "http.client_not_reading")) < 10
+
+
+@pytest.mark.requirement("promise.bounds.unread")
+async def test_of_many_that_do_not_read_those_that_wait_longest_are_cut_off(with_agent) -> None:
+    """Although nobody is too slow alone."""
+    gateway = with_agent(limits={"unsentBytes": MB}, server={"sendSeconds": 3600})
+    done = await call(gateway.port, "SendMessage", message(f"chunks:{SIZE // 65_536}:65536"))
+    asked = rpc("GetTask", {"id": done["task"]["id"]})
+    readers = [_silent_reader(gateway.port, asked) for _ in range(40)]
+    try:
+        await asyncio.to_thread(_wait_cut, readers[0])
+    finally:
+        for reader in readers:
+            reader.close()
+    await healthy(gateway.port)
+    assert "past limits.unsentBytes" in gateway.output()
 
 
 @pytest.mark.requirement("promise.bounds.unread")

@@ -50,6 +50,7 @@ AREAS: dict[str, Scope | str] = {
     "GET /agents": PUBLIC,
     "GET /healthz": PUBLIC,
     "GET /readyz": PUBLIC,
+    "GET /metrics": ADMIN,
     "* /operator/{*}": ADMIN,
     "* /dashboard": DASHBOARD,
     "* /dashboard/{*}": DASHBOARD,

@@ -84,10 +84,11 @@ async def test_a_head_that_drips_in_is_answered_408_at_its_deadline(
     gateway = start_gateway({"server": {"headerSeconds": 0.5}})
     async with RawClient(gateway.port) as client:
         with suppress(ConnectionError):
-            for byte in START * 1000:
-                await client.send(bytes([byte]))
-                if await client.wait_readable(0.05):
-                    break
+            async with asyncio.timeout(TIMEOUT_S):  # there are bytes for much longer
+                for byte in START * 1000:
+                    await client.send(bytes([byte]))
+                    if await client.wait_readable(0.05):
+                        break
         assert await client.response() == 408
         assert client.json["error"]["code"] == "headers-too-slow"
         assert "server.headerSeconds" in client.json["error"]["message"]
@@ -195,6 +196,18 @@ async def test_an_offer_to_upgrade_to_http_2_is_ignored_and_the_body_read(
             while b'"id":7' not in client.heard:
                 assert await client.wait_readable(TIMEOUT_S)
                 assert not client.reader.at_eof()
+
+
+async def test_a_refused_client_that_stays_is_cut_off(gateway: GatewayProcess) -> None:
+    """It may read the answer; what it sends meanwhile is dropped, for a moment and not for ever."""
+    async with RawClient(gateway.port) as client:
+        await client.send(b"NO SUCH THING\r\n\r\n")
+        assert await client.response() == 400
+        with pytest.raises(ConnectionError):
+            async with asyncio.timeout(TIMEOUT_S):
+                while True:
+                    await client.send(b"more")
+                    await asyncio.sleep(0.05)  # another process has to cut it off
 
 
 async def test_a_client_that_leaves_a_connection_half_closed_is_forgotten(

@@ -1,6 +1,7 @@
 """A stream ends when the credentials that opened it are no longer valid."""
 
 import json
+import time
 from collections.abc import Callable, Iterator
 from datetime import timedelta
 from pathlib import Path
@@ -76,7 +77,9 @@ def told_after_the_end_of_a_token(
         http.stream(method, path, json=body) as answer,
     ):
         assert answer.status_code == 200, answer.read()
+        deadline = time.monotonic() + PATIENCE_S  # heartbeats would come for ever
         for text in answer.iter_text():
+            assert time.monotonic() < deadline, told
             told += text
             end(tokens)
         assert http.request(method, path, json=body).status_code == 401
@@ -162,7 +165,8 @@ def test_the_stream_of_an_mcp_session_ends(gateway: LimitedGateway) -> None:
         with http.stream("GET", "/mcp", headers=session) as answer:
             assert answer.status_code == 200
             tokens.revoke("bob")
-            # Its end is what is waited for.
+            # Its end is what is waited for; heartbeats would come for ever.
+            deadline = time.monotonic() + PATIENCE_S
             for _ in answer.iter_bytes():
-                pass
+                assert time.monotonic() < deadline
         assert http.get("/mcp", headers=session).status_code == 401

@@ -1,8 +1,11 @@
 """The sweep over connections: what is wrong with one of them concerns no other."""
 
 import asyncio
+import select
+import socket
 from typing import Any
 
+import pytest
 import uvicorn
 from tests.captured_logs import capture_logs
 from uvicorn.server import ServerState
@@ -14,6 +17,7 @@ from openclaw_a2a.settings.sections import Limits, ServerSettings
 
 TIMEOUT_S = 60
 CONNECTIONS = 8
+LARGE = 16 * 1024 * 1024
 
 
 class ScriptedTransport(asyncio.Transport):
@@ -107,4 +111,37 @@ async def test_a_connection_that_was_closed_leaves_its_place_at_once() -> None:
         async with asyncio.timeout(TIMEOUT_S):
             await transport.has_ended.wait()
         assert transport.written.startswith(b"HTTP/1.1 200")
+    await supervisor.stop()
+
+
+@pytest.mark.parametrize("setting", ["limits.connectionUnsentBytes", "server.sendSeconds"])
+async def test_a_client_that_does_not_take_a_large_answer_is_cut_off(setting: str) -> None:
+    """Also one that an application writes at once, and behind which the connection is closed."""
+
+    async def answer(_scope: Any, _receive: Any, send: Any) -> None:
+        headers = [(b"content-length", b"%d" % LARGE), (b"connection", b"close")]
+        await send({"type": "http.response.start", "status": 200, "headers": headers})
+        await send({"type": "http.response.body", "body": b"x" * LARGE})
+
+    supervisor = Supervisor()
+    is_limited = setting == "limits.connectionUnsentBytes"
+    limits = Limits(connection_unsent_bytes=LARGE // 16 if is_limited else 2 * LARGE)
+    server = ServerSettings(send_seconds=3600 if is_limited else 0.2)
+    table = ConnectionTable(limits, server, supervisor)
+    config = uvicorn.Config(answer, interface="asgi3", log_config=None, lifespan="off", ws="none")
+    config.load()
+    loop = asyncio.get_running_loop()
+    listening = await loop.create_server(
+        lambda: ServerProtocol(config, ServerState(), {}, loop, table=table), "127.0.0.1", 0
+    )
+    with capture_logs() as logs, socket.socket() as client:
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        client.connect(listening.sockets[0].getsockname())
+        client.sendall(b"GET / HTTP/1.1\r\nhost: a\r\n\r\n")
+        poll = select.poll()
+        poll.register(client, 0)  # errors and hang-ups are reported always
+        assert await asyncio.to_thread(poll.poll, TIMEOUT_S * 1000), "it was not cut off"
+    reasons = [one["reason"] for one in logs if one["event"] == "http.client_not_reading"]
+    assert reasons == ([f"past {setting}"] if is_limited else [])
+    listening.close()
     await supervisor.stop()

@@ -59,7 +59,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if HERE in item.path.parents:
             item.add_marker(pytest.mark.slow)
             if item.get_closest_marker("timeout") is None:
-                item.add_marker(pytest.mark.timeout(300))
+                item.add_marker(pytest.mark.timeout(1200))
 
 
 @pytest.fixture(scope="session")

@@ -39,7 +39,7 @@ async def test_a_turn_continues_after_our_process_was_killed_and_restarted(
     assert len(model.requests(f"halt:{marker}")) == 1
 
 
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(1200)
 async def test_a_client_that_prints_pieces_prints_each_once_whenever_our_process_is_killed(
     our_gateway: Json, open_client: OpenClient, model: FakeModel, marker: str
 ) -> None:
@@ -184,7 +184,7 @@ async def test_a_turn_is_done_once_when_both_are_killed_and_ours_is_back_first(
     assert len(done) == 1, [one["last_user"] for one in done]
 
 
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(1200)
 async def test_text_before_a_tool_stays_when_both_are_killed_in_the_tool_turn(
     start_our_gateway: StartGateway,
     killable_openclaw: OpenClaw,
@@ -221,7 +221,7 @@ async def test_text_before_a_tool_stays_when_both_are_killed_in_the_tool_turn(
     assert screen.replaced == [], seed
 
 
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(1200)
 async def test_messages_that_openclaw_lost_before_it_asked_its_model_are_sent_again_once(
     start_our_gateway: StartGateway,
     killable_openclaw: OpenClaw,

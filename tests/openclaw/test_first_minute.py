@@ -18,9 +18,9 @@ def bed(model: FakeModel, tmp_path: Path) -> Iterator[PluginInstallation]:
     """OpenClaw runs, our gateway does not, and nothing of ours is installed."""
     openclaw = OpenClaw(tmp_path / "openclaw", model, channel_config())
     found = PluginInstallation(tmp_path, openclaw)
-    openclaw.start()
-    openclaw.warm_up()
     try:
+        openclaw.start()
+        openclaw.warm_up()
         yield found
     finally:
         openclaw.stop()

@@ -1,5 +1,8 @@
 """A gateway whose agent does steps of plans, to be killed: python plan_server.py PORT FOLDER KIND.
 
+With URL SCHEMA TRACES behind that it is one of several on a PostgreSQL; they leave their traces in
+one file.
+
 What the agent does leaves traces in a file that no crash takes back: a line when it begins a
 step, and one when it has done it. A step whose name ends in `!` fails the first time.
 """
@@ -61,11 +64,21 @@ def main() -> int:
     port, folder, kind = int(sys.argv[1]), Path(sys.argv[2]), sys.argv[3]
     config = folder / "openclaw-a2a.json5"
     config.write_text(SETTINGS, encoding="utf-8")
-    flags = {"server.port": port, "data": str(folder), "store.kind": kind, "log.format": "json"}
+    flags: dict[str, object] = {
+        "server.port": port,
+        "data": str(folder),
+        "store.kind": kind,
+        "log.format": "json",
+    }
+    traces = folder / TRACES
+    if len(sys.argv) > 4:
+        flags |= {"store.url": sys.argv[4], "store.schema": sys.argv[5], "store.replicas": True}
+        flags |= {"lease.seconds": 3, "store.connections": 4}
+        traces = Path(sys.argv[6])
     loaded = load_settings(config, overrides=flags, environ={})
 
     def build(settings: Settings) -> Gateway:
-        return build_app(settings, agents={AgentId("main"): Builder(folder / TRACES)})
+        return build_app(settings, agents={AgentId("main"): Builder(traces)})
 
     return serve_gateway(loaded, build)
 

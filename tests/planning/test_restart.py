@@ -23,7 +23,7 @@ from openclaw_a2a.store import create_store
 Json = Any
 WRITES = frozenset(
     {
-        *("submit", "commit", "start_run", "finish_run", "delete_task", "renew_leases"),
+        *("submit", "commit", "start_run", "finish_run", "delete_task"),
         *("append_log", "delete_log", "put_delivery", "update_delivery", "delete_delivery"),
     }
 )

@@ -325,7 +325,7 @@ async def test_a_stopped_gateway_leaves_the_remote_task_and_finds_it_again(
     async with target(asker, store) as agent:
         engine_harness = EngineHarness(store, agent)
         with fail_after(60):
-            assert await recover_runs(engine_harness.engine, expired_at=None) == 1
+            assert await recover_runs(engine_harness.engine) == 1
             await engine_harness.until(says("holding"))
             assert (await engine_harness.cancel(task.id)).status.state is TaskState.CANCELED
 

@@ -348,7 +348,9 @@ def check_sessions(history: History) -> Iterator[str]:
             for second in runs[place + 1 :]:
                 if second.began >= _end_of(first, history):
                     break
-                if not _is_excused(first, second.began, history):
+                # Either may be the one that does not know: a run may begin there, too.
+                ignorant = any(_is_excused(one, second.began, history) for one in (first, second))
+                if not ignorant:
                     yield (
                         f"session {session}: {first.token} on {first.replica} had not ended when "
                         f"{second.token} began on {second.replica}"
@@ -435,15 +437,20 @@ def _end_of(run: Run, history: History) -> float:
 def _is_excused(run: Run, at: float, history: History) -> bool:
     """Whether a run may not know at this time that it was replaced.
 
-    Its replica was paused or cut off then, or a moment ago, and it ended soon afterwards.
+    Its replica was paused or cut off then, or a moment ago, and it ended soon afterwards. A fault
+    that begins before the replica can have noticed the end of the one before goes on with that.
     """
-    for fault in history.faults:
+    spans: list[list[float]] = []
+    for fault in sorted(history.faults, key=lambda one: one.began):
         if fault.kind in _ENDING or fault.replica not in ("", run.replica):
             continue
         latest = fault.ended + history.lease_s
-        if fault.began <= at <= latest and _end_of(run, history) <= latest:
-            return True
-    return False
+        if spans and fault.began <= spans[-1][1]:
+            spans[-1][1] = max(spans[-1][1], latest)
+        else:
+            spans.append([fault.began, latest])
+    ended = _end_of(run, history)
+    return any(began <= at <= latest and ended <= latest for began, latest in spans)
 
 
 # ---------------------------------------------------------------- calls and plans
@@ -460,9 +467,16 @@ def check_calls(history: History) -> Iterator[str]:
     for delivered in history.delivered:
         arrived.setdefault(delivered.call_id, []).append(delivered)
     pauses = [fault for fault in history.faults if fault.kind is FaultKind.PAUSE]
+    polled = {call.id for call in history.calls if call.polled is not None}
+    for call in history.calls:
+        for one in arrived[call.id] if call.polled is not None else ():
+            if call.polled["status"] != one.outcome["status"]:
+                yield f"call {call.id} was {call.polled} when asked for, and told as {one.outcome}"
     for call_id, found in arrived.items():
         outcomes = [[one.outcome.get(name) for name in _OUTCOME] for one in found]
-        if not found or any(outcome != outcomes[0] for outcome in outcomes):
+        # Whoever asks for an outcome has it in its session: it need not be delivered as well.
+        is_missing = not found and call_id not in polled
+        if is_missing or any(outcome != outcomes[0] for outcome in outcomes):
             yield f"call {call_id} has {len(found)} outcomes: {outcomes}"
         for late in found[1:]:
             if not any(one.began <= late.at <= one.ended + history.lease_s for one in pauses):
@@ -493,6 +507,31 @@ def check_plans(history: History) -> Iterator[str]:
                 yield f"step {name} of objective {objective.id} was run {len(runs[name])} times"
 
 
+# ---------------------------------------------------------------- delays
+
+
+def check_delays(history: History) -> Iterator[str]:
+    """Whoever waits for the end of a task sees it soon after its agent has ended."""
+    most_s = history.most_delay_s
+    if most_s is None:
+        return
+    last = {run.task_id: run for run in history.runs if run.ended is not None}
+    waits: list[tuple[str, float, float]] = []
+    for read in history.reads:
+        ends = [one.at for one in read.frames if state_of(one.event) in (*TERMINAL, PAUSED)]
+        waits.append((read.task_id, read.began, ends[-1] if ends else read.left))
+    for sent in history.sent:
+        if sent.accepted_task and state_of(sent.outcome) in (*TERMINAL, PAUSED):
+            waits.append((sent.accepted_task, sent.began, sent.ended))
+    for task_id, began, until in waits:
+        run = last.get(task_id)
+        if run is None or run.ended is None or began > run.ended or until <= run.ended + most_s:
+            continue
+        if not any(fault.began < until and fault.ended > run.ended for fault in history.faults):
+            delay_s = until - run.ended
+            yield f"the end of task {task_id} was not seen for {delay_s:.1f} s"
+
+
 RULES: dict[str, Rule] = {
     "outcomes": check_outcomes,
     "duplicates": check_duplicates,
@@ -512,4 +551,5 @@ RULES: dict[str, Rule] = {
     "texts": check_texts,
     "calls": check_calls,
     "plans": check_plans,
+    "delays": check_delays,
 }

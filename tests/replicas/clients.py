@@ -86,7 +86,7 @@ class Client:
 
     async def play(self) -> None:
         """One story after the other until enough tasks were begun."""
-        alone = () if self._cluster.has_calls else (Client.call_agent, Client.run_plan)
+        alone = () if self._cluster.has_plans else (Client.run_plan,)
         stories = [(story, weight) for story, weight in STORIES.items() if story not in alone]
         weights = [weight for _, weight in stories]
         while not self._progress.is_over:
@@ -203,6 +203,8 @@ class Client:
             return refusal.code
         except OSError:
             pass
+        finally:
+            read.left = now()
         return 0
 
     async def _subscribe(self, account: str, task_id: str) -> None:
@@ -397,26 +399,36 @@ class Client:
             "timeout": chance.choice([50, 500]) if kind == "never" else 120_000,
             "wait": chance.random() < 0.3,
         }
-        body = json.dumps(request).encode()
-        while True:
-            endpoint = Endpoint(
-                self._endpoint().port,
-                f"Authorization: Bearer {self._cluster.tool_token}",
-                "X-OpenClaw-Agent-Id: asker",
-                f"X-OpenClaw-Session-Key: {ASKER}",
-            )
-            try:
-                async with asyncio.timeout(TRY_S):
-                    content = await endpoint.request("POST", "/tools/agent_call", body)
-                answer = json.loads(content)
-            except (OSError, ValueError):
-                answer = {}
-            if "correlationId" in answer:
-                self._history.calls.append(Call(answer["correlationId"]))
-                if answer["status"] != "pending":
-                    self._cluster.host.put(answer)  # the result of a tool is in the session, too
-                return
-            await asyncio.sleep(PAUSE_S)  # replicas tell nobody when they are back
+        answer: Json = {}
+        while "correlationId" not in answer:
+            answer = await self._use_tool("agent_call", request)
+        call = Call(answer["correlationId"])
+        self._history.calls.append(call)
+        if answer["status"] != "pending":
+            self._cluster.host.put(answer)  # the result of a tool is in the session, too
+        elif chance.random() < 0.5:
+            asked = {"correlationId": call.id}
+            while answer.get("status") in (None, "pending", "working"):
+                answer = await self._use_tool("agent_poll", asked)
+            # A late answer is told to who asks, and not delivered.
+            call.polled = None if answer["status"] == "completed" and kind == "never" else answer
+
+    async def _use_tool(self, name: str, request: Json) -> Json:
+        """The answer of some replica; nothing when there was none."""
+        endpoint = Endpoint(
+            self._endpoint().port,
+            f"Authorization: Bearer {self._cluster.tool_token}",
+            "X-OpenClaw-Agent-Id: asker",
+            f"X-OpenClaw-Session-Key: {ASKER}",
+        )
+        try:
+            async with asyncio.timeout(TRY_S):
+                body = json.dumps(request).encode()
+                return json.loads(await endpoint.request("POST", f"/tools/{name}", body))
+        except (OSError, ValueError):
+            return {}
+        finally:
+            await asyncio.sleep(PAUSE_S)  # a client that polls
 
     async def run_plan(self) -> None:
         """A diamond of four steps."""

@@ -8,6 +8,7 @@ import asyncio
 import hashlib
 import json
 import os
+import re
 import secrets
 import shutil
 import signal
@@ -108,8 +109,13 @@ class Replica:
 class Cluster:
     """The running replicas and what is around them."""
 
-    def __init__(self, folder: Path, *, count: int, lease_s: float) -> None:
+    def __init__(
+        self, folder: Path, *, count: int, lease_s: float, variants: str = "", plans: bool = False
+    ) -> None:
+        """`plans`: agents work through plans, too."""
         self.folder = folder
+        self.has_plans = plans
+        self._variants = variants
         self.lease_s = lease_s
         self.host = SessionHost()
         self.database = PostgresServer(server_folder(secrets.token_hex(8)))
@@ -119,11 +125,6 @@ class Cluster:
         self._count = count
         self.front_port = 0
         self.tool_token = ""
-
-    @property
-    def has_calls(self) -> bool:
-        """True where agents call each other and work through plans: on one gateway alone."""
-        return self._count == 1
 
     def settings_of(self, replica: Replica) -> Json:
         """The settings file of a replica. All of them are the same but for ports and folders."""
@@ -152,8 +153,8 @@ class Cluster:
             "log": {"format": "json"},
             "agents": {name: {"adapter": "echo"} for name in agents},
             "channels": {"a2a": {"accounts": accounts, "security": {"peers": _peers()}}},
-            "tools": {"agentToAgent": {"enabled": self.has_calls, "allow": ["*"]}},
-            "opt": {"enabled": self.has_calls, "requireActivation": False, "backoffSeconds": 0.05},
+            "tools": {"agentToAgent": {"enabled": True, "allow": ["*"]}},
+            "opt": {"enabled": self.has_plans, "requireActivation": False, "backoffSeconds": 0.05},
             "limits": {"perPeerRate": 0, "perPeerRequests": 0, "perPeerRuns": 60},
         }
 
@@ -166,7 +167,7 @@ class Cluster:
         await asyncio.to_thread(self.database.start)
         for number in range(self._count):
             name = f"replica-{number}"
-            arguments = [str(self.journal), str(host_port)]
+            arguments = [str(self.journal), str(host_port), self._variants]
             replica = Replica(self.folder / name, name, arguments)
             await self._connect(replica, stack)
             self.replicas.append(replica)
@@ -209,10 +210,12 @@ def _peers() -> Json:
 
 
 @asynccontextmanager
-async def running_cluster(folder: Path, *, count: int, lease_s: float) -> AsyncIterator[Cluster]:
-    """A cluster until the block ends."""
+async def running_cluster(
+    folder: Path, *, count: int, lease_s: float, variants: str = "", plans: bool = False
+) -> AsyncIterator[Cluster]:
+    """A cluster until the block ends; `variants.py` has the names of its variants."""
     async with AsyncExitStack() as stack:
-        cluster = Cluster(folder, count=count, lease_s=lease_s)
+        cluster = Cluster(folder, count=count, lease_s=lease_s, variants=variants, plans=plans)
         await cluster.open(stack)
         yield cluster
 
@@ -232,36 +235,32 @@ http {{
   fastcgi_temp_path {folder}/fastcgi;
   uwsgi_temp_path {folder}/uwsgi;
   scgi_temp_path {folder}/scgi;
-  upstream replicas {{
-{servers}
-  }}
-  server {{
-    listen 127.0.0.1:{port};
-    location / {{
-      proxy_pass http://replicas;
-      proxy_http_version 1.1;
-      proxy_set_header Connection "";
-      proxy_set_header Host $http_host;
-      proxy_buffering off;
-      proxy_read_timeout 1h;
-      proxy_connect_timeout 2s;
-      proxy_next_upstream error timeout;
-    }}
-  }}
+  include {config};
 }}
 """
+
+
+def _balancer(cluster: "Cluster", port: int) -> str:
+    """The configuration of `deploy/`, for these replicas."""
+    text = (ROOT / "deploy" / "nginx.conf").read_text(encoding="utf-8")
+    names = re.findall(r"^  server ([\w.:-]+) ", text, re.MULTILINE)
+    first = text.index(f"  server {names[0]} ")
+    line = text[first : text.index("\n", first) + 1]
+    servers = "".join(
+        line.replace(names[0], f"127.0.0.1:{replica.port}") for replica in cluster.replicas
+    )
+    rest = re.sub(r"^  server [\w.:-]+ .*\n", "", text, flags=re.MULTILINE)
+    rest = rest[:first] + servers + rest[first:]
+    return re.sub(r"listen \d+;", f"listen 127.0.0.1:{port};", rest)
 
 
 @asynccontextmanager
 async def nginx_in_front(cluster: Cluster, program: str) -> AsyncIterator[int]:
     """The port of an nginx in front of the replicas, without sticky sessions."""
     port, folder = free_port(), cluster.folder
-    servers = "\n".join(
-        f"    server 127.0.0.1:{replica.port} max_fails=1 fail_timeout=1s;"
-        for replica in cluster.replicas
-    )
-    config = folder / "nginx.conf"
-    config.write_text(_NGINX.format(folder=folder, port=port, servers=servers), encoding="utf-8")
+    balancer, config = folder / "balancer.conf", folder / "nginx.conf"
+    balancer.write_text(_balancer(cluster, port), encoding="utf-8")
+    config.write_text(_NGINX.format(folder=folder, config=balancer), encoding="utf-8")
     process = await asyncio.create_subprocess_exec(
         *(program, "-p", str(folder), "-e", str(folder / "nginx-error.log"), "-c", str(config)),
         stdin=subprocess.DEVNULL,

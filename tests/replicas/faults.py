@@ -8,7 +8,7 @@ import asyncio
 import random
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 
 from tests.replicas.clients import Progress
 from tests.replicas.cluster import Cluster, Replica
@@ -21,7 +21,14 @@ now = time.monotonic
 class FaultInjector:
     """Injects a number of faults, evenly over the tasks that clients begin."""
 
-    def __init__(self, cluster: Cluster, history: History, seed: str) -> None:
+    def __init__(
+        self,
+        cluster: Cluster,
+        history: History,
+        seed: str,
+        kinds: Sequence[FaultKind] = tuple(FaultKind),
+    ) -> None:
+        self._kinds = kinds
         self._cluster = cluster
         self._history = history
         self._chance = random.Random(f"{seed} faults")
@@ -48,10 +55,10 @@ class FaultInjector:
                     faults.create_task(self._fail(kind, replica))
 
     def _plan(self, count: int) -> list[FaultKind]:
-        """Half of them kills; the others in equal parts, in random order."""
-        others = [kind for kind in FaultKind if kind is not FaultKind.KILL]
+        """Half of them of the first kind; the others in equal parts, in random order."""
+        first, *others = self._kinds
         kinds = [
-            FaultKind.KILL if number % 2 == 0 else others[number // 2 % len(others)]
+            first if number % 2 == 0 or not others else others[number // 2 % len(others)]
             for number in range(count)
         ]
         self._chance.shuffle(kinds)

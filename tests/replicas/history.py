@@ -60,13 +60,14 @@ class Frame:
 @dataclass
 class Read:
     """One stream. `after` is its Last-Event-ID; `ended`: when the gateway ended it; None: it broke
-    off, or the client left."""
+    off, or the client left. `left`: when the client stopped to read, for whatever reason."""
 
     task_id: str
     began: float
     after: int | None = None
     frames: list[Frame] = field(default_factory=list)
     ended: float | None = None
+    left: float = 0.0
 
 
 @dataclass
@@ -158,9 +159,10 @@ class Fault:
 
 @dataclass
 class Call:
-    """A call between agents that the gateway accepted."""
+    """A call between agents that the gateway accepted; `polled`: its outcome when asked for."""
 
     id: str
+    polled: Json = None
 
 
 @dataclass
@@ -191,6 +193,8 @@ class History:
     """Everything that was seen in one run."""
 
     lease_s: float
+    most_delay_s: float | None = None
+    """How long the end of a task may take to be seen where nothing fails; None: any time."""
     sent: list[Sent] = field(default_factory=list)
     reads: list[Read] = field(default_factory=list)
     got: list[Got] = field(default_factory=list)

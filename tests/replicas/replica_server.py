@@ -1,6 +1,6 @@
 """One replica, whose agents write down what they were asked, when they began and when they ended.
 
-Run: python -m tests.replicas.replica_server CONFIG NAME JOURNAL HOST_PORT
+Run: python -m tests.replicas.replica_server CONFIG NAME JOURNAL HOST_PORT VARIANTS
 
 All replicas append to one journal. An agent does as the text says: `chunks N MS` says N pieces in
 about MS milliseconds, `slow MS` answers after a while, `ask` waits for an answer, `hang` hangs,
@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tests.calls.call_server import Worker
+from tests.replicas.variants import apply_variants
 
 from openclaw_a2a.app import Gateway, build_app, serve_gateway
 from openclaw_a2a.model.agent_event import AgentEvent, Failed, InputRequired, Reply, TextDelta
@@ -139,7 +140,8 @@ class JournalingWorker(Worker):
 
 
 def main() -> int:
-    config, name, path, host_port = sys.argv[1:5]
+    config, name, path, host_port, variants = sys.argv[1:6]
+    apply_variants(variants)
     journal = AgentJournal(Path(path), name)
 
     def build(settings: Settings) -> Gateway:

@@ -6,39 +6,54 @@
 import asyncio
 import secrets
 import shutil
-from collections import defaultdict
+from collections import Counter, defaultdict
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.replicas.checker import check_history
 from tests.replicas.clients import Client, Progress
 from tests.replicas.cluster import Cluster, nginx_in_front, repeat_until, running_cluster
 from tests.replicas.faults import FaultInjector
-from tests.replicas.history import Delivered, History, read_runs
+from tests.replicas.history import Delivered, FaultKind, History, read_runs
 
-GATEWAYS = (1, 3)
-"""One alone, with calls and plans; and several, which have none of these."""
+SHORT_FORM = {1: (100, 0), 3: (300, 0)}
+"""Tasks and faults for one gateway alone and for several.
+
+With faults (`./dev chaos --replicas --tasks=300 --faults=24`) half of them are kills.
+"""
 CLIENTS = 16
 LEASE_S = 3.0
 """Short, so that take-overs are seen; a busy machine alone must not lead to one without faults."""
 QUIET_LEASE_S = 30.0
 SETTLE_S = 120.0
+LATE_S = 10.0
+"""Far longer than a notification takes on a busy machine, far shorter than a rare poll."""
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "count" in metafunc.fixturenames:
         chosen = metafunc.config.getoption("--gateways")
-        metafunc.parametrize("count", GATEWAYS if chosen is None else (chosen,))
+        metafunc.parametrize("count", SHORT_FORM if chosen is None else (chosen,))
 
 
 class Chaos:
     """One run: clients, faults, and what was seen."""
 
-    def __init__(self, cluster: Cluster, *, tasks: int, seed: str) -> None:
+    def __init__(
+        self,
+        cluster: Cluster,
+        *,
+        tasks: int,
+        seed: str,
+        kinds: Sequence[FaultKind] = tuple(FaultKind),
+    ) -> None:
         self.cluster = cluster
         self.history = History(lease_s=cluster.lease_s)
         self.progress = Progress(tasks)
-        self.faults = FaultInjector(cluster, self.history, seed)
+        self.faults = FaultInjector(cluster, self.history, seed, kinds)
         self.clients = [
             Client(cluster, self.history, self.progress, number, seed) for number in range(CLIENTS)
         ]
@@ -54,7 +69,7 @@ class Chaos:
         self.history.runs = read_runs(self.cluster.journal)
 
     async def _deliver_calls(self) -> None:
-        accepted = {call.id for call in self.history.calls}
+        accepted = {call.id for call in self.history.calls if call.polled is None}
 
         async def is_delivered() -> bool:
             return self.cluster.host.counts.keys() >= accepted
@@ -75,13 +90,13 @@ class Chaos:
             )
 
     def check(self) -> None:
-        """Raise with every violation; the whole history is written beside the logs."""
+        """Raise with every violation."""
         violations = check_history(self.history)
         if violations:
-            path = self.cluster.folder / "history.json"
-            self.history.write(path)
             lines = [f"{one.rule}: {one.text[:2000]}" for one in violations[:20]]
-            pytest.fail(f"{len(violations)} violations, see {path}\n" + "\n".join(lines))
+            pytest.fail(f"{len(violations)} violations\n" + "\n".join(lines))
+        for name, output in self.cluster.outputs().items():
+            assert "Traceback (most recent call last)" not in output, f"{name}: {output[-4000:]}"
 
     def summary(self) -> str:
         states: dict[str, int] = defaultdict(int)
@@ -94,6 +109,34 @@ class Chaos:
             f"{len(self.history.objectives)} objectives, {len(self.history.reads)} streams, "
             f"faults {dict(counts)}"
         )
+
+
+@asynccontextmanager
+async def started_chaos(
+    folder: Path, config: pytest.Config, *, count: int, **options: Any
+) -> AsyncIterator[Chaos]:
+    """A cluster with its clients. When the block fails, everything that was seen is written down
+    beside the logs of the gateways.
+
+    Options: `tasks`, `kinds` of faults, `variants` and `lease_s` of the cluster.
+    """
+    seed = config.getoption("--seed") or secrets.token_hex(4)
+    variants = options.pop("variants", "")
+    lease_s = options.pop("lease_s", LEASE_S)
+    print(f"seed {seed}, gateways {count} {variants}")
+    plans = count == 1 or config.getoption("--plans")
+    async with running_cluster(
+        folder, count=count, lease_s=lease_s, variants=variants, plans=plans
+    ) as cluster:
+        chaos = Chaos(cluster, seed=seed, **options)
+        try:
+            yield chaos
+        except BaseException as error:
+            path = folder / "history.json"
+            chaos.history.runs = chaos.history.runs or read_runs(cluster.journal)
+            chaos.history.write(path)
+            error.add_note(f"seed {seed}; see {path} and {folder}/replica-*/log.txt")
+            raise
 
 
 @pytest.mark.slow
@@ -114,14 +157,16 @@ class Chaos:
 async def test_clients_and_agents_see_every_guarantee_kept_while_the_cluster_fails(
     tmp_path: Path, pytestconfig: pytest.Config, count: int
 ) -> None:
-    tasks, faults = pytestconfig.getoption("--tasks"), pytestconfig.getoption("--faults")
-    seed = pytestconfig.getoption("--seed") or secrets.token_hex(4)
-    print(f"seed {seed}, gateways {count}")
+    short = SHORT_FORM.get(count, SHORT_FORM[3])
+    tasks = pytestconfig.getoption("--tasks") or short[0]
+    faults = pytestconfig.getoption("--faults")
+    faults = short[1] if faults is None else faults
     lease_s = LEASE_S if faults else QUIET_LEASE_S
-    async with running_cluster(tmp_path, count=count, lease_s=lease_s) as cluster:
-        chaos = Chaos(cluster, tasks=tasks, seed=seed)
+    async with started_chaos(
+        tmp_path, pytestconfig, count=count, tasks=tasks, lease_s=lease_s
+    ) as chaos:
         if program := shutil.which("nginx"):
-            async with nginx_in_front(cluster, program) as port:
+            async with nginx_in_front(chaos.cluster, program) as port:
                 for client in chaos.clients[::2]:
                     client.front_port = port
                 await chaos.run(faults)
@@ -129,5 +174,55 @@ async def test_clients_and_agents_see_every_guarantee_kept_while_the_cluster_fai
             await chaos.run(faults)
         print(chaos.summary())
         chaos.check()
-        for name, output in cluster.outputs().items():
-            assert "Traceback (most recent call last)" not in output, f"{name}: {output[-4000:]}"
+
+
+# ---------------------------------------------------------------- variants
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(0)
+@pytest.mark.parametrize("variant", ["lose-notifications", "poll-rarely"])
+async def test_clients_notice_neither_lost_notifications_nor_rare_polls(
+    tmp_path: Path, pytestconfig: pytest.Config, variant: str
+) -> None:
+    """Each alone: one repairs what the other misses, and notifications need no polls to be fast."""
+    async with started_chaos(
+        tmp_path, pytestconfig, count=3, tasks=60, variants=variant, lease_s=QUIET_LEASE_S
+    ) as chaos:
+        chaos.history.most_delay_s = LATE_S
+        await chaos.run(0)
+        print(chaos.summary())
+        chaos.check()
+
+
+BROKEN = {
+    "skip-session-lock": (0, 120, {"sessions", "arrival", "order", "ends", "outcomes"}),
+    "notify-before-commit,poll-rarely": (0, 60, {"delays"}),
+    "ignore-fences": (6, 80, {"repeats", "sessions", "failures", "texts", "order", "outcomes"}),
+}
+"""With how many faults and tasks a gateway that is broken on purpose is noticed, by which rules."""
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(0)
+@pytest.mark.parametrize("variant", BROKEN)
+async def test_the_checker_notices_a_gateway_that_is_broken_on_purpose(
+    tmp_path: Path, pytestconfig: pytest.Config, variant: str
+) -> None:
+    faults, tasks, rules = BROKEN[variant]
+    lease_s = LEASE_S if faults else QUIET_LEASE_S
+    async with started_chaos(
+        tmp_path,
+        pytestconfig,
+        count=3,
+        tasks=tasks,
+        variants=variant,
+        lease_s=lease_s,
+        kinds=(FaultKind.PAUSE,),
+    ) as chaos:
+        chaos.history.most_delay_s = LATE_S
+        await chaos.run(faults)
+        print(chaos.summary())
+        found = Counter(one.rule for one in check_history(chaos.history))
+        print(dict(found))
+        assert found.keys() & rules

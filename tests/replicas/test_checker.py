@@ -454,6 +454,11 @@ def a_call_has_no_outcome(history: History) -> None:
 
 
 @breaks("calls")
+def a_call_is_told_otherwise_than_when_asked_for(history: History) -> None:
+    history.calls[0].polled = {"status": "timeout"}
+
+
+@breaks("calls")
 def a_call_has_two_outcomes(history: History) -> None:
     history.delivered *= 2
 
@@ -486,6 +491,25 @@ def a_step_begins_before_the_one_it_depends_on_is_done(history: History) -> None
 @breaks("plans")
 def a_step_is_repeated_without_a_fault(history: History) -> None:
     history.runs.append(copy.deepcopy(run_of(history, "wall")))
+
+
+@breaks("delays")
+def an_end_is_seen_late(history: History) -> None:
+    history.most_delay_s = 6.0
+    history.reads[0].frames[-1].at = 20.0
+
+
+@breaks("delays")
+def a_reader_leaves_because_nothing_came(history: History) -> None:
+    history.most_delay_s = 6.0
+    history.reads[0].frames = history.reads[0].frames[:2]
+    history.reads[0].left = 30.0
+
+
+@breaks("delays")
+def a_sender_waits_long_for_a_task_that_has_ended(history: History) -> None:
+    history.most_delay_s = 6.0
+    history.sent[-1].ended = 70.0
 
 
 @pytest.mark.parametrize(
@@ -527,6 +551,14 @@ def test_a_paused_run_may_overlap_with_its_successor_until_it_notices() -> None:
     assert "sessions" not in rules_broken(history)
 
 
+def test_a_run_may_overlap_while_one_cut_follows_the_other() -> None:
+    history = good_history()
+    pause_with_successor(history, resumed_at=16.0, ended=22.2)
+    history.faults.append(Fault(FaultKind.DROP, "replica-1", 12, 16.5, 22.0))
+    history.faults[-1].replica = history.faults[-2].replica
+    assert "sessions" not in rules_broken(history)
+
+
 def deliver_again_after_pause(history: History, status: str) -> None:
     history.faults.append(Fault(FaultKind.PAUSE, "replica-1", 12, 64.0, 69.0))
     history.delivered.append(Delivered("k-1", {"status": status}, 69.1))
@@ -538,11 +570,45 @@ def test_a_paused_replica_may_deliver_an_outcome_that_is_there_already() -> None
     assert "calls" not in rules_broken(history)
 
 
+def test_an_outcome_that_was_asked_for_need_not_be_delivered() -> None:
+    history = good_history()
+    history.delivered.clear()
+    history.calls[0].polled = {"status": "completed"}
+    assert check_history(history) == []
+
+
 def test_a_pause_of_another_replica_excuses_no_overlap() -> None:
     history = good_history()
     pause_with_successor(history, resumed_at=16.0, ended=16.2)
-    history.faults[-1].replica = "replica-2"
+    history.faults[-1].replica = "replica-3"
     assert "sessions" in rules_broken(history)
+
+
+def test_a_run_that_begins_when_its_replica_comes_back_may_overlap_until_it_notices() -> None:
+    """Its agent was about to be asked when it was paused; another replica has it by now."""
+    history = good_history()
+    pause_with_successor(history, resumed_at=14.9, ended=15.3)
+    run_of(history, "1").began = 14.95
+    history.runs[-1].began, history.runs[-1].ended = 14.93, 15.5
+    assert "sessions" not in rules_broken(history)
+    run_of(history, "1").ended = 14.9 + LEASE_S + 1
+    history.runs[-1].ended = 14.9 + LEASE_S + 2
+    assert "sessions" in rules_broken(history)
+
+
+def test_the_end_of_a_task_may_be_late_while_something_fails() -> None:
+    history = good_history()
+    an_end_is_seen_late(history)
+    history.faults.append(Fault(FaultKind.DATABASE, "", 0, 11.0, 13.0))
+    assert "delays" not in rules_broken(history)
+
+
+def test_who_asks_for_a_task_that_has_ended_was_not_kept_waiting() -> None:
+    history = good_history()
+    an_end_is_seen_late(history)
+    for read in history.reads:
+        read.began += 10
+    assert "delays" not in rules_broken(history)
 
 
 def test_a_task_that_has_ended_is_not_cancelable() -> None:

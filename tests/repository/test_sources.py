@@ -123,7 +123,6 @@ SAME_NAME = {
     "encode_event": "stored form and wire form of the same thing",
     "list_": "commands: `tasks list`, `calls list`, ...",
     "list_tasks": "the operation of the server, and the request of a command",
-    "renew_leases": "the loop of the engine, and the statement of the store",
     "replan": "the change of an objective, and its command",
     "run": "the entry point, and the command `objectives run`",
     "send": "the operation of the server; commands",

@@ -52,10 +52,21 @@ def test_a_database_is_shared_by_those_that_say_so(load) -> None:
     assert (store.replicas, store.replica_name) == (True, "left")
 
 
-def test_what_one_gateway_keeps_in_memory_is_refused_for_several(problems) -> None:
+def test_replicas_have_calls_objectives_and_pairing(load) -> None:
     shared = {"kind": "postgres", "url": URL, "replicas": True}
-    found = problems(
-        {"store": shared, "opt": {"enabled": True}, "tools": {"agentToAgent": {"enabled": True}}}
-    )
-    assert set(found) == {"opt.enabled", "tools.agentToAgent.enabled"}
-    assert all("store.replicas" in one.message for one in found.values())
+    settings = load(
+        {
+            "store": shared,
+            "opt": {"enabled": True},
+            "tools": {"agentToAgent": {"enabled": True}},
+            "channels": {"a2a": {"security": {"pairing": True}}},
+        }
+    ).settings
+    assert settings.store.replicas
+    assert settings.opt.enabled and settings.tools.agent_to_agent.enabled and settings.pairing
+
+
+def test_replicas_need_the_ids_of_messages(problems) -> None:
+    shared = {"kind": "postgres", "url": URL, "replicas": True}
+    found = problems({"store": shared, "retention": {"messageSeconds": 0}})
+    assert set(found) == {"retention.messageSeconds"}

@@ -4,7 +4,6 @@ import asyncio
 import tempfile
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
-from datetime import datetime
 from pathlib import Path
 from typing import ClassVar, cast
 
@@ -99,14 +98,6 @@ class TwoStores(RuleBasedStateMachine):
     def make_harness(self) -> StoreHarness:
         return StoreHarness(self.kind, Path(self.folder.name))
 
-    def lease_at(self, at: int) -> datetime:
-        """When a lease ends."""
-        return time_at(at)
-
-    def claim_at(self, at: int) -> datetime:
-        """When expired leases are looked for."""
-        return time_at(at)
-
     def teardown(self) -> None:
         self.runner.run(self.harness.store.close())
         self.runner.close()
@@ -185,20 +176,9 @@ class TwoStores(RuleBasedStateMachine):
         run_id = self._recent_run(number)
         self.both(lambda store: store.tasks.finish_run(run_id, fence=fence, answer=b"{}"))
 
-    @rule(owner=st.sampled_from(["gateway-1", "x", "y"]), at=st.none() | TIMES)
-    def claim(self, owner: str, at: int | None) -> None:
-        expired_at = None if at is None else self.claim_at(at)
-        until = self.lease_at(35)
-        self.both(
-            lambda store: store.tasks.claim_runs(
-                OwnerId(owner), lease_until=until, expired_at=expired_at
-            )
-        )
-
-    @rule(owner=st.sampled_from(["gateway-1", "x"]), at=TIMES)
-    def renew(self, owner: str, at: int) -> None:
-        until = self.lease_at(at)
-        self.both(lambda store: store.tasks.renew_leases(OwnerId(owner), lease_until=until))
+    @rule(owner=st.sampled_from(["gateway-1", "x", "y"]))
+    def claim(self, owner: str) -> None:
+        self.both(lambda store: store.tasks.claim_runs(OwnerId(owner)))
 
     @rule(name=NAMES, scope=SCOPES)
     def delete(self, name: str, scope: Scope) -> None:
@@ -347,8 +327,7 @@ class TwoStores(RuleBasedStateMachine):
 
     def _new_run(self, run: RunRecord) -> RunRecord:
         self.runs += 1
-        until = self.lease_at(30)
-        return msgspec.structs.replace(run, id=RunId(f"run-{self.runs}"), lease_until=until)
+        return msgspec.structs.replace(run, id=RunId(f"run-{self.runs}"))
 
     def _recent_run(self, number: int) -> RunId:
         return RunId(f"run-{self.runs - number}")
@@ -381,12 +360,6 @@ class TwoStoresOneInPostgres(TwoStores):
         self.runner.run(_left(self.schema))
         self.runner.close()
         self.folder.cleanup()
-
-    def lease_at(self, at: int) -> datetime:
-        return time_at(10_000 * at)
-
-    def claim_at(self, at: int) -> datetime:
-        return time_at(10_000 * at + 5_000)
 
     def both(self, do: Do) -> object:
         expected = self.runner.run(_outcome(do, self.memory))

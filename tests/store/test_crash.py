@@ -7,7 +7,7 @@ from pathlib import Path
 
 import anyio.to_thread
 import pytest
-from tests.contracts.store_samples import ALICE, StoreHarness, make_lines, project_task, time_at
+from tests.contracts.store_samples import ALICE, StoreHarness, make_lines, project_task
 from tests.postgres_server import PostgresServer
 from tests.store.crashing_writer import LINES, make_text
 
@@ -41,9 +41,7 @@ async def assert_whole(store: Store, label: str, acknowledged: Acknowledged) -> 
         stored = await store.tasks.read_task(ALICE, TaskId(name))
         assert stored is not None, name
         assert stored.head.sequence >= sequence
-    claimed = await store.tasks.claim_runs(
-        OwnerId("next"), lease_until=time_at(99), expired_at=None
-    )
+    claimed = await store.tasks.claim_runs(OwnerId("next"))
     running = {run.task_id: run for run in claimed}
     page = await store.tasks.list_tasks(TaskQuery(ALICE, 10_000))
     assert page.total == len(page.tasks)

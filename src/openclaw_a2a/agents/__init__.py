@@ -13,6 +13,7 @@ from openclaw_a2a.agents.process.program_adapter import ProgramAdapter
 from openclaw_a2a.agents.registry import (
     Adapter,
     AgentRegistry,
+    ElsewhereAgent,
     adapter_names,
     build_agent,
     register_adapter,
@@ -28,6 +29,7 @@ __all__ = [
     "CommandAgent",
     "CommandOptions",
     "EchoAgent",
+    "ElsewhereAgent",
     "ProgramAdapter",
     "RequestContext",
     "adapter_names",

@@ -4,7 +4,7 @@ import inspect
 import sys
 import typing
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from typing import ClassVar, Protocol, TypeVar, cast
@@ -14,8 +14,10 @@ import msgspec
 
 from openclaw_a2a.agents.adapter import AgentAdapter
 from openclaw_a2a.log import get_logger
+from openclaw_a2a.model.agent_event import AgentEvent
 from openclaw_a2a.model.errors import AgentUnavailable, GatewayError, Problem, SettingsInvalid
 from openclaw_a2a.model.ids import AgentId, Json, JsonObject
+from openclaw_a2a.model.turn import Turn
 from openclaw_a2a.model.validation import (
     ProblemCollector,
     SchemaValidator,
@@ -23,7 +25,7 @@ from openclaw_a2a.model.validation import (
     join_path,
     suggest_name,
 )
-from openclaw_a2a.ports import Agent
+from openclaw_a2a.ports import Agent, Recovery
 
 log = get_logger(__name__)
 
@@ -256,6 +258,25 @@ def is_made_from_options(kind: type) -> bool:
 # -------------------------------------------------------------------- agents by id
 
 
+class ElsewhereAgent:
+    """Stands for an agent that only other gateways on the same store have."""
+
+    recovery = Recovery.FAIL
+
+    def __init__(self, agent_id: AgentId) -> None:
+        self._agent_id = agent_id
+
+    async def run(self, turn: Turn) -> AsyncIterator[AgentEvent]:
+        """Refuse: messages for the agent are handed to a gateway that has it."""
+        del turn
+        for event in ():  # without a loop it would be no iterator
+            yield event
+        raise AgentUnavailable(f"agent {self._agent_id} is not on this gateway")
+
+    async def close(self) -> None:
+        """Nothing to release."""
+
+
 class AgentRegistry(dict[AgentId, Agent]):
     """The agents of this gateway by id. An unknown id raises AgentUnavailable."""
 
@@ -263,6 +284,10 @@ class AgentRegistry(dict[AgentId, Agent]):
         super().__init__(agents)
         self.ids = tuple(sorted(agents))
         """The ids of the configured agents, sorted; internal ones are left out."""
+        self.ids_elsewhere = frozenset(
+            one for one in self.ids if isinstance(agents[one], ElsewhereAgent)
+        )
+        """Those of them that only other gateways on the same store have."""
 
     def add_internal(self, agent_id: AgentId, agent: Agent) -> None:
         """Add an agent for tasks that the gateway creates itself."""

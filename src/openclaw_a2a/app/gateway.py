@@ -11,7 +11,7 @@ from typing import Self
 
 import msgspec
 
-from openclaw_a2a.agents import AgentRegistry, build_agent
+from openclaw_a2a.agents import AgentRegistry, ElsewhereAgent, build_agent
 from openclaw_a2a.agents.function import import_function
 from openclaw_a2a.agents.registry import add_import_folder
 from openclaw_a2a.app.wiring.calls import CallsWiring
@@ -29,10 +29,11 @@ from openclaw_a2a.engine.approvals import ApprovalService
 from openclaw_a2a.engine.audit_log import AUDIT_FILE, AuditFile, AuditLog
 from openclaw_a2a.engine.background_replies import BackgroundListener
 from openclaw_a2a.engine.engine import AccountRules, Engine, EngineLimits, SystemClock, new_id
-from openclaw_a2a.engine.maintenance import MaintenanceSchedule, purge_expired, renew_leases
+from openclaw_a2a.engine.maintenance import MaintenanceSchedule, keep_lease, purge_expired
 from openclaw_a2a.engine.outbox.delivery_tracking import DeliveryChannel
 from openclaw_a2a.engine.outbox.delivery_view import DeliveryReader
 from openclaw_a2a.engine.recovery import fail_orphaned_tasks, recover_runs
+from openclaw_a2a.engine.replica_view import ReplicaReader
 from openclaw_a2a.engine.replication import Replication
 from openclaw_a2a.engine.scheduling.fair_queue import CallerPacer
 from openclaw_a2a.engine.scheduling.session_queue import QueueLimits, SessionQueues
@@ -48,9 +49,11 @@ from openclaw_a2a.engine.tasks.submit_policy import (
 from openclaw_a2a.http.rate_limit import RateLimit, RequestAdmission
 from openclaw_a2a.http.request_limits import RequestBodies
 from openclaw_a2a.http.router import ANY_METHOD
+from openclaw_a2a.http.shared_rate_limit import SharedRateLimit
 from openclaw_a2a.http.sse_stream import SseStreams
 from openclaw_a2a.http.wire_log import WireLog
 from openclaw_a2a.log import get_logger
+from openclaw_a2a.model.call import Call, CallId
 from openclaw_a2a.model.card import AgentCard, AgentExtension, AgentProfile
 from openclaw_a2a.model.errors import Problem, SettingsInvalid
 from openclaw_a2a.model.ids import AgentId, Json
@@ -69,6 +72,7 @@ from openclaw_a2a.server.admin.calls import CallsAdmin
 from openclaw_a2a.server.admin.dashboard import DashboardAdmin, login_path
 from openclaw_a2a.server.admin.deliveries import DeliveriesAdmin
 from openclaw_a2a.server.admin.endpoint import ADMIN_PREFIX, AdminEndpoint
+from openclaw_a2a.server.admin.metrics import METRICS_PATH, MetricsAdmin
 from openclaw_a2a.server.admin.objectives import ObjectivesAdmin
 from openclaw_a2a.server.admin.replicas import ReplicasAdmin
 from openclaw_a2a.server.admin.tasks import TasksAdmin
@@ -155,10 +159,13 @@ class Gateway:
                 agent_runs=limits.per_agent_runs or limits.runs,
             )
         )
-        self._rate_limit = RateLimit(
+        rate_limit = RateLimit(
             per_second=limits.per_peer_rate,
             per_minute=limits.per_peer_requests,
             monotonic=time.monotonic,
+        )
+        self._rate_limit = SharedRateLimit(
+            rate_limit, self.supervisor.child("rate-limit"), monotonic=time.monotonic
         )
         self._admission = RequestAdmission(self._rate_limit)
         self._bodies = RequestBodies(
@@ -369,6 +376,9 @@ class Gateway:
             audit=self.audit,
         )
         if store.replicas is not None:
+            if store_settings == self.settings.store:
+                self._rate_limit.share(store.replicas.rates)
+                self._parts.callback(self._rate_limit.share, None)
             engine.replication = Replication(
                 engine, store.replicas, count_streams=lambda: len(self.streams)
             )
@@ -391,8 +401,6 @@ class Gateway:
         Calls from before a restart are completed even when new ones are disabled.
         """
         engine = self.engines.get(self.settings.store)
-        if engine is not None and engine.replication is not None:
-            return  # calls are kept in memory: one gateway alone can have them
         if self.settings.tools.agent_to_agent.enabled:
             engine = await self._engine(self.settings.store)
         if engine is not None:
@@ -405,7 +413,9 @@ class Gateway:
         if settings.pairing:
             # In the gateway's own store, for all accounts.
             engine = await self._engine(settings.store)
-            paired = PairedPeers(engine.store.records, self._clock.now)
+            paired = PairedPeers(
+                engine.store.records, self._clock.now, is_shared=engine.replication is not None
+            )
             await paired.load()
         rules = [_policy_rule(one) for one in settings.policy.rules]
         accounts = settings.accounts
@@ -492,10 +502,12 @@ class Gateway:
         self._parts.push_async_callback(engine.stop)
         replication = engine.replication
         if replication is not None:
-            await replication.start(self._agents.ids)
-        # Before the loops and the outbox: no run of this store is active yet, so every unfinished
-        # one was left by an engine that is gone, whatever its lease says.
-        await recover_runs(engine, expired_at=None)
+            elsewhere = self._agents.ids_elsewhere
+            here = [one for one in self._agents.ids if one not in elsewhere]
+            await replication.start(here, elsewhere)
+        # Before the loops and the outbox: no run of this engine is active yet, so every unfinished
+        # one was left by an engine that is gone, or is that of another replica.
+        await recover_runs(engine)
         await fail_orphaned_tasks(engine)
         keep = self.settings.retention
         schedule = MaintenanceSchedule(
@@ -505,11 +517,13 @@ class Gateway:
             # Without deduplication only messages of the gateway itself have records.
             message_s=keep.message_seconds or RetentionSettings().message_seconds,
         )
-        engine.supervisor.run_loop("leases", renew_leases(engine))
+        engine.supervisor.run_loop("lease", keep_lease(engine))
         engine.supervisor.run_loop("retention", purge_expired(engine, schedule))
         self.push.start(engine, self._parts)
         if replication is not None:
-            replication.on_taken_over = self.push.outboxes[engine].scan
+            outbox = self.push.outboxes[engine]
+            replication.on_taken_over.append(outbox.scan)
+            replication.on_dropped.append(outbox.drop)
 
     def _build_application(self, endpoints: list[AccountEndpoint]) -> ServerApplication:
         accounts = self.settings.accounts
@@ -532,9 +546,7 @@ class Gateway:
         add_route("GET", "/healthz", health.healthz)
         add_route("GET", "/readyz", health.readyz)
         calls, plans = self._calls, self._plans
-        deliveries = self.push.delivery_reader(
-            lambda one: None if calls is None else calls.service.find(one)
-        )
+        deliveries = self.push.delivery_reader(self._find_call)
         authenticator = AdminAuthenticator(
             self._admin_token, own=self._own, credentials=self._credentials
         )
@@ -549,9 +561,14 @@ class Gateway:
         ObjectivesAdmin(lambda: None if plans is None else plans.admin).add_to(admin)
         CallsAdmin(lambda: None if calls is None else calls.service).add_to(admin)
         TasksAdmin(self.engines.values(), self.streams).add_to(admin)
-        ReplicasAdmin(self.engines.values()).add_to(admin)
+        ReplicasAdmin(ReplicaReader(self.engines.values())).add_to(admin)
+        MetricsAdmin(self.engines.values(), self.streams).add_to(admin)
         add_route(ANY_METHOD, ADMIN_PREFIX + "{*}", admin.serve)
+        add_route("GET", METRICS_PATH, admin.serve)
         return application
+
+    async def _find_call(self, call_id: CallId) -> Call | None:
+        return None if self._calls is None else await self._calls.service.find(call_id)
 
     def _open_dashboard(
         self,
@@ -655,6 +672,12 @@ def build_app(
     Raises: SettingsInvalid.
     """
     given = agents or {}
+    store = settings.store
+    elsewhere = {
+        agent_id: ElsewhereAgent(agent_id)
+        for agent_id, one in settings.agents.items()
+        if store.replicas and one.replicas and store.replica_name not in one.replicas
+    }
     built = {
         agent_id: build_agent(
             one.adapter,
@@ -664,9 +687,9 @@ def build_app(
             folder=one.folder,
         )
         for agent_id, one in settings.agents.items()
-        if agent_id not in given
+        if agent_id not in given and agent_id not in elsewhere
     }
-    registry = AgentRegistry({**built, **given})
+    registry = AgentRegistry({**built, **given, **elsewhere})
     return Gateway(settings, registry, clock or SystemClock(), given.keys(), embedding, policy)
 
 

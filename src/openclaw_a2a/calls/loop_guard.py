@@ -6,7 +6,7 @@ counts these calls.
 """
 
 from collections import deque
-from collections.abc import Callable, Collection, Mapping, Sequence, Set
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence, Set
 from contextlib import AbstractContextManager, nullcontext
 from itertools import takewhile
 
@@ -16,6 +16,7 @@ from openclaw_a2a.calls.repository import CallRepository
 from openclaw_a2a.engine.tasks.run import ActiveRun
 from openclaw_a2a.model.call import Caller, CallId
 from openclaw_a2a.model.ids import AgentId, Json, JsonObject, RunId, SessionKey
+from openclaw_a2a.model.records import RunRecord
 from openclaw_a2a.model.turn import CHAIN_HOSTS_KEY, CHAIN_KEY
 from openclaw_a2a.model.validation import as_list
 
@@ -28,6 +29,9 @@ HostSessionKey = Callable[[AgentId, SessionKey], SessionKey | None]
 """The key under which an agent's host knows a session of ours; None before that is known."""
 
 _MAX_STALE_RUNS = 256
+
+FindRunElsewhere = Callable[[SessionKey], Awaitable[RunRecord | None]]
+"""Finds the started run in a session, by the key of its host, at another replica."""
 
 
 class LoopLimits(msgspec.Struct, frozen=True):
@@ -122,23 +126,30 @@ class CallHistory(msgspec.Struct, frozen=True):
     in_sessions: Mapping[SessionKey, Set[CallId]]
     """By session, the calls whose outcomes it is working on."""
     own_host: str
+    find_run_elsewhere: FindRunElsewhere | None = None
+    """Finds the run in a session that another replica works on; None where there are none."""
 
-    def origin_of(self, caller: Caller) -> CallOrigin:
-        """How this caller came to call."""
-        active = self._find_run(caller)
-        if active is not None:
-            run, provenance = active.record, active.record.options.provenance
+    async def origin_of(self, caller: Caller) -> CallOrigin:
+        """How this caller came to call. Raises: StoreUnavailable."""
+        active, key = self._find_run(caller), caller.session_key
+        run = None if active is None else active.record
+        if run is None and key is not None and self.find_run_elsewhere is not None:
+            run = await self.find_run_elsewhere(key)
+        if run is not None:
+            provenance = run.options.provenance
             chain = (
                 read_chain(run.message.metadata, self.own_host)
                 if provenance is None
                 else provenance.chain
             )
             return CallOrigin((*chain, caller.agent_id))
-        if caller.session_key is None:
+        if key is None:
             return CallOrigin((caller.agent_id,))
         # Of several outcomes that the session works on, the one with most history counts.
-        found = map(self.calls.find, self.in_sessions.get(caller.session_key, ()))
+        found = map(self.calls.find, self.in_sessions.get(key, ()))
         own = [call for call in found if call is not None]
+        if self.find_run_elsewhere is not None:  # another replica may have sent them
+            own += await self.calls.list_in_session(key)
         answered = max(own, key=lambda call: len(call.lineage), default=None)
         if answered is not None:
             return CallOrigin(answered.chain, (*answered.lineage, answered.callee))

@@ -9,10 +9,16 @@ the task, which is durable, so it is stored together with the next step, or when
 The next process decides the same from the task, or finds the outcome undelivered and sends it
 again, or finds it delivered and asks the caller's host whether it was processed. A message that is
 sent twice has the same id, by which the host drops the second one.
+
+Where several replicas share the store, the one that owns a call's delivery drives the call, and
+what was left by a process that ended is left by a replica that died (`take_over`). The others only
+poll (`_claim_stored`). They do not see what is in the memory of the driver, so it commits two more
+steps before it takes them: that it starts to send, and that a waiting caller is to get the outcome.
+A driver that was taken for dead is refused there by the store, and drops its calls (`drop`).
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Generator, Iterable
+from collections.abc import Awaitable, Callable, Generator, Iterable, Set
 from contextlib import AbstractContextManager, contextmanager, suppress
 from datetime import datetime, timedelta
 
@@ -33,8 +39,8 @@ from openclaw_a2a.engine.engine import Engine
 from openclaw_a2a.engine.scheduling.fair_queue import FairSemaphore
 from openclaw_a2a.engine.tasks.cancel import fail_paused_task
 from openclaw_a2a.log import get_logger
-from openclaw_a2a.model.call import Call, Caller, CallId, CallStatus, OutcomeRoute
-from openclaw_a2a.model.delivery import Delivery, delivered_up_to
+from openclaw_a2a.model.call import CALL_KIND, Call, Caller, CallId, CallStatus, OutcomeRoute
+from openclaw_a2a.model.delivery import Delivery, DeliveryId, delivered_up_to, delivery_id
 from openclaw_a2a.model.errors import AgentError, AgentFailed, GatewayError
 from openclaw_a2a.model.ids import JsonObject, SessionKey, TaskId
 from openclaw_a2a.model.task import TERMINAL, TaskState
@@ -92,19 +98,23 @@ class OutcomeDelivery:
         self._slots = FairSemaphore(_MAX_SENDING)
         self._open_questions: set[TaskId] = set()
         self.states = OutcomeStates()
+        self._is_shared = calls.is_shared
         calls.on_delivered = self._wake_next
 
-    def can_reach(self, caller: Caller) -> bool:
-        """True when the caller has a session that can receive messages."""
-        return caller.session_key is not None and self._hosts.has_inboxes
+    async def can_reach(self, caller: Caller, host: str | None) -> bool:
+        """True when the caller has a session that can receive messages, here or at another replica.
 
-    async def settle_ended(self) -> None:
+        `host`: that of the session, if it is known. Raises: StoreUnavailable.
+        """
+        return bool(await self._hosts.list_hosts(caller, host))
+
+    async def settle_ended(self, calls: Iterable[Call]) -> None:
         """Settle the calls whose callees ended before the previous process had stored that.
 
         Before anything is sent: so each outcome has its place in the order of its session.
         """
         tasks = self._engine.store.tasks
-        for call in [one for one in self._calls if not one.is_settled]:
+        for call in [one for one in calls if not one.is_settled]:
             # What is damaged is reported by the attempt to deliver it.
             with suppress(GatewayError, msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
                 measured = await tasks.measure_task(None, call.task_id)
@@ -112,15 +122,37 @@ class OutcomeDelivery:
                     task = CalleeTask.from_stored(await tasks.read_task(None, call.task_id))
                     await self._settle(call, task)
 
-    def resume(self) -> None:
+    def resume(self, calls: Iterable[Call]) -> None:
         """Continue with what the previous process left."""
         # Recovery runs the tasks of calls again, and the outbox finds nearly all deliveries; not
         # those that were stored as delivered while the record of their call was not.
-        for call in self._calls:
-            if call.is_unprocessed:
-                self._watch_receipt(call)
-            elif call.is_undelivered or not call.is_settled or self._calls.is_unsaved(call.id):
-                self._wake(call.task_id)
+        for call in calls:
+            known = self._calls.find(call.id)
+            if known is None:
+                continue
+            if known.is_unprocessed:
+                self._watch_receipt(known)
+            elif known.is_undelivered or not known.is_settled or self._calls.is_unsaved(known.id):
+                self._wake(known.task_id)
+
+    async def take_over(self, deliveries: Set[DeliveryId]) -> None:
+        """Continue with the calls of these deliveries, which a replica that is gone has left.
+
+        Raises: StoreUnavailable.
+        """
+
+        def is_ours(call: Call) -> bool:
+            return delivery_id(CALL_KIND, call.task_id, call.id) in deliveries
+
+        taken = await self._calls.load(is_ours)
+        await self.settle_ended(taken)
+        self.resume(taken)
+
+    def drop(self) -> None:
+        """Release waiting callers and clear all state: other replicas own these calls."""
+        self._waiters.release()
+        self.states.forget_all()
+        self._calls.clear()
 
     # ---------------------------------------------------------------- called by the outbox
 
@@ -133,6 +165,8 @@ class OutcomeDelivery:
         """Settle the call if that is possible now, and deliver its outcome."""
         call_id = CallId(delivery.body.decode())
         call = self._calls.find(call_id)
+        if call is None and self._is_shared:  # it was taken over, or handed to this replica
+            call = await self._calls.adopt(call_id)
         task = await self._find_callee_task(delivery.task_id, call)
         if task.head is not None and task.head.state is TaskState.INPUT_REQUIRED:
             self._end_question(delivery.task_id)
@@ -144,6 +178,8 @@ class OutcomeDelivery:
             is_claimed = self.states.state_of(call) is OutcomeState.CLAIMED
             due_at = self._now() + _CLAIM_RECHECK if is_claimed else call.deadline
             return Delivered(delivery.cursor, is_sent=False, next_check_at=due_at)
+        if await self._pass_on(call, delivery):
+            return Delivered(delivery.cursor, is_sent=False, is_over=True)
         attempt = _Attempt(delivery, task, self._now())
         result = await self._deliver(call, attempt) if call.is_undelivered else None
         if self._calls.is_unsaved(call.id):
@@ -172,9 +208,11 @@ class OutcomeDelivery:
         decided = None if call.is_settled else decide_status(call, task, self._now())
         if decided is None or self.states.state_of(call) is OutcomeState.CLAIMED:
             return self._calls.find(call.id) or call
-        if decided is CallStatus.TIMEOUT or task.ended_at is None:
+        is_waited = self._is_shared and self._waiters.find(call.id, decided) is not None
+        if decided is CallStatus.TIMEOUT or task.ended_at is None or is_waited:
             # Answer, deadline and poll may come at once, also in two replicas: the record's
-            # version decides which one settles the call.
+            # version decides which one settles the call. And a replica that was taken for dead
+            # must not answer who waits: another one sends the outcome.
             changed = await self._calls.update(
                 call.id, lambda known: self._settled(known, decided, task)
             )
@@ -249,7 +287,10 @@ class OutcomeDelivery:
             is_final = task.is_ended or settled.status is CallStatus.TIMEOUT
             return self._mark_seen(settled) if settled.is_settled and is_final else None
 
-        known = self._calls.find(call.id) or call
+        known = self._calls.find(call.id)
+        if known is None and self._is_shared:
+            return await self._claim_stored(call, edit)
+        known = known or call
         if self.states.start_claim(known):
             try:
                 await self._record(call.id, OutcomeEvent.CLAIM_RECORDED, edit)
@@ -262,6 +303,18 @@ class OutcomeDelivery:
         if claimed.is_settled:
             self._waiters.resolve(claimed, task)
         return claimed
+
+    async def _claim_stored(self, call: Call, edit: Callable[[Call], Call | None]) -> Call:
+        """Claim an outcome of a call that another replica drives."""
+        newest = call
+
+        def guarded(known: Call) -> Call | None:
+            nonlocal newest
+            newest = known
+            # Too late for one that is on its way: the caller polls what it also gets as a message.
+            return None if known.is_sent else edit(known)
+
+        return await self._calls.update_stored(call, guarded) or newest
 
     # ---------------------------------------------------------------- callers that wait
 
@@ -335,7 +388,11 @@ class OutcomeDelivery:
             deadline = now if waiter is None else waiter.write_deadline or now + _WRITE_TIMEOUT
             if deadline > now:
                 return deadline
-            await self._record(call.id, OutcomeEvent.WAITER_LOST, self._unwaited)
+            is_reachable = await self.can_reach(call.caller, call.host)
+            route = OutcomeRoute.SESSION if is_reachable else OutcomeRoute.INBOX
+            await self._record(
+                call.id, OutcomeEvent.WAITER_LOST, lambda known: self._unwaited(known, route)
+            )
             if waiter is not None:
                 # The caller may have received the result just before it disconnected. So the
                 # message is not sent as a first attempt: the host then searches the session's
@@ -364,6 +421,13 @@ class OutcomeDelivery:
             if not self.states.advance(known, OutcomeEvent.ATTEMPT_STARTED):
                 return self._now() + _CLAIM_RECHECK
             try:
+                if self._is_shared and not await self._mark_sending(known):
+                    self.states.forget(known.id)
+                    newest = self._calls.find(call.id)
+                    is_sent = newest is not None and newest.is_sent
+                    # By another replica, which has an attempt's time to record what came of it.
+                    return self._now() + timedelta(seconds=_SEND_TIMEOUT_S) if is_sent else None
+                known = self._calls.find(call.id) or known
                 known, result = await self._send(known, attempt.task)
             except BaseException:
                 self.states.end_attempt(known)
@@ -377,6 +441,51 @@ class OutcomeDelivery:
             # Does nothing once the result is recorded. Otherwise the store failed, and the attempt
             # counts as failed.
             self.states.end_attempt(known)
+
+    async def _mark_sending(self, call: Call) -> bool:
+        """Store that the outcome is being sent; False when the caller has it, or another sends it.
+
+        Raises: StoreUnavailable (also when another replica drives the call by now).
+        """
+        if call.route is OutcomeRoute.SESSION and call.caller.session_key is not None:
+            # First, as a session may call others as soon as it has the message.
+            await self._calls.note_in_session(call.caller.session_key, call.id, self._now())
+
+        def edit(known: Call) -> Call | None:
+            # In the first version that is edited it may be that of a replica that is gone. A later
+            # one comes from a conflict: another replica sends.
+            if not known.is_undelivered or known.sending_at not in (None, call.sending_at):
+                return None
+            return msgspec.structs.replace(known, sending_at=self._now())
+
+        return await self._calls.update(call.id, edit) is not None
+
+    async def _unmark_sending(self, call: Call) -> None:
+        """The attempt failed: until the next one the caller may poll the outcome anywhere."""
+
+        def edit(known: Call) -> Call | None:
+            return msgspec.structs.replace(known, sending_at=None) if known.is_sent else None
+
+        with suppress(GatewayError):  # the next attempt finds it as after a crash
+            await self._calls.update(call.id, edit)
+
+    async def _pass_on(self, call: Call, delivery: Delivery) -> bool:
+        """Give an outcome to a replica that reaches the caller's session, if this one cannot."""
+        replication = self._engine.replication
+        is_sendable = call.is_undelivered and call.route is OutcomeRoute.SESSION
+        if replication is None or not is_sendable or self._hosts.find_inbox(call) is not None:
+            return False
+        if self._calls.is_unsaved(call.id):
+            await self._calls.update(call.id, lambda known: known)
+        # Only to one that has all of them: it can tell which one the session is in, and does not
+        # pass it on in turn.
+        hosts = {call.host} if call.host else await self._hosts.list_hosts(call.caller)
+        if not hosts or not await replication.pass_on(delivery.id, hosts):
+            return False  # none does now: it waits here
+        self.states.forget(call.id)
+        self._calls.remove(call)
+        log.info("calls.passed_on", call_id=call.id, callee=call.callee)
+        return True
 
     async def _send(self, call: Call, task: CalleeTask) -> tuple[Call, SendResult]:
         """Make one attempt; what came of it, and the call with the host it was sent to."""
@@ -407,6 +516,8 @@ class OutcomeDelivery:
     ) -> DeliveryFailed | None:
         if isinstance(result, DeliveryFailed):
             self.states.end_attempt(call, was_refused=result.is_refused)
+            if self._is_shared:
+                await self._unmark_sending(call)
             # `was_refused` takes this outcome out of the order of its session: a message that the
             # host never accepts must not block the later ones. The next of them is woken.
             if result.is_refused and call.caller.session_key is not None:
@@ -418,7 +529,9 @@ class OutcomeDelivery:
 
         def edit(known: Call) -> Call:
             now = self._now()
-            return msgspec.structs.replace(known, delivered_at=now, reason=None, host=call.host)
+            return msgspec.structs.replace(
+                known, delivered_at=now, sending_at=None, reason=None, host=call.host
+            )
 
         if call.route is OutcomeRoute.INBOX:
             await self._record(call.id, OutcomeEvent.ACCEPTED_BY_WEBHOOK, edit, attempt)
@@ -567,9 +680,8 @@ class OutcomeDelivery:
             return msgspec.structs.replace(call, seen_at=now)
         return msgspec.structs.replace(call, seen_at=now, delivered_at=call.delivered_at or now)
 
-    def _unwaited(self, call: Call) -> Call:
+    def _unwaited(self, call: Call, route: OutcomeRoute) -> Call:
         """The call as if its caller had not waited."""
-        route = OutcomeRoute.SESSION if self.can_reach(call.caller) else OutcomeRoute.INBOX
         is_ready = route is OutcomeRoute.INBOX and self._post_webhook is None
         delivered_at = call.settled_at if is_ready else None
         return msgspec.structs.replace(call, route=route, delivered_at=delivered_at)

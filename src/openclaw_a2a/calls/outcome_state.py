@@ -106,6 +106,10 @@ class Waiters:
     def close(self) -> None:
         """Release all waiters: the gateway stops, and sends later outcomes after its restart."""
         self._is_closed = True
+        self.release()
+
+    def release(self) -> None:
+        """Answer all who wait now that the outcome comes later."""
         for _, settled in self._waiting.values():
             if not settled.done():
                 settled.set_result(None)
@@ -267,6 +271,11 @@ class OutcomeStates:
             self.in_sessions.setdefault(session_key, set()).add(call.id)
         else:
             self._leave_session(call.id, session_key)
+
+    def forget_all(self) -> None:
+        """Go back to what is stored: other replicas deliver all of it now."""
+        for call_id in list(self._entries):
+            self.forget(call_id)
 
     def forget(self, call_id: CallId) -> None:
         """Go back to what is stored."""

@@ -2,6 +2,9 @@
 
 An outcome that follows from the callee's task is cached first and stored with the next change of
 its call (`stage`): a crash in between takes nothing away that the task does not give again.
+
+Where several replicas share the store, the cache has the calls that this one drives: it owns their
+deliveries. Everything else is read from the store, and changed there by the same version.
 """
 
 import asyncio
@@ -27,13 +30,25 @@ _MAX_RETENTION = timedelta(hours=1)
 _UNDELIVERED_RETENTION = timedelta(days=30)
 """How long an outcome waits for a host that does not accept it."""
 
+_SESSION_KIND = "call-session"
+"""The kind of the records that say which outcomes a session may be working on."""
+_MAX_IN_SESSION = 16
+_SESSION_RETENTION = timedelta(days=1)
+_LOOK_S = 1.0
+"""How often a call that another replica drives is looked at by who waits for it."""
+
 _decoder = msgspec.json.Decoder(Call)
+_ids_decoder = msgspec.json.Decoder(list[CallId])
 
 
 class CallRepository:
     """Finds and updates calls. Those that are delivered are purged after a while."""
 
-    def __init__(self, store: RecordStore, deliveries: DeliveryStore) -> None:
+    def __init__(
+        self, store: RecordStore, deliveries: DeliveryStore, *, is_shared: bool = False
+    ) -> None:
+        """`is_shared`: other replicas drive calls in the same store."""
+        self.is_shared = is_shared
         self._store = store
         self._deliveries = deliveries
         self._calls: dict[CallId, Call] = {}
@@ -60,32 +75,62 @@ class CallRepository:
         """All calls, in the order of their acceptance."""
         return iter(list(self._calls.values()))
 
-    async def load(self) -> None:
-        """Read the calls that are stored."""
-        found: list[Call] = []
-        for record in await self._store.list_records(CALL_KIND):
-            try:
-                found.append(_decoder.decode(record.body))
-            except (ValueError, RecursionError) as error:
-                log.warning("calls.record_unreadable", call_id=record.id, reason=str(error))
-        for call in sorted(found, key=lambda call: call.accepted_at):
-            self.add(call)
-            self._inherited.add(call.id)
+    async def load(self, is_ours: Callable[[Call], bool] = lambda _: True) -> list[Call]:
+        """Take the stored calls that an earlier process, or another replica, has left."""
+        # Not those that are here: what is known of them is newer.
+        found = [one for one in await self._read_all() if one.id not in self._calls]
+        taken = [one for one in found if is_ours(one)]
+        for call in taken:
+            self._inherit(call)
+        return taken
+
+    async def adopt(self, call_id: CallId) -> Call | None:
+        """The call with this id, to be driven here from now on."""
+        call = await self.fetch(call_id)
+        if call is not None and call_id not in self._calls:
+            self._inherit(call)
+        return call
+
+    def _inherit(self, call: Call) -> None:
+        self.add(call)
+        self._inherited.add(call.id)
+
+    async def _read_all(self) -> list[Call]:
+        decoded = map(_decode, await self._store.list_records(CALL_KIND))
+        return sorted((one for one in decoded if one), key=lambda call: call.accepted_at)
+
+    async def list_all(self) -> list[Call]:
+        """All calls of the store, in the order of their acceptance."""
+        if not self.is_shared:
+            return list(self._calls.values())
+        return [self._calls.get(call.id, call) for call in await self._read_all()]
 
     def find(self, call_id: CallId) -> Call | None:
-        """The call with this id, whoever made it."""
+        """The call with this id, whoever made it, if it is driven here."""
         return self._calls.get(call_id)
 
-    def find_owned(self, caller: Caller, call_id: CallId) -> Call | None:
+    async def fetch(self, call_id: CallId) -> Call | None:
+        """The call with this id, whoever made it and drives it."""
+        if (known := self._calls.get(call_id)) is not None or not self.is_shared:
+            return known
+        record = await self._store.read_record(CALL_KIND, call_id)
+        # It may have been taken over meanwhile.
+        return self._calls.get(call_id) or (None if record is None else _decode(record))
+
+    async def fetch_owned(self, caller: Caller, call_id: CallId) -> Call | None:
         """The call with this id, if the caller made it or is the operator."""
-        call = self._calls.get(call_id)
+        call = await self.fetch(call_id)
         is_visible = call is not None and (caller.is_operator or call.caller.is_same(caller))
         return call if is_visible else None
 
-    def find_by_task(self, caller: Caller, task_id: TaskId) -> Call | None:
-        """As `find_owned`, the call that the callee works on in this task."""
+    async def fetch_by_task(self, caller: Caller, task_id: TaskId) -> Call | None:
+        """As `fetch_owned`, the call that the callee works on in this task."""
         call_id = self._by_task.get(task_id)
-        return None if call_id is None else self.find_owned(caller, call_id)
+        if call_id is None and self.is_shared:
+            found = await self._deliveries.list_task_deliveries(None, task_id)
+            ids = (CallId(one.body.decode()) for one in found if one.kind == CALL_KIND)
+            call_id = next(ids, None)
+        return None if call_id is None else await self.fetch_owned(caller, call_id)
 
     def to_record(self, call: Call) -> Record:
         """The stored form of a call."""
@@ -126,6 +171,11 @@ class CallRepository:
             self._unqueue(call.id, call.caller.session_key)
         if (settled := self._settled.pop(call.id, None)) is not None:
             settled.set()
+
+    def clear(self) -> None:
+        """Drop all calls: other replicas drive them now."""
+        for call in list(self._calls.values()):
+            self.remove(call)
 
     def pending_of(self, agent_id: AgentId) -> int:
         """How many calls of an agent have no outcome yet."""
@@ -202,9 +252,46 @@ class CallRepository:
             if record is None:
                 if (gone := self._calls.get(call_id)) is not None:  # else `purge` was faster
                     self.remove(gone)
+            elif (found := _decode(record)) is not None:
+                self.add(found)
             else:
-                self.add(_decoder.decode(record.body))
+                return None
         return None
+
+    async def update_stored(self, call: Call, edit: Callable[[Call], Call | None]) -> Call | None:
+        """As `update`, for a call that another replica drives; `call` is how it was read."""
+        known: Call | None = call
+        while known is not None and (edited := edit(known)) is not None:
+            changed = msgspec.structs.replace(edited, version=known.version + 1)
+            if await self._store.update_record(self.to_record(changed)):
+                return changed
+            record = await self._store.read_record(CALL_KIND, call.id)
+            known = None if record is None else _decode(record)
+        return None
+
+    # ---------------------------------------------------------------- sessions at work
+
+    async def note_in_session(
+        self, session_key: SessionKey, call_id: CallId, now: datetime
+    ) -> None:
+        """Store that a session may soon work on an outcome, for the other replicas to see."""
+        while True:
+            record = await self._store.read_record(_SESSION_KIND, session_key)
+            known = [] if record is None else _decode_ids(record)
+            ids = [*(one for one in known if one != call_id), call_id][-_MAX_IN_SESSION:]
+            version = 0 if record is None else record.version + 1
+            body, until = msgspec.json.encode(ids), now + _SESSION_RETENTION
+            if await self._store.update_record(
+                Record(_SESSION_KIND, session_key, body, until, version)
+            ):
+                return
+
+    async def list_in_session(self, session_key: SessionKey) -> list[Call]:
+        """The calls whose outcomes a session may be working on, whichever replica sent them."""
+        record = await self._store.read_record(_SESSION_KIND, session_key)
+        ids = [] if record is None else _decode_ids(record)
+        found = [await self.fetch(one) for one in ids]
+        return [one for one in found if one is not None and (one.is_sent or one.is_unprocessed)]
 
     def first_undelivered(
         self, session_key: SessionKey, *, since: datetime, skip: Callable[[Call], bool]
@@ -216,9 +303,15 @@ class CallRepository:
 
     async def wait_settled(self, call_id: CallId) -> Call | None:
         """The call once it is settled; None when it is removed before."""
-        while (call := self._calls.get(call_id)) is not None and not call.is_settled:
-            await self._settled.setdefault(call_id, asyncio.Event()).wait()
-        return call
+        while True:
+            call = await self.fetch(call_id)
+            if call is None or call.is_settled:
+                return call
+            settled = self._settled.setdefault(call_id, asyncio.Event())
+            # Another replica may drive it, which tells nobody; it may be ours at any time.
+            with suppress(TimeoutError):
+                async with asyncio.timeout(_LOOK_S if self.is_shared else None):
+                    await settled.wait()
 
     async def purge(self, now: datetime) -> int:
         """Delete calls that are delivered for long enough by `now`, and the oldest above the limit.
@@ -250,6 +343,22 @@ class CallRepository:
             if not queue:
                 del self._queues[session_key]
             self.on_delivered(session_key)
+
+
+def _decode(record: Record) -> Call | None:
+    try:
+        return _decoder.decode(record.body)
+    except (ValueError, RecursionError) as error:
+        log.warning("calls.record_unreadable", call_id=record.id, reason=str(error))
+        return None
+
+
+def _decode_ids(record: Record) -> list[CallId]:
+    try:
+        return _ids_decoder.decode(record.body)
+    except (ValueError, RecursionError) as error:
+        log.warning("calls.record_unreadable", call_id=record.id, reason=str(error))
+        return []
 
 
 def expires_at(call: Call) -> datetime:

@@ -41,7 +41,7 @@ from openclaw_a2a.calls.request import (
     readable_names,
 )
 from openclaw_a2a.calls.session_hosts import SessionHosts
-from openclaw_a2a.calls.submission import CallSubmission, NewCall
+from openclaw_a2a.calls.submission import DEBATE_AGENT, CallSubmission, NewCall
 from openclaw_a2a.engine.audit_log import FAILED, REFUSED, About, acting
 from openclaw_a2a.engine.engine import Engine
 from openclaw_a2a.model.call import CALL_KIND, Call, Caller, CallId, CallStatus, OutcomeRoute
@@ -102,12 +102,12 @@ class CallService:
             request = parse_call(given)
         except InvalidCallRequest as error:
             return self._invalid(caller, str(error), given)
-        origin = self._history.origin_of(caller)
+        origin = await self._history.origin_of(caller)
         refusal = self._checker.check(caller, origin, request.agent, request.skill, request.input)
         if refusal is not None:
             return self._refused(caller, request.agent, request.skill, refusal)
-        host = await self._hosts.find_host(caller.session_key)
-        new = self._submission.build_call(caller, origin, request, host=host)
+        host = await self._hosts.find_caller_host(caller)
+        new = await self._submission.build_call(caller, origin, request, host=host)
         limit = _applied_limit(new.wanted_ms, new.call.timeout_ms)
         try:
             if (request.wait or must_wait) and new.call.timeout_ms:
@@ -205,9 +205,9 @@ class CallService:
         call_id: Json = members.get("correlationId")
         task_id: Json = members.get("taskId")
         if isinstance(call_id, str):
-            call = self._calls.find_owned(caller, CallId(call_id.strip()))
+            call = await self._calls.fetch_owned(caller, CallId(call_id.strip()))
         elif isinstance(task_id, str):
-            call = self._calls.find_by_task(caller, TaskId(task_id.strip()))
+            call = await self._calls.fetch_by_task(caller, TaskId(task_id.strip()))
         else:
             reason = "give the correlationId or the taskId of a call, as text"
             return self._invalid(caller, reason)
@@ -236,14 +236,14 @@ class CallService:
             return self._invalid(caller, str(error))
         answer_ms = min(wanted.timeout_ms, routing.max_ms)
         debate = msgspec.structs.replace(wanted, timeout_ms=answer_ms)
-        origin = self._history.origin_of(caller)
+        origin = await self._history.origin_of(caller)
         for one in debate.participants:
             refusal = self._checker.check(caller, origin, one.agent, one.skill, None)
             if refusal is not None:
                 return self._refused(caller, one.agent, one.skill, refusal)
-        host = await self._hosts.find_host(caller.session_key)
+        host = await self._hosts.find_caller_host(caller)
         text, timeout_ms = encode_json(debate).decode(), max_duration_ms(debate)
-        new = self._submission.build_debate(
+        new = await self._submission.build_debate(
             caller, origin, text=text, timeout_ms=timeout_ms, host=host
         )
         limit = _applied_limit(wanted.timeout_ms, answer_ms)
@@ -266,18 +266,18 @@ class CallService:
         (there is no such debate), GatewayError (the step was not called: the gateway stops, or its
         store is unavailable).
         """
-        debate = self._calls.find(debate_id)
+        debate = await self._calls.fetch(debate_id)
         if debate is None:
             raise LookupError(f"there is no debate {debate_id}")
         call_id = step_call_id(debate_id, step.name)
-        if self._calls.find(call_id) is None:
+        if await self._calls.fetch(call_id) is None:
             caller, origin = debate.caller, CallOrigin(debate.chain, debate.lineage)
             refusal = self._checker.check(caller, origin, step.agent, step.skill, step.input)
             if refusal is not None:
                 self._refused(caller, step.agent, step.skill, refusal)
                 return Outcome(CallStatus.ERROR, error=refusal.reason)
             request = CallRequest(step.agent, step.skill, step.input, step.mode, step.timeout_ms)
-            new = self._submission.build_call(
+            new = await self._submission.build_call(
                 caller, origin, request, debate=debate, call_id=call_id
             )
             try:
@@ -293,14 +293,15 @@ class CallService:
 
     # ---------------------------------------------------------------- for the operator
 
-    def list_calls(self, *, limit: int, with_steps: bool = False) -> list[Call]:
+    async def list_calls(self, *, limit: int, with_steps: bool = False) -> list[Call]:
         """The newest calls, newest first; `with_steps`: also those that debates made."""
-        calls = [call for call in self._calls if with_steps or call.parent is None]
+        found = await self._calls.list_all()
+        calls = [call for call in found if with_steps or call.parent is None]
         return calls[::-1][:limit]
 
-    def find(self, call_id: CallId) -> Call | None:
+    async def find(self, call_id: CallId) -> Call | None:
         """A call."""
-        return self._calls.find(call_id)
+        return await self._calls.fetch(call_id)
 
     async def read_exchange(self, call: Call) -> tuple[str, Outcome | None]:
         """What the callee was told, and what came of it; None: nothing yet."""
@@ -327,7 +328,9 @@ class CallService:
             "delivery": await self._delivery_problem(call),
             **(outcome_fields(read_outcome(stored)) if is_ended else {}),
         }
-        parts = [await self.describe(one) for one in self._calls if one.parent == call.id]
+        # Only debates have parts; they are asked as an agent of the gateway.
+        calls = await self._calls.list_all() if call.callee == DEBATE_AGENT else ()
+        parts = [await self.describe(one) for one in calls if one.parent == call.id]
         if parts:
             described["parts"] = parts
         return {key: value for key, value in described.items() if value is not None}

@@ -6,9 +6,9 @@ a calling session is determined while it calls, when the tool's own run is activ
 """
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping, Set
 
-from openclaw_a2a.model.call import Call
+from openclaw_a2a.model.call import Call, Caller
 from openclaw_a2a.model.errors import AgentError
 from openclaw_a2a.model.ids import AgentId, SessionKey
 from openclaw_a2a.ports import DeliveryFailed, SessionGone, SessionInbox, SessionPresence
@@ -19,16 +19,50 @@ _LOCATE_TIMEOUT_S = 5.0
 class SessionHosts:
     """The agents of this gateway that can put messages into sessions, grouped by host."""
 
-    def __init__(self, inboxes: Mapping[AgentId, SessionInbox]) -> None:
+    def __init__(
+        self,
+        inboxes: Mapping[AgentId, SessionInbox],
+        *,
+        name_host: Callable[[str], str] | None = None,
+        list_shared: Callable[[AgentId], Awaitable[Set[str]]] | None = None,
+    ) -> None:
+        """`name_host`: the name by which all replicas know a host of this one.
+
+        With other replicas a host is remembered even if it is the only one here. `list_shared`
+        gives the hosts of all replicas that a session of an agent may be in.
+        """
         self._inboxes = inboxes
+        self._name_host = name_host
+        self._list_shared = list_shared
         self._hosts: dict[str, SessionInbox] = {}
         for inbox in inboxes.values():
-            self._hosts.setdefault(inbox.host, inbox)
+            self._hosts.setdefault(self._name_of(inbox), inbox)
+
+    def _name_of(self, inbox: SessionInbox) -> str:
+        return inbox.host if self._name_host is None else self._name_host(inbox.host)
 
     @property
-    def has_inboxes(self) -> bool:
-        """True when there is any session that messages can be put into."""
-        return bool(self._inboxes)
+    def names(self) -> frozenset[str]:
+        """The hosts of this replica."""
+        return frozenset(self._hosts)
+
+    async def list_hosts(self, caller: Caller, host: str | None = None) -> Set[str]:
+        """The hosts that a caller's session may be in: `host` if it is known, else those here.
+
+        Where there are none here, those of the other replicas. Raises: StoreUnavailable.
+        """
+        if caller.session_key is None:
+            return frozenset()
+        if self._inboxes or self._list_shared is None:
+            return self.names
+        return {host} if host is not None else await self._list_shared(caller.agent_id)
+
+    async def find_caller_host(self, caller: Caller) -> str | None:
+        """As `find_host`; at a replica without hosts the only one that others have."""
+        if self._inboxes:
+            return await self.find_host(caller.session_key)
+        found = await self.list_hosts(caller)
+        return next(iter(found)) if len(found) == 1 else None
 
     async def find_agent(self, session_key: SessionKey) -> AgentId | None:
         """The agent of this gateway to which a session that calls a tool right now belongs.
@@ -37,7 +71,9 @@ class SessionHosts:
         tell, it is the first of these agents.
         """
         owners = {
-            name: one.host for name, one in self._inboxes.items() if one.owns_session(session_key)
+            name: self._name_of(one)
+            for name, one in self._inboxes.items()
+            if one.owns_session(session_key)
         }
         if len(set(owners.values())) > 1:
             calling = await self.find_host(session_key)
@@ -49,23 +85,40 @@ class SessionHosts:
         inbox = self._inboxes.get(agent_id)
         return session_key if inbox is None else inbox.host_session_key(session_key)
 
+    def own_session_keys(self, session_key: SessionKey) -> list[SessionKey]:
+        """Under which keys runs may be that a host knows by this one, that key included."""
+        # A host may have put the names of its own agents and of ours in front.
+        label = ":".join(session_key.split(":")[2:])
+        labels = (label, label.partition(":")[2])
+        candidates = [
+            (agent_id, SessionKey(f"agent:{agent_id}:{one}"))
+            for agent_id in self._inboxes
+            for one in labels
+        ]
+        found = [key for name, key in candidates if self.host_session_key(name, key) == session_key]
+        return [*dict.fromkeys([session_key, *found])]
+
     def host_of(self, inbox: SessionInbox) -> str | None:
         """The host to remember for a session; None while there is only one."""
-        return inbox.host if len(self._hosts) > 1 else None
+        is_needed = len(self._hosts) > 1 or self._name_host is not None
+        return self._name_of(inbox) if is_needed else None
 
     def find_inbox(self, call: Call) -> SessionInbox | None:
         """Where the outcome of a call was delivered."""
         session_key = call.caller.session_key
         if session_key is None:
             return None
-        candidates = [one for one in self._inboxes.values() if call.host in (None, one.host)]
+        inboxes = self._inboxes.values()
+        candidates = [one for one in inboxes if call.host in (None, self._name_of(one))]
         owners = (one for one in candidates if one.owns_session(session_key))
         return next(owners, next(iter(candidates), None))
 
     async def find_host(self, session_key: SessionKey | None) -> str | None:
         """The host of a session that calls a tool right now; None when one cannot tell."""
         if session_key is None or len(self._hosts) < 2:
-            return None
+            # Other replicas may have others.
+            only = next(iter(self._hosts), None)
+            return None if session_key is None or self._name_host is None else only
         presences = await self._ask_hosts(session_key)
         # The run that calls is active, and an idle session of the same key elsewhere is not it.
         active = [one for one, found in presences.items() if found is SessionPresence.ACTIVE]

@@ -10,6 +10,7 @@ from openclaw_a2a.calls.policy import AgentDirectory, RoutingRules
 from openclaw_a2a.calls.repository import CallRepository
 from openclaw_a2a.calls.request import CallRequest
 from openclaw_a2a.engine.engine import AccountRules, Engine
+from openclaw_a2a.engine.tasks.active_task import TaskCreated
 from openclaw_a2a.engine.tasks.submit import InternalOrigin, SubmitRequest, submit, wait_created
 from openclaw_a2a.model.call import CALL_KIND, Call, Caller, CallId, OutcomeRoute
 from openclaw_a2a.model.delivery import Delivery, new_delivery
@@ -64,7 +65,7 @@ class CallSubmission(msgspec.Struct, frozen=True):
     routing: RoutingRules
     directory: AgentDirectory
 
-    def build_call(
+    async def build_call(
         self,
         caller: Caller,
         origin: CallOrigin,
@@ -96,7 +97,7 @@ class CallSubmission(msgspec.Struct, frozen=True):
             return_to=return_to,
             timeout_ms=timeout_ms,
             accepted_at=self.engine.clock.now(),
-            route=self._route(caller, timeout_ms) if debate is None else OutcomeRoute.NONE,
+            route=OutcomeRoute.NONE if debate else await self._route(caller, timeout_ms, host),
             chain=origin.chain,
             lineage=origin.lineage,
             parent=None if debate is None else debate.id,
@@ -116,7 +117,7 @@ class CallSubmission(msgspec.Struct, frozen=True):
             invocation["agent"] = request.agent
         return NewCall(call, _encode(invocation), wanted_ms)
 
-    def build_debate(
+    async def build_debate(
         self, caller: Caller, origin: CallOrigin, *, text: str, timeout_ms: int, host: str | None
     ) -> NewCall:
         """The call of the gateway's debate agent, which calls the participants."""
@@ -132,7 +133,7 @@ class CallSubmission(msgspec.Struct, frozen=True):
             return_to=_return_session(caller),
             timeout_ms=timeout_ms,
             accepted_at=self.engine.clock.now(),
-            route=self._route(caller, timeout_ms),
+            route=await self._route(caller, timeout_ms, host),
             chain=origin.chain,
             lineage=origin.lineage,
             host=host,
@@ -148,10 +149,11 @@ class CallSubmission(msgspec.Struct, frozen=True):
         declared_s = None if skill is None else skill.timeout_seconds
         return int((declared_s or 0) * 1000) or self.routing.default_ms
 
-    def _route(self, caller: Caller, timeout_ms: int) -> OutcomeRoute:
+    async def _route(self, caller: Caller, timeout_ms: int, host: str | None) -> OutcomeRoute:
         if not timeout_ms:
             return OutcomeRoute.NONE
-        return OutcomeRoute.SESSION if self.delivery.can_reach(caller) else OutcomeRoute.INBOX
+        is_reachable = await self.delivery.can_reach(caller, host)
+        return OutcomeRoute.SESSION if is_reachable else OutcomeRoute.INBOX
 
     async def submit(self, new: NewCall) -> Call:
         """Store the call, the callee's task and the delivery in one transaction, and start the run.
@@ -200,14 +202,21 @@ class CallSubmission(msgspec.Struct, frozen=True):
         run_agent = BUILT_IN_AGENT if call.skill in BUILT_IN_SKILLS else call.callee
         try:
             run = await submit(self.engine, request, AccountRules(_ACCOUNT, run_agent))
-            await wait_created(self.engine, run)
+            created = await wait_created(self.engine, run)
         except GatewayError:
             for accepted in stored:
                 self.calls.remove(accepted)
             raise
-        if not stored:
+        task_id = created.task.id if isinstance(created, TaskCreated) else None
+        if stored and task_id == stored[0].task_id:
+            return stored[0]
+        # The step of a debate that another replica has asked: its call is the one that counts.
+        for accepted in stored:
+            self.calls.remove(accepted)
+        known = await self.calls.fetch(call.id)
+        if known is None:
             raise StoreUnavailable(f"call {call.id} was made before, and is purged since")
-        return stored[0]
+        return known
 
 
 def _return_session(caller: Caller) -> SessionKey:

@@ -14,10 +14,18 @@ def main() -> None:
         code = run(sys.argv[1:])
         sys.stdout.flush()
     except BrokenPipeError:
-        # The reader of our output has enough; the interpreter must not complain about it at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _discard(sys.stdout.fileno())
         code = 1
+    try:
+        sys.stderr.flush()
+    except OSError:  # nobody reads the log any more, which is no failure of the command
+        _discard(sys.stderr.fileno())
     sys.exit(code)
+
+
+def _discard(fileno: int) -> None:
+    """Drop what a stream holds: its reader has left, and at exit Python would fail to write it."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), fileno)
 
 
 def run(arguments: list[str]) -> int:

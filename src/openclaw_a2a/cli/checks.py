@@ -63,6 +63,7 @@ class _Readiness(msgspec.Struct, frozen=True):
     """The part of `/readyz` that is looked at."""
 
     reasons: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
 
 
 class _Health(msgspec.Struct, frozen=True):
@@ -141,11 +142,14 @@ async def check_store(
     if settings.kind is StoreKind.MEMORY:
         return check.note("in memory; nothing survives a stop", "set store.kind")
     # What a running gateway says counts more than what the store looks like from here.
-    if own is not None and (
-        reason := await anyio.to_thread.run_sync(_store_failure, own, settings)
-    ):
-        detail, fix = split_advice(reason)
-        return check.broken(f"{kind}: {detail}", fix)
+    readiness = None if own is None else await anyio.to_thread.run_sync(_read_readiness, own)
+    if readiness is not None:
+        if reason := _store_failure(readiness, settings):
+            detail, fix = split_advice(reason)
+            return check.broken(f"{kind}: {detail}", fix)
+        if readiness.warnings:
+            detail, fix = split_advice(readiness.warnings[0])
+            return check.note(f"{kind}: {detail}", fix)
     if path is None:
         return await _check_database(check, settings, own)
     return await _check_file(check, settings, path, data=data, own=own)
@@ -410,10 +414,13 @@ async def _check_target(remote: "RemoteAgents", alias: str) -> CheckResult:
     return check.note(f"{found.url}: {found.trouble}", fix)
 
 
-def _store_failure(own: RunningGateway, store: StoreSettings) -> str | None:
+def _read_readiness(own: RunningGateway) -> _Readiness | None:
+    return _ask_gateway(f"{own.address}/readyz", _Readiness)
+
+
+def _store_failure(readiness: _Readiness, store: StoreSettings) -> str | None:
     """Why our running gateway cannot use this store; None when it says nothing about it."""
-    answer = _ask_gateway(f"{own.address}/readyz", _Readiness)
-    reasons = () if answer is None else answer.reasons
+    reasons = readiness.reasons
     # The reasons of a database name its host: the address of the settings may be a reference.
     is_database = store.kind is StoreKind.POSTGRES
     names = ("the database at", "postgres://") if is_database else (store.place,)

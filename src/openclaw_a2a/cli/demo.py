@@ -68,6 +68,8 @@ _CHART = b"""<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 240 80" width=
 <path d="M0 40 Q 30 5 60 40 T 120 40 T 180 40 T 240 40" fill="none" stroke="#1d5fd1"/>
 </svg>"""
 
+_CALL_MS = 3_600_000
+
 _Script = Callable[["DemoAgent", Turn], AsyncIterator[AgentEvent]]
 
 
@@ -310,6 +312,8 @@ class Demo:
             **{f"agents.{name}.adapter": "echo" for name in self.agents},
             "channels.a2a.accounts": accounts,
             "tools.agentToAgent": {"enabled": True, "allow": ["*"]},
+            # Calls are kept for as long as their timeout: their page is not empty after a minute.
+            "responseRouting": {"defaultTimeoutMs": _CALL_MS, "maxTimeoutMs": _CALL_MS},
             "opt.enabled": True,
             # The webhook of the demo is on this machine, and nobody answers there.
             "push": {"allowPrivate": True, "attempts": 2, "backoffSeconds": 0.5},

@@ -40,11 +40,15 @@ class ActionRequest(msgspec.Struct, frozen=True):
 
 
 class ActionResult(JsonStruct, frozen=True, omit_defaults=False):
-    """What was done, in a sentence, and the page that shows it."""
+    """What was done, in a sentence, and the page that shows it.
+
+    `token` is the text of a token that was made: it is in the message, and nowhere else.
+    """
 
     message: str
     location: str
     id: str = ""
+    token: str = ""
 
 
 class Actions:

@@ -14,7 +14,7 @@ from openclaw_a2a.dashboard.actions import ActionRequest, ActionResult
 from openclaw_a2a.dashboard.endpoint import PageRequest
 from openclaw_a2a.engine.audit_log import AUDIT_FILE, AuditLog, audit_outcome, decode_line
 from openclaw_a2a.engine.engine import Engine
-from openclaw_a2a.http.rate_limit import RateLimit
+from openclaw_a2a.http.rate_limit import RequestLimit
 from openclaw_a2a.http.request_limits import RefusalCounts
 from openclaw_a2a.http.sse_stream import SseStreams
 from openclaw_a2a.model.errors import InvalidParams, Problem
@@ -97,7 +97,7 @@ class CallerUsageReader:
         engines: Collection[Engine],
         limits: Limits,
         *,
-        rate: RateLimit,
+        rate: RequestLimit,
         streams: SseStreams,
         refusals: RefusalCounts,
     ) -> None:
@@ -205,7 +205,7 @@ class Callers:
             ),
         )
         message = f"The token of {name}, which is not shown again: {text}"
-        return ActionResult(message, _CALLERS, name)
+        return ActionResult(message, _CALLERS, name, text)
 
     async def revoke(self, request: ActionRequest) -> ActionResult:
         """Make a token invalid, at once. Raises: InvalidParams, CorruptRecord."""

@@ -153,7 +153,9 @@ class CallReader:
         if wanted and wanted not in names:
             problem = Problem("status", f"must be one of {', '.join(names)}")
             raise InvalidParams(f"status {problem.message}", problems=(problem,))
-        calls = [] if service is None else service.list_calls(limit=_READ, with_steps=True)
+        calls: list[Call] = []
+        if service is not None:
+            calls = await service.list_calls(limit=_READ, with_steps=True)
         counts = {one.value: sum(call.status is one for call in calls) for one in CallStatus}
         nodes = list(make_call_tree(calls))
         if wanted:
@@ -165,13 +167,14 @@ class CallReader:
     async def show(self, request: PageRequest) -> JsonStruct:
         """The page of one call. Raises: RouteNotFound."""
         service = self._service()
-        call = None if service is None else service.find(CallId(request.segments[0]))
+        call = None if service is None else await service.find(CallId(request.segments[0]))
         if service is None or call is None:
             raise RouteNotFound(
                 f"there is no call {request.segments[0][:80]}: it never existed here, or its"
-                " outcome was delivered some time ago; calls are kept for an hour after that"
+                " outcome was delivered some time ago; then a call is kept for as long as its"
+                " timeout is, a minute at least and an hour at most"
             )
-        calls = service.list_calls(limit=_READ, with_steps=True)
+        calls = await service.list_calls(limit=_READ, with_steps=True)
         if call not in calls:
             calls.append(call)
         branch = _branch(list(make_call_tree(calls)), call.id)

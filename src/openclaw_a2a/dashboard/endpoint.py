@@ -188,18 +188,19 @@ class Dashboard:
     async def serve(self, request: HttpRequest) -> None:
         """Respond to one request."""
         request.response_headers.extend(_SAFETY)
+        user: DashboardUser | None = None
         try:
             if request.path.startswith(f"{DASHBOARD_PREFIX}/static/"):
                 await self._send_static(request)
             elif request.path == LOGIN:
                 await self._sign_in(request)
             else:
-                await self._serve_user(request)
+                user = await await_identity(self._authenticator.identify, request)
+                await self._serve_user(request, user)
         except GatewayError as error:
-            await self._respond_error(request, error)
+            await self._respond_error(request, error, user)
 
-    async def _serve_user(self, request: HttpRequest) -> None:
-        user = await await_identity(self._authenticator.identify, request)
+    async def _serve_user(self, request: HttpRequest, user: DashboardUser) -> None:
         request.caller = user.name
         if user.name not in OWN_CALLERS:
             await self._admission.admit(PeerName(user.name))
@@ -419,7 +420,9 @@ class Dashboard:
         media_type = _TYPES.get(name.rpartition(".")[2], b"application/octet-stream")
         await request.respond(200, content, media_type=media_type, headers=[_KEEP])
 
-    async def _respond_error(self, request: HttpRequest, error: GatewayError) -> None:
+    async def _respond_error(
+        self, request: HttpRequest, error: GatewayError, user: DashboardUser | None
+    ) -> None:
         if not wants_html(request):
             await request.respond_error(error, show_faults=True)
             return
@@ -432,7 +435,7 @@ class Dashboard:
             problem = error.message if has_tried else ""
             body = self._renderer.render_page("login.html", {"problem": problem, "user": None})
         else:
-            members: JsonObject = {"error": error, "status": status, "user": None, "section": ""}
+            members: JsonObject = {"error": error, "status": status, "user": user, "section": ""}
             body = self._renderer.render_page("error.html", members)
         headers = [NO_STORE, *error_headers(error)]
         await request.respond(status, body, media_type=_HTML, headers=headers)

@@ -160,9 +160,10 @@ class LivePages:
         self._wake.set()
 
     def _observe(self, task_id: TaskId) -> None:
-        # Called for every commit: a set and a flag, nothing more.
+        # Called for every commit: a set, and for the first one after a round the flag.
+        if not self._changed:
+            self._wake.set()
         self._changed.add(task_id)
-        self._wake.set()
 
     async def _run(self) -> None:
         try:

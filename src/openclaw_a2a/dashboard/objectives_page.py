@@ -28,6 +28,16 @@ from openclaw_a2a.planning.model import PlanTaskId
 _LISTED = 50
 _PER_COLUMN = 20
 _ACTIONS = ("run", "pause", "resume", "replan", "cancel")
+_DONE = {
+    "run": "It runs.",
+    "pause": "It pauses.",
+    "resume": "It goes on.",
+    "replan": "It is planned again.",
+    "cancel": "It was canceled.",
+    "retry": "It is tried again.",
+    "answer": "The answer was sent.",
+}
+"""What people are told after each action."""
 _VIEWS = ("board", "tree")
 _CLOSED = ("completed", "canceled")
 _WAITING = ("input-required", "auth-required")
@@ -208,7 +218,7 @@ class Objectives:
             raise InvalidParams(f"action {problem.message}", problems=(problem,))
         await self._audited(request, action, work)
         location = f"/dashboard/objectives/{objective_id}"
-        return ActionResult(f"Done: {action}.", location, objective_id)
+        return ActionResult(_DONE[action], location, objective_id)
 
     # ---------------------------------------------------------------- editing
 

@@ -18,6 +18,7 @@ from openclaw_a2a.dashboard.endpoint import PageRequest
 from openclaw_a2a.engine.audit_log import AuditLog, audit_outcome
 from openclaw_a2a.engine.engine import Engine
 from openclaw_a2a.engine.outbox.delivery_view import IN_TROUBLE, DeliveryReader, DeliveryView
+from openclaw_a2a.engine.replica_view import ReplicaReader, ReplicaView
 from openclaw_a2a.model.delivery import DeliveryId, DeliveryState
 from openclaw_a2a.model.errors import GatewayError
 from openclaw_a2a.model.message import JsonStruct
@@ -137,7 +138,10 @@ class SettingView(JsonStruct, frozen=True, omit_defaults=False):
 
 
 class SystemPage(JsonStruct, frozen=True, omit_defaults=False):
-    """The gateway itself. `settings` are the effective ones, with secrets hidden."""
+    """The gateway itself. `settings` are the effective ones, with secrets hidden.
+
+    `replicas` are the gateways that share the store, this one among them; empty: it is alone.
+    """
 
     version: str
     python: str
@@ -148,6 +152,7 @@ class SystemPage(JsonStruct, frozen=True, omit_defaults=False):
     stores: tuple[StoreView, ...]
     findings: tuple[Finding, ...]
     settings: tuple[SettingView, ...]
+    replicas: tuple[ReplicaView, ...] = ()
 
 
 class SystemReader:
@@ -165,6 +170,7 @@ class SystemReader:
         stores: Mapping[StoreSettings, Engine],
         agents: Callable[[], Sequence[AgentView]],
         find_schema: Callable[[StoreKind], int | None],
+        replicas: ReplicaReader,
         version: str,
     ) -> None:
         self._settings = settings
@@ -172,6 +178,7 @@ class SystemReader:
         self._stores = stores
         self._agents = agents
         self._find_schema = find_schema
+        self._replicas = replicas
         self._version = version
         self._started_at = datetime.now(UTC)
 
@@ -189,7 +196,16 @@ class SystemReader:
             stores=tuple(stores),
             findings=tuple(self._find(stores)),
             settings=tuple(self._list_settings()),
+            replicas=await self._list_replicas(),
         )
+
+    async def _list_replicas(self) -> tuple[ReplicaView, ...]:
+        if not self._replicas.has_replicas():
+            return ()
+        try:
+            return await self._replicas.list()
+        except GatewayError:  # the store does not answer, which is among the findings
+            return ()
 
     async def _view_store(self, store: StoreSettings, engine: Engine) -> StoreView:
         problem = ""

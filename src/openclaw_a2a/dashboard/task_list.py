@@ -365,7 +365,7 @@ def _input_text(value: Json) -> str:
     """The texts and numbers in the input of a call."""
     inner = [*as_object(value).values(), *as_list(value)]
     if inner:
-        return ", ".join(filter(None, map(_input_text, inner)))
+        return " · ".join(filter(None, map(_input_text, inner)))
     return " ".join(str(value).split()) if isinstance(value, str | int | float) else ""
 
 

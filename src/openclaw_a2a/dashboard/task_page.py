@@ -13,6 +13,7 @@ from openclaw_a2a.dashboard.task_relations import (
     RelatedRemoteTask,
     RunUsage,
     find_calls,
+    find_objective,
     make_tree,
     read_usage,
 )
@@ -27,11 +28,12 @@ from openclaw_a2a.engine.approvals import ApprovalCache, WaitingApproval
 from openclaw_a2a.engine.engine import Engine
 from openclaw_a2a.engine.outbox.delivery_view import DeliveryReader, DeliveryView
 from openclaw_a2a.engine.tasks.journal import TaskProjection
+from openclaw_a2a.engine.tasks.queries import find_any_task, get_task
 from openclaw_a2a.engine.transcript.assistant_message import OUTPUT_PREFIX
 from openclaw_a2a.engine.transcript.task_text import parts_text, status_text
 from openclaw_a2a.model.call import Call
-from openclaw_a2a.model.errors import CorruptRecord, InvalidParams, Problem, TaskNotFound
-from openclaw_a2a.model.ids import AccountId, ContextId, Json, JsonObject, MessageId, TaskId
+from openclaw_a2a.model.errors import CorruptRecord, InvalidParams, Problem
+from openclaw_a2a.model.ids import AccountId, ContextId, Json, JsonObject, MessageId
 from openclaw_a2a.model.message import JsonStruct, Message, Part, Role
 from openclaw_a2a.model.records import Entry, StoredTask, TaskHead, read_held_message
 from openclaw_a2a.model.task import (
@@ -58,7 +60,8 @@ _CHAT_TURNS = 20
 IMAGES = frozenset({"image/png", "image/jpeg", "image/gif", "image/webp", "image/svg+xml"})
 """Media types that a page shows as a picture; in one, a browser runs nothing."""
 
-ListCalls = Callable[[], Sequence[Call]]
+ListCalls = Callable[[], Awaitable[Sequence[Call]]]
+FindName = Callable[[str], Awaitable[str]]
 FindRemote = Callable[[Engine, TaskHead, Task], Awaitable[Sequence[RelatedRemoteTask]]]
 
 
@@ -171,15 +174,18 @@ class TaskDetailsReader:
         list_calls: ListCalls,
         deliveries: DeliveryReader,
         find_remote: FindRemote,
+        objective_name: FindName,
         rpc_url: Callable[[AccountId], str],
         session_url: Callable[[Binding], str],
     ) -> None:
         """`rpc_url` gives the address at which an account speaks JSON-RPC.
 
-        `find_remote` gives the tasks at remote agents that a task is, and `session_url` the
-        address of a session in the interface of its host.
+        `find_remote` gives the tasks at remote agents that a task is, `objective_name` the name of
+        an objective (empty: it is gone), and `session_url` the address of a session in the
+        interface of its host.
         """
         self._find_remote = find_remote
+        self._objective_name = objective_name
         self._session_url = session_url
         self._rpc_url = rpc_url
         self._engines = engines
@@ -189,22 +195,13 @@ class TaskDetailsReader:
 
     async def find(self, task_id: str) -> tuple[Engine, TaskHead, int]:
         """The engine of a task, its head and about its size. Raises: TaskNotFound."""
-        for engine in self._engines:
-            measured = await engine.store.tasks.measure_task(None, TaskId(task_id))
-            if measured is not None:
-                return engine, measured.head, measured.size
-        raise TaskNotFound(
-            f"there is no task {task_id[:80]}: it never existed here, or it was deleted"
-            " (`retention` in the settings says when ended tasks are)"
-        )
+        engine, measured = await find_any_task(self._engines, task_id)
+        return engine, measured.head, measured.size
 
     async def read_stored(self, task_id: str) -> tuple[Engine, StoredTask]:
         """The task with its content. Raises: TaskNotFound, CorruptRecord."""
-        engine, _, _ = await self.find(task_id)
-        stored = await engine.store.tasks.read_task(None, TaskId(task_id))
-        if stored is None:
-            raise TaskNotFound(f"task {task_id[:80]} was deleted just now")
-        return engine, stored
+        engine, head, _ = await self.find(task_id)
+        return engine, await get_task(engine, None, head.id)
 
     async def read_summary(self, task_id: str) -> tuple[Engine, TaskHead, TaskSummary, Task | None]:
         """The task as a row, and with its content unless it is large. Raises: as `read`."""
@@ -244,7 +241,7 @@ class TaskDetailsReader:
             head, task = stored.head, (await TaskProjection.from_large(stored)).task()
         entries = await read_edge_events(engine, head, _FIRST_EVENTS, _LAST_EVENTS)
         approval = await self._find_approval(head)
-        all_calls = self._list_calls()
+        all_calls = await self._list_calls()
         calls = find_calls(all_calls, head)
         deliveries = await engine.store.deliveries.list_task_deliveries(None, head.id)
         held = read_held_message(await engine.store.tasks.read_resume_token(head.id))
@@ -252,6 +249,8 @@ class TaskDetailsReader:
         timeline = make_timeline(head, entries, calls, deliveries, now)
         title = "" if task is None else task_title(task)
         note = "" if task is None else status_text(task)
+        metadata = {} if task is None else task.metadata or {}
+        objective = find_objective(metadata)
         headline = _headline(engine, head, note, approval, calls)
         if held is not None and head.state is TaskState.AUTH_REQUIRED:
             agent = head.binding.agent_id if head.binding else "its agent"
@@ -273,16 +272,17 @@ class TaskDetailsReader:
             related=make_tree(
                 head,
                 all_calls,
-                {} if task is None else task.metadata or {},
+                metadata,
                 () if task is None else await self._find_remote(engine, head, task),
                 label=title or head.id,
                 state=format_state(head.state),
+                objective_name=await self._objective_name(objective) if objective else "",
             ),
-            deliveries=tuple(map(self._deliveries.view, deliveries)),
+            deliveries=tuple([await self._deliveries.view(one) for one in deliveries]),
             same_context=await _same_context(engine, head),
             usage=read_usage(statuses),
             facts=_last_report(statuses),
-            metadata={} if task is None else task.metadata or {},
+            metadata=metadata,
             commands=_commands(task, self._rpc_url(_find_account(engine, head))),
             can_cancel=head.state not in TERMINAL,
             can_answer=head.state in PAUSED and held is None,
@@ -518,15 +518,17 @@ def _show_event(entry: Entry) -> ShownEvent:
         at = event.status.timestamp
         return ShownEvent(entry.sequence, "status", state, at, text, body)
     artifact = event.artifact
-    what = "appends to" if event.append else "sets"
-    summary = f"{what} {artifact.artifact_id}: {_summary(artifact.parts)}"
-    kind = "tool" if is_tool_artifact(artifact) else "artifact"
+    kind, summary = "tool" if is_tool_artifact(artifact) else "artifact", _summary(artifact.parts)
+    # What is added goes on in the artifact before; ids of tool calls tell people nothing.
+    if kind == "artifact" and not event.append:
+        summary = f"{artifact.artifact_id}: {summary}"
     return ShownEvent(entry.sequence, kind, "", event_time(event), summary, body)
 
 
 def _summary(parts: tuple[Part, ...]) -> str:
     text = " ".join(parts_text(parts)[:_REASON_CHARS].split())[:160]
-    return text or ", ".join(part.filename or f"({part.kind})" for part in parts)
+    named = [part.filename or ("(blank)" if part.text else f"({part.kind})") for part in parts]
+    return text or ", ".join(named)
 
 
 # -------------------------------------------------------------------- relations

@@ -116,9 +116,10 @@ def make_tree(
     *,
     label: str,
     state: str,
+    objective_name: str = "",
 ) -> tuple[RelatedNode, ...]:
     """What led to the task, the task, and what it led to; empty when there is nothing but it."""
-    before = [*_plan_step(metadata), *_callers(head, calls)]
+    before = [*_plan_step(metadata, objective_name), *_callers(head, calls)]
     depth = len(before)
     above = [msgspec.structs.replace(one, depth=number) for number, one in enumerate(before)]
     below = [
@@ -134,13 +135,18 @@ def make_tree(
     return tuple([*above, this, *below][:_MAX_NODES])
 
 
-def _plan_step(metadata: Mapping[str, Json]) -> Iterator[RelatedNode]:
+def find_objective(metadata: Mapping[str, Json]) -> str:
+    """The objective that a task is a step of; empty: none."""
     objective = metadata.get(OBJECTIVE_KEY)
-    if isinstance(objective, str):
+    return objective if isinstance(objective, str) else ""
+
+
+def _plan_step(metadata: Mapping[str, Json], name: str) -> Iterator[RelatedNode]:
+    if objective := find_objective(metadata):
         index = metadata.get(INDEX_KEY)
         step = f"step {index + 1}" if isinstance(index, int) else ""
         place = f"/dashboard/objectives/{objective}"
-        yield RelatedNode("objective", f"objective {objective}", 0, place, note=step)
+        yield RelatedNode("objective", name or f"objective {objective}", 0, place, note=step)
 
 
 def _callers(head: TaskHead, calls: Sequence[Call]) -> list[RelatedNode]:

@@ -117,7 +117,9 @@ def _phases(head: TaskHead, entries: Sequence[Entry]) -> list[_Span]:
         if state in TERMINAL:
             phases[-1].ended_at = at
             break
-        kind, label = _PHASES.get(state, ("wait", f"waits: {format_state(state)}"))
+        kind, label = _PHASES.get(
+            state, ("wait", f"waits: {format_state(state).replace('-', ' ')}")
+        )
         if kind != phases[-1].kind:
             phases[-1].ended_at = at
             phases.append(_Span(kind, label, at))

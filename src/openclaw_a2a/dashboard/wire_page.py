@@ -25,7 +25,7 @@ from openclaw_a2a.model.ids import Json, JsonObject, TaskId
 from openclaw_a2a.model.message import JsonStruct, Message, Role
 from openclaw_a2a.model.records import Entry
 from openclaw_a2a.model.task import Task
-from openclaw_a2a.model.validation import as_object, object_at
+from openclaw_a2a.model.validation import as_list, as_object, object_at
 from openclaw_a2a.protocol import v03, v1
 from openclaw_a2a.protocol.jsonrpc import encode_result
 from openclaw_a2a.protocol.versions import METHODS_V03, METHODS_V1, ProtocolVersion
@@ -285,8 +285,13 @@ def _summarize(data: bytes) -> str:
 
 def _detail(found: JsonObject) -> str:
     state = object_at(found, "status").get("state") or ""
-    artifact = object_at(found, "artifact").get("artifactId") or ""
-    return str(state or artifact or found.get("message") or "")[:160]
+    artifact = object_at(found, "artifact")
+    if artifact:
+        texts = [as_object(part).get("text") for part in as_list(artifact.get("parts"))]
+        text = " ".join(" ".join(one for one in texts if isinstance(one, str)).split())
+        # What it says: most frames of a stream are pieces of the same artifact.
+        return f"{artifact.get('artifactId') or ''} {text}"[:160].strip()
+    return str(state or found.get("message") or "")[:160]
 
 
 # -------------------------------------------------------------------- what is rebuilt

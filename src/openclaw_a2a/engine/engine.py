@@ -8,8 +8,9 @@ import asyncio
 import os
 import weakref
 from collections import deque
-from collections.abc import Callable
-from datetime import UTC, datetime, timedelta
+from collections.abc import Callable, Generator, Iterable
+from contextlib import contextmanager
+from datetime import UTC, datetime
 from functools import partial
 from itertools import chain, repeat
 from typing import TYPE_CHECKING
@@ -159,6 +160,51 @@ class SessionHold:
             release()
 
 
+class Recoveries:
+    """Sessions whose runs are being recovered while messages come, as on a replica that takes over.
+
+    A message of such a session waits until they are queued: they came before it.
+    """
+
+    def __init__(self) -> None:
+        self._active: list[_Recovery] = []
+
+    @contextmanager
+    def begin(self) -> "Generator[Callable[[Iterable[SessionKey]], None]]":
+        """One recovery; it is given the sessions of its runs when they are claimed."""
+        recovery = _Recovery()
+        self._active.append(recovery)
+        try:
+            yield recovery.set_sessions
+        finally:
+            self._active.remove(recovery)
+            recovery.is_claimed.set()
+            recovery.is_over.set()
+
+    def has(self, session_key: SessionKey) -> bool:
+        """True when runs of the session may be among those that are recovered now."""
+        return any(
+            not one.is_claimed.is_set() or session_key in one.sessions for one in self._active
+        )
+
+    async def wait(self, session_key: SessionKey) -> None:
+        """Wait until the runs of the session that are being recovered are queued."""
+        for one in tuple(self._active):
+            await one.is_claimed.wait()
+            if session_key in one.sessions:
+                await one.is_over.wait()
+
+
+class _Recovery:
+    def __init__(self) -> None:
+        self.sessions: frozenset[SessionKey] = frozenset()
+        self.is_claimed, self.is_over = asyncio.Event(), asyncio.Event()
+
+    def set_sessions(self, sessions: Iterable[SessionKey]) -> None:
+        self.sessions = frozenset(sessions)
+        self.is_claimed.set()
+
+
 class SessionTasks:
     """The newest tasks of recently used sessions: a background reply goes to one of them."""
 
@@ -214,7 +260,7 @@ class Engine:
         self.accounts: dict[AccountId, AccountRules] = {}
         self.replication: Replication | None = None
         """The other engines of the store; None: this one has it for itself."""
-        # New for each process: the runs of an owner that renews no leases are free to be claimed.
+        # New for each process: the runs of any other owner were left by one that is gone.
         self._owner = OwnerId(new_id())
         self.is_draining = False
         self.is_stopping = False
@@ -231,6 +277,7 @@ class Engine:
         self.abandoned: list[RunRecord] = []
         """Runs whose end the store refused; maintenance fails them."""
         self.session_tasks = SessionTasks()
+        self.recoveries = Recoveries()
         self.loop = asyncio.get_running_loop()
         self.supervisor = Supervisor("engine")
         """The jobs and loops of this engine. Runs are not among them: they are not just cancelled
@@ -244,7 +291,6 @@ class Engine:
         """The runs whose agents work."""
         self.queues = queues
         self._reference_slots = FairSemaphore(_REFERENCES_AT_ONCE)
-        self._lease = timedelta(seconds=limits.lease_s)
         self._journal_limits = JournalLimits(
             limits.event_bytes, limits.run_bytes, limits.history_messages
         )
@@ -291,7 +337,6 @@ class Engine:
             binding=binding,
             options=options,
             owner=self.owner,
-            lease_until=now + self._lease,
             is_started=slot.has_turn,
             resume=resume,
         )
@@ -491,11 +536,7 @@ class Engine:
                     found.append((await TaskProjection.from_large(stored)).task())
         return tuple(found), tuple(left_out)
 
-    # ---------------------------------------------------------------- leases and the end
-
-    def lease_end(self) -> datetime:
-        """Until when this engine owns a run it claims now."""
-        return self.clock.now() + self._lease
+    # ---------------------------------------------------------------- the end
 
     async def drain(self, timeout_s: float) -> int:
         """Accept nothing more and let runs end; the number of runs left after the timeout."""

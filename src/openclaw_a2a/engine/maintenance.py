@@ -1,4 +1,4 @@
-"""Background loops of an engine: renew leases, fail abandoned runs, delete what has expired."""
+"""Background loops of an engine: renew its lease, fail abandoned runs, delete what has expired."""
 
 import time
 from collections.abc import Callable
@@ -34,30 +34,27 @@ class MaintenanceSchedule(msgspec.Struct, frozen=True):
     """How much longer an ended task is kept while a delivery of it is pending."""
 
 
-async def renew_leases(engine: Engine) -> None:
-    """Renew this engine's leases, and fail the runs whose end the store refused."""
+async def keep_lease(engine: Engine) -> None:
+    """Renew the lease of a replica, and fail the runs whose end the store refused."""
     while True:
-        # A third of the lease: two renewals may fail before another engine could claim a run.
+        # A third of the lease: two renewals may fail before another replica takes the work.
         await engine.clock.sleep(engine.limits.lease_s / 3)
         try:
-            # Leases first: failing abandoned runs may take long when the store is slow.
+            # The lease first: failing abandoned runs may take long when the store is slow.
             if engine.replication is not None:
                 await engine.replication.renew()
-            else:
-                lease_end = engine.lease_end()
-                await engine.store.tasks.renew_leases(engine.owner, lease_until=lease_end)
             await _fail_abandoned(engine)
         except StoreUnavailable as error:
-            log.warning("maintenance.leases_not_renewed", reason=error.message)
-        except Exception:  # the loop must go on, or the leases run out
-            log.exception("maintenance.leases_not_renewed")
+            log.warning("maintenance.lease_not_renewed", reason=error.message)
+        except Exception:  # the loop must go on, or the lease runs out
+            log.exception("maintenance.lease_not_renewed")
 
 
 async def _fail_abandoned(engine: Engine) -> None:
     for record in list(engine.abandoned):
         # It stays in the list until it has failed: the outbox asks `has_run` before it removes a
         # delivery whose task does not exist.
-        # False means that the store is still down; the next renewal tries again.
+        # False means that the store is still down; it is tried again with the next one.
         if await fail_run(engine, record, NOT_STORED):
             engine.abandoned.remove(record)
             # Only now `has_run` is False, and the outbox can drop deliveries without a task.

@@ -11,7 +11,6 @@ A claimed run falls into one of these cases
 
 import asyncio
 from collections import Counter
-from datetime import datetime
 from typing import NamedTuple
 
 import msgspec
@@ -48,34 +47,37 @@ TOO_MANY_ATTEMPTS = (
     "The gateway stopped {attempts} times while the agent was working on this; "
     "it was not tried again."
 )
-ORPHANED = "Nobody works on this task any more: it was left by another program, or by a crash."
+ORPHANED = (
+    "No run exists for this task: a crash or another program left it active. Send the message "
+    "again."
+)
 
 # A clean-up scans the processes of the machine, and it all happens before the gateway serves.
 _MAX_PARALLEL_CLEANUPS = 8
 
 
-async def recover_runs(engine: Engine, *, expired_at: datetime | None) -> int:
+async def recover_runs(engine: Engine) -> int:
     """Take over the unfinished runs of engines that are gone; the number of runs."""
-    # Each claimed run has a new fence: the store refuses late writes of its former owner.
-    records = await engine.store.tasks.claim_runs(
-        engine.owner, lease_until=engine.lease_end(), expired_at=expired_at
-    )
-    # First of all: a repeated run must not work beside what is left of its first attempt.
-    await _end_orphans(engine, records)
-    # A task may have several interrupted runs. Only the last of them may end it: the others leave
-    # it `working` for the next message.
-    waiting = Counter(record.task_id for record in records)
-    continued: list[_Continued] = []
-    for record in records:
-        waiting[record.task_id] -= 1
-        try:
-            found = await _prepare_run(engine, record, has_next=waiting[record.task_id] > 0)
-        except CorruptRecord as error:
-            _log_damaged(record.task_id, error)
-            continue
-        if found is not None:
-            continued.append(found)
-    await _restart_runs(engine, continued)
+    with engine.recoveries.begin() as set_sessions:
+        # Each claimed run has a new fence: the store refuses late writes of its former owner.
+        records = await engine.store.tasks.claim_runs(engine.owner)
+        set_sessions(record.session_key for record in records)
+        # First of all: a repeated run must not run beside processes of its first attempt.
+        await _end_orphans(engine, records)
+        # A task may have several interrupted runs. Only the last of them may end it: the others
+        # leave it `working` for the next message.
+        waiting = Counter(record.task_id for record in records)
+        continued: list[_Continued] = []
+        for record in records:
+            waiting[record.task_id] -= 1
+            try:
+                found = await _prepare_run(engine, record, has_next=waiting[record.task_id] > 0)
+            except CorruptRecord as error:
+                _log_damaged(record.task_id, error)
+                continue
+            if found is not None:
+                continued.append(found)
+        await _restart_runs(engine, continued)
     if records:
         log.info("recovery.runs_recovered", count=len(records))
     return len(records)
@@ -151,7 +153,7 @@ async def _restart_runs(engine: Engine, continued: list[_Continued]) -> None:
     for one in continued:
         error = next(counted) if one.record.is_started else None
         if isinstance(error, LeaseLost):  # another engine has claimed it since
-            log.warning("recovery.run_not_failed", run_id=one.record.id, reason=error.message)
+            log.warning("recovery.run_not_restarted", run_id=one.record.id, reason=error.message)
         elif isinstance(error, BaseException):
             raise error
         else:
@@ -170,7 +172,7 @@ async def _prepare_run(engine: Engine, record: RunRecord, *, has_next: bool) -> 
     elif record.is_started and record.options.hold is None:  # a held run asks no agent
         reason = _reason_to_fail(engine, record)
     if reason is not None:
-        # The store was unavailable: maintenance tries again with each renewal of the leases.
+        # The store was unavailable: maintenance tries again.
         if not await fail_run(engine, record, reason, has_next=has_next):
             engine.abandoned.append(record)
         return None
@@ -214,7 +216,7 @@ def _restart_run(
 
 
 def _reason_to_fail(engine: Engine, record: RunRecord) -> str | None:
-    """Why a run that had started must not be asked of its agent again; None when it may."""
+    """Why a run that had started must not be repeated; None when it may."""
     try:
         recovery = engine.agents[record.binding.agent_id].recovery
     except AgentUnavailable as error:
@@ -251,8 +253,13 @@ async def fail_run(
             else:
                 journal = engine.journal_of(stored, is_limited=False)
                 if stored.head.state not in TERMINAL:
-                    events += _closing_events(await _read_all_events(engine, record))
-                    events.append(transcript.status_text(state, reason))
+                    closing = _closing_events(await _read_all_events(engine, record))
+                    if not journal.projection.has_message(record.message.message_id):
+                        # The crash came between the start of its run and the commit with which
+                        # it joins the history.
+                        begin = [transcript.submitted()]
+                        journal.append(begin, run=record, message=record.message)
+                    events = [*closing, transcript.status_text(state, reason)]
             # Fails with Conflict when another engine has claimed the run since: it is not ours.
             await journal.end(events, run=record)
     except GatewayError as error:

@@ -4,16 +4,19 @@ A session belongs to one replica at a time, which runs everything in it as if it
 message or a cancellation for a session of another replica is stored as a request for that one; when
 it has accepted the message, this replica follows the task in the store, as a caller would.
 
-    submit    hold the session ──> ours: as ever
+    submit    hold the session ──> owned by this replica: submit here
                               └──> another's: hand off ──> `submit` there ──> follow the task here
+              what the gateway itself submits (a call, a step) is handed off with its record and its
+              delivery, which this replica goes on to send
     cancel    the task runs elsewhere: hand off ──> `cancel_task` there ──> read the task here
-    a replica dies   its runs, requests and deliveries go to another one (`take_over`)
+    a replica dies   its runs, requests, deliveries and open logs go to another one (`take_over`)
     this one was taken for dead   it drops its runs, which are another one's now (`on_lost`)
 """
 
 import asyncio
 from collections.abc import Callable, Generator, Iterable
 from contextlib import contextmanager
+from typing import Protocol, cast
 
 import msgspec
 
@@ -22,9 +25,13 @@ from openclaw_a2a.engine.recovery import recover_runs
 from openclaw_a2a.engine.tasks.active_task import DuplicateRun
 from openclaw_a2a.engine.tasks.cancel import cancel_task
 from openclaw_a2a.engine.tasks.run import ActiveRun
-from openclaw_a2a.engine.tasks.submit import SubmitRequest, submit
+from openclaw_a2a.engine.tasks.submit import InternalOrigin, SubmitRequest, submit
+from openclaw_a2a.engine.tasks.submit_policy import HeldTasks
 from openclaw_a2a.log import get_logger
+from openclaw_a2a.model.delivery import Delivery, DeliveryId
 from openclaw_a2a.model.errors import (
+    AgentUnavailable,
+    CorruptRecord,
     GatewayError,
     GatewayFault,
     Overloaded,
@@ -42,16 +49,29 @@ from openclaw_a2a.model.ids import (
     TaskId,
 )
 from openclaw_a2a.model.message import Message
-from openclaw_a2a.model.records import Hold
+from openclaw_a2a.model.records import Hold, RunRecord
 from openclaw_a2a.model.task import PAUSED, TERMINAL
-from openclaw_a2a.model.turn import Scope
-from openclaw_a2a.ports import Duplicate, Handoff, MeasuredTask, ReplicaStore
+from openclaw_a2a.model.turn import Provenance, Scope
+from openclaw_a2a.ports import Duplicate, Handoff, MeasuredTask, Record, ReplicaStore
 
 log = get_logger(__name__)
 
 _ANSWER_S = 120.0
-"""How long a request to another replica may take, its death and the take-over included."""
+"""The timeout of a request to another replica; covers a take-over if that one dies."""
 _RESTING = TERMINAL | PAUSED
+
+
+class _InternalRequest(msgspec.Struct, frozen=True):
+    """What belongs to a message of the gateway itself: see `InternalOrigin`."""
+
+    agent_id: AgentId
+    session_key: SessionKey
+    provenance: Provenance | None = None
+    metadata: dict[str, Json] | None = None
+    record: Record | None = None
+    delivery: Delivery | None = None
+    sender: OwnerId = OwnerId("")
+    """The replica that sends the delivery."""
 
 
 class _MessageRequest(msgspec.Struct, frozen=True, tag="message"):
@@ -69,12 +89,19 @@ class _MessageRequest(msgspec.Struct, frozen=True, tag="message"):
     hold: Hold | None = None
     metadata: dict[str, Json] | None = None
     new_task_id: TaskId | None = None
+    internal: _InternalRequest | None = None
 
 
 class _CancelRequest(msgspec.Struct, frozen=True, tag="cancel"):
     """The cancellation of a task that another replica works on."""
 
     scope: Scope | None
+    task_id: TaskId
+
+
+class _ReleaseRequest(msgspec.Struct, frozen=True, tag="release"):
+    """The operator has allowed a held task whose session another replica has."""
+
     task_id: TaskId
 
 
@@ -91,7 +118,7 @@ class _Answer(msgspec.Struct, frozen=True, omit_defaults=True):
     retry_after_s: float | None = None
 
 
-_request_decoder = msgspec.json.Decoder(_MessageRequest | _CancelRequest)
+_request_decoder = msgspec.json.Decoder(_MessageRequest | _CancelRequest | _ReleaseRequest)
 _answer_decoder = msgspec.json.Decoder(_Answer)
 
 
@@ -104,8 +131,16 @@ class _Held:
         self.is_decided = asyncio.Event()
 
 
+class LogFollower(Protocol):
+    """An in-memory copy of the logs of one kind; every replica appends to them."""
+
+    def on_changed(self, log_ids: Iterable[str] | None) -> None:
+        """These logs changed elsewhere; None: any may have."""
+        ...
+
+
 class Replication:
-    """What an engine does for and with the other replicas of its store."""
+    """Coordinates an engine with the other replicas of its store."""
 
     def __init__(
         self, engine: Engine, store: ReplicaStore, *, count_streams: Callable[[], int] = lambda: 0
@@ -113,25 +148,36 @@ class Replication:
         self._engine = engine
         self._store = store
         self._count_streams = count_streams
+        self._elsewhere: frozenset[AgentId] = frozenset()
         self._held: dict[SessionKey, _Held] = {}
         self._answers: dict[int, asyncio.Event] = {}
         self._carried: set[int] = set()
         """The requests that are being carried out."""
         self._sequences: dict[TaskId, int] = {}
-        """How far the tasks were that are followed here, when they were last asked for."""
+        """The last sequence that was read of each followed task."""
         self._has_requests = asyncio.Event()
         self._must_compare = asyncio.Event()
-        self.on_taken_over: Callable[[], None] = lambda: None
-        """Called when deliveries of another replica are ours now."""
+        self.on_taken_over: list[Callable[[], None]] = []
+        """Called when deliveries and logs of another replica are ours now."""
+        self.followers: dict[str, LogFollower] = {}
+        """By the kind of their logs."""
+        self.hosts: frozenset[str] = frozenset()
+        """The session hosts that this replica reaches; to be set before `start`."""
+        self.on_dropped: list[Callable[[], None]] = []
+        """Called when everything that was ours is another replica's."""
 
     @property
     def id(self) -> OwnerId:
         """The id of this replica."""
         return self._store.id
 
-    async def start(self, agents: Iterable[AgentId]) -> None:
-        """Listen to the others; call before runs are recovered."""
-        await self._store.start(self, agents)
+    async def start(self, agents: Iterable[AgentId], elsewhere: Iterable[AgentId] = ()) -> None:
+        """Listen to the others; call before runs are recovered.
+
+        `agents` are those of this replica, `elsewhere` those that only others have.
+        """
+        self._elsewhere = frozenset(elsewhere)
+        await self._store.start(self, agents, self.hosts)
         run_loop = self._engine.supervisor.run_loop
         run_loop("replica-requests", self._serve_requests())
         run_loop("replica-changes", self._compare_changes())
@@ -144,7 +190,7 @@ class Replication:
     # ---------------------------------------------------------------- sessions
 
     async def hold(self, session_key: SessionKey) -> SessionHold | OwnerId:
-        """The right to decide about the session, or the replica that has it."""
+        """Acquire the session, or return the replica that owns it."""
         while (held := self._held.get(session_key)) is not None:
             if held.number is not None:
                 held.users += 1
@@ -172,12 +218,36 @@ class Replication:
 
         return SessionHold(release)
 
+    async def find_place(self, agent_id: AgentId, *, for_new_work: bool = True) -> OwnerId | None:
+        """The replica that runs an agent; None: this one. One that drains gets no new work.
+
+        Raises: AgentUnavailable (no live replica has it), StoreUnavailable.
+        """
+        if agent_id not in self._elsewhere:
+            return None
+        found = await self._store.find_replica(agent_id, may_drain=not for_new_work)
+        if found is None:
+            raise AgentUnavailable(
+                f"no gateway that runs now has the agent {agent_id}; try again later, or start one "
+                f"of those in agents.{agent_id}.replicas",
+                retry_after_s=self._store.lease_s,
+            )
+        return found
+
     # ---------------------------------------------------------------- requests to others
 
-    async def hand_off(self, owner: OwnerId, request: SubmitRequest) -> DuplicateRun:
+    async def hand_off(
+        self, owner: OwnerId, request: SubmitRequest, rules: AccountRules
+    ) -> DuplicateRun:
         """Have another replica accept a message. Raises: why it does not."""
-        if request.internal_origin is not None or request.is_released:
+        if request.is_released:
             raise Overloaded("the session is in use on another replica; try again shortly")
+        internal, origin = None, request.internal_origin
+        if origin is not None:
+            if request.message.task_id is None:  # what goes with the task names it
+                task_id = request.new_task_id or TaskId(self._engine.new_id())
+                request = msgspec.structs.replace(request, new_task_id=task_id)
+            internal = self._describe_internal(request, origin, rules)
         body = _MessageRequest(
             request.scope,
             request.message,
@@ -191,18 +261,52 @@ class Replication:
             request.hold,
             request.metadata,
             request.new_task_id,
+            internal,
         )
         answer = await self._ask(owner, msgspec.json.encode(body))
+        delivery = None if internal is None else internal.delivery
+        # Not that of the same message before, nor one that was handed off to this replica; nor
+        # after this one was taken for dead while it waited: then another one takes it over.
+        is_ours = internal is not None and internal.sender == self.id
+        is_sent_here = request.delivery_owner is None and is_ours
+        if delivery is not None and is_sent_here and delivery.task_id == answer.task_id:
+            self._engine.wakeups.add_delivery(delivery)
+            self._engine.wakeups.notify(answer.task_id)  # it may have ended already
         duplicate = Duplicate(answer.run_id, answer.task_id, answer.answer)
         return DuplicateRun(duplicate, request.scope, request.message.message_id)
+
+    def _describe_internal(
+        self, request: SubmitRequest, origin: InternalOrigin, rules: AccountRules
+    ) -> _InternalRequest:
+        task_id = request.message.task_id
+        new_id, cursor = (request.new_task_id, 0) if task_id is None else (task_id, -1)
+        task_id = new_id or TaskId("")
+        make_record, make_delivery = origin.make_record, request.make_delivery
+        return _InternalRequest(
+            rules.agent_id,
+            origin.session_key,
+            origin.provenance,
+            origin.metadata,
+            None if make_record is None else make_record(task_id),
+            None if make_delivery is None else make_delivery(task_id, cursor),
+            request.delivery_owner or self.id,
+        )
 
     async def cancel_elsewhere(self, scope: Scope | None, task_id: TaskId) -> bool:
         """Have the replica that works on a task stop it; False when none does any more."""
         owner = await self._store.find_owner(task_id)
         if owner is None:
             return False
-        await self._ask(owner, msgspec.json.encode(_CancelRequest(scope, task_id)))
+        await self.cancel_at(owner, scope, task_id)
         return True
+
+    async def cancel_at(self, owner: OwnerId, scope: Scope | None, task_id: TaskId) -> None:
+        """Have a replica stop a task. Raises: as `cancel_task`."""
+        await self._ask(owner, msgspec.json.encode(_CancelRequest(scope, task_id)))
+
+    async def release_elsewhere(self, owner: OwnerId, task_id: TaskId) -> None:
+        """Have another replica let a held task go on. Raises: as `HeldTasks.decide`."""
+        await self._ask(owner, msgspec.json.encode(_ReleaseRequest(task_id)))
 
     async def _ask(self, owner: OwnerId, body: bytes) -> _Answer:
         number = await self._store.hand_off(owner, body)
@@ -211,6 +315,8 @@ class Replication:
         try:
             while (found := await self._store.take_answer(number)) is None:
                 if self._engine.loop.time() > give_up_at:
+                    # What is not begun by now is not begun any more.
+                    await self._store.withdraw(number)
                     raise StoreUnavailable(
                         f"replica {owner} did not answer within {_ANSWER_S:g} s; ask again"
                     )
@@ -218,10 +324,29 @@ class Replication:
                 await _wait(answered, self._store.poll_s)
         finally:
             del self._answers[number]
-        answer = _answer_decoder.decode(found)
+        try:
+            answer = _answer_decoder.decode(found)
+        except (ValueError, RecursionError) as error:
+            raise _damaged(f"the answer of replica {owner}", error) from error
         if answer.code:
             raise _make_error(answer)
         return answer
+
+    async def find_run(self, session_keys: Iterable[SessionKey]) -> RunRecord | None:
+        """The run that another replica has started in one of these sessions."""
+        return await self._store.find_run(session_keys)
+
+    def pop_taken(self, kind: str) -> set[DeliveryId]:
+        """The deliveries of a kind that were taken over since this was asked."""
+        return self._store.pop_taken(kind)
+
+    async def list_hosts(self, agent_id: AgentId) -> set[str]:
+        """The session hosts of the replicas that have an agent; if none has both, of all."""
+        return await self._store.list_hosts(agent_id)
+
+    async def pass_on(self, delivery_id: DeliveryId, hosts: Iterable[str]) -> bool:
+        """Give a delivery to another replica with these session hosts; False: there is none."""
+        return await self._store.pass_on(delivery_id, hosts)
 
     # ---------------------------------------------------------------- following
 
@@ -289,7 +414,7 @@ class Replication:
             wakeups.notify_observers(task_id)
 
     async def _compare_changes(self) -> None:
-        """Find changes that no notification told of."""
+        """Find changes whose notification was lost."""
         while True:
             await _wait(self._must_compare, self._store.poll_s)
             self._must_compare.clear()
@@ -304,6 +429,16 @@ class Replication:
                 if self._sequences.get(task_id) != sequence:
                     self._wake(task_id)
             self._sequences = found
+
+    def on_logs_changed(self, logs: Iterable[tuple[str, str]] | None) -> None:
+        """Logs changed elsewhere."""
+        if logs is None:
+            for follower in self.followers.values():
+                follower.on_changed(None)
+            return
+        for kind, log_id in logs:
+            if kind in self.followers:
+                self.followers[kind].on_changed([log_id])
 
     def on_handoff(self) -> None:
         """There may be requests for this replica."""
@@ -320,6 +455,13 @@ class Replication:
         self._held.clear()
         for run in list(self._engine.runs.values()):
             run.lose()
+        for drop in self.on_dropped:
+            drop()
+
+    def on_deliveries(self) -> None:
+        """Deliveries of another replica are ours now."""
+        for look in self.on_taken_over:
+            look()
 
     async def _serve_requests(self) -> None:
         while True:
@@ -343,7 +485,7 @@ class Replication:
                 answer = await self._perform(handoff)
             except GatewayError as error:
                 answer = _describe(error)
-            except Exception as error:  # the edge: who asked is told in any case
+            except Exception as error:  # top of the task: the requester always gets an answer
                 log.exception("replica.request_failed", number=handoff.number)
                 answer = _describe(GatewayFault(f"the request broke: {type(error).__name__}"))
             await self._store.answer_handoff(handoff.number, msgspec.json.encode(answer))
@@ -354,28 +496,46 @@ class Replication:
             self._carried.discard(handoff.number)
 
     async def _perform(self, handoff: Handoff) -> _Answer:
-        request = _request_decoder.decode(handoff.body)
+        try:
+            request = _request_decoder.decode(handoff.body)
+        except msgspec.ValidationError as error:  # of a newer version, which knows other requests
+            raise Overloaded(
+                f"replica {self.id} does not know this request ({error}); try again when all "
+                "replicas have the same version"
+            ) from None
+        except (ValueError, RecursionError) as error:
+            raise _damaged("the request of another replica", error) from error
         if isinstance(request, _CancelRequest):
             await cancel_task(self._engine, request.scope, request.task_id)
             return _Answer()
-        accepted = await submit(
-            self._engine,
-            SubmitRequest(
-                request.scope,
-                request.message,
-                request.is_blocking,
-                request.accepted_output_modes,
-                original_message=request.original_message,
-                is_answer=request.is_answer,
-                address=request.address,
-                is_from_peer=request.is_from_peer,
-                is_decided=request.is_decided,
-                hold=request.hold,
-                metadata=request.metadata,
-                new_task_id=request.new_task_id,
-            ),
-            self._rules(request.scope),
+        if isinstance(request, _ReleaseRequest):
+            # Its peer was approved where the operator decided.
+            await HeldTasks(self._engine, None).decide(request.task_id, allow=True)
+            return _Answer()
+        submitted = SubmitRequest(
+            request.scope,
+            request.message,
+            request.is_blocking,
+            request.accepted_output_modes,
+            original_message=request.original_message,
+            is_answer=request.is_answer,
+            address=request.address,
+            is_from_peer=request.is_from_peer,
+            is_decided=request.is_decided,
+            hold=request.hold,
+            metadata=request.metadata,
+            new_task_id=request.new_task_id,
         )
+        if request.internal is None:
+            rules = self._rules(request.scope)
+        else:
+            agent_id, account = request.internal.agent_id, request.scope.account
+            known = self._engine.accounts.get(account)
+            rules = AccountRules(account, agent_id)
+            if known is not None:
+                rules = msgspec.structs.replace(known, agent_id=agent_id)
+            submitted = _restore_internal(submitted, request.internal)
+        accepted = await submit(self._engine, submitted, rules)
         if isinstance(accepted, ActiveRun):
             duplicate = await accepted.wait_stored()
         else:
@@ -398,7 +558,7 @@ class Replication:
         looked_at = self._engine.loop.time()
         while True:
             await self._engine.clock.sleep(period_s)
-            # Also now and then: a run may belong to a name that was gone when it was stored.
+            # Also periodically: a run may be stored under an id that was marked as gone before.
             is_due = self._engine.loop.time() - looked_at > self._store.lease_s
             try:
                 if self._store.is_draining and not self._engine.is_draining:
@@ -414,9 +574,32 @@ class Replication:
 
     async def take_over(self) -> None:
         """Take the work of replicas whose lease is over."""
-        await recover_runs(self._engine, expired_at=self._engine.clock.now())
+        await recover_runs(self._engine)
         self._has_requests.set()
-        self.on_taken_over()
+        if self._store.pop_has_taken():
+            self.on_deliveries()
+
+
+def _restore_internal(request: SubmitRequest, internal: _InternalRequest) -> SubmitRequest:
+    """A message of the gateway itself as the replica that handed it off had it."""
+
+    def make_record(_: TaskId) -> Record:
+        return cast("Record", internal.record)
+
+    def make_delivery(_: TaskId, _cursor: int) -> Delivery:
+        return cast("Delivery", internal.delivery)
+
+    return msgspec.structs.replace(
+        request,
+        internal_origin=InternalOrigin(
+            internal.session_key,
+            internal.provenance,
+            None if internal.record is None else make_record,
+            internal.metadata,
+        ),
+        make_delivery=None if internal.delivery is None else make_delivery,
+        delivery_owner=internal.sender,
+    )
 
 
 async def _wait(event: asyncio.Event, seconds: float) -> None:
@@ -429,6 +612,13 @@ async def _wait(event: asyncio.Event, seconds: float) -> None:
 
 async def _wait_future(future: "asyncio.Future[None]", seconds: float) -> None:
     await asyncio.wait({future}, timeout=seconds)
+
+
+def _damaged(what: str, error: Exception) -> CorruptRecord:
+    log.warning("replica.request_damaged", what=what, reason=str(error))
+    return CorruptRecord(
+        f"{what} cannot be read; run the same version on all replicas, and try again"
+    )
 
 
 def _describe(error: GatewayError) -> _Answer:
@@ -444,10 +634,9 @@ def _describe(error: GatewayError) -> _Answer:
 def _make_error(answer: _Answer) -> GatewayError:
     """The error that another replica raised."""
     kind = _find_kind(GatewayError, answer.code) or GatewayFault
-    error = kind.__new__(kind)
-    Exception.__init__(error, answer.message)
-    error.message, error.details = answer.message, answer.details
-    if hasattr(kind, "problems") or answer.problems:
+    error = kind(answer.message)  # with whatever else errors of its kind have
+    error.details = answer.details
+    if hasattr(error, "problems"):
         vars(error)["problems"] = answer.problems
     if answer.retry_after_s is not None:
         vars(error)["retry_after_s"] = answer.retry_after_s

@@ -19,6 +19,7 @@ from openclaw_a2a.http.request_limits import LARGE_BODY_BYTES, EventBursts, Requ
 from openclaw_a2a.http.wire_log import HELD_BYTES, HeldExchange
 from openclaw_a2a.log import get_logger
 from openclaw_a2a.model.errors import (
+    AgentUnavailable,
     BodyTooLarge,
     ContentCodingNotSupported,
     GatewayError,
@@ -575,9 +576,11 @@ def error_headers(error: GatewayError) -> list[Header]:
     if isinstance(error, ContentCodingNotSupported):
         # RFC 9110, 15.5.16: which codings there are.
         return [(b"accept-encoding", b"identity")]
-    if isinstance(error, Overloaded | QuotaExceeded):
+    if isinstance(error, AgentUnavailable) and error.retry_after_s is None:
+        return []
+    if isinstance(error, Overloaded | QuotaExceeded | AgentUnavailable):
         # Whole seconds, never too few, and never 0, which would bring all clients back at once.
-        return [(b"retry-after", b"%d" % max(1, math.ceil(error.retry_after_s)))]
+        return [(b"retry-after", b"%d" % max(1, math.ceil(error.retry_after_s or 1)))]
     return []
 
 

@@ -1,13 +1,13 @@
 """Lets the requests of callers begin: each within its rate, and in fair turns.
 
 `AccountEndpoint.admit` admits every A2A request once, `ToolGuard` every request to tools. Calls
-between agents and plan steps do not pass there; `engine/scheduling/session_queue` limits their
-runs.
+between agents and plan steps do not pass there. Rates are per caller; how many runs an agent, a
+caller or the gateway has at once is limited by `engine/scheduling/session_queue`.
 """
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import NamedTuple, Protocol
 
 from openclaw_a2a.model.errors import Overloaded
@@ -29,20 +29,32 @@ _BEGUN_PER_TURN = 4
 
 
 class RequestLimit(Protocol):
-    """Counts requests; `RateLimit` does it for one process, others may for several together."""
+    """Counts requests: `RateLimit` for one process, `SharedRateLimit` for several together."""
 
-    def count(self, peer: PeerName) -> None:
-        """Count one request. Raises: Overloaded."""
+    def count(self, peer: PeerName) -> Awaitable[None] | None:
+        """Count one request; None, or what waits until it is counted. Raises: Overloaded."""
+        ...
+
+    def usage(self) -> dict[PeerName, int]:
+        """How many requests of each peer count against its rate now, of the last minute at most."""
         ...
 
 
-class _Rate(NamedTuple):
+class Rate(NamedTuple):
     """How fast a bucket refills, and how much it holds."""
 
     per_second: float
     capacity: float
     said: str
     setting: str
+
+    def refuse(self, peer: PeerName, retry_after_s: float) -> Overloaded:
+        """The error for a request past this rate."""
+        return Overloaded(
+            f"{peer} makes more than {self.said}; slow down",
+            retry_after_s=retry_after_s,
+            setting=self.setting,
+        )
 
 
 class RateLimit:
@@ -52,21 +64,22 @@ class RateLimit:
         self, *, per_second: float, per_minute: float, monotonic: Callable[[], float]
     ) -> None:
         """A rate of 0 limits nothing."""
-        rates = [
-            _Rate(
+        self.rates = [
+            Rate(
                 per_second,
                 max(1.0, per_second * 2),
                 f"{per_second:g} requests a second",
                 "limits.perPeerRate",
             ),
-            _Rate(
+            Rate(
                 per_minute / 60,
                 max(1.0, per_minute),
                 f"{per_minute:g} requests a minute",
                 "limits.perPeerRequests",
             ),
         ]
-        self._rates = [rate for rate in rates if rate.per_second]
+        """Of a second and of a minute, also where they limit nothing."""
+        self._rates = [rate for rate in self.rates if rate.per_second]
         self._monotonic = monotonic
         self._buckets: dict[PeerName, tuple[float, list[float]]] = {}
         self._forget_at = _MAX_PEERS
@@ -78,11 +91,7 @@ class RateLimit:
         for rate, level in zip(self._rates, levels, strict=True):
             if level < 1:
                 # Nothing is taken: a peer that keeps asking is still served at its rate.
-                raise Overloaded(
-                    f"{peer} makes more than {rate.said}; slow down",
-                    retry_after_s=(1 - level) / rate.per_second,
-                    setting=rate.setting,
-                )
+                raise rate.refuse(peer, (1 - level) / rate.per_second)
         if len(self._buckets) >= self._forget_at:
             self._forget_idle(now)
         self._buckets[peer] = (now, [level - 1 for level in levels])
@@ -134,7 +143,9 @@ class RequestAdmission:
     async def admit(self, caller: PeerName) -> None:
         """Wait until a request may begin, which it must do at once. Raises: Overloaded."""
         try:
-            self._rate_limit.count(caller)
+            waiting = self._rate_limit.count(caller)
+            if waiting is not None:
+                await waiting
         except Overloaded:
             await self._wait_refused(caller)
             raise

@@ -92,6 +92,12 @@ class Call(JsonStruct, frozen=True, omit_defaults=False):
     version: int = 0
     host: str | None = None
     """The host of the caller's session; None when there is only one, or it is not known."""
+    sending_at: datetime | None = None
+    """When the last attempt to send the outcome began, if it has not failed.
+
+    Only where several replicas share the store: while one of them sends, no other may hand the
+    outcome to a caller that polls.
+    """
 
     @property
     def deadline(self) -> datetime | None:
@@ -116,6 +122,11 @@ class Call(JsonStruct, frozen=True, omit_defaults=False):
         is_delivered = self.delivered_at is not None or self.discarded_at is not None
         is_settled = self.status is not CallStatus.PENDING
         return is_settled and not is_delivered and self.route is not OutcomeRoute.NONE
+
+    @property
+    def is_sent(self) -> bool:
+        """True while a replica is sending the outcome."""
+        return self.is_undelivered and self.sending_at is not None
 
     @property
     def is_unprocessed(self) -> bool:

@@ -306,7 +306,19 @@ class AgentError(GatewayError, code="agent-failed"):
 
 
 class AgentUnavailable(AgentError, code="agent-unavailable"):
-    """The agent cannot be reached or started."""
+    """The agent cannot be reached or started; `retry_after_s` says when it may be, if known."""
+
+    retry_after_s: float | None = None
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        details: JsonObject | None = None,
+        retry_after_s: float | None = None,
+    ) -> None:
+        super().__init__(message, details=details)
+        self.retry_after_s = retry_after_s
 
 
 class AgentFailed(AgentError, code="agent-failed"):

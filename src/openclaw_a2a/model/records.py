@@ -135,7 +135,6 @@ class RunRecord(msgspec.Struct, frozen=True, gc=False):
     binding: Binding
     options: RunOptions
     owner: OwnerId
-    lease_until: datetime
     is_started: bool
     attempt: int = 1
     fence: int = 1

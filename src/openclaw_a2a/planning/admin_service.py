@@ -82,8 +82,12 @@ class AdminService(msgspec.Struct, frozen=True):
         index = await self.repository.load_index()
         wanted = None if status is None else ObjectiveStatus(status)
         page = index.page(limit, scope=None, status=wanted)
-        states = [await self.repository.get(None, one.id) for one in page.objectives]
-        shown = [self.view.objective_with_owner(one, with_plans=with_plans) for one in states]
+        states = [await self.repository.find_known(None, one.id) for one in page.objectives]
+        shown = [
+            self.view.objective_with_owner(one, with_plans=with_plans)
+            for one in states
+            if one is not None  # it was deleted meanwhile
+        ]
         return shown, page.total
 
     async def get(self, objective_id: str) -> JsonObject:
@@ -92,6 +96,13 @@ class AdminService(msgspec.Struct, frozen=True):
         failed_attempts = await self.executor.find_failed_attempts(state)
         shown = self.view.objective_with_owner(state)
         return await add_step_texts(self.engine.store.tasks, shown, failed_attempts)
+
+    async def find_name(self, objective_id: str) -> str:
+        """What an objective is called; empty: there is none."""
+        try:
+            return (await self.repository.get(None, ObjectiveId(objective_id))).objective.name
+        except PlanItemNotFound:
+            return ""
 
     async def act(self, objective_id: str, action: str) -> JsonObject:
         """Run, pause, resume, replan or cancel an objective.
@@ -244,8 +255,13 @@ class AdminService(msgspec.Struct, frozen=True):
     async def subscribe_missing(self) -> None:
         """Subscribe open objectives to those of their running tasks that they do not follow."""
         for state in self.repository.list_open():
-            if state.objective.status not in OBJECTIVE_CLOSED:
-                await self._subscribe(state, only_missing=True)
+            if self.repository.is_own(state.id):
+                await self.follow_tasks(state)
+
+    async def follow_tasks(self, state: ObjectiveState) -> None:
+        """Subscribe an objective to those of its running tasks that it does not follow."""
+        if state.objective.status not in OBJECTIVE_CLOSED:
+            await self._subscribe(state, only_missing=True)
 
     async def _subscribe(self, state: ObjectiveState, *, only_missing: bool = False) -> None:
         """Have the outbox report the running tasks of an objective to their steps."""

@@ -1,7 +1,8 @@
 """Starts ready steps within limits and policy.
 
 A step is ready when its dependencies are done (`ObjectiveState.unblocked_tasks`), its plan is not
-held and waits for no other plan (`steps.ready_tasks`), and limits and back-off allow it (here).
+held and waits for no other plan (`steps.ready_tasks`), and the limits allow it (here). Whether a
+failed step is tried again is decided in `task_sync`, and when in `steps`.
 
 The executor keeps no state of its own besides the work queue: what to start is computed from the
 objective, and each attempt has a fixed message id. So it may look at an objective at any time and
@@ -219,6 +220,10 @@ class StepExecutor:
         self._planner = Planner(engine, repository, self.task_sync)
         # Called after the append, so the worker that this wakes finds the change in memory.
         repository.add_listener(lambda change: self._queue.add(change.state.objective.id))
+        repository.when_adopted(self._continue)
+        # The replica that changed it may have died before it stopped what was to be stopped, and
+        # could not know of a step that was being started here.
+        repository.when_changed_elsewhere(self._continue)
 
     @property
     def has_planner(self) -> bool:
@@ -228,10 +233,15 @@ class StepExecutor:
     def start(self) -> None:
         """Continue what the last process was executing."""
         for state in self._repository.list_open():
-            self._queue.add(state.id)
-            for work in self._unfinished_stops(state):
-                self._engine.supervisor.spawn("planning.cancel", work)
+            if self._repository.is_own(state.id):
+                self._continue(state)
         self._engine.supervisor.run_loop("planning.executor", self._dispatch())
+
+    def _continue(self, state: ObjectiveState) -> None:
+        """Go on with an objective that somebody else had, or changed."""
+        self._queue.add(state.id)
+        for work in self._unfinished_stops(state):
+            self._engine.supervisor.spawn("planning.cancel", work)
 
     def _unfinished_stops(self, state: ObjectiveState) -> Iterator[Coroutine[Any, Any, object]]:
         """The last process may have died between a cancellation, or a skip, and its effect."""
@@ -273,9 +283,11 @@ class StepExecutor:
 
     async def _advance(self, objective_id: ObjectiveId) -> None:
         """Start what can start in an objective now."""
-        # From memory, which is what the log holds; an archived objective has nothing to start.
-        state = self._repository.find_open(objective_id)
-        if state is None or not state.execution:
+        if not self._repository.is_own(objective_id):
+            return
+        # An archived objective has nothing to start.
+        state = await self._repository.find_newest(objective_id)
+        if state is None or not state.execution or not self._repository.is_own(objective_id):
             return
         # The planner's answer is the end of a task: the outbox wakes this objective then.
         is_planned = state.is_running(state.id) or state.execution.get(state.id) == PLANNING
@@ -286,11 +298,13 @@ class StepExecutor:
         # A step that was tried is not tried again in this round: one that cannot be started now
         # must not keep the others waiting, and waits for the timer itself.
         tried: set[PlanTaskId] = set()
-        while state is not None and (task := self._next_step(state, tried)) is not None:
+        while state is not None and self._repository.is_own(objective_id):
+            if (task := self._next_step(state, tried)) is None:
+                break
             tried.add(task.id)
             if not await self._start_step(state, task):
                 self._queue.add_later(objective_id, _RETRY_S)
-            state = self._repository.find_open(objective_id)
+            state = await self._repository.find_newest(objective_id)
 
     def _next_step(self, state: ObjectiveState, tried: set[PlanTaskId]) -> PlanTask | None:
         """A step to start now, besides those that were tried already."""

@@ -75,6 +75,10 @@ class ObjectiveIndex:
     def __contains__(self, objective_id: ObjectiveId) -> bool:
         return objective_id in self._summaries
 
+    def ids(self) -> set[ObjectiveId]:
+        """The ids of all objectives."""
+        return set(self._summaries)
+
     def put(self, summary: ObjectiveSummary) -> None:
         """Add an objective, or replace what is known of it."""
         objective, old = summary.objective, self._summaries.get(summary.objective.id)

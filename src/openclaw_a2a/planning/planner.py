@@ -76,7 +76,8 @@ class Planner(msgspec.Struct, frozen=True):
                 return await self._ask(state, _question(state, message_id, problem), agent_id)
             stored = await tasks.read_task(scope, known.task_id)
             if stored is not None and not is_terminal(stored.head.state):
-                return True  # its end wakes the executor, through the outbox
+                # Its end wakes the executor, through the outbox: which may be another replica's.
+                return self.engine.replication is None
             try:
                 plans = parse_plans(_answer_text(stored))
                 await self.repository.change(state.owner, state.id, _add_first_plans, plans)

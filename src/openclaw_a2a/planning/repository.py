@@ -62,7 +62,7 @@ SUMMARY_KIND = "objective-summary"
 _NEVER = datetime(9999, 1, 1, tzinfo=UTC)
 _PAGE = 100
 # One is enough unless another process writes to the same log.
-_ATTEMPTS = 3
+_ATTEMPTS = 10
 _MAX_PENDING = 1000
 _summary_decoder = msgspec.json.Decoder(ObjectiveSummary)
 
@@ -95,8 +95,11 @@ class OperationSubscription:
 
         Never waits: it is called by the writer, under the lock of the objective.
         """
+        first = change.state.seq - len(change.operations)
+        is_next, self.state = first == self.state.seq, change.state
         # Also when operations are dropped: readers show the newest status with each of them.
-        self.state = change.state
+        if not is_next:  # others were written by another process
+            self._is_behind = True
         if len(self._pending) + len(change.operations) > _MAX_PENDING:
             self._pending.clear()
             self._is_behind = True
@@ -131,7 +134,9 @@ class OperationSubscription:
             # `read_operations` awaits nothing after it has released the lock, so no change is
             # published between its read and these lines.
             # Deleted meanwhile: the log may already be that of a new objective with this id.
-            self._pending = [] if self._is_deleted else missed
+            # Another replica may have written more than was published here: that follows.
+            known = [one for one in missed if one.seq <= self.state.seq]
+            self._pending = [] if self._is_deleted else known
             self._is_behind = False
         if self.is_over:
             return []
@@ -184,6 +189,8 @@ class ObjectiveRepository:
         # Weak: a lock lives as long as something holds it or waits for it.
         self._locks: WeakValueDictionary[ObjectiveId, asyncio.Lock] = WeakValueDictionary()
         self._listeners: list[Callable[[Change], None]] = []
+        self._adopters: list[Callable[[ObjectiveState], None]] = []
+        self._watchers: list[Callable[[ObjectiveState], None]] = []
         self._subscriptions: dict[ObjectiveId, set[OperationSubscription]] = {}
 
     # ---------------------------------------------------------------- reading
@@ -194,14 +201,23 @@ class ObjectiveRepository:
         # Logs of archived objectives are closed and not read: starts do not get slower with age.
         while page := await self._logs.list_open_logs(LOG_KIND, after=after, limit=_PAGE):
             for stored in page:
-                if (state := _replay_log(stored)) is not None:
+                if (state := replay_log(stored)) is not None:
                     self._put_open(state)
                     self._index.put(ObjectiveSummary.of(state))
             after = page[-1].id
 
     def list_open(self) -> list[ObjectiveState]:
         """The objectives that are not archived, oldest first."""
-        return sorted(self._open.values(), key=lambda one: one.objective.created_at)
+        return sorted(self._open.values(), key=lambda one: (one.objective.created_at, one.id))
+
+    def is_own(self, objective_id: ObjectiveId) -> bool:
+        """True when this gateway executes the plans of an objective."""
+        del objective_id
+        return True
+
+    async def find_newest(self, objective_id: ObjectiveId) -> ObjectiveState | None:
+        """An objective that is not archived, as it is in the log."""
+        return self._open.get(objective_id)
 
     def find_open(self, objective_id: ObjectiveId) -> ObjectiveState | None:
         """An objective that is not archived."""
@@ -209,6 +225,12 @@ class ObjectiveRepository:
 
     async def find(self, scope: Scope | None, objective_id: ObjectiveId) -> ObjectiveState | None:
         """An objective, archived or not; None when there is none."""
+        return await self.find_known(scope, objective_id)
+
+    async def find_known(
+        self, scope: Scope | None, objective_id: ObjectiveId
+    ) -> ObjectiveState | None:
+        """As `find`; one that is not archived as it is in memory."""
         state = self._open.get(objective_id) or await self._read(objective_id)
         return state if state is not None and scope in (None, state.owner) else None
 
@@ -224,6 +246,16 @@ class ObjectiveRepository:
         if (state := await self.find(scope, objective_id)) is None:
             raise not_found("objective", objective_id)
         return state
+
+    async def _get_locked(self, scope: Scope | None, objective_id: ObjectiveId) -> ObjectiveState:
+        """As `get`, for those who hold the lock of the objective."""
+        await self._refresh(objective_id)
+        if (state := await self.find_known(scope, objective_id)) is None:
+            raise not_found("objective", objective_id)
+        return state
+
+    async def _refresh(self, objective_id: ObjectiveId) -> None:
+        """Bring an objective in memory up to date with its log, under its lock."""
 
     async def get_by_plan(self, scope: Scope | None, plan_id: PlanId) -> ObjectiveState:
         """The objective that a plan belongs to. Raises: PlanItemNotFound."""
@@ -253,6 +285,7 @@ class ObjectiveRepository:
         """The operations with a higher sequence number; none when the objective is deleted."""
         # Under the lock: between append and publish the log is ahead of the subscribers.
         async with self._lock(objective_id):
+            await self._refresh(objective_id)
             stored = await self._logs.read_log(LOG_KIND, objective_id)
         operations: list[Operation] = []
         for line in () if stored is None else stored.lines:
@@ -271,7 +304,7 @@ class ObjectiveRepository:
         """
         # Under the lock: no change is published between reading the state and subscribing.
         async with self._lock(objective_id):
-            state = await self.get(scope, objective_id)
+            state = await self._get_locked(scope, objective_id)
             subscription = OperationSubscription(self, state, state.seq if after is None else after)
             self._subscriptions.setdefault(objective_id, set()).add(subscription)
         return subscription
@@ -288,6 +321,14 @@ class ObjectiveRepository:
     def add_listener(self, listener: Callable[[Change], None]) -> None:
         """Call `listener` with every change, once it is durable."""
         self._listeners.append(listener)
+
+    def when_adopted(self, listener: Callable[[ObjectiveState], None]) -> None:
+        """Call `listener` with every objective that this gateway takes over from another one."""
+        self._adopters.append(listener)
+
+    def when_changed_elsewhere(self, listener: Callable[[ObjectiveState], None]) -> None:
+        """Call `listener` with every own objective that another replica has changed."""
+        self._watchers.append(listener)
 
     @property
     def command_context(self) -> CommandContext:
@@ -309,7 +350,7 @@ class ObjectiveRepository:
         Raises: StatusChangeNotAllowed (its id, or that of an imported plan, is taken),
         QuotaExceeded.
         """
-        self._check_count(change.state.owner.principal)
+        await self._check_room(change.state.owner.principal)
         if lines:
             index = await self.load_index()
             for plan_id in change.state.plans:
@@ -319,6 +360,9 @@ class ObjectiveRepository:
         return await asyncio.shield(
             self._supervisor.start("planning.change", self._create(change, lines))
         )
+
+    async def _check_room(self, peer: PeerName) -> None:
+        self._check_count(peer)
 
     def _check_count(self, peer: PeerName) -> None:
         """Refuse one more open objective than there may be. Raises: QuotaExceeded."""
@@ -375,7 +419,8 @@ class ObjectiveRepository:
     async def release_plan_id(self, plan_id: PlanId, objective_id: ObjectiveId) -> None:
         """Release a reserved plan id, unless the plan was created."""
         async with self._lock(objective_id):
-            state = await self.find(None, objective_id)
+            await self._refresh(objective_id)
+            state = await self.find_known(None, objective_id)
             if state is None or plan_id not in state.plans:
                 self._index.release_plan(plan_id, objective_id)
 
@@ -396,7 +441,7 @@ class ObjectiveRepository:
         # in the order of the log, and no command decides by a state that is already outdated.
         async with self._lock(objective_id):
             for _ in range(_ATTEMPTS):
-                state = await self.get(scope, objective_id)
+                state = await self._get_locked(scope, objective_id)
                 change = Change(state, self.command_context)
                 command(change)
                 # A command may find nothing to do, such as a sync that is repeated.
@@ -409,10 +454,7 @@ class ObjectiveRepository:
                 if await self._append(change, after=state.seq, alongside=alongside):
                     return change
                 # Another process wrote to the log: decide again by what it says now.
-                self._close(objective_id)
-                newest = await self.get(scope, objective_id)
-                if not newest.is_archived:
-                    self._put_open(newest)
+                await self._reload(objective_id)
         raise StoreUnavailable(
             f"objective {objective_id} was changed by another process {_ATTEMPTS} times in a row; "
             "try again"
@@ -425,20 +467,26 @@ class ObjectiveRepository:
         check: Callable[[ObjectiveState], Awaitable[None]],
     ) -> None:
         async with self._lock(objective_id):
-            state = await self.get(scope, objective_id)
+            state = await self._get_locked(scope, objective_id)
             # Under the lock, so that no step can be linked between the check and the deletion.
             await check(state)
             # The log first: a crash after it leaves a summary without a log, which goes when the
             # index is completed the next time.
-            await self._logs.delete_log(LOG_KIND, objective_id)
-            self._close(objective_id)
-            self._index.remove(objective_id)
-            if not self._is_index_complete:
-                self._deleted_early.add(objective_id)
-            for subscription in self._subscriptions.pop(objective_id, ()):
-                subscription.end()
+            is_deleted = await self._logs.delete_log(LOG_KIND, objective_id)
+            self._forget(objective_id)
             if state.is_archived:
                 await self._records.delete_record(SUMMARY_KIND, objective_id)
+            if not is_deleted:  # another replica was faster
+                raise not_found("objective", objective_id)
+
+    def _forget(self, objective_id: ObjectiveId) -> None:
+        """An objective was deleted."""
+        self._close(objective_id)
+        self._index.remove(objective_id)
+        if not self._is_index_complete:
+            self._deleted_early.add(objective_id)
+        for subscription in self._subscriptions.pop(objective_id, ()):
+            subscription.end()
 
     async def _append(
         self,
@@ -472,26 +520,41 @@ class ObjectiveRepository:
                 await also
         if not is_appended:
             return False
-        # Nothing is awaited from here to the last listener: no other task sees `_open`, the index,
-        # subscribers and listeners at different versions.
-        if is_archived:
-            self._close(objective_id)
-        else:
-            self._put_open(state)
-        summary = ObjectiveSummary.of(state)
-        self._index.put(summary)
-        for subscription in self._subscriptions.get(objective_id, ()):
-            subscription.publish(change)
-        # Called under the lock: a listener must not wait, only put the objective into a queue.
-        for listener in self._listeners:
-            listener(change)
+        summary = self._publish(change)
         if is_archived:
             await self._save_summary(summary)
         return True
 
+    def _publish(self, change: Change) -> ObjectiveSummary:
+        """A change is in the log: replace the state in memory, and tell everybody.
+
+        Nothing is awaited: no other task sees `_open`, the index, subscribers and listeners at
+        different versions.
+        """
+        state = change.state
+        if state.is_archived:
+            self._close(state.id)
+        else:
+            self._put_open(state)
+        summary = ObjectiveSummary.of(state)
+        self._index.put(summary)
+        for subscription in self._subscriptions.get(state.id, ()):
+            subscription.publish(change)
+        # Called under the lock: a listener must not wait, only put the objective into a queue.
+        for listener in self._listeners:
+            listener(change)
+        return summary
+
+    async def _reload(self, objective_id: ObjectiveId) -> None:
+        """Replace what is in memory of an objective by what its log says."""
+        self._close(objective_id)
+        newest = await self._read(objective_id)
+        if newest is not None and not newest.is_archived:
+            self._put_open(newest)
+
     async def _read(self, objective_id: ObjectiveId) -> ObjectiveState | None:
         stored = await self._logs.read_log(LOG_KIND, objective_id)
-        return None if stored is None else _replay_log(stored)
+        return None if stored is None else replay_log(stored)
 
     def _put_open(self, state: ObjectiveState) -> None:
         self._close(state.id)
@@ -552,7 +615,8 @@ class ObjectiveRepository:
             log.warning("planning.summary_not_stored", objective_id=objective_id, reason=reason)
 
 
-def _replay_log(stored: StoredLog) -> ObjectiveState | None:
+def replay_log(stored: StoredLog) -> ObjectiveState | None:
+    """The state that a log describes; what is not readable is logged and left out."""
     replayed = replay(line.body for line in stored.lines)
     for problem in [*stored.problems, *(one.message for one in replayed.warnings)]:
         log.warning("planning.log_line_skipped", objective_id=stored.id, reason=problem)

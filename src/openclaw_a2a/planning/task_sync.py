@@ -166,7 +166,11 @@ class TaskSync:
                 return None if head is None else _Synced(head)
             if is_delivery and applied is not None and applied.sequence == head.sequence:
                 return _Synced(head)
-            save = None if delivery is None else _ProgressWrite(self._engine, delivery, head)
+            # With other replicas the append may lose a race, and the other write be made.
+            is_alone = self._engine.replication is None
+            save = None
+            if delivery is not None and is_alone:
+                save = _ProgressWrite(self._engine, delivery, head)
             try:
                 change = await self._repository.change(
                     None,
@@ -177,7 +181,7 @@ class TaskSync:
                     head,
                     alongside=save,
                 )
-                if not is_delivery:
+                if not is_delivery and is_alone:  # else the delivery may follow elsewhere
                     self._applied[link.objective, task_id] = head
                 saved = None if save is None else save.saved
                 return _Synced(head, change.state.tasks[link.task], saved=saved)

@@ -15,13 +15,16 @@ from openclaw_a2a.ports.agent import (
 from openclaw_a2a.ports.clock import Clock
 from openclaw_a2a.ports.delivery_store import DeliveryPage, DeliveryStore
 from openclaw_a2a.ports.log_store import LogAppend, LogHead, LogLine, LogStore, StoredLog
+from openclaw_a2a.ports.rate_store import RateAnswer, RateBucket, RateRequest, RateStore
 from openclaw_a2a.ports.record_store import Record, RecordStore
 from openclaw_a2a.ports.replica_store import (
     Handoff,
     HeldSession,
+    ReplicaCounts,
     ReplicaListener,
     ReplicaStatus,
     ReplicaStore,
+    SharedLog,
 )
 from openclaw_a2a.ports.sender import Delivered, DeliveryFailed, Sender
 from openclaw_a2a.ports.session_inbox import (
@@ -76,10 +79,15 @@ __all__ = [
     "MessageAccepted",
     "MessageKey",
     "PurgeResult",
+    "RateAnswer",
+    "RateBucket",
+    "RateRequest",
+    "RateStore",
     "RecentHead",
     "Record",
     "RecordStore",
     "Recovery",
+    "ReplicaCounts",
     "ReplicaListener",
     "ReplicaStatus",
     "ReplicaStore",
@@ -89,6 +97,7 @@ __all__ = [
     "SessionInbox",
     "SessionMessage",
     "SessionPresence",
+    "SharedLog",
     "StatusQuery",
     "Store",
     "StoredLog",

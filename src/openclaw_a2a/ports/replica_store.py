@@ -6,7 +6,11 @@ from typing import Protocol
 
 import msgspec
 
+from openclaw_a2a.model.delivery import DeliveryId
 from openclaw_a2a.model.ids import AgentId, OwnerId, SessionKey, TaskId
+from openclaw_a2a.model.records import RunRecord
+from openclaw_a2a.ports.log_store import LogLine
+from openclaw_a2a.ports.rate_store import RateStore
 
 
 class HeldSession(msgspec.Struct, frozen=True, gc=False):
@@ -42,11 +46,44 @@ class ReplicaStatus(msgspec.Struct, frozen=True, gc=False):
     """How long its last notification to itself took; None: it gets none, and asks instead."""
 
 
+class SharedLog(msgspec.Struct, frozen=True, gc=False):
+    """A log as the replicas share it; `lines` are those that were asked for.
+
+    `number` tells it from a log that had the same id before and was deleted. `owner` works on what
+    it describes; of a closed log it means nothing.
+    """
+
+    id: str
+    number: int
+    sequence: int
+    is_closed: bool
+    owner: OwnerId
+    lines: tuple[LogLine, ...] = ()
+
+
+class ReplicaCounts(msgspec.Struct):
+    """What happened between this replica and the others since it was started."""
+
+    taken_over: int = 0
+    """Dead replicas whose work this one took."""
+    lost: int = 0
+    """How often others took this one for dead."""
+    stale_writes: int = 0
+    """Batches of writes that were refused because of that."""
+    claims: int = 0
+    claim_s: float = 0.0
+    """How often it looked for work of dead ones, and how long that took in all."""
+
+
 class ReplicaListener(Protocol):
     """What a replica does when it hears of the others."""
 
     def on_changed(self, tasks: Iterable[TaskId] | None) -> None:
         """These tasks changed elsewhere; None: any may have."""
+        ...
+
+    def on_logs_changed(self, logs: Iterable[tuple[str, str]] | None) -> None:
+        """These logs (kind and id) changed elsewhere; None: any may have."""
         ...
 
     def on_handoff(self) -> None:
@@ -55,6 +92,10 @@ class ReplicaListener(Protocol):
 
     def on_answer(self, number: int) -> None:
         """A request that this replica handed off is answered."""
+        ...
+
+    def on_deliveries(self) -> None:
+        """Another replica has given deliveries to this one."""
         ...
 
     def on_lost(self) -> None:
@@ -70,11 +111,22 @@ class ReplicaStore(Protocol):
     lease_s: float
     is_draining: bool
     """True when the operator wants this replica to accept nothing new."""
+    takes_logs: bool
+    """True when this replica works on what logs describe, and takes over those of others."""
     poll_s: float
     """How often to ask for changes; short when no notifications come."""
+    lag_ms: float | None
+    """How long the last notification to itself took; None: it gets none, and asks instead."""
+    are_notifications_missing: bool
+    """True when a notification of this replica to itself did not arrive."""
+    counts: ReplicaCounts
+    rates: RateStore
+    """The requests of callers at all replicas."""
 
-    async def start(self, listener: ReplicaListener, agents: Iterable[AgentId]) -> None:
-        """Say which agents are here, and listen to the others until the store is closed."""
+    async def start(
+        self, listener: ReplicaListener, agents: Iterable[AgentId], hosts: Iterable[str]
+    ) -> None:
+        """Say which agents and session hosts are here, and listen to the others from now on."""
         ...
 
     async def hold_session(self, session_key: SessionKey) -> HeldSession:
@@ -89,12 +141,52 @@ class ReplicaStore(Protocol):
         """The replica that has unfinished runs of a task."""
         ...
 
+    async def find_run(self, session_keys: Iterable[SessionKey]) -> RunRecord | None:
+        """The run that another replica has started in one of these sessions."""
+        ...
+
+    def pop_has_taken(self) -> bool:
+        """True when deliveries or logs were taken over since this was asked."""
+        ...
+
+    def pop_taken(self, kind: str) -> set[DeliveryId]:
+        """The deliveries of a kind that were taken over since this was asked."""
+        ...
+
+    async def list_hosts(self, agent_id: AgentId) -> set[str]:
+        """The session hosts of the replicas that have an agent; if none has both, of all.
+
+        Also of replicas that are gone for a short time.
+        """
+        ...
+
+    async def pass_on(self, delivery_id: DeliveryId, hosts: Iterable[str]) -> bool:
+        """Give a delivery to another replica with these session hosts; False: there is none."""
+        ...
+
+    async def find_replica(self, agent_id: AgentId, *, may_drain: bool = False) -> OwnerId | None:
+        """Another live replica that has an agent; of several the one with the fewest runs."""
+        ...
+
     async def read_sequences(self, task_ids: Iterable[TaskId]) -> dict[TaskId, int]:
         """How far tasks are."""
         ...
 
     def publish(self, task_ids: Iterable[TaskId]) -> None:
         """Tell the others that tasks changed, other than by a commit of theirs."""
+        ...
+
+    async def list_shared_logs(self, kind: str) -> list[SharedLog]:
+        """All open logs of a kind, without their lines."""
+        ...
+
+    async def read_shared_log(
+        self, kind: str, log_id: str, *, number: int, after: int
+    ) -> SharedLog | None:
+        """A log with its lines after `after`, open or closed.
+
+        With all its lines if it is not the one with this number (0: whichever there is).
+        """
         ...
 
     async def hand_off(self, receiver: OwnerId, body: bytes) -> int:
@@ -107,6 +199,10 @@ class ReplicaStore(Protocol):
 
     async def answer_handoff(self, number: int, answer: bytes) -> None:
         """Store the answer to a request, and tell who asked."""
+        ...
+
+    async def withdraw(self, number: int) -> None:
+        """Forget a request that is not answered."""
         ...
 
     async def take_answer(self, number: int) -> bytes | None:

@@ -60,6 +60,13 @@ class Submission(msgspec.Struct, frozen=True, gc=False):
     """
     is_deduplicated: bool = True
     """False: no idempotency record is looked for or stored; the message is new in any case."""
+    delivery_owner: OwnerId | None = None
+    """The replica that sends the delivery, if that is another one."""
+
+    @property
+    def own_delivery(self) -> Delivery | None:
+        """The delivery, if this replica sends it."""
+        return self.delivery if self.delivery_owner is None else None
 
 
 class Accepted(msgspec.Struct, frozen=True, gc=False):
@@ -237,18 +244,12 @@ class TaskStore(Protocol):
         """
         ...
 
-    async def claim_runs(
-        self, owner: OwnerId, *, lease_until: datetime, expired_at: datetime | None
-    ) -> list[RunRecord]:
-        """Take over runs of other owners, in order of arrival, each with the next fence.
+    async def claim_runs(self, owner: OwnerId) -> list[RunRecord]:
+        """Take over the runs of owners that are gone, by arrival, each with the next fence.
 
-        With `expired_at` only those whose lease ended before; without, all of them (no other
-        process uses the store).
+        In a store that one process has for itself every other owner is gone; in a shared one those
+        whose lease is over.
         """
-        ...
-
-    def renew_leases(self, owner: OwnerId, *, lease_until: datetime) -> Awaitable[None]:
-        """Extend the lease of every run of this owner."""
         ...
 
     async def list_orphaned_tasks(self) -> list[TaskId]:

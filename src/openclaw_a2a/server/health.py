@@ -16,6 +16,10 @@ from openclaw_a2a.ports import Agent, SupportsAvailability
 from openclaw_a2a.server.account_endpoint import AccountEndpoint
 
 _POLL_S = 0.01
+_NO_NOTIFICATIONS = (
+    "no notifications of the database arrive, so changes at other replicas are seen late; connect "
+    "to PostgreSQL itself, or to a pooler in session mode"
+)
 _STORE_FAILS = "the store takes no writes; the log of the gateway says why"
 
 
@@ -80,6 +84,11 @@ def _unavailable_reason(agent: Agent) -> str | None:
     return agent.unavailable_reason() if isinstance(agent, SupportsAvailability) else None
 
 
+def _is_deaf(engine: Engine) -> bool:
+    replicas = engine.store.replicas
+    return replicas is not None and replicas.are_notifications_missing
+
+
 class Health:
     """`/healthz`: the process answers. `/readyz`: it can do its work."""
 
@@ -125,5 +134,8 @@ class Health:
                 for name in supervisor.dead_loops
             ]
         agents = self._availability.current()
+        warnings = [_NO_NOTIFICATIONS for engine in self._engines if _is_deaf(engine)]
         body = {"ready": not reasons, "reasons": reasons, "agents": agents}
+        if warnings:
+            body["warnings"] = warnings
         await request.respond(503 if reasons else 200, msgspec.json.encode(body))

@@ -11,6 +11,7 @@ from openclaw_a2a.model.ids import AgentId, Json, JsonObject
 from openclaw_a2a.model.skill import BUILT_IN_SKILLS, SKILL_NAME, Parameter, Skill
 from openclaw_a2a.model.validation import (
     ProblemCollector,
+    is_list,
     is_object,
     join_path,
     object_at,
@@ -256,6 +257,11 @@ def _agent(name: str, value: Json, reader: SettingsReader) -> AgentSettings:
         AgentToolKeys, join_path(path, "tools"), value=values.get("tools", {}), collector=reader
     )
     skills = _read_skills(join_path(path, "skills"), values.get("skills", []), reader)
+    replicas = values.get("replicas", [])
+    if not is_list(replicas) or not all(isinstance(one, str) and one for one in replicas):
+        message = "must be a list of names (store.replicaName)"
+        reader.problem(join_path(path, "replicas"), message, "type")
+        replicas = []
     # Every key that is not ours is an option of the adapter.
     options = {key: value for key, value in values.items() if key not in names_of(AgentKeys)}
     if isinstance(token := options.get("token"), str):
@@ -267,4 +273,5 @@ def _agent(name: str, value: Json, reader: SettingsReader) -> AgentSettings:
         skills=skills,
         allowed_targets=tools.agent_to_agent.allow,
         folder=reader.folder,
+        replicas=tuple(str(one) for one in replicas),
     )

@@ -91,6 +91,12 @@ class AgentKeys(msgspec.Struct, frozen=True, rename="camel"):
     adapter: Annotated[str, about("Who answers: echo, command, ...")]
     skills: Annotated[tuple[Skill, ...], about("What other agents may call it for.")] = ()
     tools: AgentToolKeys = AgentToolKeys()
+    replicas: Annotated[
+        tuple[Text, ...],
+        about(
+            "Of several gateways on one store those that have it, by store.replicaName; []: all."
+        ),
+    ] = ()
 
 
 class OpenClawKeys(Section, frozen=True):

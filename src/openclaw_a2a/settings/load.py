@@ -258,18 +258,21 @@ def _read_settings(reader: SettingsReader, openclaw: AddedAgents) -> Settings:
 
 
 def _check_replicas(settings: Settings, reader: SettingsReader) -> None:
-    """What is kept in memory by one gateway is not for several."""
+    """Agents that only some replicas have need the names of those."""
     if not settings.store.replicas:
         return
-    alone = {
-        "tools.agentToAgent.enabled": settings.tools.agent_to_agent.enabled,
-        "opt.enabled": settings.opt.enabled,
-        f"{_SECURITY}.pairing": settings.pairing,
-    }
-    for path, is_set in alone.items():
-        if is_set:
-            message = "needs a gateway that has its store for itself; turn it or store.replicas off"
-            reader.problem(path, message, "replicas")
+    if not settings.retention.message_seconds:
+        message = (
+            "is needed by store.replicas: a message that two replicas get is known by its id; give "
+            "more than 0"
+        )
+        reader.problem("retention.messageSeconds", message, "replicas")
+    placed = [name for name, agent in settings.agents.items() if agent.replicas]
+    if placed and not settings.store.replica_name:
+        message = (
+            f"is missing; agents.{placed[0]}.replicas says by it which gateways have the agent"
+        )
+        reader.problem("store.replicaName", message, "required")
 
 
 def _read_pairing(reader: SettingsReader) -> bool:

@@ -144,7 +144,8 @@ class AgentSettings(Section, frozen=True):
     true for the echo agent of settings without agents. `skills` are what other agents may call it
     for; without any they may send anything. `allowed_targets` are patterns of the agents that it
     may call; None: all agents that take part in calls. `folder` is that of the settings file, from
-    which functions are imported.
+    which functions are imported. `replicas` are the names of the gateways that have the agent, of
+    several on one store; empty: all.
     """
 
     adapter: str
@@ -154,6 +155,7 @@ class AgentSettings(Section, frozen=True):
     skills: tuple[Skill, ...] = ()
     allowed_targets: tuple[str, ...] | None = None
     folder: Path | None = None
+    replicas: tuple[str, ...] = ()
 
 
 class Limits(Section, frozen=True):
@@ -257,7 +259,8 @@ class RetentionSettings(Section, frozen=True):
         1_000_000
     )
     message_seconds: Annotated[
-        Wait, about("How long message ids are known; 0: not at all, every message is new.")
+        Wait,
+        about("How long message ids are known; 0: not at all, all messages are new (no replicas)."),
     ] = 86_400
     objective_seconds: Annotated[
         Seconds, about("Age since their last change at which ended objectives are deleted.")
@@ -269,7 +272,7 @@ class RetentionSettings(Section, frozen=True):
 
 
 class LeaseSettings(Section, frozen=True):
-    """How long a gateway owns its runs without a sign of life."""
+    """How long a replica owns what it works on without a sign of life."""
 
     seconds: Annotated[float, Meta(ge=1, le=86_400)] = 15.0
 

@@ -5,7 +5,6 @@ from one kind of store to the other as they are.
 """
 
 from collections.abc import Sequence
-from datetime import datetime
 from typing import Any
 
 import msgspec
@@ -58,9 +57,7 @@ CLAIMED_COLUMNS = """ticket, id, task, context, principal, account, session_key,
 """What the claim of a run returns, for `decode_claimed_run`."""
 
 
-def decode_claimed_run(
-    row: Sequence[Any], run_input: bytes, owner: OwnerId, lease_until: datetime
-) -> RunRecord:
+def decode_claimed_run(row: Sequence[Any], run_input: bytes, owner: OwnerId) -> RunRecord:
     """The run of a row; `run_input` is its last column with what that refers to.
 
     Raises: what `UNREADABLE` lists.
@@ -78,7 +75,6 @@ def decode_claimed_run(
         binding=given.binding,
         options=given.options,
         owner=owner,
-        lease_until=lease_until,
         is_started=bool(is_started),
         attempt=attempt,
         fence=fence,

@@ -11,7 +11,6 @@ stored data and stay as they are.
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from datetime import datetime
 from typing import Any
 
 import msgspec
@@ -58,15 +57,10 @@ class ClaimRuns(Command, frozen=True, tag="claim"):
     """`TaskStore.claim_runs`."""
 
     owner: OwnerId
-    lease_until: datetime
-    expired_at: datetime | None
 
 
 class RenewLeases(Command, frozen=True, tag="renewal"):
-    """`TaskStore.renew_leases`."""
-
-    owner: OwnerId
-    lease_until: datetime
+    """Nothing: logs of earlier versions have it."""
 
 
 class PutDelivery(Command, frozen=True, tag="delivery"):
@@ -144,13 +138,8 @@ class TaskWrites:
     def finish_run(self, run_id: RunId, *, fence: int, answer: bytes) -> Awaitable[None]:
         return self._write(FinishRun(run_id, fence, answer))
 
-    async def claim_runs(
-        self, owner: OwnerId, *, lease_until: datetime, expired_at: datetime | None
-    ) -> list[RunRecord]:
-        return await self._write(ClaimRuns(owner, lease_until, expired_at))
-
-    def renew_leases(self, owner: OwnerId, *, lease_until: datetime) -> Awaitable[None]:
-        return self._write(RenewLeases(owner, lease_until))
+    async def claim_runs(self, owner: OwnerId) -> list[RunRecord]:
+        return await self._write(ClaimRuns(owner))
 
 
 class DeliveryWrites:

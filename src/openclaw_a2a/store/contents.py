@@ -91,3 +91,15 @@ def restore(body: bytes, find: Callable[[bytes], bytes | None]) -> bytes:
         pieces += rest[end:place], content
         end = place
     return b"".join((*pieces, rest[end:]))
+
+
+def list_references(body: bytes) -> list[bytes]:
+    """The hashes that a row refers to."""
+    digests: list[bytes] = []
+
+    def note(digest: bytes) -> bytes:
+        digests.append(digest)
+        return b""
+
+    restore(body, note)
+    return digests

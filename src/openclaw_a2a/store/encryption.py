@@ -243,7 +243,6 @@ class _EncryptedTasks:
         self.start_run = inner.start_run
         self.finish_run = inner.finish_run
         self.claim_runs = inner.claim_runs
-        self.renew_leases = inner.renew_leases
         self.list_orphaned_tasks = inner.list_orphaned_tasks
         self.read_task = inner.read_task
         self.read_snapshot = inner.read_snapshot

@@ -94,7 +94,7 @@ class CallerChains(msgspec.Struct, frozen=True):
     async def to_remote(self, caller: ToolCaller) -> "RemoteOrigin":
         """How the caller came to call a remote agent."""
         resolved = await self.resolve_caller(caller)
-        chain = self.history.origin_of(resolved).chain
+        chain = (await self.history.origin_of(resolved)).chain
         violation = chain_violation(chain, AgentId("a remote agent"), max_depth=self.max_depth)
         is_program = caller.session_key is None
         metadata = {} if is_program else chain_metadata(chain, self.host_id)

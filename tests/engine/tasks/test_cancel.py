@@ -10,7 +10,7 @@ from tests.engine.event_lines import check_closed_once, check_journal, event_lin
 from tests.engine.harness import BOB, Harness, yield_to_others
 
 from openclaw_a2a.model.agent_event import InputRequired, Reply, TextDelta
-from openclaw_a2a.model.errors import TaskNotCancelable, TaskNotFound, TaskNotLive
+from openclaw_a2a.model.errors import Draining, TaskNotCancelable, TaskNotFound, TaskNotLive
 from openclaw_a2a.model.task import TaskState, is_terminal
 
 
@@ -270,3 +270,42 @@ async def test_active_task_that_runs_nowhere_is_not_live(
     await harness.start_without_recovery()
     with pytest.raises(TaskNotLive):
         await harness.cancel(run.turn.task_id)
+
+
+async def test_task_is_to_be_canceled_again_when_its_run_has_left_a_gateway_that_stops(
+    harness: Harness, agent: ControlledAgent
+) -> None:
+    await harness.send()
+    left = await agent.next_run()
+    await harness.send()
+    slow = await agent.next_run()
+    slow.may_stop.clear()
+    stopping = asyncio.ensure_future(harness.engine.stop())
+    await left.stopped.wait()
+    while left.turn.task_id in harness.engine.active_tasks:
+        await yield_to_others()
+    # Not `TaskNotLive`, which is for good: the run goes on after the restart.
+    with pytest.raises(Draining):
+        await harness.cancel(left.turn.task_id)
+    slow.may_stop.set()
+    await stopping
+
+
+async def test_who_waits_for_a_task_that_goes_on_after_the_restart_is_to_ask_again(
+    harness: Harness, agent: ControlledAgent
+) -> None:
+    """Its last run to leave had nothing to say, and the message behind it has left before."""
+    sent = await harness.send()
+    run = await agent.next_run()
+    await harness.send("more", task_id=run.turn.task_id)
+    waiting = asyncio.ensure_future(harness.outcome(sent))
+    await harness.store_is_quiet()
+    harness.store.hold()
+    run.end()
+    await harness.store.wait_held("commit")
+    stopping = asyncio.ensure_future(harness.engine.stop())
+    await yield_to_others(50)
+    harness.store.release()
+    with pytest.raises(Draining):
+        await waiting
+    await stopping

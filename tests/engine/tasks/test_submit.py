@@ -431,8 +431,5 @@ async def test_messages_reach_the_store_in_the_order_in_which_they_came(
     )
     await harness.all_is_quiet()
     harness.store.cut()
-    now = harness.clock.now()
-    claimed = await harness.store.inner.tasks.claim_runs(
-        OwnerId("another"), lease_until=now, expired_at=None
-    )
+    claimed = await harness.store.inner.tasks.claim_runs(OwnerId("another"))
     assert [run.message.text for run in claimed] == ["one", "two", "three"]

@@ -44,7 +44,6 @@ def turn_of(message: Message, rules: AccountRules = RULES, scope: Scope = ALICE)
         binding=binding,
         options=RunOptions(("text/plain",)),
         owner=OwnerId("o"),
-        lease_until=BEGINNING,
         is_started=False,
     )
     return build_turn(run, rules)

@@ -124,7 +124,7 @@ async def test_what_only_the_log_has_is_restored_with_its_strings(
     (path / record_file_name(TASK)).unlink()
     await store.open()
     assert project_task(await store.tasks.read_task(ALICE, TASK)) == draft.task
-    [run] = await store.tasks.claim_runs(OwnerId("b"), lease_until=time_at(9), expired_at=None)
+    [run] = await store.tasks.claim_runs(OwnerId("b"))
     assert run.message == draft.run.message
     await store.close()
     await store.open()

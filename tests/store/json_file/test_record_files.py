@@ -345,7 +345,7 @@ async def test_changes_that_only_the_log_has_are_written_at_the_next_start(
     assert folder.read("t-1")["currentSequence"] == 2
     assert folder.file("t-2").exists()
     assert not folder.file("t-3").exists()
-    claimed = await store.tasks.claim_runs(OwnerId("b"), lease_until=time_at(9), expired_at=None)
+    claimed = await store.tasks.claim_runs(OwnerId("b"))
     assert [run.id for run in claimed] == ["run-t-1", "run-t-2"]
 
 
@@ -454,7 +454,7 @@ async def test_a_truncated_log_holds_a_run_and_its_record_or_neither(
     for end in (*range(before, len(log), 40), len(log) - 2, len(log) - 1, len(log)):
         (folder.path / ".gateway.jsonl").write_bytes(log[:end])
         store = await folder.opened()
-        runs = await store.tasks.claim_runs(OwnerId("b"), lease_until=time_at(9), expired_at=None)
+        runs = await store.tasks.claim_runs(OwnerId("b"))
         await store.close()
         is_whole = end == len(log)  # a line is acknowledged after its newline is on the disk
         assert [run.task_id for run in runs] == (["before", "t-1"] if is_whole else ["before"])
@@ -531,7 +531,7 @@ async def test_a_long_log_is_compacted_while_the_store_is_in_use(folder: Folder)
     store = await folder.opened()
     assert (await store.tasks.list_tasks(TaskQuery(ALICE, 10))).total == 60
     assert await store.tasks.find_duplicate(ALICE, direct("t-0").run.message.message_id) is not None
-    [run] = await store.tasks.claim_runs(OwnerId("b"), lease_until=time_at(9), expired_at=None)
+    [run] = await store.tasks.claim_runs(OwnerId("b"))
     assert run.id == "run-t-x"
 
 

@@ -15,7 +15,6 @@ from tests.contracts.store_samples import (
     make_lines,
     make_record,
     next_version,
-    time_at,
 )
 from tests.postgres_server import PostgresServer
 from tests.store.postgres.conftest import make_store
@@ -133,7 +132,7 @@ async def test_after_the_hold_time_writes_fail_and_the_store_still_comes_back(
         await in_thread(own_server.start)
         await wait_state(store, LinkState.CONNECTED)
         assert isinstance(await store.tasks.submit(direct("t-3")), Accepted)
-    claimed = await store.tasks.claim_runs(OwnerId("b"), lease_until=time_at(9), expired_at=None)
+    claimed = await store.tasks.claim_runs(OwnerId("b"))
     assert [run.task_id for run in claimed] == ["t-3"]
     await store.close()
 
@@ -176,7 +175,7 @@ async def test_a_batch_whose_answer_is_lost_is_done_exactly_once(
     assert len(accepted) == 2
     assert accepted[0].ticket < accepted[1].ticket
     assert outcomes[2] is True
-    claimed = await store.tasks.claim_runs(OwnerId("b"), lease_until=time_at(9), expired_at=None)
+    claimed = await store.tasks.claim_runs(OwnerId("b"))
     assert [(run.id, run.ticket) for run in claimed] == [
         ("run-t-1", accepted[0].ticket),
         ("run-t-2", accepted[1].ticket),
@@ -308,9 +307,7 @@ async def test_a_gateway_that_lost_the_store_to_another_one_says_so_and_does_not
     with anyio.fail_after(DEADLINE_S):
         with pytest.raises(StoreUnavailable, match="uses postgres://"):
             await first.tasks.submit(direct("t-2"))
-        claimed = await second.tasks.claim_runs(
-            OwnerId("b"), lease_until=time_at(9), expired_at=None
-        )
+        claimed = await second.tasks.claim_runs(OwnerId("b"))
         assert [run.task_id for run in claimed] == ["t-1"]
         await second.close()
         # Now the first gets the store again; what it had is not its own any more.

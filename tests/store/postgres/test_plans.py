@@ -15,7 +15,7 @@ from typing import Any
 
 import asyncpg
 import msgspec
-from tests.contracts.store_samples import BOB, OWNER, Draft, time_at
+from tests.contracts.store_samples import BOB, Draft, time_at
 from tests.postgres_server import PostgresServer
 from tests.store.postgres.conftest import make_store
 
@@ -220,10 +220,7 @@ WRITES: dict[str, Read] = {
         Retention(time_at(-(10**9)), 1000, time_at(-(10**9)), limit=200)
     ),
     "delete_task": lambda store: store.tasks.delete_task(CALLER, TASK),
-    "claim_runs": lambda store: store.tasks.claim_runs(
-        OwnerId("other"), lease_until=time_at(60), expired_at=time_at()
-    ),
-    "renew_leases": lambda store: store.tasks.renew_leases(OWNER, lease_until=time_at(60)),
+    "claim_runs": lambda store: store.tasks.claim_runs(OwnerId("other")),
 }
 MISSING = {"read_resume_token", "read_delivery"}
 """Reads that find nothing."""
@@ -403,7 +400,7 @@ async def test_a_batch_finds_its_rows_by_their_keys(
     known.head = msgspec.structs.replace(known.head, sequence=3)
     batch.add(Submit(draft.submission()))
     batch.add(ChangeTask(known.status(TaskState.WORKING, at=1)))
-    statement = build_statement(batch, writer=store.link, number=1, now=time_at())
+    statement = build_statement(batch, writer=store.link, number=1)
     async with connected(postgres, schema) as connection:
         await fill(connection, DEFAULT_SIZE)
         await store.address.prepare(connection)

@@ -1,41 +1,40 @@
 """The PostgreSQL store: its statements, its schema, its plans, and what it says when it cannot."""
 
 import asyncio
+import tracemalloc
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, cast
 
 import asyncpg
 import msgspec
 import pytest
 from tests.contracts.store_samples import (
     ALICE,
-    OWNER,
     Draft,
     direct,
     make_delivery,
     make_message,
     make_record,
     make_run,
-    time_at,
 )
 from tests.ports import free_port
 from tests.postgres_server import PASSWORD, PostgresServer
 from tests.store.postgres.conftest import make_store
 
 from openclaw_a2a.model.errors import (
-    LeaseLost,
     SchemaTooNew,
     SettingsInvalid,
     StoreUnavailable,
 )
-from openclaw_a2a.model.ids import OwnerId, TaskId
+from openclaw_a2a.model.ids import TaskId
 from openclaw_a2a.model.task import TaskState
-from openclaw_a2a.ports import Accepted, Submission, TaskSearch
+from openclaw_a2a.ports import Accepted, Record, Submission, TaskSearch
 from openclaw_a2a.store import create_store, postgres_address
 from openclaw_a2a.store.postgres import migrate, search
 from openclaw_a2a.store.postgres.address import Address
+from openclaw_a2a.store.postgres.batch import MAX_BYTES
+from openclaw_a2a.store.postgres.duplicates import DuplicateLookup
 from openclaw_a2a.store.postgres.store import PostgresStore
 from openclaw_a2a.store.sqlite.migrate import Migration, load_migrations
 
@@ -90,6 +89,80 @@ async def test_a_refused_write_costs_its_group_a_second_look_and_nothing_else(
     assert await store.tasks.read_task(ALICE, TaskId("t-2")) is not None
 
 
+async def test_message_ids_that_are_asked_for_at_once_share_a_query(store: PostgresStore) -> None:
+    await store.tasks.submit(direct("t-1"))
+    asked: list[tuple[Any, ...]] = []
+    fetch = store.fetch
+
+    async def count(statement: str, *values: Any) -> Any:
+        asked.append(values)
+        return await fetch(statement, *values)
+
+    lookup = DuplicateLookup(count)
+    known = (ALICE.principal, ALICE.account, "m-t-1")
+    keys = [(ALICE.principal, ALICE.account, f"new-{number}") for number in range(40)]
+    first = asyncio.create_task(lookup.find(known))
+    await asyncio.sleep(0)
+    found = await asyncio.gather(*(lookup.find(key) for key in [*keys, known]))
+    assert found[:-1] == [None] * 40
+    assert found[-1] is not None and found[-1][4] == "t-1"
+    assert await first is not None
+    assert len(asked) == 2
+
+
+async def test_a_lookup_whose_first_caller_leaves_is_made_for_the_others(
+    store: PostgresStore,
+) -> None:
+    await store.tasks.submit(direct("t-1"))
+    lookup = DuplicateLookup(store.fetch)
+    known = (ALICE.principal, ALICE.account, "m-t-1")
+    running = [asyncio.create_task(lookup.find(known)) for _ in range(5)]
+    await asyncio.sleep(0)
+    running[0].cancel()
+    rows = await asyncio.gather(*running[1:])
+    assert [row is not None and row[4] for row in rows] == ["t-1"] * 4
+    strange = (ALICE.principal, ALICE.account, "with\0zero")
+    rows = await asyncio.gather(lookup.find(known), lookup.find(strange), lookup.find(known))
+    assert [row is not None for row in rows] == [True, False, True]
+
+
+async def test_a_batch_ends_when_it_holds_enough_bytes(store: PostgresStore) -> None:
+    await store.tasks.submit(Draft("t-0").submission())
+    sent: list[int] = []
+    store.link.connection.add_query_logger(lambda query: sent.append(size_of(query.args)))
+    largest = 2_000_000
+    texts = [f"{number:02}" + "x" * (largest - 2) for number in range(48)]
+    tracemalloc.start()
+    try:
+        writes = [store.tasks.submit(with_text(f"t-m{text[:2]}", text)) for text in texts[:24]] + [
+            store.records.put_record(large_record(text)) for text in texts[24:]
+        ]
+        before, _ = tracemalloc.get_traced_memory()
+        tracemalloc.reset_peak()
+        await asyncio.gather(*writes)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert sum(sent) > 48 * largest
+    assert max(sent) < MAX_BYTES + 2 * largest
+    # Several times (as rows, as parameters, as what is sent), but never the 96 MB that wait.
+    assert peak - before < 8 * MAX_BYTES < 48 * largest
+    for text in texts[24:]:
+        record = await store.records.read_record("handle", text[:2])
+        assert record is not None and record.body == text.encode()
+
+
+def size_of(values: object) -> int:
+    """The bytes of parameters, which are texts, bytes and lists of them."""
+    if isinstance(values, list | tuple):
+        return sum(size_of(one) for one in cast("list[object]", values))
+    return len(values) if isinstance(values, str | bytes) else 0
+
+
+def large_record(text: str) -> Record:
+    return msgspec.structs.replace(make_record(text[:2]), body=text.encode())
+
+
 def with_text(name: str, text: str) -> Submission:
     """A message with a text."""
     run = msgspec.structs.replace(make_run(name), message=make_message(f"m-{name}", text))
@@ -135,34 +208,6 @@ async def test_what_a_receiver_answered_is_kept_whatever_it_was(store: PostgresS
     assert await store.deliveries.update_delivery(told)
     stored = await store.deliveries.read_delivery(None, row.id)
     assert stored is not None and stored.reason == "HTTP 500: \ufffd"
-
-
-async def test_leases_are_by_the_clock_of_the_database(
-    postgres: PostgresServer, schema: str
-) -> None:
-    """A gateway whose clock is an hour ahead does not take the runs of others for abandoned."""
-
-    def ahead() -> datetime:
-        return time_at() + timedelta(hours=1)
-
-    store = make_store(postgres, schema)
-    store.now = store.tasks._now = ahead
-    store.writer._now = ahead
-    await store.open()
-    run = msgspec.structs.replace(make_run("t-1"), lease_until=ahead() + timedelta(minutes=5))
-    await store.tasks.submit(msgspec.structs.replace(direct("t-1"), run=run))
-    async with connected(postgres, schema) as connection:
-        left = await connection.fetchval("SELECT lease_until - now() FROM run")
-    assert timedelta(minutes=4) < left < timedelta(minutes=6)
-    other = OwnerId("other")
-    until = ahead() + timedelta(minutes=5)
-    assert await store.tasks.claim_runs(other, lease_until=until, expired_at=ahead()) == []
-    await store.tasks.renew_leases(OWNER, lease_until=ahead() - timedelta(minutes=1))
-    [claimed] = await store.tasks.claim_runs(other, lease_until=until, expired_at=ahead())
-    assert (claimed.id, claimed.fence, claimed.lease_until) == (run.id, 2, until)
-    with pytest.raises(LeaseLost):
-        await store.tasks.start_run(run.id, fence=1, attempt=1)
-    await store.close()
 
 
 # -------------------------------------------------------------------- schema

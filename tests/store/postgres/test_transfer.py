@@ -22,7 +22,6 @@ from tests.contracts.store_samples import (
     make_lines,
     make_record,
     put_finished,
-    time_at,
 )
 from tests.postgres_server import PostgresServer
 from tests.store.postgres.conftest import make_store
@@ -163,7 +162,7 @@ async def check_goes_on(store: Store) -> None:
     lines = make_lines(0, 1)
     assert await store.logs.append_log(LogAppend("objective", "obj-3", lines, after=0))
     await store.tasks.submit(direct("queued"))
-    claimed = await store.tasks.claim_runs(OwnerId("b"), lease_until=time_at(9), expired_at=None)
+    claimed = await store.tasks.claim_runs(OwnerId("b"))
     assert [(run.task_id, run.attempt) for run in claimed] == [("working", 2), ("queued", 1)]
 
 

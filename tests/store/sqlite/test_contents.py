@@ -14,7 +14,7 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.contracts.store_samples import ALICE, Draft, make_message, put_finished, time_at
+from tests.contracts.store_samples import ALICE, Draft, make_message, put_finished
 
 from openclaw_a2a.model.errors import CorruptRecord
 from openclaw_a2a.model.ids import OwnerId, TaskId
@@ -90,9 +90,7 @@ async def test_the_message_of_a_run_is_stored_once_and_claimed_as_it_was(
     assert len(fetch(path, "SELECT 1 FROM content")) == 1
     [with_task, without] = fetch(path, "SELECT length(input) FROM run ORDER BY ticket")
     assert with_task[0] < LARGE_BYTES < without[0]
-    claimed = await store.tasks.claim_runs(
-        OwnerId("next"), lease_until=time_at(60), expired_at=None
-    )
+    claimed = await store.tasks.claim_runs(OwnerId("next"))
     messages = [submission.run.message, alone.run.message]
     assert [run.message for run in claimed] == messages
 
@@ -103,8 +101,7 @@ async def test_a_run_whose_message_is_lost_is_removed(path: Path, store: SqliteS
     with closing(sqlite3.connect(path, isolation_level=None)) as connection:
         connection.execute("DELETE FROM content")
     await store.open()
-    owner, until = OwnerId("next"), time_at(60)
-    assert await store.tasks.claim_runs(owner, lease_until=until, expired_at=None) == []
+    assert await store.tasks.claim_runs(OwnerId("next")) == []
     assert fetch(path, "SELECT 1 FROM run") == []
 
 

@@ -140,7 +140,7 @@ async def test_a_missing_event_is_damage_and_not_a_shorter_task(store: SqliteSto
         await store.tasks.read_events(None, TaskId("t-1"), after=1, limit=10)
 
 
-RUN_CHANGES = ["input = x'7b'", f"owner = {NO_TEXT}", f"lease_until = -{NO_TIME}"]
+RUN_CHANGES = ["input = x'7b'", f"owner = {NO_TEXT}"]
 
 
 @pytest.mark.parametrize("change", RUN_CHANGES)
@@ -150,9 +150,7 @@ async def test_a_damaged_run_does_not_keep_the_others_from_being_claimed(
     for name in ("one", "two"):
         await store.tasks.submit(direct(name))
     await damage(store, f"UPDATE run SET {change} WHERE ticket = 1")
-    claimed = await store.tasks.claim_runs(
-        OwnerId("new"), lease_until=time_at(600), expired_at=None
-    )
+    claimed = await store.tasks.claim_runs(OwnerId("new"))
     assert claimed[-1].message.message_id == direct("two").run.message.message_id
 
 

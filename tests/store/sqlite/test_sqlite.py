@@ -113,7 +113,7 @@ async def test_an_invalid_row_fails_its_own_write_only(store: SqliteStore) -> No
     )
     assert [type(outcome) for outcome in outcomes] == [Accepted, StoreUnavailable, Accepted]
     await store.check()
-    claimed = await store.tasks.claim_runs(OwnerId("b"), lease_until=time_at(9), expired_at=None)
+    claimed = await store.tasks.claim_runs(OwnerId("b"))
     assert [run.task_id for run in claimed] == ["t-1", "t-2"]
 
 
@@ -145,9 +145,7 @@ async def test_a_rollback_that_fails_too_fails_its_group_only(
     with anyio.fail_after(60):
         await store.check()
         assert isinstance(await store.tasks.submit(direct("t-3")), Accepted)
-        claimed = await store.tasks.claim_runs(
-            OwnerId("b"), lease_until=time_at(9), expired_at=None
-        )
+        claimed = await store.tasks.claim_runs(OwnerId("b"))
     assert [run.task_id for run in claimed] == ["t-1", "t-3"]
     await store.close()
 
@@ -454,7 +452,7 @@ async def test_a_record_that_cannot_be_written_fails_its_submission(store: Sqlit
         return_exceptions=True,
     )
     assert [type(outcome) for outcome in outcomes] == [Accepted, StoreUnavailable, Accepted]
-    claimed = await store.tasks.claim_runs(OwnerId("b"), lease_until=time_at(9), expired_at=None)
+    claimed = await store.tasks.claim_runs(OwnerId("b"))
     assert [run.task_id for run in claimed] == ["t-1", "t-3"]
     assert await store.records.list_records("handle") == [make_record()]
 

@@ -3,7 +3,9 @@
 from collections.abc import Collection, Iterable, Mapping
 from contextlib import AsyncExitStack
 from functools import partial
+from socket import gethostname
 from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
 
 import msgspec
 
@@ -25,11 +27,13 @@ from openclaw_a2a.log import get_logger
 from openclaw_a2a.model.backoff import Backoff
 from openclaw_a2a.model.call import CALL_KIND, Call
 from openclaw_a2a.model.errors import GatewayError, SettingsInvalid
-from openclaw_a2a.model.ids import TARGET_PREFIX, AgentId, JsonObject
+from openclaw_a2a.model.ids import TARGET_PREFIX, AgentId, JsonObject, SessionKey
+from openclaw_a2a.model.records import RunRecord
 from openclaw_a2a.ports import DeliveryFailed, SessionInbox
 from openclaw_a2a.remote.agent_adapter import RemoteTargetAgent, RemoteTimeouts
 from openclaw_a2a.server.push.sender import WebhookSender
 from openclaw_a2a.settings import Settings, WebhookSettings
+from openclaw_a2a.settings.files import is_loopback
 from openclaw_a2a.settings.tokens import resolve_token
 from openclaw_a2a.tools.call_tools import CallerChains, CallerResolver
 
@@ -51,6 +55,7 @@ attempts itself.
 """
 
 _PURGE_S = 30.0
+_TAKE_OVER_RETRY_S = 1.0
 
 
 class CallsWiring:
@@ -64,14 +69,22 @@ class CallsWiring:
         self._engine = engine
         self._agents = agents
         self._host_id = host_id
-        self._calls = CallRepository(engine.store.records, engine.store.deliveries)
+        self._replication = engine.replication
+        is_shared = self._replication is not None
+        self._calls = CallRepository(
+            engine.store.records, engine.store.deliveries, is_shared=is_shared
+        )
         self._directory = AgentDirectory(
             agents.ids, {name: one.skills for name, one in settings.agents.items()}
         )
         found = ((name, agents[name]) for name in agents.ids)
         self._hosts = SessionHosts(
-            {name: agent for name, agent in found if isinstance(agent, SessionInbox)}
+            {name: agent for name, agent in found if isinstance(agent, SessionInbox)},
+            name_host=_name_host if is_shared else None,
+            list_shared=None if self._replication is None else self._replication.list_hosts,
         )
+        if self._replication is not None and settings.response_routing.enabled:
+            self._replication.hosts = self._hosts.names
         self.resolve_caller = CallerResolver(self._hosts)
         agents.add_internal(
             DEBATE_AGENT, DebateAgent(lambda debate, step: self.service.ask_step(debate, step))
@@ -101,6 +114,7 @@ class CallsWiring:
             self._calls,
             in_sessions=self._delivery.states.in_sessions,
             own_host=self._host_id,
+            find_run_elsewhere=self._find_run_elsewhere if self._replication else None,
         )
         self.chains = CallerChains(
             history, self.resolve_caller, host_id=self._host_id, max_depth=rules.limits.max_depth
@@ -114,9 +128,13 @@ class CallsWiring:
             hosts=self._hosts,
             history=history,
         )
-        # Loaded before the outbox knows the channel: an outcome needs its call.
-        await self._calls.load()
-        await self._delivery.settle_ended()
+        if self._replication is not None:
+            # Other replicas drive the stored calls, unless one is gone: then it is taken over.
+            self._replication.on_taken_over.append(self._on_taken_over)
+            self._replication.on_dropped.append(self._delivery.drop)
+        else:
+            # Loaded before the outbox knows the channel: an outcome needs its call.
+            await self._delivery.settle_ended(await self._calls.load())
         channel = DeliveryChannel(
             self._delivery, DELIVERY_POLICY, final_states_only=True, is_cacheable=True
         )
@@ -142,8 +160,29 @@ class CallsWiring:
 
     def start(self) -> None:
         """Continue deliveries, and purge calls that are over."""
-        self._delivery.resume()
+        self._delivery.resume(self._calls)
+        if self._replication is not None:
+            self._on_taken_over()  # what recovery has taken over at the start
         self._engine.supervisor.run_loop("calls-retention", self._purge())
+
+    async def _find_run_elsewhere(self, session_key: SessionKey) -> RunRecord | None:
+        if self._replication is None:
+            return None
+        return await self._replication.find_run(self._hosts.own_session_keys(session_key))
+
+    def _on_taken_over(self) -> None:
+        self._engine.supervisor.spawn("calls-take-over", self._take_over())
+
+    async def _take_over(self) -> None:
+        """Continue the calls of replicas that are gone."""
+        taken = self._replication.pop_taken(CALL_KIND) if self._replication else ()
+        while taken:
+            try:
+                await self._delivery.take_over(taken)
+                break
+            except GatewayError as error:
+                log.warning("calls.take_over_failed", reason=error.message)
+                await self._engine.clock.sleep(_TAKE_OVER_RETRY_S)
 
     def release_waiters(self) -> None:
         """The gateway stops: answer waiting callers that the outcome comes later."""
@@ -161,6 +200,12 @@ class CallsWiring:
                 if count:
                     log.info("calls.purged", calls=count)
                 self._engine.audit.record_expired("calls", count)
+
+
+def _name_host(address: str) -> str:
+    """A loopback address is that of another host on each machine."""
+    is_local = is_loopback(urlsplit(address).hostname or "")
+    return f"{address} on {gethostname()}" if is_local else address
 
 
 async def _post(

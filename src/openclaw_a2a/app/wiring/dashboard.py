@@ -27,8 +27,9 @@ from openclaw_a2a.engine.approvals import ApprovalCache, ApprovalService
 from openclaw_a2a.engine.audit_log import AuditLog
 from openclaw_a2a.engine.engine import Engine
 from openclaw_a2a.engine.outbox.delivery_view import DeliveryReader
+from openclaw_a2a.engine.replica_view import ReplicaReader
 from openclaw_a2a.engine.supervisor import Supervisor
-from openclaw_a2a.http.rate_limit import RateLimit, RequestAdmission
+from openclaw_a2a.http.rate_limit import RequestAdmission, RequestLimit
 from openclaw_a2a.http.request_limits import RefusalCounts, RequestBodies
 from openclaw_a2a.http.sse_stream import SseStreams
 from openclaw_a2a.http.wire_log import WireLog
@@ -74,7 +75,7 @@ class DashboardWiring:
         streams: SseStreams,
         bodies: RequestBodies,
         wire_log: WireLog | None,
-        rate_limit: RateLimit,
+        rate_limit: RequestLimit,
         refusals: RefusalCounts,
         audit: AuditLog,
         version: str,
@@ -86,6 +87,7 @@ class DashboardWiring:
         self._endpoints = endpoints
         self._supplied_agents = supplied_agents
         self._calls = calls
+        self._plans = plans
         self._call_pages = CallReader(lambda: None if calls is None else calls.service)
         self._tasks = TaskReader(engines)
         cache = ApprovalCache(approvals, supervisor)
@@ -95,6 +97,7 @@ class DashboardWiring:
             list_calls=self._list_calls,
             deliveries=deliveries,
             find_remote=find_remote_tasks,
+            objective_name=self._find_objective_name,
             rpc_url=self._rpc_url,
             session_url=self._session_url,
         )
@@ -127,6 +130,7 @@ class DashboardWiring:
             stores=stores,
             agents=self._list_agents,
             find_schema=_find_schema,
+            replicas=ReplicaReader(engines),
             version=version,
         )
         self._callers = Callers(
@@ -212,8 +216,12 @@ class DashboardWiring:
     async def _read_agent(self, request: PageRequest) -> JsonStruct:
         return await self._agents.read(request.segments[0], request.query.get("context", ""))
 
-    def _list_calls(self) -> Sequence[Call]:
-        return () if self._calls is None else self._calls.service.list_calls(limit=_MAX_CALLS)
+    async def _list_calls(self) -> Sequence[Call]:
+        return () if self._calls is None else await self._calls.service.list_calls(limit=_MAX_CALLS)
+
+    async def _find_objective_name(self, objective_id: str) -> str:
+        admin = None if self._plans is None else self._plans.admin
+        return "" if admin is None else await admin.find_name(objective_id)
 
     def _rpc_url(self, account_id: AccountId) -> str:
         found = (one for one in self._endpoints if one.account.id == account_id)

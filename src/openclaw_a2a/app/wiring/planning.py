@@ -17,8 +17,10 @@ from openclaw_a2a.model.turn import Scope
 from openclaw_a2a.planning.admin_service import AdminService
 from openclaw_a2a.planning.executor import DENIED_AGENT, DeniedAgent, StepExecutor
 from openclaw_a2a.planning.model import PlanLimits
-from openclaw_a2a.planning.repository import ObjectiveRepository
+from openclaw_a2a.planning.repository import LOG_KIND, ObjectiveRepository
 from openclaw_a2a.planning.service import PlanningService
+from openclaw_a2a.planning.shared_repository import SharedObjectiveRepository
+from openclaw_a2a.planning.state import ObjectiveState
 from openclaw_a2a.planning.steps import ExecutionPolicy
 from openclaw_a2a.planning.task_sync import DELIVERY_KIND
 from openclaw_a2a.planning.views import ObjectiveView
@@ -66,6 +68,26 @@ def _credential_agents(settings: Settings, name: PeerName) -> frozenset[str] | N
     return frozenset[str]().union(*known) if known and len(known) == len(limits) else None
 
 
+def _make_repository(engine: Engine, limits: PlanLimits) -> ObjectiveRepository:
+    store, replication = engine.store, engine.replication
+    parts = (store.logs, store.records, engine.supervisor)
+    now = engine.clock.now
+
+    def new_name() -> str:
+        return new_id().replace("-", "")[:16]
+
+    if replication is None or store.replicas is None:
+        return ObjectiveRepository(*parts, now=now, new_id=new_name, limits=limits)
+    shared = SharedObjectiveRepository(
+        *parts, replicas=store.replicas, now=now, new_id=new_name, limits=limits
+    )
+    replication.followers[LOG_KIND] = shared
+    replication.on_taken_over.append(shared.on_taken_over)
+    replication.on_dropped.append(shared.on_lost)
+    store.replicas.takes_logs = True
+    return shared
+
+
 class PlanningWiring:
     """The objectives of one gateway, in the store of one engine."""
 
@@ -77,19 +99,13 @@ class PlanningWiring:
         self.engine = engine
         self._retention = settings.retention
         agent_ids = {one.id: one.default_agent_id for one in settings.accounts}
-        self._repository = ObjectiveRepository(
-            engine.store.logs,
-            engine.store.records,
-            engine.supervisor,
-            now=engine.clock.now,
-            new_id=lambda: new_id().replace("-", "")[:16],
-            limits=PlanLimits(
-                opt.max_plans_per_objective,
-                opt.max_tasks_per_plan,
-                opt.max_objectives,
-                Limits.share(opt.max_objectives_per_peer, opt.max_objectives),
-            ),
+        limits = PlanLimits(
+            opt.max_plans_per_objective,
+            opt.max_tasks_per_plan,
+            opt.max_objectives,
+            Limits.share(opt.max_objectives_per_peer, opt.max_objectives),
         )
+        self._repository = _make_repository(engine, limits)
         policy = ExecutionPolicy(
             parallel=opt.parallel,
             retries=opt.retries,
@@ -132,12 +148,20 @@ class PlanningWiring:
 
     def start(self) -> None:
         """Start executing and purging."""
+        supervisor = self.engine.supervisor
         self._executor.start()
-        self.engine.supervisor.spawn("planning.subscribe", self.admin.subscribe_missing())
+        supervisor.spawn("planning.subscribe", self.admin.subscribe_missing())
+        if isinstance(self._repository, SharedObjectiveRepository):
+            self._repository.when_adopted(self._follow_tasks)
+            # Its first look finds what this gateway has taken over.
+            supervisor.run_loop("planning.replicas", self._repository.follow())
         purging = self.admin.purge_regularly(
             interval_s=self._retention.sweep_seconds, max_age_s=self._retention.objective_seconds
         )
-        self.engine.supervisor.run_loop("planning.retention", purging)
+        supervisor.run_loop("planning.retention", purging)
+
+    def _follow_tasks(self, state: ObjectiveState) -> None:
+        self.engine.supervisor.spawn("planning.subscribe", self.admin.follow_tasks(state))
 
     def stop(self) -> None:
         """Start no more steps."""

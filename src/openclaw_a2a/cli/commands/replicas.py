@@ -8,7 +8,7 @@ from cyclopts import App, Parameter
 from openclaw_a2a.cli.options import DEFAULT_ADMIN, AdminOptions
 from openclaw_a2a.cli.render.terminal import ItemTable
 from openclaw_a2a.cli.resource import Resource
-from openclaw_a2a.server.admin.replicas import ReplicaView
+from openclaw_a2a.engine.replica_view import ReplicaView
 
 replicas = App(
     name="replicas",

@@ -125,6 +125,10 @@ document.addEventListener("htmx:after:swap", () => {
   if (peek && document.getElementById("peek-body").childElementCount) openPeek();
   for (const notice of document.querySelectorAll("#notices .notice:not([data-shown])")) {
     notice.dataset.shown = "";
+    for (const link of notice.querySelectorAll("a")) {
+      if (link.pathname === location.pathname) link.remove(); // it leads to where one is
+    }
+    if (notice.dataset.stays !== undefined) continue; // it says what nobody gets anywhere else
     setTimeout(() => notice.remove(), notice.classList.contains("bad") ? 15000 : 6000);
   }
 });
@@ -175,11 +179,23 @@ document.addEventListener("click", (event) => {
 
 // ------------------------------------------------------------------ copying
 
+async function copyText(text) {
+  if (navigator.clipboard) return navigator.clipboard.writeText(text);
+  // Browsers have a clipboard on this machine and by https only; this is the old way.
+  const field = document.createElement("textarea");
+  field.value = text;
+  document.body.append(field);
+  field.select();
+  document.execCommand("copy");
+  field.remove();
+}
+
 document.addEventListener("click", async (event) => {
+  event.target.closest("[data-close-notice]")?.closest(".notice").remove();
   const button = event.target.closest("[data-copy], [data-copy-text]");
   if (!button) return;
   const text = button.dataset.copyText ?? button.closest(".copy").querySelector("pre").textContent;
-  await navigator.clipboard.writeText(text);
+  await copyText(text);
   const before = button.textContent;
   button.textContent = "Copied";
   setTimeout(() => { button.textContent = before; }, 1200);

@@ -1,6 +1,6 @@
 """Deliveries as the operator sees them, on pages and by commands; those in trouble, and a retry."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import datetime
 from itertools import chain
 from typing import TYPE_CHECKING
@@ -22,7 +22,7 @@ MAX_LISTED = 1000
 
 IN_TROUBLE = (DeliveryState.WAITING, DeliveryState.SKIPPED, DeliveryState.DEAD)
 _SHORT_ID = 8
-FindCall = Callable[[CallId], Call | None]
+FindCall = Callable[[CallId], Awaitable[Call | None]]
 _decoder = msgspec.json.Decoder(PushConfig)
 
 
@@ -70,7 +70,7 @@ class DeliveryReader:
             for store, _ in self._outboxes()
             for state in IN_TROUBLE
         ]
-        views = [self.view(one) for one in chain.from_iterable(found)]
+        views = [await self.view(one) for one in chain.from_iterable(found)]
         views.sort(key=lambda one: (IN_TROUBLE.index(one.state), one.next_at or one.updated_at))
         return DeliveryList(tuple(views), any(len(page) == MAX_LISTED for page in found))
 
@@ -78,19 +78,19 @@ class DeliveryReader:
         """Retry one now. Raises: DeliveryNotFound."""
         for store, outbox in self._outboxes():
             if await store.read_delivery(None, wanted) is not None:
-                return self.view(await outbox.redeliver(wanted))
+                return await self.view(await outbox.redeliver(wanted))
         raise DeliveryNotFound(
             f"there is no delivery {wanted[:80]}; list the deliveries to see those in trouble"
         )
 
-    def view(self, delivery: Delivery) -> DeliveryView:
+    async def view(self, delivery: Delivery) -> DeliveryView:
         """The delivery without what the operator may not see."""
         is_waiting = delivery.state is DeliveryState.WAITING
         return DeliveryView(
             id=delivery.id,
             kind=delivery.kind,
             state=delivery.state,
-            to=self._find_receiver(delivery),
+            to=await self._find_receiver(delivery),
             task_id=delivery.task_id,
             attempts=delivery.attempts,
             reason=delivery.reason,
@@ -98,11 +98,11 @@ class DeliveryReader:
             updated_at=delivery.updated_at,
         )
 
-    def _find_receiver(self, delivery: Delivery) -> str:
+    async def _find_receiver(self, delivery: Delivery) -> str:
         if delivery.kind != CALL_KIND:
             return webhook_host(delivery)
         call_id = CallId(delivery.body.decode(errors="replace"))
-        call = self._find_call(call_id)
+        call = await self._find_call(call_id)
         if call is None:
             return f"call {call_id}"
         return f"{call.caller.session_key or call.caller.name} (call {call_id[:_SHORT_ID]})"

@@ -85,6 +85,7 @@ class Outbox:
         self._worker: asyncio.Task[None] | None = None
         self._scan_after: DeliveryId | None = DeliveryId("")
         """Behind which delivery the search for unfinished ones goes on; None: it is over."""
+        self._drops = 0
         engine.wakeups.set_listener(self._on_wakeup, self._on_added)
 
     # ---------------------------------------------------------------- start and stop
@@ -110,10 +111,12 @@ class Outbox:
         while True:
             try:
                 if (after := self._scan_after) is not None:  # what others left, a page at a time
-                    self._scan_after = None
+                    self._scan_after, drops = None, self._drops
                     page = await self._store.list_unfinished_deliveries(
                         after=after, limit=_PAGE_SIZE
                     )
+                    if drops != self._drops:
+                        continue  # they were this replica's when they were read
                     for delivery in page.deliveries:
                         self._track(delivery)
                     if self._scan_after is None:  # `scan` has not asked for all of it meanwhile
@@ -142,6 +145,16 @@ class Outbox:
         """Look for unfinished deliveries: some of another replica are ours now."""
         self._scan_after = DeliveryId("")
         self._wake_worker.set()
+
+    def drop(self) -> None:
+        """Stop all deliveries: they are another replica's now."""
+        self._drops += 1
+        self._to_check.clear()
+        for tracked in list(self._tracked.values()):
+            attempt = tracked.attempt
+            self._apply(tracked, Signal.REMOVE)
+            if attempt is not None:
+                attempt.cancel()
 
     # ---------------------------------------------------------------- public operations
 

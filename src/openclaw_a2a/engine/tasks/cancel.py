@@ -53,6 +53,8 @@ async def cancel_task(engine: Engine, scope: Scope | None, task_id: TaskId) -> b
                     # First what waits on the agent's side, then the commit: after a crash in
                     # between the task is paused still, and can be canceled again.
                     if head.binding is not None:
+                        if await _cancel_at_agent(engine, scope, task_id, head.binding):
+                            return task_json(await get_task(engine, scope, task_id))
                         resume = await engine.store.tasks.read_resume_token(task_id)
                         await cancel_pause(engine, task_id, head.binding, resume)
                     return await engine.end_stored_task(stored, TaskState.CANCELED, CANCELED)
@@ -82,6 +84,22 @@ async def _cancel_elsewhere(
     if engine.replication is None or is_last:
         raise TaskNotLive(f"task {task_id} is not running anywhere; there is nothing to stop")
     return await engine.replication.cancel_elsewhere(scope, task_id)
+
+
+async def _cancel_at_agent(
+    engine: Engine, scope: Scope | None, task_id: TaskId, binding: Binding
+) -> bool:
+    """Have a replica that has the agent of a paused task cancel it; False when that is this one."""
+    replication = engine.replication
+    place = (
+        None
+        if replication is None
+        else await replication.find_place(binding.agent_id, for_new_work=False)
+    )
+    if replication is None or place is None:
+        return False
+    await replication.cancel_at(place, scope, task_id)
+    return True
 
 
 async def _stop_runs(engine: Engine, active: ActiveTask, task_id: TaskId) -> bytes:

@@ -6,6 +6,7 @@ nothing.
 """
 
 import asyncio
+from collections.abc import Collection
 
 import msgspec
 
@@ -252,6 +253,18 @@ async def measure_task(engine: Engine, scope: Scope | None, task_id: TaskId) -> 
     if measured is None:
         raise TaskNotFound(f"task not found: there is no task {task_id}")
     return measured
+
+
+async def find_any_task(engines: Collection[Engine], task_id: str) -> tuple[Engine, MeasuredTask]:
+    """A task of any caller, for the operator, and the engine that has it. Raises: TaskNotFound."""
+    for engine in engines:
+        measured = await engine.store.tasks.measure_task(None, TaskId(task_id))
+        if measured is not None:
+            return engine, measured
+    raise TaskNotFound(
+        f"task not found: there is no task {task_id[:80]}; it never existed here, or it was deleted"
+        " (`retention` in the settings says when ended tasks are)"
+    )
 
 
 def task_json(stored: StoredTask) -> bytes:

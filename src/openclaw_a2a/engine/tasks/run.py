@@ -67,7 +67,15 @@ from openclaw_a2a.model.records import (
     decode_resume,
     encode_json,
 )
-from openclaw_a2a.model.task import PAUSED, TERMINAL, ArtifactUpdate, Event, Task, TaskState
+from openclaw_a2a.model.task import (
+    ACTIVE,
+    PAUSED,
+    TERMINAL,
+    ArtifactUpdate,
+    Event,
+    Task,
+    TaskState,
+)
 from openclaw_a2a.model.turn import BETWEEN_GATEWAYS, Scope, Turn
 from openclaw_a2a.ports import Accepted, Commit, Duplicate, Submission
 
@@ -231,8 +239,7 @@ class ActiveRun:
                     self._finish_task(self.active_task)
         except asyncio.CancelledError:
             # Nothing is committed: the run stays in the store, and the next start recovers it.
-            stopping = Draining("the gateway is stopping; ask again when it is back")
-            self._leave(Rejected(_taken_over() if self.is_lost else stopping))
+            self._leave(Rejected(_taken_over() if self.is_lost else _stopping()))
             raise
         except Exception as error:  # one broad catch: no caller may wait for ever because of a bug
             if self.state is not RunState.REJECTED:  # then everyone who waits knows already
@@ -298,7 +305,7 @@ class ActiveRun:
         store takes the events of a run after its submission, in order.
         """
         commit = None if self.submission is None else self.submission.commit
-        delivery = None if self.submission is None else self.submission.delivery
+        delivery = None if self.submission is None else self.submission.own_delivery
         self._stored = self.submission = None
         # In any case, also after an error: a message that was not stored may be sent again.
         self._engine.pending_submissions.pop(
@@ -319,7 +326,7 @@ class ActiveRun:
             return
         self._record_submission()
         if self.record.owner != self._engine.owner:
-            self.lose()  # stored under the name that this replica had before
+            self._lose_stored(commit)
             return
         if delivery is not None:
             self._engine.wakeups.add_delivery(delivery)
@@ -333,6 +340,13 @@ class ActiveRun:
         if self.active_task is not None:
             # A job: a callback cannot await. `_end_task` sets `created` if it is faster.
             self._engine.supervisor.spawn("show-task", self._show_task())
+
+    def _lose_stored(self, commit: Commit | None) -> None:
+        """The run was stored under the name that this replica had before."""
+        # The commit is made all the same: a run whose end is in it is over, and waits for nothing.
+        if self.active_task is not None:
+            self.active_task.on_opened(commit, None)
+        self.lose()
 
     def _record_submission(self, error: BaseException | None = None) -> None:
         if not self._engine.audit.is_kept:
@@ -845,8 +859,13 @@ class ActiveRun:
             journal.log_end()
         if not self.created.is_set:  # a message on a task that was running: see `_show_task`
             active.show_created(self)
+        result: TaskFinished | Rejected = Rejected(_stopping())
+        # Otherwise it goes on with another message. That one is here and leaves later, or the
+        # gateway stops and it has left before: then nobody who waits gets to see the end.
+        if journal.state not in ACTIVE:
+            result = TaskFinished(self.record.task_id, journal.snapshot, self._error)
         # After the commit: this releases blocking senders, streams and cancellations.
-        active.leave(self, TaskFinished(self.record.task_id, journal.snapshot, self._error))
+        active.leave(self, result)
 
 
 def _output_not_accepted(
@@ -862,6 +881,10 @@ def _output_not_accepted(
 
 def _taken_over() -> LeaseLost:
     return LeaseLost("another replica of this gateway has taken over the work; ask again")
+
+
+def _stopping() -> Draining:
+    return Draining("the gateway is stopping; ask again when it is back")
 
 
 def _uncancel() -> None:

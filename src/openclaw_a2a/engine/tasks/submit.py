@@ -1,6 +1,6 @@
-"""Accepts a message, once, into the right task and session, and waits for what comes of it.
+"""Accepts a message, once, into the right task and session, and waits for its result.
 
-submit ──> find_duplicate ──> new task: _start_task    ──> engine.start_run ──> the run
+submit ──> duplicate? no  ──> new task: _start_task    ──> engine.start_run ──> the run
                           └─> on a task: continue_task ──┘
 wait_created, wait_finished: the first and the final result of that run
 """
@@ -45,7 +45,16 @@ from openclaw_a2a.model.errors import (
     TaskUnbound,
 )
 from openclaw_a2a.model.file_content import content_mismatch
-from openclaw_a2a.model.ids import LOCAL_PEER, ContextId, JsonObject, PeerName, SessionKey, TaskId
+from openclaw_a2a.model.ids import (
+    LOCAL_PEER,
+    AgentId,
+    ContextId,
+    JsonObject,
+    OwnerId,
+    PeerName,
+    SessionKey,
+    TaskId,
+)
 from openclaw_a2a.model.message import Message, Part
 from openclaw_a2a.model.records import (
     HeldMessage,
@@ -109,14 +118,16 @@ class SubmitRequest(msgspec.Struct, frozen=True):
     """Metadata of the request, beside those of the message."""
     new_task_id: TaskId | None = None
     """The id of the task that it opens, where that is needed before."""
-    is_session_held: bool = False
-    """True when no other replica can start a run in its session."""
+    held_as: OwnerId | None = None
+    """The id of this replica when it held the session, so that no other one starts a run in it."""
+    delivery_owner: OwnerId | None = None
+    """The replica that sends its delivery, if that is another one."""
 
 
 async def submit(
     engine: Engine, request: SubmitRequest, rules: AccountRules
 ) -> ActiveRun | DuplicateRun:
-    """Accept a message. `wait_created` and `wait_finished` give what comes of it.
+    """Accept a message. `wait_created` and `wait_finished` give its result.
 
     The same message again gives the same run, or the result of the first one.
 
@@ -124,7 +135,7 @@ async def submit(
     ContextMismatch, TaskTerminal, TaskNotWaiting, TaskUnbound, NotAllowed, QuotaExceeded.
     """
     message = request.message
-    if engine.replication is not None and not request.is_session_held:
+    if engine.replication is not None and request.held_as is None:
         return await _submit_shared(engine, engine.replication, request, rules)
     check_submission(engine, message, rules)
     body_hash = hash_message(request.original_message or message)
@@ -155,20 +166,31 @@ async def _submit_shared(
     engine: Engine, replication: "Replication", request: SubmitRequest, rules: AccountRules
 ) -> ActiveRun | DuplicateRun:
     """Submit a message where its session is: here, or at another replica."""
-    shared = await _shared_session(engine, request, rules)
+    agent_id, shared = await _shared_session(engine, request, rules)
+    place = await replication.find_place(agent_id)
+    if place is not None:
+        return await replication.hand_off(place, request, rules)
     hold = None if shared is None else await replication.hold(shared)
     if hold is not None and not isinstance(hold, SessionHold):
-        return await replication.hand_off(hold, request)
+        return await replication.hand_off(hold, request, rules)
+    owner = replication.id
     try:
-        held = msgspec.structs.replace(request, is_session_held=True)
-        run = await submit(engine, held, rules)
+        if shared is not None:
+            await engine.recoveries.wait(shared)
+        run = await submit(engine, msgspec.structs.replace(request, held_as=owner), rules)
         if isinstance(run, ActiveRun) and run.session_hold is None:
-            # Until the run has left; a run of the same message that is here already has its own.
+            # Held until the run leaves the queue; an existing run of the message has its own hold.
             run.session_hold, hold = hold, None
     finally:
         if hold is not None:
             hold.release()
     return run
+
+
+def _check_held_as(engine: Engine, request: SubmitRequest) -> None:
+    """Refuse when this replica was declared dead since it held the session. Raises: Overloaded."""
+    if request.held_as not in (None, engine.owner):
+        raise Overloaded("another replica has the session by now; send the message again")
 
 
 async def hold_session(engine: Engine, session_key: SessionKey) -> SessionHold | None:
@@ -181,24 +203,28 @@ async def hold_session(engine: Engine, session_key: SessionKey) -> SessionHold |
     hold = await engine.replication.hold(session_key)
     if not isinstance(hold, SessionHold):
         raise Overloaded("the session is in use on another replica; try again shortly")
+    # Not waited for: the caller holds the lock of a task, which recovery may need.
+    if engine.recoveries.has(session_key):
+        hold.release()
+        raise Overloaded("the session is being recovered; try again shortly")
     return hold
 
 
 async def _shared_session(
     engine: Engine, request: SubmitRequest, rules: AccountRules
-) -> SessionKey | None:
-    """The session of a message, if another replica may know it."""
-    message, origin = request.message, request.internal_origin
+) -> tuple[AgentId, SessionKey | None]:
+    """The agent of a message, and its session, if another replica may know it."""
+    message, origin, agent_id = request.message, request.internal_origin, rules.agent_id
     if message.task_id is not None:
         found = await engine.store.tasks.measure_task(request.scope, message.task_id)
         binding = None if found is None else found.head.binding
-        return None if binding is None else binding.session_key
+        return (agent_id, None) if binding is None else (binding.agent_id, binding.session_key)
     if origin is not None:
-        return origin.session_key
-    # Nobody knows a new context before the first answer.
+        return agent_id, origin.session_key
+    # No other replica can have a session for a context that does not exist yet.
     if message.context_id is None:
-        return None
-    return session_key(rules.agent_id, request.scope.principal, message.context_id)
+        return agent_id, None
+    return agent_id, session_key(agent_id, request.scope.principal, message.context_id)
 
 
 async def _submit_to_task(
@@ -276,7 +302,7 @@ async def list_held(
 
 
 async def _check_held(engine: Engine, caller: PeerName) -> None:
-    # They wait for somebody who may not come for days, in no queue that is limited.
+    # Held tasks may wait for days, and no limit of a queue counts them.
     held = {head.id for head, _ in await list_held(engine, caller)}
     # After the await: those on their way to the store count, too, and nothing is awaited from here
     # until a new task is one of them.
@@ -366,6 +392,7 @@ def _start_task(
         options = msgspec.structs.replace(options, provenance=origin.provenance)
         record = None if origin.make_record is None else origin.make_record(task_id)
         metadata = origin.metadata
+    _check_held_as(engine, request)
     # May refuse with Overloaded, and so comes before anything is registered.
     run = engine.new_run(request.scope, message, binding, rules=rules, options=options, now=now)
     run.address, run.is_from_peer = request.address, request.is_from_peer
@@ -375,7 +402,16 @@ def _start_task(
     # A subscriber that comes with the task gets everything from its first event on.
     delivery = None if request.make_delivery is None else request.make_delivery(task_id, 0)
     return engine.start_run(
-        run, Submission(run.record, body_hash, now, None, delivery, record, is_deduplicated)
+        run,
+        Submission(
+            run.record,
+            body_hash,
+            now,
+            delivery=delivery,
+            record=record,
+            is_deduplicated=is_deduplicated,
+            delivery_owner=request.delivery_owner,
+        ),
     )
 
 
@@ -453,6 +489,7 @@ def continue_task(
         is_answer=newest.state in PAUSED,
         hold=request.hold,
     )
+    _check_held_as(engine, request)
     run = engine.new_run(
         request.scope, message, binding, rules=rules, options=options, now=now, resume=resume
     )
@@ -472,7 +509,14 @@ def continue_task(
     is_deduplicated = _is_deduplicated(engine, request)
     return engine.start_run(
         run,
-        Submission(run.record, body_hash, now, delivery=delivery, is_deduplicated=is_deduplicated),
+        Submission(
+            run.record,
+            body_hash,
+            now,
+            delivery=delivery,
+            is_deduplicated=is_deduplicated,
+            delivery_owner=request.delivery_owner,
+        ),
     )
 
 

@@ -16,20 +16,26 @@ from enum import Enum
 import msgspec
 
 from openclaw_a2a.engine.audit_log import FAILED, OK, REFUSED, AuditLog, acting
-from openclaw_a2a.engine.engine import AccountRules, Engine
+from openclaw_a2a.engine.engine import AccountRules, Engine, SessionHold
 from openclaw_a2a.engine.scheduling.threads import DaemonThreads
+from openclaw_a2a.engine.tasks.active_task import Rejected
 from openclaw_a2a.engine.tasks.journal import TaskProjection
 from openclaw_a2a.engine.tasks.run import usable_text
 from openclaw_a2a.engine.tasks.submit import (
     SubmitRequest,
     continue_task,
     hash_message,
-    hold_session,
     list_held,
 )
 from openclaw_a2a.log import get_logger
 from openclaw_a2a.model.agent_event import Approval
-from openclaw_a2a.model.errors import ApprovalNotFound, Conflict, NotAllowed
+from openclaw_a2a.model.errors import (
+    ApprovalNotFound,
+    Conflict,
+    NotAllowed,
+    Overloaded,
+    StoreUnavailable,
+)
 from openclaw_a2a.model.ids import (
     LOCAL_PEER,
     AccountId,
@@ -174,25 +180,40 @@ class PairedPeer(JsonStruct, frozen=True):
 
 
 class PairedPeers:
-    """The peers that the operator has approved: stored, and in memory for every message."""
+    """The peers that the operator has approved: stored, and in memory for every message.
 
-    def __init__(self, records: RecordStore, now: Callable[[], datetime]) -> None:
+    `is_shared`: other gateways may change them, so the store is asked for every message.
+    """
+
+    def __init__(
+        self, records: RecordStore, now: Callable[[], datetime], *, is_shared: bool = False
+    ) -> None:
         self._records = records
         self._now = now
+        self._is_shared = is_shared
         self._peers: dict[PeerName, PairedPeer] = {}
 
     async def load(self) -> None:
         """Read the stored peers."""
-        for record in await self._records.list_records(_PEER_KIND):
-            peer = msgspec.json.decode(record.body, type=PairedPeer)
-            self._peers[peer.id] = peer
+        found = [
+            msgspec.json.decode(record.body, type=PairedPeer)
+            for record in await self._records.list_records(_PEER_KIND)
+        ]
+        self._peers = {peer.id: peer for peer in found}
 
-    def __contains__(self, name: PeerName) -> bool:
+    async def has(self, name: PeerName) -> bool:
+        """True for a peer that was approved. Raises: StoreUnavailable."""
         # Whoever calls from this machine without a token is the operator.
-        return name == LOCAL_PEER or name in self._peers
+        if name == LOCAL_PEER:
+            return True
+        if self._is_shared:
+            return await self._records.read_record(_PEER_KIND, name) is not None
+        return name in self._peers
 
-    def list_peers(self) -> list[PairedPeer]:
-        """The approved peers, oldest first."""
+    async def list_peers(self) -> list[PairedPeer]:
+        """The approved peers, oldest first. Raises: StoreUnavailable."""
+        if self._is_shared:
+            await self.load()
         return sorted(self._peers.values(), key=lambda one: (one.approved_at, one.id))
 
     async def add(self, name: PeerName) -> None:
@@ -270,7 +291,7 @@ class SubmitPolicy:
                 hold = Hold(found.reason or "the operator has to approve this task")
         if hold is not None:
             return hold
-        if self.paired is not None and asked.caller not in self.paired:
+        if self.paired is not None and not await self.paired.has(asked.caller):
             reason = PAIRING_REASON.format(caller=asked.caller)
             self._record(PolicyDecision(Decision.ASK, "pairing"), asked, request)
             return Hold(reason, pairs=True)
@@ -402,51 +423,77 @@ class HeldTasks:
     async def decide(self, approval_id: str, *, allow: bool, text: str = DENIED_TEXT) -> None:
         """Let a held task go on, or reject it with this text.
 
-        Raises: ApprovalNotFound, Overloaded, Conflict.
+        Raises: ApprovalNotFound, Overloaded.
         """
         engine, task_id = self._engine, TaskId(approval_id)
-        while running := engine.running_tasks(task_id):
-            await asyncio.wait(running)  # the commit of the hold may be under way
+        while holding := _holding_runs(engine, task_id):
+            await asyncio.wait(holding)  # the commit of the hold may be under way
         async with engine.task_lock(task_id):
             stored = await engine.store.tasks.read_task(None, task_id)
             held = read_held_message(await engine.store.tasks.read_resume_token(task_id))
             if stored is None or held is None or stored.head.state is not TaskState.AUTH_REQUIRED:
                 raise ApprovalNotFound(f"no task {approval_id[:80]} waits for a decision")
-            scope, binding = stored.head.scope, stored.head.binding
-            if not allow:
-                text = f"{text} Reason: {held.hold.reason}."
-                await engine.end_stored_task(stored, TaskState.REJECTED, text)
-                return
-            # Before the task: after a crash in between it is held still, and can be allowed again.
-            if held.hold.pairs and self._paired is not None:
-                await self._paired.add(scope.principal)
-                who, address = acting.get()
-                engine.audit.record(
-                    "peer-paired", who, target=scope.principal, task=task_id, address=address
-                )
-            message = _find_message(stored, held)
-            if message is None or binding is None:
-                raise ApprovalNotFound(f"the message of task {approval_id[:80]} is not stored")
-            rules = engine.accounts.get(scope.account) or AccountRules(
-                scope.account, binding.agent_id
+            try:
+                if allow:
+                    await self._release(stored, held)
+                else:
+                    text = f"{text} Reason: {held.hold.reason}."
+                    await engine.end_stored_task(stored, TaskState.REJECTED, text)
+            except Conflict:  # by another replica, or its caller there
+                raise ApprovalNotFound(
+                    f"task {task_id} was decided or canceled meanwhile; look at the task"
+                ) from None
+
+    async def _release(self, stored: StoredTask, held: HeldMessage) -> None:
+        """Let a held task go on, where its session is. Raises: as `decide`, Conflict."""
+        engine, task_id = self._engine, stored.head.id
+        scope, binding = stored.head.scope, stored.head.binding
+        # Before the task: after a crash in between it is held still, and can be allowed again.
+        if held.hold.pairs and self._paired is not None:
+            await self._paired.add(scope.principal)
+            who, address = acting.get()
+            engine.audit.record(
+                "peer-paired", who, target=scope.principal, task=task_id, address=address
             )
-            hold = await hold_session(engine, binding.session_key)
-            run = continue_task(
-                engine,
-                SubmitRequest(
-                    scope,
-                    message,
-                    accepted_output_modes=held.accepted_output_modes,
-                    is_released=True,
-                ),
-                rules,
-                stored,
-                resume=held.agent_token(),
-                body_hash=hash_message(message),
-                hold=hold,
-            )
-        # Durable when the operator sees that it was allowed.
-        await run.created.wait()
+        message = _find_message(stored, held)
+        if message is None or binding is None:
+            raise ApprovalNotFound(f"the message of task {task_id[:80]} is not stored")
+        rules = engine.accounts.get(scope.account) or AccountRules(scope.account, binding.agent_id)
+        hold, replication = None, engine.replication
+        if replication is not None:
+            hold = await replication.find_place(binding.agent_id)
+            hold = hold or await replication.hold(binding.session_key)
+            if not isinstance(hold, SessionHold):
+                return await replication.release_elsewhere(hold, task_id)
+            if engine.recoveries.has(binding.session_key):  # its runs came before this message
+                hold.release()
+                raise Overloaded("the session is being recovered; decide again shortly")
+        run = continue_task(
+            engine,
+            SubmitRequest(
+                scope,
+                message,
+                accepted_output_modes=held.accepted_output_modes,
+                is_released=True,
+            ),
+            rules,
+            stored,
+            resume=held.agent_token(),
+            body_hash=hash_message(message),
+            hold=hold,
+        )
+        # Durable when the operator sees that it was allowed, and when another one decides.
+        first = await run.created.wait()
+        if isinstance(first, Rejected):
+            raise first.error or StoreUnavailable("the task could not be let go; decide again")
+        return None
+
+
+def _holding_runs(engine: Engine, task_id: TaskId) -> "list[asyncio.Task[None]]":
+    """The runs that hold a message of a task at this moment; not one that works on it."""
+    runs = [run for run in engine.runs.values() if run.record.task_id == task_id]
+    tasks = [run.task for run in runs if run.record.options.hold is not None]
+    return [task for task in tasks if task is not None and not task.done()]
 
 
 async def reject_expired(engine: Engine, *, now: datetime) -> None:
@@ -455,7 +502,7 @@ async def reject_expired(engine: Engine, *, now: datetime) -> None:
     for head, _ in await list_held(engine):
         if head.status_at >= before:
             return  # the oldest come first
-        with suppress(ApprovalNotFound, Conflict):  # decided, or canceled, meanwhile
+        with suppress(ApprovalNotFound):  # decided, or canceled, meanwhile
             await HeldTasks(engine, None).decide(head.id, allow=False, text=EXPIRED_TEXT)
             engine.audit.record(
                 "approval-expired", head.scope.principal, task=head.id, account=head.scope.account

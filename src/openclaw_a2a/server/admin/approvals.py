@@ -33,7 +33,7 @@ class PairingAdmin:
 
     async def list(self, _: AdminRequest) -> PairedPeerList:
         """The approved peers. Raises: UnsupportedOperation."""
-        return PairedPeerList(tuple(self._open().list_peers()))
+        return PairedPeerList(tuple(await self._open().list_peers()))
 
     async def revoke(self, request: AdminRequest) -> JsonObject:
         """Take an approval back. Raises: ApprovalNotFound, UnsupportedOperation."""

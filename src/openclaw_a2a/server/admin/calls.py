@@ -33,7 +33,7 @@ class CallsAdmin:
         status, agent = read_status(request, CallStatus), request.query.get("agent")
         found = [
             call
-            for call in service.list_calls(limit=_MAX_SEARCHED)
+            for call in await service.list_calls(limit=_MAX_SEARCHED)
             if status in (None, call.status)
             and agent in (None, call.callee_name, call.caller.agent_id)
         ]
@@ -50,7 +50,7 @@ class CallsAdmin:
         Raises: CallNotFound, UnsupportedOperation.
         """
         service, [call_id] = self._find_service(), request.segments
-        call = service.find(CallId(call_id))
+        call = await service.find(CallId(call_id))
         if call is None:
             raise CallNotFound(f"there is no call {call_id[:80]}, or it was purged")
         return await service.describe(call)

@@ -10,7 +10,6 @@ from openclaw_a2a.engine.tasks import queries
 from openclaw_a2a.engine.tasks.cancel import cancel_task
 from openclaw_a2a.http.sse_stream import EventStream, SseStreams
 from openclaw_a2a.log import get_logger
-from openclaw_a2a.model.errors import TaskNotFound
 from openclaw_a2a.model.ids import AccountId, AgentId, ContextId, PeerName, TaskId
 from openclaw_a2a.model.message import JsonStruct
 from openclaw_a2a.model.records import StoredTask, TaskHead, decode_task
@@ -110,12 +109,8 @@ class TasksAdmin:
         return EventStream(first, found.head.sequence, found.subscription)
 
     async def _find(self, request: AdminRequest) -> "tuple[Engine, StoredTask]":
-        [task_id] = request.segments
-        for engine in self._engines:
-            stored = await engine.store.tasks.read_task(None, TaskId(task_id))
-            if stored is not None:
-                return engine, stored
-        raise TaskNotFound(f"task not found: there is no task {task_id[:80]}, or it was purged")
+        engine, measured = await queries.find_any_task(self._engines, request.segments[0])
+        return engine, await queries.get_task(engine, None, measured.head.id)
 
 
 def _view(head: TaskHead, task: Task | msgspec.UnsetType = msgspec.UNSET) -> TaskView:

@@ -1,6 +1,7 @@
 """Sends push notifications: one POST each, to an address that was checked when connecting.
 
-This is one attempt; `engine/outbox` decides whether and when there is another.
+This is one attempt. It says whether a refusal is final; `engine/outbox` decides when there is
+another attempt, and when to give up.
 
 A stream sends every chunk of an artifact, which would be too much for a webhook. So a 1.0 webhook
 gets each status, and each artifact once, complete, when it is finished; a 0.3 webhook gets the

@@ -240,20 +240,13 @@ class MemoryState:
             self.messages[key] = msgspec.structs.replace(row, duplicate=duplicate)
 
     def claim_runs(self, command: commands.ClaimRuns) -> list[RunRecord]:
-        owner, lease_until, expired_at = command.owner, command.lease_until, command.expired_at
         claimed = [
-            msgspec.structs.replace(run, owner=owner, lease_until=lease_until, fence=run.fence + 1)
+            msgspec.structs.replace(run, owner=command.owner, fence=run.fence + 1)
             for run in sorted(self.runs.values(), key=lambda run: run.ticket)
-            if run.owner != owner and (expired_at is None or run.lease_until < expired_at)
+            if run.owner != command.owner
         ]
         self.runs.update((run.id, run) for run in claimed)
         return claimed
-
-    def renew_leases(self, command: commands.RenewLeases) -> None:
-        for run in self.runs.values():
-            if run.owner == command.owner:
-                renewed = msgspec.structs.replace(run, lease_until=command.lease_until)
-                self.runs[run.id] = renewed
 
     def count_expired(self, command: Purge) -> tuple[int, int]:
         """How many messages and records a purge deletes."""
@@ -491,7 +484,7 @@ _APPLY: dict[type[Command], Callable[[MemoryState, Any], Any]] = {
     commands.StartRun: MemoryState.start_run,
     commands.FinishRun: MemoryState.finish_run,
     commands.ClaimRuns: MemoryState.claim_runs,
-    commands.RenewLeases: MemoryState.renew_leases,
+    commands.RenewLeases: lambda state, command: None,
     commands.PutDelivery: MemoryState.put_delivery,
     commands.UpdateDelivery: MemoryState.update_delivery,
     commands.DeleteDelivery: MemoryState.delete_delivery,

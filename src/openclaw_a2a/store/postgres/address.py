@@ -243,6 +243,11 @@ _SENTENCES: tuple[tuple[Any, str], ...] = (
         "(sslmode, sslrootcert, sslcert, sslkey)",
     ),
     (
+        (FileNotFoundError, PermissionError),
+        "the connection to {place} cannot be made: {reason}; check the files that store.url names "
+        "(sslrootcert, sslcert, sslkey), or that of the socket",
+    ),
+    (
         TimeoutError,
         "the database at {place} did not answer within {seconds} s; check the address and that "
         "nothing blocks it",

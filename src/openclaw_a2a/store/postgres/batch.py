@@ -18,7 +18,8 @@ from typing import Any
 import msgspec
 
 from openclaw_a2a.model.delivery import Delivery, DeliveryId
-from openclaw_a2a.model.ids import RunId, TaskId
+from openclaw_a2a.model.ids import OwnerId, RunId, TaskId
+from openclaw_a2a.model.message import Message
 from openclaw_a2a.model.records import Entry, RunRecord, TaskHead
 from openclaw_a2a.ports import (
     Accepted,
@@ -38,6 +39,10 @@ PRESENT = -3
 """Instead of a stored version: there must be a row, in any version."""
 ABSENT = -1
 """Instead of a stored version: there must be no row."""
+
+MAX_BYTES = 8 * 1024 * 1024
+"""A batch that holds so much takes no further command. It is in memory several times while it is
+sent: as rows, as parameters, and in the server, which takes no statement of a gigabyte."""
 
 RecordKey = tuple[str, str]
 LogKey = tuple[str, str]
@@ -115,12 +120,16 @@ class RunChange(msgspec.Struct):
 
 
 class DeliveryChange(msgspec.Struct):
-    """A delivery; with `body` it must have that one. `is_put`: it may be new."""
+    """A delivery; with `body` it must have that one. `is_put`: it may be new.
+
+    `owner` is the replica that sends it; None: the one that writes.
+    """
 
     found: int
     row: Delivery | None
     body: bytes | None = None
     is_put: bool = False
+    owner: OwnerId | None = None
 
 
 class RecordChange(msgspec.Struct):
@@ -147,6 +156,7 @@ class Batch:
 
     def __init__(self, stored: StoredRows | None = None) -> None:
         self._stored = stored
+        self.size = 0  # bytes of content, roughly
         self.tasks: dict[TaskId, TaskChange] = {}
         self.runs: dict[RunId, RunChange] = {}
         self.accepted: list[RunId] = []  # in order of arrival: they get the tickets
@@ -164,6 +174,8 @@ class Batch:
 
         Raises: the refusals of the port (nothing of the command remains), NeedsRows, BatchEnds.
         """
+        if self.size >= MAX_BYTES:
+            raise BatchEnds
         return _HANDLERS[type(command)](self, command)
 
     # ---------------------------------------------------------------- messages and runs
@@ -183,6 +195,7 @@ class Batch:
             self._add_new_record(record)
         self.runs[run.id] = RunChange(None, run.fence, new=run)
         self.accepted.append(run.id)
+        self.size += _size_of(run.message)
         if submission.is_deduplicated:
             self.new_messages[key] = submission, None
         # The new run holds the resume token, so the task must not give it to another one.
@@ -190,7 +203,7 @@ class Batch:
         if change is not None:
             self._apply(change)
         if submission.delivery is not None:
-            self._put_delivery(submission.delivery)
+            self._put_delivery(submission.delivery, submission.delivery_owner)
         return TicketOf(len(self.accepted) - 1)
 
     def _find_duplicate(self, key: MessageKey, submission: Submission) -> Duplicate | None:
@@ -214,6 +227,7 @@ class Batch:
     def finish_run(self, command: commands.FinishRun) -> None:
         run = self._check_fence(command.run_id, command.fence)
         run.is_ended = True
+        self.size += len(command.answer)
         # A message of this batch has no row yet, so the answer goes into its insert. A message that
         # is not deduplicated has none at all, and leaves that of another run alone.
         if run.new is None:
@@ -269,11 +283,13 @@ class Batch:
             task.sets_resume, task.resume = True, None
         task.head, task.sequence = head, head.sequence
         for entry in change.entries:
+            self.size += len(entry.body)
             if len(entry.body) >= LARGE_BYTES:
                 body = self._keep_contents(head.id, entry.body)
                 entry = msgspec.structs.replace(entry, body=body)
             self.events.append((head.id, entry))
         if change.snapshot is not None:
+            self.size += len(change.snapshot)
             task.snapshot = head.sequence, self._keep_contents(head.id, change.snapshot)
         if change.ends_run:
             task.sets_resume, task.resume = True, change.resume
@@ -333,17 +349,19 @@ class Batch:
         rows.pop(delivery.id, None)
         return sum(1 for row in rows.values() if row == (delivery.kind, delivery.task_id))
 
-    def _put_delivery(self, delivery: Delivery) -> None:
+    def _put_delivery(self, delivery: Delivery, owner: OwnerId | None = None) -> None:
+        self.size += len(delivery.body)
         change = self.deliveries.get(delivery.id)
         if change is None:
-            self.deliveries[delivery.id] = DeliveryChange(ANY, delivery, is_put=True)
+            self.deliveries[delivery.id] = DeliveryChange(ANY, delivery, is_put=True, owner=owner)
         else:
-            change.row, change.is_put = delivery, True
+            change.row, change.is_put, change.owner = delivery, True, owner
 
     def update_delivery(self, command: commands.UpdateDelivery) -> bool:
         # The body works as a version: an attempt that began before the subscription was replaced
         # must not move the cursor of the new one.
         delivery = command.delivery
+        self.size += len(delivery.body)
         change = self.deliveries.get(delivery.id)
         if change is not None:
             if change.row is None or change.row.body != delivery.body:
@@ -387,6 +405,7 @@ class Batch:
     def put_record(self, command: commands.PutRecord) -> None:
         record = command.record
         key = record.kind, record.id
+        self.size += len(record.body)
         change = self.records.pop(key, None)  # it goes to the end of the list
         found = ANY if change is None else change.found
         self.records[key] = RecordChange(found, record, is_put=True)
@@ -400,6 +419,7 @@ class Batch:
         change, version = self._find_record(key, expected)
         if version != expected:
             return False
+        self.size += len(record.body)
         if change is None:
             self.records[key] = RecordChange(expected, record, is_put=expected == ABSENT)
         elif expected == ABSENT:  # deleted, and new again: it goes to the end of the list
@@ -437,6 +457,7 @@ class Batch:
             log = self.logs[key] = LogChange(found, found, [])
         if log.sequence != change.after:
             return False
+        self.size += sum(map(len, change.bodies))
         log.lines += [(line.sequence, line.body) for line in change.lines()]
         log.sequence = change.last
         # Both changes as one: see `LogAppend.leaves_closed`.
@@ -471,6 +492,15 @@ _HANDLERS: dict[type[Any], Any] = {
     AppendLog: Batch.append_log,
     DeleteLog: Batch.delete_log,
 }
+
+
+def _size_of(message: Message) -> int:
+    size = 0
+    for part in message.parts:
+        size += len(part.text or part.raw or "")
+        if part.data is not msgspec.UNSET:
+            size += len(msgspec.json.encode(part.data))
+    return size
 
 
 def give_tickets(result: object, tickets: list[int]) -> object:

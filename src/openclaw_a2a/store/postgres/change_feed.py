@@ -1,4 +1,4 @@
-"""Tells the other replicas which tasks changed, and hears it from them.
+"""Tells the other replicas which tasks and logs changed, and hears it from them.
 
 Notifications have a connection of their own and are sent after the commit: commits that notify wait
 for each other on one lock of the whole server. When it is idle a change is sent at once; while one
@@ -9,16 +9,18 @@ few seconds, and much more often when none arrive (a pooler in transaction mode 
 
 Payloads
     t ID...    these tasks changed
-    *          any task may have changed
+    l NAME...  these logs changed; a name is KIND/ID
+    *          any task or log may have changed
     h          there are requests
     a NUMBER   a request is answered
     j          a replica came
+    w          a replica is gone, and some of its work was left to others
     p NUMBER   from this replica to itself, to see that notifications come
 """
 
 import asyncio
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 
 from openclaw_a2a.log import get_logger
 from openclaw_a2a.model.backoff import Backoff
@@ -26,10 +28,12 @@ from openclaw_a2a.model.errors import GatewayError
 from openclaw_a2a.model.ids import OwnerId, TaskId
 from openclaw_a2a.ports import ReplicaListener
 from openclaw_a2a.store.postgres.address import LOST, Address, Session, driver
+from openclaw_a2a.store.postgres.log_ids import shown_id
 
 log = get_logger(__name__)
 
 _MAX_IDS = 150
+_MAX_BYTES = 7900
 """Of a payload, which may have 8,000 bytes."""
 _COLLECT_S = 0.002
 _PROBE_S = 5.0
@@ -46,15 +50,20 @@ def channel_of(replica: OwnerId) -> str:
 class ChangeFeed:
     """The notifications of one replica, in both directions."""
 
-    def __init__(self, address: Address, on_joined: Callable[[], None]) -> None:
-        """`on_joined` is called when another replica has come."""
+    def __init__(
+        self, address: Address, on_joined: Callable[[], None], on_work_left: Callable[[], None]
+    ) -> None:
+        """`on_joined`: another replica has come. `on_work_left`: one that is gone left work."""
         self._address = address
-        self._on_joined = on_joined
+        self._signals = {"j": on_joined, "w": on_work_left}
+        self.is_deaf = False
+        """True when the last notification to ourselves did not arrive."""
         self._listener: ReplicaListener | None = None
         self._connection: Session = None
         self._name = OwnerId("")
         self._others: tuple[str, ...] = ()
         self._changed: dict[TaskId, None] = {}
+        self._changed_logs: dict[str, None] = {}
         self._messages: list[tuple[str, str]] = []  # channel and payload
         self._wake = asyncio.Event()
         self._probe: tuple[int, float] | None = None
@@ -74,15 +83,21 @@ class ChangeFeed:
         """Who is to be told."""
         self._others = tuple(channel_of(name) for name in names)
 
-    def publish(self, tasks: Iterable[TaskId]) -> None:
-        """Tell the others that these tasks changed; call after the commit."""
+    def publish(self, tasks: Iterable[TaskId], logs: Iterable[tuple[str, str]] = ()) -> None:
+        """Tell the others that these tasks and logs changed; call after the commit."""
         if self._others:
             self._changed.update(dict.fromkeys(tasks))
+            self._changed_logs.update(dict.fromkeys([f"{kind}/{name}" for kind, name in logs]))
             self._wake.set()
 
     def send(self, receiver: OwnerId, payload: str) -> None:
         """Tell one replica something."""
         self._messages.append((channel_of(receiver), payload))
+        self._wake.set()
+
+    def tell_others(self, payload: str) -> None:
+        """Tell every other replica something."""
+        self._messages += [(channel, payload) for channel in self._others]
         self._wake.set()
 
     async def run(self) -> None:
@@ -137,7 +152,7 @@ class ChangeFeed:
                     hint="they do not pass a pooler in transaction mode; until they come, this "
                     "replica asks for changes twice a second",
                 )
-            self.lag_ms = None
+            self.lag_ms, self.is_deaf = None, True
         self._probe_count += 1
         self._probe = self._probe_count, now
         await connection.execute(_NOTIFY, f"p {self._probe_count}", [channel_of(self._name)])
@@ -145,15 +160,16 @@ class ChangeFeed:
     async def _send_collected(self, connection: Session) -> None:
         messages, self._messages = self._messages, []
         changed, self._changed = self._changed, {}
+        logs, self._changed_logs = self._changed_logs, {}
         by_payload: dict[str, list[str]] = {}
         for channel, payload in messages:
             by_payload.setdefault(payload, []).append(channel)
-        if changed and self._others:
-            payload = "t " + " ".join(changed) if len(changed) <= _MAX_IDS else "*"
-            by_payload.setdefault(payload, []).extend(self._others)
+        for kind, names in (("t", changed), ("l", logs)):
+            if names and self._others:
+                by_payload.setdefault(_name_all(kind, names), []).extend(self._others)
         for payload, channels in by_payload.items():
             await connection.execute(_NOTIFY, payload, channels)
-        if changed:
+        if changed or logs:
             await asyncio.sleep(_COLLECT_S)
 
     # ---------------------------------------------------------------- from the others
@@ -163,21 +179,39 @@ class ChangeFeed:
         listener = self._listener
         if kind == "p" and self._probe is not None and rest == str(self._probe[0]):
             self.lag_ms = (time.monotonic() - self._probe[1]) * 1000
-            self._probe = None
-        elif kind == "j":
-            self._on_joined()
+            self._probe, self.is_deaf = None, False
+        elif (signal := self._signals.get(kind)) is not None:
+            signal()
         elif listener is None:
             return
         elif kind == "t":
             listener.on_changed([TaskId(one) for one in rest.split(" ")])
+        elif kind == "l":
+            listener.on_logs_changed([_split_name(one) for one in rest.split(" ")])
         elif kind == "*":
             listener.on_changed(None)
+            listener.on_logs_changed(None)
         elif kind == "h":
             listener.on_handoff()
+        elif kind == "d":
+            listener.on_deliveries()
         elif kind == "a" and rest.isdecimal():
             listener.on_answer(int(rest))
 
     def _changes_elsewhere(self, tasks: Iterable[TaskId] | None) -> None:
         if self._listener is not None:
             self._listener.on_changed(tasks)
+            self._listener.on_logs_changed(None)
             self._listener.on_handoff()
+
+
+def _name_all(kind: str, names: Collection[str]) -> str:
+    """The payload for these names; that for anything if there are many, or ids with spaces."""
+    payload = " ".join((kind, *names))
+    is_small = len(names) <= _MAX_IDS and len(payload.encode()) < _MAX_BYTES
+    return payload if is_small and payload.count(" ") == len(names) else "*"
+
+
+def _split_name(name: str) -> tuple[str, str]:
+    kind, _, log_id = name.partition("/")
+    return kind, shown_id(log_id)

@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import Callable, Iterable
-from datetime import UTC, datetime
 from typing import Any, TypeVar
 
 from openclaw_a2a.model.backoff import Backoff
@@ -30,15 +29,10 @@ _PROBE_S = 5.0
 Decoded = TypeVar("Decoded")
 
 
-def _system_now() -> datetime:
-    return datetime.now(UTC)
-
-
 class PostgresDatabase:
     """One schema of a database that one gateway uses at a time, or several replicas.
 
-    It has at most `connections` connections: one writes, the others read. `now` is the clock of the
-    gateway, by which the times of leases are given; they are kept by the clock of the database.
+    It has at most `connections` connections: one writes, the others read.
     """
 
     is_durable = True
@@ -49,13 +43,11 @@ class PostgresDatabase:
         *,
         connections: int = 8,
         on_upgrade: ReportUpgrade | None = None,
-        now: Callable[[], datetime] = _system_now,
         lease: Lease | None = None,
     ) -> None:
         """With a lease the store is shared with other gateways that have one."""
         self.address = address
         self.name = address.shown
-        self.now = now
         self._connections = connections
         self._on_upgrade = on_upgrade
         self._pool: Any = None
@@ -68,7 +60,7 @@ class PostgresDatabase:
             on_renamed=_nothing if replicas is None else replicas.on_renamed,
         )
         on_committed = None if replicas is None else replicas.feed.publish
-        self.writer = PostgresWriter(self.link, now, on_committed)
+        self.writer = PostgresWriter(self.link, on_committed)
 
     async def open(self) -> None:
         """Lock the store, upgrade its schema, start to write.
@@ -137,8 +129,9 @@ class PostgresDatabase:
             attempt += 1
             try:
                 return await self._fetch_once(statement, values)
-            except LOST as error:
-                # A read changes nothing: it is simply done again on another connection.
+            except (driver.DeadlockDetectedError, *LOST) as error:
+                # A read changes nothing: it is simply done again, on another connection. It is in
+                # a deadlock only while a newer gateway migrates.
                 delay_s = _RETRY.delay_s(attempt)
                 if asyncio.get_running_loop().time() + delay_s > give_up_at:
                     raise self.address.explain(error) from error

@@ -121,6 +121,8 @@ class WriteLink:
         self.tickets: list[int] = []
         self._on_loss = on_loss
         self._on_renamed = on_renamed
+        self.stale_writes = 0
+        """Batches that were refused because another gateway has our work."""
         self.instance = secrets.token_hex(8)
         self.name = WRITER if lease is None else self.instance
         # Far away, not never: the time is added to that of the database.
@@ -233,6 +235,7 @@ class WriteLink:
 
     async def replace_name(self) -> None:
         """Go on under a new name, after `WriterReplaced`."""
+        self.stale_writes += 1
         if self.lease is None:
             self.note_loss(ConnectionError("another gateway uses the store"))
             return

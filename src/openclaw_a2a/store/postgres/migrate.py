@@ -2,11 +2,20 @@
 
 Several gateways may start at once: an advisory lock lets one of them migrate, and the others find
 nothing left to do.
+
+A gateway that is older than the schema may use it while the migrations that it does not know only
+add: then a rolling upgrade is possible. The schema says so itself: with each migration the oldest
+schema is stored whose gateways may go on. A migration that takes something away names it in a line
+`-- compatible-from: N`; N is the schema of the first version that does not use it any more.
 """
 
+import asyncio
+import re
 from collections.abc import Callable, Sequence
 from importlib import metadata
 
+from openclaw_a2a.log import get_logger
+from openclaw_a2a.model.backoff import Backoff
 from openclaw_a2a.model.errors import SchemaTooNew, StoreUnavailable
 from openclaw_a2a.store.postgres.address import Address, Session, driver, quote_name
 from openclaw_a2a.store.sqlite.migrate import Migration, load_migrations
@@ -19,6 +28,24 @@ _HAS_SCHEMA = "SELECT true FROM pg_namespace WHERE nspname = $1"
 _HAS_VERSIONS = "SELECT to_regclass('schema_version') IS NOT NULL"
 _HAS_TABLES = "SELECT true FROM pg_tables WHERE schemaname = current_schema() LIMIT 1"
 _VERSION = "SELECT version, made_by FROM schema_version ORDER BY version DESC LIMIT 1"
+_COMPATIBLE_FROM = "SELECT compatible_from FROM schema_version ORDER BY version DESC LIMIT 1"
+_ADD = "INSERT INTO schema_version (version, made_by) VALUES ($1, $2)"
+_SET_COMPATIBLE = "UPDATE schema_version SET compatible_from = $2 WHERE version = $1"
+
+_FIRST_COMPATIBLE = 5
+"""The schema that has the column; gateways before it refuse every newer one."""
+_NAMED_COMPATIBLE = re.compile(r"^-- compatible-from: (\d+)$", re.MULTILINE)
+
+_APPLY_S = 600.0
+_RETRY = Backoff(first_s=0.1, max_s=5.0)
+
+log = get_logger(__name__)
+
+
+def find_compatible_from(migrations: Sequence[Migration]) -> int:
+    """The oldest schema whose gateways can use the one after these migrations."""
+    named = [_NAMED_COMPATIBLE.findall(migration.sql) for migration in migrations]
+    return max([_FIRST_COMPATIBLE, *(int(number) for numbers in named for number in numbers)])
 
 
 async def pending_database_migrations(
@@ -26,17 +53,23 @@ async def pending_database_migrations(
 ) -> list[Migration]:
     """The migrations this schema lacks.
 
-    Raises: SchemaTooNew (a newer version of the program has used it), StoreUnavailable (it has
-    tables of another program).
+    None of a newer schema that this version of the program can use.
+
+    Raises: SchemaTooNew (a newer version of the program has used it, and this one cannot any more),
+    StoreUnavailable (it has tables of another program).
     """
     known = load_migrations(_PACKAGE) if migrations is None else migrations
     version, made_by = await _current_version(connection)
-    if version > known[-1].version:
-        raise SchemaTooNew(
-            f"the store has schema {version}, made by openclaw-a2a {made_by}; this version knows "
-            f"schemas up to {known[-1].version}. Upgrade openclaw-a2a, or use another database",
-            details={"schema": version, "madeBy": made_by},
-        )
+    newest = known[-1].version
+    if version > newest:
+        compatible_from = await connection.fetchval(_COMPATIBLE_FROM)
+        if compatible_from is None or compatible_from > newest:
+            raise SchemaTooNew(
+                f"the store has schema {version}, made by openclaw-a2a {made_by}; this version "
+                f"knows schemas up to {newest}. Upgrade openclaw-a2a, or use another database",
+                details={"schema": version, "madeBy": made_by},
+            )
+        log.warning("store.schema_newer", schema=version, known=newest, made_by=made_by)
     return [migration for migration in known if migration.version > version]
 
 
@@ -56,15 +89,11 @@ async def upgrade(
     try:
         if await connection.fetchval(_HAS_SCHEMA, schema) is None:
             await connection.execute(f"CREATE SCHEMA IF NOT EXISTS {quote_name(schema)}")
-        pending = await pending_database_migrations(connection, migrations)
+        known = load_migrations(_PACKAGE) if migrations is None else migrations
+        pending = await pending_database_migrations(connection, known)
         for migration in pending:
-            async with connection.transaction():
-                await connection.execute(migration.sql, timeout=600)
-                await connection.execute(
-                    "INSERT INTO schema_version (version, made_by) VALUES ($1, $2)",
-                    migration.version,
-                    metadata.version("openclaw-a2a"),
-                )
+            applied = [one for one in known if one.version <= migration.version]
+            await _apply_between_others(connection, applied)
             on_step(migration)
     finally:
         if not connection.is_closed():
@@ -72,6 +101,38 @@ async def upgrade(
                 "SELECT pg_advisory_unlock($1, hashtext($2))", MIGRATION_LOCK, schema
             )
     return pending
+
+
+async def _apply_between_others(connection: Session, applied: Sequence[Migration]) -> None:
+    """Apply the last one. Other gateways read and write meanwhile.
+
+    A migration locks whole tables. While it waits for one, everybody else waits behind it, and two
+    tables in another order than a reader's are a deadlock. So it gives way soon, and tries again.
+    """
+    give_up_at = asyncio.get_running_loop().time() + _APPLY_S
+    attempt = 0
+    while True:
+        attempt += 1
+        try:
+            return await _apply(connection, applied)
+        except (driver.LockNotAvailableError, driver.DeadlockDetectedError):
+            delay_s = _RETRY.delay_s(attempt)
+            if asyncio.get_running_loop().time() + delay_s > give_up_at:
+                raise
+            log.info("store.migration_waits", migration=applied[-1].name, attempt=attempt)
+            await asyncio.sleep(delay_s)
+
+
+async def _apply(connection: Session, applied: Sequence[Migration]) -> None:
+    migration = applied[-1]
+    async with connection.transaction():
+        # Shorter than the time after which the server looks for deadlocks and fails one of them.
+        await connection.execute("SET LOCAL lock_timeout TO '500ms'")
+        await connection.execute(migration.sql, timeout=_APPLY_S)
+        await connection.execute(_ADD, migration.version, metadata.version("openclaw-a2a"))
+        if migration.version >= _FIRST_COMPATIBLE:
+            compatible_from = find_compatible_from(applied)
+            await connection.execute(_SET_COMPATIBLE, migration.version, compatible_from)
 
 
 async def plan_database_upgrade(address: Address) -> list[str]:

@@ -13,6 +13,7 @@ from openclaw_a2a.store.commands import DeliveryWrites, RecordWrites
 from openclaw_a2a.store.postgres.address import DatabaseRow
 from openclaw_a2a.store.postgres.batch import AppendLog, DeleteLog
 from openclaw_a2a.store.postgres.database import PostgresPart, scope_values
+from openclaw_a2a.store.postgres.log_ids import shown_id, stored_id
 from openclaw_a2a.store.rules import report_damage
 
 _SELECT_DELIVERY = """
@@ -35,7 +36,11 @@ SELECT d.id, d.kind, d.task, d.body, d.cursor, d.next_at, d.created_at, d.update
     OR d.cursor < t.sequence) AND ($3::text IS NULL OR d.owner = $3) AS is_unfinished
 FROM (
   SELECT *, row_number() OVER (ORDER BY id) = $2 AS is_edge
-  FROM (SELECT * FROM delivery WHERE id > $1 ORDER BY id LIMIT $2) w
+  FROM (
+    SELECT id, kind, task, body, cursor, next_at, created_at, updated_at, state, attempts, reason,
+      owner
+    FROM delivery WHERE id > $1 ORDER BY id LIMIT $2
+  ) w
 ) d
 LEFT JOIN task t ON t.id = d.task
 WHERE d.is_edge OR $3::text IS NULL OR d.owner = $3
@@ -128,7 +133,7 @@ class PostgresLogStore(PostgresPart):
 
     async def list_log_heads(self, kind: str, *, after: str, limit: int) -> list[LogHead]:
         rows = await self._database.fetch(_LIST_LOGS, kind, stored_id(after), limit)
-        return [LogHead(_shown_id(row[0]), row[1], row[2], row[3]) for row in rows]
+        return [LogHead(shown_id(row[0]), row[1], row[2], row[3]) for row in rows]
 
     def delete_log(self, kind: str, log_id: str) -> Awaitable[bool]:
         return self._write(DeleteLog(kind, stored_id(log_id)))
@@ -138,24 +143,7 @@ class PostgresLogStore(PostgresPart):
         for log_id, is_closed, sequences, bodies in rows:
             if sequences:
                 lines = tuple([LogLine(*line) for line in zip(sequences, bodies, strict=True)])
-                logs.append(StoredLog(_shown_id(log_id), lines, is_closed))
+                logs.append(StoredLog(shown_id(log_id), lines, is_closed))
             else:
                 report_damage(self._database.name, "log", log_id, "it has no lines")
         return logs
-
-
-_ESCAPE = "\ufdd0"
-"""A character that no text has: Unicode keeps it for such uses."""
-
-
-def stored_id(log_id: str) -> str:
-    """An id as PostgreSQL takes it, which has no zero character."""
-    if "\0" not in log_id and _ESCAPE not in log_id:
-        return log_id
-    return log_id.replace(_ESCAPE, f"{_ESCAPE}1").replace("\0", f"{_ESCAPE}0")
-
-
-def _shown_id(stored: str) -> str:
-    if _ESCAPE not in stored:
-        return stored
-    return stored.replace(f"{_ESCAPE}0", "\0").replace(f"{_ESCAPE}1", _ESCAPE)

@@ -1,8 +1,8 @@
-"""Several gateways on one database: who holds a session, who takes over, who carries out what.
+"""Replica membership, session ownership, take-over and hand-off in PostgreSQL.
 
 Every gateway has a row in `writer` with a lease by the clock of the database (`link.py`). Whatever
-a gateway works on names it as its owner: runs, deliveries, sessions, requests. There is no lease
-for each of them: they live and die with that of their owner.
+a gateway works on names it as its owner: runs, deliveries, open logs, sessions, requests. There is
+no lease for each of them: they expire with the lease of their owner.
 
 A session has one owner at a time, which decides about its runs. It is held by a row in `session`,
 or by unfinished runs: those of a new conversation have no row, because nobody else can know a
@@ -15,13 +15,30 @@ from collections.abc import Iterable
 from time import monotonic
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from openclaw_a2a.engine.supervisor import Supervisor
 from openclaw_a2a.log import get_logger
+from openclaw_a2a.model.delivery import DeliveryId
 from openclaw_a2a.model.errors import GatewayError, StoreUnavailable
 from openclaw_a2a.model.ids import AgentId, OwnerId, SessionKey, TaskId
-from openclaw_a2a.ports import Handoff, HeldSession, ReplicaListener, ReplicaStatus
+from openclaw_a2a.model.records import RunRecord
+from openclaw_a2a.ports import (
+    Handoff,
+    HeldSession,
+    LogLine,
+    ReplicaCounts,
+    ReplicaListener,
+    ReplicaStatus,
+    SharedLog,
+)
+from openclaw_a2a.store.columns import CLAIMED_COLUMNS, decode_claimed_run
+from openclaw_a2a.store.contents import MARK, list_references, restore
 from openclaw_a2a.store.postgres.address import Session
 from openclaw_a2a.store.postgres.change_feed import ChangeFeed
+from openclaw_a2a.store.postgres.log_ids import shown_id, stored_id
+from openclaw_a2a.store.postgres.request_rates import PostgresRates
+from openclaw_a2a.store.rules import UNREADABLE, report_damage
 
 if TYPE_CHECKING:
     from openclaw_a2a.store.postgres.database import PostgresDatabase
@@ -34,17 +51,19 @@ _WATCH_S = 1.0
 
 IS_LIVE = "EXISTS (SELECT FROM writer w WHERE w.name = {owner} AND NOT w.is_gone)"
 
-# After a restart of the server everybody gets the time to come back that a lease gives.
+# After a restart of the server a full lease must pass before a replica is declared dead.
 _IS_EXPIRED = """(NOT is_gone AND lease_until < now()
   AND (lease_until < since OR now() - pg_postmaster_start_time() > lease))"""
 
-# One row, unless another replica is just about to add the session: then it is asked again.
+# One row, unless another replica is just about to add the session: then it is asked again. No owner
+# when the replica that asks is gone and does not know it yet.
 _HOLD = f"""
 WITH other AS (
   SELECT owner FROM run WHERE session_key = $1 AND owner <> $2 ORDER BY ticket LIMIT 1
 ), held AS (
   INSERT INTO session AS s (key, owner, number)
-  SELECT $1, $2, nextval('session_number') WHERE NOT EXISTS (SELECT FROM other)
+  SELECT $1, $2, nextval('session_number')
+  WHERE NOT EXISTS (SELECT FROM other) AND {IS_LIVE.format(owner="$2")}
   ON CONFLICT (key) DO UPDATE SET owner = excluded.owner, number = excluded.number
   WHERE s.owner = excluded.owner OR NOT {IS_LIVE.format(owner="s.owner")}
   RETURNING owner, number
@@ -52,12 +71,31 @@ WITH other AS (
 SELECT owner, number FROM held
 UNION ALL SELECT owner, -1 FROM other
 UNION ALL SELECT owner, -1 FROM session WHERE key = $1 AND owner <> $2
+UNION ALL SELECT '', -1 WHERE NOT {IS_LIVE.format(owner="$2")}
 LIMIT 1"""
 _RELEASE = """
 DELETE FROM session s USING unnest($1::text[], $2::bigint[]) AS x(key, number)
 WHERE s.key = x.key AND s.number = x.number AND s.owner = $3"""
 _FIND_OWNER = "SELECT owner FROM run WHERE task = $1 ORDER BY ticket LIMIT 1"
+_FIND_REPLICA = """
+SELECT name FROM writer
+WHERE $1 = ANY (agents) AND name <> $2 AND NOT is_gone AND ($3 OR NOT is_draining)
+  AND lease_until > now()
+ORDER BY runs, random() LIMIT 1"""
 _SEQUENCES = "SELECT id, sequence FROM task WHERE id = ANY ($1::text[])"
+# Of another log with the same id, made after the known one was deleted, all lines.
+_LOG_TAIL = """
+SELECT l.number, l.sequence, l.is_closed, l.owner,
+  (SELECT array_agg(s.sequence ORDER BY s.sequence) FROM log_line s
+   WHERE s.log = l.number AND s.sequence > x.after),
+  (SELECT array_agg(s.body ORDER BY s.sequence) FROM log_line s
+   WHERE s.log = l.number AND s.sequence > x.after)
+FROM log l
+CROSS JOIN LATERAL (
+  SELECT CASE WHEN l.sequence >= $3 AND $4::bigint IN (0, l.number) THEN $3 ELSE 0 END AS after
+) x
+WHERE l.kind = $1 AND l.id = $2"""
+_OPEN_LOGS = "SELECT id, number, sequence, owner FROM log WHERE kind = $1 AND NOT is_closed"
 _HAND_OFF = "INSERT INTO handoff (sender, receiver, body) VALUES ($1, $2, $3) RETURNING number"
 _TAKE_HANDOFFS = """
 SELECT number, body FROM handoff WHERE receiver = $1 AND answer IS NULL AND number > $2
@@ -65,6 +103,7 @@ ORDER BY number LIMIT 100"""
 _ANSWER = "UPDATE handoff SET answer = $2 WHERE number = $1 RETURNING sender"
 _READ_ANSWER = "SELECT answer FROM handoff WHERE number = $1"
 _FORGET = "DELETE FROM handoff WHERE number = $1"
+_WITHDRAW = "DELETE FROM handoff WHERE number = $1 AND answer IS NULL"
 _FORGET_OLD = "DELETE FROM handoff WHERE created_at < now() - interval '1 day'"
 _OTHERS = f"""
 SELECT name, {_IS_EXPIRED}, is_draining FROM writer WHERE NOT is_gone ORDER BY since"""
@@ -83,35 +122,85 @@ WHERE name IN (
   ORDER BY name FOR UPDATE SKIP LOCKED)
 RETURNING name, label"""
 _FREE_SESSIONS = "DELETE FROM session WHERE owner = ANY ($1::text[])"
-# Also of one that was gone when they were stored: its last runs still named it.
+# Includes rows that were stored after their owner was marked as gone.
 _TAKE_REQUESTS = f"""
 UPDATE handoff h SET receiver = $1
 WHERE answer IS NULL AND receiver <> $1 AND NOT {IS_LIVE.format(owner="h.receiver")}"""
+# Owner by owner through the index: there are few of them, and many deliveries.
 _TAKE_DELIVERIES = f"""
-UPDATE delivery d SET owner = $1
-WHERE owner <> $1 AND NOT {IS_LIVE.format(owner="d.owner")}"""
+WITH RECURSIVE known(owner) AS (
+  (SELECT owner FROM delivery ORDER BY owner LIMIT 1)
+  UNION ALL
+  SELECT (SELECT d.owner FROM delivery d WHERE d.owner > k.owner ORDER BY d.owner LIMIT 1)
+  FROM known k WHERE k.owner IS NOT NULL
+)
+UPDATE delivery d SET owner = $1 FROM known k
+WHERE d.owner = k.owner AND k.owner <> $1 AND NOT {IS_LIVE.format(owner="k.owner")}
+RETURNING d.kind, d.id"""
+# The session hosts of a replica are among its agents, with a prefix that no agent id can have.
+_HOST_PREFIX = "host:"
+# Also of replicas that are gone: they may come back, and until then nobody has their sessions.
+_LIST_AGENTS = "SELECT agents FROM writer"
+_GIVE_DELIVERY = """
+UPDATE delivery d SET owner = w.name
+FROM (
+  SELECT name FROM writer
+  WHERE name <> $2 AND NOT is_gone AND lease_until > now() AND agents @> $3::text[]
+  ORDER BY random() LIMIT 1
+) w
+WHERE d.id = $1 AND d.owner = $2
+RETURNING d.owner"""
+_FIND_RUN = f"""
+SELECT {CLAIMED_COLUMNS} FROM run
+WHERE session_key = ANY ($1::text[]) AND owner <> $2 AND is_started ORDER BY ticket LIMIT 1"""
+# Also of one that is draining, which starts nothing any more.
+_TAKE_LOGS = """
+UPDATE log l SET owner = $1
+WHERE NOT is_closed AND owner <> $1 AND NOT EXISTS (
+  SELECT FROM writer w WHERE w.name = l.owner AND NOT w.is_gone
+  AND (NOT w.is_draining OR (SELECT is_draining FROM writer WHERE name = $1)))"""
 _FORGET_GONE = "DELETE FROM writer WHERE is_gone AND lease_until < now() - interval '1 hour'"
 _TELL_OTHERS = """
 SELECT pg_notify('openclaw_a2a_' || name, 'j') FROM writer WHERE NOT is_gone AND name <> $1"""
-# Before its beginning: it left, and did not only fail to come back.
+# Before `since`: it left by itself, so there is no time to come back.
 _EXPIRE = "UPDATE writer SET lease_until = since - interval '1 second' WHERE name = $1"
 
 
-async def take_over_rest(connection: Session, owner: OwnerId) -> list[str]:
-    """Mark replicas whose lease is over as gone and take what is not a run; their names.
+READ_RUN_CONTENTS = """
+SELECT c.hash, c.body FROM task t JOIN content c ON c.task = t.number
+WHERE t.id = $1 AND c.hash = ANY ($2)"""
+
+
+class TakenWork(msgspec.Struct):
+    """What a claim has taken over besides runs. It counts when the claim is committed."""
+
+    replicas: list[tuple[str, str]] = []
+    """Their ids and names."""
+    deliveries: list[tuple[str, DeliveryId]] = []
+    """Their kinds and ids."""
+    has_logs: bool = False
+    claim_s: float = 0.0
+
+
+async def take_over_rest(
+    connection: Session, owner: OwnerId, taken: TakenWork, *, takes_logs: bool
+) -> None:
+    """Mark replicas whose lease is over as gone and take what is not a run.
 
     In the transaction that takes their runs. A batch of such a replica holds its row until it is
     committed, so it is either seen by the statements after this one, or refused.
     """
     gone = await connection.fetch(_MARK_GONE, owner)
     names = [row[0] for row in gone]
-    for name, label in gone:
-        log.warning("replica.taken_over", replica=name, name=label, by=owner)
     await connection.execute(_FREE_SESSIONS, names)
     await connection.execute(_TAKE_REQUESTS, owner)
-    await connection.execute(_TAKE_DELIVERIES, owner)
+    rows = await connection.fetch(_TAKE_DELIVERIES, owner)
+    logs = await connection.execute(_TAKE_LOGS, owner) if takes_logs else "UPDATE 0"
     await connection.execute(_FORGET_GONE)
-    return names
+    # Set, not added: the transaction may be repeated.
+    taken.replicas = [(row[0], row[1]) for row in gone]
+    taken.deliveries = [(row[0], DeliveryId(row[1])) for row in rows]
+    taken.has_logs = logs != "UPDATE 0"
 
 
 class PostgresReplicas:
@@ -120,25 +209,50 @@ class PostgresReplicas:
     def __init__(self, database: "PostgresDatabase", *, lease_s: float) -> None:
         self._database = database
         self.lease_s = lease_s
-        self.feed = ChangeFeed(database.address, self._look_again)
+        self.feed = ChangeFeed(database.address, self._look_again, self._on_work_left)
+        self.rates = PostgresRates(database)
+        self._counts = ReplicaCounts()
         self._listener: ReplicaListener | None = None
-        self._agents: list[AgentId] = []
+        self._agents: list[str] = []
         self._released: list[tuple[SessionKey, int]] = []
         self._supervisor = Supervisor("replicas")
         self._look = asyncio.Event()
         self._has_expired = False
+        self._is_work_left = False
+        self._has_taken = False
         self.is_draining = False
+        self.takes_logs = False
+        self._taken: dict[str, set[DeliveryId]] = {}
 
     @property
     def id(self) -> OwnerId:
         return OwnerId(self._database.link.name)
 
     @property
+    def counts(self) -> ReplicaCounts:
+        self._counts.stale_writes = self._database.link.stale_writes
+        return self._counts
+
+    @property
+    def lag_ms(self) -> float | None:
+        return self.feed.lag_ms
+
+    @property
+    def are_notifications_missing(self) -> bool:
+        return self.feed.is_deaf
+
+    def pop_has_taken(self) -> bool:
+        has_taken, self._has_taken = self._has_taken, False
+        return has_taken
+
+    @property
     def poll_s(self) -> float:
         return _SHORT_POLL_S if self.feed.lag_ms is None else _POLL_S
 
-    async def start(self, listener: ReplicaListener, agents: Iterable[AgentId]) -> None:
-        self._listener, self._agents = listener, sorted(agents)
+    async def start(
+        self, listener: ReplicaListener, agents: Iterable[AgentId], hosts: Iterable[str]
+    ) -> None:
+        self._listener, self._agents = listener, [*sorted(agents), *_mark_hosts(hosts)]
         await self._database.fetch(_SET_AGENTS, self.id, self._agents)
         self.feed.listen(self.id, listener)
         self._supervisor.run_loop("replica-feed", self.feed.run())
@@ -149,16 +263,18 @@ class PostgresReplicas:
         await self._supervisor.stop()
 
     def check(self) -> None:
-        """Raises StoreUnavailable when this replica does not hear of the others any more."""
+        """Raises StoreUnavailable when a loop of the replication has ended."""
         for name, reason in self._supervisor.dead_loops.items():
             raise StoreUnavailable(f"{name} has ended: {reason}; restart the gateway")
 
     def on_renamed(self) -> None:
         """This replica was taken for dead."""
+        self._counts.lost += 1
         if self._listener is None:
             return
         self.feed.listen(self.id, self._listener)
         self._look.set()
+        self._taken = {}
         self._listener.on_lost()
 
     # ---------------------------------------------------------------- the others
@@ -167,7 +283,7 @@ class PostgresReplicas:
         self._look.set()
 
     async def _watch(self) -> None:
-        """Look who is there, all the time."""
+        """Poll the list of live replicas."""
         announced = OwnerId("")
         started_at = reached_at = monotonic()
         while True:
@@ -196,10 +312,14 @@ class PostgresReplicas:
                 pass
 
     async def find_expired(self) -> bool:
-        return self._has_expired
+        is_left, self._is_work_left = self._is_work_left, False
+        return self._has_expired or is_left
+
+    def _on_work_left(self) -> None:
+        self._is_work_left = True
 
     async def renew(self, *, runs: int, streams: int) -> None:
-        await self._database.writer.write(_do_nothing)  # every write renews the lease
+        await self._database.writer.write(_renew_lease)  # every write renews the lease
         values = (self.id, runs, streams, self.feed.lag_ms)
         await self._database.fetch(_SET_STATUS, *values)
 
@@ -225,7 +345,7 @@ class PostgresReplicas:
                 row[2],
                 row[3],
                 row[4],
-                tuple(AgentId(one) for one in row[5]),
+                tuple(AgentId(one) for one in row[5] if not one.startswith(_HOST_PREFIX)),
                 row[6],
                 float(row[7]),
                 *row[8:],
@@ -240,9 +360,20 @@ class PostgresReplicas:
 
     async def hold_session(self, session_key: SessionKey) -> HeldSession:
         while True:
-            row = await self._database.fetch_one(_HOLD, session_key, self.id)
-            if row is not None:
+            name = self.id
+            row = await self._database.fetch_one(_HOLD, session_key, name)
+            if row is not None and row[0]:
                 return HeldSession(OwnerId(row[0]), row[1])
+            if row is not None:
+                await self._find_name(name)
+
+    async def _find_name(self, gone: OwnerId) -> None:
+        """Have the writer notice that this replica was taken for dead; it has a new name then."""
+        try:
+            await self._database.writer.write(_renew_lease)
+        except StoreUnavailable:
+            if self.id == gone:
+                raise
 
     def release_session(self, session_key: SessionKey, number: int) -> None:
         self._released.append((session_key, number))
@@ -263,6 +394,60 @@ class PostgresReplicas:
         row = await self._database.fetch_one(_FIND_OWNER, task_id)
         return None if row is None else OwnerId(row[0])
 
+    async def find_replica(self, agent_id: AgentId, *, may_drain: bool = False) -> OwnerId | None:
+        row = await self._database.fetch_one(_FIND_REPLICA, agent_id, self.id, may_drain)
+        return None if row is None else OwnerId(row[0])
+
+    async def find_run(self, session_keys: Iterable[SessionKey]) -> RunRecord | None:
+        row = await self._database.fetch_one(_FIND_RUN, list(session_keys), self.id)
+        if row is None:
+            return None
+        try:
+            run_input = row[-1]
+            if run_input[0] == MARK:
+                values = (row[2], list_references(run_input))
+                found = await self._database.fetch(READ_RUN_CONTENTS, *values)
+                run_input = restore(run_input, {one[0]: one[1] for one in found}.get)
+            # Of another replica: its name does not matter to who asks.
+            return decode_claimed_run(row, run_input, OwnerId(""))
+        except UNREADABLE as error:
+            report_damage(self._database.name, "run", row[1], str(error))
+            return None
+
+    # ---------------------------------------------------------------- deliveries
+
+    def note_taken(self, taken: TakenWork) -> None:
+        """This was taken over, which is committed."""
+        self._counts.taken_over += len(taken.replicas)
+        for name, label in taken.replicas:
+            log.warning("replica.taken_over", replica=name, label=label, by=self.id)
+        if taken.deliveries or taken.has_logs:
+            self._has_taken = True
+        if taken.replicas:
+            # Runs of agents that only others have, and objectives, are left to those.
+            self.feed.tell_others("w")
+        self._counts.claims += 1
+        self._counts.claim_s += taken.claim_s
+        for kind, delivery_id in taken.deliveries:
+            self._taken.setdefault(kind, set()).add(delivery_id)
+
+    def pop_taken(self, kind: str) -> set[DeliveryId]:
+        return self._taken.pop(kind, set())
+
+    async def list_hosts(self, agent_id: AgentId) -> set[str]:
+        found = [row[0] for row in await self._database.fetch(_LIST_AGENTS)]
+        replicas = [one for one in found if any(name.startswith(_HOST_PREFIX) for name in one)]
+        chosen = [one for one in replicas if agent_id in one] or replicas
+        names = (name for one in chosen for name in one if name.startswith(_HOST_PREFIX))
+        return {name.removeprefix(_HOST_PREFIX) for name in names}
+
+    async def pass_on(self, delivery_id: DeliveryId, hosts: Iterable[str]) -> bool:
+        values = (delivery_id, self.id, _mark_hosts(hosts))
+        row = await self._database.fetch_one(_GIVE_DELIVERY, *values)
+        if row is not None:
+            self.feed.send(OwnerId(row[0]), "d")
+        return row is not None
+
     # ---------------------------------------------------------------- changes and requests
 
     async def read_sequences(self, task_ids: Iterable[TaskId]) -> dict[TaskId, int]:
@@ -271,6 +456,30 @@ class PostgresReplicas:
 
     def publish(self, task_ids: Iterable[TaskId]) -> None:
         self.feed.publish(task_ids)
+
+    async def list_shared_logs(self, kind: str) -> list[SharedLog]:
+        rows = await self._database.fetch(_OPEN_LOGS, kind)
+        return [
+            SharedLog(shown_id(row[0]), row[1], row[2], is_closed=False, owner=OwnerId(row[3]))
+            for row in rows
+        ]
+
+    async def read_shared_log(
+        self, kind: str, log_id: str, *, number: int, after: int
+    ) -> SharedLog | None:
+        values = (kind, stored_id(log_id), after, number)
+        row = await self._database.fetch_one(_LOG_TAIL, *values)
+        if row is None:
+            return None
+        lines = zip(row[4] or (), row[5] or (), strict=True)
+        return SharedLog(
+            log_id,
+            row[0],
+            row[1],
+            is_closed=row[2],
+            owner=OwnerId(row[3]),
+            lines=tuple([LogLine(*line) for line in lines]),
+        )
 
     async def hand_off(self, receiver: OwnerId, body: bytes) -> int:
         row = await self._database.fetch_one(_HAND_OFF, self.id, receiver, body)
@@ -288,6 +497,9 @@ class PostgresReplicas:
         if row is not None:
             self.feed.send(OwnerId(row[0]), f"a {number}")
 
+    async def withdraw(self, number: int) -> None:
+        await self._database.fetch(_WITHDRAW, number)
+
     async def take_answer(self, number: int) -> bytes | None:
         row = await self._database.fetch_one(_READ_ANSWER, number)
         if row is None or row[0] is None:
@@ -296,6 +508,10 @@ class PostgresReplicas:
         return row[0]
 
 
-async def _do_nothing(connection: Session) -> None:
-    """A transaction that only marks its writer; now and then old requests go with it."""
+def _mark_hosts(hosts: Iterable[str]) -> list[str]:
+    return sorted(f"{_HOST_PREFIX}{one}" for one in hosts)
+
+
+async def _renew_lease(connection: Session) -> None:
+    """Delete requests older than a day; the writer renews the lease with every transaction."""
     await connection.execute(_FORGET_OLD)

@@ -11,7 +11,7 @@ be locked; of two writers that add the same key, one fails at the unique index a
 """
 
 from collections.abc import Iterable, Sequence
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import Any, Protocol
 
 from openclaw_a2a.model.delivery import Delivery
@@ -31,7 +31,7 @@ Rows = Sequence[tuple[Any, ...]]
 
 _IF_OK = "(SELECT ok FROM ok)"
 _RUN_COLUMNS = (
-    "id, task, context, principal, account, session_key, message_id, owner, fence, lease, "
+    "id, task, context, principal, account, session_key, message_id, owner, fence, "
     "is_started, attempt, input, resume, agent"
 )
 _DELIVERY_COLUMNS = (
@@ -42,14 +42,13 @@ _DELIVERY_COLUMNS = (
 class Statement:
     """The text and the parameters of a batch."""
 
-    def __init__(self, *, writer: "Writer", now: datetime) -> None:
+    def __init__(self, *, writer: "Writer") -> None:
         self._parts: list[str] = []
         self._writes: list[str] = []
         self._checks: list[str] = []
         self._has_tickets = False
         self.values: list[Any] = []
         self.writer = writer
-        self.now = now
 
     @property
     def text(self) -> str:
@@ -139,13 +138,9 @@ class Writer(Protocol):
     def shard(self) -> int: ...
 
 
-def build_statement(batch: Batch, *, writer: Writer, number: int, now: datetime) -> Statement:
-    """The statement that writes a batch as number `number` of this writer.
-
-    `now` is the time of the clock by which leases were given: only their length is stored, from the
-    database's own now.
-    """
-    statement = Statement(writer=writer, now=now)
+def build_statement(batch: Batch, *, writer: Writer, number: int) -> Statement:
+    """The statement that writes a batch as number `number` of this writer."""
+    statement = Statement(writer=writer)
     _write_tasks(statement, batch)
     _write_runs(statement, batch)
     _write_messages(statement, batch)
@@ -340,21 +335,18 @@ def _insert_runs(
         content = encode_json(RunInput(run.message, run.binding, run.options))
         content = batch.refer_to_contents(run.task_id, content)
         names = (run.id, run.task_id, run.context_id, run.scope.principal, run.scope.account)
-        lease = run.lease_until - statement.now
-        session = (run.session_key, run.message.message_id, run.owner, run.fence, lease)
+        session = (run.session_key, run.message.message_id, run.owner, run.fence)
         is_started = run.is_started or attempt is not None
         state = (is_started, run.attempt if attempt is None else attempt, content, run.resume)
         rows.append((*names, *session, *state, run.binding.agent_id))
-    types = (
-        "text text text text text text text text bigint interval boolean integer bytea bytea text"
-    )
+    types = "text text text text text text text text bigint boolean integer bytea bytea text"
     source = statement.rows(_RUN_COLUMNS, types, rows)
-    columns = _RUN_COLUMNS.replace(" lease,", " lease_until,")
     shown = ", ".join(f"x.{one}" for one in _RUN_COLUMNS.split(", "))
-    shown = shown.replace("x.lease,", "now() + x.lease,")
+    # The time of the lease is of earlier versions: runs belong to their owner as long as it lives.
     statement.write(
         "new_run",
-        f"INSERT INTO run ({columns}, ticket) SELECT {shown}, k.number "
+        f"INSERT INTO run ({_RUN_COLUMNS}, ticket, lease_until) "
+        f"SELECT {shown}, k.number, 'infinity'::timestamptz "
         f"FROM {source} JOIN ticket k ON k.id = x.id",
     )
 
@@ -403,14 +395,19 @@ def _write_deliveries(statement: Statement, batch: Batch) -> None:
             count=len(found),
         )
     types = "text text text bytea bigint timestamptz timestamptz timestamptz smallint integer text"
-    put = [_delivery_row(one.row) for one in changes.values() if one.row and one.is_put]
+    name = statement.writer.name
+    put = [
+        (*_delivery_row(one.row), one.owner or name)
+        for one in changes.values()
+        if one.row and one.is_put
+    ]
     if put:
+        columns = f"{_DELIVERY_COLUMNS}, owner"
         assigned = ", ".join(f"{one} = excluded.{one}" for one in _DELIVERY_COLUMNS.split(", ")[1:])
         statement.write(
             "put_delivery",
-            f"INSERT INTO delivery ({_DELIVERY_COLUMNS}, owner) "
-            f"SELECT {_DELIVERY_COLUMNS}, {statement.value(statement.writer.name)}::text "
-            f"FROM {statement.rows(_DELIVERY_COLUMNS, types, put)} WHERE {_IF_OK} "
+            f"INSERT INTO delivery ({columns}) SELECT {columns} "
+            f"FROM {statement.rows(columns, f'{types} text', put)} WHERE {_IF_OK} "
             f"ORDER BY id ON CONFLICT (id) DO UPDATE SET {assigned}, owner = excluded.owner",
         )
     updated = [_delivery_row(one.row) for one in changes.values() if one.row and not one.is_put]
@@ -553,8 +550,9 @@ def _write_logs(statement: Statement, batch: Batch) -> None:
         source = statement.rows("kind, id, sequence, is_closed", "text text bigint boolean", new)
         statement.write(
             "new_log",
-            "INSERT INTO log (kind, id, sequence, is_closed, updated_at) "
-            f"SELECT kind, id, sequence, is_closed, now() FROM {source} WHERE {_IF_OK} "
+            "INSERT INTO log (kind, id, sequence, is_closed, updated_at, owner) "
+            "SELECT kind, id, sequence, is_closed, now(), "
+            f"{statement.value(statement.writer.name)}::text FROM {source} WHERE {_IF_OK} "
             "RETURNING kind, id, number",
         )
         sources.append("SELECT kind, id, number FROM new_log")

@@ -39,7 +39,7 @@ ORDER BY t.number DESC LIMIT $4"""
 # OFFSET 0 keeps the planner from going through all tasks in the order of the result instead.
 _LIST_RECENT_OF_FEW = f"""
 SELECT {HEAD_COLUMNS}, t.resume FROM ({_GROUPS}) y CROSS JOIN LATERAL (
-  SELECT * FROM task t
+  SELECT {HEAD_COLUMNS}, t.resume FROM task t
   WHERE t.principal = y.principal AND t.account = y.account AND t.state = y.state OFFSET 0
 ) t
 ORDER BY t.number DESC LIMIT $4"""
@@ -179,19 +179,19 @@ class PostgresTaskLists(PostgresTaskReader):
         try:
             if large_bytes is None:
                 return await self._read_stored(row, self._restore)
+            head = self._head(row)
             is_large = row[11] is None and row[12]
             # Those behind their snapshot by many events: their size would have to be read.
-            is_large = is_large or row[8] - row[10] > EVENTS_AT_ONCE
+            is_large = is_large or row[8] - (row[10] or 0) > EVENTS_AT_ONCE
             if not is_large:
                 stored = await self._read_stored(row, _refuse_contents)
                 sizes = 0 if stored is None else sum([len(one.body) for one in stored.entries])
                 if stored is None or len(stored.snapshot) + sizes <= large_bytes:
                     return stored
-        except _HasContents:
-            pass
         except CorruptRecord:
             return None
-        head = self._head(row)
+        except _HasContents:
+            head = self._head(row)
         large.add(head.id)
         return StoredTask(head, b"")
 

@@ -20,9 +20,10 @@ from openclaw_a2a.model.records import (
 from openclaw_a2a.model.turn import Binding, Scope
 from openclaw_a2a.ports import Duplicate, MeasuredTask
 from openclaw_a2a.store.columns import STATE_OF
-from openclaw_a2a.store.contents import MARK, restore
+from openclaw_a2a.store.contents import MARK, list_references, restore
 from openclaw_a2a.store.postgres.address import DatabaseRow
-from openclaw_a2a.store.postgres.database import PostgresPart, scope_values
+from openclaw_a2a.store.postgres.database import PostgresDatabase, PostgresPart, scope_values
+from openclaw_a2a.store.postgres.duplicates import DuplicateLookup
 from openclaw_a2a.store.rules import UNREADABLE, check_same_body, damaged_task
 
 _binding_decoder = msgspec.json.Decoder(Binding)
@@ -60,10 +61,11 @@ SELECT sequence, body, state, task FROM (
   FROM ({}) e
 ) e WHERE before <= $1::bigint ORDER BY sequence"""
 _READ_ENTRIES = _EVENTS.format("""
-    SELECT * FROM event WHERE task = $2 AND sequence > $3 AND sequence <= $4
+    SELECT task, sequence, state, body FROM event
+    WHERE task = $2 AND sequence > $3 AND sequence <= $4
     ORDER BY sequence LIMIT $5""")
 _READ_EVENTS = _EVENTS.format("""
-    SELECT v.* FROM task t JOIN event v ON v.task = t.number
+    SELECT v.task, v.sequence, v.state, v.body FROM task t JOIN event v ON v.task = t.number
     WHERE t.id = $2 AND ($3::text IS NULL OR (t.principal = $3 AND t.account = $4))
       AND v.sequence > $5
     ORDER BY v.sequence LIMIT $6""")
@@ -74,9 +76,6 @@ WHERE t.id = $1 AND c.hash = $2"""
 _READ_SLICE = "SELECT substring(body FROM $3 FOR $4) FROM content WHERE task = $1 AND hash = $2"
 _HAS_TASK = "SELECT true FROM task WHERE number = $1"
 _READ_RESUME = "SELECT resume FROM task WHERE id = $1"
-_READ_DUPLICATE = """
-SELECT run, task, answer, body_hash FROM message
-WHERE principal = $1 AND account = $2 AND message_id = $3"""
 
 _LAST = 2**63 - 1
 
@@ -86,6 +85,10 @@ _Restore = Callable[[int, bytes], Awaitable[bytes]]
 
 class PostgresTaskReader(PostgresPart):
     """Reads of one task, and of an idempotency record."""
+
+    def __init__(self, database: PostgresDatabase) -> None:
+        super().__init__(database)
+        self._duplicates = DuplicateLookup(database.fetch)
 
     async def read_task(self, scope: Scope | None, task_id: TaskId) -> StoredTask | None:
         row = await self._find_row(scope, task_id)
@@ -246,12 +249,11 @@ class PostgresTaskReader(PostgresPart):
     async def find_duplicate(
         self, scope: Scope, message_id: MessageId, *, body_hash: bytes | None = None
     ) -> Duplicate | None:
-        key = (scope.principal, scope.account, message_id)
-        row = await self._database.fetch_one(_READ_DUPLICATE, *key)
+        row = await self._duplicates.find((scope.principal, scope.account, message_id))
         if row is None:
             return None
-        check_same_body(row[3], body_hash, message_id)
-        return Duplicate(row[0], row[1], row[2])
+        check_same_body(row[6], body_hash, message_id)
+        return Duplicate(row[3], row[4], row[5])
 
     def _head(self, row: DatabaseRow) -> TaskHead:
         try:
@@ -276,18 +278,6 @@ def _head(row: DatabaseRow) -> TaskHead:
         row[8],
         None if row[9] is None else _binding_decoder.decode(row[9]),
     )
-
-
-def list_references(body: bytes) -> list[bytes]:
-    """The hashes that a row refers to."""
-    digests: list[bytes] = []
-
-    def note(digest: bytes) -> bytes:
-        digests.append(digest)
-        return b""
-
-    restore(body, note)
-    return digests
 
 
 async def _mark_contents(_task: int, body: bytes) -> bytes:

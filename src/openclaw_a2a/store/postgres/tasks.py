@@ -1,45 +1,42 @@
 """The task store over PostgreSQL, with the writes that work on whole tables."""
 
 from collections.abc import Awaitable
-from datetime import timedelta
 from functools import partial
+from time import monotonic
 from typing import Any
 
 import msgspec
 
+from openclaw_a2a.model.errors import StoreUnavailable
 from openclaw_a2a.model.ids import OwnerId, TaskId
 from openclaw_a2a.model.records import RunRecord
 from openclaw_a2a.model.turn import Scope
 from openclaw_a2a.ports import PurgeResult, Retention
 from openclaw_a2a.store.columns import CLAIMED_COLUMNS, TERMINAL_CODES, decode_claimed_run
-from openclaw_a2a.store.commands import ClaimRuns, RenewLeases, TaskWrites
-from openclaw_a2a.store.contents import MARK, restore
+from openclaw_a2a.store.commands import TaskWrites
+from openclaw_a2a.store.contents import MARK, list_references, restore
 from openclaw_a2a.store.postgres.address import DatabaseRow, Session
-from openclaw_a2a.store.postgres.database import PostgresDatabase
-from openclaw_a2a.store.postgres.replicas import IS_LIVE, take_over_rest
+from openclaw_a2a.store.postgres.replicas import (
+    IS_LIVE,
+    READ_RUN_CONTENTS,
+    TakenWork,
+    take_over_rest,
+)
 from openclaw_a2a.store.postgres.task_lists import PostgresTaskLists
-from openclaw_a2a.store.postgres.task_reader import list_references
 from openclaw_a2a.store.rules import UNREADABLE, choose_purgeable, report_damage
 
 _PURGE_BATCH = 100
 """How many tasks or messages one write of a purge examines at most."""
 
-# Times of leases come by the gateway's clock and are kept by the database's: as distances from now.
 _CLAIM_RUNS = f"""
-UPDATE run SET owner = $1, lease_until = now() + $2::interval, fence = fence + 1
-WHERE owner <> $1 AND ($3::interval IS NULL OR lease_until < now() + $3)
-RETURNING {CLAIMED_COLUMNS}"""
+UPDATE run SET owner = $1, fence = fence + 1 WHERE owner <> $1 RETURNING {CLAIMED_COLUMNS}"""
 # Runs of an agent that another replica has are left to that one.
 _TAKE_RUNS = f"""
-UPDATE run SET owner = $1, lease_until = now() + $2::interval, fence = fence + 1
+UPDATE run SET owner = $1, fence = fence + 1
 WHERE owner <> $1 AND NOT {IS_LIVE.format(owner="run.owner")}
   AND (agent = '' OR agent = ANY (SELECT unnest(agents) FROM writer WHERE name = $1)
     OR NOT EXISTS (SELECT FROM writer w WHERE agent = ANY (w.agents) AND NOT w.is_gone))
 RETURNING {CLAIMED_COLUMNS}"""
-_RENEW_LEASES = "UPDATE run SET lease_until = now() + $1::interval WHERE owner = $2"
-_READ_RUN_CONTENTS = """
-SELECT c.hash, c.body FROM task t JOIN content c ON c.task = t.number
-WHERE t.id = $1 AND c.hash = ANY ($2)"""
 _READ_OWN_TASK = """
 SELECT status_at, id, number, principal, account, state, sequence FROM task
 WHERE id = $1 AND principal = $2 AND account = $3 FOR UPDATE"""
@@ -97,33 +94,33 @@ WHERE r.kind = x.kind AND r.id = x.id"""
 class PostgresTaskStore(PostgresTaskLists, TaskWrites):
     """The task store over a database."""
 
-    def __init__(self, database: PostgresDatabase) -> None:
-        super().__init__(database)
-        self._now = database.now
-
     # ---------------------------------------------------------------- writes on whole tables
 
-    async def claim_runs(
-        self, owner: OwnerId, *, lease_until: Any, expired_at: Any
-    ) -> list[RunRecord]:
-        command = ClaimRuns(owner, lease_until, expired_at)
-        return await self._write(partial(self._claim, command))
-
-    async def _claim(self, command: ClaimRuns, connection: Session) -> list[RunRecord]:
-        now = self._now()
+    async def claim_runs(self, owner: OwnerId) -> list[RunRecord]:
+        taken = TakenWork()
+        runs = await self._write(partial(self._claim, owner, taken))
         if self._database.replicas is not None:
-            # The lease of a run is that of its owner, whatever `expired_at` says.
-            await take_over_rest(connection, command.owner)
-            rows = await connection.fetch(_TAKE_RUNS, command.owner, command.lease_until - now)
+            self._database.replicas.note_taken(taken)  # not before it is committed
+        return runs
+
+    async def _claim(
+        self, owner: OwnerId, taken: TakenWork, connection: Session
+    ) -> list[RunRecord]:
+        replicas = self._database.replicas
+        if replicas is not None:
+            if owner != replicas.id:  # declared dead since it asked: the work would be nobody's
+                raise StoreUnavailable("this replica has another id by now; it claims again")
+            began_at = monotonic()
+            await take_over_rest(connection, owner, taken, takes_logs=replicas.takes_logs)
+            rows = await connection.fetch(_TAKE_RUNS, owner)
+            taken.claim_s = monotonic() - began_at
         else:
-            expired = None if command.expired_at is None else command.expired_at - now
-            values = (command.owner, command.lease_until - now, expired)
-            rows = await connection.fetch(_CLAIM_RUNS, *values)
+            rows = await connection.fetch(_CLAIM_RUNS, owner)
         claimed: list[RunRecord] = []
         # RETURNING has no order. The first column is the ticket.
         for row in sorted(rows, key=lambda row: row[0]):
             try:
-                claimed.append(await _read_run(connection, row, command))
+                claimed.append(await _read_run(connection, row, owner))
             except UNREADABLE as error:
                 # What was to be done cannot be read any more. Without its run the task is an
                 # orphan, which recovery fails; left alone it would stay `working` for ever.
@@ -131,13 +128,6 @@ class PostgresTaskStore(PostgresTaskLists, TaskWrites):
                 report_damage(self._database.name, "run", row[1], reason)
                 await connection.execute("DELETE FROM run WHERE id = $1", row[1])
         return claimed
-
-    def renew_leases(self, owner: OwnerId, *, lease_until: Any) -> Awaitable[None]:
-        return self._write(partial(self._renew, RenewLeases(owner, lease_until)))
-
-    async def _renew(self, command: RenewLeases, connection: Session) -> None:
-        lease: timedelta = command.lease_until - self._now()
-        await connection.execute(_RENEW_LEASES, lease, command.owner)
 
     def delete_task(self, scope: Scope, task_id: TaskId) -> Awaitable[bool]:
         async def work(connection: Session) -> bool:
@@ -177,13 +167,13 @@ class PostgresTaskStore(PostgresTaskLists, TaskWrites):
         return total + deleted
 
 
-async def _read_run(connection: Session, row: DatabaseRow, command: ClaimRuns) -> RunRecord:
+async def _read_run(connection: Session, row: DatabaseRow, owner: OwnerId) -> RunRecord:
     """The run of a row. Raises: what `UNREADABLE` lists."""
     run_input = row[-1]
     if run_input[0] == MARK:
-        rows = await connection.fetch(_READ_RUN_CONTENTS, row[2], list_references(run_input))
+        rows = await connection.fetch(READ_RUN_CONTENTS, row[2], list_references(run_input))
         run_input = restore(run_input, {found[0]: found[1] for found in rows}.get)
-    return decode_claimed_run(row, run_input, command.owner, command.lease_until)
+    return decode_claimed_run(row, run_input, owner)
 
 
 async def _purge_tasks(retention: Retention, connection: Session) -> PurgeResult:

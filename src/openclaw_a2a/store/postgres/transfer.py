@@ -21,7 +21,7 @@ from openclaw_a2a.store.locks import FileLock
 from openclaw_a2a.store.postgres.address import LOST, Address, Session, driver
 from openclaw_a2a.store.postgres.json_file_source import JsonFileSource, SourceRow, SourceRows
 from openclaw_a2a.store.postgres.link import WriteLink
-from openclaw_a2a.store.postgres.records import stored_id
+from openclaw_a2a.store.postgres.log_ids import stored_id
 from openclaw_a2a.store.postgres.statement import stored_reason
 from openclaw_a2a.store.sqlite import migrate
 from openclaw_a2a.store.sqlite.transaction import from_microseconds, to_microseconds
@@ -58,8 +58,8 @@ _TABLES = (
     _table("content", "task hash body", "task, hash"),
     _table(
         "run",
-        "ticket id task context principal account session_key message_id owner fence lease_until "
-        "is_started attempt input resume",
+        "ticket id task context principal account session_key message_id owner fence is_started "
+        "attempt input resume lease_until",
         "ticket",
         "lease_until",
         "is_started",

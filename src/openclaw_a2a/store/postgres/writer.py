@@ -13,7 +13,6 @@ Invariant: every future that `write` returned is resolved.
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from datetime import datetime
 from typing import Any, TypeVar
 
 from openclaw_a2a.log import get_logger
@@ -26,6 +25,7 @@ from openclaw_a2a.store.postgres.address import LOST, Session, driver
 from openclaw_a2a.store.postgres.batch import (
     Batch,
     BatchEnds,
+    LogKey,
     NamedRows,
     NeedsRows,
     StoredMessage,
@@ -75,12 +75,10 @@ class PostgresWriter:
     def __init__(
         self,
         link: WriteLink,
-        now: Callable[[], datetime],
-        on_committed: Callable[[Iterable[TaskId]], None] | None = None,
+        on_committed: Callable[[Iterable[TaskId], Iterable[LogKey]], None] | None = None,
     ) -> None:
-        """`on_committed` is told which tasks a batch has changed."""
+        """`on_committed` is told which tasks and logs a batch has changed."""
         self._link = link
-        self._now = now
         self._on_committed = on_committed
         self._collected: list[Write[Any]] = []
         self._wake = asyncio.Event()
@@ -219,7 +217,12 @@ class PostgresWriter:
 
         result: object = None
         try:
-            # What it read is known before the commit; only the commit itself can be in doubt.
+            for _ in range(_MAX_DECISIONS - 1):
+                try:
+                    # What it read is known before the commit; only that itself can be in doubt.
+                    return write, await self._perform(attempt, lambda _: result), None
+                except (driver.DeadlockDetectedError, driver.SerializationError):
+                    continue  # the other side went on; a newer gateway that migrates gives way soon
             return write, await self._perform(attempt, lambda _: result), None
         except Exception as error:  # whatever it was, it is not the fault of the others
             if not isinstance(error, GatewayError | driver.PostgresError):
@@ -239,7 +242,7 @@ class PostgresWriter:
             return None
 
         async def attempt(connection: Session, number: int) -> list[WriteOutcome] | None:
-            statement = build_statement(batch, writer=self._link, number=number, now=self._now())
+            statement = build_statement(batch, writer=self._link, number=number)
             ok, tickets = await connection.fetchrow(statement.text, *statement.values)
             if not ok:
                 raise _Wrong
@@ -262,9 +265,7 @@ class PostgresWriter:
                 stored = await load_rows(connection, NamedRows(_commands(group)))
                 batch = Batch(stored)
                 decided = _decide(batch, group)
-                statement = build_statement(
-                    batch, writer=self._link, number=number, now=self._now()
-                )
+                statement = build_statement(batch, writer=self._link, number=number)
                 ok, tickets = await connection.fetchrow(statement.text, *statement.values)
                 if not ok:
                     raise _Wrong
@@ -290,9 +291,9 @@ class PostgresWriter:
 
     def _report(self, batch: Batch) -> None:
         """A batch is committed."""
-        if self._on_committed is not None and (batch.tasks or batch.cleared):
+        if self._on_committed is not None and (batch.tasks or batch.cleared or batch.logs):
             # Those that are only cleared lost their resume token to a new run.
-            self._on_committed({*batch.tasks, *batch.cleared})
+            self._on_committed({*batch.tasks, *batch.cleared}, batch.logs)
 
     async def _perform(
         self,

@@ -20,7 +20,6 @@ _HANDLERS: Handlers = {
     commands.StartRun: WriteTransaction.start_run,
     commands.FinishRun: WriteTransaction.finish_run,
     commands.ClaimRuns: tasks.claim_runs,
-    commands.RenewLeases: tasks.renew_leases,
     commands.PutDelivery: deliveries.put_delivery,
     commands.UpdateDelivery: deliveries.update_delivery,
     commands.DeleteDelivery: deliveries.delete_delivery,

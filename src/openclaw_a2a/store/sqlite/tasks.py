@@ -16,7 +16,7 @@ from openclaw_a2a.model.records import RunRecord
 from openclaw_a2a.model.turn import Scope
 from openclaw_a2a.ports import PurgeResult, Retention
 from openclaw_a2a.store.columns import CLAIMED_COLUMNS, TERMINAL_CODES, decode_claimed_run
-from openclaw_a2a.store.commands import ClaimRuns, RenewLeases, TaskWrites
+from openclaw_a2a.store.commands import ClaimRuns, TaskWrites
 from openclaw_a2a.store.rules import UNREADABLE, choose_purgeable, report_damage
 from openclaw_a2a.store.sqlite.contents import MARK, restore
 from openclaw_a2a.store.sqlite.records import purge_records
@@ -30,14 +30,11 @@ from openclaw_a2a.store.sqlite.transaction import (
 _PURGE_BATCH = 100
 """How many tasks or messages one write of a purge examines at most."""
 
-_CLAIM = """
-UPDATE run SET owner = ?, lease_until = ?, fence = fence + 1
-WHERE owner <> ? AND lease_until < ?"""
+_CLAIM = "UPDATE run SET owner = :owner, fence = fence + 1 WHERE owner <> :owner"
 _CLAIM_RUNS = f"{_CLAIM} RETURNING {CLAIMED_COLUMNS}"
 _SELECT_RUN_CONTENT = """
 SELECT body FROM content WHERE task = (SELECT number FROM task WHERE id = ?) AND hash = ?"""
 _DELETE_RUN = "DELETE FROM run WHERE ticket = ?"
-_RENEW = "UPDATE run SET lease_until = ? WHERE owner = ?"
 _SELECT_OWN_TASK = """
 SELECT status_at, id, number, principal, account, state FROM task
 WHERE id = ? AND principal = ? AND account = ?"""
@@ -94,11 +91,8 @@ class SqliteTaskStore(SqliteTaskLists, TaskWrites):
 def claim_runs(transaction: WriteTransaction, command: ClaimRuns) -> list[RunRecord]:
     """In order of arrival, each with the next fence."""
     transaction.flush()
-    owner, lease_until = command.owner, to_microseconds(command.lease_until)
-    before = LAST_TIME if command.expired_at is None else to_microseconds(command.expired_at)
-    rows = transaction.connection.execute(
-        _CLAIM_RUNS, (owner, lease_until, owner, before)
-    ).fetchall()
+    owner = command.owner
+    rows = transaction.connection.execute(_CLAIM_RUNS, {"owner": owner}).fetchall()
     claimed: list[RunRecord] = []
     # RETURNING has no order. The first column is the ticket.
     for row in sorted(rows, key=itemgetter(0)):
@@ -106,7 +100,7 @@ def claim_runs(transaction: WriteTransaction, command: ClaimRuns) -> list[RunRec
             run_input = row[-1]
             if run_input[0] == MARK:
                 run_input = restore(run_input, partial(_find_run_content, transaction, row[2]))
-            run = decode_claimed_run(row, run_input, owner, command.lease_until)
+            run = decode_claimed_run(row, run_input, owner)
         except UNREADABLE as error:
             # What was to be done cannot be read any more. Without its run the task is an orphan,
             # which recovery fails; left alone it would stay `working` for ever.
@@ -125,13 +119,6 @@ def _find_run_content(
 ) -> bytes | None:
     found = transaction.connection.execute(_SELECT_RUN_CONTENT, (task_id, digest)).fetchone()
     return None if found is None else found[0]
-
-
-def renew_leases(transaction: WriteTransaction, command: RenewLeases) -> None:
-    """Extend the lease of every run of an owner."""
-    transaction.flush()
-    # After the flush: a run that was submitted in this group has its row by now and is renewed too.
-    transaction.connection.execute(_RENEW, (to_microseconds(command.lease_until), command.owner))
 
 
 def delete_task(transaction: WriteTransaction, scope: Scope, task_id: TaskId) -> bool:

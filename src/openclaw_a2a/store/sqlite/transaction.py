@@ -57,13 +57,17 @@ def from_microseconds(count: int) -> datetime:
     return _EPOCH + timedelta(microseconds=count)
 
 
+# The time of the lease is of earlier versions: runs belong to their owner as long as it lives.
+_NO_LEASE = 0
+
+
 def encode_run(run: RunRecord) -> tuple[Any, ...]:
     """The row of a run."""
     content = encode_json(RunInput(run.message, run.binding, run.options))
     names = (run.ticket, run.id, run.task_id, run.context_id, run.scope.principal)
     session = (run.scope.account, run.session_key, run.message.message_id)
-    lease = (run.owner, run.fence, to_microseconds(run.lease_until))
-    return (*names, *session, *lease, run.is_started, run.attempt, content, run.resume)
+    state = (run.owner, run.fence, run.is_started, run.attempt)
+    return (*names, *session, *state, content, run.resume, _NO_LEASE)
 
 
 def encode_delivery(delivery: Delivery) -> tuple[object, ...]:
@@ -114,7 +118,7 @@ UPDATE message SET answer = ?
 WHERE principal = ? AND account = ? AND message_id = ? AND run = ?"""
 _INSERT_RUN = """
 INSERT INTO run (ticket, id, task, context, principal, account, session_key, message_id, owner,
-  fence, lease_until, is_started, attempt, input, resume)
+  fence, is_started, attempt, input, resume, lease_until)
 VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"""
 _START_RUN = "UPDATE run SET is_started = 1, attempt = ? WHERE ticket = ?"
 _DELETE_RUN = "DELETE FROM run WHERE ticket = ?"
@@ -373,7 +377,8 @@ class WriteTransaction:
         task = self._tasks.get(row[2])
         if task is None:
             return row
-        return (*row[:-2], refer(self.connection, task.number, row[-2]), row[-1])
+        *names, content, resume, lease = row
+        return (*names, refer(self.connection, task.number, content), resume, lease)
 
     def _find_duplicate(self, key: MessageKey, submission: Submission) -> Duplicate | None:
         # The earlier submission may be in this very group and have no row yet.

@@ -1,0 +1,130 @@
+"""Replicas are killed and paused while they execute a plan; no finished step is begun again.
+
+`--rounds 50` is the long form: so many objectives.
+"""
+
+import asyncio
+import os
+import random
+from collections.abc import AsyncIterator
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+from tests.crash.gateway_process import PATIENCE_S, TERMINAL, GatewayProcess, Json
+from tests.planning.plan_server import TRACES
+from tests.planning.test_kill_recovery import STEPS, Traces, call, check_order, make_objective
+from tests.postgres_server import PostgresServer
+
+LEASE_S = 3.0
+_FAULTS = 6
+
+
+class Replicas:
+    """The processes, and what was seen of an objective at any of them."""
+
+    def __init__(self, processes: list[GatewayProcess], traces: Traces) -> None:
+        self.processes = processes
+        self.traces = traces
+        self.completed: set[str] = set()
+        self.finished: dict[str, int] = {}
+        """The finished tasks, and how often each was begun when it was first seen so."""
+
+    async def look(self, at: GatewayProcess, objective_id: str) -> Json:
+        """The objective as it is; what was finished must still be."""
+        shown = (await call(at, "objectives/get", id=objective_id))["objective"]
+        steps = [step for plan in shown["plans"] for step in plan["tasks"]]
+        completed = {step["id"] for step in steps if step["status"] == "completed"}
+        assert completed >= self.completed, "a finished step was taken back"
+        self.completed = completed
+        for task_id in [step["a2aTaskId"] for step in steps if step.get("a2aTaskId")]:
+            if task_id not in self.finished:
+                task = await call(at, "GetTask", id=task_id)
+                if task["status"]["state"] in TERMINAL:
+                    self.finished[task_id] = self.traces.begun[task_id]
+        return shown
+
+
+@pytest.fixture
+async def replicas(tmp_path: Path, postgres: PostgresServer) -> AsyncIterator[Replicas]:
+    server = Path(__file__).with_name("plan_server.py")
+    traces = tmp_path / TRACES
+    traces.touch()
+    async with postgres.borrow_schema() as schema:
+        processes: list[GatewayProcess] = []
+        for number in range(3):
+            folder = tmp_path / f"replica-{number}"
+            folder.mkdir()
+            place = (postgres.url(), schema, str(traces))
+            processes.append(GatewayProcess(folder, "postgres", *place, server=server))
+        try:
+            for one in processes:
+                await one.start()
+            yield Replicas(processes, Traces(tmp_path))
+        finally:
+            for one in processes:
+                with suppress(ProcessLookupError):
+                    one.resume()
+                one.close()
+
+
+async def harm(one: GatewayProcess, chance: random.Random) -> None:
+    """Kill a replica and start it again, or pause it for longer than its lease."""
+    if chance.random() < 0.4:
+        one.pause()
+        await asyncio.sleep(LEASE_S * 2)  # that it is taken for dead
+        one.resume()
+    else:
+        one.kill()
+        await one.start()
+
+
+async def settle(one: GatewayProcess) -> None:
+    """Wait until a replica writes again: one that was paused first learns that it lost its name."""
+    async with asyncio.timeout(PATIENCE_S):
+        while True:
+            answer = await one.call("default", "objectives/create", {"name": "probe"})
+            if "result" in answer:
+                await call(one, "objectives/delete", id=answer["result"]["objective"]["id"])
+                return
+            await asyncio.sleep(0.1)  # another process does it
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(0)
+async def test_a_plan_is_completed_and_no_finished_step_begun_again_whatever_replica_fails(
+    replicas: Replicas, tmp_path: Path, rounds: int | None
+) -> None:
+    chance = random.Random(os.environ.get("CRASH_SEED", "plans"))
+    faults = 0
+    for _ in range(rounds or 3):
+        for one in replicas.processes:
+            await settle(one)
+        owner = chance.choice(replicas.processes)
+        objective_id = await make_objective(owner)
+        await call(chance.choice(replicas.processes), "objectives/run", id=objective_id)
+        left = _FAULTS
+        async with asyncio.timeout(PATIENCE_S * 4):
+            while True:
+                await asyncio.sleep(chance.choice([0.0, 0.05, 0.15]))  # any moment
+                harmed = chance.choice(replicas.processes)
+                others = [one for one in replicas.processes if one is not harmed]
+                harming = None
+                if left:
+                    left, faults = left - 1, faults + 1
+                    harming = asyncio.create_task(harm(harmed, chance))
+                shown = await replicas.look(chance.choice(others), objective_id)
+                if harming is not None:
+                    await harming
+                if shown["status"] in ("completed", "failed", "canceled"):
+                    break
+        assert shown["status"] == "completed", [one.output() for one in replicas.processes]
+        assert shown["progress"]["done"] == shown["progress"]["total"] == STEPS
+        for one in replicas.processes:
+            assert await replicas.look(one, objective_id) == shown
+        begun = replicas.traces.begun
+        assert {one: begun[one] for one in replicas.finished} == replicas.finished
+        check_order(shown, replicas.traces.done)
+        (tmp_path / TRACES).write_text("", encoding="utf-8")
+        replicas.completed, replicas.finished = set(), {}
+    print(f"{faults} faults")  # for who runs the long form
