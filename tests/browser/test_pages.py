@@ -106,31 +106,63 @@ def test_pages_link_to_each_other_and_back_works(demo: DemoGateway, visit: OpenB
     page.wait_for_url("**/dashboard/tasks")
 
 
+# The lines of text in each row that lie on each other, without what is cut off and so not seen.
 COVERED = """[...document.querySelectorAll("table.rows tr")].flatMap((row) => {
-  const boxes = [...row.cells].flatMap((cell) => {
-    const range = document.createRange();
-    range.selectNodeContents(cell);
-    return [{ cell, box: range.getBoundingClientRect() }].filter(({ box }) => box.width > 1);
+  const lines = [...row.cells].flatMap((cell) => {
+    const texts = document.createTreeWalker(cell, NodeFilter.SHOW_TEXT), found = [];
+    for (let text = texts.nextNode(); text; text = texts.nextNode()) {
+      const range = document.createRange();
+      range.selectNodeContents(text);
+      for (const box of range.getClientRects()) {
+        let { left, top, right, bottom } = box;
+        for (let one = text.parentElement; one !== row; one = one.parentElement) {
+          if (getComputedStyle(one).overflow === "visible") continue;
+          const edge = one.getBoundingClientRect();
+          [left, top] = [Math.max(left, edge.left), Math.max(top, edge.top)];
+          [right, bottom] = [Math.min(right, edge.right), Math.min(bottom, edge.bottom)];
+        }
+        if (right - left > 1 && bottom - top > 4) found.push({ cell, left, top, right, bottom });
+      }
+    }
+    return found;
   });
-  return boxes.flatMap(({ cell, box: a }, index) => boxes.slice(index + 1)
-    .filter(({ box: b }) => a.left < b.right - 1 && b.left < a.right - 1
+  return lines.flatMap((a, index) => lines.slice(index + 1)
+    .filter((b) => a.cell !== b.cell && a.left < b.right - 1 && b.left < a.right - 1
       && a.top < b.bottom - 4 && b.top < a.bottom - 4)
-    .map((other) => `${cell.innerText} | ${other.cell.innerText}`));
+    .map((b) => `${a.cell.innerText} | ${b.cell.innerText}`));
 })"""
 
 
-@pytest.mark.parametrize("page", ["objective", "deliveries", "calls", "callers", "audit", "remote"])
+CUT_OFF = """[...document.querySelectorAll("table.rows td")]
+  .filter((cell) => cell.scrollWidth > cell.clientWidth + 1).map((cell) => cell.innerText)"""
+LONG = "a_name_that_is_so_long_that_no_phone_has_a_line_for_it"
+WITH_TABLES = ("objective", "deliveries", "calls", "callers", "audit", "remote", "tasks", "system")
+
+
+@pytest.fixture(scope="session")
+def long_names(demo: DemoGateway) -> None:
+    """A call and a token whose names need more than one line of a phone."""
+    asked = {"agent": "researcher", "skill": LONG, "input": {}, "timeoutSeconds": 3600}
+    demo.request("/tools/agent_call", asked)
+    demo.request("/dashboard/callers", {"name": LONG, "scope": "tools"})
+
+
+@pytest.mark.usefixtures("long_names")
+@pytest.mark.parametrize("width", [375, 320])
+@pytest.mark.parametrize("page", WITH_TABLES)
 def test_on_a_phone_nothing_covers_a_text_and_the_menu_shows_the_page(
-    demo: DemoGateway, visit: OpenBrowser, page: str
+    demo: DemoGateway, visit: OpenBrowser, page: str, width: int
 ) -> None:
-    opened = visit(demo, width=375).open(address_of(demo, page))
+    opened = visit(demo, width=width).open(address_of(demo, page))
     opened.wait_for_selector("main")
     assert opened.evaluate(COVERED) == []
+    assert opened.evaluate(CUT_OFF) == []
+    assert opened.evaluate("document.documentElement.scrollWidth") <= width
     right, left = opened.evaluate(
         "[...document.querySelectorAll('.menu [aria-current]')]"
         ".flatMap((one) => [one.getBoundingClientRect().right, one.getBoundingClientRect().left])"
     )
-    assert 0 <= left < right <= 375
+    assert 0 <= left < right <= width
 
 
 def test_views_of_objectives_are_addresses(demo: DemoGateway, visit: OpenBrowser) -> None:
