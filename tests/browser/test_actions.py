@@ -1,9 +1,12 @@
 """What a person does in a browser happens, and the page shows it without being loaded again."""
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
-from tests.browser.conftest import Browser, DemoGateway, OpenBrowser
+from tests.browser.conftest import DEADLINE_S, Browser, DemoGateway, OpenBrowser
 from tests.dashboard.test_safety import create_token
 
 from openclaw_a2a.auth.principal import Scope
@@ -394,6 +397,36 @@ def test_a_conversation_with_files_streams_on_the_page_of_an_agent(
     page.get_by_placeholder("Your answer").wait_for()
     assert page.get_by_placeholder("A message to Support").count() == 0
     assert page.evaluate("window.isSame") is True
+
+
+def test_what_is_copied_runs_and_makes_a_new_task_each_time(
+    demo: DemoGateway, visit: OpenBrowser
+) -> None:
+    text = 'What is the weather in O\'Higgins, "NEW-ID" & $HOME?'
+    task = demo.send_over_http(text)
+    context = {"permissions": ["clipboard-read", "clipboard-write"]}
+    page = visit(demo, **context).open(f"/dashboard/tasks/{task}")
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    known = {task}
+    for label in ("command", "curl", "Python"):
+        page.locator(".copy", has_text=label).get_by_role("button", name="Copy").click()
+        page.wait_for_selector(f".copy:has-text('{label}') button:has-text('Copied')")
+        copied = page.evaluate("navigator.clipboard.readText()")
+        run = [sys.executable, "-c"] if label == "Python" else ["bash", "-c"]
+        for _ in range(2):
+            done = subprocess.run(
+                [*run, copied],
+                env={"PATH": path, "HOME": str(demo.data.parent), "NO_COLOR": "1"},
+                capture_output=True,
+                text=True,
+                timeout=DEADLINE_S,
+                check=False,
+            )
+            assert "Sunny" in done.stdout, (label, done)
+            [newest, *_] = demo.request("/dashboard/tasks?agent=weather")["tasks"]
+            assert newest["id"] not in known, label
+            assert newest["title"] == text, label
+            known.add(newest["id"])
 
 
 def test_what_is_unfolded_stays_so_while_the_page_changes(

@@ -8,6 +8,7 @@ import pytest
 from tests.conformance.protocol_clients import V1Client
 from tests.conformance.scripted_agent import ScriptedAgent
 from tests.dashboard.conftest import Json, OpenDashboard, Setup
+from tests.dashboard.test_wire import PEER, peer_with
 from tests.server.push.webhook_receiver import WebhookReceiver
 
 from openclaw_a2a.dashboard.rendering import render_json_tree
@@ -216,3 +217,18 @@ def test_json_folds_and_stays_what_it_was(text: str) -> None:
         html.count("<details") == html.count("</details>") == text.count("[\n") + text.count("{\n")
     )
     assert "<b>" not in html
+
+
+async def test_commands_name_a_token_where_callers_need_one_and_show_none(
+    open_dashboard: OpenDashboard,
+) -> None:
+    setup = await open_dashboard(
+        {PEER: peer_with("s3cret")}, agent=ScriptedAgent(Reply.of_text("done"))
+    )
+    http = setup.anyone.with_headers(authorization="Bearer s3cret")
+    task_id = (await V1Client(http).send("paint"))["task"]["id"]
+    shown = (await setup.json(f"/dashboard/tasks/{task_id}"))["commands"]
+    assert '-H "Authorization: Bearer $OPENCLAW_A2A_TOKEN"' in shown["curl"]
+    assert "'Bearer ' + os.environ['OPENCLAW_A2A_TOKEN']" in shown["python"]
+    compile(shown["python"], "copied", "exec")
+    assert "s3cret" not in str(shown)
