@@ -399,6 +399,25 @@ def test_a_conversation_with_files_streams_on_the_page_of_an_agent(
     assert page.evaluate("window.isSame") is True
 
 
+def test_the_panel_beside_a_list_follows_its_task(demo: DemoGateway, visit: OpenBrowser) -> None:
+    task = demo.send("Where is my letter?", "support")
+    demo.wait(lambda one: one["canAnswer"], f"/dashboard/tasks/{task}")
+    page = visit(demo).open("/dashboard")
+    page.evaluate(MARK)
+    page.locator(f"[id='c-{task}'] .peek-button").click()
+    panel = page.locator("#peek-body")
+    box = panel.get_by_placeholder("Answer for the caller")
+    box.fill("1042")
+    # The page changes; what was typed in the panel stays.
+    demo.send("What is the weather in Ghent?")
+    page.wait_for_selector("#live >> text=in Ghent")
+    assert box.input_value() == "1042"
+    panel.get_by_role("button", name="Answer").click()
+    panel.locator(".task-head .state.s-completed").wait_for()
+    panel.locator("text=Order 1042 leaves tomorrow.").first.wait_for()
+    assert page.evaluate("window.isSame") is True
+
+
 def test_what_is_copied_runs_and_makes_a_new_task_each_time(
     demo: DemoGateway, visit: OpenBrowser
 ) -> None:

@@ -396,6 +396,20 @@ async def test_each_setting_says_where_it_comes_from(open_dashboard: OpenDashboa
     assert ">flag</td>" in html
 
 
+async def test_settings_that_were_set_come_first_and_defaults_are_folded(
+    open_dashboard: OpenDashboard,
+) -> None:
+    setup = await open_dashboard({"dashboard.sessionSeconds": 7200})
+    html = (await (await setup.sign_in()).get("/dashboard/system")).body.decode()
+    given, _, defaults = html.partition("<details")
+    assert "dashboard.sessionSeconds" in given
+    assert "server.heartbeatSeconds" not in given
+    assert "server.heartbeatSeconds" in defaults
+    settings = (await setup.json("/dashboard/system"))["settings"]
+    count = sum(one["origin"] == "default" for one in settings)
+    assert f"{count} defaults" in defaults
+
+
 async def test_findings_name_what_an_operator_should_mend(open_dashboard: OpenDashboard) -> None:
     class Away(ScriptedAgent):
         """An agent that cannot answer now."""

@@ -65,7 +65,7 @@ FindName = Callable[[str], Awaitable[str]]
 FindRemote = Callable[[Engine, TaskHead, Task], Awaitable[Sequence[RelatedRemoteTask]]]
 
 _NEW_ID = "NEW-ID"
-_TOKEN_VARIABLE = "OPENCLAW_A2A_TOKEN"
+_VARIABLE = "OPENCLAW_A2A_TOKEN"
 
 
 class ShownPart(JsonStruct, frozen=True, omit_defaults=False):
@@ -249,7 +249,8 @@ class TaskDetailsReader:
         deliveries = await engine.store.deliveries.list_task_deliveries(None, head.id)
         held = read_held_message(await engine.store.tasks.read_resume_token(head.id))
         statuses = list(_statuses(entries))
-        timeline = make_timeline(head, entries, calls, deliveries, now)
+        asked_at = None if approval is None else approval.asked_at
+        timeline = make_timeline(head, entries, calls, deliveries, now, asked_at)
         title = "" if task is None else task_title(task)
         note = "" if task is None else status_text(task)
         metadata = {} if task is None else task.metadata or {}
@@ -573,10 +574,10 @@ def _commands(task: Task | None, url: str, *, needs_token: bool) -> Commands:
     # makes an id. The id comes before the text, which may have the same word in it.
     before, _, after = encoded.partition(_NEW_ID)
     # Not a token itself: pages show none. The command reads the same variable.
-    curl_token = f'-H "Authorization: Bearer ${_TOKEN_VARIABLE}" ' if needs_token else ""
+    curl_token = f'-H "Authorization: Bearer ${_VARIABLE}" ' if needs_token else ""
     python_os = "import os\n" if needs_token else ""
     python_token = (
-        f", 'Authorization': 'Bearer ' + os.environ['{_TOKEN_VARIABLE}']" if needs_token else ""
+        f", 'Authorization': 'Bearer ' + os.environ['{_VARIABLE}']" if needs_token else ""
     )
     return Commands(
         cli=f"openclaw-a2a send --url {shlex.quote(base)} {shlex.quote(text)}",
