@@ -217,7 +217,9 @@ class DashboardWiring:
         return await self._agents.read(request.segments[0], request.query.get("context", ""))
 
     async def _list_calls(self) -> Sequence[Call]:
-        return () if self._calls is None else await self._calls.service.list_calls(limit=_MAX_CALLS)
+        if self._calls is None:
+            return ()
+        return await self._calls.service.list_calls(limit=_MAX_CALLS, with_purged=True)
 
     async def _find_objective_name(self, objective_id: str) -> str:
         admin = None if self._plans is None else self._plans.admin
