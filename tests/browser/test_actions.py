@@ -215,9 +215,17 @@ def test_a_debate_grows_on_its_page(demo: DemoGateway, visit: OpenBrowser) -> No
 def test_a_delivery_is_tried_again(demo: DemoGateway, visit: OpenBrowser) -> None:
     page = visit(demo).open("/dashboard/deliveries")
     page.wait_for_selector("td:has-text('cannot be reached')")
+    [before] = demo.request("/dashboard/deliveries")["deliveries"]
     page.get_by_role("button", name="Try again").click()
     page.wait_for_selector(".notice:has-text('It is tried again now.')")
-    demo.wait(lambda one: one["counts"]["dead"] == 1, "/dashboard/deliveries")
+    # It was tried, and nobody is there: it is given up again, with what the attempts met.
+    found = demo.wait(
+        lambda one: (
+            one["counts"]["dead"] == 1 and one["deliveries"][0]["updatedAt"] > before["updatedAt"]
+        ),
+        "/dashboard/deliveries",
+    )
+    assert "connection refused" in found["deliveries"][0]["reason"]
 
 
 def test_a_token_stays_until_it_is_copied_and_is_revoked(

@@ -263,6 +263,15 @@ def test_keys_search_walk_and_look(demo: DemoGateway, visit: OpenBrowser) -> Non
     page.keyboard.type("tides")
     page.keyboard.press("Enter")
     page.wait_for_url("**/dashboard/tasks?q=tides")
+    page.wait_for_selector("tr[data-row]")
+    page.keyboard.press("j")
+    page.keyboard.press("Enter")
+    page.wait_for_selector("article.task h1")
+    for key, place in (("c", "/calls"), ("o", "/objectives"), ("a", "/agents"), ("n", "")):
+        page.keyboard.press("g")
+        page.keyboard.press(key)
+        page.wait_for_url(f"**/dashboard{place}")
+        page.wait_for_selector("main")
 
 
 def test_theme_and_times_are_kept(demo: DemoGateway, visit: OpenBrowser) -> None:

@@ -77,6 +77,34 @@ async def test_every_page_is_html_for_browsers_and_json_for_programs(
     assert (gone.status, gone.json["error"]["code"]) == (404, "route-not-found")
 
 
+async def test_empty_pages_say_the_next_command(open_dashboard: OpenDashboard) -> None:
+    setup = await open_dashboard({**ENABLED, "opt.enabled": True, "outbound.enabled": True})
+    browser = await setup.sign_in()
+    for page, hint in {
+        "/dashboard": "openclaw-a2a send",
+        "/dashboard/tasks": "openclaw-a2a send",
+        "/dashboard/calls": "openclaw-a2a call",
+        "/dashboard/objectives": "openclaw-a2a objectives create",
+        "/dashboard/remote": "openclaw-a2a targets add",
+        "/dashboard/callers": "openclaw-a2a token create",
+        "/dashboard/deliveries": "What fails appears here",
+        "/dashboard/agents/default": "Nobody has asked it anything yet.",
+    }.items():
+        html = (await browser.get(page)).body.decode()
+        assert hint in html.partition("<main")[2], page
+
+
+async def test_pages_of_what_is_off_say_how_it_is_switched_on(setup: Setup) -> None:
+    browser = await setup.sign_in()
+    for page, setting in {
+        "/dashboard/calls": "agentToAgent",
+        "/dashboard/objectives": "opt: {",
+        "/dashboard/remote": "outbound: {",
+    }.items():
+        html = (await browser.get(page)).body.decode()
+        assert setting in html, page
+
+
 async def test_now_has_what_waits_what_is_worked_on_and_what_has_ended(setup: Setup) -> None:
     done = await setup.start("first")
     await setup.finish(Reply.of_text("done"))
