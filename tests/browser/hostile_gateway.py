@@ -99,6 +99,13 @@ def main(port: str, folder: str, corpus: str) -> int:
         "openclaw.enabled": False,
         "agents.main.adapter": "echo",
         "channels.a2a.accounts.default": account,
+        "tools.agentToAgent": {"enabled": True, "allow": ["*"]},
+        "opt": {"enabled": True, "maxTasksPerPlan": 100},
+        # A remote agent is this one: its card is the same.
+        "outbound": {
+            "enabled": True,
+            "targets": [{"alias": "odd", "baseUrl": f"http://127.0.0.1:{port}"}],
+        },
         "log.level": "warning",
         "server.stopSeconds": 1,
     }

@@ -1,9 +1,12 @@
 """What a person does in a browser happens, and the page shows it without being loaded again."""
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
-from tests.browser.conftest import Browser, DemoGateway, OpenBrowser
+from tests.browser.conftest import DEADLINE_S, Browser, DemoGateway, OpenBrowser
 from tests.dashboard.test_safety import create_token
 
 from openclaw_a2a.auth.principal import Scope
@@ -212,9 +215,17 @@ def test_a_debate_grows_on_its_page(demo: DemoGateway, visit: OpenBrowser) -> No
 def test_a_delivery_is_tried_again(demo: DemoGateway, visit: OpenBrowser) -> None:
     page = visit(demo).open("/dashboard/deliveries")
     page.wait_for_selector("td:has-text('cannot be reached')")
+    [before] = demo.request("/dashboard/deliveries")["deliveries"]
     page.get_by_role("button", name="Try again").click()
     page.wait_for_selector(".notice:has-text('It is tried again now.')")
-    demo.wait(lambda one: one["counts"]["dead"] == 1, "/dashboard/deliveries")
+    # It was tried, and nobody is there: it is given up again, with what the attempts met.
+    found = demo.wait(
+        lambda one: (
+            one["counts"]["dead"] == 1 and one["deliveries"][0]["updatedAt"] > before["updatedAt"]
+        ),
+        "/dashboard/deliveries",
+    )
+    assert "connection refused" in found["deliveries"][0]["reason"]
 
 
 def test_a_token_stays_until_it_is_copied_and_is_revoked(
@@ -394,6 +405,55 @@ def test_a_conversation_with_files_streams_on_the_page_of_an_agent(
     page.get_by_placeholder("Your answer").wait_for()
     assert page.get_by_placeholder("A message to Support").count() == 0
     assert page.evaluate("window.isSame") is True
+
+
+def test_the_panel_beside_a_list_follows_its_task(demo: DemoGateway, visit: OpenBrowser) -> None:
+    task = demo.send("Where is my letter?", "support")
+    demo.wait(lambda one: one["canAnswer"], f"/dashboard/tasks/{task}")
+    page = visit(demo).open("/dashboard")
+    page.evaluate(MARK)
+    page.locator(f"[id='c-{task}'] .peek-button").click()
+    panel = page.locator("#peek-body")
+    box = panel.get_by_placeholder("Answer for the caller")
+    box.fill("1042")
+    # The page changes; what was typed in the panel stays.
+    demo.send("What is the weather in Ghent?")
+    page.wait_for_selector("#live >> text=in Ghent")
+    assert box.input_value() == "1042"
+    panel.get_by_role("button", name="Answer").click()
+    panel.locator(".task-head .state.s-completed").wait_for()
+    panel.locator("text=Order 1042 leaves tomorrow.").first.wait_for()
+    assert page.evaluate("window.isSame") is True
+
+
+def test_what_is_copied_runs_and_makes_a_new_task_each_time(
+    demo: DemoGateway, visit: OpenBrowser
+) -> None:
+    text = 'What is the weather in O\'Higgins, "NEW-ID" & $HOME?'
+    task = demo.send_over_http(text)
+    context = {"permissions": ["clipboard-read", "clipboard-write"]}
+    page = visit(demo, **context).open(f"/dashboard/tasks/{task}")
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    known = {task}
+    for label in ("command", "curl", "Python"):
+        page.locator(".copy", has_text=label).get_by_role("button", name="Copy").click()
+        page.wait_for_selector(f".copy:has-text('{label}') button:has-text('Copied')")
+        copied = page.evaluate("navigator.clipboard.readText()")
+        run = [sys.executable, "-c"] if label == "Python" else ["bash", "-c"]
+        for _ in range(2):
+            done = subprocess.run(
+                [*run, copied],
+                env={"PATH": path, "HOME": str(demo.data.parent), "NO_COLOR": "1"},
+                capture_output=True,
+                text=True,
+                timeout=DEADLINE_S,
+                check=False,
+            )
+            assert "Sunny" in done.stdout, (label, done)
+            [newest, *_] = demo.request("/dashboard/tasks?agent=weather")["tasks"]
+            assert newest["id"] not in known, label
+            assert newest["title"] == text, label
+            known.add(newest["id"])
 
 
 def test_what_is_unfolded_stays_so_while_the_page_changes(

@@ -1,5 +1,6 @@
 """A corpus of attacks, in every place that a page shows, in a browser with a live detector."""
 
+import base64
 import json
 import sys
 from collections.abc import Iterator
@@ -61,6 +62,8 @@ PROVOKE = """() => {
   }
 }"""
 
+INPUT = {"all": CORPUS}
+
 
 @pytest.fixture(scope="module")
 def hostile(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DemoGateway]:
@@ -117,7 +120,40 @@ def test_nothing_that_strangers_write_runs(hostile: DemoGateway, visit: OpenBrow
     for task in failed:
         hostile.wait(lambda one: one["canRetry"], f"/dashboard/tasks/{task}")
     wire = hostile.send_over_http(texts[0], "default")
+    files = [
+        {"name": text, "type": "text/plain", "content": base64.b64encode(text.encode()).decode()}
+        for text in CORPUS
+    ]
+    sent = {"text": "files", "files": json.dumps(files)}
+    with_files = hostile.request("/dashboard/agents/default/send", sent)["id"]
+    hostile.wait(lambda one: one["canAnswer"], f"/dashboard/tasks/{with_files}")
+    objective = make_objective(hostile)
+    call = hostile.request("/tools/agent_call", {"agent": "main", "skill": "x", "input": INPUT})
+    debate = {
+        "topic": texts[0],
+        "proposer": {"agent": "main", "skill": "propose"},
+        "critics": [{"agent": "main", "perspective": CORPUS[0][:100]}],
+        "resolver": {"agent": "main", "skill": "judge"},
+        "input": INPUT,
+        "wait": False,
+    }
+    debated = hostile.request("/tools/debate_call", debate)
+    assert "correlationId" in call, call
+    assert "correlationId" in debated, debated
+    hostile.request("/dashboard/remote/odd/check", {})
     paths = [
+        "/dashboard/objectives",
+        "/dashboard/objectives?view=tree",
+        objective,
+        f"{objective}?view=board",
+        f"{objective}/edit/{objective.rpartition('/')[2]}",
+        "/dashboard/calls",
+        f"/dashboard/calls/{call['correlationId']}",
+        f"/dashboard/calls/{debated['correlationId']}",
+        "/dashboard/remote",
+        "/dashboard/deliveries",
+        "/dashboard/system",
+        f"/dashboard/tasks/{with_files}",
         "/dashboard",
         "/dashboard/tasks",
         "/dashboard/tasks?q=%3Cscript%3Ealert(1)%3C%2Fscript%3E&caller=%22%3E%3Cimg%20src=x%20onerror=alert(1)%3E",
@@ -138,6 +174,18 @@ def test_nothing_that_strangers_write_runs(hostile: DemoGateway, visit: OpenBrow
     page.wait_for_selector("#peek:not([hidden]) article.task")
     check(page, "peek")
     assert foreign == []
+
+
+def make_objective(hostile: DemoGateway) -> str:
+    """An objective with names and descriptions of the corpus; the address of its page."""
+    names = [text for text in CORPUS if text.isprintable() and len(text) < 200]
+    body = {"name": names[0], "description": "\n".join(names)}
+    made = hostile.request("/operator/objectives", body)["id"]
+    steps = [{"name": text, "description": text, "metadata": {"agent": "main"}} for text in names]
+    plans = [{"name": names[1], "description": names[2], "tasks": steps}]
+    hostile.request(f"/operator/objectives/{made}/plans", {"plans": plans})
+    hostile.request(f"/operator/objectives/{made}/run", {})
+    return f"/dashboard/objectives/{made}"
 
 
 def check(page: Page, place: str) -> None:

@@ -3,7 +3,8 @@
 from typing import Any
 
 import pytest
-from tests.browser.conftest import AXE, DemoGateway, OpenBrowser, TakePicture
+from playwright.sync_api import Page
+from tests.browser.conftest import AXE, Browser, DemoGateway, OpenBrowser, TakePicture
 
 PAGES = {
     "now": "/dashboard",
@@ -88,6 +89,54 @@ def test_a_page_is_accessible_and_fits_in_every_look(
             for one in found["violations"]
             if one["impact"] in ("serious", "critical")
         ]
+    assert problems == []
+
+
+@pytest.mark.parametrize("look", LOOKS)
+def test_what_lies_over_a_page_and_the_sign_in_are_accessible(
+    demo: DemoGateway,
+    browser: Browser,
+    visit: OpenBrowser,
+    take_picture: TakePicture,
+    look: str,
+) -> None:
+    options = dict(LOOKS[look])
+    opened = visit(demo, **options).open("/dashboard/tasks?agent=researcher")
+    problems = list[str]()
+
+    def check(page: Page, place: str) -> None:
+        take_picture(page, f"{place}-{look}")
+        if page.evaluate("document.documentElement.scrollWidth > innerWidth"):
+            problems.append(f"{place}: too wide")
+        page.evaluate(AXE.read_text(encoding="utf-8"))
+        found = page.evaluate("axe.run(document, {resultTypes: ['violations']})")
+        problems.extend(
+            f"{place}: {one['id']}: {one['nodes'][0]['html'][:200]}"
+            for one in found["violations"]
+            if one["impact"] in ("serious", "critical")
+        )
+
+    opened.locator("tr:has-text('two sources') .peek-button").first.click()
+    opened.wait_for_selector("#peek:not([hidden]) article.task")
+    check(opened, "peek")
+    opened.keyboard.press("Escape")
+    opened.keyboard.press("?")
+    opened.wait_for_selector("dialog[open]")
+    check(opened, "keys")
+    opened.goto(f"{demo.address}/dashboard/remote")
+    opened.locator("[id='x-print-shop']").get_by_role("button", name="Ask for its card").click()
+    opened.wait_for_selector(".notice")
+    check(opened, "notice")
+    size = {"width": options.pop("width", 1360), "height": 850}
+    context = browser.new_context(viewport=size, **options)
+    page = context.new_page()
+    page.goto(f"{demo.address}/dashboard")
+    check(page, "sign-in")
+    page.fill("#token", "wrong")
+    page.get_by_role("button", name="Sign in").click()
+    page.wait_for_selector("text=these credentials are not valid here")
+    check(page, "sign-in-refused")
+    context.close()
     assert problems == []
 
 
@@ -214,6 +263,15 @@ def test_keys_search_walk_and_look(demo: DemoGateway, visit: OpenBrowser) -> Non
     page.keyboard.type("tides")
     page.keyboard.press("Enter")
     page.wait_for_url("**/dashboard/tasks?q=tides")
+    page.wait_for_selector("tr[data-row]")
+    page.keyboard.press("j")
+    page.keyboard.press("Enter")
+    page.wait_for_selector("article.task h1")
+    for key, place in (("c", "/calls"), ("o", "/objectives"), ("a", "/agents"), ("n", "")):
+        page.keyboard.press("g")
+        page.keyboard.press(key)
+        page.wait_for_url(f"**/dashboard{place}")
+        page.wait_for_selector("main")
 
 
 def test_theme_and_times_are_kept(demo: DemoGateway, visit: OpenBrowser) -> None:

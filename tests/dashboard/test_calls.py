@@ -1,8 +1,15 @@
 """Calls on their pages: the tree across hops, how far each came, and debates as threads."""
 
+from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import msgspec
+import pytest
+from tests.calls.call_gateway import call_gateway_in
+from tests.calls.test_retention import wait_for, wait_seen
+from tests.captured_logs import capture_logs
+from tests.conformance.manual_clock import ManualClock
 from tests.conformance.scripted_agent import ScriptedAgent
 from tests.dashboard.conftest import OpenDashboard, Setup
 from tests.dashboard.test_untrusted_content import CORPUS, problems_of
@@ -150,6 +157,29 @@ async def test_calls_are_chosen_by_their_status(open_dashboard: OpenDashboard) -
     refused = await setup.program.get("/dashboard/calls?status=lost", accept="application/json")
     assert refused.status == 400
     assert b"must be one of pending" in refused.body
+
+
+async def test_calls_are_shown_after_their_records_are_purged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    async with call_gateway_in(tmp_path) as gateway:
+        clock = ManualClock()
+        with capture_logs() as logs:
+            await gateway.open(clock=clock)
+            call = await gateway.call("a", "b", timeoutSeconds=30)
+            await wait_seen(gateway, call)
+            clock.advance(timedelta(minutes=2))
+            await wait_for(lambda: "calls.purged" in {one["event"] for one in logs})
+        # For agents it is gone; a person still sees it, with what was asked and answered.
+        assert (await gateway.poll("a", call))["status"] == "error"
+        operator, call_id = gateway.operator_client(), call["correlationId"]
+        [shown] = (await operator.get("/dashboard/calls")).json["calls"]
+        assert (shown["id"], shown["status"], shown["callee"]) == (call_id, "completed", "b")
+        details = await operator.get(f"/dashboard/calls/{call_id}")
+        assert (details.status, details.json["text"]) == (200, "done")
+        task = (await operator.get(f"/dashboard/tasks/{shown['task']}")).json
+        assert [one["id"] for one in task["calls"]] == [call_id]
 
 
 async def test_a_call_that_is_gone_says_why(setup: Setup) -> None:

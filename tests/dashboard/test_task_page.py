@@ -1,17 +1,22 @@
 """The page of a task: nested bars, what it cost, what it belongs to, and its events as chosen."""
 
-from datetime import datetime
+from datetime import UTC, datetime
 from itertools import pairwise
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 from tests.conformance.protocol_clients import V1Client
 from tests.conformance.scripted_agent import ScriptedAgent
 from tests.dashboard.conftest import Json, OpenDashboard, Setup
+from tests.dashboard.test_objectives import until
+from tests.dashboard.test_wire import PEER, peer_with
+from tests.server.admin.asking_agent import AskingAgent, approval
 from tests.server.push.webhook_receiver import WebhookReceiver
 
 from openclaw_a2a.dashboard.rendering import render_json_tree
 from openclaw_a2a.model.agent_event import InputRequired, Reply, Report, ToolPhase, ToolProgress
+from openclaw_a2a.model.ids import TaskId
 
 CALLS = {"tools.agentToAgent.enabled": True, "tools.agentToAgent.allow": ["*"]}
 
@@ -51,6 +56,26 @@ async def test_tools_are_bars_within_the_run_that_used_them(setup: Setup) -> Non
         assert tool["endedAt"] is not None
     html = (await (await setup.sign_in()).get(f"/dashboard/tasks/{task_id}")).body.decode()
     assert "k-tool d-2 has-failed" in html
+
+
+async def test_an_open_approval_is_a_bar_within_the_run_that_waits_for_it(
+    open_dashboard: OpenDashboard,
+) -> None:
+    asking = AskingAgent()
+    setup = await open_dashboard(others={"other": asking})
+    task_id = await setup.start()
+    await setup.agent.next_run()
+    address = f"/dashboard/tasks/{task_id}"
+    await until(setup, address, lambda one: one["task"]["state"] == "working")
+    asked = approval("a-1", command="make release")
+    now = datetime.now(UTC)
+    asking.waiting["a-1"] = replace(asked, task_id=TaskId(task_id), asked_at=now)
+    page = await until(setup, address, lambda one: one["approval"] is not None)
+    *_, run, wait = page["timeline"]
+    assert (run["kind"], run["depth"]) == ("run", 1)
+    assert (wait["kind"], wait["label"], wait["depth"]) == ("wait", "waits: approval", 2)
+    assert wait["endedAt"] is None
+    assert page["headline"]["text"] == "Waits for your decision: make release"
 
 
 async def test_the_times_of_tools_are_in_the_events_that_clients_get(setup: Setup) -> None:
@@ -216,3 +241,18 @@ def test_json_folds_and_stays_what_it_was(text: str) -> None:
         html.count("<details") == html.count("</details>") == text.count("[\n") + text.count("{\n")
     )
     assert "<b>" not in html
+
+
+async def test_commands_name_a_token_where_callers_need_one_and_show_none(
+    open_dashboard: OpenDashboard,
+) -> None:
+    setup = await open_dashboard(
+        {PEER: peer_with("s3cret")}, agent=ScriptedAgent(Reply.of_text("done"))
+    )
+    http = setup.anyone.with_headers(authorization="Bearer s3cret")
+    task_id = (await V1Client(http).send("paint"))["task"]["id"]
+    shown = (await setup.json(f"/dashboard/tasks/{task_id}"))["commands"]
+    assert '-H "Authorization: Bearer $OPENCLAW_A2A_TOKEN"' in shown["curl"]
+    assert "'Bearer ' + os.environ['OPENCLAW_A2A_TOKEN']" in shown["python"]
+    compile(shown["python"], "copied", "exec")
+    assert "s3cret" not in str(shown)

@@ -8,6 +8,7 @@ deliveries. Everything else is read from the store, and changed there by the sam
 """
 
 import asyncio
+from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from datetime import datetime, timedelta
@@ -25,6 +26,7 @@ from openclaw_a2a.ports import DeliveryStore, Record, RecordStore
 log = get_logger(__name__)
 
 MAX_SETTLED = 10_000
+_MAX_PURGED = 500
 _MIN_RETENTION = timedelta(seconds=60)
 _MAX_RETENTION = timedelta(hours=1)
 _UNDELIVERED_RETENTION = timedelta(days=30)
@@ -65,6 +67,8 @@ class CallRepository:
         self._pending: dict[AgentId, set[CallId]] = {}
         """By calling agent, the calls without an outcome; a debate's own calls are left out."""
         self.pending_count = 0
+        self.purged: deque[Call] = deque(maxlen=_MAX_PURGED)
+        """The calls that were purged last, for people who look at them; only in this process."""
         self.on_delivered: Callable[[SessionKey], None] = lambda _: None
         """Called when an outcome has left the queue of its session."""
 
@@ -333,6 +337,7 @@ class CallRepository:
         # A crash in between leaves records that the next process loads and purges.
         for call in expired:
             self.remove(call)
+        self.purged += expired
         # Together, so that the store deletes them in one transaction.
         await asyncio.gather(*(self._store.delete_record(CALL_KIND, call.id) for call in expired))
         return len(expired)

@@ -293,15 +293,27 @@ class CallService:
 
     # ---------------------------------------------------------------- for the operator
 
-    async def list_calls(self, *, limit: int, with_steps: bool = False) -> list[Call]:
-        """The newest calls, newest first; `with_steps`: also those that debates made."""
+    async def list_calls(
+        self, *, limit: int, with_steps: bool = False, with_purged: bool = False
+    ) -> list[Call]:
+        """The newest calls, newest first; `with_steps`: also those that debates made.
+
+        `with_purged`: also the last ones whose records this process has deleted.
+        """
         found = await self._calls.list_all()
+        if with_purged and self._calls.purged:
+            # By id: another process may have made a call with the same id again.
+            known = {call.id: call for call in [*self._calls.purged, *found]}
+            found = sorted(known.values(), key=lambda call: call.accepted_at)
         calls = [call for call in found if with_steps or call.parent is None]
         return calls[::-1][:limit]
 
-    async def find(self, call_id: CallId) -> Call | None:
-        """A call."""
-        return await self._calls.fetch(call_id)
+    async def find(self, call_id: CallId, *, with_purged: bool = False) -> Call | None:
+        """A call; `with_purged`: also one of the last whose records this process has deleted."""
+        call = await self._calls.fetch(call_id)
+        if call is None and with_purged:
+            call = next((one for one in self._calls.purged if one.id == call_id), None)
+        return call
 
     async def read_exchange(self, call: Call) -> tuple[str, Outcome | None]:
         """What the callee was told, and what came of it; None: nothing yet."""

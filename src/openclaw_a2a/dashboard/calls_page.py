@@ -155,7 +155,7 @@ class CallReader:
             raise InvalidParams(f"status {problem.message}", problems=(problem,))
         calls: list[Call] = []
         if service is not None:
-            calls = await service.list_calls(limit=_READ, with_steps=True)
+            calls = await service.list_calls(limit=_READ, with_steps=True, with_purged=True)
         counts = {one.value: sum(call.status is one for call in calls) for one in CallStatus}
         nodes = list(make_call_tree(calls))
         if wanted:
@@ -167,14 +167,16 @@ class CallReader:
     async def show(self, request: PageRequest) -> JsonStruct:
         """The page of one call. Raises: RouteNotFound."""
         service = self._service()
-        call = None if service is None else await service.find(CallId(request.segments[0]))
+        call_id = CallId(request.segments[0])
+        call = None if service is None else await service.find(call_id, with_purged=True)
         if service is None or call is None:
             raise RouteNotFound(
                 f"there is no call {request.segments[0][:80]}: it never existed here, or its"
                 " outcome was delivered some time ago; then a call is kept for as long as its"
-                " timeout is, a minute at least and an hour at most"
+                " timeout is, a minute at least and an hour at most, and shown until five hundred"
+                " newer ones have ended or the gateway is started again"
             )
-        calls = await service.list_calls(limit=_READ, with_steps=True)
+        calls = await service.list_calls(limit=_READ, with_steps=True, with_purged=True)
         if call not in calls:
             calls.append(call)
         branch = _branch(list(make_call_tree(calls)), call.id)

@@ -57,6 +57,28 @@ def _show_image(
     )
 
 
+def _open_table(
+    self: RendererHTML,
+    tokens: Sequence[Token],
+    index: int,
+    options: OptionsDict,
+    env: MutableMapping[str, object],
+) -> str:
+    tokens[index].attrs = {"tabindex": "0"}
+    return self.renderToken(tokens, index, options, env)
+
+
+def _show_code(
+    self: RendererHTML,
+    tokens: Sequence[Token],
+    index: int,
+    options: OptionsDict,
+    env: MutableMapping[str, object],
+) -> str:
+    shown = self.fence if tokens[index].type == "fence" else self.code_block
+    return shown(tokens, index, options, env).replace("<pre>", '<pre tabindex="0">', 1)
+
+
 @functools.cache
 def _parser() -> MarkdownIt:
     parser = MarkdownIt("commonmark", {"html": False, "breaks": True, "maxNesting": 20})
@@ -64,6 +86,10 @@ def _parser() -> MarkdownIt:
     parser.validateLink = _is_allowed
     parser.add_render_rule("link_open", _open_link)
     parser.add_render_rule("image", _show_image)
+    # What is wider than the page scrolls: with the focus in it, by keys too.
+    parser.add_render_rule("table_open", _open_table)
+    parser.add_render_rule("fence", _show_code)
+    parser.add_render_rule("code_block", _show_code)
     return parser
 
 

@@ -64,6 +64,9 @@ ListCalls = Callable[[], Awaitable[Sequence[Call]]]
 FindName = Callable[[str], Awaitable[str]]
 FindRemote = Callable[[Engine, TaskHead, Task], Awaitable[Sequence[RelatedRemoteTask]]]
 
+_NEW_ID = "NEW-ID"
+_VARIABLE = "OPENCLAW_A2A_TOKEN"
+
 
 class ShownPart(JsonStruct, frozen=True, omit_defaults=False):
     """A piece of content. `file` is the name by which its bytes are fetched; empty: it has none.
@@ -175,10 +178,10 @@ class TaskDetailsReader:
         deliveries: DeliveryReader,
         find_remote: FindRemote,
         objective_name: FindName,
-        rpc_url: Callable[[AccountId], str],
+        rpc_url: Callable[[AccountId], tuple[str, bool]],
         session_url: Callable[[Binding], str],
     ) -> None:
-        """`rpc_url` gives the address at which an account speaks JSON-RPC.
+        """`rpc_url` gives where an account speaks JSON-RPC, and whether callers need a token there.
 
         `find_remote` gives the tasks at remote agents that a task is, `objective_name` the name of
         an objective (empty: it is gone), and `session_url` the address of a session in the
@@ -246,12 +249,14 @@ class TaskDetailsReader:
         deliveries = await engine.store.deliveries.list_task_deliveries(None, head.id)
         held = read_held_message(await engine.store.tasks.read_resume_token(head.id))
         statuses = list(_statuses(entries))
-        timeline = make_timeline(head, entries, calls, deliveries, now)
+        asked_at = None if approval is None else approval.asked_at
+        timeline = make_timeline(head, entries, calls, deliveries, now, asked_at)
         title = "" if task is None else task_title(task)
         note = "" if task is None else status_text(task)
         metadata = {} if task is None else task.metadata or {}
         objective = find_objective(metadata)
         headline = _headline(engine, head, note, approval, calls)
+        url, needs_token = self._rpc_url(_find_account(engine, head))
         if held is not None and head.state is TaskState.AUTH_REQUIRED:
             agent = head.binding.agent_id if head.binding else "its agent"
             text = f"Held for your decision before {agent} sees it: {held.hold.reason}"
@@ -283,7 +288,7 @@ class TaskDetailsReader:
             usage=read_usage(statuses),
             facts=_last_report(statuses),
             metadata=metadata,
-            commands=_commands(task, self._rpc_url(_find_account(engine, head))),
+            commands=_commands(task, url, needs_token=needs_token),
             can_cancel=head.state not in TERMINAL,
             can_answer=head.state in PAUSED and held is None,
             can_retry=head.state in TERMINAL and task is not None,
@@ -550,12 +555,12 @@ def _find_account(engine: Engine, head: TaskHead) -> AccountId:
     return own if own in having or not having else having[0]
 
 
-def _commands(task: Task | None, url: str) -> Commands:
+def _commands(task: Task | None, url: str, *, needs_token: bool) -> Commands:
     first = next((one for one in task.history if one.role is Role.USER), None) if task else None
     parts = (Part(text="..."),) if first is None else first.parts
     if sum(len(part.raw or part.text or "") for part in parts) > _MAX_TEXT:
         parts = (Part(text="(the message is too long for a command line)"),)
-    message = Message(MessageId("NEW-ID"), Role.USER, parts)
+    message = Message(MessageId(_NEW_ID), Role.USER, parts)
     body: JsonObject = {
         "jsonrpc": "2.0",
         "id": 1,
@@ -565,16 +570,27 @@ def _commands(task: Task | None, url: str) -> Commands:
     text, encoded = parts_text(parts).strip(), msgspec.json.encode(body).decode()
     body = msgspec.json.decode(encoded)  # with lists, as people write them
     base = url.partition("/a2a/")[0]
+    # A message with an id that was sent before is answered with the task of that one: each use
+    # makes an id. The id comes before the text, which may have the same word in it.
+    before, _, after = encoded.partition(_NEW_ID)
+    # Not a token itself: pages show none. The command reads the same variable.
+    curl_token = f'-H "Authorization: Bearer ${_VARIABLE}" ' if needs_token else ""
+    python_os = "import os\n" if needs_token else ""
+    python_token = (
+        f", 'Authorization': 'Bearer ' + os.environ['{_VARIABLE}']" if needs_token else ""
+    )
     return Commands(
         cli=f"openclaw-a2a send --url {shlex.quote(base)} {shlex.quote(text)}",
         curl=(
             f"curl -sS {shlex.quote(url)} -H 'Content-Type: application/json' \\\n"
-            f"  -H 'A2A-Version: 1.0' -d {shlex.quote(encoded)}"
+            f"  -H 'A2A-Version: 1.0' {curl_token}-d {shlex.quote(before)}$(date +%s)-$RANDOM"
+            f"{shlex.quote(after)}"
         ),
         python=(
-            "import httpx\n\n"
-            f"body = {body!r}\n"
-            f"answer = httpx.post({url!r}, json=body, headers={{'A2A-Version': '1.0'}})\n"
+            f"{python_os}import uuid\n\nimport httpx\n\n"
+            f"body = {repr(body).replace(repr(_NEW_ID), 'uuid.uuid4().hex', 1)}\n"
+            f"headers = {{'A2A-Version': '1.0'{python_token}}}\n"
+            f"answer = httpx.post({url!r}, json=body, headers=headers)\n"
             "print(answer.json())"
         ),
     )

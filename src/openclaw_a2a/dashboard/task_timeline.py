@@ -56,11 +56,15 @@ def make_timeline(
     calls: Sequence[RelatedCall],
     deliveries: Sequence[Delivery],
     now: datetime,
+    asked_at: datetime | None = None,
 ) -> tuple[Bar, ...]:
-    """The bars, in the order in which they are shown."""
+    """The bars, in the order in which they are shown. `asked_at`: of the approval it waits for."""
     end = head.status_at if head.state in TERMINAL else None
     spans = [_Span("task", "whole task", head.created_at, end, depth=0)]
-    spans += _nest(_phases(head, entries), [*_tools(entries, end), *_calls(calls)])
+    nested = [*_tools(entries, end), *_calls(calls)]
+    if asked_at is not None and head.state is TaskState.WORKING:
+        nested.append(_Span("wait", "waits: approval", asked_at, depth=2))
+    spans += _nest(_phases(head, entries), nested)
     spans += _deliveries(calls, deliveries)
     first = min(span.began_at for span in spans)
     last = max([span.ended_at or now for span in spans])

@@ -217,16 +217,21 @@ class DashboardWiring:
         return await self._agents.read(request.segments[0], request.query.get("context", ""))
 
     async def _list_calls(self) -> Sequence[Call]:
-        return () if self._calls is None else await self._calls.service.list_calls(limit=_MAX_CALLS)
+        if self._calls is None:
+            return ()
+        return await self._calls.service.list_calls(limit=_MAX_CALLS, with_purged=True)
 
     async def _find_objective_name(self, objective_id: str) -> str:
         admin = None if self._plans is None else self._plans.admin
         return "" if admin is None else await admin.find_name(objective_id)
 
-    def _rpc_url(self, account_id: AccountId) -> str:
+    def _rpc_url(self, account_id: AccountId) -> tuple[str, bool]:
+        if not self._endpoints:
+            return "", False
         found = (one for one in self._endpoints if one.account.id == account_id)
-        account = next(found, self._endpoints[0]).account if self._endpoints else None
-        return "" if account is None else account_url(account, account.json_rpc_path)
+        endpoint = next(found, self._endpoints[0])
+        url = account_url(endpoint.account, endpoint.account.json_rpc_path)
+        return url, endpoint.authenticator.needs_token
 
     def _session_url(self, binding: Binding) -> str:
         """The session in the Control UI of an OpenClaw gateway; empty for other agents."""

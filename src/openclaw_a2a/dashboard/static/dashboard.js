@@ -159,6 +159,30 @@ document.addEventListener("click", (event) => {
 });
 document.getElementById("peek-close")?.addEventListener("click", closePeek);
 
+// The panel is no live page: it is read again when the page beside it has changed, twice a second
+// at most. A form in which somebody writes stays as it is.
+let rereadsPeek = false;
+document.addEventListener("htmx:sse:after:message", () => {
+  if (rereadsPeek || !peek || peek.hidden) return;
+  rereadsPeek = true;
+  setTimeout(rereadPeek, 500);
+});
+async function rereadPeek() {
+  rereadsPeek = false;
+  const { href } = document.getElementById("peek-open");
+  const body = document.getElementById("peek-body");
+  if (peek.hidden || isPaused() || !body.querySelector("article.task")) return;
+  try {
+    const answer = await fetch(href, { headers: { Accept: "text/html", "HX-Request": "true" } });
+    const text = await answer.text();
+    // Another task may be there by now, or none.
+    if (!answer.ok || peek.hidden || document.getElementById("peek-open").href !== href) return;
+    htmx.swap({ text, target: body, swap: "innerMorph", sourceElement: body });
+  } catch {
+    // There is no connection, which the live switch says.
+  }
+}
+
 // ------------------------------------------------------------------ forms of objectives
 
 // Saved or given up: the panel closes; a form that is a page of its own leads back.
