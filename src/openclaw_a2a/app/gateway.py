@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Mapping
 from contextlib import AsyncExitStack
 from importlib.metadata import version
 from socket import gethostname
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 import msgspec
 
@@ -21,7 +21,7 @@ from openclaw_a2a.app.wiring.push import PushWiring
 from openclaw_a2a.app.wiring.tools import ToolsWiring
 from openclaw_a2a.auth.admin_token import AdminAuthenticator, ensure_admin_token
 from openclaw_a2a.auth.dashboard_sessions import DashboardAuthenticator
-from openclaw_a2a.auth.peers import BearerVerifier, Credentials, FailedAttempts, PeerAuthenticator
+from openclaw_a2a.auth.peers import Credentials, FailedAttempts, PeerAuthenticator
 from openclaw_a2a.auth.request_origin import OwnAddresses, TrustedProxies
 from openclaw_a2a.auth.tokens import TokenStore
 from openclaw_a2a.dashboard.endpoint import DASHBOARD_PREFIX
@@ -95,6 +95,9 @@ from openclaw_a2a.settings.tokens import decode_key, resolve_token
 from openclaw_a2a.store import create_store
 from openclaw_a2a.store.encryption import check_no_key_needed
 from openclaw_a2a.store.rules import Lease
+
+if TYPE_CHECKING:
+    from openclaw_a2a.auth.jwt import JwtVerifier
 
 log = get_logger(__name__)
 
@@ -469,7 +472,7 @@ class Gateway:
             wire_log=self._wire_log,
         )
 
-    def _open_verifier(self) -> BearerVerifier | None:
+    def _open_verifier(self) -> "JwtVerifier | None":
         if not self.settings.oidc:
             return None
         # Slow to import (cryptography, httpx2), and most gateways have no issuer.

@@ -9,7 +9,7 @@ session that began with a token ends with that token.
 import hmac
 import secrets
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 import msgspec
 
@@ -92,14 +92,12 @@ class DashboardAuthenticator:
         credentials: Credentials,
         is_read_only: bool = False,
         session_s: float = 12 * 3600.0,
-        monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self._admin_digest = None if admin_token is None else token_digest(admin_token.encode())
         self._own = own
         self._credentials = credentials
         self._is_read_only = is_read_only
         self._session_s = session_s
-        self._monotonic = monotonic
         self._codes: dict[bytes, float] = {}
         self._sessions: dict[bytes, _Session] = {}
 
@@ -111,14 +109,14 @@ class DashboardAuthenticator:
         while len(self._codes) >= _MAX_CODES:
             del self._codes[next(iter(self._codes))]
         # Only digests are kept, so the time of a lookup tells nothing about a code.
-        self._codes[token_digest(code.encode())] = self._monotonic() + CODE_SECONDS
+        self._codes[token_digest(code.encode())] = time.monotonic() + CODE_SECONDS
         return code
 
     def sign_in_with_code(self, request: ClientRequest, code: str) -> str:
         """The name of a new session. Raises: NotAllowed, Unauthenticated."""
         self._check_local(request)
         ends_at = self._codes.pop(token_digest(code.encode("utf-8", "replace")), None)
-        if ends_at is None or ends_at < self._monotonic():
+        if ends_at is None or ends_at < time.monotonic():
             raise Unauthenticated(
                 "this link was used before or is older than ten minutes; get a new one with"
                 " `openclaw-a2a dashboard open`"
@@ -157,7 +155,7 @@ class DashboardAuthenticator:
         else:
             self._check_local(request)
             user = DashboardUser(OPERATOR_NAME, not self._is_read_only)
-        session.used_at = self._monotonic()
+        session.used_at = time.monotonic()
         return msgspec.structs.replace(user, csrf_token=session.csrf_token)
 
     def check(self, request: ClientRequest) -> None:
@@ -215,14 +213,14 @@ class DashboardAuthenticator:
         while len(self._sessions) >= _MAX_SESSIONS:
             oldest = min(self._sessions.items(), key=lambda one: one[1].used_at)
             del self._sessions[oldest[0]]
-        session = _Session(secrets.token_urlsafe(_BYTES), token, self._monotonic())
+        session = _Session(secrets.token_urlsafe(_BYTES), token, time.monotonic())
         self._sessions[token_digest(name.encode())] = session
         return name
 
     def _find_session(self, request: ClientRequest) -> _Session | None:
         digest = _session_digest(request)
         session = self._sessions.get(digest)
-        if session is not None and session.used_at + self._session_s < self._monotonic():
+        if session is not None and session.used_at + self._session_s < time.monotonic():
             del self._sessions[digest]
             return None
         return session

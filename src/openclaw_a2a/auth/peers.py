@@ -6,7 +6,7 @@ Wrong credentials are counted, logged and limited, per address.
 import re
 import time
 from collections.abc import Callable, Iterable
-from typing import Protocol, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 
@@ -29,6 +29,10 @@ from openclaw_a2a.model.errors import (
 )
 from openclaw_a2a.model.url_policy import client_network
 from openclaw_a2a.settings import PeerSettings
+
+if TYPE_CHECKING:
+    # Slow to import (cryptography), and most gateways verify no tokens of an issuer.
+    from openclaw_a2a.auth.jwt import JwtVerifier
 
 log = get_logger(__name__)
 
@@ -122,18 +126,6 @@ class FailedAttempts:
             )
 
 
-class BearerVerifier(Protocol):
-    """Verifies bearer tokens that are not kept here, such as JWTs of an issuer."""
-
-    def find_verified(self, token: bytes) -> Principal | None:
-        """The owner of a token that was verified before and is still valid; None otherwise."""
-        ...
-
-    def verify(self, token: bytes) -> Principal | None:
-        """The owner of a token; None when it is of another kind. Raises: Unauthenticated."""
-        ...
-
-
 class Credentials:
     """All credentials that are valid: tokens of the settings and of the token file, and others."""
 
@@ -142,7 +134,7 @@ class Credentials:
         peers: Iterable[PeerSettings] = (),
         *,
         tokens: TokenStore | None = None,
-        verifier: BearerVerifier | None = None,
+        verifier: "JwtVerifier | None" = None,
         certificate_header: str = "",
         proxies: TrustedProxies | None = None,
         failures: FailedAttempts | None = None,

@@ -159,11 +159,9 @@ class _ClockMark(msgspec.Struct, frozen=True, omit_defaults=True):
 _mark_decoder = msgspec.json.Decoder(_ClockMark)
 
 
-async def purge_expired(
-    engine: Engine, schedule: MaintenanceSchedule, clock: RetentionClock | None = None
-) -> None:
+async def purge_expired(engine: Engine, schedule: MaintenanceSchedule) -> None:
     """Delete what has expired: ended tasks, message ids, records. Held tasks are rejected."""
-    clock = clock or RetentionClock(engine.clock, engine.store)
+    clock = RetentionClock(engine.clock, engine.store)
     while True:
         # Before the first sweep, too: a gateway that was started with a wrong clock, or on a copy
         # of its data, can be stopped before it deletes anything.

@@ -246,9 +246,9 @@ class SchemaValidator:
         self._pattern_messages = pattern_messages
         self._validators: dict[Any, Any] = {}
 
-    def problems(self, value: Json, *, root: str = "params") -> Iterator[Problem]:
-        """The problems, as they are found; `root` is the path of the value itself."""
-        return self._find(self._type, "", value, root)
+    def problems(self, value: Json) -> Iterator[Problem]:
+        """The problems, as they are found. The path of the value itself is `params`."""
+        return self._find(self._type, "", value, "params")
 
     def _find(self, kind: Any, path: str, value: Json, root: str) -> Iterator[Problem]:
         wanted = plain_type(kind)

@@ -161,10 +161,8 @@ def open_transport(
     return _CheckedTransport(inner, find_addresses)
 
 
-def bound_response(
-    response: httpx2.Response, limit: int, stream: "type[BoundedStream] | None" = None
-) -> None:
-    """Let at most `limit` bytes of the body be read, through a stream of this class.
+def bound_response(response: httpx2.Response, limit: int) -> None:
+    """Let at most `limit` bytes of the body be read.
 
     Raises: ResponseEncoded, ResponseTooLarge (by its headers; the response is not closed then).
     """
@@ -175,7 +173,7 @@ def bound_response(
     length = response.headers.get("content-length", "")
     if length.isdecimal() and int(length) > limit:
         raise ResponseTooLarge(f"the answer is larger than {limit} bytes: it has {length} bytes")
-    response.stream = (stream or BoundedStream)(response.stream, limit)
+    response.stream = BoundedStream(response.stream, limit)
 
 
 class BoundedStream(httpx2.AsyncByteStream, httpx2.SyncByteStream):
