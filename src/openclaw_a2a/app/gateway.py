@@ -67,14 +67,18 @@ from openclaw_a2a.ports import (
 )
 from openclaw_a2a.server import queued_replies
 from openclaw_a2a.server.account_endpoint import AccountEndpoint, Authenticator, ChainLimits
-from openclaw_a2a.server.admin.approvals import ApprovalsAdmin, PairingAdmin
-from openclaw_a2a.server.admin.calls import CallsAdmin
-from openclaw_a2a.server.admin.dashboard import DashboardAdmin, login_path
-from openclaw_a2a.server.admin.deliveries import DeliveriesAdmin
 from openclaw_a2a.server.admin.endpoint import ADMIN_PREFIX, AdminEndpoint
 from openclaw_a2a.server.admin.metrics import METRICS_PATH, MetricsAdmin
 from openclaw_a2a.server.admin.objectives import ObjectivesAdmin
-from openclaw_a2a.server.admin.replicas import ReplicasAdmin
+from openclaw_a2a.server.admin.routes import (
+    ApprovalsAdmin,
+    CallsAdmin,
+    DashboardAdmin,
+    DeliveriesAdmin,
+    PairingAdmin,
+    ReplicasAdmin,
+    login_path,
+)
 from openclaw_a2a.server.admin.tasks import TasksAdmin
 from openclaw_a2a.server.application import ServerApplication
 from openclaw_a2a.server.cards import LiveCard, apply_profiles, build_card, security_schemes
