@@ -26,7 +26,8 @@ from openclaw_a2a.auth.request_origin import OwnAddresses, TrustedProxies
 from openclaw_a2a.auth.tokens import TokenStore
 from openclaw_a2a.dashboard.endpoint import DASHBOARD_PREFIX
 from openclaw_a2a.engine.approvals import ApprovalService
-from openclaw_a2a.engine.audit_log import AUDIT_FILE, AuditFile, AuditLog
+from openclaw_a2a.engine.audit_file import AUDIT_FILE, AuditFile
+from openclaw_a2a.engine.audit_log import AuditLog
 from openclaw_a2a.engine.background_replies import BackgroundListener
 from openclaw_a2a.engine.engine import AccountRules, Engine, EngineLimits, SystemClock, new_id
 from openclaw_a2a.engine.maintenance import MaintenanceSchedule, keep_lease, purge_expired

@@ -10,7 +10,7 @@ from typing import BinaryIO
 
 import msgspec
 
-from openclaw_a2a.engine.audit_log import (
+from openclaw_a2a.engine.audit_file import (
     AUDIT_FILE,
     AUDIT_LOST,
     HEAD_BYTES,

@@ -14,7 +14,8 @@ from openclaw_a2a.auth.admin_token import ensure_admin_token
 from openclaw_a2a.auth.peers import Credentials
 from openclaw_a2a.auth.request_origin import OwnAddresses
 from openclaw_a2a.auth.tool_tokens import ToolAuthenticator, ToolCaller
-from openclaw_a2a.engine.audit_log import FAILED, OK, AuditLog
+from openclaw_a2a.engine.audit_file import FAILED, OK
+from openclaw_a2a.engine.audit_log import AuditLog
 from openclaw_a2a.engine.engine import Engine, new_id
 from openclaw_a2a.engine.maintenance import RetentionClock
 from openclaw_a2a.engine.supervisor import Supervisor
