@@ -5,14 +5,11 @@ nobody looks at.
 """
 
 import asyncio
-import codecs
 import os
 import signal
 import sys
-import termios
 import time
-import tty
-from collections.abc import Callable, Coroutine, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Generator, Mapping, Sequence
 from contextlib import aclosing, closing, contextmanager, suppress
 from datetime import UTC, datetime
 from enum import Enum
@@ -23,6 +20,7 @@ from rich.cells import cell_len
 from rich.text import Text
 
 from openclaw_a2a.cli.dashboard_client import DashboardClient
+from openclaw_a2a.cli.keyboard import KeyReader, raw_terminal
 from openclaw_a2a.cli.render.terminal import LiveView, console_for
 from openclaw_a2a.cli.render.top import (
     STATE_TABS,
@@ -50,32 +48,6 @@ _ESCAPE_S = 0.05
 _MAX_TYPED = 4000
 _MAX_QUESTION_LINES = 6
 
-_SEQUENCES: Mapping[bytes, str] = {
-    b"\x1b[A": "up",
-    b"\x1bOA": "up",
-    b"\x1b[B": "down",
-    b"\x1bOB": "down",
-    b"\x1b[C": "right",
-    b"\x1bOC": "right",
-    b"\x1b[D": "left",
-    b"\x1bOD": "left",
-    b"\x1b[5~": "page-up",
-    b"\x1b[6~": "page-down",
-    b"\x1b[H": "home",
-    b"\x1b[1~": "home",
-    b"\x1b[F": "end",
-    b"\x1b[4~": "end",
-    b"\x1b[Z": "left",
-}
-_CONTROLS: Mapping[str, str] = {
-    "\r": "enter",
-    "\n": "enter",
-    "\t": "tab",
-    "\x7f": "backspace",
-    "\x08": "backspace",
-    "\x15": "clear",
-    "\x0c": "redraw",
-}
 _HELP = (
     ("↑ ↓  j k", "move; in a task: scroll"),
     ("PgUp PgDn  g G", "a page; to the first, to the last"),
@@ -123,52 +95,6 @@ _HINTS: Mapping[KeyMode, str] = {
 }
 
 
-class KeyReader:
-    """Turns what a terminal sends into keys: names in `_SEQUENCES`, or single characters."""
-
-    def __init__(self) -> None:
-        self._bytes = b""
-        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
-
-    @property
-    def has_rest(self) -> bool:
-        """True when an escape came that may be the beginning of a key."""
-        return bool(self._bytes)
-
-    def feed(self, data: bytes) -> Iterator[str]:
-        """The keys that are complete with this."""
-        self._bytes += data
-        while self._bytes:
-            if not self._bytes.startswith(b"\x1b"):
-                text, _, rest = self._bytes.partition(b"\x1b")
-                self._bytes = self._bytes[len(text) :] if _ else rest
-                yield from map(self._name, self._decoder.decode(text))
-                continue
-            found = next((one for one in _SEQUENCES if self._bytes.startswith(one)), None)
-            if found is not None:
-                self._bytes = self._bytes[len(found) :]
-                yield _SEQUENCES[found]
-            elif len(self._bytes) < 3 or self._bytes in (
-                b"\x1b[1",
-                b"\x1b[4",
-                b"\x1b[5",
-                b"\x1b[6",
-            ):
-                return  # more may come
-            else:
-                yield from self.flush()
-
-    def flush(self) -> Iterator[str]:
-        """Nothing more came: the escape was the key. A sequence that is not known is no key."""
-        is_escape, self._bytes = self._bytes == b"\x1b", b""
-        if is_escape:
-            yield "escape"
-
-    @staticmethod
-    def _name(character: str) -> str:
-        return _CONTROLS.get(character, character)
-
-
 class Top:
     """What is on the screen, and what keys do to it."""
 
@@ -204,7 +130,7 @@ class Top:
         """Show it until the person quits. Raises: AgentError (the gateway refuses)."""
         self._page = await self._client.read(self._list_address)
         screen = LiveView(as_json=False, leaves_page=False)
-        with closing(screen), _raw_terminal() as raw:
+        with closing(screen), raw_terminal() as raw:
             async with asyncio.TaskGroup() as group:
                 self._group = group
                 with self._listening(screen, raw):
@@ -653,22 +579,3 @@ _KEYS: Mapping[KeyMode, Mapping[str, _Do]] = {
     KeyMode.HELP: {},
 }
 """What each key does in each mode; in HELP every key leads back, and in a prompt others write."""
-
-
-@contextmanager
-def _raw_terminal() -> Generator[Callable[[bool], None]]:
-    """Keys come one by one and are not printed. What is given switches that off and on again."""
-    number = sys.stdin.fileno()
-    before = termios.tcgetattr(number)
-
-    def switch(is_raw: bool) -> None:
-        if is_raw:
-            tty.setcbreak(number, termios.TCSADRAIN)
-        else:
-            termios.tcsetattr(number, termios.TCSADRAIN, before)
-
-    try:
-        switch(True)
-        yield switch
-    finally:
-        switch(False)

@@ -6,7 +6,6 @@ at most the write deadline. So a slot is always given back.
 """
 
 import asyncio
-import itertools
 import time
 from collections import deque
 from collections.abc import Callable, Coroutine, Generator, Sequence
@@ -17,6 +16,7 @@ import msgspec
 
 from openclaw_a2a.engine.supervisor import Supervisor
 from openclaw_a2a.http.asgi import NO_STORE, SLICE_BYTES, Header, HttpRequest
+from openclaw_a2a.http.caller_checks import CallerChecks, CheckCaller, CheckedCaller
 from openclaw_a2a.http.request_limits import (
     WRITE_TIMEOUT_S,
     ClientTooSlow,
@@ -58,7 +58,6 @@ def encode_comment(text: str = "") -> bytes:
 
 
 _WRITE_BYTES = 16 * SLICE_BYTES
-_CHECKS_AT_ONCE = 64
 
 KEEP_ALIVE = encode_comment("keep-alive")
 
@@ -154,6 +153,31 @@ class FrameEncoder(Protocol):
         ...
 
 
+class StoredFrames:
+    """Frames that hold a body as it is stored, without an envelope.
+
+    An error before the first event is a plain response.
+    """
+
+    __slots__ = ()
+
+    def frame(self, sequence: int, body: bytes, *, is_last: bool) -> bytes:
+        """A stored body as one frame."""
+        return encode_frame(body, sequence=sequence)
+
+    def encode_body(self, body: bytes, *, is_last: bool) -> bytes:
+        """The body as it is stored."""
+        return body
+
+    def around_frame(self, sequence: int) -> tuple[bytes, bytes]:
+        """What a frame has before and after its body."""
+        return b"id: %d\ndata: " % sequence, b"\n\n"
+
+    def streams_early_error(self, error: GatewayError) -> bool:
+        """False."""
+        return False
+
+
 def last_event_id(request: HttpRequest) -> int | None:
     """After which event a client that reconnects wants to continue. Raises: InvalidParams."""
     text = (request.header(b"last-event-id") or "").strip()
@@ -217,64 +241,6 @@ class SseWriter:
             await self.request.send(message)
         finally:
             self._deadline.stop(operation)
-
-
-CheckCaller = Callable[[HttpRequest], None]
-"""Looks at the credentials of a request again. Raises: GatewayError, when they are not valid."""
-
-
-class CheckedCaller(NamedTuple):
-    """A request whose caller is checked."""
-
-    request: HttpRequest
-    check: CheckCaller
-    end: Callable[[GatewayError], None]
-
-
-class CallerChecks:
-    """Ends streams whose callers' credentials were revoked or have expired since.
-
-    One timer for all streams, and nothing for each event: a stream that is never idle is looked at
-    as well.
-    """
-
-    def __init__(self, interval_s: float, supervisor: Supervisor) -> None:
-        self._interval_s = interval_s
-        # Insertion order is the order of the times: every stream gets the same interval.
-        self._due: dict[CheckedCaller, float] = {}
-        self._timer = supervisor.timer("caller checks", self._check_due)
-
-    def add(
-        self, request: HttpRequest, check: CheckCaller, end: Callable[[GatewayError], None]
-    ) -> CheckedCaller:
-        """Check the caller at intervals until `remove`, and call `end` once it fails."""
-        one = CheckedCaller(request, check, end)
-        self._due[one] = asyncio.get_running_loop().time() + self._interval_s
-        # Not moved when streams end: it fires, looks at what is left, and is set again.
-        self._timer.start(self._interval_s)
-        return one
-
-    def remove(self, one: CheckedCaller) -> None:
-        """Check this one no more."""
-        self._due.pop(one, None)
-
-    def _check_due(self) -> float | None:
-        now = asyncio.get_running_loop().time()
-        # A few at a time: many streams may have been opened in the same moment.
-        for one in list(itertools.islice(self._due, _CHECKS_AT_ONCE)):
-            if self._due[one] > now:
-                break
-            # Before the check: one that raises an unknown error is repeated.
-            del self._due[one]
-            self._due[one] = now + self._interval_s
-            try:
-                one.check(one.request)
-            except IssuerUnavailable:
-                pass  # its keys are being fetched: the next check tells
-            except GatewayError as error:
-                self._due.pop(one, None)
-                one.end(error)
-        return next(iter(self._due.values()), None)
 
 
 class SseStreams:

@@ -16,10 +16,10 @@ from openclaw_a2a.auth.peers import await_identity
 from openclaw_a2a.auth.tool_tokens import ToolAuthenticator, ToolCaller
 from openclaw_a2a.engine.supervisor import Supervisor
 from openclaw_a2a.http.asgi import NO_STORE, AsgiMessage, Handler, HttpRequest, error_body
+from openclaw_a2a.http.caller_checks import CallerChecks
 from openclaw_a2a.http.rate_limit import RequestAdmission
 from openclaw_a2a.http.request_limits import LARGE_BODY_BYTES, RequestBodies, write_deadline
 from openclaw_a2a.http.sse_stream import (
-    CallerChecks,
     SseStreams,
     SseWriter,
     encode_comment,
