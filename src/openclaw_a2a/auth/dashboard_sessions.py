@@ -1,4 +1,4 @@
-"""Who uses the dashboard: a browser with a session, or a program with a token.
+"""Authenticates users of the dashboard: browsers by a session, programs by a token.
 
 A browser gets its session from a one-time link, on the gateway's own machine, or from a token with
 the scope `dashboard` or `admin`. The session is a random name in a cookie that scripts cannot read
@@ -34,7 +34,7 @@ _SIGN_IN = "sign in first: run `openclaw-a2a dashboard open`, or show a token wi
 
 
 class DashboardUser(msgspec.Struct, frozen=True):
-    """Who looks at a page. `may_act`: may also change something.
+    """The authenticated user of a page. `may_act`: the user may also change something.
 
     `csrf_token` is what requests that change something must repeat; empty for programs, which send
     no cookie that a browser would add by itself.
@@ -78,7 +78,7 @@ class _TokenRequest:
 
 
 class DashboardAuthenticator:
-    """Signs browsers in, and admits who is signed in or shows a token.
+    """Signs browsers in, and authenticates requests by session or token.
 
     Invariant: a code is valid once, for ten minutes; at most 16 codes and 256 sessions exist, and
     the oldest go first.
@@ -108,7 +108,7 @@ class DashboardAuthenticator:
         code = secrets.token_urlsafe(_BYTES)
         while len(self._codes) >= _MAX_CODES:
             del self._codes[next(iter(self._codes))]
-        # Only digests are kept, so the time of a lookup tells nothing about a code.
+        # Only digests are kept, so the duration of a lookup reveals nothing about a code.
         self._codes[token_digest(code.encode())] = time.monotonic() + CODE_SECONDS
         return code
 
@@ -137,7 +137,7 @@ class DashboardAuthenticator:
     # ---------------------------------------------------------------- identifying
 
     def identify(self, request: ClientRequest) -> DashboardUser:
-        """Who asks.
+        """The user of a request.
 
         Raises: Unauthenticated, InsufficientScope, NotAllowed, CorruptRecord (the token file).
         """
@@ -159,18 +159,18 @@ class DashboardAuthenticator:
         return msgspec.structs.replace(user, csrf_token=session.csrf_token)
 
     def check(self, request: ClientRequest) -> None:
-        """Look at the credentials of an open stream again. Raises: as `identify`."""
+        """Check the credentials of an open stream again. Raises: as `identify`."""
         self.identify(request)
 
     def check_action(self, request: ClientRequest, user: DashboardUser, form_token: str) -> None:
-        """Refuse what may not be changed, or another page may have sent. Raises: NotAllowed."""
+        """Refuse changes without permission or from another page. Raises: NotAllowed."""
         if not user.may_act:
             why = "the dashboard is read-only" if self._is_read_only else "your token may only look"
             raise NotAllowed(f"{why}; nothing was changed")
         self.check_same_site(request, user, form_token)
 
     def check_same_site(self, request: ClientRequest, user: DashboardUser, form_token: str) -> None:
-        """Refuse what another page may have sent. Raises: NotAllowed.
+        """Refuse requests that another page may have sent (CSRF). Raises: NotAllowed.
 
         The cookie stays away from requests of other sites, but programs on other ports of this
         host are of the same site.
@@ -245,7 +245,7 @@ def session_cookie(request: ClientRequest) -> str:
 
 
 def _session_digest(request: ClientRequest) -> bytes:
-    # Other programs on this host set cookies of any form: nothing but the own one is looked at.
+    # Other programs on this host set cookies of any form: only our own is parsed.
     name = session_cookie(request).encode()
     for cookie in request.headers.get(b"cookie", b"").split(b";"):
         key, _, value = cookie.strip().partition(b"=")

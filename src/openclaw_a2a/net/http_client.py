@@ -129,7 +129,7 @@ class _CheckedTransport(httpx2.AsyncBaseTransport):
 
 
 def describe_connect_failure(error: BaseException) -> str:
-    """Why there is no connection, as people read it: without numbers and tuples of Python."""
+    """Why connecting failed, in words: without error numbers and Python tuples."""
     seen: BaseException | None = error
     while seen is not None:
         if isinstance(seen, ssl.SSLError):  # before the others: it is an OSError, too
@@ -137,7 +137,7 @@ def describe_connect_failure(error: BaseException) -> str:
         if isinstance(seen, socket.gaierror):
             return (seen.strerror or "the name is not known").lower()
         if isinstance(seen, OSError) and seen.errno is not None:
-            # Event loops put the address in the place of the reason.
+            # Event loops put the address where the reason should be.
             return os.strerror(seen.errno).lower()
         seen = seen.__cause__ or seen.__context__
     return str(error) or type(error).__name__
