@@ -224,7 +224,7 @@ def connect(connection: Connection) -> Generator["Client"]:
 
 
 def parse_address(text: str) -> str:
-    """The address that people mean. Raises: InvalidRequest."""
+    """The address with its scheme completed. Raises: InvalidRequest."""
     address = normalize_base_url(text if "://" in text else f"http://{text}")
     if address is None:
         raise usage_error(f"{text} is no address", "Give one such as http://127.0.0.1:9900.")

@@ -1,4 +1,4 @@
-"""What several gateways on one database count together: the requests of callers."""
+"""Request rates of callers that several gateways on one database share."""
 
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol
@@ -7,17 +7,17 @@ from openclaw_a2a.model.ids import PeerName
 
 
 class RateBucket(NamedTuple):
-    """How many requests a caller has, at most and refilled each second; none limited: 0, 0."""
+    """A token bucket: its refill rate and its capacity; 0 and 0 mean unlimited."""
 
     per_second: float
     capacity: float
 
 
 class RateRequest(NamedTuple):
-    """What a gateway asks for a caller.
+    """The request of a gateway for tokens of a caller.
 
-    `spent`: requests that it has let begin beyond those it was given; negative: it gives so many
-    back. `wanted`: how many it would like to let begin.
+    `spent`: requests that it admitted beyond its tokens; a negative number returns unused tokens.
+    `wanted`: how many tokens it would like to have.
     """
 
     peer: PeerName
@@ -26,20 +26,20 @@ class RateRequest(NamedTuple):
 
 
 class RateAnswer(NamedTuple):
-    """How many requests a gateway may let begin, and what is used of each bucket now."""
+    """How many tokens the gateway gets, and how much of each bucket is used now."""
 
     given: int
     used: tuple[float, float]
 
 
 class RateStore(Protocol):
-    """Buckets of requests that gateways take from."""
+    """Token buckets that gateways share."""
 
     async def take(
         self, requests: Sequence[RateRequest], buckets: tuple[RateBucket, RateBucket]
     ) -> dict[PeerName, RateAnswer]:
-        """Take requests out of the buckets of a second and of a minute.
+        """Take tokens from the buckets of a second and of a minute.
 
-        Of little that is left each gets a part. Raises: StoreUnavailable.
+        If few are left, each request gets a part of them. Raises: StoreUnavailable.
         """
         ...

@@ -180,7 +180,7 @@ class AdminEndpoint:
         acting.set((http.caller or "", http.client_address))
         try:
             result = await route.handler(request)
-        except Exception as error:  # whatever it is: something may have been changed
+        except Exception as error:  # any exception: something may have been changed
             self._record(http, route, request, error=error)
             await self._audit.flush(sync=True)
             raise
@@ -191,7 +191,7 @@ class AdminEndpoint:
         if not isinstance(result, RawResponse) and is_object(result):
             made = str(result.get("id", ""))
         self._record(http, route, request, made=made)
-        # Before the answer: a crash takes no entry of what the operator was told was done.
+        # Before the response: a crash must not lose the entry of a confirmed action.
         await self._audit.flush(sync=True)
         return result
 

@@ -23,7 +23,7 @@ from openclaw_a2a.server.admin.endpoint import AdminEndpoint, AdminRequest, read
 
 _MAX_SEARCHED = 10_000
 _ANSWER_FIELDS = ("output", "assumptions", "caveats", "parts", "debate")
-"""Left out of lists; the endpoint of one call has them."""
+"""Left out of lists; the route of one call returns them."""
 LOGIN_PATH = "/dashboard/login"
 
 
@@ -34,7 +34,7 @@ class PairedPeerList(JsonStruct, frozen=True, omit_defaults=False):
 
 
 class PairingAdmin:
-    """Lists approved peers and takes approvals back. `paired` is None while pairing is off."""
+    """Lists and revokes approved peers. `paired` is None while pairing is off."""
 
     def __init__(self, paired: PairedPeers | None) -> None:
         self._paired = paired
@@ -50,7 +50,7 @@ class PairingAdmin:
         return PairedPeerList(tuple(await self._open().list_peers()))
 
     async def revoke(self, request: AdminRequest) -> JsonObject:
-        """Take an approval back. Raises: ApprovalNotFound, UnsupportedOperation."""
+        """Revoke an approval. Raises: ApprovalNotFound, UnsupportedOperation."""
         [name] = request.segments
         if not await self._open().remove(PeerName(name)):
             raise ApprovalNotFound(f"no peer {name[:80]} is approved; list those that are")
@@ -77,7 +77,7 @@ class ApprovalsAdmin:
         endpoint.add_route("POST", "/operator/approvals/{}", self.decide, event="approval-decided")
 
     async def list(self, _: AdminRequest) -> ApprovalList:
-        """All approvals that wait."""
+        """All pending approvals."""
         return await self._service.list()
 
     async def decide(self, request: AdminRequest) -> JsonObject:
@@ -94,7 +94,7 @@ class ApprovalsAdmin:
 
 
 class DeliveriesAdmin:
-    """Serves the admin routes."""
+    """Lists and retries failed deliveries."""
 
     def __init__(self, reader: DeliveryReader) -> None:
         self._reader = reader
@@ -186,7 +186,7 @@ class ReplicasAdmin:
         return ReplicaList(await self._reader.list())
 
     async def drain(self, request: AdminRequest) -> ReplicaView:
-        """Have one accept nothing new. Raises: RouteNotFound, UnsupportedOperation."""
+        """Drain one: it accepts nothing new. Raises: RouteNotFound, UnsupportedOperation."""
         return await self._reader.drain(request.segments[0])
 
 
