@@ -141,8 +141,8 @@ class EngineLimits(msgspec.Struct, frozen=True):
     event_bytes: int = 8 * 1024 * 1024
     run_bytes: int = 64 * 1024 * 1024
     deduplicates: bool = True
-    """False: a message of a caller is new, whatever its id. Those of the gateway itself (calls,
-    plan steps) are deduplicated in any case: they are sent again after a crash."""
+    """False: messages of callers are never duplicates. Messages of the gateway itself (calls,
+    plan steps) are always deduplicated: they are sent again after a crash."""
 
 
 class SessionHold:
