@@ -1,16 +1,15 @@
-"""What several gateways on one database share besides data: who works on which session."""
+"""What gateways on one database share besides data: sessions, requests, leases and rates."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from datetime import datetime
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import msgspec
 
 from openclaw_a2a.model.delivery import DeliveryId
-from openclaw_a2a.model.ids import AgentId, OwnerId, SessionKey, TaskId
+from openclaw_a2a.model.ids import AgentId, OwnerId, PeerName, SessionKey, TaskId
 from openclaw_a2a.model.records import RunRecord
 from openclaw_a2a.ports.log_store import LogLine
-from openclaw_a2a.ports.rate_store import RateStore
 
 
 class HeldSession(msgspec.Struct, frozen=True, gc=False):
@@ -73,6 +72,45 @@ class ReplicaCounts(msgspec.Struct):
     claims: int = 0
     claim_s: float = 0.0
     """How often it searched for work of dead replicas, and how long that took in total."""
+
+
+class RateBucket(NamedTuple):
+    """A token bucket: its refill rate and its capacity; 0 and 0 mean unlimited."""
+
+    per_second: float
+    capacity: float
+
+
+class RateRequest(NamedTuple):
+    """The request of a gateway for tokens of a caller.
+
+    `spent`: requests that it admitted beyond its tokens; a negative number returns unused tokens.
+    `wanted`: how many tokens it would like to have.
+    """
+
+    peer: PeerName
+    spent: int
+    wanted: int
+
+
+class RateAnswer(NamedTuple):
+    """How many tokens the gateway gets, and how much of each bucket is used now."""
+
+    given: int
+    used: tuple[float, float]
+
+
+class RateStore(Protocol):
+    """Token buckets that gateways share."""
+
+    async def take(
+        self, requests: Sequence[RateRequest], buckets: tuple[RateBucket, RateBucket]
+    ) -> dict[PeerName, RateAnswer]:
+        """Take tokens from the buckets of a second and of a minute.
+
+        If few are left, each request gets a part of them. Raises: StoreUnavailable.
+        """
+        ...
 
 
 class ReplicaListener(Protocol):
