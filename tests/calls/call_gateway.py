@@ -16,7 +16,7 @@ from tests.conformance.conftest import make_gateway
 
 from openclaw_a2a.app import Gateway
 from openclaw_a2a.auth.tokens import TokenKind, TokenStore
-from openclaw_a2a.engine.audit_log import AUDIT_FILE
+from openclaw_a2a.engine.audit_file import AUDIT_FILE
 from openclaw_a2a.model.agent_event import AgentEvent, Reply
 from openclaw_a2a.model.errors import AgentFailed, AgentUnavailable
 from openclaw_a2a.model.ids import SessionKey

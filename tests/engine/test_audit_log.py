@@ -20,14 +20,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.captured_logs import capture_logs
 
-from openclaw_a2a.engine.audit_log import (
-    ANCHOR_FILE,
-    AUDIT_FILE,
-    AuditEntry,
-    AuditFile,
-    AuditLog,
-    record_command,
-)
+from openclaw_a2a.engine.audit_file import ANCHOR_FILE, AUDIT_FILE, AuditEntry, AuditFile
+from openclaw_a2a.engine.audit_log import AuditLog, record_command
 from openclaw_a2a.engine.audit_reader import (
     AuditFilter,
     follow_lines,
@@ -496,7 +490,7 @@ import sys
 import time
 from datetime import UTC, datetime
 from pathlib import Path
-from openclaw_a2a.engine.audit_log import AUDIT_FILE, AuditEntry, AuditFile
+from openclaw_a2a.engine.audit_file import AUDIT_FILE, AuditEntry, AuditFile
 file = AuditFile(Path(sys.argv[1]) / AUDIT_FILE, max_bytes=20_000, keep=1000)
 number = 0
 print("ready", flush=True)

@@ -9,7 +9,7 @@ from tests.captured_logs import capture_logs
 from tests.conformance.asgi_client import AsgiClient, AsgiMessage, Receive, Request, Send
 
 from openclaw_a2a.http.asgi import AsgiRequest, HttpRequest
-from openclaw_a2a.http.sse_stream import EventStream, SseStreams
+from openclaw_a2a.http.sse_stream import EventStream, SseStreams, StoredFrames
 from openclaw_a2a.model.errors import GatewayError, Unauthenticated
 
 
@@ -35,21 +35,9 @@ class EndlessSource:
         return [Event(self.sequence)]
 
 
-class PlainFrames:
-    def frame(self, sequence: int, body: bytes, *, is_last: bool) -> bytes:
-        return b"id: %d\ndata: %b\n\n" % (sequence, body)
-
-    def encode_body(self, body: bytes, *, is_last: bool) -> bytes:
-        return body
-
-    def around_frame(self, sequence: int) -> tuple[bytes, bytes]:
-        return b"id: %d\ndata: " % sequence, b"\n\n"
-
+class PlainFrames(StoredFrames):
     def error_frame(self, error: GatewayError) -> bytes:
         return b"event: error\n\n"
-
-    def streams_early_error(self, error: GatewayError) -> bool:
-        return False
 
 
 def _application(streams: SseStreams, source: EndlessSource) -> AsgiClient:

@@ -1,8 +1,8 @@
 """The base class of agents written in Python: text in, text or parts out.
 
-`AgentAdapter` is what a developer subclasses, and it is an `Agent` of the engine as it stands:
+Developers subclass `AgentAdapter`, which implements the engine's `Agent`:
 `run` turns the answer of `invoke` or `stream` into agent events. `EventAgent` is for agents that
-yield agent events themselves: they implement `run`, and can be invoked all the same.
+yield agent events themselves: they implement `run` and can still be invoked.
 """
 
 import asyncio
@@ -84,8 +84,8 @@ class AdapterMetadata(msgspec.Struct, frozen=True):
 class RequestContext(msgspec.Struct, frozen=True):
     """The request that an adapter answers: `kwargs["context"]` of every call.
 
-    `turn` is set when the engine calls, with everything else that is known. Two callers may use
-    the same `context_id`; `session_key` tells their conversations apart.
+    `turn` is the whole turn when the engine calls. Two callers may use the same `context_id`;
+    `session_key` is different for each.
     """
 
     task_id: TaskId
@@ -367,7 +367,7 @@ def _pieces(events: list[Event], *, with_status: bool = False) -> Iterator[str |
 
 
 def standalone_turn(text: str, context_id: str | None, context: RequestContext | None) -> Turn:
-    """The engine's turn; for a call from outside the engine, one that is made up here."""
+    """The engine's turn; for a direct call a new turn made from the arguments."""
     if context is not None and context.turn is not None:
         return context.turn
     conversation = ContextId(context_id or new_id())

@@ -1,4 +1,4 @@
-"""Waiting: queues that admit a few holders at a time, and work that must not be left half done."""
+"""Queues that admit a few holders at a time, and work that cancellation must not interrupt."""
 
 import asyncio
 from collections import deque
@@ -51,7 +51,7 @@ class SlotQueue:
         while self._waiting and len(self._running) < self._width:
             slot = self._waiting.popleft()
             self._running.append(slot)
-            if not slot.done():  # it is when the waiting holder was cancelled
+            if not slot.done():  # done already when the waiting holder was cancelled
                 slot.set_result(None)
 
 
@@ -88,7 +88,7 @@ async def await_shielded(work: asyncio.Task[_Result]) -> _Result:
                 await asyncio.wait((work,))
             except asyncio.CancelledError as error:
                 cancellation = error
-    # The failure of the work wins over a cancellation: the caller must hear of it.
+    # The failure of the work takes precedence over a cancellation: the caller must see it.
     result = work.result()
     if cancellation is not None:
         raise cancellation

@@ -1,4 +1,4 @@
-"""The text that a model gets of a peer's message: no command, and not the gateway's voice."""
+"""Renders a peer's message for a model, so that it is no command and no text of the gateway."""
 
 import json
 import re
@@ -20,7 +20,8 @@ _NOTES_END: Final = "--- End of notes ---"
 _SENDER: Final = "Sender known to the gateway"
 _MAX_NAME: Final = 300
 
-# Marks of the block as a reader takes them: any dashes, any case, invisible characters between.
+# The marks of the block in every form that a model may read as one: any dashes, any case,
+# invisible characters in between.
 _IGNORED: Final = (
     r"[\s\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u2028-\u202e"
     r"\u2060-\u206f\u3164\ufe00-\ufe0f\ufeff\uffa0\ufff9-\ufffb\U000e0000-\U000e0fff\x00-\x1f"
@@ -41,7 +42,7 @@ def _both_cases(letter: str) -> str:
 
 _MARK: Final = re.compile(
     f"({_DASH}{_IGNORED})(?:{_phrase('end of notes')}|{_phrase('notes from the gateway')})"
-    # Without dashes, too: a peer must not name another sender in any line that looks like ours.
+    # Without dashes, too: no line of a peer may look like ours and name another sender.
     f"|{_phrase(_SENDER.lower())}"
 )
 _NO_MARK: Final = r"\1(removed)"
@@ -49,7 +50,7 @@ _HIDDEN: Final = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u00ad\u061c\u180e\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f"
     "\ufeff\ufff9-\ufffb\U000e0000-\U000e0fff]"
 )
-"""Characters that hide text, or turn it around. Joiners of words and of emoji are none of them."""
+"""Characters that hide or reverse text, without the joiners of words and emoji."""
 
 
 def escape_command(text: str) -> str:
@@ -66,10 +67,10 @@ def escape_command(text: str) -> str:
 def build_prompt(turn: Turn, notes: Sequence[str] = ()) -> str:
     """The message text, then a fenced block: which peer sent it, and the peer's other content.
 
-    A message from another agent of this gateway has no such block: it is not an untrusted peer, and
-    OpenClaw is told of it in another way. Nor is a caller without a name of its own named.
+    A message from another agent of this gateway has no such block: it is no untrusted peer, and
+    OpenClaw gets its origin in another way. A caller without a name is not named either.
     """
-    # A peer must not be able to open or close the block and continue in the gateway's voice.
+    # A peer must not open or close the block and continue as if it were the gateway.
     text = escape_command(_MARK.sub(_NO_MARK, turn.body))
     if turn.provenance is not None:
         return text
@@ -85,12 +86,12 @@ def build_prompt(turn: Turn, notes: Sequence[str] = ()) -> str:
 
 
 def _quote_name(name: str) -> str:
-    """The name in one line, and no mark in it: names may come from an issuer of tokens."""
+    """The name on one line, without marks: names may come from an issuer of tokens."""
     return json.dumps(_MARK.sub(_NO_MARK, name)[:_MAX_NAME])
 
 
 def _spell_out(found: re.Match[str]) -> str:
-    """The character as JSON escapes it; most notes are JSON, and stay what they were."""
+    """The character as a JSON escape; most notes are JSON and keep their value."""
     code = ord(found[0])
     if code < 0x10000:
         return f"\\u{code:04x}"

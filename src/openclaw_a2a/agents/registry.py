@@ -137,7 +137,7 @@ _registered: dict[str, type] = {}
 
 
 class UnknownAdapter(LookupError):
-    """There is no adapter of this name; the message lists those there are."""
+    """There is no adapter of this name; the message lists the known ones."""
 
 
 class Adapter(Protocol):
@@ -155,8 +155,8 @@ def register_adapter(name: str) -> Callable[[_Class], _Class]:
     """Decorates a class, so that `adapter: "<name>"` means it, in the settings and in Python.
 
     The options of an `AgentAdapter` are the arguments of its constructor; a class that has
-    `options_type` and `from_options` is made from those. A name that is taken already is given to
-    the new class, with a warning. Raises: TypeError for what is no adapter.
+    `options_type` and `from_options` is built with those. A name that is in use is reassigned to
+    the new class, with a warning. Raises: TypeError for a class that is no adapter.
     """
     if not isinstance(cast("Json", name), str) or not name:
         raise TypeError('An adapter is registered by name: write @register_adapter("name").')
@@ -243,7 +243,7 @@ def build_agent(
 
 
 def add_import_folder(folder: Path | None) -> None:
-    """Let functions be imported from the folder of the settings file."""
+    """Add the folder of the settings file to the import path."""
     if folder is not None and str(folder) not in sys.path:
         # For good, because functions may import while they run; last, so that a file there never
         # hides a module of the gateway.
@@ -267,7 +267,7 @@ class ElsewhereAgent:
         self._agent_id = agent_id
 
     async def run(self, turn: Turn) -> AsyncIterator[AgentEvent]:
-        """Refuse: messages for the agent are handed to a gateway that has it."""
+        """Refuse: messages for the agent go to a gateway that has it."""
         del turn
         for event in ():  # without a loop it would be no iterator
             yield event
@@ -287,7 +287,7 @@ class AgentRegistry(dict[AgentId, Agent]):
         self.ids_elsewhere = frozenset(
             one for one in self.ids if isinstance(agents[one], ElsewhereAgent)
         )
-        """Those of them that only other gateways on the same store have."""
+        """The agents that only other gateways on the same store have."""
 
     def add_internal(self, agent_id: AgentId, agent: Agent) -> None:
         """Add an agent for tasks that the gateway creates itself."""
@@ -300,7 +300,7 @@ class AgentRegistry(dict[AgentId, Agent]):
         )
 
     async def close(self) -> None:
-        """Close all agents at the same time; one that fails or hangs delays no other."""
+        """Close all agents concurrently; a failing or hanging agent delays no other."""
 
         async def close(agent_id: AgentId, agent: Agent) -> None:
             # An exception here would cancel the closing of the other agents.

@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Mapping
 from contextlib import AsyncExitStack
 from importlib.metadata import version
 from socket import gethostname
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 import msgspec
 
@@ -21,12 +21,13 @@ from openclaw_a2a.app.wiring.push import PushWiring
 from openclaw_a2a.app.wiring.tools import ToolsWiring
 from openclaw_a2a.auth.admin_token import AdminAuthenticator, ensure_admin_token
 from openclaw_a2a.auth.dashboard_sessions import DashboardAuthenticator
-from openclaw_a2a.auth.peers import BearerVerifier, Credentials, FailedAttempts, PeerAuthenticator
+from openclaw_a2a.auth.peers import Credentials, FailedAttempts, PeerAuthenticator
 from openclaw_a2a.auth.request_origin import OwnAddresses, TrustedProxies
 from openclaw_a2a.auth.tokens import TokenStore
 from openclaw_a2a.dashboard.endpoint import DASHBOARD_PREFIX
 from openclaw_a2a.engine.approvals import ApprovalService
-from openclaw_a2a.engine.audit_log import AUDIT_FILE, AuditFile, AuditLog
+from openclaw_a2a.engine.audit_file import AUDIT_FILE, AuditFile
+from openclaw_a2a.engine.audit_log import AuditLog
 from openclaw_a2a.engine.background_replies import BackgroundListener
 from openclaw_a2a.engine.engine import AccountRules, Engine, EngineLimits, SystemClock, new_id
 from openclaw_a2a.engine.maintenance import MaintenanceSchedule, keep_lease, purge_expired
@@ -67,14 +68,18 @@ from openclaw_a2a.ports import (
 )
 from openclaw_a2a.server import queued_replies
 from openclaw_a2a.server.account_endpoint import AccountEndpoint, Authenticator, ChainLimits
-from openclaw_a2a.server.admin.approvals import ApprovalsAdmin, PairingAdmin
-from openclaw_a2a.server.admin.calls import CallsAdmin
-from openclaw_a2a.server.admin.dashboard import DashboardAdmin, login_path
-from openclaw_a2a.server.admin.deliveries import DeliveriesAdmin
 from openclaw_a2a.server.admin.endpoint import ADMIN_PREFIX, AdminEndpoint
 from openclaw_a2a.server.admin.metrics import METRICS_PATH, MetricsAdmin
 from openclaw_a2a.server.admin.objectives import ObjectivesAdmin
-from openclaw_a2a.server.admin.replicas import ReplicasAdmin
+from openclaw_a2a.server.admin.routes import (
+    ApprovalsAdmin,
+    CallsAdmin,
+    DashboardAdmin,
+    DeliveriesAdmin,
+    PairingAdmin,
+    ReplicasAdmin,
+    login_path,
+)
 from openclaw_a2a.server.admin.tasks import TasksAdmin
 from openclaw_a2a.server.application import ServerApplication
 from openclaw_a2a.server.cards import LiveCard, apply_profiles, build_card, security_schemes
@@ -95,6 +100,9 @@ from openclaw_a2a.settings.tokens import decode_key, resolve_token
 from openclaw_a2a.store import create_store
 from openclaw_a2a.store.encryption import check_no_key_needed
 from openclaw_a2a.store.rules import Lease
+
+if TYPE_CHECKING:
+    from openclaw_a2a.auth.jwt import JwtVerifier
 
 log = get_logger(__name__)
 
@@ -469,7 +477,7 @@ class Gateway:
             wire_log=self._wire_log,
         )
 
-    def _open_verifier(self) -> BearerVerifier | None:
+    def _open_verifier(self) -> "JwtVerifier | None":
         if not self.settings.oidc:
             return None
         # Slow to import (cryptography, httpx2), and most gateways have no issuer.

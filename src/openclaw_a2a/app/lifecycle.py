@@ -123,7 +123,7 @@ class DrainingServer(uvicorn.Server):
         else:
             print_lines("Stopping.")
         self._is_draining = True
-        # Uvicorn goes on serving meanwhile: callers see the end of their runs.
+        # Uvicorn still serves meanwhile: callers see the end of their runs.
         self._supervisor.spawn("drain", self._drain())
 
     async def _drain(self) -> None:
@@ -197,7 +197,7 @@ async def _serve(loaded: LoadedSettings, build: Callable[[Settings], Gateway]) -
 
 
 def raise_file_limit() -> None:
-    """Let the process open as many files as the system lets it: each connection is one."""
+    """Raise the limit of open files to the maximum: each connection needs one."""
     if sys.platform == "win32":
         return
     import resource
@@ -214,7 +214,7 @@ def raise_file_limit() -> None:
 
 @contextmanager
 def _announced(settings: Settings) -> Generator[None]:
-    """Let commands that use the data folder find this gateway meanwhile, wherever it listens."""
+    """Announce this gateway to commands that use its data folder, whatever its port."""
     server = settings.server
     address = base_url(server.host, server.port)
     running = RunningGateway(

@@ -55,7 +55,7 @@ def logging_to_stderr(settings: LogSettings) -> Generator[None]:
         yield
     finally:
         for handler in loggers[1].handlers:
-            with suppress(OSError, ValueError):  # nobody reads the log any more
+            with suppress(OSError, ValueError):  # the reader of the log is gone
                 handler.flush()
         for logger, handlers, level, propagate in before:
             logger.handlers[:], logger.propagate = handlers, propagate
@@ -110,7 +110,7 @@ class _StderrHandler(EventHandler):
             self._write(self.format(record))
 
     def write_event(self, level: int, fields: dict[str, Any]) -> None:
-        # A log that nobody reads any more must not stop the program.
+        # A log whose reader is gone must not stop the program.
         with suppress(OSError, ValueError):
             with self.lock or _NO_LOCK:  # one of another thread must not be lost to a flush
                 self._events.append((level, time.time(), fields))

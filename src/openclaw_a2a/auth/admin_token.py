@@ -27,7 +27,7 @@ _MAX_LENGTH = 1024
 
 
 class AdminAuthenticator:
-    """Admits the operator: from this machine, with the operator's token or one for `admin`."""
+    """Authenticates the operator: on this machine, by the admin token or a token for `admin`."""
 
     def __init__(
         self,
@@ -41,11 +41,11 @@ class AdminAuthenticator:
         self._credentials = credentials
 
     def identify(self, request: ClientRequest) -> str:
-        """The name of the operator, or of who has a token for `admin`.
+        """The name of the operator, or of the owner of a token for `admin`.
 
         Raises: NotAllowed, Unauthenticated, CorruptRecord (the token file).
         """
-        # Before the token is looked at: clients outside this machine cannot try one.
+        # Checked before the token: clients on other machines cannot guess tokens.
         if not is_loopback_client(request) or is_proxied(request):
             raise NotAllowed("the operator's pages answer the gateway's own machine only")
         self._own.check(request)
@@ -65,7 +65,7 @@ class AdminAuthenticator:
         return principal.name
 
     def check(self, request: ClientRequest) -> None:
-        """Look at the credentials of an identified request again. Raises: as `identify`."""
+        """Check the credentials of an identified request again. Raises: as `identify`."""
         self.identify(request)
 
 
@@ -75,12 +75,12 @@ def ensure_admin_token(folder: Path) -> str:
     Raises: OSError (the folder cannot be written to).
     """
     path = folder / ADMIN_TOKEN_FILE
-    # Whatever is wrong with the file (cut off, readable by others): a new token replaces it.
+    # Any problem with the file (truncated, readable by others) is solved by a new token.
     with suppress(OSError, ValueError):
         if _is_private(path):
             return read_admin_token(folder)
     token = secrets.token_urlsafe(_BYTES)
-    # Not synced: a file that a crash cut off holds no token, and the next start writes another.
+    # Not synced: a file truncated by a crash holds no token, and the next start writes a new one.
     write_private_file(path, f"{token}\n".encode("ascii"))
     return token
 
@@ -98,7 +98,7 @@ def read_admin_token(folder: Path) -> str:
 
 
 def _is_private(path: Path) -> bool:
-    # The link itself, if it is one: behind a link another user could change the file.
+    # Not through a link: another user could change the file behind it.
     found = path.lstat()
     is_own = stat.S_ISREG(found.st_mode) and found.st_uid == os.geteuid()
     return is_own and not stat.S_IMODE(found.st_mode) & 0o077

@@ -1,4 +1,4 @@
-"""Who uses the dashboard: a browser with a session, or a program with a token.
+"""Authenticates users of the dashboard: browsers by a session, programs by a token.
 
 A browser gets its session from a one-time link, on the gateway's own machine, or from a token with
 the scope `dashboard` or `admin`. The session is a random name in a cookie that scripts cannot read
@@ -9,7 +9,7 @@ session that began with a token ends with that token.
 import hmac
 import secrets
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 import msgspec
 
@@ -34,7 +34,7 @@ _SIGN_IN = "sign in first: run `openclaw-a2a dashboard open`, or show a token wi
 
 
 class DashboardUser(msgspec.Struct, frozen=True):
-    """Who looks at a page. `may_act`: may also change something.
+    """The authenticated user of a page. `may_act`: the user may also change something.
 
     `csrf_token` is what requests that change something must repeat; empty for programs, which send
     no cookie that a browser would add by itself.
@@ -78,7 +78,7 @@ class _TokenRequest:
 
 
 class DashboardAuthenticator:
-    """Signs browsers in, and admits who is signed in or shows a token.
+    """Signs browsers in, and authenticates requests by session or token.
 
     Invariant: a code is valid once, for ten minutes; at most 16 codes and 256 sessions exist, and
     the oldest go first.
@@ -92,14 +92,12 @@ class DashboardAuthenticator:
         credentials: Credentials,
         is_read_only: bool = False,
         session_s: float = 12 * 3600.0,
-        monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self._admin_digest = None if admin_token is None else token_digest(admin_token.encode())
         self._own = own
         self._credentials = credentials
         self._is_read_only = is_read_only
         self._session_s = session_s
-        self._monotonic = monotonic
         self._codes: dict[bytes, float] = {}
         self._sessions: dict[bytes, _Session] = {}
 
@@ -110,15 +108,15 @@ class DashboardAuthenticator:
         code = secrets.token_urlsafe(_BYTES)
         while len(self._codes) >= _MAX_CODES:
             del self._codes[next(iter(self._codes))]
-        # Only digests are kept, so the time of a lookup tells nothing about a code.
-        self._codes[token_digest(code.encode())] = self._monotonic() + CODE_SECONDS
+        # Only digests are kept, so the duration of a lookup reveals nothing about a code.
+        self._codes[token_digest(code.encode())] = time.monotonic() + CODE_SECONDS
         return code
 
     def sign_in_with_code(self, request: ClientRequest, code: str) -> str:
         """The name of a new session. Raises: NotAllowed, Unauthenticated."""
         self._check_local(request)
         ends_at = self._codes.pop(token_digest(code.encode("utf-8", "replace")), None)
-        if ends_at is None or ends_at < self._monotonic():
+        if ends_at is None or ends_at < time.monotonic():
             raise Unauthenticated(
                 "this link was used before or is older than ten minutes; get a new one with"
                 " `openclaw-a2a dashboard open`"
@@ -139,7 +137,7 @@ class DashboardAuthenticator:
     # ---------------------------------------------------------------- identifying
 
     def identify(self, request: ClientRequest) -> DashboardUser:
-        """Who asks.
+        """The user of a request.
 
         Raises: Unauthenticated, InsufficientScope, NotAllowed, CorruptRecord (the token file).
         """
@@ -157,22 +155,22 @@ class DashboardAuthenticator:
         else:
             self._check_local(request)
             user = DashboardUser(OPERATOR_NAME, not self._is_read_only)
-        session.used_at = self._monotonic()
+        session.used_at = time.monotonic()
         return msgspec.structs.replace(user, csrf_token=session.csrf_token)
 
     def check(self, request: ClientRequest) -> None:
-        """Look at the credentials of an open stream again. Raises: as `identify`."""
+        """Check the credentials of an open stream again. Raises: as `identify`."""
         self.identify(request)
 
     def check_action(self, request: ClientRequest, user: DashboardUser, form_token: str) -> None:
-        """Refuse what may not be changed, or another page may have sent. Raises: NotAllowed."""
+        """Refuse changes without permission or from another page. Raises: NotAllowed."""
         if not user.may_act:
             why = "the dashboard is read-only" if self._is_read_only else "your token may only look"
             raise NotAllowed(f"{why}; nothing was changed")
         self.check_same_site(request, user, form_token)
 
     def check_same_site(self, request: ClientRequest, user: DashboardUser, form_token: str) -> None:
-        """Refuse what another page may have sent. Raises: NotAllowed.
+        """Refuse requests that another page may have sent (CSRF). Raises: NotAllowed.
 
         The cookie stays away from requests of other sites, but programs on other ports of this
         host are of the same site.
@@ -215,14 +213,14 @@ class DashboardAuthenticator:
         while len(self._sessions) >= _MAX_SESSIONS:
             oldest = min(self._sessions.items(), key=lambda one: one[1].used_at)
             del self._sessions[oldest[0]]
-        session = _Session(secrets.token_urlsafe(_BYTES), token, self._monotonic())
+        session = _Session(secrets.token_urlsafe(_BYTES), token, time.monotonic())
         self._sessions[token_digest(name.encode())] = session
         return name
 
     def _find_session(self, request: ClientRequest) -> _Session | None:
         digest = _session_digest(request)
         session = self._sessions.get(digest)
-        if session is not None and session.used_at + self._session_s < self._monotonic():
+        if session is not None and session.used_at + self._session_s < time.monotonic():
             del self._sessions[digest]
             return None
         return session
@@ -247,7 +245,7 @@ def session_cookie(request: ClientRequest) -> str:
 
 
 def _session_digest(request: ClientRequest) -> bytes:
-    # Other programs on this host set cookies of any form: nothing but the own one is looked at.
+    # Other programs on this host set cookies of any form: only our own is parsed.
     name = session_cookie(request).encode()
     for cookie in request.headers.get(b"cookie", b"").split(b";"):
         key, _, value = cookie.strip().partition(b"=")

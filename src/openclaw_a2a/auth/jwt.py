@@ -64,7 +64,7 @@ class FetchFailed(Exception):
 
 
 class _Rejected(Exception):
-    """Why a token is not accepted: for the log, not for the caller, who is unknown."""
+    """Why a token is not accepted. For the log only: the caller is not authenticated."""
 
 
 class IssuerKeys:
@@ -93,7 +93,7 @@ class IssuerKeys:
 
     def start(self) -> None:
         """Fetch the keys now, and again at intervals; after a failure sooner."""
-        self._start_fetch()  # at once: from now on requests wait for it
+        self._start_fetch()  # start now, so that requests can wait for it
         self._supervisor.run_loop(f"oidc-{self._settings.name}", self._keep_fresh())
 
     async def _keep_fresh(self) -> None:
@@ -108,7 +108,7 @@ class IssuerKeys:
         if key is not None:
             return key
         if self._may_fetch():
-            # One fetch for all who ask meanwhile. After it the key is there, or the pause has
+            # All concurrent requests share one fetch. After it the key is known, or the pause has
             # begun: many unknown keys cause no more than one fetch in that time.
             fetching = self._start_fetch()
 
@@ -188,7 +188,7 @@ def read_keys_url(document: bytes, settings: OidcSettings) -> str:
         members = _parse_object(document)
     except ValueError as error:
         raise FetchFailed(f"{place} is no configuration: {error}") from None
-    # Section 4.3: otherwise one issuer could speak for another.
+    # Section 4.3: otherwise one issuer could impersonate another.
     if members.get("issuer") != issuer:
         raise FetchFailed(
             f"{place} says that its issuer is {str(members.get('issuer'))[:100]!r};"
@@ -245,13 +245,13 @@ def _read_key(entry: JsonObject) -> _PublishedKey | None:
     is_for_signatures = entry.get("use", "sig") == "sig"
     is_for_verifying = is_list(operations) and "verify" in operations
     algorithm, kind = entry.get("alg"), entry.get("kty")
-    # Never `oct`: a shared secret would let everybody who can check tokens make them.
+    # Never `oct`: everybody who can verify tokens with a shared secret can also forge them.
     if kind not in ("RSA", *_CURVES) or not (is_for_signatures and is_for_verifying):
         return None
     members: JsonObject = {name: entry[name] for name in _KEY_MEMBERS if name in entry}
     try:
         if kind == "RSA":
-            # Small ones can be broken; checking with huge ones would take long.
+            # Small keys can be broken; verifying with huge ones takes too long.
             is_usable = _bit_length(entry.get("n")) in _RSA_BITS
         else:
             is_usable = entry.get("crv") in _CURVES[kind]

@@ -1,12 +1,12 @@
-"""Who a caller is: the owner of credentials, or else this machine's own user.
+"""Authenticates peers: by their credentials, or as the user of this machine.
 
-Wrong credentials are counted, logged and limited, per address.
+Wrong credentials are counted, logged and limited per address.
 """
 
 import re
 import time
 from collections.abc import Callable, Iterable
-from typing import Protocol, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 
@@ -30,6 +30,10 @@ from openclaw_a2a.model.errors import (
 from openclaw_a2a.model.url_policy import client_network
 from openclaw_a2a.settings import PeerSettings
 
+if TYPE_CHECKING:
+    # Slow to import (cryptography), and most gateways verify no tokens of an issuer.
+    from openclaw_a2a.auth.jwt import JwtVerifier
+
 log = get_logger(__name__)
 
 Request = TypeVar("Request", bound=ClientRequest)
@@ -42,10 +46,10 @@ _DIGEST_NAME = re.compile(r"sha-?(1|256)[:=]", re.IGNORECASE)
 _FINGERPRINT = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
 API_KEY_HEADER = b"x-api-key"
 CERTIFICATE_SCHEME = "ClientCertificate"
-"""What a challenge calls client certificates; none of the registered schemes is about them."""
+"""Name of client certificates in challenges; there is no registered scheme for them."""
 _HOW_TO_SEND = "send your token as `Authorization: Bearer <token>` or `X-API-Key: <token>`"
 _MAKE_ONE = "make one (`openclaw-a2a token create NAME`, or channels.a2a.security.peers)"
-# The same for whatever is wrong with them: an unknown caller learns nothing about tokens.
+# One message for all problems, so that an unknown caller learns nothing about tokens.
 _NOT_VALID = "these credentials are not valid here; ask the operator for a token"
 
 
@@ -62,7 +66,7 @@ def read_bearer_token(request: ClientRequest) -> bytes | None:
 def _read_once(request: ClientRequest, name: bytes) -> bytes:
     """The value of a header with credentials. Raises: Unauthenticated (it comes several times)."""
     value = request.headers.get(name, b"")
-    # A proxy or a log may look at one of them, and we at another.
+    # A proxy or a log may read one of them, and we another.
     if value and request.has_repeated(name):
         raise Unauthenticated(f"{name.decode()} comes several times; send your credentials once")
     return value
@@ -82,7 +86,7 @@ class _Window(msgspec.Struct):
 class FailedAttempts:
     """Counts the wrong credentials of each address in a minute.
 
-    Only what has failed is counted and refused, so that no client locks out an owner of right
+    Only failed attempts are counted and refused, so that no client can lock out an owner of valid
     credentials who calls from the same address. A minute of an address is one line in the log.
     """
 
@@ -107,7 +111,7 @@ class FailedAttempts:
         if window is None or window.ends_at <= now:
             before = 0 if window is None else window.count
             log.warning("auth.credentials_refused", address=key, refused_before=before)
-            # At the end of the dict: the oldest window is the first to go when the table is full.
+            # Appended to the dict: the oldest window is removed first when the table is full.
             self._windows.pop(key, None)
             if len(self._windows) >= MAX_ADDRESSES:
                 del self._windows[next(iter(self._windows))]
@@ -122,18 +126,6 @@ class FailedAttempts:
             )
 
 
-class BearerVerifier(Protocol):
-    """Verifies bearer tokens that are not kept here, such as JWTs of an issuer."""
-
-    def find_verified(self, token: bytes) -> Principal | None:
-        """The owner of a token that was verified before and is still valid; None otherwise."""
-        ...
-
-    def verify(self, token: bytes) -> Principal | None:
-        """The owner of a token; None when it is of another kind. Raises: Unauthenticated."""
-        ...
-
-
 class Credentials:
     """All credentials that are valid: tokens of the settings and of the token file, and others."""
 
@@ -142,14 +134,14 @@ class Credentials:
         peers: Iterable[PeerSettings] = (),
         *,
         tokens: TokenStore | None = None,
-        verifier: BearerVerifier | None = None,
+        verifier: "JwtVerifier | None" = None,
         certificate_header: str = "",
         proxies: TrustedProxies | None = None,
         failures: FailedAttempts | None = None,
     ) -> None:
-        """`certificate_header`: in which trusted proxies name the certificate of their client."""
+        """`certificate_header`: the header with the client certificate, set by trusted proxies."""
         peers = tuple(peers)
-        # Several tokens for a peer: the next one can be handed out before the old one is removed.
+        # A peer may have several tokens: the next one can be issued before the old one is removed.
         # By digest, as in the token file: the cost does not grow with the peers.
         self._principals = {
             token.digest: Principal(peer.name) for peer in peers for token in peer.tokens
@@ -236,7 +228,7 @@ class Credentials:
         """The owner of the certificate that a trusted proxy has verified. Raises: as above."""
         name = self._certificate_header
         said = request.headers.get(name, b"").decode("latin-1").strip() if name else ""
-        # From any other client the header is a claim, and not looked at. In several
+        # From any other client the header proves nothing and is ignored. In several
         # lines, one of them may be the caller's.
         if (
             not said
@@ -260,7 +252,7 @@ class Credentials:
         principal = self._verifier.find_verified(token)
         if principal is not None:
             return principal
-        # Past the limit no signature is checked any more: that is what would take long.
+        # Past the limit no signature is verified any more, because that is expensive.
         if self._failures is not None and self._failures.is_exceeded(
             self._proxies.client_address(request)
         ):
@@ -269,11 +261,11 @@ class Credentials:
 
 
 async def await_identity(identify: Callable[[Request], Caller], request: Request) -> Caller:
-    """The caller as `identify` says; waits, for a while, for keys that are being fetched.
+    """The caller as `identify` says; waits a limited time for keys that are being fetched.
 
     Raises: as `identify`.
     """
-    # Twice at most: for the first keys of an issuer, and for those it has changed since.
+    # Twice at most: for the first keys of an issuer, and for its changed keys.
     for _ in range(2):
         try:
             return identify(request)
@@ -285,7 +277,7 @@ async def await_identity(identify: Callable[[Request], Caller], request: Request
 
 
 class PeerAuthenticator:
-    """Identifies peers. Where no credentials exist, only this machine may call, as `local`."""
+    """Identifies peers. Without any credentials only this machine may call, as `local`."""
 
     def __init__(self, credentials: Credentials, own: OwnAddresses) -> None:
         self._credentials = credentials
@@ -306,15 +298,15 @@ class PeerAuthenticator:
         return LOCAL_PRINCIPAL
 
     def _check_own(self, request: ClientRequest) -> None:
-        """Check that only this machine's user can have sent it. Raises: as `identify`."""
+        """Check that the request comes from this machine's user. Raises: as `identify`."""
         if not is_loopback_client(request):
             text = "without tokens this gateway answers its own machine only"
             raise Unauthenticated(text, has_credentials=False)
-        # A proxy need not say that it is one: then every client of it seems to be on this machine.
+        # A proxy may send no proxy headers: then all its clients seem to be on this machine.
         if self._own.public_name is not None:
             text = f"other machines reach this gateway as {self._own.public_name}, so callers need"
             raise Unauthenticated(f"{text} tokens; {_MAKE_ONE}", has_credentials=False)
-        # nginx speaks HTTP/1.0 to a gateway unless it is configured otherwise; it says nothing
+        # nginx uses HTTP/1.0 to a gateway unless it is configured otherwise; it sends nothing
         # about its client then.
         if not PROXY_HEADERS.isdisjoint(request.headers) or request.http_version == "1.0":
             raise NotAllowed(

@@ -1,4 +1,4 @@
-"""Who a caller is and what it may do: the result of authentication."""
+"""The authenticated caller and its permissions."""
 
 from collections.abc import Collection
 from enum import Enum
@@ -38,7 +38,7 @@ class Principal(msgspec.Struct, frozen=True):
 
     def check_account(self, account: AccountId, agent: AgentId) -> None:
         """Refuse credentials that are not for A2A at this account. Raises: InsufficientScope."""
-        # One message for all three: it does not tell which accounts or agents there are.
+        # One message for all three, so that it does not reveal which accounts or agents exist.
         if (
             Scope.A2A not in self.scopes
             or (self.accounts is not None and account not in self.accounts)
@@ -67,7 +67,7 @@ def can_be_limited(
 ) -> bool:
     """True when these limits are enforced in all these scopes.
 
-    Accounts and agents are those of A2A. Of tools only a host has agents: those that it speaks for.
+    `accounts` and `agents` limit A2A. In tools only a host has agents: those that it calls for.
     """
     if accounts is None and agents is None:
         return True

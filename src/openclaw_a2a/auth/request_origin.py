@@ -32,14 +32,14 @@ _PORTS = {"http": 80, "https": 443}
 _MAX_KNOWN = 64
 _ORIGIN = re.compile(r"(https?)://([^/?#@\\]+)", re.IGNORECASE)
 
-# Asked for each request, of the same few addresses.
+# Cached: it is called for each request, with the same few addresses.
 _is_loopback = functools.lru_cache(maxsize=1024)(is_loopback)
 
 IpAddress = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 
 class CredentialFacts(Protocol):
-    """What authentication found out from the head of a request alone.
+    """What authentication derived from the head of a request alone.
 
     Requests with an equal head on one connection share it. Nothing in it depends on which
     credentials are valid: that is looked up for each request.
@@ -48,8 +48,8 @@ class CredentialFacts(Protocol):
     token_digest: bytes | None
     """The digest of the token in the head, once it is known that there is exactly one."""
     own_checked_by: object
-    """The authenticator by whose rules the head comes from where it may come from: for peers this
-    machine's own user, for tools anybody but a web page or the operator.
+    """The authenticator that has accepted the origin of the head. For peers that is this machine's
+    own user; for tools any origin but a web page or the operator.
     """
 
 
@@ -93,21 +93,21 @@ class ClientRequest(Protocol):
 def is_loopback_client(request: ClientRequest) -> bool:
     """True when the client is known to be on this machine.
 
-    A client without an address (a socket file, an embedding application, a test client) may speak
-    for anybody, so it counts as remote.
+    A client without an address (a socket file, an embedding application, a test client) may act
+    for any caller, so it counts as remote.
     """
     client = request.client_host
     return client is not None and _is_loopback(client)
 
 
 def is_proxied(request: ClientRequest) -> bool:
-    """True when a proxy says that it forwards the request of somebody else."""
+    """True when headers say that a proxy forwards the request."""
     # Behind a proxy on this machine every caller has a loopback address.
     return not PROXY_HEADERS.isdisjoint(request.headers)
 
 
 def parse_ip_address(text: str | None) -> IpAddress | None:
-    """The IP address; None for anything else. A server of both families names IPv4 in IPv6."""
+    """The IP address; None for anything else. IPv4 in IPv6 (dual-stack servers) becomes IPv4."""
     try:
         address = ipaddress.ip_address(text or "")
     except ValueError:
@@ -116,7 +116,7 @@ def parse_ip_address(text: str | None) -> IpAddress | None:
 
 
 class TrustedProxies:
-    """The proxies whose headers are believed, by their addresses and networks."""
+    """The proxies whose headers are trusted, by their addresses and networks."""
 
     def __init__(self, networks: Iterable[str] = ()) -> None:
         self._networks = tuple(ipaddress.ip_network(one, strict=False) for one in networks)
@@ -133,7 +133,7 @@ class TrustedProxies:
         """The address of the client: that of the connection, or what trusted proxies say it is.
 
         Each proxy appends the address that it was called from to `X-Forwarded-For`. The last one
-        that is not a trusted proxy is the client's; what stands before it, the client wrote.
+        that is not a trusted proxy is the client's; the client wrote what precedes it.
         """
         client = request.client_host
         if not self.is_trusted(client):
@@ -168,13 +168,13 @@ class OwnAddresses:
     def check(self, request: ClientRequest, *, shows_token: bool = False) -> None:
         """Refuse requests of web pages, by their Host and Origin headers. Raises: NotAllowed.
 
-        Who shows a token may name another port as Host: a tunnel or a mapped port leaves the header
-        as it is, and a page has no token.
+        A request with a token may name another port as Host: a tunnel or a mapped port does not
+        change the header, and a page has no token.
         """
         # A page can make its own name point to 127.0.0.1 (DNS rebinding); the browser then sends
         # that name as Host. Programs that send neither header are not browsers.
         host, origin = request.headers.get(b"host"), request.headers.get(b"origin")
-        # Our own server refuses these. Another one passes them on, and here the last would count.
+        # Our own server refuses these. Other servers pass them on, and the last would count here.
         if request.has_repeated(b"host", b"origin"):
             raise NotAllowed("the header host or origin comes twice; send each once")
         port = request.server_port

@@ -114,7 +114,7 @@ class _Entry(msgspec.Struct, frozen=True):
 
 
 def scopes_of(kind: TokenKind) -> frozenset[Scope]:
-    """What a token of this kind is valid for, unless something else is said."""
+    """The default scopes of a token of this kind."""
     return A2A_SCOPES if kind is TokenKind.PEER else frozenset({Scope.TOOLS})
 
 
@@ -131,8 +131,8 @@ class TokenStore:
     ) -> None:
         """`peers` are those of the settings.
 
-        `are_commands`: changes are made by commands of the operator, and audited as such; else who
-        makes them has them audited.
+        `are_commands`: changes are made by commands of the operator, and audited here; otherwise
+        the caller audits them.
         """
         self._peers = peers
         self._are_commands = are_commands
@@ -152,7 +152,7 @@ class TokenStore:
     def identify(self, digest: bytes) -> Principal | None:
         """The owner of the token with this digest; None when it is unknown, revoked or expired.
 
-        The cost does not grow with the number of tokens. How long a lookup takes tells nothing
+        The cost does not grow with the number of tokens. The duration of a lookup reveals nothing
         about the tokens: a client cannot choose the digest of what it sends.
 
         Raises: CorruptRecord.
@@ -160,7 +160,7 @@ class TokenStore:
         entry = self._find(digest)
         if entry is None:
             return None
-        # Only noted: `record_use` writes it, never a request.
+        # Kept in memory: `record_use` writes it to the file, never a request.
         self._used.add(entry.token.id)
         return entry.principal
 
@@ -172,7 +172,7 @@ class TokenStore:
     def peers_need_tokens(self) -> bool:
         """True once a token for A2A was made here, also when all of them have been revoked.
 
-        Otherwise the end of the last token would open the gateway. Raises: CorruptRecord.
+        Otherwise revoking the last token would open the gateway. Raises: CorruptRecord.
         """
         self._refresh()
         return self._peers_need_tokens
@@ -190,18 +190,18 @@ class TokenStore:
             return {}
 
     def _find(self, digest: bytes) -> _Entry | None:
-        # The file is looked at for each token: one that was revoked is refused at once.
+        # The file is checked for changes on each lookup, so revoked tokens are refused at once.
         self._refresh()
         entry = self._by_digest.get(digest)
         return None if entry is None or entry.expires <= self._now() else entry
 
     def _refresh(self) -> None:
-        # Taken before the read, so that a change in between is seen by the next look. The inode as
-        # well: a replacement within one tick of the clock has the same time.
+        # Taken before the read: the next lookup sees a change that happens in between. With the
+        # inode: a replacement within one tick of the clock has the same time.
         version = _file_version(self._path)
         if version != self._version:
             self._load(version)
-        if self._damage:  # until the file is mended no token is accepted
+        if self._damage:  # no token is accepted until the file is repaired
             raise CorruptRecord(self._damage)
 
     def _load(self, version: _Version) -> None:
@@ -367,7 +367,7 @@ class TokenStore:
     # ---------------------------------------------------------------- last use
 
     async def record_use(self) -> None:
-        """Write now and then which tokens were used, for ever."""
+        """Write at intervals which tokens were used. Never returns."""
         while True:
             await asyncio.sleep(_WRITE_USE_S)
             await self.write_use()
@@ -391,7 +391,7 @@ class TokenStore:
 
 
 def _later(moment: datetime, span: timedelta) -> datetime:
-    """The moment after this time; the last one that there is when it lies beyond."""
+    """The instant after this duration; the latest representable one if it lies beyond."""
     try:
         return moment + span
     except OverflowError:
@@ -399,7 +399,7 @@ def _later(moment: datetime, span: timedelta) -> datetime:
 
 
 def _separate(token: Token, peers: Collection[str]) -> Token:
-    """The token; that of a program owns nothing under a name which is one of the peers'."""
+    """The token; a program must not own anything under the name of a peer."""
     if not token.is_for_tools_only or token.owner or token.name not in peers:
         return token
     return msgspec.structs.replace(token, owner=f"{TOOL_OWNER}{token.name}")

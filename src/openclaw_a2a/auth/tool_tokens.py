@@ -37,8 +37,8 @@ class ToolCaller(msgspec.Struct, frozen=True):
 
     `name` is the token's. Agent and session come from the host an agent runs in, never from the
     arguments that a model wrote; None means that no host vouches for one. `owner` is the name under
-    which it owns objectives where no agent does; without one, its name. `address` is where it calls
-    from.
+    which it owns objectives if it has no agent; without one, its name. `address` is the address of
+    the client.
     """
 
     name: str
@@ -49,9 +49,9 @@ class ToolCaller(msgspec.Struct, frozen=True):
 
     @property
     def remote_owner(self) -> PeerName:
-        """Under which name it owns tasks of remote agents.
+        """The name under which it owns tasks of remote agents.
 
-        An agent in all its sessions, apart from the other agents of its host; else the token.
+        The agent, in all its sessions; without an agent the owner of the token.
         """
         holder, session = self.owner or self.name, (self.session_key or "").lower()
         agent = self.agent_id or session_agent(SessionKey(session)) or session

@@ -42,7 +42,8 @@ from openclaw_a2a.calls.request import (
 )
 from openclaw_a2a.calls.session_hosts import SessionHosts
 from openclaw_a2a.calls.submission import DEBATE_AGENT, CallSubmission, NewCall
-from openclaw_a2a.engine.audit_log import FAILED, REFUSED, About, acting
+from openclaw_a2a.engine.audit_file import FAILED, REFUSED
+from openclaw_a2a.engine.audit_log import About, acting
 from openclaw_a2a.engine.engine import Engine
 from openclaw_a2a.model.call import CALL_KIND, Call, Caller, CallId, CallStatus, OutcomeRoute
 from openclaw_a2a.model.delivery import DeliveryState, delivery_id

@@ -139,7 +139,7 @@ class Client:
         headers = {"A2A-Version": "1.0", "User-Agent": "openclaw-a2a"}
         if token:
             headers["Authorization"] = f"Bearer {token}"
-        # A proxy for the outside world does not reach this machine.
+        # A proxy to other networks cannot reach this machine.
         is_outside = not is_loopback(_host(self.url))
         self._http = SyncHttpClient(headers=headers, use_proxies=is_outside, follow_redirects=True)
 

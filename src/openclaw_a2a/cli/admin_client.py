@@ -102,7 +102,7 @@ class AdminClient:
 
 
 class OperatorTasks:
-    """The tasks of every caller, for what follows tasks over A2A."""
+    """The tasks of every caller, with the interface of the A2A client."""
 
     def __init__(self, admin: AdminClient) -> None:
         self._admin = admin
@@ -131,7 +131,7 @@ class OperatorTasks:
 
 
 class GatewayAccess(msgspec.Struct, frozen=True):
-    """The address of a gateway on this machine, and the headers with which it lets us in."""
+    """The address of a gateway on this machine, and the headers to authenticate with."""
 
     address: str
     headers: dict[str, str]
@@ -164,7 +164,7 @@ def connect_admin(own: GatewayOptions) -> Generator[AdminClient]:
 
     access = find_gateway(own)
     wait = httpx2.Timeout(_ANSWER_S, connect=_CONNECT_S)
-    # Without proxies and redirects: nothing but the gateway may see the token.
+    # Without proxies and redirects: only the gateway may see the token.
     with SyncHttpClient(headers=access.headers, timeout=wait) as http:
         yield AdminClient(http, access.address)
 

@@ -1,4 +1,4 @@
-"""Checks of the gateway: what keeps it from working, on this machine and with its settings."""
+"""Checks of the gateway on this machine, with its settings."""
 
 import asyncio
 import os
@@ -60,14 +60,14 @@ _CORRECT = "correct it, then look again with: openclaw-a2a config check"
 
 
 class _Readiness(msgspec.Struct, frozen=True):
-    """The part of `/readyz` that is looked at."""
+    """The part of `/readyz` that is checked."""
 
     reasons: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
 
 
 class _Health(msgspec.Struct, frozen=True):
-    """The part of `/healthz` that is looked at."""
+    """The part of `/healthz` that is checked."""
 
     status: str = ""
     version: str | None = None
@@ -141,7 +141,7 @@ async def check_store(
     check, path, kind = Check("gateway", "store"), settings.path, settings.kind.value
     if settings.kind is StoreKind.MEMORY:
         return check.note("in memory; nothing survives a stop", "set store.kind")
-    # What a running gateway says counts more than what the store looks like from here.
+    # The answer of a running gateway is more reliable than a look at the store from here.
     readiness = None if own is None else await anyio.to_thread.run_sync(_read_readiness, own)
     if readiness is not None:
         if reason := _store_failure(readiness, settings):
@@ -182,7 +182,7 @@ async def _check_file(
 
 def _check_rights(check: Check, shown: str, path: Path) -> CheckResult | None:
     """The result for a file that is not there yet, or may not be written."""
-    if not path.exists():  # the first start makes it, in a folder that must take it
+    if not path.exists():  # the first start creates it, so its folder must be writable
         folder = next((one for one in path.parents if one.exists()), path.parent)
         if os.access(folder, os.W_OK):
             return check.ok(f"{shown}, made by the first start")
@@ -385,7 +385,7 @@ async def check_issuers(examined: CheckedSettings) -> list[CheckResult]:
 
 
 async def check_targets(examined: CheckedSettings) -> list[CheckResult]:
-    """The cards of the remote targets can be read, and the targets let us in."""
+    """The cards of the remote targets can be read, and the targets accept our credentials."""
     settings = examined.loaded.settings
     is_invalid = any(one.path.startswith("outbound") for one in examined.problems)
     if is_invalid or not settings.outbound.get("targets"):

@@ -18,7 +18,7 @@ from openclaw_a2a.net.sse_reader import SseReader
 _ANSWER_S = 60.0
 _CONNECT_S = 5.0
 _SILENCE_S = 60.0
-"""A stream that says nothing for so long is dead: the gateway sends a sign of life more often."""
+"""A stream that is silent for so long is dead: the gateway sends heartbeats more often."""
 _BACKOFF = Backoff(first_s=0.2, max_s=5.0, factor=2.0, jitter=0.0)
 _OK = 200
 
@@ -42,7 +42,7 @@ class DashboardClient:
         return self._decode(answer.status_code, answer.content)
 
     async def act(self, path: str, form: Mapping[str, str]) -> str:
-        """Do what a form of a page does; what was done.
+        """Submit a form of a page; returns the message about the result.
 
         Raises: AgentUnavailable, AgentFailed, NotAllowed.
         """
@@ -53,11 +53,11 @@ class DashboardClient:
     async def follow(
         self, page: str, note_connection: Callable[[AgentUnavailable | None], None]
     ) -> AsyncGenerator[JsonObject]:
-        """A page whenever it is another than before; without end.
+        """Yields the page whenever it has changed; without end.
 
-        The gateway makes a page only while somebody follows it. A connection that is lost is
-        opened again, from what was seen last: a page that is still the same does not come again.
-        `note_connection` is told why there is none, and None when there is one.
+        The gateway renders a page only while it is followed. A lost connection is opened again
+        after the last event: an unchanged page is not sent again. `note_connection` is called with
+        the error when the connection fails, and with None when it works.
 
         Raises: AgentFailed, NotAllowed (the gateway refuses).
         """

@@ -51,7 +51,7 @@ def report_failure(error: GatewayError, *, as_json: bool = False) -> int:
     if as_json:
         # On one line, also where the command prints JSON lines.
         print_json({"error": failure}, pretty=False)
-    # With --json only for a person who has handed the output to another program.
+    # With --json only if standard output goes to another program and a person reads the rest.
     if not as_json or (sys.stderr.isatty() and not sys.stdout.isatty()):
         print_message(f"error {failure['code']}: {failure['message']}", "red")
         for problem in failure.get("problems", ()):

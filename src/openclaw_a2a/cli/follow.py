@@ -1,4 +1,4 @@
-"""Follows tasks; a gateway that is away is retried for a limited time."""
+"""Follows tasks; an unreachable gateway is retried for a limited time."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -25,7 +25,7 @@ CONNECTION_LOST = "connection-lost"
 GATEWAY_GONE = "gateway-gone"
 _DRAINING = "draining"
 _TEMPORARY = frozenset({_DRAINING, "overloaded", "http-502", "http-503", "http-504"})
-# Without jitter: one terminal, not a crowd of clients that come back together.
+# Without jitter: this is one terminal, not many clients that reconnect together.
 _BACKOFF = Backoff(first_s=0.1, max_s=2.0, factor=3.0, jitter=0.0)
 _Answer = TypeVar("_Answer")
 
@@ -65,13 +65,13 @@ class Reconnect:
         """Accept a failure, and print the first one.
 
         While work is in progress at the gateway, any temporary failure is tolerated. Otherwise
-        only those of a gateway that was there: a lost connection, or one that is draining.
+        only failures of a gateway that answered before: a lost connection, or draining.
 
         Raises: the error when retrying will not help; AgentUnavailable when the time is over.
         """
         now = time.monotonic()
         if self._away_since is None:
-            # Nothing of ours is there yet: a gateway that never answered is a wrong address.
+            # There is no work yet: a gateway that never answered is a wrong address.
             if not is_in_progress and code_of(error) not in {CONNECTION_LOST, _DRAINING}:
                 raise error
             self._away_since = now
@@ -86,7 +86,7 @@ class Reconnect:
 
     def mark_answered(self) -> None:
         """Start the time limit again: the gateway has answered."""
-        # The number of attempts stays: a gateway that answers and fails in turns is not hammered.
+        # The number of attempts stays: a gateway that alternates is not retried too often.
         self._away_since = None
         self._has_answered = True
 
@@ -109,11 +109,11 @@ class FollowedEvent(msgspec.Struct, frozen=True):
 
 
 class TaskFollower:
-    """Reads a stream and takes it up again where it broke off, as long as the gateway comes back.
+    """Reads a stream and resumes it after a lost connection, if the gateway returns in time.
 
-    A gateway that numbers its events goes on after the last one seen; any other one sends the
-    task as it is, and goes on from there. While no task is known the message is sent again under
-    its id, which a gateway answers with what became of the first one.
+    A gateway with numbered events continues after the last one received; any other gateway sends
+    the current task first. While no task is known, the message is sent again under its id; a
+    gateway answers that with the result of the first attempt.
     """
 
     def __init__(
@@ -138,7 +138,7 @@ class TaskFollower:
         return self._follow("SendStreamingMessage", params)
 
     def watch(self, task_id: str) -> Iterator[FollowedEvent]:
-        """Follow a task; one that has ended is shown as it is."""
+        """Follow a task; an ended task is only shown."""
         self.task_id = task_id
         return self._follow("SubscribeToTask", {"id": task_id})
 
@@ -167,7 +167,7 @@ class TaskFollower:
         for frame in self._client.stream(method, params, last_event_id=self._cursor):
             self._reconnect.mark_answered()
             followed = self._note(frame.id, frame.body)
-            # A snapshot alone is no progress: an agent that sends only that is polled slowly.
+            # A snapshot alone is no progress: an agent that sends nothing else is polled slowly.
             if followed.body.task is None:
                 self._reconnect.attempts = 0
             yield followed

@@ -1,6 +1,6 @@
 """Checks of OpenClaw: its config, its program, its gateways and agents, and our plugin in it.
 
-Each looks once, from outside: the gateway of the settings need not run for it.
+Each check connects once, from outside: the gateway of the settings need not run.
 """
 
 import re
@@ -86,7 +86,7 @@ async def check_openclaw(examined: CheckedSettings, *, run_agents: bool) -> list
 
 
 def check_plugin(examined: CheckedSettings, own: RunningGateway | None) -> list[CheckResult]:
-    """OpenClaw's agents have our tools: the plugin is there, reaches us, and is let in."""
+    """OpenClaw's agents have our tools: the plugin is installed, reaches us, and is accepted."""
     settings, found = examined.loaded.settings, examined.loaded.openclaw or find_openclaw()
     if found is None or found.config_path is None or not found.is_readable:
         return []
@@ -108,7 +108,7 @@ def check_plugin(examined: CheckedSettings, own: RunningGateway | None) -> list[
 
 
 def _check_plugin_url(options: JsonObject, ours: list[str]) -> CheckResult | None:
-    """The plugin calls a gateway, and it is not ours: neither the one that runs, nor the next."""
+    """True when the plugin calls another gateway than ours, running or configured."""
     url = str(options.get("url", "")).rstrip("/")
     running, settings = ours
     if url == running:
@@ -247,7 +247,7 @@ def _gateways(agents: Mapping[AgentId, AgentSettings]) -> dict[tuple[str, str], 
 async def _check_gateway(
     url: str, token: str, agent_ids: Sequence[str], *, run_agents: bool
 ) -> list[CheckResult]:
-    """The gateway answers, lets us in, is new enough and has the agents.
+    """The gateway answers, accepts our token, is new enough and has the agents.
 
     `token` is a reference (see `resolve_token`) or empty.
     """
@@ -295,7 +295,7 @@ async def _connect(address: GatewayAddress) -> tuple[ClientConnection, Hello]:
             text = f"OpenClaw at {address.url} took too long to answer; look at its log."
             raise ConnectFailed(text) from None
         except ConnectFailed as failure:
-            # A gateway that is starting says so: that is no fault, and over in seconds.
+            # A starting gateway reports that: no failure, and over in seconds.
             if not failure.is_starting or anyio.current_time() >= deadline:
                 raise
         await anyio.sleep(_START_POLL_S)
@@ -350,7 +350,7 @@ async def _call(
             await socket.send(encode_request(request_id, method, params), text=True)
             while True:
                 frame = decode_frame(await socket.recv(decode=False))
-                # Events of other sessions come on the same connection.
+                # Events of other sessions arrive on the same connection.
                 if frame is None or frame.id != request_id:
                     continue
                 if not frame.ok:

@@ -80,8 +80,8 @@ class Connection:
     url: Annotated[
         str | None,
         Parameter(
-            help="Address of the agent or of its card; left out: the gateway that runs with the "
-            "data folder, or that of the settings."
+            help="Address of the agent or of its card; default: the gateway that runs with the "
+            "data folder, else the one in the settings."
         ),
     ] = None
     token: Annotated[str | None, Parameter(help="Bearer token; better: OPENCLAW_A2A_TOKEN.")] = None
@@ -109,8 +109,8 @@ class GatewayOptions:
     url: Annotated[
         str | None,
         Parameter(
-            help="Address of the gateway; left out: the one that runs with the data folder, or "
-            "that of the settings."
+            help="Address of the gateway; default: the one that runs with the data folder, else "
+            "the one in the settings."
         ),
     ] = None
     config: ConfigFlag = None
@@ -224,7 +224,7 @@ def connect(connection: Connection) -> Generator["Client"]:
 
 
 def parse_address(text: str) -> str:
-    """The address that people mean. Raises: InvalidRequest."""
+    """The address with its scheme completed. Raises: InvalidRequest."""
     address = normalize_base_url(text if "://" in text else f"http://{text}")
     if address is None:
         raise usage_error(f"{text} is no address", "Give one such as http://127.0.0.1:9900.")

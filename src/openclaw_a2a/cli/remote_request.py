@@ -73,12 +73,12 @@ class LastRemoteTask:
         self.handles = data / "remote" / "handles"
 
     def save(self, continuation: JsonObject) -> None:
-        """Keep this as the last; where nothing can be written, nothing is remembered."""
+        """Remember the last target and task; ignored where nothing can be written."""
         body = msgspec.json.encode(continuation)
         if body != self._known:
             with suppress(OSError):
                 write_private_file(self._path, body)
-            # Also after a failure: a full disk is not tried again for each update.
+            # Also after a failure: a full disk is not retried for each update.
             self._known = body
 
     def load(self) -> JsonObject:
@@ -234,7 +234,7 @@ class RemoteRequest:
 
     @property
     def _agent(self) -> str:
-        """What was named, else the default, else the only one there is; may be empty."""
+        """The given target, else the default, else the only one; may be empty."""
         config = self._remote.config
         default = config.default_target or (config.targets[0] if len(config.targets) == 1 else None)
         return self._options.name or (default.alias if default else "")
@@ -305,7 +305,7 @@ class RemoteRequest:
             def show(update: JsonObject) -> None:
                 try:
                     self._show(update)
-                except BrokenPipeError:  # raised from here it would be a fault of the request
+                except BrokenPipeError:  # raised here it would fail the request
                     following.cancel()
 
             envelope = await self._with_spinner(self._remote.follow(request, show))
@@ -335,7 +335,7 @@ class RemoteRequest:
             try:
                 envelope = await work
             finally:
-                # The spinner first, then its line: a last tick could draw it again.
+                # Stop the spinner before clearing its line: a last tick could draw it again.
                 group.cancel_scope.cancel()
                 self._spinner.clear()
         return envelope
@@ -357,7 +357,7 @@ class RemoteRequest:
         self._screen.draw_event(update["raw"])
 
     def _note(self, envelope: JsonObject) -> None:
-        """Remember the task on disk, so that the next command can go on with it."""
+        """Store the task on disk, so that the next command can continue it."""
         result = RemoteResult.from_envelope(envelope)
         continuation = result.continuation or continuation_of_failure(result.details)
         if continuation is None:

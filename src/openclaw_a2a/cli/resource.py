@@ -1,6 +1,6 @@
-"""The one way to list, show and watch what the admin API of a gateway has.
+"""Lists, shows and watches the items of the admin API of a gateway.
 
-A `Resource` says what a kind of item is called and how it looks; a `WatchedResource` can also be
+A `Resource` defines the name and the columns of a kind of item; a `WatchedResource` can also be
 shown and watched. The commands in `commands/` add their flags and their help.
 """
 

@@ -1,18 +1,14 @@
-"""`top`: the dashboard on a terminal. Keys in, lines out; what is shown comes from its JSON pages.
+"""`top`: the dashboard on a terminal. Draws the JSON pages of the dashboard and handles keys.
 
-One page is followed at a time, the one on the screen, so the gateway makes nothing for a page that
-nobody looks at.
+It follows only the page on the screen, so that the gateway renders no other page.
 """
 
 import asyncio
-import codecs
 import os
 import signal
 import sys
-import termios
 import time
-import tty
-from collections.abc import Callable, Coroutine, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Generator, Mapping, Sequence
 from contextlib import aclosing, closing, contextmanager, suppress
 from datetime import UTC, datetime
 from enum import Enum
@@ -23,6 +19,7 @@ from rich.cells import cell_len
 from rich.text import Text
 
 from openclaw_a2a.cli.dashboard_client import DashboardClient
+from openclaw_a2a.cli.keyboard import KeyReader, raw_terminal
 from openclaw_a2a.cli.render.terminal import LiveView, console_for
 from openclaw_a2a.cli.render.top import (
     STATE_TABS,
@@ -46,36 +43,10 @@ from openclaw_a2a.model.ids import JsonObject
 _TICK_S = 1.0
 _MESSAGE_S = 6.0
 _ESCAPE_S = 0.05
-"""How long the rest of a key's sequence may take; after that the escape was the key itself."""
+"""How long the rest of an escape sequence may take; after that it was the Escape key."""
 _MAX_TYPED = 4000
 _MAX_QUESTION_LINES = 6
 
-_SEQUENCES: Mapping[bytes, str] = {
-    b"\x1b[A": "up",
-    b"\x1bOA": "up",
-    b"\x1b[B": "down",
-    b"\x1bOB": "down",
-    b"\x1b[C": "right",
-    b"\x1bOC": "right",
-    b"\x1b[D": "left",
-    b"\x1bOD": "left",
-    b"\x1b[5~": "page-up",
-    b"\x1b[6~": "page-down",
-    b"\x1b[H": "home",
-    b"\x1b[1~": "home",
-    b"\x1b[F": "end",
-    b"\x1b[4~": "end",
-    b"\x1b[Z": "left",
-}
-_CONTROLS: Mapping[str, str] = {
-    "\r": "enter",
-    "\n": "enter",
-    "\t": "tab",
-    "\x7f": "backspace",
-    "\x08": "backspace",
-    "\x15": "clear",
-    "\x0c": "redraw",
-}
 _HELP = (
     ("↑ ↓  j k", "move; in a task: scroll"),
     ("PgUp PgDn  g G", "a page; to the first, to the last"),
@@ -93,13 +64,13 @@ _HELP = (
 class KeyMode(Enum):
     """What keys mean.
 
-    LIST      they move in the rows of a view
-    ITEM      they scroll in one task, call or objective
-    FILTER    they write the filter
-    ANSWER    they write an answer
-    DECIDE    they allow or deny
-    CONFIRM   they confirm that something is canceled
-    HELP      any key leads back
+    LIST      move between the rows of a view
+    ITEM      scroll in one task, call or objective
+    FILTER    edit the filter
+    ANSWER    edit an answer
+    DECIDE    allow or deny
+    CONFIRM   confirm a cancellation
+    HELP      any key goes back
     """
 
     LIST = "list"
@@ -123,54 +94,8 @@ _HINTS: Mapping[KeyMode, str] = {
 }
 
 
-class KeyReader:
-    """Turns what a terminal sends into keys: names in `_SEQUENCES`, or single characters."""
-
-    def __init__(self) -> None:
-        self._bytes = b""
-        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
-
-    @property
-    def has_rest(self) -> bool:
-        """True when an escape came that may be the beginning of a key."""
-        return bool(self._bytes)
-
-    def feed(self, data: bytes) -> Iterator[str]:
-        """The keys that are complete with this."""
-        self._bytes += data
-        while self._bytes:
-            if not self._bytes.startswith(b"\x1b"):
-                text, _, rest = self._bytes.partition(b"\x1b")
-                self._bytes = self._bytes[len(text) :] if _ else rest
-                yield from map(self._name, self._decoder.decode(text))
-                continue
-            found = next((one for one in _SEQUENCES if self._bytes.startswith(one)), None)
-            if found is not None:
-                self._bytes = self._bytes[len(found) :]
-                yield _SEQUENCES[found]
-            elif len(self._bytes) < 3 or self._bytes in (
-                b"\x1b[1",
-                b"\x1b[4",
-                b"\x1b[5",
-                b"\x1b[6",
-            ):
-                return  # more may come
-            else:
-                yield from self.flush()
-
-    def flush(self) -> Iterator[str]:
-        """Nothing more came: the escape was the key. A sequence that is not known is no key."""
-        is_escape, self._bytes = self._bytes == b"\x1b", b""
-        if is_escape:
-            yield "escape"
-
-    @staticmethod
-    def _name(character: str) -> str:
-        return _CONTROLS.get(character, character)
-
-
 class Top:
-    """What is on the screen, and what keys do to it."""
+    """The state of the screen, and the actions of keys on it."""
 
     def __init__(self, client: DashboardClient, view: str) -> None:
         self._client = client
@@ -178,7 +103,7 @@ class Top:
         self._tab = STATE_TABS[0]
         self._filter = ""
         self._mode = KeyMode.LIST
-        self._under = KeyMode.LIST  # where a prompt or the help leads back to
+        self._under = KeyMode.LIST  # the mode to return to from a prompt or the help
         self._page: JsonObject | None = None
         self._item: JsonObject | None = None
         self._item_address = ""
@@ -201,10 +126,10 @@ class Top:
     # ---------------------------------------------------------------- running
 
     async def run(self) -> None:
-        """Show it until the person quits. Raises: AgentError (the gateway refuses)."""
+        """Run until the user quits. Raises: AgentError (the gateway refuses)."""
         self._page = await self._client.read(self._list_address)
         screen = LiveView(as_json=False, leaves_page=False)
-        with closing(screen), _raw_terminal() as raw:
+        with closing(screen), raw_terminal() as raw:
             async with asyncio.TaskGroup() as group:
                 self._group = group
                 with self._listening(screen, raw):
@@ -222,12 +147,12 @@ class Top:
 
     @contextmanager
     def _listening(self, screen: LiveView, raw: Callable[[bool], None]) -> Generator[None]:
-        """Hear keys, and signals of the terminal."""
+        """Listen to keys and to signals of the terminal."""
         loop, keys = asyncio.get_running_loop(), KeyReader()
         loop.add_reader(sys.stdin.fileno(), partial(self._read_keys, keys))
         loop.add_signal_handler(signal.SIGWINCH, self._changed.set)
         loop.add_signal_handler(signal.SIGTSTP, partial(self._suspend, screen, raw))
-        # By the loop: raised in a handler of Python's, it could hit any task at any line.
+        # By the event loop: an exception in a Python signal handler could hit any task.
         loop.add_signal_handler(signal.SIGTERM, self._terminate)
         try:
             yield
@@ -241,7 +166,7 @@ class Top:
         self._changed.set()
 
     def _suspend(self, screen: LiveView, raw: Callable[[bool], None]) -> None:
-        """Ctrl-Z: give the terminal back until the shell lets us go on."""
+        """Ctrl-Z: release the terminal until the shell continues this process."""
         screen.close()
         raw(False)
         os.kill(os.getpid(), signal.SIGSTOP)
@@ -393,7 +318,7 @@ class Top:
         self._follow(self._list_address)
 
     def go_back(self) -> None:
-        """Leave what is on top: an item, else the filter."""
+        """Close the item, otherwise remove the filter."""
         if self._mode is KeyMode.ITEM:
             self._leave_item()
         elif self._filter:
@@ -423,7 +348,7 @@ class Top:
             self._load_list()
 
     def _load_list(self) -> None:
-        """Show other rows: until they come there are none, so no key means one that is gone."""
+        """Load other rows. Until they arrive there are none, so that no key acts on an old row."""
         self._page, self._chosen, self._place, self._offset = None, "", 0, 0
         self._follow(self._list_address)
 
@@ -441,7 +366,7 @@ class Top:
         row, text = self._asked, self._typed.strip()
         self._mode = self._under
         if row is not None and text:
-            self._chosen = ""  # what was answered goes elsewhere; the next one is chosen
+            self._chosen = ""  # the answered row moves elsewhere; the next one is selected
             form = {"text": text} | ({"step": row.step} if row.step else {})
             self._start(self._act(row.action, form))
 
@@ -539,14 +464,14 @@ class Top:
             lines = [draw_row(row, width, now, is_chosen=False) for row in rows]
             return [*lines, *wrap_lines([(empty, "")] if empty else [], width)]
         self._keep_choice(rows)
-        # The heading above the first row is shown with it.
+        # The heading above the first row stays visible.
         first = self._place - 1 if self._place and rows[self._place - 1].is_heading else self._place
         self._offset = max(min(self._offset, first), self._place - self._room + 1, 0)
         shown = rows[self._offset : self._offset + self._room]
         return [draw_row(row, width, now, is_chosen=row.key == self._chosen) for row in shown]
 
     def _keep_choice(self, rows: list[TopRow]) -> None:
-        """The chosen row stays chosen wherever it goes; when it is gone, the one in its place."""
+        """Keep the selected row when it moves; if it is gone, select the row in its place."""
         place = next((place for place, row in enumerate(rows) if row.key == self._chosen), None)
         if place is None or not self._chosen:
             place = min(self._place, len(rows) - 1)
@@ -557,7 +482,7 @@ class Top:
         self._place, self._chosen = place, rows[place].key
 
     def _draw_question(self, width: int) -> list[Text]:
-        """What is asked, above the line on which it is answered."""
+        """The question, above the input line of the answer."""
         if self._asked is None or self._mode not in (
             KeyMode.ANSWER,
             KeyMode.DECIDE,
@@ -592,7 +517,7 @@ def _has_words(text: str, words: Sequence[str]) -> bool:
 
 
 def _draw_input(label: str, typed: str, width: int) -> Text:
-    """A line to write on: the end of what was written is always seen."""
+    """An input line: the end of the typed text is always visible."""
     shown = typed
     while cell_len(label) + cell_len(shown) + 1 > width and shown:
         shown = shown[1:]
@@ -652,23 +577,4 @@ _KEYS: Mapping[KeyMode, Mapping[str, _Do]] = {
     },
     KeyMode.HELP: {},
 }
-"""What each key does in each mode; in HELP every key leads back, and in a prompt others write."""
-
-
-@contextmanager
-def _raw_terminal() -> Generator[Callable[[bool], None]]:
-    """Keys come one by one and are not printed. What is given switches that off and on again."""
-    number = sys.stdin.fileno()
-    before = termios.tcgetattr(number)
-
-    def switch(is_raw: bool) -> None:
-        if is_raw:
-            tty.setcbreak(number, termios.TCSADRAIN)
-        else:
-            termios.tcsetattr(number, termios.TCSADRAIN, before)
-
-    try:
-        switch(True)
-        yield switch
-    finally:
-        switch(False)
+"""The action of each key in each mode. In HELP every key goes back; other keys in a prompt type."""

@@ -12,7 +12,8 @@ from openclaw_a2a.auth.principal import Scope
 from openclaw_a2a.auth.tokens import Token, TokenKind, TokenStore
 from openclaw_a2a.dashboard.actions import ActionRequest, ActionResult
 from openclaw_a2a.dashboard.endpoint import PageRequest
-from openclaw_a2a.engine.audit_log import AUDIT_FILE, AuditLog, audit_outcome, decode_line
+from openclaw_a2a.engine.audit_file import AUDIT_FILE, decode_line
+from openclaw_a2a.engine.audit_log import AuditLog, audit_outcome
 from openclaw_a2a.engine.engine import Engine
 from openclaw_a2a.http.rate_limit import RequestLimit
 from openclaw_a2a.http.request_limits import RefusalCounts

@@ -95,7 +95,7 @@ class ApprovalService:
             found = await self._with_timeout(agent_id, agent.approvals())
         except GatewayError as error:
             return AgentProblem(agent_id, error.message)
-        except Exception as error:  # whatever fails in one agent must not hide the others
+        except Exception as error:  # an error in one agent must not hide the others
             log.exception("approvals.agent_failed", agent_id=agent_id)
             return AgentProblem(agent_id, f"it failed: {type(error).__name__}")
         return tuple(
@@ -114,9 +114,9 @@ class ApprovalService:
 
 
 class ApprovalCache:
-    """The waiting approvals, asked for at most once a second.
+    """A cache of the pending approvals, read from the agents at most once a second.
 
-    An agent that takes long to answer delays no reader, who gets those that were known before.
+    A slow agent delays no reader: meanwhile readers get the approvals known before.
     """
 
     def __init__(self, service: ApprovalService, supervisor: Supervisor) -> None:
@@ -137,7 +137,7 @@ class ApprovalCache:
         return self._known
 
     def forget(self) -> None:
-        """Something was decided: the next page asks again."""
+        """Call after a decision: the next read asks the agents again."""
         self._asked_at = float("-inf")
 
     async def _ask(self) -> None:

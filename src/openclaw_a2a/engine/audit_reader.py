@@ -1,4 +1,4 @@
-"""Reads the audit log: its entries, those that are added, and whether its chain is unbroken."""
+"""Reads the audit log: its entries, new entries as they are added, and the check of its chain."""
 
 import hashlib
 import os
@@ -10,7 +10,7 @@ from typing import BinaryIO
 
 import msgspec
 
-from openclaw_a2a.engine.audit_log import (
+from openclaw_a2a.engine.audit_file import (
     AUDIT_FILE,
     AUDIT_LOST,
     HEAD_BYTES,
@@ -28,7 +28,7 @@ from openclaw_a2a.model.ids import JsonObject
 def read_lines(folder: Path) -> Iterator[JsonObject]:
     """The entries of a data folder, oldest first, also those of earlier versions.
 
-    What is no JSON object is left out: `verify_chain` is for finding that.
+    Lines that are no JSON object are skipped; `verify_chain` reports them.
     """
     paths = [folder / name for name in OLD_FILES] + AuditFile(folder / AUDIT_FILE).files()
     for path in paths:
@@ -93,7 +93,7 @@ def verify_chain(folder: Path, *, is_used: bool = False) -> AuditReport:
             lock = os.open(audit.head_path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
         except FileNotFoundError:
             lock = None
-        # Only while the files are opened: then they may be rotated and appended to.
+        # Locked only while the files are opened; afterwards they may be rotated and appended to.
         if lock is not None:
             opened.callback(os.close, lock)
             lock_file(lock, is_shared=True)
@@ -112,7 +112,7 @@ def verify_chain(folder: Path, *, is_used: bool = False) -> AuditReport:
 
 
 class _ChainChecker:
-    """Reads the lines of a chain in order and collects what does not fit."""
+    """Reads the lines of a chain in order and collects the problems."""
 
     def __init__(self, head: AuditHead | None, anchor: AuditHead | None, *, has_log: bool) -> None:
         self._head = head
@@ -131,7 +131,7 @@ class _ChainChecker:
                 return
             left -= len(line)
             if not line.endswith(b"\n") and chain_fields(line) is None:
-                return  # torn by a kill: the next writer repairs it
+                return  # torn by a killed process: the next writer repairs it
             self._check(line.rstrip(b"\n"), name, number)
 
     def _check(self, line: bytes, name: str, number: int) -> None:
@@ -195,7 +195,7 @@ def _numbering_problem(n: int, expected: int) -> str:
 
 
 class AuditFilter(msgspec.Struct, frozen=True):
-    """Which entries to show. Texts of names are compared whole, `what` also as a beginning."""
+    """Which entries to show. Names must be equal; `what` also matches as a prefix."""
 
     who: str | None = None
     what: str | None = None

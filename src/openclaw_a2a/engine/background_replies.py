@@ -172,7 +172,7 @@ class BackgroundListener:
             except GatewayError as error:
                 reason = error.message
                 log.warning("background.stream_failed", agent_id=self._agent_id, reason=reason)
-            except Exception:  # one broad catch: later events must be read, whatever this was
+            except Exception:  # one broad catch: later events must still be read
                 log.exception("background.stream_failed", agent_id=self._agent_id)
             failures += 1
             await self._clock.sleep(_BACKOFF.delay_s(failures))
@@ -321,7 +321,7 @@ async def resolve_pause(engine: Engine, pause: PauseResolved) -> None:
     while running := engine.running_tasks(pause.task_id):
         await asyncio.wait(running)  # the commit of the pause may be under way
     if engine.is_draining:
-        return  # the agent says it again after the restart
+        return  # the agent sends the event again after the restart
     async with engine.task_lock(pause.task_id):
         if pause.task_id in engine.active_tasks:
             return  # it was answered meanwhile

@@ -119,7 +119,7 @@ class AccountRules(msgspec.Struct, frozen=True):
     accepts_empty: bool = False
     """True when the agent also gets messages without content."""
     transcript_type: type[Transcript] | None = None
-    """How runs are shown, whatever the agent; None: as the agent says."""
+    """The transcript of runs, for every agent; None: the choice of the agent."""
 
 
 class EngineLimits(msgspec.Struct, frozen=True):
@@ -141,8 +141,8 @@ class EngineLimits(msgspec.Struct, frozen=True):
     event_bytes: int = 8 * 1024 * 1024
     run_bytes: int = 64 * 1024 * 1024
     deduplicates: bool = True
-    """False: a message of a caller is new, whatever its id. Those of the gateway itself (calls,
-    plan steps) are deduplicated in any case: they are sent again after a crash."""
+    """False: messages of callers are never duplicates. Messages of the gateway itself (calls,
+    plan steps) are always deduplicated: they are sent again after a crash."""
 
 
 class SessionHold:
@@ -439,7 +439,7 @@ class Engine:
         return active
 
     def find_active(self, task_id: TaskId) -> ActiveTask | None:
-        """A task that is worked on here, or has just ended while somebody subscribes to it."""
+        """An active task, or one that has just ended and still has subscribers."""
         return self.active_tasks.get(task_id) or self.wakeups.ended.get(task_id)
 
     def activate(self, stored: StoredTask) -> ActiveTask:
@@ -498,7 +498,7 @@ class Engine:
         return journal.snapshot
 
     def task_lock(self, task_id: TaskId) -> asyncio.Lock:
-        """Held by whatever reads a task and then changes it from outside its runs.
+        """Held while code outside the runs of a task reads and then changes it.
 
         Without it a message and a cancellation could both see a paused task and both write.
         """

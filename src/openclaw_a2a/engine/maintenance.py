@@ -17,7 +17,7 @@ log = get_logger(__name__)
 
 _JUMP = timedelta(hours=1)
 _HOLD_S = 86400.0
-_SAVE_EVERY = timedelta(minutes=30)  # well below a jump, or the mark itself would look like one
+_SAVE_EVERY = timedelta(minutes=30)  # well below a jump, so that the mark is none
 _CLOCK_KIND, _CLOCK_ID = "maintenance", "clock"
 
 NOT_STORED = "The gateway could not store what the agent did; the work was stopped."
@@ -46,7 +46,7 @@ async def keep_lease(engine: Engine) -> None:
             await _fail_abandoned(engine)
         except StoreUnavailable as error:
             log.warning("maintenance.lease_not_renewed", reason=error.message)
-        except Exception:  # the loop must go on, or the lease runs out
+        except Exception:  # the loop must continue, otherwise the lease expires
             log.exception("maintenance.lease_not_renewed")
 
 
@@ -63,13 +63,13 @@ async def _fail_abandoned(engine: Engine) -> None:
 
 
 class RetentionClock:
-    """The time by which data expires: the clock of the machine, but not its jumps.
+    """The time by which data expires: the clock of the machine without its jumps.
 
-    A clock that is wrong for a moment must not delete what is still wanted. A step ahead of more
-    than an hour, against the time that has passed (`monotonic`) or against the newest time that is
-    stored, is held: data expires as if the clock had not jumped, until the gateway has run for a
-    day under the new time, across restarts. A gateway that was switched off for weeks looks the
-    same from here, and deletes a day later.
+    A clock that is wrong for a moment must not delete data that is still needed. A jump ahead by
+    more than an hour, compared with the elapsed time (`monotonic`) or with the newest stored time,
+    is ignored: data expires as if the clock had not jumped, until the gateway has run for a day
+    with the new time, across restarts. A gateway that was switched off for weeks cannot be
+    distinguished from that, and deletes a day later.
     """
 
     def __init__(
@@ -131,13 +131,13 @@ class RetentionClock:
                 log.warning("maintenance.clock_mark_unreadable", reason=str(error))
             else:
                 return self._saved
-        # A store of an earlier version. Its newest task is nearly as good.
+        # A store of an earlier version: use the time of its newest task.
         newest = await self._store.tasks.list_recent_tasks(1)
         return _ClockMark(newest[0].head.status_at) if newest else None
 
     async def _save(self, mark: "_ClockMark") -> None:
         saved = self._saved
-        # Not with every sweep: an idle gateway need not wake the disk.
+        # Not with every sweep: an idle gateway should not write to the disk.
         if saved is None or (saved.held_s is None) != (mark.held_s is None):
             is_due = True
         else:
@@ -159,11 +159,9 @@ class _ClockMark(msgspec.Struct, frozen=True, omit_defaults=True):
 _mark_decoder = msgspec.json.Decoder(_ClockMark)
 
 
-async def purge_expired(
-    engine: Engine, schedule: MaintenanceSchedule, clock: RetentionClock | None = None
-) -> None:
+async def purge_expired(engine: Engine, schedule: MaintenanceSchedule) -> None:
     """Delete what has expired: ended tasks, message ids, records. Held tasks are rejected."""
-    clock = clock or RetentionClock(engine.clock, engine.store)
+    clock = RetentionClock(engine.clock, engine.store)
     while True:
         # Before the first sweep, too: a gateway that was started with a wrong clock, or on a copy
         # of its data, can be stopped before it deletes anything.
@@ -174,7 +172,7 @@ async def purge_expired(
             await purge_once(engine, schedule, now=now)
         except StoreUnavailable as error:
             log.warning("maintenance.purge_failed", reason=error.message)
-        except Exception:  # the loop must go on
+        except Exception:  # the loop must continue
             log.exception("maintenance.purge_failed")
 
 

@@ -118,7 +118,7 @@ async def _end_orphans(engine: Engine, records: list[RunRecord]) -> None:
             if isinstance(agent, SupportsOrphanCleanup):
                 async with slots, asyncio.timeout(engine.limits.cancel_s):
                     await agent.end_orphans(record.id)
-        except Exception as error:  # one broad catch: whatever is left, the run must be recovered
+        except Exception as error:  # one broad catch: the run must be recovered anyway
             reason = str(error) or type(error).__name__
             log.warning("recovery.orphans_not_ended", run_id=record.id, reason=reason)
 
@@ -138,8 +138,8 @@ class _Continued(NamedTuple):
 
 
 async def _restart_runs(engine: Engine, continued: list[_Continued]) -> None:
-    # Committed before the agents are asked: a gateway that dies of a run again and again must come
-    # to the limit of attempts. All in one group, so that a crash on the way counts for none.
+    # Committed before the agents are called: a gateway that a run crashes again and again must
+    # reach the limit of attempts. One group, so that a crash in between counts for none of them.
     tasks = engine.store.tasks
     writes = [
         tasks.start_run(one.record.id, fence=one.record.fence, attempt=one.record.attempt)

@@ -1,4 +1,4 @@
-"""Replicas as the operator sees them, on pages and by commands; and one that is to end its work."""
+"""The operator's view of replicas, for pages and commands: list them, and drain one."""
 
 from collections.abc import Collection
 from datetime import datetime
@@ -30,7 +30,7 @@ class ReplicaView(JsonStruct, frozen=True, omit_defaults=False):
     runs: int
     streams: int
     lag_ms: float | None
-    """How long its last notification took; None: it gets none, and asks for changes instead."""
+    """How long its last notification took; None: it gets none, and polls for changes instead."""
 
 
 class ReplicaReader:
@@ -40,7 +40,7 @@ class ReplicaReader:
         self._engines = engines
 
     def has_replicas(self) -> bool:
-        """False while the gateway has its store for itself."""
+        """False while no other gateway shares the store."""
         return self._find_store() is not None
 
     async def list(self) -> tuple[ReplicaView, ...]:
@@ -49,7 +49,7 @@ class ReplicaReader:
         return tuple([_view(one, store) for one in await store.list_replicas()])
 
     async def drain(self, wanted: str) -> ReplicaView:
-        """Have one, by its id or name, accept nothing new.
+        """Drain a replica, by its id or name: it accepts nothing new.
 
         Raises: RouteNotFound, UnsupportedOperation.
         """

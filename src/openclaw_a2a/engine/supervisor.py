@@ -124,9 +124,9 @@ class Supervisor:
 class LoopTimer:
     """Calls `work` on the event loop when it is due.
 
-    `work` returns the time of the event loop at which it is due again; None: when `start` is
-    called the next time. Work that raises is due again after `retry_s`: an error in one call must
-    not end what the calls are for. Of errors in a row the first is logged.
+    `work` returns the time of the event loop at which it is due again, or None: then only the next
+    `start` schedules it. Work that raises is due again after `retry_s`, so that one error does not
+    end the timer. Of consecutive errors only the first is logged.
     """
 
     __slots__ = ("_retry_s", "_work", "failure", "handle", "name")
@@ -138,7 +138,7 @@ class LoopTimer:
         self._work = work
         self._retry_s = retry_s
         self.handle: asyncio.TimerHandle | None = None
-        """Of the call that is due, or under way; None without one."""
+        """The handle of the scheduled or running call; None without one."""
 
     def start(self, delay_s: float) -> None:
         """Call the work after a delay, unless a call is due or under way."""
@@ -167,11 +167,11 @@ class LoopTimer:
 
 
 class TimeoutQueue(Generic[T]):
-    """Calls `expire` with whatever was started and is still pending after so many seconds.
+    """Calls `expire` with each item that was started and is still pending after so many seconds.
 
     All have the same time, so they are due in the order in which they were started, and one timer
-    is enough: a timer for each would take half a kilobyte while it waits, and to cancel it takes
-    longer than to take an entry out of a dictionary.
+    is enough: a timer for each would take half a kilobyte, and cancelling a timer takes longer than
+    removing an entry from a dictionary.
     """
 
     __slots__ = ("_expire", "_timer", "pending", "seconds")
@@ -181,7 +181,7 @@ class TimeoutQueue(Generic[T]):
     ) -> None:
         self.seconds = seconds
         self.pending: dict[T, float] = {}
-        """When each is due, by the clock of the event loop. What ends is taken out."""
+        """When each is due, by the clock of the event loop. Ended items are removed."""
         self._expire = expire
         self._timer = supervisor.timer(name, self._expire_due)
 
@@ -191,7 +191,7 @@ class TimeoutQueue(Generic[T]):
         if one in pending:
             del pending[one]  # the order is that of the starts
         pending[one] = asyncio.get_running_loop().time() + self.seconds
-        # Not moved when something ends: it fires, looks at what is left, and is set again.
+        # Not reset when an item ends: the timer fires, checks the items left, and restarts.
         if self._timer.handle is None:
             self._timer.start(self.seconds)
 
@@ -201,7 +201,7 @@ class TimeoutQueue(Generic[T]):
             one, due = next(iter(self.pending.items()))
             if due > now:
                 return due
-            # Before the call: one that fails is not repeated, and those behind it have their turn.
+            # Before the call: a failing item is not repeated, and does not block those after it.
             del self.pending[one]
             self._expire(one)
         return None

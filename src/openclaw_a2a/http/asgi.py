@@ -1,6 +1,6 @@
-"""A request with its bounded body, and the way to respond to it.
+"""An HTTP request with its bounded body, and its response.
 
-There are two kinds: `http/exchange.py` of our own server, and `AsgiRequest` of any other.
+Two classes implement it: `http/exchange.py` for our own server, `AsgiRequest` for any other.
 """
 
 import asyncio
@@ -40,7 +40,7 @@ from openclaw_a2a.protocol.errors import http_status, public_message
 log = get_logger(__name__)
 
 SLICE_BYTES = 64 * 1024
-"""How much of a body is sent at once: the next slice waits until the client takes them."""
+"""How much of a body is sent at once: the next slice waits until the client has read it."""
 
 _SLICES_PER_CHECK = 16
 _MOST_DIGITS = 18
@@ -49,12 +49,12 @@ DRAIN_BYTES = 16 * 1024 * 1024
 DRAIN_TIMEOUT_S = 2.0
 """How much of a refused body is received after the response, and for how long."""
 _EXPECT_TIMEOUT_S = 0.1
-"""How long its first bytes are awaited when the client wanted to be asked for them, and was not."""
+"""How long to wait for its first bytes if the client expects a 100 (Continue) and got none."""
 _LOGGED_CHARS = 300  # of what a request says
 
 
 class ClientDisconnected(Exception):
-    """The client has left: the response has no receiver."""
+    """The client has disconnected: the response has no receiver."""
 
 
 AsgiMessage = MutableMapping[str, Any]
@@ -71,7 +71,7 @@ _CLOSE: Header = (b"connection", b"close")
 
 
 class HeadFacts:
-    """What was found out from the head of a request alone.
+    """What was derived from the head of a request alone.
 
     The requests of a connection that have the same head share it, so routing and the parts of
     authentication that depend on nothing else are done for the first of them.
@@ -100,9 +100,9 @@ class HttpRequest(ABC):
     method: str
     path: str
     headers: dict[bytes, bytes]
-    """Of a header that comes twice the last counts; lists are read with `header_items`."""
+    """If a header is repeated, the last value counts; read lists with `header_items`."""
     client_address: str
-    """Where the client is, also behind proxies that are trusted; empty: not known."""
+    """The address of the client, also behind trusted proxies; empty: not known."""
     started_at: float
     response_headers: list[Header]
     """Added to whatever response is sent."""
@@ -112,31 +112,31 @@ class HttpRequest(ABC):
     status = 0
     """The status that was sent."""
     error_code = ""
-    """The code of the error that it is answered with."""
+    """The code of the error response."""
     caller: str | None = None
     """The name of the caller, once it is known."""
     caller_agents: frozenset[str] | None = None
     """The agents that the caller's credentials are limited to; None: all."""
     is_body_asked = False
-    """True when the server was asked for the body: it has sent the client a 100 (Continue)."""
+    """True when the application asked for the body: the server has sent a 100 (Continue)."""
     is_body_read = False
     is_stream = False
     """True when the body of the response is a stream of events that lasts."""
     bursts: EventBursts | None = None
-    """Where refusals that can be caused without limit are counted; None: each is logged."""
+    """Counts refusals that clients can cause without limit; None: each is logged."""
     held_by: RequestBodies | None = None
-    """What counts the bytes of its body, while it is large and not decoded."""
+    """Counts the bytes of a large body until it is decoded."""
     is_silent = False
-    """True when the response has no body, whatever it says."""
+    """True when the response has no body, whatever its headers say."""
     on_refused: Callable[[GatewayError], None] | None = None
-    """Called once, when the request is answered with an error; None: with nothing to do."""
+    """Called once, when the response is an error; None: nothing to call."""
     unsent = 0
-    """How many bytes are in memory for its client alone, to be sent next."""
+    """How many unsent bytes are in memory for its client alone."""
     wire: HeldExchange | None = None
-    """Where its bytes are held for the dashboard; None: nowhere."""
+    """Holds its bytes for the dashboard; None: they are not held."""
     rest: "Callable[[], Awaitable[None]] | None" = None
-    """What is left to do when the handler has returned. A stream is written there: it may last for
-    hours, and nothing of the handler is in memory meanwhile.
+    """Runs after the handler has returned. Streams are written there: they may last for hours, and
+    nothing of the handler stays in memory meanwhile.
     """
 
     @property
@@ -183,7 +183,7 @@ class HttpRequest(ABC):
         """Send a part of the response, as in ASGI; waits for a client that does not read."""
 
     def send_now(self, body: bytes) -> bool:
-        """Send a part of a body, if nothing has to be waited for; False: `send` it."""
+        """Send a part of a body if that needs no waiting; False: `send` it."""
         del body
         return False
 
@@ -222,7 +222,7 @@ class HttpRequest(ABC):
         return dict(parse_qsl(raw.decode("latin-1"), keep_blank_values=True)) if raw else {}
 
     def protocol_version(self) -> str | None:
-        """The A2A version the caller says it speaks, in a header or in the query."""
+        """The A2A version that the caller requests, in a header or in the query."""
         version = self.header(b"a2a-version")
         if not version and self.query_string:
             version = self.query().get("A2A-Version")
@@ -253,17 +253,17 @@ class HttpRequest(ABC):
         Raises: ContentCodingNotSupported, BodyTooLarge, BodyTooSlow, Overloaded, InvalidRequest
         (the connection was closed before).
         """
-        body = self.take_body(limit)  # nearly every one is there together with its head
+        body = self.take_body(limit)  # nearly every body arrives together with its head
         if body is not None:
             return body
-        # Also refused before the first byte: what is compressed is small until it is read.
+        # Also refused before the first byte: a compressed body grows when it is read.
         if b"content-encoding" in self.headers and any(
             coding.lower() != "identity" for coding in self.header_items(b"content-encoding")
         ):
             raise ContentCodingNotSupported(
                 "bodies are read as they are: send this one without Content-Encoding"
             )
-        # Refused before the first byte: what is announced as too large is not even received.
+        # Refused before the first byte: a body announced as too large is not received at all.
         declared = self.headers.get(b"content-length", b"").lstrip(b"0")
         if declared.isdigit() and (len(declared) > _MOST_DIGITS or int(declared) > limit):
             raise _body_too_large(limit, setting)
@@ -303,7 +303,7 @@ class HttpRequest(ABC):
                 has_more = message.get("more_body", False)
             return b"".join(chunks)
         except BaseException:
-            # Now: the error would keep this frame, and the chunks, until the response is sent.
+            # Now: the error keeps this frame, and the chunks, until the response is sent.
             chunks.clear()
             self.release_body()
             raise
@@ -319,7 +319,7 @@ class HttpRequest(ABC):
             pass
 
     def watch_disconnect(self, supervisor: Supervisor) -> "asyncio.Future[None]":
-        """Done when the client is gone; to be cancelled when that does not matter any more."""
+        """Done when the client is gone; cancel it when that does not matter any more."""
         return supervisor.start("disconnect", self.wait_disconnected())
 
     async def is_disconnected(self, *, wait_s: float = 0) -> bool:
@@ -405,8 +405,8 @@ class HttpRequest(ABC):
         body before it reads would see that instead of the response.
         """
         size = 0
-        # RFC 9110, 10.1.1: such a client sends nothing after a final response, unless it was tired
-        # of waiting for a 100 (Continue).
+        # RFC 9110, 10.1.1: such a client sends nothing after a final response, unless it stopped
+        # waiting for a 100 (Continue).
         expects = (self.header(b"expect") or "").lower() == "100-continue"
         is_waiting = expects and not self.is_body_asked
         end = asyncio.get_running_loop().time() + DRAIN_TIMEOUT_S
@@ -438,8 +438,8 @@ class HttpRequest(ABC):
     def log_refusal(self, error: GatewayError, **fields: Json) -> None:
         """Log that the request is answered with an error; a fault of our own is a warning.
 
-        Of callers that are not known, once a minute for each address and code; of limits that a
-        caller is past, once a minute for each caller.
+        For unknown callers, once a minute for each address and code; for exceeded limits, once a
+        minute for each caller.
         """
         self.error_code = error.code
         if self.bursts is not None:
@@ -463,7 +463,7 @@ class HttpRequest(ABC):
             write(event, **(kind | fields))
 
     def log_fields(self) -> JsonObject:
-        """Who asked for what, and how long ago, for the log."""
+        """The caller, the request and its duration, for the log."""
         return {
             "caller": self.caller,
             "client": self.client_address or None,
@@ -579,7 +579,7 @@ def error_headers(error: GatewayError) -> list[Header]:
     if isinstance(error, AgentUnavailable) and error.retry_after_s is None:
         return []
     if isinstance(error, Overloaded | QuotaExceeded | AgentUnavailable):
-        # Whole seconds, never too few, and never 0, which would bring all clients back at once.
+        # Whole seconds, rounded up, and never 0: with 0 all clients would retry at once.
         return [(b"retry-after", b"%d" % max(1, math.ceil(error.retry_after_s or 1)))]
     return []
 

@@ -1,8 +1,7 @@
-"""Which connections a server has: who may connect, and which have taken too long.
+"""The connections of a server: limits on new ones, and timeouts of open ones.
 
-One timer looks at all of them: a connection is only asked for its `deadline`, so a request sets an
-attribute instead of a timer. In every phase a client that takes nothing of what was written for
-`server.sendSeconds` is cut off.
+One timer checks the `deadline` of all connections, so a request sets an attribute instead of a
+timer. In every phase a client that reads nothing for `server.sendSeconds` is disconnected.
 """
 
 import asyncio
@@ -22,18 +21,18 @@ from openclaw_a2a.settings import Limits, ServerSettings
 log = get_logger(__name__)
 
 REMOTE_ADDRESS_CONNECTIONS = 256
-"""Connections of one address when the settings do not say; this machine has no such limit then."""
+"""Default limit of connections per address; this machine has none by default."""
 
 PROGRESS_BYTES = 64 * 1024
-"""What a slow client must take of a response in `server.sendSeconds`, at least."""
+"""How much of a response a slow client must read in `server.sendSeconds`."""
 
 _STALLED_S = 1.0
-"""Blocked for so long, a client does not read. For a moment every client is."""
+"""After so long a blocked client counts as not reading. Every client blocks for a moment."""
 _SWEEP_S = 1.0
 _MOST_REFUSED = 128  # connections past the limit that are answered at the same time
 _EVICTED_SHARE = 64
 _EXPIRED_AT_ONCE = 100
-_EXPIRED_PAUSE_S = 0.005  # so that requests are served between thousands that expire together
+_EXPIRED_PAUSE_S = 0.005  # requests are served while thousands expire together
 _SPARE_FILES = 2048 + 64
 """Kept free: for clients that come at once, as many as uvicorn lets wait to be accepted, and for
 the store, agents and requests of our own. Past the limit of the system all that wait are dropped.
@@ -49,7 +48,7 @@ class ClientConnection(Protocol):
     network: str
     """The network of the client, by which connections are counted."""
     unsent: int
-    """The bytes that the client had not taken when it was looked at last."""
+    """The bytes that the client had not read at the last check."""
     held: int
     """What the application kept for the client at that time."""
     deadline: float
@@ -82,7 +81,7 @@ class ClientConnection(Protocol):
 
 
 class ConnectionTable:
-    """The connections of one server: who may connect, and what has taken too long."""
+    """The connections of one server, with their limits and timeouts."""
 
     def __init__(
         self, limits: Limits, server: ServerSettings, supervisor: Supervisor | None = None
@@ -163,7 +162,7 @@ class ConnectionTable:
         self._held += connection.held
 
     def unblock(self, connection: ClientConnection) -> None:
-        """A client has taken what was written to it, or is gone."""
+        """Note that a client has read everything, or is gone."""
         if self._blocked.pop(connection, None) is not None:
             self._unsent -= connection.unsent
             self._held -= connection.held
@@ -175,8 +174,8 @@ class ConnectionTable:
     def _evict(self, reason: str, share: int = _EVICTED_SHARE) -> bool:
         """Close some connections without a request, the longest waiting; False without any."""
         waiting = [one for one in self._open if one.is_waiting]
-        # Those that end first anyway, nearly always without a whole head. Several at once: every
-        # search looks at all.
+        # Those with the earliest deadline, nearly always without a complete head. Several at once,
+        # because each search scans all connections.
         waiting.sort(key=attrgetter("deadline"))
         for connection in waiting[: max(1, len(waiting) // share)]:
             self.report("http.connections_evicted", reason=reason)
@@ -194,7 +193,7 @@ class ConnectionTable:
             self._cut(connection, "limits.unsentBytes")
 
     def _cut_stalled(self, now: float) -> None:
-        """Cut off clients that do not read, while the application holds too much for them."""
+        """Disconnect clients that do not read, while too many bytes are held for them."""
         latest = now - _STALLED_S + self.server.send_seconds
         for connection, deadline in list(self._blocked.items()):
             if self._held <= self.limits.answer_bytes or deadline > latest:
@@ -224,7 +223,7 @@ class ConnectionTable:
         answering = (one for one in self._open if one.is_answering)
         for connection in [one for one in answering if one.transport.is_closing()]:
             connection.close(now)
-        # Not only when a client comes: without a free file none is accepted any more.
+        # Also without new clients: without a free file descriptor none can be accepted.
         reason = _file_shortage(_lowest_free_file())
         if reason and not self._evict(reason, share=4):
             self.report("http.connection_refused", reason=reason)
@@ -233,12 +232,12 @@ class ConnectionTable:
     def _expire(self, connections: list[ClientConnection], loop: asyncio.AbstractEventLoop) -> None:
         now = loop.time()
         for connection in connections[:_EXPIRED_AT_ONCE]:
-            # Of those that were put off, some have sent the rest of their request.
+            # Some of the delayed ones have sent the rest of their request by now.
             if connection.deadline > now:
                 continue
             try:
                 connection.expire(now)
-            except Exception:  # the others have to be closed all the same
+            except Exception:  # the other connections must still be closed
                 log.exception("http.connection_failed")
                 connection.abort()
         if len(connections) > _EXPIRED_AT_ONCE:

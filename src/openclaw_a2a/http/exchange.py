@@ -32,8 +32,8 @@ _ASGI = {"version": "3.0", "spec_version": "2.3"}
 class Exchange(HttpRequest):
     """One request and its response: what the application receives and sends."""
 
-    # A stream that is open has one as long as it lasts, and a dictionary for so many attributes
-    # would take more than everything else of it.
+    # Every open stream has one for its whole duration, and a dictionary for so many attributes
+    # would take more memory than the rest of the stream.
     __slots__ = (
         "_connection",
         "_head",
@@ -176,7 +176,7 @@ class Exchange(HttpRequest):
             self._wake()
 
     def _wake(self) -> None:
-        """Something has changed that a `receive` may wait for."""
+        """Wake a waiting `receive`: something has changed."""
         is_over = self.is_client_gone or self.is_complete
         for waiter in (*self._waiters, *(self._watches if is_over else ())):
             if not waiter.done():
@@ -197,14 +197,14 @@ class Exchange(HttpRequest):
         return body
 
     def disconnect(self) -> None:
-        """The client is gone, or as good as that: the application sees it."""
+        """Report to the application that the client is gone, or treated as gone."""
         if not self.is_complete:
             self.is_client_gone = True
             self.expects_continue = False
         self._wake()
 
     def watch_disconnect(self, supervisor: Supervisor) -> "asyncio.Future[None]":
-        """Done when the client is gone; without a task, of which a stream would keep one."""
+        """Done when the client is gone. A future, not a task: every stream keeps one."""
         del supervisor
         connection = self._connection
         watch: asyncio.Future[None] = connection.loop.create_future()
@@ -229,7 +229,7 @@ class Exchange(HttpRequest):
                 self._is_delivered = not self.has_more
                 return {"type": "http.request", "body": body, "more_body": self.has_more}
             connection.resume_reading()
-            # One for each that waits: a task that is cancelled cancels the future it waits for.
+            # One future for each waiter: a cancelled task cancels the future that it awaits.
             waiter = connection.loop.create_future()
             self._waiters.append(waiter)
             try:
@@ -246,7 +246,7 @@ class Exchange(HttpRequest):
         return not self.is_started or bool(self._head)
 
     async def send(self, message: AsgiMessage) -> None:
-        """Called by the application; waits while the client does not take what was written."""
+        """Called by the application; waits while the client does not read."""
         if self._connection.drained is not None and not self.is_client_gone:
             await self._connection.wait_drained()
         if self.is_client_gone:
@@ -259,7 +259,7 @@ class Exchange(HttpRequest):
             self._write_body(message.get("body", b""), is_last=not message.get("more_body", False))
 
     def send_now(self, body: bytes) -> bool:
-        """Send a part of the body; False when the client has to be waited for, or is gone."""
+        """Send a part of the body; False when that would have to wait, or the client is gone."""
         if self._connection.drained is not None or self.is_client_gone or not self._is_chunked:
             return False
         self._connection.transport.write(b"%x\r\n%b\r\n" % (len(body), body))
@@ -278,7 +278,7 @@ class Exchange(HttpRequest):
         if self._left != len(body) or self._is_chunked:
             self._write_body(body, is_last=True)
             return
-        # Of the announced length: it is written with its head, and that is all.
+        # The whole announced length: written together with the head.
         connection.transport.write(self._head + body)
         self._head, self.is_complete = b"", True
         if self._waiters or self._watches:
@@ -350,5 +350,5 @@ class Exchange(HttpRequest):
         if error is not None:
             log.error("http.application_failed", path=self.path, exc_info=error)
         if not (self.is_complete or self.is_client_gone):
-            # The response is incomplete, and stays so: the client sees that by the end of it.
+            # The response stays incomplete; closing the connection shows that to the client.
             connection.close(connection.loop.time())

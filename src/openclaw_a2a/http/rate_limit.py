@@ -1,4 +1,4 @@
-"""Lets the requests of callers begin: each within its rate, and in fair turns.
+"""Admits the requests of callers: each within its rate, and in fair turns.
 
 `AccountEndpoint.admit` admits every A2A request once, `ToolGuard` every request to tools. Calls
 between agents and plan steps do not pass there. Rates are per caller; how many runs an agent, a
@@ -14,14 +14,14 @@ from openclaw_a2a.model.errors import Overloaded
 from openclaw_a2a.model.ids import PeerName
 
 _MAX_PEERS = 10_000
-"""Above so many, peers whose buckets are full again are forgotten; they lose nothing by that."""
+"""Above this number, peers with full buckets are removed; they lose nothing by that."""
 
 _REFUSAL_PAUSE_S = 0.25
-"""After which a request past the rate is refused: who asks again at once cannot ask more often."""
+"""Delay of a refusal past the rate: a client that retries at once cannot retry faster."""
 _REFUSAL_GAP_S = 0.01
-"""At least so much is between two such refusals of one caller, on however many connections."""
+"""The minimum interval between two refusals of one caller, on all its connections."""
 _MOST_REFUSAL_S = 2.0
-"""No refusal waits longer: each that waits is a request in memory."""
+"""The maximum delay of a refusal: a delayed request occupies memory."""
 
 
 _BEGUN_PER_TURN = 4
@@ -32,7 +32,7 @@ class RequestLimit(Protocol):
     """Counts requests: `RateLimit` for one process, `SharedRateLimit` for several together."""
 
     def count(self, peer: PeerName) -> Awaitable[None] | None:
-        """Count one request; None, or what waits until it is counted. Raises: Overloaded."""
+        """Count one request; None, or an awaitable that completes the count. Raises: Overloaded."""
         ...
 
     def usage(self) -> dict[PeerName, int]:
@@ -90,7 +90,7 @@ class RateLimit:
         levels = self._levels(peer, now)
         for rate, level in zip(self._rates, levels, strict=True):
             if level < 1:
-                # Nothing is taken: a peer that keeps asking is still served at its rate.
+                # No token is taken: a peer that keeps retrying is still served at its rate.
                 raise rate.refuse(peer, (1 - level) / rate.per_second)
         if len(self._buckets) >= self._forget_at:
             self._forget_idle(now)
@@ -120,20 +120,20 @@ class RateLimit:
             for peer, bucket in self._buckets.items()
             if self._levels(peer, now) != full
         }
-        # Twice as many as were kept: looking at all of them stays rare when none is idle.
+        # Twice as many as are left: a scan of all peers stays rare even if none is idle.
         self._forget_at = max(_MAX_PEERS, 2 * len(self._buckets))
 
 
 class RequestAdmission:
-    """Lets requests begin: of each caller within its rate, and a few in a turn of the event loop.
+    """Admits requests: each caller within its rate, and a few per turn of the event loop.
 
-    A caller may send hundreds of requests in one moment. Were they all begun in one turn, what
-    another caller sends meanwhile would wait for all of them; so it waits for a few at most.
+    A caller may send hundreds of requests at once. If they all began in one turn, the requests of
+    other callers would wait for all of them; this way they wait for a few at most.
     """
 
     def __init__(self, rate_limit: RequestLimit) -> None:
         self._rate_limit = rate_limit
-        # Invariant: a caller with waiting requests has begun all it may; the next ones wait, too.
+        # Invariant: a caller with waiting requests has used its turn; further requests wait, too.
         self._begun: dict[PeerName, int] = {}
         """How many requests of a caller have begun in this turn."""
         self._waiting: dict[PeerName, deque[asyncio.Future[None]]] = {}
@@ -160,13 +160,13 @@ class RequestAdmission:
         await ticket
 
     def _begin_turn(self) -> None:
-        """Let a few requests of each caller go on; those that come in this turn follow them."""
+        """Admit a few waiting requests of each caller; requests of this turn come after them."""
         self._begun = {}
         for caller, waiting in list(self._waiting.items()):
             begun = 0
             while waiting and begun < _BEGUN_PER_TURN:
                 ticket = waiting.popleft()
-                if not ticket.done():  # else its request was cancelled
+                if not ticket.done():  # otherwise its request was cancelled
                     ticket.set_result(None)
                     begun += 1
             if begun:

@@ -13,8 +13,8 @@ from openclaw_a2a.model.errors import BodyTooSlow, Overloaded
 from openclaw_a2a.model.ids import LOCAL_PEER, Json, JsonObject
 
 WRITE_TIMEOUT_S = 60.0
-"""For servers that let clients leave a response unread for ever; our own cuts such a client off
-before (`server.sendSeconds`, http/server_protocol.py).
+"""For servers without a write timeout. Our own disconnects such a client earlier
+(`server.sendSeconds`, http/server_protocol.py).
 """
 
 LARGE_BODY_BYTES = 64 * 1024
@@ -27,7 +27,7 @@ _COUNTED_CALLERS = 10_000
 
 
 class Deadline:
-    """One deadline for every operation of a kind that is under way, for which its task waits."""
+    """One timeout for all running operations of a kind; each is awaited by its own task."""
 
     def __init__(
         self,
@@ -50,14 +50,14 @@ class Deadline:
         return task
 
     def stop(self, task: "asyncio.Task[object] | None") -> None:
-        """The operation ended, in whatever way. Raises: the deadline's error, when it expired."""
+        """End an operation, however it ended. Raises: the deadline's error, when it expired."""
         if task is None:
             return
         self._timeouts.pending.pop(task, None)
-        # Called in a `finally`: what is raised here takes the place of our own CancelledError.
+        # Called in a `finally`: the error raised here replaces our own CancelledError.
         if task in self._expired:
             self._expired.discard(task)
-            # Another cancellation may have come on top of ours; then that one wins.
+            # If another cancellation arrived besides ours, that one wins.
             if task.uncancel() == 0:
                 raise self._make_error(self._timeouts.seconds)
 
@@ -124,7 +124,7 @@ class EventBursts:
     def report(
         self, write: Callable[..., None], event: str, kind: JsonObject, **fields: Json
     ) -> None:
-        """Log or count an event; those of the same kind are equal, whatever their fields are."""
+        """Log or count an event; events of the same kind count together, whatever their fields."""
         key = (event, *kind.values())
         if key not in self._bursts and len(self._bursts) >= _MOST_BURSTS:
             kind = dict.fromkeys(kind, "others")
@@ -158,11 +158,11 @@ class BodySender(Protocol):
 
 
 class RequestBodies:
-    """The bodies of requests until they are decoded: their time, and their bytes together.
+    """Limits the bodies of requests until they are decoded: their time and their total size.
 
     A client may leave many large bodies unfinished. So the bytes of large ones are counted as they
-    arrive, in all and for each caller, who may have a quarter (`local`, the only caller there is
-    then, all). Small bodies are not counted: connections are limited.
+    arrive, in total and per caller. A caller may have a quarter of the total (`local`, which is
+    then the only caller, all of it). Small bodies are not counted: connections are limited.
     """
 
     def __init__(
@@ -187,7 +187,7 @@ class RequestBodies:
         self._of_requests: dict[BodySender, tuple[str, int]] = {}
 
     def hold(self, request: BodySender, size: int) -> None:
-        """A body has `size` bytes by now. Raises: Overloaded."""
+        """Report that `size` bytes of a body have arrived. Raises: Overloaded."""
         caller, before = self._of_requests.get(request, (request.caller or "", 0))
         others = self._total - before
         own_others = self._of_callers.get(caller, 0) - before

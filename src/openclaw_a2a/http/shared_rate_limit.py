@@ -65,7 +65,7 @@ class _Allowance:
 
 
 class SharedRateLimit:
-    """Counts requests with the other gateways, once `share` was called; until then alone."""
+    """Counts requests together with the other gateways after `share`; before that, alone."""
 
     def __init__(
         self, local: RateLimit, supervisor: Supervisor, *, monotonic: Callable[[], float]
@@ -103,7 +103,7 @@ class SharedRateLimit:
         return self._local.usage()
 
     def count(self, peer: PeerName) -> Awaitable[None] | None:
-        """Count one request; None, or what waits until it is counted. Raises: Overloaded."""
+        """Count one request; None, or an awaitable that completes the count. Raises: Overloaded."""
         if self._store is None:
             return self._local.count(peer)
         now = self._monotonic()
@@ -150,7 +150,7 @@ class SharedRateLimit:
     # ---------------------------------------------------------------- the database
 
     def _ask(self, peer: PeerName) -> asyncio.Event:
-        """Ask for more with the next exchange; what is set when it is over."""
+        """Request tokens with the next exchange; returns the event that is set after it."""
         self._asked.add(peer)
         if not self._is_exchanging:
             self._is_exchanging = True
@@ -166,7 +166,7 @@ class SharedRateLimit:
             self._is_exchanging = False
 
     async def _collect(self) -> None:
-        """Wait for others that ask, the less the more urgent it is."""
+        """Wait for requests of other callers to share the exchange; less if it is urgent."""
         loop = asyncio.get_running_loop()
         try:
             async with asyncio.timeout(_COLLECT_S):
@@ -231,7 +231,7 @@ class SharedRateLimit:
             allowance.empty_until = now + max(wait_s, _EMPTY_S)
 
     def _count_alone(self, requests: list[RateRequest], reason: str) -> None:
-        """The database is away: what was asked for is not known to be taken."""
+        """Handle an unavailable database: whether the tokens were taken is unknown."""
         for peer, spent, _ in requests:
             self._peers[peer].stock -= spent
         if self._is_shared:
@@ -245,7 +245,7 @@ class SharedRateLimit:
         return not allowance.waiting and now - allowance.made_at >= _UNUSED_S
 
     def _return_unused(self) -> float | None:
-        """Give back what callers did not use, and forget those that have gone."""
+        """Return unused tokens, and remove idle callers."""
         now = self._monotonic()
         for peer, allowance in list(self._peers.items()):
             if not self._is_unused(allowance, now) or peer in self._asked:

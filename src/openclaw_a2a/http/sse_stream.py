@@ -1,4 +1,4 @@
-"""Server-sent event streams: events from a source, comments while it is idle, a bounded number.
+"""Server-sent event streams: events of a source, heartbeats while it is idle, limits on streams.
 
 A stream is written by the task of its request; `watch_disconnect` says when its client is gone. The
 task never waits without a limit: for events at most a heartbeat, for a client that does not read
@@ -6,7 +6,6 @@ at most the write deadline. So a slot is always given back.
 """
 
 import asyncio
-import itertools
 import time
 from collections import deque
 from collections.abc import Callable, Coroutine, Generator, Sequence
@@ -17,6 +16,7 @@ import msgspec
 
 from openclaw_a2a.engine.supervisor import Supervisor
 from openclaw_a2a.http.asgi import NO_STORE, SLICE_BYTES, Header, HttpRequest
+from openclaw_a2a.http.caller_checks import CallerChecks, CheckCaller, CheckedCaller
 from openclaw_a2a.http.request_limits import (
     WRITE_TIMEOUT_S,
     ClientTooSlow,
@@ -39,7 +39,7 @@ log = get_logger(__name__)
 SSE_HEADERS: list[Header] = [
     (b"content-type", b"text/event-stream; charset=utf-8"),
     NO_STORE,
-    # nginx would collect events otherwise and pass them on in blocks.
+    # Without it nginx buffers events and forwards them in blocks.
     (b"x-accel-buffering", b"no"),
 ]
 
@@ -58,7 +58,6 @@ def encode_comment(text: str = "") -> bytes:
 
 
 _WRITE_BYTES = 16 * SLICE_BYTES
-_CHECKS_AT_ONCE = 64
 
 KEEP_ALIVE = encode_comment("keep-alive")
 
@@ -104,7 +103,7 @@ class EncodedBody(Protocol):
 
     @property
     def chunks(self) -> Sequence[bytes]:
-        """The body; what `FrameEncoder.frame` puts around a body comes around it."""
+        """The body, to be sent between the two parts of `FrameEncoder.around_frame`."""
         ...
 
 
@@ -138,7 +137,7 @@ class FrameEncoder(Protocol):
         ...
 
     def encode_body(self, body: bytes, *, is_last: bool) -> bytes:
-        """A stored body without what is around it in a frame, which streams can share."""
+        """The encoded body without the rest of its frame, so that streams can share it."""
         ...
 
     def around_frame(self, sequence: int) -> tuple[bytes, bytes]:
@@ -154,8 +153,33 @@ class FrameEncoder(Protocol):
         ...
 
 
+class StoredFrames:
+    """Frames that hold a body as it is stored, without an envelope.
+
+    An error before the first event is a plain response.
+    """
+
+    __slots__ = ()
+
+    def frame(self, sequence: int, body: bytes, *, is_last: bool) -> bytes:
+        """A stored body as one frame."""
+        return encode_frame(body, sequence=sequence)
+
+    def encode_body(self, body: bytes, *, is_last: bool) -> bytes:
+        """The body as it is stored."""
+        return body
+
+    def around_frame(self, sequence: int) -> tuple[bytes, bytes]:
+        """What a frame has before and after its body."""
+        return b"id: %d\ndata: " % sequence, b"\n\n"
+
+    def streams_early_error(self, error: GatewayError) -> bool:
+        """False."""
+        return False
+
+
 def last_event_id(request: HttpRequest) -> int | None:
-    """After which event a client that reconnects wants to continue. Raises: InvalidParams."""
+    """The event after which a reconnecting client wants to continue. Raises: InvalidParams."""
     text = (request.header(b"last-event-id") or "").strip()
     if not text:
         return None
@@ -191,7 +215,7 @@ class SseWriter:
             return
         for chunk in chunks:
             for start in range(0, len(chunk), _WRITE_BYTES):
-                # One deadline for each: a client may take long for all of them.
+                # One deadline for each part: a slow client may take long for all of them.
                 operation = self._deadline.start()
                 try:
                     part = memoryview(chunk)[start : start + _WRITE_BYTES]
@@ -200,7 +224,7 @@ class SseWriter:
                     self._deadline.stop(operation)
 
     def hold(self, size: int) -> None:
-        """So many bytes are in memory for this client alone, until it reads."""
+        """Report how many bytes are in memory for this client alone, until it reads."""
         self.request.unsent = size
 
     async def close(self) -> None:
@@ -213,68 +237,10 @@ class SseWriter:
         # The server's `send` blocks while its buffer for this client is full.
         operation = self._deadline.start()
         try:
-            # To a client that is gone it may do nothing: only `receive` tells of a disconnect.
+            # After a disconnect it may do nothing: only `receive` reports that the client is gone.
             await self.request.send(message)
         finally:
             self._deadline.stop(operation)
-
-
-CheckCaller = Callable[[HttpRequest], None]
-"""Looks at the credentials of a request again. Raises: GatewayError, when they are not valid."""
-
-
-class CheckedCaller(NamedTuple):
-    """A request whose caller is checked."""
-
-    request: HttpRequest
-    check: CheckCaller
-    end: Callable[[GatewayError], None]
-
-
-class CallerChecks:
-    """Ends streams whose callers' credentials were revoked or have expired since.
-
-    One timer for all streams, and nothing for each event: a stream that is never idle is looked at
-    as well.
-    """
-
-    def __init__(self, interval_s: float, supervisor: Supervisor) -> None:
-        self._interval_s = interval_s
-        # Insertion order is the order of the times: every stream gets the same interval.
-        self._due: dict[CheckedCaller, float] = {}
-        self._timer = supervisor.timer("caller checks", self._check_due)
-
-    def add(
-        self, request: HttpRequest, check: CheckCaller, end: Callable[[GatewayError], None]
-    ) -> CheckedCaller:
-        """Check the caller at intervals until `remove`, and call `end` once it fails."""
-        one = CheckedCaller(request, check, end)
-        self._due[one] = asyncio.get_running_loop().time() + self._interval_s
-        # Not moved when streams end: it fires, looks at what is left, and is set again.
-        self._timer.start(self._interval_s)
-        return one
-
-    def remove(self, one: CheckedCaller) -> None:
-        """Check this one no more."""
-        self._due.pop(one, None)
-
-    def _check_due(self) -> float | None:
-        now = asyncio.get_running_loop().time()
-        # A few at a time: many streams may have been opened in the same moment.
-        for one in list(itertools.islice(self._due, _CHECKS_AT_ONCE)):
-            if self._due[one] > now:
-                break
-            # Before the check: one that raises an unknown error is repeated.
-            del self._due[one]
-            self._due[one] = now + self._interval_s
-            try:
-                one.check(one.request)
-            except IssuerUnavailable:
-                pass  # its keys are being fetched: the next check tells
-            except GatewayError as error:
-                self._due.pop(one, None)
-                one.end(error)
-        return next(iter(self._due.values()), None)
 
 
 class SseStreams:
@@ -307,7 +273,7 @@ class SseStreams:
         return self._count
 
     def by_caller(self) -> dict[str | None, int]:
-        """How many streams each caller has open; None: those of nobody in particular."""
+        """How many streams each caller has open; None: streams without a caller."""
         return dict(self._by_caller)
 
     def close_all(self) -> None:
@@ -340,15 +306,15 @@ class SseStreams:
         *,
         check: CheckCaller = lambda _: None,
     ) -> Callable[[], Coroutine[Any, Any, None]] | None:
-        """Open a stream, which holds a slot from here on; what writes it, to be called at once.
+        """Open a stream, which holds a slot from now on; returns the function that writes it.
 
-        None when the client has left. While the first event is awaited, comments keep proxies from
-        closing the connection. Once in a heartbeat `check` says whether the caller may still see
-        it.
+        Call that function at once. None when the client has left. While the first event is
+        awaited, comments keep proxies from closing the connection. `check` verifies the caller
+        again at each heartbeat.
 
         Raises: Overloaded, and what `open_stream` raises while a plain response is possible.
         """
-        # Before anything is awaited: the limit holds however many clients come at once.
+        # Before anything is awaited: the limit holds for any number of concurrent requests.
         self.take_slot(request.caller)
         response = StreamResponse(self, request, encoder, check)
         try:
@@ -394,7 +360,7 @@ class SseStreams:
 
 
 class StreamResponse:
-    """One stream, from the moment it is asked for to its end: `open`, `write`, `close`."""
+    """One stream, from its request to its end: `open`, `write`, `close`."""
 
     __slots__ = (
         "_caller",
@@ -458,7 +424,7 @@ class StreamResponse:
                     timeout=self._streams.heartbeat_s,
                     return_when=asyncio.FIRST_COMPLETED,
                 )
-                # Looked at before `first`: there is no client to write to.
+                # Checked before `first`: there is no client to write to.
                 if disconnected.done():
                     return None
                 if not first.done():
@@ -476,14 +442,14 @@ class StreamResponse:
         request, heartbeat_s = self._writer.request, self._streams.heartbeat_s
         try:
             source = await self._write_first()
-            # All in one coroutine: an idle stream keeps every one of them, and an event passes
-            # through every one.
+            # One coroutine on purpose: each further one would cost memory in every idle stream,
+            # and a call for every event.
             while source is not None and not source.is_over:
                 events = await source.next_events(heartbeat_s)
                 if events:
                     last = events[-1].sequence if source.is_over else None
                     chunk = self._encode_small(events, last)
-                    # Nearly always: small events, for a client that reads.
+                    # The usual case: small events, and a client that reads.
                     if not chunk or request.wire is not None or not request.send_now(chunk):
                         await self._write_events(deque(events), last)
                     del chunk
@@ -501,7 +467,7 @@ class StreamResponse:
             await self.close()
 
     async def _write_first(self) -> EventSource | None:
-        """Write what is there already; the source of what follows."""
+        """Write the first body; returns the source of the events that follow."""
         stream, self._stream = self._stream, None
         if stream is None:  # `open` returned False
             return None
@@ -555,8 +521,8 @@ class StreamResponse:
 
     async def _write_events(self, events: deque[StreamEvent], last: int | None) -> None:
         """Write events, and take them out; the stream ends with the one of the number `last`."""
-        # A client may not read for long: nothing of what it has got is kept then, and of a large
-        # event no copy is made, which the streams of a task share otherwise.
+        # A client may stop reading for long: written events are not kept meanwhile, and a large
+        # event, which the streams of a task share, is not copied.
         writer, encoder = self._writer, self._encoder
         held = sum([len(event.body) for event in events])
         while events:
@@ -605,7 +571,7 @@ class StreamResponse:
     # ------------------------------------------------------------------ the end
 
     async def close(self) -> None:
-        """Give everything back, in whatever way the stream ended."""
+        """Release everything, however the stream ended."""
         streams = self._streams
         streams.give_slot_back(self._caller)
         if self._checked is not None:
@@ -622,4 +588,4 @@ async def _cancel(task: "asyncio.Future[Any]") -> None:
     if not task.done():
         await asyncio.wait({task})
     if not task.cancelled():
-        task.exception()  # mark it as seen: its outcome is not awaited any more
+        task.exception()  # retrieved, so that asyncio does not log it

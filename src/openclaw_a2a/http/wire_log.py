@@ -21,9 +21,9 @@ HELD_BYTES = 32 * 1024
 class HeldExchange(msgspec.Struct, gc=False):
     """What is held of one request and its response.
 
-    Whoever reads or sends a body sets `received` or `sent` to its beginning: a slice of a body that
-    is no larger than `HELD_BYTES` is the body itself. `frames` are the chunks of a stream;
-    `ended_at` is on the monotonic clock, None while the response goes on.
+    The code that reads or sends a body sets `received` or `sent` to its beginning: a slice of a
+    body that is no larger than `HELD_BYTES` is the body itself. `frames` are the chunks of a
+    stream; `ended_at` is on the monotonic clock, None while the response is being sent.
     """
 
     received: bytes = b""
@@ -62,7 +62,7 @@ class WireLog:
         """Hold a request from now on, in the place of the oldest one."""
         requests = self._requests
         if len(requests) == self.limit:
-            requests.popleft().wire = None  # a stream that goes on has to let go of its bytes, too
+            requests.popleft().wire = None  # an open stream must release its bytes, too
         request.wire = HeldExchange()
         requests.append(request)
 

@@ -1,4 +1,4 @@
-"""The names of the package a2a-adapter, for programs that come from there.
+"""The names of the package a2a-adapter, for programs that were written for it.
 
 Most of them are other names of ours (`openclaw_a2a/__init__.py`); here are those that behave
 differently.
@@ -35,7 +35,7 @@ class InputsAdapter(CallableAdapter):
 
     The dict has `message`, the text, and `context_id`. The function returns a text, a dict with
     the text under one of the usual keys, anything else, or an awaitable of these; a generator of
-    either kind streams. `streaming` says that it returns one, where that cannot be seen.
+    either kind streams. `streaming`: it returns a generator although it is no generator function.
     """
 
     def __init__(
@@ -66,9 +66,9 @@ def _with_inputs(func: Callable[..., Json]) -> Callable[[Turn], Json]:
 
 
 def _to_text(result: Json) -> Json:
-    """The text of a result; of an awaitable or an iterator, one of the same kind that gives texts.
+    """The text of a result; for an awaitable or an iterator, the same kind that gives texts.
 
-    What kind it is shows only now: a plain function may return a coroutine or a generator.
+    Checked on the result: a plain function may return a coroutine or a generator.
     """
 
     async def awaited() -> Json:

@@ -64,7 +64,7 @@ _TOKEN = re.compile(r"[A-Za-z0-9-]+")
 
 
 class OpenAuthenticator:
-    """Lets every caller in; on a loopback address it keeps out web pages."""
+    """Accepts every caller; on a loopback address it refuses web pages."""
 
     needs_token = False
 
@@ -147,7 +147,7 @@ async def identify_caller(function: CallerFunction, scope: AsgiScope) -> None:
     """Put the caller that the function returns into the scope; an exception refuses the request."""
     headers: dict[str, str] = {}
     for name, value in scope["headers"]:
-        # RFC 9110, 5.3: lines of one name are one list. The function is not to see the last only.
+        # RFC 9110, 5.3: repeated headers are one list. The function must not see only the last.
         key, text = name.decode("latin-1"), value.decode("latin-1")
         headers[key] = f"{headers[key]}, {text}" if key in headers else text
     try:
@@ -174,7 +174,7 @@ _MAX_BODY_BYTES = 16 * 1024 * 1024
 class ServedAgent(msgspec.Struct, frozen=True, kw_only=True):
     """An agent, and how it is served. Tasks are kept in memory unless there is a `store`.
 
-    `follows_host`: the card names the address by which it is asked for.
+    `follows_host`: the card has the address at which it was requested.
     """
 
     agent: Agent
@@ -199,7 +199,7 @@ class ServedAgent(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def rules(self) -> AccountRules:
-        """The agent is given every message, and everything it answers is shown."""
+        """Rules that pass every message to the agent, and show its whole answer."""
         return AccountRules(
             ACCOUNT,
             AGENT,
@@ -275,7 +275,7 @@ class ServedAgent(msgspec.Struct, frozen=True, kw_only=True):
     ) -> None:
         """Answer one request below the path that the application is mounted at, or its card's."""
         path = cast("str", scope["path"])
-        # Not mounted, the application answers below the path on its card: nothing else would.
+        # If it is not mounted, the application itself answers below the path on its card.
         bases = [_mount(scope)] if _mount(scope) else self._card_paths
         base = next((one for one in bases if path == one or path.startswith(f"{one}/")), "")
         scope = {**scope, "path": path.removeprefix(base) or "/"}
@@ -303,7 +303,7 @@ class MountedCard(LiveCard):
         self._mounted = LiveCard(account, lambda _profile: mounted, lambda: None)
 
     async def serve(self, request: HttpRequest) -> None:
-        """Respond with the card as it is right where the request came in."""
+        """Respond with the card for the address at which the request came in."""
         await (self._mounted.serve if _mount(request.scope) else super().serve)(request)
 
 

@@ -1,4 +1,4 @@
-"""What callers hand to the library, made into agents, stores and requests.
+"""Converts what programs pass to the library into agents, stores and requests.
 
 Params may be our structs, dicts of either protocol version, or objects of an a2a-sdk.
 """
@@ -37,7 +37,7 @@ _LIBRARY: Mapping[str, str] = {
     **BUILT_IN_ADAPTERS,
     "openclaw": "openclaw_a2a.library.openclaw_adapter:OpenClawAgentAdapter",
 }
-"""What Python code gets by name; in the settings `openclaw` is another class."""
+"""Names for Python code; in the settings `openclaw` is another class."""
 
 _OF_INPUTS = {"callable": "openclaw_a2a.library.a2a_adapter:InputsAdapter"}
 
@@ -86,7 +86,7 @@ async def load_a2a_agent(config: Mapping[str, Json]) -> AgentAdapter:
 
 
 def as_agent(given: AgentAdapter | Agent | Callable[..., Json]) -> Agent:
-    """An agent of the engine from whatever can answer. Raises: TypeError."""
+    """The engine's agent for an adapter, an agent or a function. Raises: TypeError."""
     if isinstance(given, _InvocableAgent):
         return given.agent
     if isinstance(given, AgentAdapter):

@@ -1,1 +1,1 @@
-"""What exists: messages, tasks, turns and what agents tell; plain frozen data."""
+"""The data types: messages, tasks, turns, agent events, records; plain frozen structs."""

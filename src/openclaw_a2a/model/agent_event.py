@@ -26,7 +26,7 @@ class TextDelta(JsonStruct, frozen=True):
 class TextPreview(JsonStruct, frozen=True):
     """The current assistant message so far, or the next piece of it; some hosts mix both.
 
-    Text that starts with what is known replaces it; any other text is added.
+    Text that starts with the known text replaces it; any other text is appended.
     """
 
     text: str

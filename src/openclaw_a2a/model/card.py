@@ -1,4 +1,4 @@
-"""The agent card: who an agent is and what it offers, in the 1.0 shape."""
+"""The agent card in the form of A2A 1.0."""
 
 import msgspec
 from msgspec import UNSET, UnsetType
@@ -8,7 +8,7 @@ from openclaw_a2a.model.message import JsonStruct
 
 
 class AgentInterface(JsonStruct, frozen=True):
-    """An address at which the agent speaks one binding of one protocol version."""
+    """An address of the agent, with its binding and protocol version."""
 
     url: str
     protocol_binding: str
@@ -35,7 +35,7 @@ class AgentCapabilities(JsonStruct, frozen=True, omit_defaults=False):
 
 
 UNSTATED_CAPABILITIES = AgentCapabilities(streaming=False)
-"""The capabilities of a card that says nothing of them."""
+"""The capabilities of a card that lists none."""
 
 
 class AgentProvider(JsonStruct, frozen=True):
@@ -60,8 +60,8 @@ class AgentSkill(JsonStruct, frozen=True):
 class AgentCard(JsonStruct, frozen=True):
     """Who an agent is, where it is reached and what it can do.
 
-    `url` is where JSON-RPC is spoken, what 0.3 calls the address of an agent; empty: nowhere. It
-    follows from the interfaces. A card that is written with a `url` and without interfaces gets
+    `url` is the JSON-RPC address, which 0.3 calls the address of an agent; empty: none. It follows
+    from the interfaces. A card that is written with a `url` and without interfaces gets
     them when it is served; capabilities that it leaves out are then those of its agent.
     """
 

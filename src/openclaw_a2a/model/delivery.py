@@ -1,4 +1,4 @@
-"""Durable deliveries: what a receiver outside gets of a task; push configurations."""
+"""Durable deliveries of task events to receivers outside the engine; push configurations."""
 
 import hashlib
 from datetime import datetime
@@ -33,8 +33,8 @@ class Delivery(msgspec.Struct, frozen=True, gc=False):
     """One receiver of the events of a task, or of its outcome.
 
     `kind` selects the sender and the format of `body`. `cursor` is the sequence number of the last
-    event that was sent (-1: not even that the task exists). `attempts` counts the attempts
-    that failed or were refused since the last one that succeeded.
+    event that was sent (-1: none, not even the creation of the task). `attempts` counts the failed
+    and refused attempts since the last success.
     """
 
     id: DeliveryId

@@ -153,7 +153,7 @@ class PlanItemNotFound(CallerError, code="plan-item-not-found"):
 
 
 class StatusChangeNotAllowed(CallerError, code="status-change-not-allowed"):
-    """An objective, a plan or a plan task cannot go from its status to the one asked for."""
+    """An objective, a plan or a plan task cannot change from its status to the requested one."""
 
 
 class ChangedMeanwhile(CallerError, code="changed-meanwhile"):
@@ -165,7 +165,7 @@ class PlanLimitExceeded(CallerError, code="plan-limit-exceeded"):
 
 
 class DependencyNotValid(CallerError, code="dependency-not-valid"):
-    """A dependency of a plan or a plan task is unknown, or leads back to where it began."""
+    """A dependency of a plan or a plan task is unknown, or part of a cycle."""
 
 
 class OutputNotAccepted(CallerError, code="output-not-accepted"):
@@ -201,7 +201,7 @@ class BodyTooSlow(CallerError, code="body-too-slow"):
 
 
 class HeadersTooLarge(CallerError, code="headers-too-large"):
-    """The head of the request, or what is around its body, is over the limit."""
+    """The head of the request, or the framing of its body, is over the limit."""
 
 
 class HeadersTooSlow(CallerError, code="headers-too-slow"):
@@ -244,9 +244,9 @@ class Overloaded(CallerError, code="overloaded"):
 
 
 class QuotaExceeded(CallerError, code="quota-exceeded"):
-    """The caller has as many of something as it may have; `setting` says how many that is.
+    """The caller has reached a quota; `setting` sets its limit.
 
-    Unlike `Overloaded` this does not pass by itself: one of them has to be deleted, or to end.
+    Unlike `Overloaded` it does not end by itself: an item must be deleted, or must end.
     """
 
     retry_after_s = 60.0
@@ -263,7 +263,7 @@ class TooManyAttempts(Overloaded, code="too-many-attempts"):
 
 
 class Draining(Overloaded, code="draining"):
-    """The gateway is stopping; try again when it is back."""
+    """The gateway is stopping; retry after its restart."""
 
 
 class IssuerUnavailable(Overloaded, code="issuer-unavailable"):
@@ -282,7 +282,7 @@ class IssuerUnavailable(Overloaded, code="issuer-unavailable"):
 
 
 class TooManyConnections(Overloaded, code="too-many-connections"):
-    """The gateway has as many connections as it may have, in all or from one address."""
+    """The gateway has reached its limit of connections, in total or from one address."""
 
 
 class RouteNotFound(CallerError, code="route-not-found"):

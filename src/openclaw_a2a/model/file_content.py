@@ -1,6 +1,6 @@
-"""Files that peers send: whether their bytes are what they say they are, and safe names.
+"""Files of peers: checks that their bytes match their media type, and makes names safe.
 
-Only the beginning of a file is looked at. A type without a known signature is taken as it is.
+Only the beginning of a file is checked. A type without a known signature is accepted.
 """
 
 import base64
@@ -9,7 +9,7 @@ import re
 from pathlib import PurePosixPath
 
 _HEAD_CHARACTERS = 1024
-"""How much of the base64 text is looked at; a multiple of four."""
+"""How much of the base64 text is checked; a multiple of four."""
 
 _RIFF, _MP4 = b"RIFF", b"ftyp"
 SIGNATURES: dict[str, tuple[bytes, ...]] = {
@@ -48,7 +48,7 @@ _SAME_TYPE = {
 _PROGRAMS = (b"\x7fELF", b"MZ", b"\xcf\xfa\xed\xfe", b"\xca\xfe\xba\xbe")
 
 _UNSAFE = re.compile(
-    # Control codes, separators of paths and streams, and what turns the direction of text around.
+    # Control codes, separators of paths and streams, and characters that reverse text.
     r"[\x00-\x1f\x7f-\x9f/\\:*?\"<>|\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ud800-\udfff]"
 )
 _MAX_NAME_BYTES = 200
@@ -64,7 +64,7 @@ _RESERVED = frozenset(
 
 
 def content_mismatch(media_type: str, raw: str) -> str | None:
-    """Why the base64 text of a file is not of the type it says; None when it may be."""
+    """Why the base64 content of a file does not match its type; None when it may."""
     declared = media_type.partition(";")[0].strip().lower()
     declared = _SAME_TYPE.get(declared, declared)
     try:

@@ -109,7 +109,7 @@ class TaskOutline(msgspec.Struct, frozen=True, gc=False):
 class RunOptions(JsonStruct, frozen=True):
     """What the caller wants of a run; `is_answer`: its message answers a pause of the task.
 
-    With `hold` the agent is not asked: the run pauses its task until the operator decides.
+    With `hold` the agent is not called: the run pauses its task until the operator decides.
     """
 
     accepted_output_modes: tuple[str, ...] = ()
@@ -122,8 +122,8 @@ class RunOptions(JsonStruct, frozen=True):
 class RunRecord(msgspec.Struct, frozen=True, gc=False):
     """A run that is queued or active; its row is deleted when the run ends or pauses.
 
-    `is_started` is committed before the agent is first asked, so that recovery can tell a run that
-    had no effect from one that may have had some.
+    `is_started` is committed before the first call of the agent, so that recovery can distinguish
+    runs without effects from runs that may have had some.
     """
 
     id: RunId
@@ -228,7 +228,7 @@ class _ArtifactShape(JsonStruct, frozen=True, gc=False):
 
 
 class _TaskShape(JsonStruct, frozen=True, gc=False):
-    """The members of a task that its readers look for; content is only skipped over."""
+    """The members of a task that its readers need; content is skipped."""
 
     id: str
     context_id: str
@@ -266,7 +266,7 @@ def check_task_body(task_id: TaskId, body: bytes) -> None:
     if _task_shape.decode(body).id != task_id:
         raise ValueError("it is the snapshot of another task")
     # The decoder skips content without looking at its bytes.
-    if not body.isascii():  # nearly all is, and to see that takes no memory
+    if not body.isascii():  # nearly all is, and that check needs no memory
         body.decode()
 
 

@@ -10,7 +10,7 @@ OPERATOR_NAME = "operator"
 """The name of the person who runs the gateway."""
 
 OWN_CALLERS = frozenset({LOCAL_PEER, OPERATOR_NAME})
-"""The user of the gateway's own machine: what one caller may have of a total does not limit it."""
+"""The user of the gateway's own machine, to whom shares per caller do not apply."""
 
 RESERVED_NAMES = frozenset({"obj", "call", "anon", "gateway", LOCAL_PEER, OPERATOR_NAME})
 """Names of the gateway's own callers and parts of session keys; no peer may have them."""

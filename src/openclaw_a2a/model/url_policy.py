@@ -1,4 +1,4 @@
-"""Addresses: which spellings of hosts are clear, and which hosts are public.
+"""Rules for addresses: unambiguous spellings of hosts, and which hosts are public.
 
 Public are those of the open internet, none of the operator's own network; `net/safe_resolver`
 applies it to every connection.
@@ -34,7 +34,7 @@ Authority = tuple[str, int]
 
 
 def parse_authority(text: str, default_port: int = NO_PORT) -> Authority | None:
-    """The name and port that a text says; None when it is no clear spelling of them."""
+    """The name and port in a text; None when its spelling is ambiguous."""
     found = _AUTHORITY.fullmatch(text)
     if found is None:
         return None

@@ -28,7 +28,7 @@ _KINDS: tuple[tuple[type | tuple[type, ...], str], ...] = (
 )
 
 MAX_PROBLEMS = 50
-"""How many problems are looked for: past it, the input is not worth more of our time."""
+"""The maximum number of reported problems; after that the search stops."""
 
 NOT_LISTED = "there may be more problems, which are not listed; solve these first"
 
@@ -171,7 +171,7 @@ def invalid_params(
 ) -> InvalidParams:
     """The error that lists the problems and names the first ones in its message.
 
-    No more of them are taken than it lists, so `problems` may look for them as they are taken.
+    It takes no more of them than it lists, so `problems` may be a generator.
     """
     # Distinct, and in the order in which they were found.
     found = list(dict.fromkeys(islice(problems, MAX_PROBLEMS + 1)))
@@ -246,9 +246,9 @@ class SchemaValidator:
         self._pattern_messages = pattern_messages
         self._validators: dict[Any, Any] = {}
 
-    def problems(self, value: Json, *, root: str = "params") -> Iterator[Problem]:
-        """The problems, as they are found; `root` is the path of the value itself."""
-        return self._find(self._type, "", value, root)
+    def problems(self, value: Json) -> Iterator[Problem]:
+        """The problems, as they are found. The path of the value itself is `params`."""
+        return self._find(self._type, "", value, "params")
 
     def _find(self, kind: Any, path: str, value: Json, root: str) -> Iterator[Problem]:
         wanted = plain_type(kind)
@@ -287,7 +287,7 @@ class SchemaValidator:
             if bounds.max_length is not None and len(value) > bounds.max_length:
                 text = f"has {len(value)} items; the most are {bounds.max_length}"
                 yield Problem(path, text, "maxItems")
-                return  # counted first: nothing is worth knowing about the items
+                return  # counted first: then the items need no check
             if len(value) < (bounds.min_length or 0):
                 yield Problem(path, "must not be empty", "minItems")
         for index, one in enumerate(value):
@@ -309,7 +309,7 @@ class SchemaValidator:
     def _problems_of(self, error: Any, path: str, root: str) -> Iterator[Problem]:
         kind = error.kind
         if kind.name == "anyOf":
-            # An optional member fails both its type and null; only the first is worth telling.
+            # An optional member fails both its type and null; only the first is reported.
             for inner in kind.context[0]:
                 yield from self._problems_of(inner, path, root)
             return
@@ -344,7 +344,7 @@ class SchemaValidator:
 
 
 def _converts(kind: Any, value: Json) -> bool:
-    """True for a value of the type: most items are, and this is how that is known at once."""
+    """True for a value of the type: a fast check, because most items are valid."""
     try:
         msgspec.convert(value, kind)
     except (ValueError, RecursionError):

@@ -30,9 +30,9 @@ _BUFFER_BYTES = 256 * 1024
 """How much of a body is received before it is read."""
 _CHUNK_BYTES = 32 * 1024
 _FRAMING_FACTOR = 9
-"""A chunk of one byte comes in six; what is beyond nine bytes for each of the body is no body."""
+"""A chunk of one byte takes six bytes. More than nine bytes per body byte is an attack."""
 _NEXT_ADDRESS_S = 0.25
-"""How long one address of a host is tried before another one is tried beside it."""
+"""How long one address of a host is tried before the next is tried concurrently."""
 _DEFAULT_PORTS = {"http": 80, "https": 443}
 _HEADERS = re.compile(rb"(?:[!#$%&'*+.^_`|~0-9A-Za-z-]+: [\t\x20-\x7e\x80-\xff]*\r\n)+")
 _INTERIM = 200
@@ -48,7 +48,7 @@ class _Origin(NamedTuple):
 class Http1Transport(httpx2.AsyncBaseTransport):
     """Sends requests over at most `max_connections` connections.
 
-    Requests raise the errors of httpx2. Of its timeouts all but that for writing are kept.
+    Requests raise the errors of httpx2, and use its timeouts except the one for writing.
     """
 
     def __init__(self, tls: ssl.SSLContext, *, max_connections: int) -> None:
@@ -59,7 +59,7 @@ class Http1Transport(httpx2.AsyncBaseTransport):
         self._idle: dict[_Connection, None] = {}
         """The longest unused first."""
         self._waiting: deque[asyncio.Future[None]] = deque()
-        """Those that wait for a connection to end, or to be free."""
+        """Requests that wait for a free connection."""
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
         """Send the request; the response as soon as its head is there."""
@@ -99,7 +99,7 @@ class Http1Transport(httpx2.AsyncBaseTransport):
 
     def _find_idle(self, origin: _Origin) -> "_Connection | None":
         latest = asyncio.get_running_loop().time() - _KEEP_S
-        # From the last one that was used: the others may be given up.
+        # The most recently used one first: the others can expire.
         for connection in reversed(list(self._idle)):
             if connection.unused_since < latest:
                 self._close_idle(connection)
@@ -172,7 +172,7 @@ class Http1Transport(httpx2.AsyncBaseTransport):
         return None
 
     def _release(self, connection: "_Connection", *, may_keep: bool = True) -> None:
-        """A response was read, or is not read any further."""
+        """Release the connection of a response that was read, or is read no further."""
         if may_keep and connection.can_be_kept:
             connection.unused_since = asyncio.get_running_loop().time()
             self._idle[connection] = None
@@ -302,7 +302,7 @@ class _Connection(asyncio.Protocol):
 
     @property
     def is_readable(self) -> bool:
-        """True when the server has sent or ended something that nobody asked for."""
+        """True when the server has sent unrequested bytes or closed the connection."""
         if self.is_closed or self._transport.is_closing():
             return True
         number = self._transport.get_extra_info("socket").fileno()
@@ -389,7 +389,7 @@ class _Connection(asyncio.Protocol):
         if not self._has_head and self._head_bytes > _MAX_HEAD_BYTES:
             self._fail(httpx2.RemoteProtocolError("the head of the answer has no end"))
         if had_head:
-            # What is neither body nor in proportion to it: extensions of chunks, trailers.
+            # Bytes that are no body and out of proportion to it: chunk extensions, trailers.
             body = _FRAMING_FACTOR * (self._body_bytes - had_body)
             self._framing_bytes = max(0, self._framing_bytes + len(data) - body)
             if self._framing_bytes > _MAX_HEAD_BYTES:
@@ -451,7 +451,7 @@ class _Connection(asyncio.Protocol):
         """Some of the body."""
         if self._has_head and not self._is_complete:
             self._body_bytes += len(body)
-            # Small enough for readers that count: they get what is within their limit.
+            # Small pieces: readers with a limit get all bytes up to it.
             for start in range(0, len(body), _CHUNK_BYTES):
                 self._chunks.append(body[start : start + _CHUNK_BYTES])
             self._buffered += len(body)

@@ -129,7 +129,7 @@ class _CheckedTransport(httpx2.AsyncBaseTransport):
 
 
 def describe_connect_failure(error: BaseException) -> str:
-    """Why there is no connection, as people read it: without numbers and tuples of Python."""
+    """Why connecting failed, in words: without error numbers and Python tuples."""
     seen: BaseException | None = error
     while seen is not None:
         if isinstance(seen, ssl.SSLError):  # before the others: it is an OSError, too
@@ -137,7 +137,7 @@ def describe_connect_failure(error: BaseException) -> str:
         if isinstance(seen, socket.gaierror):
             return (seen.strerror or "the name is not known").lower()
         if isinstance(seen, OSError) and seen.errno is not None:
-            # Event loops put the address in the place of the reason.
+            # Event loops put the address where the reason should be.
             return os.strerror(seen.errno).lower()
         seen = seen.__cause__ or seen.__context__
     return str(error) or type(error).__name__
@@ -161,10 +161,8 @@ def open_transport(
     return _CheckedTransport(inner, find_addresses)
 
 
-def bound_response(
-    response: httpx2.Response, limit: int, stream: "type[BoundedStream] | None" = None
-) -> None:
-    """Let at most `limit` bytes of the body be read, through a stream of this class.
+def bound_response(response: httpx2.Response, limit: int) -> None:
+    """Let at most `limit` bytes of the body be read.
 
     Raises: ResponseEncoded, ResponseTooLarge (by its headers; the response is not closed then).
     """
@@ -175,7 +173,7 @@ def bound_response(
     length = response.headers.get("content-length", "")
     if length.isdecimal() and int(length) > limit:
         raise ResponseTooLarge(f"the answer is larger than {limit} bytes: it has {length} bytes")
-    response.stream = (stream or BoundedStream)(response.stream, limit)
+    response.stream = BoundedStream(response.stream, limit)
 
 
 class BoundedStream(httpx2.AsyncByteStream, httpx2.SyncByteStream):

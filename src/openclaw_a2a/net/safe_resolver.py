@@ -1,8 +1,8 @@
 """Finds the addresses of a host, and allows only those that may be connected to.
 
-A caller who names a host lets this gateway connect to it from inside the operator's network. A name
-that was harmless when it was given may lead anywhere later, so it is resolved here for every
-connection, every address is checked, and the connection goes to a checked address.
+A caller that names a host makes this gateway connect to it from inside the operator's network. A
+name that was harmless when it was given may resolve to any address later. So it is resolved for
+every connection, every address is checked, and the connection uses a checked address.
 """
 
 import ipaddress
@@ -75,6 +75,6 @@ async def find_addresses(
     if not addresses:
         raise HostNotFound(f"{host} has no address")
     if not allow_private and not all(map(is_public_address, addresses)):
-        # One private address is enough: a name that mixes them is made to pass the check.
+        # One private address is enough to refuse: mixed answers are an attempt to pass the check.
         raise AddressNotAllowed(f"{host} leads into a private network, which is not allowed")
     return addresses[:_MAX_ADDRESSES]

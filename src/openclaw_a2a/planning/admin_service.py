@@ -98,7 +98,7 @@ class AdminService(msgspec.Struct, frozen=True):
         return await add_step_texts(self.engine.store.tasks, shown, failed_attempts)
 
     async def find_name(self, objective_id: str) -> str:
-        """What an objective is called; empty: there is none."""
+        """The name of an objective; empty: there is none."""
         try:
             return (await self.repository.get(None, ObjectiveId(objective_id))).objective.name
         except PlanItemNotFound:
@@ -154,7 +154,7 @@ class AdminService(msgspec.Struct, frozen=True):
         return self.view.objective_with_owner(change.state)
 
     async def make_plans(self, objective_id: str) -> JsonObject:
-        """Have the planner make the plans of an objective without any; nothing is executed.
+        """Start the planner for an objective without plans; nothing is executed.
 
         Raises: PlanItemNotFound, InvalidParams (no planner), StatusChangeNotAllowed.
         """
@@ -264,7 +264,7 @@ class AdminService(msgspec.Struct, frozen=True):
             await self._subscribe(state, only_missing=True)
 
     async def _subscribe(self, state: ObjectiveState, *, only_missing: bool = False) -> None:
-        """Have the outbox report the running tasks of an objective to their steps."""
+        """Create deliveries that report the running tasks of an objective to their steps."""
         store, make_delivery = self.engine.store, self.executor.task_sync.delivery_factory
         for task_id in running_tasks(state):
             for step in state.linked_to(task_id):
@@ -275,7 +275,7 @@ class AdminService(msgspec.Struct, frozen=True):
                 link = StepLink(state.id, step.id, attempt, is_own=is_own)
                 delivery = make_delivery(link)(task_id, -1)
                 if only_missing and await store.deliveries.read_delivery(None, delivery.id):
-                    # It may say that the end was reported although that is not in the log.
+                    # The stored delivery may have reported the end although that is not in the log.
                     await self.executor.task_sync.sync(
                         msgspec.structs.replace(link, is_own=False), task_id
                     )

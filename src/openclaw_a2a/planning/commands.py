@@ -128,7 +128,7 @@ def replan(change: Change) -> None:
         is_waiting = is_blocked and not state.unfinished_dependencies(plan)
         if plan.status is PlanStatus.WORKING or is_waiting:
             change.record(ops.PlanUpdated(plan.id, status=PlanStatus.BLOCKED, held=True))
-    # The table has no transition from working to planning; the way leads through blocked.
+    # The table has no transition from working to planning, so it goes through blocked.
     if status is ObjectiveStatus.WORKING:
         change.record(ops.ObjectiveUpdated(state.id, status=ObjectiveStatus.BLOCKED))
     change.record(ops.ObjectiveUpdated(state.id, status=planning, held=True))
@@ -469,12 +469,12 @@ def set_objective_execution(change: Change, mode: str) -> None:
         if must_release:
             _set_status(change, ObjectiveStatus.WORKING)
     change.record(ops.ObjectiveUpdated(state.id, run=mode))
-    # An imported log may be one that no roll-up has seen: its caller must learn what is stuck.
+    # An imported log may never have been rolled up: its caller must see what is stuck.
     roll_up(change)
 
 
 def retry_plan(change: Change, plan_id: PlanId) -> None:
-    """Try the failed tasks of a plan again, and have the objective executed.
+    """Retry the failed tasks of a plan, and run the objective.
 
     Raises: PlanItemNotFound, StatusChangeNotAllowed (it has not failed, or the objective is over).
     """
@@ -485,7 +485,7 @@ def retry_plan(change: Change, plan_id: PlanId) -> None:
 
 
 def retry_step(change: Change, task_id: PlanTaskId) -> None:
-    """Try one failed task again, and have the objective executed.
+    """Retry one failed task, and run the objective.
 
     Raises: PlanItemNotFound, StatusChangeNotAllowed (it has not failed, other tasks of its plan
     failed too, or the objective is over).

@@ -1,7 +1,7 @@
-"""Edits by people: what may be changed of an objective, a plan or a step, and by which version.
+"""Edits of objectives, plans and steps in forms, with optimistic locking by content.
 
-The version is that of the content, not of the item: while somebody writes, steps go on and change
-their status, and that is no conflict. Another text, another agent or other dependencies are one.
+The version is a digest of the editable content: a status that changes while a form is open is no
+conflict; a changed text, agent or dependency is one.
 """
 
 import hashlib
@@ -29,9 +29,9 @@ _AGENT_KEY = "agent"
 
 
 class ItemContent(JsonStruct, frozen=True, omit_defaults=False):
-    """What people may change. `after` are the steps that a step waits for.
+    """The editable content. `after` are the steps that a step waits for.
 
-    A step that has started keeps its dependencies: they have done their part.
+    A started step keeps its dependencies: they have no effect any more.
     """
 
     name: str
@@ -46,7 +46,7 @@ class ItemContent(JsonStruct, frozen=True, omit_defaults=False):
 
 
 class EditableItem(msgspec.Struct, frozen=True):
-    """An objective, a plan or a step, and its content. `kind` as people call it."""
+    """An objective, a plan or a step, and its content. `kind` is its name for people."""
 
     id: str
     kind: str
@@ -76,7 +76,7 @@ def edit_item(change: Change, item_id: str, wanted: ItemContent, version: str) -
 
     Raises:
         PlanItemNotFound: there is no such item.
-        ChangedMeanwhile: its content is another by now; the details have it.
+        ChangedMeanwhile: its content has changed; the details have the new content.
         StatusChangeNotAllowed: the objective is completed or canceled.
         InvalidParams: a name is blank or too long.
         DependencyNotValid: a dependency is unknown, or there is a cycle.

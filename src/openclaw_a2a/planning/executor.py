@@ -128,7 +128,7 @@ class WorkQueue:
         self._timers: dict[ObjectiveId, tuple[float, asyncio.Handle]] = {}
 
     def add(self, objective_id: ObjectiveId) -> None:
-        """Have an objective processed, once more if it is being processed now."""
+        """Queue an objective, also while it is being processed."""
         self._move(objective_id, WorkEvent.ADD)
 
     def add_later(self, objective_id: ObjectiveId, delay_s: float) -> None:
@@ -238,13 +238,13 @@ class StepExecutor:
         self._engine.supervisor.run_loop("planning.executor", self._dispatch())
 
     def _continue(self, state: ObjectiveState) -> None:
-        """Go on with an objective that somebody else had, or changed."""
+        """Continue an objective that another replica owned or changed."""
         self._queue.add(state.id)
         for work in self._unfinished_stops(state):
             self._engine.supervisor.spawn("planning.cancel", work)
 
     def _unfinished_stops(self, state: ObjectiveState) -> Iterator[Coroutine[Any, Any, object]]:
-        """The last process may have died between a cancellation, or a skip, and its effect."""
+        """Repeat cancellations and skips whose effect a crash may have prevented."""
         if state.objective.status is ObjectiveStatus.CANCELED:
             yield self.stop_steps(state.owner, state.id)
             return
@@ -273,7 +273,7 @@ class StepExecutor:
                 await self._advance(objective_id)
         except PlanItemNotFound:
             pass  # it was deleted meanwhile
-        except Exception:  # one objective must not stop the others
+        except Exception:  # an error in one objective must not stop the others
             log.exception("planning.advance_failed", objective_id=objective_id)
             self._queue.add_later(objective_id, _RETRY_S)
         finally:
@@ -329,7 +329,7 @@ class StepExecutor:
         agent_id = select_agent(state, task, account.agent_id)
         is_allowed = self._policy.is_agent_allowed(owner, agent_id, account.agent_id)
         if not (is_allowed and await self._is_step_permitted(state, task, agent_id)):
-            # A task that fails, not an error here: its owner reads why.
+            # A task that fails instead of an error here: its owner can read the reason.
             agent_id = DENIED_AGENT
         # The number of the attempt is in the delivery, too: a report that arrives before the link
         # is in the log creates it, one of an older attempt changes nothing.
@@ -373,9 +373,9 @@ class StepExecutor:
     async def _is_step_permitted(
         self, state: ObjectiveState, task: PlanTask, agent_id: AgentId
     ) -> bool:
-        """False when the policy does not let the owner, a peer, give this step to its agent."""
-        # Of the account's own agent it was decided when the plan was made. Others also now: the
-        # policy may have changed since, and the planner names agents, too.
+        """False when the policy forbids the owner, a peer, to use the agent of this step."""
+        # The account's own agent was checked when the plan was made. Other agents are checked now:
+        # the policy may have changed, and the planner names agents, too.
         engine, owner = self._engine, state.owner
         rules = self.account_rules(owner.account)
         if engine.policy is None or agent_id == rules.agent_id:
@@ -407,7 +407,7 @@ class StepExecutor:
         )
         rules = self.account_rules(state.owner.account)
         await wait_created(self._engine, await submit(self._engine, request, rules))
-        # The caller sees the step as it is after the answer, not when the outbox gets to it.
+        # Sync now: the caller must see the step after the answer, without waiting for the outbox.
         await self._sync_step(state, waiting.id, task_id)
 
     async def stop_steps(
@@ -443,7 +443,7 @@ class StepExecutor:
     async def stop_abandoned(
         self, scope: Scope | None, objective_id: ObjectiveId, plan_id: PlanId | None = None
     ) -> None:
-        """Cancel the A2A tasks that still work on failed or canceled steps, and wait for it."""
+        """Cancel the A2A tasks that still work on failed or canceled steps, and wait for them."""
         state = await self._repository.get(scope, objective_id)
         running = await self._select_running(state.owner, abandoned_tasks(state, plan_id))
         await asyncio.gather(*(self._cancel_task(state, task_id) for task_id in running))

@@ -80,7 +80,7 @@ class ObjectiveIndex:
         return set(self._summaries)
 
     def put(self, summary: ObjectiveSummary) -> None:
-        """Add an objective, or replace what is known of it."""
+        """Add an objective, or replace its summary."""
         objective, old = summary.objective, self._summaries.get(summary.objective.id)
         self._summaries[objective.id] = summary
         # Plans are never removed from an objective, so there is nothing to take out here.

@@ -116,7 +116,7 @@ class MessageRouter(msgspec.Struct, frozen=True):
     async def route(
         self, message: Message, scope: Scope, rules: AccountRules
     ) -> RoutedMessage | None:
-        """Route a message; None when it has nothing to do with an objective.
+        """Route a message; None when it belongs to no objective.
 
         A rejected message creates nothing.
 
@@ -181,7 +181,7 @@ class MessageRouter(msgspec.Struct, frozen=True):
         named: Json = given.get("id")
         if _is_valid(named, OBJECTIVE_PREFIX):
             own = ObjectiveId(_own_id(OBJECTIVE_PREFIX, scope, named))
-            # Whoever has it: an id is there once.
+            # In any scope: ids are unique.
             is_free = await self.repository.find(None, own) is None
             objective_id = own if is_free else objective_id
         # The message was sent before, and its objective was created then.
@@ -192,7 +192,7 @@ class MessageRouter(msgspec.Struct, frozen=True):
         context = self.repository.creation_context()
         change = create_objective(params, context, objective_id=objective_id, owner=scope)
         if metadata.plan is not None:
-            # Tried without effect: a problem with the plan must not leave an objective behind.
+            # A dry run: a problem with the plan must not leave an objective behind.
             _add_step(Change(change.state, context), metadata, metadata.plan, metadata.own_plan)
         try:
             return await self.repository.create(change)
@@ -213,7 +213,7 @@ class MessageRouter(msgspec.Struct, frozen=True):
                 metadata.scope, state.id, _add_step, metadata, given, plan_id
             )
         except GatewayError:
-            # Or the id would stay taken until a restart, by a plan that does not exist.
+            # Otherwise the id would stay reserved until a restart, for a plan that does not exist.
             await self.repository.release_plan_id(plan_id, state.id)
             raise
         task = change.state.task(metadata.own_task)
@@ -245,7 +245,7 @@ class MessageRouter(msgspec.Struct, frozen=True):
     async def _route_answer(
         self, message: Message, named: str, scope: Scope, state: ObjectiveState | None
     ) -> RoutedMessage:
-        """To the A2A task of a step, or to one that is about the objective itself."""
+        """Route a message to the A2A task of a step, or to a task about the objective itself."""
         if state is None:
             if message.context_id is None:
                 reason = f"is missing: {ANSWERED_TASK} needs the id of the objective in it"

@@ -1,4 +1,4 @@
-"""Has an agent make the plans of an objective, and checks them before they are added."""
+"""Lets an agent make the plans of an objective, and validates them before they are added."""
 
 from collections.abc import Sequence
 from contextlib import suppress
@@ -51,7 +51,7 @@ class UnusablePlans(ValueError):
 
 
 class Planner(msgspec.Struct, frozen=True):
-    """Asks an agent for plans, a second time when the first answer is not usable, then gives up.
+    """Asks an agent for plans; after a second unusable answer it gives up.
 
     Like the executor it has no state: the tasks of its fixed message ids say what has happened. So
     after a crash the same question is found, not asked again, and its answer is read when the
@@ -118,8 +118,8 @@ class Planner(msgspec.Struct, frozen=True):
         except GatewayError as error:
             log.warning("planning.planner_not_started", objective_id=state.id, reason=error.message)
             return False
-        # The objective may have been canceled or deleted while the task was being created; whoever
-        # did that found no task to cancel.
+        # The objective may have been canceled or deleted while the task was being created, when
+        # there was no task to cancel yet.
         newest = await self.repository.find(state.owner, state.id)
         needs_plans = newest is not None and newest.objective.status not in OBJECTIVE_ENDED
         if isinstance(created, TaskCreated) and not needs_plans:

@@ -1,10 +1,10 @@
-"""Stores objectives as append-only operation logs and tells subscribers about each change.
+"""Stores objectives as append-only operation logs and notifies subscribers of each change.
 
 A write-through cache: a change goes to the log first and replaces the state in memory after that,
 so no reader sees a change that a crash could take back. Changes of one objective are serialised by
 a lock; another process that writes to the same log is detected by the log's sequence number.
 
-Archived objectives are not in memory. Their log is read when they are asked for by id; lists and
+Archived objectives are not in memory. Their log is read when they are requested by id; lists and
 plan lookups use summaries, which are stored as records when an objective is archived.
 """
 
@@ -73,9 +73,8 @@ StartWrite = Callable[[], Awaitable[object]]
 class OperationSubscription:
     """One reader of the operations of an objective, after a sequence number.
 
-    Changes are handed over in memory. A reader that falls `_MAX_PENDING` operations behind loses
-    them here and reads them from the log instead: it delays no other reader, and
-    its memory is bounded.
+    Changes are passed in memory. A reader that falls `_MAX_PENDING` operations behind reads them
+    from the log instead: it delays no other reader, and its memory is bounded.
     """
 
     def __init__(
@@ -108,7 +107,7 @@ class OperationSubscription:
         self._wakeup.set()
 
     def end(self) -> None:
-        """The objective was deleted: nothing follows the pending operations."""
+        """Called when the objective was deleted: nothing follows the pending operations."""
         self._is_deleted = True
         self._wakeup.set()
 
@@ -230,7 +229,7 @@ class ObjectiveRepository:
     async def find_known(
         self, scope: Scope | None, objective_id: ObjectiveId
     ) -> ObjectiveState | None:
-        """As `find`; one that is not archived as it is in memory."""
+        """As `find`, but open objectives are read from memory."""
         state = self._open.get(objective_id) or await self._read(objective_id)
         return state if state is not None and scope in (None, state.owner) else None
 
@@ -248,7 +247,7 @@ class ObjectiveRepository:
         return state
 
     async def _get_locked(self, scope: Scope | None, objective_id: ObjectiveId) -> ObjectiveState:
-        """As `get`, for those who hold the lock of the objective."""
+        """As `get`; the caller holds the lock of the objective."""
         await self._refresh(objective_id)
         if (state := await self.find_known(scope, objective_id)) is None:
             raise not_found("objective", objective_id)
@@ -265,7 +264,7 @@ class ObjectiveRepository:
 
     async def load_index(self) -> ObjectiveIndex:
         """The index of all objectives, completed with the archived ones on first use."""
-        # Changes go on meanwhile and put their own, newer summaries into the index.
+        # Concurrent changes put their own, newer summaries into the index.
         async with self._index_lock:
             # Under the lock: of several first lists at once, one reads the summaries.
             if not self._is_index_complete:
@@ -365,7 +364,7 @@ class ObjectiveRepository:
         self._check_count(peer)
 
     def _check_count(self, peer: PeerName) -> None:
-        """Refuse one more open objective than there may be. Raises: QuotaExceeded."""
+        """Check the limits of open objectives. Raises: QuotaExceeded."""
         limits = self._limits
         of_peer = self._open_counts[peer]
         if peer != LOCAL_PEER and of_peer >= limits.max_objectives_per_peer:
@@ -390,10 +389,10 @@ class ObjectiveRepository:
         """Change an objective: `command` records what changes, given the newest state.
 
         `alongside` starts a write that the store commits together with the change, if there is one.
-        Raises: PlanItemNotFound, whatever the command raises, StoreUnavailable.
+        Raises: PlanItemNotFound, StoreUnavailable, and the errors of the command.
         """
         # A caller that is cancelled between append and publish must not stop the publishing: the
-        # change is durable by then, and without it the executor would never learn of it.
+        # change is durable by then, and the executor would never be notified of it.
         work = self._change(scope, objective_id, lambda change: command(change, *args), alongside)
         return await asyncio.shield(self._supervisor.start("planning.change", work))
 
@@ -405,7 +404,7 @@ class ObjectiveRepository:
     ) -> None:
         """Delete an objective, unless `check` raises about its newest state.
 
-        Raises: PlanItemNotFound, whatever `check` raises.
+        Raises: PlanItemNotFound, and the errors of `check`.
         """
         # Shielded like `change`: a caller that leaves half-way must not leave a log-less objective
         # in memory.
@@ -476,7 +475,7 @@ class ObjectiveRepository:
             self._forget(objective_id)
             if state.is_archived:
                 await self._records.delete_record(SUMMARY_KIND, objective_id)
-            if not is_deleted:  # another replica was faster
+            if not is_deleted:  # another replica deleted it first
                 raise not_found("objective", objective_id)
 
     def _forget(self, objective_id: ObjectiveId) -> None:
@@ -526,7 +525,7 @@ class ObjectiveRepository:
         return True
 
     def _publish(self, change: Change) -> ObjectiveSummary:
-        """A change is in the log: replace the state in memory, and tell everybody.
+        """After the append: replace the state in memory, and notify subscribers and listeners.
 
         Nothing is awaited: no other task sees `_open`, the index, subscribers and listeners at
         different versions.
@@ -546,7 +545,7 @@ class ObjectiveRepository:
         return summary
 
     async def _reload(self, objective_id: ObjectiveId) -> None:
-        """Replace what is in memory of an objective by what its log says."""
+        """Replace the state in memory by that of the log."""
         self._close(objective_id)
         newest = await self._read(objective_id)
         if newest is not None and not newest.is_archived:

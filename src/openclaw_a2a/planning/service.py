@@ -1,4 +1,4 @@
-"""The methods for objectives and plans: runs a command on what the caller owns, renders it."""
+"""The methods for objectives and plans: run a command on an item of the caller and render it."""
 
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeVarTuple
@@ -130,7 +130,7 @@ class PlanningService:
         is_from_peer: bool = False,
         agents: frozenset[str] | None = None,
     ) -> JsonObject:
-        """Call a method; the audit log says what it changed or could not, and from which address.
+        """Call a method. The audit log gets the change, or why it failed, with the address.
 
         The policy decides about changes that come from a peer, also for each agent that they name;
         `agents` are those that the caller's credentials are limited to.
@@ -162,7 +162,7 @@ class PlanningService:
                 await self._check_change(params, scope, address, agents)
                 policy = "allow"  # it raises what it does not allow
             result = await self._call(method, parsed, scope)
-        except BaseException as error:  # whatever it is: something may have been changed
+        except BaseException as error:  # any error: something may have been changed
             record(getattr(parsed, "objective_id", ""), error)
             raise
         record(result.get("objective", result.get("plan", {})).get("id", ""))
@@ -267,7 +267,7 @@ class PlanningService:
 
     async def _update_plan(self, params: requests.UpdatePlan, scope: Scope) -> JsonObject:
         state = await self._repository.get_by_plan(scope, params.id)
-        # Once without effect: deliveries must not be stored for an update that is not valid.
+        # A dry run: deliveries must not be stored for an update that is not valid.
         commands.update_plan(Change(state, self._repository.command_context), params)
         edits = [one for one in params.tasks or () if one.a2a_task_id]
         links = {one.id: one.a2a_task_id for one in edits if one.a2a_task_id}
@@ -298,7 +298,7 @@ class PlanningService:
             await self._executor.stop_abandoned(scope, state.id, params.id)
         if params.status is not PlanStatus.SKIPPED:
             return result
-        # Nobody wants the result of a skipped plan, or answers a question of it. After a crash in
+        # The results and questions of a skipped plan are not needed any more. After a crash in
         # between, `StepExecutor.start` does this.
         stopped = await self._executor.stop_steps(scope, state.id, params.id)
         return {"plan": self._view.plan(stopped, params.id)}

@@ -5,12 +5,12 @@ it: one that lost the race decides again by the newest state. Only the *executio
 belongs to one replica, its owner, which the store names with the log: the one that created it,
 later the one that took over the work of that one.
 
-    a change elsewhere   told by a notification, found by comparing sequences otherwise
+    a change elsewhere   found by a notification, or by comparing sequences
                          ──> `_refresh`: read the lines that are new, apply and publish them
     a read by id         reads the head of the log first: what was written at one replica is read
                          at every other one
     a take-over          `compare` finds that the owner is this replica now ──> it is adopted
-    taken for dead       nothing is our own any more; late writes are refused by the store
+    lease lost           this replica owns nothing any more; the store refuses late writes
 """
 
 import asyncio
@@ -43,7 +43,7 @@ log = get_logger(__name__)
 
 PLAN_ID_KIND = "objective-plan-id"
 _RESERVED_FOR = timedelta(minutes=10)
-"""Long enough to create the plan; then the objective that has it says so."""
+"""How long a reservation of a plan id lasts: long enough to create the plan."""
 _ALL_S = 300.0
 """How often archived objectives are compared, too."""
 _PAGE = 1000
@@ -67,9 +67,9 @@ class SharedObjectiveRepository(ObjectiveRepository):
         self._replicas = replicas
         self._own: set[ObjectiveId] = set()
         self._numbers: dict[ObjectiveId, int] = {}
-        """Of the logs in memory, as far as they are known; see `SharedLog`."""
+        """The numbers of the logs in memory, as far as they are known; see `SharedLog`."""
         self._unreadable: dict[ObjectiveId, int] = {}
-        """The sequences of logs that describe no objective: they are not read again and again."""
+        """The sequences of logs that describe no objective, so that they are read only once."""
         self._told: set[ObjectiveId] = set()
         self._must_compare = self._must_compare_all = False
         self._wake = asyncio.Event()
@@ -79,7 +79,7 @@ class SharedObjectiveRepository(ObjectiveRepository):
     # ---------------------------------------------------------------- from the other replicas
 
     def on_changed(self, log_ids: Iterable[str] | None) -> None:
-        """Objectives changed elsewhere; None: any may have."""
+        """Called when objectives changed elsewhere (None: any may have changed)."""
         if log_ids is None:
             self._must_compare = self._must_compare_all = True
         else:
@@ -87,12 +87,12 @@ class SharedObjectiveRepository(ObjectiveRepository):
         self._wake.set()
 
     def on_taken_over(self) -> None:
-        """The objectives of another replica may be ours now."""
+        """Called when this replica may have taken over objectives of another."""
         self._must_compare = True
         self._wake.set()
 
     def on_lost(self) -> None:
-        """This replica was taken for dead: others execute what it had."""
+        """Called when this replica lost its lease: others execute its objectives."""
         self._own.clear()
         self.on_taken_over()
 
@@ -124,8 +124,8 @@ class SharedObjectiveRepository(ObjectiveRepository):
                     await self._wake.wait()
 
     async def compare(self) -> None:
-        """Find the changes that no notification told of, and whose the objectives are."""
-        # One that begins from here on is enough, whoever asked for it.
+        """Find changes without a notification, and the owners of objectives."""
+        # One comparison that begins after this is enough for all callers.
         begun = self._compares
         async with self._compare_lock:
             if self._compares != begun:
@@ -144,7 +144,7 @@ class SharedObjectiveRepository(ObjectiveRepository):
             self._own &= self._open.keys()
 
     def _note(self, head: SharedLog) -> bool:
-        """Note whose an objective is; False when it is not in memory as it is in the log."""
+        """Note the owner of an objective; False when memory is behind its log."""
         objective_id = ObjectiveId(head.id)
         state = self._open.get(objective_id)
         if state is None:
@@ -275,7 +275,7 @@ class SharedObjectiveRepository(ObjectiveRepository):
     # ---------------------------------------------------------------- changing
 
     async def _reload(self, objective_id: ObjectiveId) -> None:
-        """Nothing: the next attempt reads what is new, and publishes it."""
+        """Does nothing: the next attempt reads and publishes the new lines."""
 
     async def _create(self, change: Change, lines: Sequence[bytes]) -> ObjectiveState:
         owner = self._replicas.id

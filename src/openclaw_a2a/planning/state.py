@@ -138,9 +138,9 @@ class ObjectiveState(msgspec.Struct):
         return sorted(ready, key=attrgetter("task_index"))
 
     def lost_plans(self) -> frozenset[PlanId]:
-        """The open plans of which nothing can ever start: all of it waits for what has failed.
+        """The open plans in which nothing can ever start: all their tasks wait for failed ones.
 
-        A question, a hold, or a plan without tasks is not lost: a person can go on from there.
+        Plans with a question, a hold or no tasks are not among them: a person can continue those.
         """
         # What can never complete: what failed, then all that depends on it. Items mostly depend on
         # earlier ones, so a round or two are enough; a round that adds nothing is the last.
@@ -168,7 +168,7 @@ class ObjectiveState(msgspec.Struct):
                     dead.add(plan.id)
 
         def is_lost(plan: Plan) -> bool:
-            # A plan of which one task is dead goes on with the others.
+            # A plan with a task that can never start continues with its other tasks.
             tasks = [self.tasks[one] for one in self.task_ids[plan.id]]
             is_open = [one.id for one in tasks if one.status is not PlanTaskStatus.COMPLETED]
             return plan.status in PLAN_OPEN and plan.id in dead and dead.issuperset(is_open)

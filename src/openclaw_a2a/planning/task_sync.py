@@ -153,13 +153,13 @@ class TaskSync:
         # The lock covers reading and applying, so that states are applied in the order in which
         # the task had them: of two that sync it at once, the one that read first applies first.
         async with self._locks.setdefault(task_id, asyncio.Lock()):
-            # Taken out whatever it says, so the dict holds only tasks whose delivery is still to
+            # Removed in any case, so the dict holds only tasks whose delivery is still to
             # come.
             applied = self._applied.pop((link.objective, task_id), None)
             if is_delivery and applied is not None and is_terminal(applied.state):
                 return _Synced(applied)  # nothing follows the end, so it need not be read again
             if not is_delivery and self._is_linked(link, task_id):
-                return None  # the outbox was faster, and reports what follows, too
+                return None  # the outbox came first, and reports what follows, too
             head = await self._read_head(task_id)
             # A planner's task is no step: there is nothing to copy, only the executor to wake.
             if head is None or link.task is None:
@@ -214,7 +214,7 @@ class TaskSync:
         state = change.state
         if state.attempts.get(step, 0) < attempt:
             # The link is written here and not before the task is started: the process may die in
-            # between, and then the outbox comes here with the task.
+            # between, and then the outbox delivers the task here.
             link_task(change, step, head.id)
         plan_task = state.task(step)
         # A step that was never executed by the gateway is not retried by it.

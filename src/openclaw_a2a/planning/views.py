@@ -53,7 +53,7 @@ class StepProgress(JsonStruct, frozen=True):
 class Progress(JsonStruct, frozen=True):
     """Counts over the tasks of all plans that are not skipped.
 
-    A canceled objective skips its open plans; there they count, and show how far it came.
+    A canceled objective skips its open plans; there they count, and show its progress.
     """
 
     done: int
@@ -92,7 +92,7 @@ def _step(state: ObjectiveState, task: PlanTask) -> StepProgress:
 
 
 def status_reason(state: ObjectiveState) -> str | None:
-    """Why an objective failed or does not go on, and what a person can do about it."""
+    """Why an objective failed or is stuck, and what a person can do about it."""
     objective, plans = state.objective, state.plans.values()
     status = objective.status
     if status in OBJECTIVE_CLOSED:

@@ -15,11 +15,14 @@ from openclaw_a2a.ports.agent import (
 from openclaw_a2a.ports.clock import Clock
 from openclaw_a2a.ports.delivery_store import DeliveryPage, DeliveryStore
 from openclaw_a2a.ports.log_store import LogAppend, LogHead, LogLine, LogStore, StoredLog
-from openclaw_a2a.ports.rate_store import RateAnswer, RateBucket, RateRequest, RateStore
 from openclaw_a2a.ports.record_store import Record, RecordStore
 from openclaw_a2a.ports.replica_store import (
     Handoff,
     HeldSession,
+    RateAnswer,
+    RateBucket,
+    RateRequest,
+    RateStore,
     ReplicaCounts,
     ReplicaListener,
     ReplicaStatus,

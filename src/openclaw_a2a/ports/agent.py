@@ -11,7 +11,7 @@ from openclaw_a2a.model.turn import Binding, Turn
 
 
 class Recovery(Enum):
-    """What may be done with a run whose gateway died in the middle of it."""
+    """What may be done with a run that a crash of the gateway interrupted."""
 
     FAIL = "fail"
     REPEAT = "repeat"
@@ -21,8 +21,8 @@ class Recovery(Enum):
 class Agent(Protocol):
     """Answers turns.
 
-    One with `is_coordinator = True` only waits for other agents: its runs hold none of the places
-    of `limits.runs`, which those other agents need.
+    An agent with `is_coordinator = True` only waits for other agents: its runs do not count against
+    `limits.runs`, which those other agents need.
     """
 
     @property
@@ -74,7 +74,7 @@ class SupportsDetach(Protocol):
     """An agent whose runs can continue while the gateway is stopped."""
 
     def detach(self) -> None:
-        """The gateway stops: do not end runs that are interrupted from now on."""
+        """Called when the gateway stops: leave runs that are interrupted from now on running."""
         ...
 
 
@@ -118,7 +118,7 @@ class SupportsProfile(Protocol):
     """An agent that knows its own name, description and skills."""
 
     def profile(self) -> AgentProfile | None:
-        """What it says about itself, as far as that is known now."""
+        """Its own description, as far as it is known now."""
         ...
 
 

@@ -1,4 +1,4 @@
-"""The delivery store: who is to be notified about a task, and how far each delivery got."""
+"""The delivery store: the subscribers of tasks, and the progress of each delivery."""
 
 from collections.abc import Awaitable
 from typing import Protocol

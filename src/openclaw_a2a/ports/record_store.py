@@ -24,7 +24,7 @@ class RecordStore(Protocol):
     """
 
     def put_record(self, record: Record) -> Awaitable[None]:
-        """Store a record, replacing one with the same kind and id whatever its version."""
+        """Store a record, replacing any version with the same kind and id."""
         ...
 
     def update_record(self, record: Record) -> Awaitable[bool]:

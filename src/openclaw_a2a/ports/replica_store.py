@@ -1,20 +1,19 @@
-"""What several gateways on one database share besides data: who works on what."""
+"""What gateways on one database share besides data: sessions, requests, leases and rates."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from datetime import datetime
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import msgspec
 
 from openclaw_a2a.model.delivery import DeliveryId
-from openclaw_a2a.model.ids import AgentId, OwnerId, SessionKey, TaskId
+from openclaw_a2a.model.ids import AgentId, OwnerId, PeerName, SessionKey, TaskId
 from openclaw_a2a.model.records import RunRecord
 from openclaw_a2a.ports.log_store import LogLine
-from openclaw_a2a.ports.rate_store import RateStore
 
 
 class HeldSession(msgspec.Struct, frozen=True, gc=False):
-    """Who decides about the next run of a session. `number` names this hold of it."""
+    """The replica that decides about the next run of a session. `number` identifies the hold."""
 
     owner: OwnerId
     number: int = -1
@@ -38,19 +37,19 @@ class ReplicaStatus(msgspec.Struct, frozen=True, gc=False):
     agents: tuple[AgentId, ...]
     since: datetime
     lease_left_s: float
-    """How long it is taken for alive without another sign of it."""
+    """How long it counts as alive without renewing its lease."""
     is_draining: bool
     runs: int
     streams: int
     lag_ms: float | None
-    """How long its last notification to itself took; None: it gets none, and asks instead."""
+    """How long its last notification to itself took; None: it gets none, and polls instead."""
 
 
 class SharedLog(msgspec.Struct, frozen=True, gc=False):
-    """A log as the replicas share it; `lines` are those that were asked for.
+    """A log as the replicas share it; `lines` are the requested ones.
 
-    `number` tells it from a log that had the same id before and was deleted. `owner` works on what
-    it describes; of a closed log it means nothing.
+    `number` distinguishes it from a deleted log with the same id. `owner` works on the objective
+    that it describes; for a closed log it has no meaning.
     """
 
     id: str
@@ -72,18 +71,57 @@ class ReplicaCounts(msgspec.Struct):
     """Batches of writes that were refused because of that."""
     claims: int = 0
     claim_s: float = 0.0
-    """How often it looked for work of dead ones, and how long that took in all."""
+    """How often it searched for work of dead replicas, and how long that took in total."""
+
+
+class RateBucket(NamedTuple):
+    """A token bucket: its refill rate and its capacity; 0 and 0 mean unlimited."""
+
+    per_second: float
+    capacity: float
+
+
+class RateRequest(NamedTuple):
+    """The request of a gateway for tokens of a caller.
+
+    `spent`: requests that it admitted beyond its tokens; a negative number returns unused tokens.
+    `wanted`: how many tokens it would like to have.
+    """
+
+    peer: PeerName
+    spent: int
+    wanted: int
+
+
+class RateAnswer(NamedTuple):
+    """How many tokens the gateway gets, and how much of each bucket is used now."""
+
+    given: int
+    used: tuple[float, float]
+
+
+class RateStore(Protocol):
+    """Token buckets that gateways share."""
+
+    async def take(
+        self, requests: Sequence[RateRequest], buckets: tuple[RateBucket, RateBucket]
+    ) -> dict[PeerName, RateAnswer]:
+        """Take tokens from the buckets of a second and of a minute.
+
+        If few are left, each request gets a part of them. Raises: StoreUnavailable.
+        """
+        ...
 
 
 class ReplicaListener(Protocol):
-    """What a replica does when it hears of the others."""
+    """Callbacks of a replica for events of other replicas."""
 
     def on_changed(self, tasks: Iterable[TaskId] | None) -> None:
-        """These tasks changed elsewhere; None: any may have."""
+        """Called when these tasks changed elsewhere (None: any task may have changed)."""
         ...
 
     def on_logs_changed(self, logs: Iterable[tuple[str, str]] | None) -> None:
-        """These logs (kind and id) changed elsewhere; None: any may have."""
+        """Called when these logs (kind and id) changed elsewhere (None: any may have)."""
         ...
 
     def on_handoff(self) -> None:
@@ -91,15 +129,15 @@ class ReplicaListener(Protocol):
         ...
 
     def on_answer(self, number: int) -> None:
-        """A request that this replica handed off is answered."""
+        """Called when a request that this replica handed off is answered."""
         ...
 
     def on_deliveries(self) -> None:
-        """Another replica has given deliveries to this one."""
+        """Called when another replica has passed deliveries to this one."""
         ...
 
     def on_lost(self) -> None:
-        """Others took this replica for dead: its runs are theirs, and it has a new id."""
+        """Called when others took over the runs of this replica, which has a new id now."""
         ...
 
 
@@ -126,7 +164,7 @@ class ReplicaStore(Protocol):
     async def start(
         self, listener: ReplicaListener, agents: Iterable[AgentId], hosts: Iterable[str]
     ) -> None:
-        """Say which agents and session hosts are here, and listen to the others from now on."""
+        """Announce the agents and session hosts of this replica, and listen to the others."""
         ...
 
     async def hold_session(self, session_key: SessionKey) -> HeldSession:
@@ -134,7 +172,7 @@ class ReplicaStore(Protocol):
         ...
 
     def release_session(self, session_key: SessionKey, number: int) -> None:
-        """Let others decide about the session."""
+        """Release the session, so that another replica can hold it."""
         ...
 
     async def find_owner(self, task_id: TaskId) -> OwnerId | None:
@@ -198,7 +236,7 @@ class ReplicaStore(Protocol):
         ...
 
     async def answer_handoff(self, number: int, answer: bytes) -> None:
-        """Store the answer to a request, and tell who asked."""
+        """Store the answer to a request, and notify the replica that sent it."""
         ...
 
     async def withdraw(self, number: int) -> None:
@@ -206,7 +244,7 @@ class ReplicaStore(Protocol):
         ...
 
     async def take_answer(self, number: int) -> bytes | None:
-        """The answer to a request of this replica, which is then forgotten; None: not yet."""
+        """The answer to a request of this replica, which is deleted then; None: not yet."""
         ...
 
     async def find_expired(self) -> bool:
@@ -214,7 +252,7 @@ class ReplicaStore(Protocol):
         ...
 
     async def renew(self, *, runs: int, streams: int) -> None:
-        """Keep the lease, which writes keep as well. Raises: StoreUnavailable."""
+        """Renew the lease; every write renews it, too. Raises: StoreUnavailable."""
         ...
 
     async def leave(self) -> None:

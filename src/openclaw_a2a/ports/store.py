@@ -17,7 +17,7 @@ class Store(Protocol):
     records: RecordStore
     logs: LogStore
     replicas: ReplicaStore | None = None
-    """Where several gateways may use the store at once; None: this one has it for itself."""
+    """Set when several gateways can share the store; None: only this one uses it."""
     is_durable: bool
     """True if committed data survives the process."""
 

@@ -108,7 +108,7 @@ class TaskQuery(msgspec.Struct, frozen=True, gc=False):
     large_bytes: int | None = None
     """A task that may be larger than that comes without its content, for `read_outline`."""
     counts: bool = True
-    """False when the total of all pages is not wanted: to count many tasks takes long."""
+    """False when the total of all pages is not needed: counting many tasks takes long."""
 
 
 class TaskPage(msgspec.Struct, frozen=True, gc=False):
@@ -151,9 +151,9 @@ class RecentHead(msgspec.Struct, frozen=True, gc=False):
 
 
 class TaskSearch(msgspec.Struct, frozen=True, gc=False):
-    """Which tasks of all callers to look for: those that hold a text, and those of an agent.
+    """A search over the tasks of all callers: by text and by agent.
 
-    `before` is the place at which the search before ended.
+    `before` is where the previous search ended.
     """
 
     text: str
@@ -168,9 +168,9 @@ class TaskSearch(msgspec.Struct, frozen=True, gc=False):
 class TaskMatches(msgspec.Struct, frozen=True, gc=False):
     """Tasks that may match, last created first, each with its place.
 
-    Their stored form holds the text; whether a reader would see it there is not known.
-    `next_before` is where to go on, and `looked_back_to` how far back that is; None: everything was
-    looked at.
+    The text is in their stored form; it may be invisible to a reader. `next_before` is where the
+    next search continues, and `looked_back_to` the time of that position; None: everything was
+    searched.
     """
 
     found: tuple[tuple[int, RecentHead], ...]
@@ -350,7 +350,7 @@ class TaskStore(Protocol):
 
 @runtime_checkable
 class SupportsTaskSearch(Protocol):
-    """A store that finds texts itself, and does not hold up the event loop."""
+    """A store that can search texts without blocking the event loop."""
 
     async def search_tasks(self, search: TaskSearch) -> TaskMatches:
         """Tasks whose stored form holds the text, in any of their ids, messages or artifacts."""

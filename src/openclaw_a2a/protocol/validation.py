@@ -164,7 +164,7 @@ def parse_json(body: bytes) -> Json:
         raise _too_deep() from None
     except ValueError as failure:
         raise ParseFailed(f"The body is not JSON: {failure}. Send one UTF-8 JSON value.") from None
-    # Each of these is seen to be right at once for nearly every body; then nothing more is called.
+    # Nearly every body passes these cheap checks; the exact ones below run only for the others.
     if body.count(b"{") + body.count(b"[") > MAX_DEPTH:
         check_depth(body)
     if len(body) > MAX_DIGITS and _too_many_digits in body.translate(_digits_alike):

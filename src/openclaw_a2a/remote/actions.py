@@ -92,7 +92,7 @@ class ActionCall:
         self._credentials: ClientCredentials | None = None
         self._token: str | None = None
         self._answer: JsonObject = {}
-        """The last recorded answer as it came, to be compared with the next, never to be shown."""
+        """The last answer, unredacted: compared with the next one, never shown."""
 
     async def run(self) -> JsonObject:
         """Carry the request out within its deadline; the envelope of its result.
@@ -125,7 +125,7 @@ class ActionCall:
         except TimeoutError as error:
             failure = RemoteFailure(ErrorCode.PEER, "request timed out", {"hint": _TIMEOUT_HINT})
             raise self._result.explain(failure, request, self._config.policy) from error
-        except Exception as error:  # the caller learns how far the work got, whatever failed
+        except Exception as error:  # any failure: the caller gets the progress so far
             log.exception("a2a.remote_agent.internal_error", action=self._action)
             failure = RemoteFailure.from_bug(error)
             raise self._result.explain(failure, request, self._config.policy) from error
@@ -190,8 +190,8 @@ class ActionCall:
     async def _send_and_poll(self) -> JsonObject:
         """Follow the task of a peer that does not stream.
 
-        The peer is asked not to wait for the end of the task: only so its id is known from the
-        beginning, and can be stored, and the task be found again after a restart or a deadline.
+        The request asks the peer not to block until the end of the task. Only then the task id is
+        known from the beginning and stored, so that a restart or a deadline does not lose it.
         """
         await self._emit(await self._send(returns_at_once=True))
         answer = self._answer
@@ -202,14 +202,14 @@ class ActionCall:
         last: JsonObject | None = None
         polls = 0
         loop = asyncio.get_running_loop()
-        asked_at = loop.time() - _MIN_POLL_S  # the first question may come at once
+        asked_at = loop.time() - _MIN_POLL_S  # the first poll needs no delay
         while answer["status"]["state"] not in TERMINAL_STATES | PAUSED_STATES:
             generation = _generation_of(answer)
-            # A peer that tells generations holds its answer back until there is news.
+            # A peer that supports generations delays its answer until the task changes.
             if generation is None or generation == _generation_of(last):
                 polls += 1
                 await asyncio.sleep(_POLL_BACKOFF.delay_s(polls))
-            else:  # it may have news all the time
+            else:  # the task may change all the time
                 await asyncio.sleep(asked_at + _MIN_POLL_S - loop.time())
             asked_at = loop.time()
             last, answer = (
@@ -233,7 +233,7 @@ class ActionCall:
         if self._result.received.is_terminal:
             return await self._end_stream()
         task_id: str = task["id"]
-        # From here on a failure names the task: it may go on without us.
+        # From here on a failure names the task, which may continue without us.
         self._result.created_task = task_id
         if self._result.streaming_supported is False:
             raise self._result.watch_unsupported(task_id)
@@ -298,7 +298,7 @@ class ActionCall:
         bare = {name: one for name, one in self._headers.items() if name != "authorization"}
         target = self._resolved.target
         self._token = await self._pool.access_token(target, self._credentials, bare)
-        # In place: the requests of this call have this very dict.
+        # In place: the requests of this call share this dict.
         self._headers["authorization"] = f"Bearer {self._token}"
         self._result.add_secrets([self._token])
 
@@ -321,8 +321,8 @@ class ActionCall:
     ) -> JsonObject:
         """Make a request, and make it again after failures that are safe to repeat.
 
-        Only the action knows which are: the peer must not act on one message twice. The answer is
-        added to the result, unless `is_recorded` is false.
+        The action decides which those are: the peer must not process a message twice. The answer
+        is added to the result, unless `is_recorded` is false.
         """
         attempt, interface = 1, 0
         clients: tuple[RemoteClient, ...] = ()
@@ -391,7 +391,7 @@ class ActionCall:
                 await self._on_update(StreamUpdate(self._action, event, self._result))
 
     async def _end_stream(self) -> JsonObject:
-        """No event follows: pass on what was held back; returns the `raw` of all events."""
+        """End of the stream: emit held-back text; returns the `raw` of all events."""
         await self._emit(*self._result.end_stream())
         events = self._result.received.events
         return {"events": events, "finalEvent": events[-1]}
@@ -400,14 +400,15 @@ class ActionCall:
 def _is_last(event: JsonObject) -> bool:
     """True when the task has ended, or waits for its caller, who cannot answer while it reads.
 
-    A task that requires authentication may go on by itself: the caller authenticates elsewhere.
+    A task that requires authentication may continue without an answer: the caller authenticates
+    elsewhere.
     """
     has_status = event["kind"] in ("task", "status-update")
     return has_status and event["status"]["state"] in LAST_STATES
 
 
 def _generation_of(task: JsonObject | None) -> int | None:
-    """How often the task has changed, as peers of A2A 1.1 (a draft) tell; None for others."""
+    """How often the task has changed, for peers of A2A 1.1 (a draft); None for others."""
     return None if task is None else task.get("generation") or None
 
 

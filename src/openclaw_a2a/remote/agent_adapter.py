@@ -2,17 +2,18 @@
 
 A run sends the message and follows the task until it ends or pauses. A background job makes the
 requests, one after the other, and puts agent events into a bounded buffer; `next` takes them out.
-The job is a task of its own because a cancelled `next` must not break off the stream: a peer may
-refuse to cancel its task, and then the run goes on.
+The job is a separate task because a cancelled `next` must not end the stream: a peer may refuse to
+cancel its task, and then the run continues.
 
 Invariant: a task that the peer has named is in `_continuation`, and the checkpoint that names it is
 in the store, before an event of that task is in the buffer. After a crash the run therefore finds
 every task whose events were seen.
 
-A message that answers a question of the remote task is sent, under the same message id, until the
-peer was heard (`_is_heard`); only then is there a checkpoint. Asking for the state of the task
-instead would find the question still open, and the accepted answer would be lost. When the peer
-refuses it after one whose response was lost, the state of the task says whether that one arrived.
+A message that answers a question of the remote task is sent again, under the same message id, until
+the peer responds (`_is_heard`); the checkpoint is written only then. Reading the state of the task
+instead would find the question still open, and the accepted answer would be lost. If the response
+to one attempt was lost and the peer refuses the next, the state of the task shows whether the first
+one arrived.
 """
 
 import asyncio
@@ -70,7 +71,7 @@ _OWNER = PeerName("gateway")
 class RemoteTimeouts(msgspec.Struct, frozen=True):
     """Time limits of a run.
 
-    answer_s  one streamed request; after it the task is asked for again
+    answer_s  one streamed request; after it the state of the task is read again
     lost_s    how long a peer may be unreachable while it works for us
     stop_s    ending a task that is canceled
     """
@@ -118,10 +119,10 @@ class RemoteRun:
         self._continuation = read_resume_token(turn.resume)
         self._is_checkpointed = False
         self._is_heard = False
-        """True when the peer has said anything since the message was sent."""
+        """True when the peer has responded since the message was sent."""
         self._unheard_sends = 0
         self._refused: tuple[_Step, RemoteResult] | None = None
-        """How the peer refused an answer of which an earlier sending may have arrived."""
+        """The refusal of an answer of which an earlier attempt may have arrived."""
         self._job: asyncio.Task[None] | None = None
         # Guards the four below. Notified when there are events, room, a task, or an end.
         self._changed = asyncio.Condition()
@@ -142,7 +143,7 @@ class RemoteRun:
             await self._changed.wait_for(lambda: self._buffer or self._is_settled)
             events, self._buffer = self._buffer, []
             self._changed.notify_all()
-        # What came before a failure is shown before it.
+        # Events before a failure are returned before it.
         if not events and self._failure is not None:
             raise self._failure
         self.is_over = self._is_settled and self._failure is None
@@ -162,7 +163,7 @@ class RemoteRun:
                 self.is_stopped = True  # nothing was sent
                 return
             if not self._has_task:
-                self._start()  # sends the same message again, and so learns its task
+                self._start()  # sends the same message again, which returns its task
         # Without the id of its task the peer cannot cancel it.
         try:
             async with asyncio.timeout(self._context.timeouts.stop_s), self._changed:
@@ -177,7 +178,7 @@ class RemoteRun:
             self.is_stopped = state == _CANCELED
 
     async def close(self) -> None:
-        """Stop listening; the remote task is left as it is."""
+        """Stop following; the remote task continues."""
         if self._job is not None:
             self._job.cancel()
             # Waited for, so that no request of this run is on its way when the next one starts.
@@ -202,7 +203,7 @@ class RemoteRun:
                 result = RemoteResult.from_envelope(await self._request(step))
                 is_waiting = result.task is not None and result.task.is_waiting
                 if self._refused is not None and result.ok and is_waiting:
-                    # None has arrived: this answers nothing, and makes no checkpoint.
+                    # Nothing has arrived: no response, and no checkpoint.
                     step = await self._after_refusal(*self._refused)
                     continue
                 if result.ok and not self._is_settled:
@@ -229,7 +230,7 @@ class RemoteRun:
         if step is _Step.SEND:
             request["follow_updates"] = True
         elif step is _Step.SEND_WITHOUT_STREAM:
-            # A peer that waits for the end would name its task only then: too late for a restart.
+            # A blocking send would return the task id only at the end: too late for a restart.
             request["blocking"] = False
         if self._continuation is not None:
             request["continuation"] = self._continuation
@@ -250,7 +251,7 @@ class RemoteRun:
 
     async def _on_update(self, update: StreamUpdate) -> None:
         self._is_heard = True
-        # Chunks of text say nothing new about the task, and there are many of them.
+        # Chunks of text do not change the state of the task, and there are many of them.
         is_chunk = self._is_checkpointed and update.event["kind"] == "artifact-update"
         await self._receive(update.event, None if is_chunk else update.continuation())
         event = update.event
@@ -280,7 +281,7 @@ class RemoteRun:
         self, events: Sequence[AgentEvent] = (), *, failure: Exception | None = None
     ) -> None:
         async with self._changed:
-            # Without a bound: this is the last that is put in, and the reader may have left.
+            # Unbounded: nothing is added after it, and the reader may have left.
             self._buffer += events
             self._failure = failure
             self._is_settled = True
@@ -336,14 +337,14 @@ class RemoteRun:
         is_refused = is_peer_answer(result)
         is_unheard_answer = step in _SENDING and self._has_task and not self._is_heard
         known = continuation_of_failure(result.details)
-        # The failure of an answer that was not heard names the task that we named: a checkpoint
+        # The failure of an unacknowledged answer names the task of our request: a checkpoint
         # would make the run after a restart ask for its state.
         if known is not None and "task" in known and not is_unheard_answer:
             await self._set_task(known)
         if step is _Step.SEND and is_streaming_refused(result.details):
             return _Step.SEND_WITHOUT_STREAM
         if is_unheard_answer and is_refused and (self._unheard_sends or self._turn.attempt > 1):
-            # Perhaps an earlier one arrived, and its response was lost.
+            # An earlier attempt may have arrived, and its response been lost.
             self._refused = (step, result)
             return _Step.STATUS
         if is_unheard_answer and self._is_network_failure(result) and not self._is_stopping:
@@ -441,7 +442,7 @@ async def _cancel_remote_task(context: RunContext, continuation: JsonObject) -> 
         if result.task is not None and result.task.is_over:
             return result.task.state
         if result.details.get("rpcCode") == _TASK_NOT_FOUND:
-            return _CANCELED  # a task that the peer does not know is not worked on
+            return _CANCELED  # the peer does not know the task, so it does not work on it
         is_refused = is_peer_answer(result)
         if is_refused and action == "status":
             return None
@@ -494,7 +495,7 @@ _MAX_REFUSED_CANCELS = 2
 
 
 class RemoteTargetAgent:
-    """The remote agent behind an alias of `outbound.targets`.
+    """The remote agent of an alias in `outbound.targets`.
 
     The message is sent under the id of our run, so that sending it again is the same message. The
     task that the peer makes of it is kept in the store and followed again after a restart. A task
@@ -520,7 +521,7 @@ class RemoteTargetAgent:
         self._is_detached = False
 
     async def run(self, turn: Turn) -> AsyncGenerator[AgentEvent]:
-        """Have the remote agent answer the turn. Closing the iterator cancels its task.
+        """Send the turn to the remote agent. Closing the iterator cancels its task.
 
         Raises: AgentUnavailable (it cannot be reached), AgentFailed (it refused or failed).
         """
@@ -552,7 +553,7 @@ class RemoteTargetAgent:
             run.refused_cancels += 1
             if run.refused_cancels > _MAX_REFUSED_CANCELS:
                 raise self._cancel_refused() from None
-            # The remote task goes on, or had ended: the run goes on with what it does. The engine
+            # The remote task continues, or had ended: the run follows it further. The engine
             # reports to the caller that the task was not canceled.
             task = asyncio.current_task()
             if task is not None:
@@ -581,9 +582,9 @@ class RemoteTargetAgent:
             )
 
     def detach(self) -> None:
-        """The gateway stops: remote tasks go on, and are found again after the restart."""
+        """Detach when the gateway stops: remote tasks continue, and are found after the restart."""
         self._is_detached = True
 
     async def close(self) -> None:
-        """Stop listening to all runs; the tool is closed by its owner."""
+        """Stop following all runs; the owner of the tool closes it."""
         await self._context.supervisor.stop()

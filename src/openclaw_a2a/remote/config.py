@@ -20,7 +20,7 @@ SECTION = "outbound"
 ERROR_PREFIX = "Invalid openclaw-a2a-outbound config:"
 CARD_PATH = "/.well-known/agent-card.json"
 MAX_TIMEOUT_MS = 100 * 365 * 24 * 3600 * 1000
-"""A hundred years: more than clocks and calendars can add."""
+"""A hundred years: longer durations overflow dates."""
 
 _SECRET_REFERENCE = re.compile(r"(env|file):.+")
 _TOKEN_URL = re.compile(r"https?://[^\s/?#@\\]+(/[^\s#\\]*)?")
@@ -40,10 +40,10 @@ DEFAULT_TRANSPORTS = (Transport.JSONRPC, Transport.HTTP_JSON)
 
 
 class OAuth2Client(msgspec.Struct, frozen=True, rename="camel"):
-    """Who we are to a target with OAuth 2 (client credentials).
+    """Our OAuth 2 client credentials for a target.
 
     `client_secret` is a reference. Without `token_url` the card of the target names it; without
-    `scopes` those that the card requires are asked for.
+    `scopes` the scopes of the card are requested.
     """
 
     client_id: str
@@ -78,7 +78,7 @@ class TargetConfig(msgspec.Struct, frozen=True, rename="camel"):
     is_default: bool = msgspec.field(name="default", default=False)
     auth: Auth | None = None
     allowed_hosts: tuple[str, ...] = ()
-    """Where its card may lead besides its own address: `host:port`, or `host` for all its ports."""
+    """Other addresses that its card may name: `host:port`, or `host` for all its ports."""
 
 
 class Defaults(msgspec.Struct, frozen=True, rename="camel"):
@@ -212,7 +212,7 @@ def _parse_target(
 
 
 def _parse_auth(value: Json, path: str, found: ProblemCollector) -> Auth | None:
-    """Credentials are never guessed: what cannot be read is an error."""
+    """The credentials of a target. They have no defaults: unreadable ones are an error."""
     if value is None:
         return None
     if not is_object(value):

@@ -43,7 +43,7 @@ def substitute(text: str, environment: Mapping[str, str]) -> str:
 
 REDACTED = "[hidden]"
 _MIN_SECRET_CHARS = 6
-"""Shorter values are no secrets, and would be found in any text."""
+"""Shorter values are not treated as secrets: any text may contain them."""
 
 
 _PUBLIC_HEADERS = frozenset(
@@ -58,7 +58,7 @@ def find_secrets(
     environment: Mapping[str, str],
     push: JsonObject | None = None,
 ) -> tuple[str, ...]:
-    """What must not be shown when a peer repeats it: everything that it could use to be us.
+    """The secrets to hide when a peer repeats them: all values that identify us to it.
 
     These are the values of all headers (with and without the scheme before a token), the values
     from the environment in service parameters, and the credentials of a push notification config.
@@ -96,9 +96,9 @@ _STRUCTURE = frozenset(
         *("target_alias", "target_url"),
     }
 )
-"""Members of events and errors with ids and words of the protocol, which callers go by.
+"""Members of events and errors with ids and protocol constants, which callers rely on.
 
-A header may well have such a value: that of `X-Wait-For: completed` is in the state of every task.
+A header may have such a value: that of `X-Wait-For: completed` is in the state of every task.
 """
 _FREE_JSON = frozenset({"data", "metadata", "params"})
 
@@ -143,8 +143,8 @@ class EventRedactor:
 
     Invariant: no joined text of an artifact, up to any event that was returned, has a secret or the
     beginning of one at its end. What could be the beginning of a secret is held back until the next
-    chunk, or the end of the stream, shows what it is. That a chunk is called the last one does not
-    count: a peer may send more. Of a task that goes on, the next answer shows it.
+    chunk, or the end of the stream, shows what it is. A `lastChunk` flag does not count: a peer may
+    send more. In a task that continues, the next answer contains it.
     """
 
     def __init__(self, secrets: tuple[str, ...], *, is_stream: bool = True) -> None:
@@ -155,7 +155,7 @@ class EventRedactor:
         """The ids of the task and context of what is held."""
 
     def add_secrets(self, secrets: Iterable[str]) -> tuple[str, ...]:
-        """Hide these from now on, too; all that is hidden."""
+        """Add secrets; returns all secrets."""
         self._secrets = _secrets((*self._secrets, *secrets))
         return self._secrets
 
@@ -171,7 +171,7 @@ class EventRedactor:
             self._ids = {key: event[key] for key in ("taskId", "contextId") if key in event}
             artifact: JsonObject = shown["artifact"]
             before = self._held.pop(artifact["artifactId"], "")
-            is_append = event.get("append") is True  # otherwise it replaces what was held, too
+            is_append = event.get("append") is True  # otherwise it replaces the held-back text, too
             artifact["parts"] = self._redact_parts(artifact["parts"], before if is_append else "")
             self._hold_end(artifact)
         elif kind == "task":  # it has the whole artifacts

@@ -4,8 +4,8 @@ They are stored as records of the gateway's store, or in a folder of small files
 scripts. The credentials of a target are never stored: they are those of the configuration at
 loading.
 
-To a peer all callers of a gateway are one. So that they are several here, a handle has an owner:
-for anybody else it does not exist, and the task and context that it stands for cannot be named.
+A peer sees all callers of a gateway as one. To separate them, a handle has an owner: for other
+callers it does not exist, and they cannot use its task and context.
 """
 
 import asyncio
@@ -32,7 +32,7 @@ log = get_logger(__name__)
 
 HANDLE_PREFIX = "rah_"
 TEXT_INTERVAL = timedelta(seconds=2)
-"""A handle of which only the text changed is written no more often than this."""
+"""The minimum interval between writes of a handle whose text alone changed."""
 FLUSH_S = 10.0
 """How long an answer waits for the writes of its handles, in seconds."""
 ENDED_S = 0.2
@@ -40,7 +40,7 @@ ENDED_S = 0.2
 
 
 class LastKnownState(msgspec.Struct, frozen=True):
-    """What the peer last said about a task."""
+    """The last known state of a task."""
 
     state: str | None = None
     text: str | None = None
@@ -50,8 +50,8 @@ class LastKnownState(msgspec.Struct, frozen=True):
 class TaskHandle(msgspec.Struct, frozen=True):
     """A remote task, its target, and how long the handle is valid.
 
-    `owner` may use it, and the operator. It is empty for handles of a program that has one user,
-    and for those that earlier versions stored: in a gateway these are the operator's.
+    Only `owner` and the operator may use it. The owner is empty for handles of a program with one
+    user, and for handles of earlier versions: in a gateway those belong to the operator.
     """
 
     name: str
@@ -69,9 +69,9 @@ RestoreTarget = Callable[[Target], Target | None]
 
 
 class HandleStore:
-    """Keeps handles for the next process. This one stores nothing: handles end with the process.
+    """Stores handles for the next process. This base class stores nothing.
 
-    A handle of which only the text changed is held back: a peer may send many texts a second.
+    Writes of handles whose text alone changed are delayed: a peer may send many texts a second.
     """
 
     is_durable = False
@@ -106,7 +106,7 @@ class HandleStore:
         self._written.pop(name, None)
 
     async def flush(self) -> None:
-        """Wait until what an answer shows is written; what cannot be written is logged."""
+        """Wait until the handles of an answer are written; failures are logged."""
         # Swapped out first: a handle that is saved meanwhile waits for the next flush.
         held_back, self._held_back = self._held_back, {}
         self._written |= held_back
@@ -114,7 +114,7 @@ class HandleStore:
             self._write(handle)
         if self._writes:
             # A copy, because each write removes itself. After the timeout the answer is given
-            # anyway: a crash before the write then leaves a handle that nobody knows.
+            # anyway: a crash before the write then makes the handle unknown.
             await asyncio.wait(set(self._writes), timeout=FLUSH_S)
 
     async def close(self) -> None:
@@ -194,7 +194,7 @@ class TaskHandles:
             updated_at=now,
             expires_at=now + timedelta(milliseconds=self._limits.ttl_ms),
             last_known=last_known or (known.last_known if known else LastKnownState()),
-            # The operator who looks at a task does not take it from its owner.
+            # The owner stays the same when the operator reads the task.
             owner=known.owner if known else owner or PeerName(""),
         )
         if handle.name not in self._live:
@@ -236,12 +236,12 @@ class TaskHandles:
         task_ids: Collection[str],
         context_id: str | None,
     ) -> None:
-        """Refuse tasks and contexts of a peer which only handles of other owners stand for.
+        """Refuse tasks and contexts of a peer that only handles of other owners refer to.
 
-        Handles that have no owner hinder nobody: their tasks may be anybody's.
+        Handles without an owner refuse no caller.
         Raises: RemoteFailure, for a task as if the peer did not know it.
         """
-        # Most messages begin something: there are many handles, and nothing to look for.
+        # Most messages name no task or context: skip the search of many handles.
         if _is_operator(owner) or not (task_ids or context_id):
             return
         at_peer = [
@@ -270,7 +270,7 @@ class TaskHandles:
             live = self._live.values()
             self._expires_from = min((one.expires_at for one in live), default=None)
         while len(self._live) > self._limits.max_entries:
-            # Of the owner that has the most: nobody loses handles by what another one does.
+            # Of the owner with the most handles: no owner loses handles because of another.
             most = max(self._owned.values())
             live = self._live.items()
             self._remove(next(name for name, one in live if self._owned[one.owner] == most))
@@ -401,8 +401,8 @@ class RecordHandleStore(HandleStore):
 
     def save(self, handle: TaskHandle) -> None:
         """Store the handle, at once or (when its task has ended) a little later."""
-        # A later state replaces an earlier one that waits: a task at a peer that breaks the rules
-        # may go on after its end.
+        # A later state replaces an earlier one in the queue: at a peer that violates the protocol
+        # a task may continue after its end.
         self._ended.pop(handle.name, None)
         if handle.last_known.state not in TERMINAL_STATES:
             super().save(handle)
@@ -488,7 +488,7 @@ class RecordHandleStore(HandleStore):
 async def _logged(write: Awaitable[Json]) -> None:
     try:
         await write
-    except Exception as error:  # the call goes on; only a restart would lose this handle
+    except Exception as error:  # the call continues; the handle is lost only by a restart
         log.warning("remote.handle_not_stored", reason=str(error))
 
 

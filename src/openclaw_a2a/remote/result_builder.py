@@ -32,7 +32,7 @@ _HANDLE_TEXT_CHARS = 200
 
 
 class EventAccumulator:
-    """The events of one request and what they add up to. Adding an event costs O(event)."""
+    """The events of one request, folded into one result. Adding an event costs O(event)."""
 
     def __init__(self) -> None:
         self.events: list[JsonObject] = []
@@ -157,9 +157,9 @@ def _copies(artifacts: Iterable[JsonObject]) -> list[JsonObject]:
 def text_of(holder: JsonObject | None, continued: Set[int] = frozenset()) -> str:
     """The text parts of a message or an artifact, with a blank line between.
 
-    Chunks of one text are joined as they are: the parts in `continued`, which go on with the part
-    before, and parts of an artifact with blanks at their ends. Many peers store what they streamed
-    as one part for each chunk, and nothing else tells such parts from paragraphs.
+    Chunks of one text are joined without it: the parts in `continued`, which continue the part
+    before, and parts of an artifact with blanks at their ends. Many peers store each streamed chunk
+    as a part, and nothing else distinguishes such parts from paragraphs.
     """
     if holder is None:
         return ""
@@ -178,8 +178,8 @@ def text_of(holder: JsonObject | None, continued: Set[int] = frozenset()) -> str
 class ResultBuilder:
     """Builds the summaries and failures of one request.
 
-    The task of the request gets its handle as soon as the peer names it, so that a caller who goes
-    away can come back to it.
+    The task of the request gets its handle as soon as the peer names it, so that a caller that
+    disconnects can follow it later.
     """
 
     def __init__(self, resolved: ResolvedTarget, pool: "ClientPool", handles: TaskHandles) -> None:
@@ -196,11 +196,11 @@ class ResultBuilder:
 
     @property
     def secrets(self) -> tuple[str, ...]:
-        """What must not be shown, of this call and of the one that fetched the card."""
+        """The secrets of this call and of the request that fetched the card."""
         return (*self._secrets, *self._pool.record(self.resolved.target).secrets)
 
     def set_secrets(self, secrets: tuple[str, ...], *, is_followed: bool) -> None:
-        """Set what must not be shown, before anything is received.
+        """Set the secrets to hide, before anything is received.
 
         `is_followed` says that more may come after an answer.
         """
@@ -208,7 +208,7 @@ class ResultBuilder:
         self._redactor = EventRedactor(secrets, is_stream=is_followed)
 
     def add_secrets(self, secrets: Iterable[str]) -> None:
-        """Hide more from now on: credentials that were made for this call."""
+        """Add secrets to hide: credentials that were issued for this call."""
         self._secrets = self._redactor.add_secrets(secrets)
 
     def add_answer(self, answer: JsonObject) -> JsonObject:
@@ -429,7 +429,7 @@ def _unique(modes: Iterable[str]) -> list[str]:
 class StreamUpdate:
     """One event of a followed request.
 
-    Holds only the event: the envelope, which has the whole answer so far, is built when asked for.
+    Holds only the event: the envelope, which has the whole answer so far, is built on demand.
     Building it for every event of a long answer would take time and memory in O(answer squared).
     """
 

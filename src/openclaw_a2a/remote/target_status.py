@@ -1,4 +1,4 @@
-"""What is known of a target without asking it: its card, what is wrong with it, its circuit."""
+"""The known status of a target: its last card, problems of the card, its circuit breaker."""
 
 from datetime import datetime
 from typing import TYPE_CHECKING
@@ -21,9 +21,9 @@ PEER_LISTS = ("interfaces", "skills")
 class TargetStatus(msgspec.Struct, frozen=True):
     """A configured target.
 
-    `checked_at` is when its card was last asked for, None: never; `error` why that failed, empty:
-    it did not. The card is the last one that came. `interfaces` are all that it offers, and
-    `transport`, `protocol_version` and `address` those of the one that is used.
+    `checked_at` is when its card was last requested (None: never), `error` why that failed (empty:
+    it succeeded). The card is the last one received. `interfaces` are all that it offers;
+    `transport`, `protocol_version` and `address` describe the interface in use.
     """
 
     alias: str

@@ -72,7 +72,7 @@ class RemoteAgentTool:
         environment: Mapping[str, str] = _NO_ENVIRONMENT,
         handle_store: HandleStore | None = None,
     ) -> None:
-        """Raises RemoteFailure when a target wants a transport that this build does not speak."""
+        """Raises RemoteFailure when a target needs a transport that this build does not support."""
         if config.policy.enforce_supported_transports:
             for target in config.targets:
                 check_supported(target.preferred_transports)
@@ -163,15 +163,15 @@ class RemoteAgentTool:
                 envelope = await call.run()
         except RemoteFailure as failure:
             envelope = _fail(error_event, action, failure)
-        except Exception as error:  # the tool answers, whatever happens
+        except Exception as error:  # the tool never raises
             log.exception("a2a.remote_agent.internal_error", action=action)
             envelope = failure_envelope(action, RemoteFailure.from_bug(error))
-        # An answer is given only after the handles in it are stored that its caller needs.
+        # Respond only after the handles that the caller needs are stored.
         await self._handle_store.flush()
         return envelope
 
     def refuse(self, request: Json, reason: str, hint: str) -> JsonObject:
-        """The envelope for a request that must not be carried out, whatever it says."""
+        """The envelope for a request that is refused before it is read."""
         failure = RemoteFailure(ErrorCode.VALIDATION, reason, {"hint": hint})
         return _fail("a2a.remote_agent.refused", requested_action(request), failure)
 
@@ -180,7 +180,7 @@ class RemoteAgentTool:
     async def refresh_targets(
         self, alias: str | None = None, *, max_age: timedelta = CARD_MAX_AGE
     ) -> None:
-        """Fetch the cards again that are older than that; with `alias` only that of this target.
+        """Fetch cards older than that again; with `alias` only the card of this target.
 
         What fails is in the status of the target.
         """
@@ -188,7 +188,7 @@ class RemoteAgentTool:
         await asyncio.gather(*[self._refresh_card(target, max_age) for target in targets])
 
     def target_statuses(self) -> tuple[TargetStatus, ...]:
-        """What is known of each configured target, without asking it."""
+        """The status of each configured target, without a request to it."""
         return tuple(
             self._status(target, config)
             for target, config in zip(self._targets.configured, self._config.targets, strict=True)
@@ -243,7 +243,7 @@ class RemoteAgentTool:
             failure = RemoteFailure(ErrorCode.PEER, "request timed out", {"hint": hint})
         except RemoteFailure as error:
             failure = error
-        except Exception as error:  # a card that breaks us must not take the other targets along
+        except Exception as error:  # a card that causes an error must not hide the other targets
             log.exception("a2a.remote_agent.internal_error", action="list_targets")
             failure = RemoteFailure.from_bug(error)
         else:

@@ -1,1 +1,1 @@
-"""The A2A server: doors for both protocol generations, cards, streams and health."""
+"""The A2A server: endpoints of both protocol versions, cards, push notifications and health."""

@@ -132,7 +132,7 @@ class AccountEndpoint(msgspec.Struct, frozen=True, kw_only=True):
         if admitted is None or admitted[0] is not account or admitted[1] is not principal:
             principal.check_account(account.id, account.default_agent_id)
             facts.admitted = admitted = (account, principal, Scope(name, account.id))
-        # After authentication: the limit is per caller, and no stranger uses up a peer's share.
+        # After authentication: the limit is per caller, so unknown clients cannot use it up.
         # `local` is the operator's own machine, and the only caller there is.
         if self.admission is not None and name != LOCAL_PEER:
             await self.admission.admit(name)
@@ -141,7 +141,7 @@ class AccountEndpoint(msgspec.Struct, frozen=True, kw_only=True):
         return admitted[2]
 
     def check_caller(self, request: HttpRequest) -> None:
-        """Look at the credentials of an admitted request again.
+        """Check the credentials of an admitted request again.
 
         Raises: Unauthenticated, NotAllowed, Overloaded.
         """
@@ -159,7 +159,7 @@ class AccountEndpoint(msgspec.Struct, frozen=True, kw_only=True):
         return self.planning if is_activated else None
 
     def planning_methods(self, request: HttpRequest) -> PlanningService | None:
-        """What handles planning methods; None when this request cannot use them."""
+        """The planning service, or None when this request cannot use it."""
         return self.planning_of(request) if self.requires_activation else self.planning
 
     async def read_body(self, request: HttpRequest) -> bytes:
@@ -244,7 +244,7 @@ class AccountCall(msgspec.Struct, eq=False):
 
     @property
     def is_strict(self) -> bool:
-        """True when 0.3 is answered as the protocol says, not as the channel's contract does."""
+        """True when 0.3 follows the protocol exactly, not the channel's contract."""
         return self.endpoint.account.strict03 and self.codec.VERSION is ProtocolVersion.V03
 
     def record(
@@ -255,10 +255,10 @@ class AccountCall(msgspec.Struct, eq=False):
         *,
         target: str = "",
     ) -> None:
-        """Have the audit log say what this call changed, or could not change."""
+        """Log in the audit log what this call changed, or failed to change."""
         audit = self.endpoint.engine.audit
         about = About(
-            # Of what was refused, the ids are whatever the caller wrote.
+            # Shortened: the ids in a refused request can be any text.
             task=(task_id or "")[:_MAX_ID],
             account=self.scope.account,
             address=self.http.client_address,
@@ -269,7 +269,7 @@ class AccountCall(msgspec.Struct, eq=False):
         record(event, self.scope.principal, **about)
 
     def record_refused_message(self, error: GatewayError) -> None:
-        """Have the audit log say that a message was not accepted."""
+        """Log in the audit log that a message was refused."""
         task_id = self.continued_task
         event = "task-submitted" if task_id is None else "task-continued"
         self.record(event, task_id, error, target=self.endpoint.rules.agent_id)
@@ -278,10 +278,10 @@ class AccountCall(msgspec.Struct, eq=False):
     def recording_failure(
         self, event: str, task_id: TaskId | None, *, target: str = ""
     ) -> Generator[None]:
-        """Have the audit log say what could not be changed, if the block raises."""
+        """Log a failed change in the audit log if the block raises."""
         try:
             yield
-        # Whatever it is: of a caller that left in the middle, something may have been changed.
+        # Any exception, also a cancellation: something may have been changed already.
         except BaseException as error:
             self.record(event, task_id, error, target=target)
             raise

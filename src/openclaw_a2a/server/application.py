@@ -63,7 +63,7 @@ class ServerApplication:
         self._default_account = served[0].account.id if served else "default"
         self.availability = Availability(served)
         self.browser_home: Handler | None = None
-        """Where a browser is led that opens the bare address; other clients get what they got."""
+        """The redirect target for browsers that open `/`; other clients are not redirected."""
         # Stopped accounts first: where paths collide, the route of a running one replaces theirs.
         for account in stopped:
             self._add_stopped(account)
@@ -82,7 +82,7 @@ class ServerApplication:
             return
         try:
             request = AsgiRequest(scope, receive, send)
-        except Exception:  # a server that describes a request in another way
+        except Exception:  # a server with another form of requests
             log.exception("http.handler_failed", path=scope.get("path"))
             request = AsgiRequest({**scope, "headers": ()}, receive, send)
             await self._respond_failed(request)
@@ -105,7 +105,7 @@ class ServerApplication:
             if not request.has_started:
                 text = "the gateway is stopping; try again when it is back"
                 request.log_refusal(Draining(text))
-                # The rest of its body is awaited for a moment after the response, and the end of
+                # The rest of the body is read for a moment after the response, and the end of
                 # the event loop cancels that, too.
                 with suppress(asyncio.CancelledError):
                     await _respond_problem(request, 503, STOPPING, text, self._default_account)
@@ -188,7 +188,7 @@ def _card_paths(account: Account) -> list[str]:
 
 
 def _is_refused(request: HttpRequest) -> bool:
-    """True when a request was refused for who sent it."""
+    """True when a request was refused because of its credentials."""
     # Any other 429 is for a known caller that sent too many requests.
     return request.status in (401, 403) or request.error_code == TooManyAttempts.code
 

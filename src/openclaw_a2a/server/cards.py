@@ -157,7 +157,7 @@ class LiveCard:
         return self._encode(request)[True][0]
 
     async def serve(self, request: HttpRequest) -> None:
-        """Respond with the 1.0 card when 1.0 is asked for, else with the hybrid one."""
+        """Respond with the 1.0 card when 1.0 is requested, otherwise with the hybrid one."""
         body, tag = self._encode(request)[_asks_for_v1(request)]
         headers = [(b"etag", tag), _CACHE, _VARY]
         if _matches(request.header(b"if-none-match"), tag.decode()):
@@ -171,7 +171,7 @@ class LiveCard:
         own = (account.public_base_url or "").rstrip("/")
         base = (_requested_base(request) if account.follows_host else None) or own
         if base not in self._encoded:
-            if len(self._encoded) >= _MAX_HOSTS:  # a client that invents hosts fills no memory
+            if len(self._encoded) >= _MAX_HOSTS:  # limited: clients can send any hosts
                 self._encoded.clear()
             if base != own:
                 interfaces = tuple(

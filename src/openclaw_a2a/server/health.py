@@ -118,7 +118,7 @@ class Health:
         """
         reasons: list[str] = []
         for engine in self._engines:
-            # 503 from the first signal on: a load balancer sends nothing more while the runs end.
+            # 503 from the first signal on: load balancers stop sending requests while the runs end.
             if engine.is_draining:
                 reasons.append("the gateway is stopping")
             try:

@@ -1,4 +1,4 @@
-"""The JSON-RPC binding: both protocol versions at one address, told apart by the method."""
+"""The JSON-RPC binding: both protocol versions at one address, distinguished by the method."""
 
 from collections.abc import Callable, Coroutine
 from typing import Any, ClassVar
@@ -217,7 +217,7 @@ def _find_call(
         planning_call = find_rpc_call(http, endpoint, scope, envelope)
         if planning_call is not None:
             return planning_call
-    # Nearly every client names its version exactly; for all others there are rules.
+    # Fast path: nearly every client sends its version exactly.
     if method is None or http.headers.get(b"a2a-version") != method.version_header:
         version_of_method(envelope.method, http.protocol_version())
     if method is None:
@@ -245,7 +245,7 @@ async def _respond_error(
     request_id: bytes,
     version: ProtocolVersion | None,
 ) -> None:
-    if version is None:  # the method is not known yet: the header tells how to report the error
+    if version is None:  # the method is not known yet: the header decides the form of the error
         try:
             version = read_version(http.protocol_version()) or ProtocolVersion.V03
         except GatewayError:

@@ -1,9 +1,9 @@
-"""Answers that hold a large task: few are made at once, in small steps, and readers share them.
+"""Responses with a large task: few are built at once, in small steps, and readers share them.
 
 A task of many megabytes takes long to read and to encode, and its bytes wait in memory until the
-client has taken them. So one caller has one such answer made at a time; nothing is done for a
-client that has left; the work leaves most of the event loop to other requests (`Pacer`); readers of
-the same task send the same bytes; and what is in memory is limited, in all and for each caller.
+client has read them. So each caller gets one such response at a time; nothing is done for a client
+that has left; the work leaves most of the event loop to other requests (`Pacer`); readers of the
+same task share the bytes; and the memory is limited, in total and per caller.
 """
 
 import weakref
@@ -96,7 +96,7 @@ class LargeAnswers:
         Raises: ClientDisconnected, Overloaded, TaskNotFound.
         """
         task_id = measured.head.id
-        # Those that wait here cost nothing; by its turn a client that left is known to have left.
+        # Waiting here costs nothing; at its turn a client that left is known to have left.
         async with self._slots.slot(caller, is_retry=False):
             await check_present(request, wait_s=CLOSING_S)
             key = (task_id, measured.head.sequence, version, history_length)
@@ -109,7 +109,7 @@ class LargeAnswers:
                     raise TaskNotFound(f"task not found: there is no task {task_id}")
                 stored, head = outline.stored, outline.stored.head
                 if history_length is not None and not stored.entries:
-                    # Before it is decoded: of a long history most is passed over.
+                    # Before decoding, which skips most of a long history.
                     trimmed = v1.trim_task(stored.snapshot, history_length=history_length)
                     stored = msgspec.structs.replace(stored, snapshot=trimmed)
                 if version is ProtocolVersion.V1 and not stored.entries:
@@ -121,7 +121,7 @@ class LargeAnswers:
                     raise TaskNotFound(f"task not found: there is no task {task_id}")
                 filled = tuple([part for chunk in chunks for part in outline.fill(chunk, contents)])
                 answer = LargeAnswer(head, filled, caller)
-                # Under its own sequence: the task may have gone on since it was measured.
+                # Under its own sequence: the task may have changed since it was measured.
                 self._answers[task_id, head.sequence, version, history_length] = answer
             return answer
 
@@ -129,7 +129,7 @@ class LargeAnswers:
         held = list(self._answers.values())
         own = sum(answer.size for answer in held if answer.caller == caller)
         total = sum(answer.size for answer in held)
-        # Each caller can always have one, however large, and whatever others hold: it can be read
+        # Each caller can always have one, of any size, independent of others: it can be read
         # in no other way. So only those that hold one already are refused.
         if own and (own + size > self._max_bytes // 2 or total + size > self._max_bytes):
             raise Overloaded(

@@ -6,7 +6,7 @@ import msgspec
 
 from openclaw_a2a.http.asgi import HttpRequest
 from openclaw_a2a.http.router import Router
-from openclaw_a2a.http.sse_stream import EventStream, encode_frame, last_event_id
+from openclaw_a2a.http.sse_stream import EventStream, StoredFrames, encode_frame, last_event_id
 from openclaw_a2a.model.errors import (
     GatewayError,
     InvalidParams,
@@ -73,7 +73,7 @@ def find_rpc_call(
     return PlanningRpcCall(http, endpoint, scope, planning, envelope, version)
 
 
-class PlanningRpcCall(msgspec.Struct, frozen=True):
+class PlanningRpcCall(StoredFrames, msgspec.Struct, frozen=True):
     """One JSON-RPC call of a planning method.
 
     The methods are the same in all protocol versions; errors have the shape of the version that
@@ -109,10 +109,6 @@ class PlanningRpcCall(msgspec.Struct, frozen=True):
         """One event, in this call's envelope."""
         return encode_frame(encode_result(self.envelope.id, body), sequence=sequence)
 
-    def encode_body(self, body: bytes, *, is_last: bool) -> bytes:
-        """A body is sent as it is stored."""
-        return body
-
     def around_frame(self, sequence: int) -> tuple[bytes, bytes]:
         """What is around a result that is encoded already."""
         before, _, after = encode_result(self.envelope.id, b"\0").partition(b"\0")
@@ -122,10 +118,6 @@ class PlanningRpcCall(msgspec.Struct, frozen=True):
         """The error that ends a stream, in this call's envelope."""
         body = encode_error(self.envelope.id, errors.rpc_error(error, self.version))
         return encode_frame(body, event=b"error")
-
-    def streams_early_error(self, error: GatewayError) -> bool:
-        """False: an error before the first event is a plain response."""
-        return False
 
 
 def require_object(method: str, params: Json) -> JsonObject:

@@ -1,7 +1,7 @@
 """The A2A operations: what a request asks of an account.
 
-They are the same for every version and binding: an operation gets a call (who asks, in which
-version) and the decoded request, and returns the encoded result, or the stream to send.
+They are the same for every version and binding: an operation gets a call (caller and version) and
+the decoded request, and returns the encoded result, or the stream to send.
 """
 
 import asyncio
@@ -431,7 +431,7 @@ async def list_tasks(call: AccountCall, request: ListRequest) -> bytes | AnswerC
     async with pacer.turn(caller) as has_waited:
         if has_waited:
             await check_present(call.http, wait_s=CLOSING_S)
-        # The slot after the wait: one that waits keeps no other caller from its list.
+        # The slot is taken after the wait, so that waiting blocks no other caller.
         async with endpoint.large_answers.list_slots.slot(caller, is_retry=False):
             began = time.perf_counter()
             page = await task_list.list_tasks(endpoint.engine.store.tasks, call.scope, request)
@@ -490,7 +490,7 @@ async def subscribe(call: AccountCall, request: TaskRequest) -> EventStream:
 async def delete(call: AccountCall, request: TaskRequest) -> bytes:
     """Delete a finished task. Raises: TaskNotFound, InvalidParams (it has not ended)."""
     engine = call.endpoint.engine
-    # An addition to A2A. The read below tells "not there" from "not ended".
+    # An addition to A2A. The read below distinguishes "not found" from "not ended".
     with call.recording_failure("task-deleted", request.id):
         if not await engine.store.tasks.delete_task(call.scope, request.id):
             # Not deleted: the task does not exist, which `measure_task` raises, or has not ended.

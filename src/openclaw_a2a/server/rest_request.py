@@ -1,7 +1,7 @@
 """One authenticated HTTP+JSON request at an account. It encodes the frames of its own stream."""
 
 from openclaw_a2a.http.asgi import A2A_JSON
-from openclaw_a2a.http.sse_stream import encode_frame
+from openclaw_a2a.http.sse_stream import StoredFrames, encode_frame
 from openclaw_a2a.model.errors import GatewayError
 from openclaw_a2a.model.ids import TaskId
 from openclaw_a2a.protocol import errors
@@ -10,7 +10,7 @@ from openclaw_a2a.server.account_endpoint import AccountCall
 from openclaw_a2a.server.large_answers import AnswerChunks, LargeAnswer, TaskFrame
 
 
-class RestRequest(AccountCall, eq=False):
+class RestRequest(StoredFrames, AccountCall, eq=False):
     """A request, and the values of the placeholders in its path."""
 
     params: tuple[str, ...] = ()
@@ -43,22 +43,6 @@ class RestRequest(AccountCall, eq=False):
         else:
             await self.http.respond(200, result, media_type=A2A_JSON)
 
-    def frame(self, sequence: int, body: bytes, *, is_last: bool) -> bytes:
-        """A stored body as one frame, without an envelope."""
-        return encode_frame(body, sequence=sequence)
-
-    def encode_body(self, body: bytes, *, is_last: bool) -> bytes:
-        """A body is sent as it is stored."""
-        return body
-
-    def around_frame(self, sequence: int) -> tuple[bytes, bytes]:
-        """What is around a body that is encoded already."""
-        return b"id: %d\ndata: " % sequence, b"\n\n"
-
     def error_frame(self, error: GatewayError) -> bytes:
         """The frame that ends a stream with an error."""
         return encode_frame(errors.rest_error(error)[1], event=b"error")
-
-    def streams_early_error(self, error: GatewayError) -> bool:
-        """An error before the first event is a plain response."""
-        return False

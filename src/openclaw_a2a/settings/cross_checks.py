@@ -79,7 +79,7 @@ def check_exposure(settings: Settings, reader: SettingsReader) -> None:
 
 
 def check_certificates(settings: Settings, reader: SettingsReader) -> None:
-    """Check that what the certificates of peers need is set, too."""
+    """Check the settings that certificates of peers depend on."""
     for peer in settings.peers.values():
         if not peer.certificates:
             continue
@@ -96,7 +96,7 @@ def check_certificates(settings: Settings, reader: SettingsReader) -> None:
 def follow_hosts(
     accounts: tuple[Account, ...], server: ServerSettings, reader: SettingsReader
 ) -> tuple[Account, ...]:
-    """The accounts of a gateway that listens on all addresses and is not told its public one.
+    """The accounts of a gateway that listens on all addresses and has no public URL.
 
     Those without an address of their own follow the Host header; a warning says so.
     """
@@ -173,7 +173,7 @@ def read_issuers(
 
 
 def _is_safe_address(url: str) -> bool:
-    # Keys that come over plain http can be exchanged on their way, except on this machine.
+    # Keys fetched over plain http can be replaced in transit, except on this machine.
     parts = urlsplit(url) if _is_address(url) else None
     is_safe = parts is not None and (parts.scheme == "https" or is_loopback(parts.hostname or ""))
     return is_safe and "?" not in url
@@ -211,7 +211,7 @@ def read_routing(reader: SettingsReader) -> ResponseRoutingSettings:
             reader.problem(join_path(place, "url"), message, "format")
         reference = absolute_reference(webhook.token, reader.folder)
         webhooks[name] = msgspec.structs.replace(webhook, token=reference)
-        if reference:  # checked now: otherwise it would fail only when an outcome is posted
+        if reference:  # checked now; otherwise it would fail only when an outcome is posted
             check_reference(join_path(place, "token"), reference, reader)
     return msgspec.structs.replace(section, webhooks=webhooks)
 

@@ -116,12 +116,11 @@ def write_private_file(
 
 
 def make_private_folder(path: Path, forbidden: int = 0o077) -> str | None:
-    """Make a folder of our own that only its owner can use, or take the rights of others away.
+    """Create a folder that only its owner can use, or remove the rights of others from it.
 
-    Of a folder that is there, those of the mode `forbidden`.
-
-    The sentence about what was changed; None when nothing was. Raises: OSError, PermissionError
-    with a sentence (others may write there and it is not ours to change).
+    Of a folder that exists, the mode bits `forbidden` are removed. Returns a sentence about what
+    was changed, or None. Raises: OSError, or PermissionError with a sentence (others may write
+    there, and the folder is not ours).
     """
     path.mkdir(parents=True, exist_ok=True, mode=0o700)
     status = path.stat()

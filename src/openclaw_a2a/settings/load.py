@@ -169,8 +169,8 @@ def local_gateway(
 def locate_gateway(server: ServerSettings, data: Path) -> GatewayLocation:
     """The gateway that runs with the data folder, else the one that the settings describe."""
     running = find_running_gateways(data)
-    # A gateway can be started elsewhere than the settings say (`up --port`). Of several that share
-    # the folder the one of these settings is meant, if it runs, else the newest.
+    # A gateway can be started on another port than the settings say (`up --port`). If several
+    # share the folder, the one of these settings is used if it runs, otherwise the newest.
     for one in [one for one in running if one.port == server.port] or running[:1]:
         return GatewayLocation(one.address, one.public_address, data)
     address = base_url(server.host, server.port)

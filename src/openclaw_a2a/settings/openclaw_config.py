@@ -1,7 +1,6 @@
 """OpenClaw's config file, read as OpenClaw does: JSON5, `$include`, `.env` and `${VARIABLES}`.
 
-And what it says about the OpenClaw on this machine: address and token of its gateway, its agents
-and its plugins.
+Also the OpenClaw that it describes: address and token of its gateway, its agents and plugins.
 """
 
 import os
@@ -292,7 +291,7 @@ class OpenClawAgent(msgspec.Struct, frozen=True):
 
     @property
     def profile(self) -> AgentProfile:
-        """Its name and description on a card, until the agent itself can be asked."""
+        """Its name and description on a card, until the agent itself provides them."""
         description = self.description or f"The OpenClaw agent {self.id}."
         return AgentProfile(self.name or self.id, description)
 
@@ -373,7 +372,7 @@ def _url(config: OpenClawConfig) -> str:
     remote = config.fill(config.section("gateway", "remote").get("url"))
     if gateway.get("mode") == "remote" and remote:
         return remote
-    # Whatever it binds to, a gateway also answers its own machine on this address.
+    # Independent of its bind address, a gateway answers its own machine on this address.
     scheme = "wss" if config.section("gateway", "tls").get("enabled") is True else "ws"
     return f"{scheme}://127.0.0.1:{_port(config)}"
 
@@ -444,7 +443,7 @@ def _one_line(text: str) -> str:
 class PluginConfig(msgspec.Struct, frozen=True):
     """A plugin in OpenClaw's config. `paths` are all folders that plugins are loaded from.
 
-    `is_disabled` is what an entry of its own says, `is_denied` what is said about all plugins.
+    `is_disabled`: by its own entry; `is_denied`: by the rules for all plugins.
     `allowed` and `added` are the lists of tools that agents get (`tools.allow`) or get beside
     the usual ones (`tools.alsoAllow`). `is_reload_off`: OpenClaw takes up changes of its config at
     its next start only.

@@ -1,7 +1,7 @@
 """The gateways that run with a data folder, each described by a file that its process holds locked.
 
-The lock tells a gateway that runs from one that was killed: the operating system releases it with
-the process, whatever the file says.
+The lock distinguishes a running gateway from a killed one: the operating system releases it with
+the process, while the file stays.
 """
 
 import os
@@ -36,7 +36,7 @@ def announce_gateway(folder: Path, gateway: RunningGateway) -> Generator[None]:
     draft = folder / f".{path.name}.{secrets.token_hex(8)}"
     descriptor = os.open(draft, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     try:
-        # Locked before it has its name: a process that finds the file finds it locked.
+        # Locked before it is renamed: other processes only ever find it locked.
         try_lock_file(descriptor)
         os.write(descriptor, msgspec.json.encode(gateway))
         draft.replace(path)
@@ -62,8 +62,8 @@ def read_running_gateway(path: Path) -> RunningGateway | None:
     """The gateway that a file describes; None when it does not run, or the file is none of ours."""
     try:
         with path.open("rb") as file:
-            # Shared with other readers, which must not take each other for the gateway. Where
-            # there are no file locks nothing is found, and the settings decide.
+            # A shared lock, so that readers do not take each other for the gateway. On systems
+            # without file locks nothing is found, and the settings decide.
             if try_lock_file(file.fileno(), is_shared=True):
                 return None  # no gateway holds it; closing the file releases it again
             return msgspec.json.decode(file.read(_MAX_BYTES), type=RunningGateway)

@@ -566,7 +566,7 @@ ScopeName = Literal["a2a", "tools", "dashboard", "admin"]
 
 
 class OidcSettings(Section, frozen=True):
-    """An issuer of JSON Web Tokens whose callers are let in. `name` is complete once loaded."""
+    """An issuer of JSON Web Tokens that callers may use. `name` is complete once loaded."""
 
     issuer: Annotated[Text, about("Its https address, exactly as its tokens have it in iss.")]
     audience: Annotated[

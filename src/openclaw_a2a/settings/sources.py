@@ -37,7 +37,7 @@ HIDDEN_FILE = "hidden-file"
 """Keyword of the warning about a settings file that is not read."""
 
 _MAX_BYTES = 4 * 1024 * 1024
-# Read by commands, and CACHE by the development script: no settings, and no mistakes.
+# Variables of commands, and CACHE of the development script: no settings and no mistakes.
 _FOR_COMMANDS = frozenset({"URL", "TOKEN", "CONFIG", "CACHE"})
 
 
@@ -64,8 +64,8 @@ def read_command_environment() -> CommandEnvironment:
 def _read_environment(reader: "SettingsReader") -> Iterator[tuple[str, JsonObject]]:
     """Each setting in the environment, by its variable's name without the prefix.
 
-    A double underscore goes one level down; keys are found whatever their case, with or without
-    single underscores. Where the values known so far have an id, their spelling of it wins.
+    A double underscore goes one level down. Keys match regardless of case, with or without single
+    underscores. If the values known so far have an id, its spelling there is used.
     """
     for variable in sorted(name for name in reader.environ if name.startswith(PREFIX)):
         name = variable.removeprefix(PREFIX)
@@ -202,7 +202,7 @@ class SettingsReader(ProblemCollector):
             self._merge(_nest(dotted.split("."), value), "flag")
 
     def _find_files(self, path: Path | None) -> tuple[Path | None, Path | None]:
-        """The file to read, and one that is not read because of it."""
+        """The file to read, and a second file that is ignored because of it."""
         named = _configured_path(path, self.environ)
         if named is not None:
             return named, None
@@ -231,7 +231,7 @@ class SettingsReader(ProblemCollector):
     def read_object(self, path: str) -> JsonObject:
         """The object at a dotted path; empty when it is absent, or (with a problem) no object."""
         *parents, last = path.split(".")
-        parent = object_at(self.values, *parents)  # one that is no object is reported as such
+        parent = object_at(self.values, *parents)  # a value that is no object is reported elsewhere
         return self.as_object(path, parent[last]) if last in parent else {}
 
     def read_section(self, kind: type[_Struct], path: str) -> _Struct:
@@ -268,7 +268,7 @@ def _configured_path(path: Path | None, environ: Mapping[str, str]) -> Path | No
     try:
         return expand_path(chosen, Path.cwd())
     except ValueError:
-        # Reading it fails too, and that says which path it was.
+        # Reading it fails too, with an error that names the path.
         return Path(chosen)
 
 
@@ -296,7 +296,7 @@ def _merge_over(
     for key, value in above.items():
         place = join_path(path, key)
         if not (is_object(value) and is_object(below.get(key))):
-            # Whatever stood there is replaced as a whole.
+            # The value there is replaced as a whole.
             for known in [one for one in origins if f"{one}.".startswith(f"{place}.")]:
                 del origins[known]
             below[key] = {} if is_object(value) else value

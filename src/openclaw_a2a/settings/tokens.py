@@ -113,7 +113,7 @@ def peers_need_tokens(data: Path) -> bool:
     except FileNotFoundError:
         return False
     except (OSError, ValueError, RecursionError):
-        return True  # the gateway refuses every caller until the file is mended
+        return True  # the gateway refuses every caller until the file is repaired
 
 
 def is_reference(
@@ -214,7 +214,7 @@ def read_peers(reader: SettingsReader) -> dict[PeerName, PeerSettings]:
             if owner != name:
                 message = f"has a token that is also {owner}'s; every peer needs its own"
                 reader.problem(tokens_path, message, "secret")
-        # The right to approve commands is never defaulted: a wrong value is a problem.
+        # The right to approve commands has no default: a wrong value is a problem.
         may_approve = members.get("mayApprove", False)
         if not isinstance(may_approve, bool):
             message = f"must be true or false, not {json_kind(may_approve)}"

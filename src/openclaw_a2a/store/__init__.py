@@ -30,8 +30,8 @@ def create_store(
     A postgres store has a `url` in place of a path; its tables are in `schema`, it has at most so
     many `connections`, and with a `lease` it is shared with other gateways. `logs_directory` is the
     directory of objective files of a json-file store, if it is not `objectives` next to its path;
-    other kinds have no such files. `on_upgrade` is told when opening it has changed the schema that
-    it had.
+    other kinds have no such files. `on_upgrade` is called when opening it has upgraded its
+    schema.
 
     Raises:
         SettingsInvalid: an unknown kind, one that lacks its path or address, or its library.

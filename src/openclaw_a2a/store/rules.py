@@ -38,11 +38,11 @@ PROBE_BYTES = 64 * 1024
 message needs. Less could fit into space that the files have already."""
 
 ReportUpgrade = Callable[[str, int], None]
-"""Is told the path of a store whose schema was changed, and in how many steps."""
+"""Called with the path of a store whose schema was upgraded, and the number of steps."""
 
 
 class Lease(msgspec.Struct, frozen=True):
-    """What makes a gateway one of several: how long it is taken for alive without a sign of it."""
+    """The lease of one of several gateways: how long it counts as alive without renewal."""
 
     seconds: float
     label: str = ""

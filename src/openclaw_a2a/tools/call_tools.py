@@ -1,4 +1,4 @@
-"""The tools of calls between agents, and who calls them."""
+"""The tools for calls between agents, and the identity of their callers."""
 
 import hashlib
 import re

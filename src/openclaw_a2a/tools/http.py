@@ -16,10 +16,10 @@ from openclaw_a2a.auth.peers import await_identity
 from openclaw_a2a.auth.tool_tokens import ToolAuthenticator, ToolCaller
 from openclaw_a2a.engine.supervisor import Supervisor
 from openclaw_a2a.http.asgi import NO_STORE, AsgiMessage, Handler, HttpRequest, error_body
+from openclaw_a2a.http.caller_checks import CallerChecks
 from openclaw_a2a.http.rate_limit import RequestAdmission
 from openclaw_a2a.http.request_limits import LARGE_BODY_BYTES, RequestBodies, write_deadline
 from openclaw_a2a.http.sse_stream import (
-    CallerChecks,
     SseStreams,
     SseWriter,
     encode_comment,
@@ -106,7 +106,7 @@ class ToolGuard(msgspec.Struct, frozen=True):
                 caller = await await_identity(self.authenticator.identify, request)
                 caller = msgspec.structs.replace(caller, address=request.client_address)
                 request.caller = caller.name
-                # After authentication: no stranger uses up the share of a caller.
+                # After authentication: unknown clients cannot use up the share of a caller.
                 if caller.name not in OWN_CALLERS:
                     await self.admission.admit(PeerName(caller.name))
                 body = b""
@@ -224,7 +224,7 @@ class ToolEndpoints:
                     return
                 work = tool.run(arguments, request.caller, ignore_update)
                 result = await _run_until(watching, work)
-                # Asked, because a server swallows what is written to a client that is gone.
+                # Checked, because a server drops what is written to a client that is gone.
                 is_lost = await _is_disconnected(watching)
             except asyncio.CancelledError:  # the server stops and waits no longer
                 if is_streamed:

@@ -51,7 +51,7 @@ class Tool(msgspec.Struct, frozen=True):
 
 
 class ToolRegistry:
-    """The tools, by name: those that are offered are listed, those that are off are only found."""
+    """The tools by name: enabled tools are listed, disabled ones can only be looked up."""
 
     def __init__(self, tools: Iterable[Tool] = ()) -> None:
         self._tools = {tool.name: tool for tool in tools}

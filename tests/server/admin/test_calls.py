@@ -12,8 +12,8 @@ from openclaw_a2a.auth.admin_token import AdminAuthenticator
 from openclaw_a2a.auth.request_origin import OwnAddresses
 from openclaw_a2a.http.asgi import AsgiRequest
 from openclaw_a2a.http.request_limits import RequestBodies
-from openclaw_a2a.server.admin.calls import CallsAdmin
 from openclaw_a2a.server.admin.endpoint import AdminEndpoint
+from openclaw_a2a.server.admin.routes import CallsAdmin
 
 Json = Any
 TOKEN = "the-operator's-own-token-of-forty-letters"

@@ -1,4 +1,4 @@
-"""OpenClaw run by its own command, as an agent: slow, but it needs nothing but the program.
+"""An agent that runs OpenClaw by its command: slow, but it needs only the program.
 
 `OpenClawRunner` runs the command for one request: one answer, and nothing is left running.
 """
@@ -338,7 +338,7 @@ class OpenClawRunner:
             try:
                 return await budget.read_output(child)
             finally:
-                # The whole tree: the launcher starts a child that would go on without it.
+                # The whole tree: the launcher starts a child that would outlive it.
                 await child.kill_tree(grace_s=options.kill_grace_seconds)
                 self._children.discard(child)
 

@@ -124,7 +124,7 @@ class OpenClawGatewayAgent(EventAgent):
     """Answers turns with runs inside OpenClaw, and rejoins them after any interruption.
 
     The run id is `a2a-` and the engine's run id: it is known before OpenClaw sees the message, so
-    the run can be looked up after a restart and told apart from foreign runs.
+    the run can be looked up after a restart and distinguished from foreign runs.
     """
 
     options_type: ClassVar[type[msgspec.Struct]] = OpenClawGatewayOptions
@@ -438,7 +438,7 @@ class OpenClawGatewayAgent(EventAgent):
             await release_connection(connection)
 
     def detach(self) -> None:
-        """The gateway stops: turns cancelled from now on leave their runs active in OpenClaw."""
+        """Called when the gateway stops: turns cancelled later leave their runs active."""
         # The next process re-attaches to them by their run ids.
         self._is_detached = True
 

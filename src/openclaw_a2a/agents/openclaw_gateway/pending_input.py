@@ -40,7 +40,7 @@ _DENIED_ID: Final = re.compile(_ID_MARK + "[0-9a-f-]{8,}")
 _OPEN_ID: Final = re.compile(_ID_MARK + r"[0-9a-f-]*\Z")
 _LONG_ID: Final = re.compile("[0-9a-f-]{16,}")
 _MIN_FOLDER_CHARS: Final = 6
-"""A shorter folder, such as `/tmp`, tells nothing and is a part of many other words."""
+"""A shorter folder, such as `/tmp`, reveals nothing and is a part of many other texts."""
 _LEADING_NUMBER: Final = re.compile(r"\s*(?:\(?\d{1,2}[.):]|[-*])\s+")
 
 
@@ -62,7 +62,7 @@ class Question(Wire, frozen=True):
 
 
 class QuestionRequest(Wire, frozen=True):
-    """The questions that are asked together, and answered together."""
+    """A group of questions that are answered together."""
 
     id: str = ""
     run_id: str = ""
@@ -285,14 +285,14 @@ _TEXT_FIELDS: Final[dict[type[AgentEvent], str | None]] = {
 }
 """Where each kind of event has text for the peer; deltas are a stream and treated as one."""
 _BESIDE_TEXT: Final = (Started, ToolReply, ToolProgress, Note, Report)
-"""Events in the middle of a message, whose text goes on after them."""
+"""Events within a message, whose text continues after them."""
 _HIDDEN_MEMBERS: Final = frozenset({"cwd", "approvalId", "approvalSlug"})
 _SLUG_CHARS: Final = 8
 """OpenClaw also shows the first characters of an id."""
 
 
 class OperatorDetails:
-    """Hides from a peer that may not approve what is the operator's: ids of approvals, and folders.
+    """Hides ids of approvals, and folders, from peers that may not approve.
 
     These are the agent's workspace and the folders of commands. Invariant: no joined text of a
     message has, up to any event that was shown, an id or folder, or the beginning of one at its

@@ -1,4 +1,4 @@
-"""A program that runs for a request: started, read within limits, ended with all it started."""
+"""Runs a program for a request: starts it, reads it within limits, ends its process tree."""
 
 import asyncio
 import contextlib
@@ -144,7 +144,7 @@ class ChildProcess:
         Raises: AgentFailed when something refuses to end.
         """
         work = self._killing
-        # One attempt for all callers; only after one that failed is there another.
+        # All callers share one attempt; another one starts only after a failure.
         if work is None or (work.done() and (work.cancelled() or work.exception())):
             # A task of its own, which no turn and no stop of the engine cancels.
             work = Supervisor("processes").start("kill tree", self._kill_tree(grace_s))
@@ -199,14 +199,14 @@ class ChildProcess:
         with contextlib.suppress(subprocess.TimeoutExpired):
             code = self._popen.wait(timeout=_COLLECT_TIMEOUT_S)
             self._exit_code = self._exit_code or code
-        self._errors.drain()  # `error_tail` is asked for after the end
+        self._errors.drain()  # `error_tail` is read after the end
         for pipe in (self._input, self._output, self._errors):
             if pipe is not None:
                 pipe.close()
         self._close_pidfd()
         if self._timer is not None:
             self._timer.cancel()
-        self._exited.set()  # also for one that could not be collected: `wait` must not hang
+        self._exited.set()  # also if it could not be collected: `wait` must not hang
 
 
 # -------------------------------------------------------------------- its pipes
@@ -259,7 +259,7 @@ class OutputPipe(_Pipe):
         return b""
 
     def end(self) -> None:
-        """Wait for no more; what is in the pipe already can still be read.
+        """Stop waiting for output; what is in the pipe already can still be read.
 
         A descendant of the program may hold the other end open for ever.
         """

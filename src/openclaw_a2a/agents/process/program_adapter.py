@@ -121,7 +121,7 @@ class ProgramAdapter(AgentAdapter):
                     return
 
     async def cancel(self, context_id: str | None = None, **kwargs: Json) -> None:
-        """End the program of a request; one that has not begun is remembered as cancelled."""
+        """End the program of a request; a request that has not begun is marked as cancelled."""
         await self._requests.cancel(context_id, kwargs.get("context"))
 
     async def close(self) -> None:
@@ -212,7 +212,7 @@ async def _read_lines(process: LimitedProcess, request: "ProgramRequest") -> Asy
 
 
 class _StaleSession(Exception):
-    """The program would not resume its session and gave no reason."""
+    """The program did not resume its session and gave no reason."""
 
 
 class ProgramRequest:
@@ -319,7 +319,7 @@ def _context_key(context_id: str | None, context: Json) -> str:
 class SessionStore:
     """Session ids of a program by context key, in a JSON file; without a path, in memory.
 
-    A file that is missing or cannot be read counts as empty; one that cannot be written is logged.
+    A missing or unreadable file counts as empty; a failed write is logged.
     """
 
     def __init__(self, path: str) -> None:

@@ -1,4 +1,4 @@
-"""The processes of a program: found wherever they have moved, ended, also after our own crash."""
+"""Finds and ends all processes of a program, also after a crash of this gateway."""
 
 import contextlib
 import hashlib
@@ -28,7 +28,7 @@ _KILL_TIMEOUT_S = 5.0
 
 
 class ProcessSet(ABC):
-    """Processes as they were when they were last looked at.
+    """The processes of a tree at the last scan.
 
     A `psutil.Process` is compared and signalled by its id and its start time, so a later process
     with the same id is never taken for a member. A member that has lost its parent is found by its

@@ -68,7 +68,7 @@ class PushWiring:
         )
 
     def delivery_reader(self, find_call: FindCall) -> DeliveryReader:
-        """Reads the deliveries of all engines, also of those that come later."""
+        """Reads the deliveries of all engines, also of engines that are added later."""
         return DeliveryReader(
             lambda: [(one.store.deliveries, outbox) for one, outbox in self.outboxes.items()],
             find_call,

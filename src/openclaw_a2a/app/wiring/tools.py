@@ -14,15 +14,17 @@ from openclaw_a2a.auth.admin_token import ensure_admin_token
 from openclaw_a2a.auth.peers import Credentials
 from openclaw_a2a.auth.request_origin import OwnAddresses
 from openclaw_a2a.auth.tool_tokens import ToolAuthenticator, ToolCaller
-from openclaw_a2a.engine.audit_log import FAILED, OK, AuditLog
+from openclaw_a2a.engine.audit_file import FAILED, OK
+from openclaw_a2a.engine.audit_log import AuditLog
 from openclaw_a2a.engine.engine import Engine, new_id
 from openclaw_a2a.engine.maintenance import RetentionClock
 from openclaw_a2a.engine.supervisor import Supervisor
 from openclaw_a2a.http.asgi import Handler
+from openclaw_a2a.http.caller_checks import CallerChecks
 from openclaw_a2a.http.rate_limit import RequestAdmission
 from openclaw_a2a.http.request_limits import RequestBodies
 from openclaw_a2a.http.router import ANY_METHOD, Router
-from openclaw_a2a.http.sse_stream import CallerChecks, SseStreams
+from openclaw_a2a.http.sse_stream import SseStreams
 from openclaw_a2a.log import get_logger
 from openclaw_a2a.model.errors import Problem, SettingsInvalid, StoreUnavailable
 from openclaw_a2a.model.ids import Json, JsonObject

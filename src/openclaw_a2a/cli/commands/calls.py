@@ -77,7 +77,7 @@ class CallOptions:
     wait: Annotated[bool, switch("Wait for the answer and show it.")] = False
     timeout: Annotated[
         float | None,
-        Parameter(help="Seconds the agent has; 0: no deadline; left out: what the skill says."),
+        Parameter(help="Seconds the agent has; 0: no deadline; default: that of the skill."),
     ] = None
     mode: Annotated[
         Literal["execute", "critique"], Parameter(help="What the agent is asked to do with it.")
@@ -99,7 +99,7 @@ def call(
 ) -> int:
     """Call a skill of an agent, and optionally wait for the answer.
 
-    With --json what the tool agent_call answers; with --wait what agent_poll does in the end.
+    With --json prints the result of the tool agent_call; with --wait that of agent_poll.
 
     Parameters
     ----------
@@ -199,7 +199,7 @@ def _show_answer(result: JsonObject, failure: GatewayError | None) -> None:
 
 app = App(
     name="calls",
-    help="List, show and watch calls between agents. Ids may be cut to their unique beginning.",
+    help="List, show and watch calls between agents. Ids can be shortened to a unique prefix.",
 )
 
 _Status = Literal["pending", "completed", "error", "timeout", "discarded"]

@@ -63,7 +63,7 @@ def up(
     """Start the gateway and serve until it is stopped (Ctrl-C).
 
     Without any settings the agents of the OpenClaw on this machine answer at
-    http://127.0.0.1:9900, or one that echoes where there is no OpenClaw.
+    http://127.0.0.1:9900, or an echo agent if there is no OpenClaw.
     """
     given: dict[str, Json] = {"server.host": host, "server.port": port, **_store_override(store)}
     overrides = {key: value for key, value in given.items() if value is not None}

@@ -91,8 +91,8 @@ _OBJECTIVES = WatchedResource[ObjectiveRow](
 
 app = App(
     name="objectives",
-    help="Create, show, plan, run, watch, answer and delete objectives. Ids may be cut to "
-    "their unique beginning, with or without obj-; plans and steps also go by their names.",
+    help="Create, show, plan, run, watch, answer and delete objectives. Ids can be shortened "
+    "to a unique prefix, with or without obj-; plans and steps also go by their names.",
 )
 
 _Objective = Annotated[str, Parameter(help="The objective's id, or its beginning.")]
@@ -138,10 +138,10 @@ def create(
     name: Annotated[str, Parameter(help="The goal in a few words.")],
     /,
     *,
-    description: Annotated[str | None, Parameter(help="What is wanted, in full.")] = None,
+    description: Annotated[str | None, Parameter(help="The full description.")] = None,
     options: AdminOptions = DEFAULT_ADMIN,
 ) -> int:
-    """Create an objective, without plans as yet."""
+    """Create an objective without plans."""
     with _OBJECTIVES.connect(options) as admin:
         answer = admin.post("objectives", body=_creation(name, description))
     made = _show_result(answer, options)
@@ -235,7 +235,7 @@ def _wait_for_plans(admin: AdminClient, objective_id: str) -> bytes:
 
 @app.command
 def replan(objective: _Objective, /, *, options: AdminOptions = DEFAULT_ADMIN) -> int:
-    """Stop an objective, so that it can be given other plans; `run` goes on."""
+    """Stop an objective, so that its plans can be changed; `run` continues it."""
     return _act(objective, "replan", options)
 
 

@@ -18,13 +18,13 @@ from openclaw_a2a.model.delivery import DeliveryState
 
 approvals = App(
     name="approvals",
-    help="List, allow and deny commands that agents want to run. Ids may be cut to their "
-    "unique beginning.",
+    help="List, allow and deny commands that agents want to run. Ids can be shortened "
+    "to a unique prefix.",
 )
 deliveries = App(
     name="deliveries",
     help="List failed deliveries and retry them. That is push notifications and "
-    "answers of calls. Ids may be cut to their unique beginning.",
+    "answers of calls. Ids can be shortened to a unique prefix.",
 )
 
 _SHORT_ID = 8
@@ -139,13 +139,13 @@ def list_approvals(*, options: AdminOptions = DEFAULT_ADMIN) -> int:
 
 @approvals.command
 def allow(approval: ApprovalPrefix, /, *, options: AdminOptions = DEFAULT_ADMIN) -> int:
-    """Let the command run, this once."""
+    """Allow the command, once."""
     return _APPROVALS.act(options, approval, body={"allow": True}, done="allowed")
 
 
 @approvals.command
 def deny(approval: ApprovalPrefix, /, *, options: AdminOptions = DEFAULT_ADMIN) -> int:
-    """Refuse the command; the agent is told."""
+    """Deny the command; the agent is notified."""
     return _APPROVALS.act(options, approval, body={"allow": False}, done="denied")
 
 
@@ -174,7 +174,7 @@ def list_deliveries(*, options: AdminOptions = DEFAULT_ADMIN) -> int:
 
 @deliveries.command
 def redeliver(delivery: DeliveryPrefix, /, *, options: AdminOptions = DEFAULT_ADMIN) -> int:
-    """Try a delivery again now; it goes on where it stood."""
+    """Retry a delivery now; it continues after the last event delivered."""
     delivery_id, answer = _DELIVERIES.post(options, delivery, "redeliver")
     shown = decode_response(answer, DeliveryView)
     outcome = {

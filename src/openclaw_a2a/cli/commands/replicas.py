@@ -12,8 +12,8 @@ from openclaw_a2a.engine.replica_view import ReplicaView
 
 replicas = App(
     name="replicas",
-    help="List the gateways that share one PostgreSQL, and drain one. Ids may be cut to their "
-    "unique beginning.",
+    help="List the gateways that share one PostgreSQL, and drain one. Ids can be shortened "
+    "to a unique prefix.",
 )
 
 

@@ -166,7 +166,7 @@ def check(
     config: ConfigFlag = None,
     as_json: JsonFlag = False,
 ) -> int:
-    """Read a target's card and find out whether it lets us in; its agent is asked nothing."""
+    """Read a target's card and check that it accepts our credentials; its agent gets no message."""
     from openclaw_a2a.cli.remote_request import (
         print_envelope,
         remote_exit_code,

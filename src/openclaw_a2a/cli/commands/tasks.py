@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 
 app = App(
     name="tasks",
-    help="List, show, watch, cancel and delete tasks. Ids may be cut to their unique beginning.",
+    help="List, show, watch, cancel and delete tasks. Ids can be shortened to a unique prefix.",
 )
 
 StateName = Literal[
@@ -193,7 +193,7 @@ def list_(
     limit: LimitFlag = 20,
     connection: TaskConnection = OWN_TASKS,
 ) -> int:
-    """List tasks, the newest first; with --all those of every caller, by when they were made."""
+    """List tasks, the newest first; with --all those of every caller, by creation time."""
     if connection.all_callers:
         if filters.context:
             raise usage_error("--context selects among the tasks of one caller, not with --all")
@@ -236,7 +236,7 @@ def list_(
 def show_task(
     task: TaskPrefix, /, *, save: SaveFlag = None, connection: TaskConnection = OWN_TASKS
 ) -> int:
-    """Show a task with what was said and made; with --all also whose it is."""
+    """Show a task with its messages and artifacts; with --all also its owner."""
     files = SavedFiles(save) if save else None
     if connection.all_callers:
         with _TASKS.connect(connection.operator) as admin:
@@ -263,7 +263,7 @@ def show_task(
 
 @app.command
 def watch(task: TaskPrefix, /, *, connection: TaskConnection = OWN_TASKS) -> int:
-    """Follow a task until it ends or waits for an answer; a lost connection is taken up again.
+    """Follow a task until it ends or waits for an answer; reconnects after a lost connection.
 
     With --json, one event per line.
     """
@@ -275,7 +275,7 @@ def watch(task: TaskPrefix, /, *, connection: TaskConnection = OWN_TASKS) -> int
 
 @app.command
 def cancel(task: TaskPrefix, /, *, connection: TaskConnection = OWN_TASKS) -> int:
-    """Stop a task; returns when it has really stopped."""
+    """Cancel a task; returns when it has stopped."""
     with connection.connect(task) as (client, task_id):
         body = client.call("CancelTask", {"id": task_id})
     ended = decode_response(body, Task)
@@ -288,7 +288,7 @@ def cancel(task: TaskPrefix, /, *, connection: TaskConnection = OWN_TASKS) -> in
 def delete(
     task: TaskPrefix, /, *, yes: YesFlag = False, connection: Connection = NO_CONNECTION
 ) -> int:
-    """Delete a task that has ended, with everything said and made."""
+    """Delete an ended task with its messages and artifacts."""
     with connect(connection) as client:
         task_id = find_task(client, task)
         unasked = f"deleting task {task_id} cannot be undone and nobody can be asked"

@@ -47,7 +47,7 @@ _NOT_BEGUN = frozenset({"submitted", "planning"})
 
 
 class StepProgressRow(JsonStruct, frozen=True):
-    """A step that works or waits, and since when; or one that failed and is tried again."""
+    """A step that works or waits, and since when; or a failed step that is retried."""
 
     task_id: str = ""
     name: str = ""
@@ -155,7 +155,7 @@ def step_notes(
 ) -> str:
     """The agent of a step, since when it works, and what it waits for, in so many cells.
 
-    What it waits for is kept: there is room for it before there is any for the rest.
+    What it waits for has priority when there is little room.
     """
     timed = [*objective.progress.current, objective.progress.oldest_waiting]
     since = next((one.since for one in timed if one and one.task_id == task.id), None)
@@ -198,7 +198,7 @@ def _waits_for(
 
 
 def describe_waiting(objective: ObjectiveRow, now: datetime) -> str:
-    """The one thing that an objective waits for most; nothing when it goes on by itself."""
+    """The most important thing that an objective waits for; empty when it proceeds by itself."""
     progress = objective.progress
     waiting = progress.oldest_waiting
     if objective.is_paused:
@@ -247,7 +247,7 @@ def _missing(dependencies: Sequence[str], items: Sequence[_Row], done: Set[str])
 
 
 STILL = "●"
-"""What stands before work that is under way, where nothing moves."""
+"""The static sign for work in progress."""
 
 _SIGNS_AND_COLOURS = {
     "completed": ("✓", "green"),
@@ -308,7 +308,7 @@ def objective_head(objective: ObjectiveRow, now: datetime) -> Iterator[Text]:
         return styled_text(text if width is None else truncate(text, width), style)
 
     def paragraph(label: str, text: str, style: str = "") -> Text:
-        # Whole, on several lines if need be: it is what a reader has to know.
+        # Never cut, on several lines if necessary: the reader must know it.
         wrapped = text if width is None else wrap_line(text, width - _LABEL)
         return styled_text(label.ljust(_LABEL) + wrapped.replace("\n", "\n" + " " * _LABEL), style)
 

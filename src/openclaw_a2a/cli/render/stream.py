@@ -1,4 +1,4 @@
-"""Draws what happens to a task: its text as it comes, everything else beside it."""
+"""Prints the events of a task: its text as it arrives, everything else on standard error."""
 
 from collections.abc import Iterable
 
@@ -41,7 +41,7 @@ class StreamView:
                 self._aside(omitted)
 
     def finish(self) -> None:
-        """Nothing more comes: end the line, and say what to do when the task waits."""
+        """End the output: finish the line, and print how to answer a waiting task."""
         self._end_line()
         if self._task_id and self._state and is_paused(self._state):
             print_message(self._connection.answer_hint(self._task_id))

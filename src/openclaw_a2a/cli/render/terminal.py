@@ -43,7 +43,7 @@ _LEAVE_SCREEN = "\x1b[?7h\x1b[?25h\x1b[?1049l"
 _CLEAR_SCREEN = "\x1b[2J"
 _CLEAR_LINE = "\x1b[0m\x1b[K"
 _GAP = 2  # cells between columns
-_MIN_LAST = 24  # cells of a list's last column, which says most
+_MIN_LAST = 24  # cells of a list's last column, the most important one
 _MIN_CELLS = 6
 # Controls of the terminal, and those of the direction of text, which can make one text look like
 # another.
@@ -158,8 +158,8 @@ class ItemTable(Generic[_Item]):
     """How items of one kind are listed: a function for each column, a colour for each status.
 
     Ids stand in the first column and have `short_id` characters on a narrow terminal. The last
-    column says most: room for it is made on a terminal first by leaving out `optional` columns,
-    one after the other, then by cutting columns to their `min_cells`. `details` gives lines that
+    column is the most important: a terminal makes room for it by leaving out `optional` columns one
+    after the other, then by cutting columns to their `min_cells`. `details` gives lines that
     are printed below an item; then nothing is cut to the terminal's width.
     """
 
@@ -208,7 +208,7 @@ class ItemTable(Generic[_Item]):
             if sum(least[one] + _GAP for one in kept) - _GAP > width:
                 kept.remove(name)
         cells = {name: wanted[name] for name in kept}
-        # First down to what is still useful, then down to what still is a column.
+        # First to a useful width, then to the minimum.
         for floor in (least, dict.fromkeys(kept, _MIN_CELLS)):
             while (sum(cells.values()) + _GAP * (len(kept) - 1)) > width:
                 widest = max(kept, key=lambda one: cells[one] - floor[one])
@@ -289,7 +289,7 @@ def one_cell(text: str) -> str:
 
 
 def even_width(text: str) -> str:
-    """The text without what terminals make differently wide; its blanks stay."""
+    """The text without characters whose width differs between terminals; blanks stay."""
     return _UNEVEN.sub("", strip_control_characters(text)).replace("\t", " ").replace("\n", " ")
 
 
@@ -391,7 +391,7 @@ def _exit_on_signal(number: int, _frame: object) -> None:
 
 
 class LiveView:
-    """Shows the current state again and again, until it is closed.
+    """Redraws the current state until it is closed.
 
     On a terminal each page replaces the one before, on the alternate screen, so that nothing
     scrolls; the last page is printed in the end, unless `leaves_page` is false. Elsewhere only what
@@ -402,12 +402,12 @@ class LiveView:
         self._as_json = as_json
         self._leaves_page = leaves_page
         self._page: Sequence[RenderableType] = ()
-        self._drawn: list[str] | None = None  # the lines on the screen; None: it is not ours
+        self._drawn: list[str] | None = None  # the lines on the screen; None: not drawn
         self._size = (0, 0)
         self._known: dict[str, Json] = {}
 
     def close(self) -> None:
-        """Give the screen back, and print the page as it was last; the next one is drawn anew."""
+        """Release the screen, and print the last page; the next page is drawn completely."""
         if self._drawn is None:
             return
         self._drawn = None
@@ -448,8 +448,8 @@ class LiveView:
             lines = [*lines[: height - 1], left_out]
         lines += [""] * (height - len(lines))
         if self._drawn is None:
-            # Ends the command as Ctrl-C does, through `close`: else the screen would stay ours.
-            # Who has a handler of their own does that themselves.
+            # Ends the command like Ctrl-C, through `close`, which restores the screen.
+            # Commands with their own handler do that themselves.
             if signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
                 signal.signal(signal.SIGTERM, _exit_on_signal)
             sys.stdout.write(_ENTER_SCREEN)

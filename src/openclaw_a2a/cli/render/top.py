@@ -1,4 +1,4 @@
-"""What `top` draws: rows of a page of the dashboard, one task, call or objective, and the frame.
+"""Draws the screen of `top`: rows of a dashboard page, one task, call or objective, the frame.
 
 Everything here is a function of the JSON that the dashboard sends and of the size of the screen.
 """
@@ -46,7 +46,7 @@ _LOOKS: Mapping[str, tuple[str, str]] = {
     "skipped": ("-", "magenta"),
     "discarded": ("-", "magenta"),
 }
-"""The sign and the colour of each state: it is told by the sign where there is no colour."""
+"""The sign and the colour of each state; the sign alone is enough without colours."""
 _NARROW = 72
 _STATE_CELLS = 16
 _AGE_CELLS = 8
@@ -54,7 +54,7 @@ _MAX_LINES = 2000
 
 
 class TopRow(NamedTuple):
-    """A line of a list. `page` is the address of what it stands for; empty: a heading.
+    """A line of a list. `page` is the address of its item; empty: a heading.
 
     `action` is the address to which its answer goes (for `step` of an objective), `question` what
     is asked; `cancel` is where it is canceled.
@@ -75,7 +75,7 @@ class TopRow(NamedTuple):
 
     @property
     def is_heading(self) -> bool:
-        """True for a line that only says what comes below it."""
+        """True for a heading."""
         return not self.key
 
     @property
@@ -379,7 +379,7 @@ def draw_row(row: TopRow, width: int, now: datetime, *, is_chosen: bool) -> Text
 def draw_frame(
     body: Sequence[Text], *, size: tuple[int, int], top: Sequence[Text], bottom: Sequence[Text]
 ) -> list[Text]:
-    """The screen: what stands on top, the part of the body that fits, what stands below."""
+    """The screen: the header, the part of the body that fits, the footer."""
     _, height = size
     room = max(0, height - len(top) - len(bottom))
     middle = list(body[:room])
@@ -393,7 +393,7 @@ def draw_line(text: str, width: int, style: str = "") -> Text:
 
 
 def draw_hint(text: str, width: int) -> Text:
-    """What keys do: closer together where there is little room."""
+    """The key hints, with less space between them on a narrow screen."""
     return draw_line(text if cell_len(text) <= width else one_cell(text), width, "bright_black")
 
 

@@ -1,4 +1,4 @@
-"""Deliveries as the operator sees them, on pages and by commands; those in trouble, and a retry."""
+"""The operator's view of deliveries, for pages and commands: list failing ones, and retry them."""
 
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import datetime
@@ -27,7 +27,7 @@ _decoder = msgspec.json.Decoder(PushConfig)
 
 
 class DeliveryView(JsonStruct, frozen=True, omit_defaults=False):
-    """A delivery as the operator sees it: without tokens, credentials and the full URL."""
+    """A delivery for the operator: without tokens, credentials and the full URL."""
 
     id: DeliveryId
     kind: str
@@ -84,7 +84,7 @@ class DeliveryReader:
         )
 
     async def view(self, delivery: Delivery) -> DeliveryView:
-        """The delivery without what the operator may not see."""
+        """The delivery without its secrets."""
         is_waiting = delivery.state is DeliveryState.WAITING
         return DeliveryView(
             id=delivery.id,

@@ -124,7 +124,7 @@ class Outbox:
                 await self._check_tasks()
                 has_more = self._scan_after is not None or bool(self._to_check)
                 wait_s = 0.0 if has_more else _MAX_WAIT_S
-            except Exception:  # the edge of the worker: a store that fails is asked again later
+            except Exception:  # the edge of the worker: it retries later
                 log.exception("outbox.check_failed")
                 wait_s = _STORE_RETRY_S
             # Nothing is awaited from here to the wait. So every wake-up up to now is served by this
@@ -194,7 +194,7 @@ class Outbox:
         return fresh
 
     def check_task(self, task_id: TaskId) -> None:
-        """Check now whether the subscribers of a task have something to get."""
+        """Check now whether there is something to deliver to the subscribers of a task."""
         self._to_check[task_id] = None
         self._wake_worker.set()
 

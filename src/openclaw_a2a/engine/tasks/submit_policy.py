@@ -15,7 +15,8 @@ from enum import Enum
 
 import msgspec
 
-from openclaw_a2a.engine.audit_log import FAILED, OK, REFUSED, AuditLog, acting
+from openclaw_a2a.engine.audit_file import FAILED, OK, REFUSED
+from openclaw_a2a.engine.audit_log import AuditLog, acting
 from openclaw_a2a.engine.engine import AccountRules, Engine, SessionHold
 from openclaw_a2a.engine.scheduling.threads import DaemonThreads
 from openclaw_a2a.engine.tasks.active_task import Rejected

@@ -19,7 +19,7 @@ _FLAGS = ("streaming", "push_notifications", "state_transition_history")
 
 
 class Generation(Enum):
-    """The protocol versions that we speak, as the version header names them."""
+    """The supported protocol versions, as in the version header."""
 
     V0_3 = "0.3"
     V1_0 = "1.0"
@@ -39,7 +39,7 @@ class Interface(msgspec.Struct, frozen=True):
 
     @property
     def generation(self) -> Generation | None:
-        """The protocol version there; None when we do not speak it."""
+        """The protocol version there; None when it is not supported."""
         if self.version.startswith("0."):
             return Generation.V0_3
         is_current = self.version in ("", "1") or self.version.startswith("1.")
@@ -78,7 +78,7 @@ class PeerCard(msgspec.Struct, frozen=True):
     interfaces: tuple[Interface, ...] = ()
     """In the order of the card, which is its order of preference."""
     other_interfaces: tuple[Interface, ...] = ()
-    """Those that the card names besides the preferred one; cards of 0.3 may name that again."""
+    """The interfaces besides the preferred one, which cards of 0.3 may repeat here."""
     capabilities: dict[str, Json] = msgspec.field(default_factory=dict)
     input_modes: tuple[str, ...] = ()
     output_modes: tuple[str, ...] = ()
@@ -226,11 +226,11 @@ SUPPORTED_TRANSPORTS = (
     Transport.HTTP_JSON,
     *((Transport.GRPC,) if _HAS_GRPC else ()),
 )
-"""The transports this build speaks."""
+"""The transports that this build supports."""
 
 
 def check_supported(transports: tuple[Transport, ...]) -> None:
-    """Raises RemoteFailure when this build does not speak one of the transports."""
+    """Raises RemoteFailure when this build does not support one of the transports."""
     unsupported = [one.value for one in transports if one not in SUPPORTED_TRANSPORTS]
     if unsupported:
         names = ", ".join(unsupported)
@@ -304,12 +304,12 @@ def _order(card: PeerCard, preferred: tuple[Transport, ...]) -> list[Interface]:
 
 
 def may_lead_to(url: str, target: Target) -> bool:
-    """True when the card of a target may name this address: its own, or one that is allowed."""
+    """True when the card of a target may name this address: its own or an allowed one."""
     base, scheme = urlsplit(target.base_url), _split(url).scheme
     host, port = _host_and_port(url, target)
     own_host, own_port = _host_and_port(target.base_url, target)
     is_own_host = host == own_host or (is_local(own_host) and is_local(host))
-    # Who may name any address may name any port.
+    # If any address is allowed, any port is, too.
     is_own_port = port == own_port or target.is_caller_named
     is_named = not {host, f"{host}:{port}", f"[{host}]:{port}"}.isdisjoint(target.allowed_hosts)
     is_as_secure = base.scheme != "https" or scheme in ("https", "grpcs", "")

@@ -1,7 +1,7 @@
-"""One circuit breaker per peer: after several failures in a row it is not asked for a while.
+"""One circuit breaker per peer: after several failures in a row it gets no requests for a while.
 
 A circuit is CLOSED while requests pass, OPEN until `opens_until`, and then HALF_OPEN while one
-request tries the peer. It decides: an answer closes the circuit, a failure opens it for longer.
+trial request is running: a response closes the circuit, a failure opens it for longer.
 """
 
 from collections.abc import AsyncGenerator, Callable
@@ -34,7 +34,7 @@ class _Circuit(msgspec.Struct, frozen=True):
 
 
 class CircuitStatus(msgspec.Struct, frozen=True):
-    """A circuit as people see it: `closed`, `open` until a time, or `half-open` during a trial."""
+    """A circuit for display: `closed`, `open` until a time, or `half-open` during a trial."""
 
     state: str = "closed"
     failures: int = 0
@@ -59,7 +59,7 @@ class CircuitBreaker:
     async def guard(
         self, url: str, secrets: Callable[[], tuple[str, ...]] = tuple
     ) -> AsyncGenerator[None]:
-        """Around a request to the peer: counts failures on the way there; any answer is a success.
+        """Wraps a request to the peer: network failures count as failures, any response as success.
 
         What `secrets` returns is kept out of the recorded reason.
 
@@ -76,7 +76,7 @@ class CircuitBreaker:
                     "wait until retry_at, or check the peer",
                     retry_at=until,
                 )
-            # Before any await: of all requests that come now, only this one may try the peer.
+            # Before any await: of all concurrent requests only this one is the trial.
             self._circuits[url] = msgspec.structs.replace(circuit, state=_State.HALF_OPEN)
         try:
             yield

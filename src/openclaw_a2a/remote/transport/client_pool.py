@@ -51,7 +51,7 @@ MAX_CARD_BYTES = 1024 * 1024
 """No card is larger: every target has one in memory, and lists show all of them."""
 
 MAX_TARGETS = 1000
-"""So many cards and clients are kept; the oldest go first."""
+"""The maximum number of cards and clients; the oldest are removed first."""
 
 
 class CardRecord(msgspec.Struct, frozen=True):
@@ -61,7 +61,7 @@ class CardRecord(msgspec.Struct, frozen=True):
     refreshed_at: datetime | None = None
     error: JsonObject | None = None
     secrets: tuple[str, ...] = ()
-    """What was sent for it, and must not be shown where the peer repeats it."""
+    """Secrets that were sent to fetch it, hidden where the peer repeats them."""
     fetch_s: float | None = None
     """How long the last successful fetch took."""
 
@@ -108,7 +108,7 @@ class ClientPool:
         clients = tuple(RemoteClient(card, one, connector) for one in interfaces)
         while len(self._clients) >= MAX_TARGETS:
             await self._close_clients(next(iter(self._clients)))
-        # Another call may have been faster: its clients are in use already.
+        # Another call may have finished first: its clients are in use already.
         return self._clients.setdefault(target.identity, clients)
 
     async def access_token(
@@ -121,7 +121,7 @@ class ClientPool:
         client = credentials.client
         endpoint = TokenEndpoint(client.token_url, client.scopes)
         if not client.token_url:
-            # Its card is public: it says how to get what everything else needs.
+            # The card is public: it names the token URL for all other requests.
             [first, *_] = await self.clients(target, headers)
             offered = select_token_endpoint(first.card, target)
             endpoint = TokenEndpoint(offered.url, client.scopes or offered.scopes)
@@ -141,7 +141,7 @@ class ClientPool:
         return (await self._requesting.run(key, request, name="access token")).value
 
     def drop_token(self, value: str) -> None:
-        """A peer refused this token; another call may have got a new one already."""
+        """Drop a token that a peer refused, unless another call has replaced it already."""
         for key in [key for key, token in self._tokens.items() if token.value == value]:
             del self._tokens[key]
 

@@ -16,7 +16,13 @@ from openclaw_a2a.engine.audit_log import AuditLog, acting, audit_outcome
 from openclaw_a2a.http.asgi import JSON, NO_STORE, HttpRequest, error_body
 from openclaw_a2a.http.request_limits import RequestBodies
 from openclaw_a2a.http.router import Router
-from openclaw_a2a.http.sse_stream import EventStream, SseStreams, encode_frame, last_event_id
+from openclaw_a2a.http.sse_stream import (
+    EventStream,
+    SseStreams,
+    StoredFrames,
+    encode_frame,
+    last_event_id,
+)
 from openclaw_a2a.model.errors import (
     GatewayError,
     InvalidParams,
@@ -92,23 +98,9 @@ class _StreamRoute(NamedTuple):
     streams: SseStreams
 
 
-class _Frames:
-    """Writes the events of a stream as they are stored."""
-
-    def frame(self, sequence: int, body: bytes, *, is_last: bool) -> bytes:
-        return encode_frame(body, sequence=sequence)
-
-    def encode_body(self, body: bytes, *, is_last: bool) -> bytes:
-        return body
-
-    def around_frame(self, sequence: int) -> tuple[bytes, bytes]:
-        return b"id: %d\ndata: " % sequence, b"\n\n"
-
+class _Frames(StoredFrames):
     def error_frame(self, error: GatewayError) -> bytes:
         return encode_frame(error_body(error, show_faults=True), event=b"error")
-
-    def streams_early_error(self, error: GatewayError) -> bool:
-        return False
 
 
 class AdminEndpoint:
@@ -188,7 +180,7 @@ class AdminEndpoint:
         acting.set((http.caller or "", http.client_address))
         try:
             result = await route.handler(request)
-        except Exception as error:  # whatever it is: something may have been changed
+        except Exception as error:  # any exception: something may have been changed
             self._record(http, route, request, error=error)
             await self._audit.flush(sync=True)
             raise
@@ -199,7 +191,7 @@ class AdminEndpoint:
         if not isinstance(result, RawResponse) and is_object(result):
             made = str(result.get("id", ""))
         self._record(http, route, request, made=made)
-        # Before the answer: a crash takes no entry of what the operator was told was done.
+        # Before the response: a crash must not lose the entry of a confirmed action.
         await self._audit.flush(sync=True)
         return result
 

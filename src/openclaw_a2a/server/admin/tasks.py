@@ -25,7 +25,7 @@ log = get_logger(__name__)
 
 
 class TaskView(JsonStruct, frozen=True, omit_defaults=False):
-    """A task and whose it is. `task` is left out of lists."""
+    """A task and its owner. `task` is left out of lists."""
 
     id: TaskId
     context_id: ContextId
@@ -83,7 +83,7 @@ class TasksAdmin:
         return TaskViewList(tuple(map(_view, heads[:limit])), total)
 
     async def show(self, request: AdminRequest) -> TaskView:
-        """One task with everything said and made. Raises: TaskNotFound."""
+        """One task with its messages and artifacts. Raises: TaskNotFound."""
         _, stored = await self._find(request)
         return _view(stored.head, decode_task(queries.task_json(stored)))
 

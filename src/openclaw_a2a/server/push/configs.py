@@ -1,7 +1,7 @@
 """Push configurations of a caller's tasks: create, find, list, delete.
 
 A configuration is stored as a delivery of the outbox. A caller names a URL that this gateway will
-connect to, from inside the operator's network: what its text tells is checked here, where it leads
+connect to, from inside the operator's network: its text is checked here, where it leads
 is checked by `net/safe_resolver.py` for every connection.
 """
 
@@ -43,7 +43,7 @@ _decoder = msgspec.json.Decoder(PushConfig)
 
 
 def webhook_rejection_reason(url: str, *, allow_private: bool) -> str | None:
-    """Why a URL cannot be a webhook, as far as its text tells; None when it may be one."""
+    """Why a URL cannot be a webhook, judged by its text; None when it may be one."""
     if not _URL_CHARACTERS.fullmatch(url):
         return "must be an address in ASCII without spaces and backslashes"
     try:

@@ -118,11 +118,11 @@ async def _event_body(tasks: TaskStore, task_id: TaskId, entry: Entry) -> bytes 
 if TYPE_CHECKING:
     import httpx2
 
-# Enough to let a webhook finish its answer; one that never ends must not hold a delivery slot.
+# Enough for a webhook to finish its response; an endless one must not hold a delivery slot.
 _MAX_READ_BYTES = 16 * 1024
 _READ_TIMEOUT_S = 1.0
 _GONE = 410
-# Of the 4xx those that say that the same request may succeed later.
+# The 4xx codes after which the same request may succeed later.
 _TEMPORARY = (408, 425, 429)
 _decoder = msgspec.json.Decoder(PushConfig)
 
@@ -256,7 +256,7 @@ def _headers(config: PushConfig) -> dict[str, str]:
 
 
 async def _read_briefly(response: "httpx2.Response") -> None:
-    """Let the webhook finish a short response, whose content is not used, and close it.
+    """Read the rest of a short response, which is not used, and close it.
 
     Its status has arrived: how the rest ends, and how large it is, does not matter.
     """

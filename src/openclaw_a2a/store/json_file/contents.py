@@ -139,7 +139,7 @@ class ContentFolder:
         try:
             self._path.mkdir(mode=0o700)
         except FileExistsError:
-            if self._path.is_symlink():  # in its place, which nobody needs
+            if self._path.is_symlink():  # in its place, which is not needed
                 self._path.unlink()
                 self._path.mkdir(mode=0o700)
 

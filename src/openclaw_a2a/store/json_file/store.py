@@ -136,7 +136,7 @@ class JsonFileStore(Store):
         self._files.compact(compacted, self._epoch)
         self._folder.close_log()
         self._log_files.close()
-        # The lock last: whoever gets it finds the files complete.
+        # The lock last: its next owner must find the files complete.
         self._lock.release()
 
     def _write(self, command: StateCommand) -> "asyncio.Future[Any]":

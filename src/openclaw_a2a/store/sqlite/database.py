@@ -303,7 +303,7 @@ class SqliteDatabase:
                 outcomes.append((write, None, error))
         transaction.flush()
         # The sync is in here. A crash before it leaves none of the group, after it all of it;
-        # the callers hear of it only afterwards.
+        # the callers are notified only afterwards.
         connection.execute("COMMIT")
         return outcomes
 

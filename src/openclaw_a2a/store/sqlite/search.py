@@ -1,8 +1,8 @@
 """Searches the texts of tasks in a thread of its own, with SQLite's own comparison.
 
-There is no index of texts: it would cost every send, for something an operator does now and then.
-A scan of the stored snapshots in C takes some 2 µs for a task, and the event loop goes on
-meanwhile. It sees the newest 200,000 tasks, and the next one goes on before them.
+There is no text index: it would make every send slower for a rare action of the operator. A scan of
+the stored snapshots in C takes about 2 µs per task, and does not block the event loop. One scan
+covers the newest 200,000 tasks; the next one continues with the tasks before them.
 """
 
 import sqlite3
@@ -63,7 +63,7 @@ def _search(path: Path, search: TaskSearch) -> TaskMatches:
             "states": f",{','.join(codes)}," if codes else "",
             "agent": search.agent,
             "text": _pattern(search.text),
-            # As it stands within a JSON string.
+            # Escaped as in a JSON string.
             "json": _pattern(msgspec.json.encode(search.text).decode()[1:-1]),
             "limit": search.limit,
         }
