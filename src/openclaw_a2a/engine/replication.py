@@ -8,13 +8,15 @@ it has accepted the message, this replica follows the task in the store, as a ca
                               └──> another's: hand off ──> `submit` there ──> follow the task here
               what the gateway itself submits (a call, a step) is handed off with its record and its
               delivery, which this replica goes on to send
+              no live replica has its agent: the run waits here, unless the settings refuse it;
+              when one has it, the run is given up (`_give_up`), and taken as those of a dead one
     cancel    the task runs elsewhere: hand off ──> `cancel_task` there ──> read the task here
     a replica dies   its runs, requests, deliveries and open logs go to another one (`take_over`)
     this one was taken for dead   it drops its runs, which are another one's now (`on_lost`)
 """
 
 import asyncio
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Generator, Iterable, Set
 from contextlib import contextmanager
 from typing import Protocol, cast
 
@@ -52,13 +54,16 @@ from openclaw_a2a.model.message import Message
 from openclaw_a2a.model.records import Hold, RunRecord
 from openclaw_a2a.model.task import PAUSED, TERMINAL
 from openclaw_a2a.model.turn import Provenance, Scope
-from openclaw_a2a.ports import Duplicate, Handoff, MeasuredTask, Record, ReplicaStore
+from openclaw_a2a.ports import NOBODY, Duplicate, Handoff, MeasuredTask, Record, ReplicaStore
 
 log = get_logger(__name__)
 
 _ANSWER_S = 120.0
 """The timeout of a request to another replica; covers a take-over if that one dies."""
 _RESTING = TERMINAL | PAUSED
+_TAKING_S = 0.1
+"""How often to look whether a run that was given up has been taken."""
+_GIVE_UP_AT_ONCE = 500
 
 
 class _InternalRequest(msgspec.Struct, frozen=True):
@@ -149,6 +154,12 @@ class Replication:
         self._store = store
         self._count_streams = count_streams
         self._elsewhere: frozenset[AgentId] = frozenset()
+        self._waiting_agents: frozenset[AgentId] = frozenset()
+        self._moving: dict[SessionKey, asyncio.Event] = {}
+        """Sessions whose runs are being given up; set when that is done."""
+        self.moves = 0
+        """How often sessions were given up. A message that was being checked at such a moment
+        looks again where its session is."""
         self._held: dict[SessionKey, _Held] = {}
         self._answers: dict[int, asyncio.Event] = {}
         self._carried: set[int] = set()
@@ -171,26 +182,48 @@ class Replication:
         """The id of this replica."""
         return self._store.id
 
-    async def start(self, agents: Iterable[AgentId], elsewhere: Iterable[AgentId] = ()) -> None:
+    async def start(
+        self,
+        agents: Iterable[AgentId],
+        elsewhere: Iterable[AgentId] = (),
+        waiting: Iterable[AgentId] = (),
+    ) -> None:
         """Listen to the others; call before runs are recovered.
 
-        `agents` are those of this replica, `elsewhere` those that only others have.
+        `agents` are those of this replica, `elsewhere` those that only others have; messages for
+        `waiting`, which are some of these, wait while no live replica has their agent.
         """
-        self._elsewhere = frozenset(elsewhere)
+        self._elsewhere, self._waiting_agents = frozenset(elsewhere), frozenset(waiting)
         await self._store.start(self, agents, self.hosts)
         run_loop = self._engine.supervisor.run_loop
         run_loop("replica-requests", self._serve_requests())
         run_loop("replica-changes", self._compare_changes())
         run_loop("replica-take-over", self._watch_others())
+        if self._waiting_agents:
+            run_loop("replica-placement", self._place_waiting())
 
     async def renew(self) -> None:
         """Keep the lease. Raises: StoreUnavailable."""
-        await self._store.renew(runs=len(self._engine.runs), streams=self._count_streams())
+        runs = [one for one in self._engine.runs.values() if not one.slot.is_elsewhere]
+        await self._store.renew(runs=len(runs), streams=self._count_streams())
 
     # ---------------------------------------------------------------- sessions
 
     async def hold(self, session_key: SessionKey) -> SessionHold | OwnerId:
         """Acquire the session, or return the replica that owns it."""
+        while True:
+            if (moving := self._moving.get(session_key)) is not None:
+                await moving.wait()
+                continue
+            hold = await self._hold_once(session_key)
+            if hold == NOBODY:  # its runs are about to be taken
+                await self._engine.clock.sleep(_TAKING_S)
+            elif isinstance(hold, SessionHold) and session_key in self._moving:
+                hold.release()
+            else:
+                return hold
+
+    async def _hold_once(self, session_key: SessionKey) -> SessionHold | OwnerId:
         while (held := self._held.get(session_key)) is not None:
             if held.number is not None:
                 held.users += 1
@@ -218,14 +251,32 @@ class Replication:
 
         return SessionHold(release)
 
-    async def find_place(self, agent_id: AgentId, *, for_new_work: bool = True) -> OwnerId | None:
+    def waits_elsewhere(self, agent_id: AgentId) -> bool:
+        """True when only other replicas have the agent, and messages for it wait for one."""
+        return agent_id in self._waiting_agents
+
+    async def find_place(
+        self,
+        agent_id: AgentId,
+        session_key: SessionKey | None = None,
+        *,
+        for_new_work: bool = True,
+    ) -> OwnerId | None:
         """The replica that runs an agent; None: this one. One that drains gets no new work.
+
+        Also None when a new message for it has to wait here, because no live replica has the agent
+        or because others of its session wait here.
 
         Raises: AgentUnavailable (no live replica has it), StoreUnavailable.
         """
         if agent_id not in self._elsewhere:
             return None
+        may_wait = for_new_work and agent_id in self._waiting_agents
+        if may_wait and session_key is not None and self._has_waiting(session_key):
+            return None
         found = await self._store.find_replica(agent_id, may_drain=not for_new_work)
+        if found is None and may_wait:
+            return None
         if found is None:
             raise AgentUnavailable(
                 f"no gateway that runs now has the agent {agent_id}; try again later, or start one "
@@ -233,6 +284,64 @@ class Replication:
                 retry_after_s=self._store.lease_s,
             )
         return found
+
+    # ---------------------------------------------------------------- runs that wait for a replica
+
+    def _has_waiting(self, session_key: SessionKey) -> bool:
+        return any(run.record.session_key == session_key for run in self._list_waiting())
+
+    def _list_waiting(self) -> list[ActiveRun]:
+        """The runs here whose agent only other replicas have."""
+        runs = self._engine.runs.values()
+        return [run for run in runs if run.slot.is_elsewhere and not run.is_lost]
+
+    async def _place_waiting(self) -> None:
+        """Give runs up that wait for an agent, once a live replica has it."""
+        period_s = min(1.0, self._store.lease_s / 5)
+        may_be_left = False
+        while True:
+            await self._engine.clock.sleep(period_s)
+            try:
+                agents = {run.record.binding.agent_id for run in self._list_waiting()}
+                found = {one for one in agents if await self._store.find_replica(one) is not None}
+                may_be_left = await self._give_up(found) or may_be_left
+                # Told again until they are taken: a notification may be lost.
+                may_be_left = may_be_left and await self._store.call_takers()
+            except GatewayError as error:
+                log.warning("replica.runs_not_given_up", reason=error.message)
+            except Exception:  # the loop must go on
+                log.exception("replica.runs_not_given_up")
+
+    async def _give_up(self, agents: Set[AgentId]) -> bool:
+        """Let other replicas take the runs of these agents; True when some were given up.
+
+        Whole sessions: two replicas must not get runs of one. From here until the runs have left,
+        no message gets into these sessions (`hold`), and one that is on its way looks again where
+        its session is (`moves`).
+        """
+        waiting = [run for run in self._list_waiting() if run.record.binding.agent_id in agents]
+        sessions = {run.record.session_key for run in waiting[:_GIVE_UP_AT_ONCE]}
+        runs = [run for run in self._engine.runs.values() if run.record.session_key in sessions]
+        # One that is being stored, or begins to be held for the operator: with the next round.
+        busy = {run.record.session_key for run in runs if not run.is_waiting}
+        runs = [run for run in runs if run.record.session_key not in busy]
+        sessions -= busy
+        if not runs:
+            return False
+        self.moves += 1
+        moved = asyncio.Event()
+        self._moving.update(dict.fromkeys(sessions, moved))
+        try:
+            kept = await self._store.give_up_runs([run.record.id for run in runs])
+            for run in runs:
+                if run.record.id not in kept:
+                    run.lose()
+        finally:
+            for one in sessions:
+                del self._moving[one]
+            moved.set()
+        log.info("replica.runs_given_up", count=len(runs) - len(kept))
+        return True
 
     # ---------------------------------------------------------------- requests to others
 
@@ -295,6 +404,9 @@ class Replication:
     async def cancel_elsewhere(self, scope: Scope | None, task_id: TaskId) -> bool:
         """Have the replica that works on a task stop it; False when none does any more."""
         owner = await self._store.find_owner(task_id)
+        while owner == NOBODY:  # it is about to be taken
+            await self._engine.clock.sleep(_TAKING_S)
+            owner = await self._store.find_owner(task_id)
         if owner is None:
             return False
         await self.cancel_at(owner, scope, task_id)
@@ -564,6 +676,8 @@ class Replication:
                 if self._store.is_draining and not self._engine.is_draining:
                     log.info("replica.draining", replica=self.id)
                     self._engine.is_draining = True
+                elif self._engine.is_draining and not self._store.is_draining:
+                    await self._store.drain(self.id)  # it stops: others send it no new work
                 if is_due or await self._store.find_expired():
                     looked_at = self._engine.loop.time()
                     await self.take_over()

@@ -18,6 +18,7 @@ from openclaw_a2a.ports.log_store import LogAppend, LogHead, LogLine, LogStore, 
 from openclaw_a2a.ports.rate_store import RateAnswer, RateBucket, RateRequest, RateStore
 from openclaw_a2a.ports.record_store import Record, RecordStore
 from openclaw_a2a.ports.replica_store import (
+    NOBODY,
     Handoff,
     HeldSession,
     ReplicaCounts,
@@ -59,6 +60,7 @@ from openclaw_a2a.ports.task_store import (
 
 __all__ = [
     "ALL_TASKS",
+    "NOBODY",
     "Accepted",
     "Agent",
     "AgentLookup",
