@@ -16,8 +16,8 @@ it has accepted the message, this replica follows the task in the store, as a ca
 """
 
 import asyncio
-from collections.abc import Callable, Generator, Iterable, Set
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable, Generator, Iterable, Set
+from contextlib import ExitStack, contextmanager
 from typing import Protocol, cast
 
 import msgspec
@@ -64,6 +64,12 @@ _RESTING = TERMINAL | PAUSED
 _TAKING_S = 0.1
 """How often to look whether a run that was given up has been taken."""
 _GIVE_UP_AT_ONCE = 500
+_SHORT_WAIT_S = 0.25
+"""A wait for another agent that is over sooner is not told to the replica of the run."""
+_MOST_WAIT_S = 600.0
+
+FindRun = Callable[[], Awaitable[RunRecord | None]]
+"""Finds a run that another replica works on."""
 
 
 class _InternalRequest(msgspec.Struct, frozen=True):
@@ -110,6 +116,17 @@ class _ReleaseRequest(msgspec.Struct, frozen=True, tag="release"):
     task_id: TaskId
 
 
+class _WaitRequest(msgspec.Struct, frozen=True, tag="wait"):
+    """The agent of a run waits for another one; or, with 0 seconds, it does not any more.
+
+    Whoever waits repeats this: the run has its run slot again after so many seconds without it.
+    """
+
+    run_id: RunId
+    waiter: str
+    seconds: float
+
+
 class _Answer(msgspec.Struct, frozen=True, omit_defaults=True):
     """What came of a request: the run that answers a message, or the error."""
 
@@ -123,7 +140,9 @@ class _Answer(msgspec.Struct, frozen=True, omit_defaults=True):
     retry_after_s: float | None = None
 
 
-_request_decoder = msgspec.json.Decoder(_MessageRequest | _CancelRequest | _ReleaseRequest)
+_request_decoder = msgspec.json.Decoder(
+    _MessageRequest | _CancelRequest | _ReleaseRequest | _WaitRequest
+)
 _answer_decoder = msgspec.json.Decoder(_Answer)
 
 
@@ -134,6 +153,21 @@ class _Held:
         self.users = 0
         self.number: int | None = None
         self.is_decided = asyncio.Event()
+
+
+class _ReleasedSlot:
+    """The run slot of a run that waits elsewhere, and when it is taken back at the latest."""
+
+    def __init__(self, run: ActiveRun) -> None:
+        self._released = ExitStack()
+        self._released.enter_context(run.slot.released())
+        self.timer: asyncio.TimerHandle | None = None
+
+    def retake(self) -> None:
+        """The run goes on."""
+        if self.timer is not None:
+            self.timer.cancel()
+        self._released.close()
 
 
 class LogFollower(Protocol):
@@ -166,6 +200,8 @@ class Replication:
         """The requests that are being carried out."""
         self._sequences: dict[TaskId, int] = {}
         """The last sequence that was read of each followed task."""
+        self._released_slots: dict[tuple[RunId, str], _ReleasedSlot] = {}
+        """Of the runs here whose agents wait at other replicas, by who waits."""
         self._has_requests = asyncio.Event()
         self._must_compare = asyncio.Event()
         self.on_taken_over: list[Callable[[], None]] = []
@@ -444,6 +480,63 @@ class Replication:
             raise _make_error(answer)
         return answer
 
+    @contextmanager
+    def released_slot(self, find_run: FindRun) -> Generator[None]:
+        """Within the block a run at another replica waits, and holds no run slot there.
+
+        Nothing is waited for: the block is entered at once, and the other replica told meanwhile.
+        """
+        is_over = asyncio.Event()
+        job = self._keep_released(find_run, self._engine.new_id(), is_over)
+        self._engine.supervisor.spawn("keep-slot-released", job)
+        try:
+            yield
+        finally:
+            is_over.set()
+
+    async def _keep_released(self, find_run: FindRun, waiter: str, is_over: asyncio.Event) -> None:
+        lease_s = self._store.lease_s
+        await _wait(is_over, _SHORT_WAIT_S)
+        run: RunRecord | None = None
+        while not is_over.is_set():
+            try:
+                run = await find_run() or run  # which this replica itself may have taken over
+                if run is None:
+                    return
+                await self._tell_waiting(_WaitRequest(run.id, waiter, lease_s), run.task_id)
+            except GatewayError as error:  # then it has its slot, until this is said again
+                log.warning("replica.slot_not_released", reason=error.message)
+            await _wait(is_over, lease_s / 3)
+        if run is not None:
+            try:
+                await self._tell_waiting(_WaitRequest(run.id, waiter, 0), run.task_id)
+            except GatewayError as error:  # it has its slot again when the time is over
+                log.warning("replica.slot_not_released", reason=error.message)
+
+    async def _tell_waiting(self, request: _WaitRequest, task_id: TaskId) -> None:
+        owner = await self._store.find_owner(task_id)
+        if owner is not None:
+            await self._ask(owner, msgspec.json.encode(request))
+
+    def _set_waiting(self, request: _WaitRequest) -> None:
+        """Release the run slot of a run here, for some time, or let the run go on."""
+        key = request.run_id, request.waiter
+        released, run = self._released_slots.get(key), self._engine.runs.get(request.run_id)
+        if request.seconds <= 0 or run is None:
+            self._retake_slot(key)
+            return
+        if released is None:
+            released = self._released_slots[key] = _ReleasedSlot(run)
+        elif released.timer is not None:
+            released.timer.cancel()
+        seconds = min(request.seconds, _MOST_WAIT_S)
+        released.timer = self._engine.loop.call_later(seconds, self._retake_slot, key)
+
+    def _retake_slot(self, key: tuple[RunId, str]) -> None:
+        released = self._released_slots.pop(key, None)
+        if released is not None:
+            released.retake()
+
     async def find_run(self, session_keys: Iterable[SessionKey]) -> RunRecord | None:
         """The run that another replica has started in one of these sessions."""
         return await self._store.find_run(session_keys)
@@ -623,6 +716,9 @@ class Replication:
         if isinstance(request, _ReleaseRequest):
             # Its peer was approved where the operator decided.
             await HeldTasks(self._engine, None).decide(request.task_id, allow=True)
+            return _Answer()
+        if isinstance(request, _WaitRequest):
+            self._set_waiting(request)
             return _Answer()
         submitted = SubmitRequest(
             request.scope,
