@@ -250,6 +250,34 @@ async def test_the_chain_of_a_run_at_another_replica_is_known(start_replica: Sta
     held.go.set()
 
 
+class RenamedAgent(ScriptedAgent):
+    """An agent that its host has under another name."""
+
+    def owns_session(self, session_key: Any) -> bool:
+        return session_key.startswith(f"agent:x:via-{self._name}:")
+
+    def host_session_key(self, session_key: Any) -> Any:
+        _, name, rest = session_key.split(":", 2)
+        return f"agent:x:via-{name}:{rest}"
+
+
+async def test_the_chain_of_a_run_is_known_at_a_replica_without_its_agent(
+    start_replica: StartReplica,
+) -> None:
+    """Also where the host has the agent under another name."""
+    left = await start_replica("left", kind=RenamedAgent, **AT_LEFT)
+    right = await start_replica("right", kind=AgentWithoutSessions, **AT_LEFT)
+    held = hold(left)
+    call = await left.call("a", "b")
+    await asyncio.wait_for(held.asked.wait(), TIMEOUT_S)
+    callee = f"agent:x:via-b:call:{call['correlationId']}"
+    for target, reason in (("a", "loop: a is in the chain of calls"), ("b", "self-call")):
+        back = {"agent": target, "skill": "work", "input": {}}
+        refused = await right.call_tool(right.client("x", callee), "agent_call", back)
+        assert reason in refused["error"]
+    held.go.set()
+
+
 async def test_answers_that_another_replica_delivered_count_against_loops(
     start_replica: StartReplica, host: SessionHost
 ) -> None:

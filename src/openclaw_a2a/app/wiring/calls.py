@@ -82,6 +82,7 @@ class CallsWiring:
             {name: agent for name, agent in found if isinstance(agent, SessionInbox)},
             name_host=_name_host if is_shared else None,
             list_shared=None if self._replication is None else self._replication.list_hosts,
+            elsewhere=agents.ids_elsewhere,
         )
         if self._replication is not None and settings.response_routing.enabled:
             self._replication.hosts = self._hosts.names
