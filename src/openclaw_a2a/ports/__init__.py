@@ -13,7 +13,11 @@ from openclaw_a2a.ports.agent import (
     SupportsProfile,
 )
 from openclaw_a2a.ports.clock import Clock
-from openclaw_a2a.ports.delivery_store import DeliveryPage, DeliveryStore
+from openclaw_a2a.ports.delivery_store import (
+    DeliveryPage,
+    DeliveryStore,
+    SupportsBodyReplacement,
+)
 from openclaw_a2a.ports.log_store import LogAppend, LogHead, LogLine, LogStore, StoredLog
 from openclaw_a2a.ports.rate_store import RateAnswer, RateBucket, RateRequest, RateStore
 from openclaw_a2a.ports.record_store import Record, RecordStore
@@ -107,6 +111,7 @@ __all__ = [
     "SupportsApprovals",
     "SupportsAvailability",
     "SupportsBackgroundEvents",
+    "SupportsBodyReplacement",
     "SupportsDetach",
     "SupportsOrphanCleanup",
     "SupportsPauseCancel",
