@@ -14,6 +14,8 @@ from tests.engine.test_replication import Replica, StartReplica, next_run, start
 from tests.replicas.cluster import repeat_until
 
 from openclaw_a2a.model.agent_event import InputRequired, Reply
+from openclaw_a2a.model.errors import SettingsInvalid
+from openclaw_a2a.model.ids import AgentId
 from openclaw_a2a.ports import Recovery
 from openclaw_a2a.settings import load_settings
 
@@ -325,10 +327,8 @@ async def test_the_operator_sees_why_a_message_waits(start_replica: StartReplica
 
 
 def test_the_setting_is_refuse_or_queue(tmp_path: Path) -> None:
-    from openclaw_a2a.model.errors import SettingsInvalid
-
     values = {"data": str(tmp_path), "agents.main.adapter": "echo"}
     loaded = load_settings(overrides=values, environ={}).settings
-    assert not loaded.agents["main"].queues_without_replica  # type: ignore[index]
+    assert loaded.agents[AgentId("main")].when_no_replica == "refuse"
     with pytest.raises(SettingsInvalid, match="whenNoReplica"):
         load_settings(overrides={**values, "agents.main.whenNoReplica": "later"}, environ={})

@@ -277,5 +277,5 @@ def _agent(name: str, value: Json, reader: SettingsReader) -> AgentSettings:
         allowed_targets=tools.agent_to_agent.allow,
         folder=reader.folder,
         replicas=tuple(str(one) for one in replicas),
-        queues_without_replica=without_replica == "queue",
+        when_no_replica="queue" if without_replica == "queue" else "refuse",
     )

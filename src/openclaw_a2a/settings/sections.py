@@ -145,8 +145,8 @@ class AgentSettings(Section, frozen=True):
     for; without any they may send anything. `allowed_targets` are patterns of the agents that it
     may call; None: all agents that take part in calls. `folder` is that of the settings file, from
     which functions are imported. `replicas` are the names of the gateways that have the agent, of
-    several on one store; empty: all. `queues_without_replica` is true when messages wait while no
-    such gateway runs; else they are refused.
+    several on one store; empty: all. While none of them runs, messages are refused or wait
+    (`when_no_replica`).
     """
 
     adapter: str
@@ -157,7 +157,7 @@ class AgentSettings(Section, frozen=True):
     allowed_targets: tuple[str, ...] | None = None
     folder: Path | None = None
     replicas: tuple[str, ...] = ()
-    queues_without_replica: bool = False
+    when_no_replica: Literal["refuse", "queue"] = "refuse"
 
 
 class Limits(Section, frozen=True):
