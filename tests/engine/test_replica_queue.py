@@ -5,12 +5,14 @@ import json
 from pathlib import Path
 from typing import Any
 
+import asyncpg
 import pytest
 from tests.conformance.asgi_client import Response
 from tests.conformance.conftest import peers
 from tests.engine.controlled_agent import TIMEOUT_S
 from tests.engine.test_replica_limits import decide, operator, state_of
 from tests.engine.test_replication import Replica, StartReplica, next_run, start_replica, text_of
+from tests.postgres_server import PostgresServer
 from tests.replicas.cluster import repeat_until
 
 from openclaw_a2a.model.agent_event import InputRequired, Reply
@@ -127,6 +129,62 @@ async def test_messages_of_one_session_that_wait_at_several_replicas_keep_their_
     for task in sent:
         await wait_for(b, task, COMPLETED)
     assert sum(len(one.agent.turns) for one in homes) == 6
+
+
+class SlowPolicy:
+    """Allows messages when the test says so."""
+
+    def __init__(self) -> None:
+        self.asked = 0
+        self.may_decide = asyncio.Event()
+
+    async def check(self, *_: object, **__: object) -> None:
+        self.asked += 1
+        await self.may_decide.wait()
+
+
+async def test_a_message_that_is_checked_while_its_session_goes_to_a_replica_follows_it(
+    start_replica: StartReplica, postgres: PostgresServer
+) -> None:
+    """Else a second replica could run it beside the first."""
+    others = ("north", "south")
+    a = await start_replica(**placed("left", "home", *others))
+    contexts = [f"c-{number}" for number in range(4)]
+    for one in contexts:
+        await a.send("first", blocking=False, contextId=one)
+    policy = next(iter(a.gateway.engines.values())).policy = SlowPolicy()  # type: ignore[assignment]
+    later = [asyncio.create_task(a.send("second", contextId=one)) for one in contexts]
+
+    async def are_checked() -> bool:
+        return policy.asked == len(contexts)
+
+    assert await repeat_until(are_checked, deadline_s=TIMEOUT_S)
+    home = await start_replica(**placed("home", "home", *others))
+    runs = [await home.agent.next_run("first") for _ in contexts]
+    away = [await start_replica(**placed(name, "home", *others)) for name in others]
+    policy.may_decide.set()
+    schema = a.gateway.settings.store.schema
+    connection = await asyncpg.connect(postgres.url(), server_settings={"search_path": schema})
+
+    async def are_there() -> bool:
+        count = "SELECT count(*) FROM run WHERE owner = $1"
+        return await connection.fetchval(count, home.name) == 2 * len(contexts)
+
+    try:
+        assert await repeat_until(are_there, deadline_s=TIMEOUT_S)
+        # They were sent there, not left to whoever takes them: that raises the fence.
+        fences = await connection.fetch("SELECT DISTINCT fence FROM run WHERE NOT is_started")
+        assert [row[0] for row in fences] == [1]
+    finally:
+        await connection.close()
+    for run in runs:
+        run.end(Reply.of_text("done"))
+    for _ in contexts:
+        await complete_next(home, "second")
+    for sending in later:
+        assert text_of(await sending) == "second done"
+    assert not any(one.agent.turns for one in away)
+    assert policy.asked == len(contexts), "the policy decides once about each message"
 
 
 async def test_a_waiting_message_is_canceled_at_any_replica(start_replica: StartReplica) -> None:
