@@ -305,6 +305,7 @@ async def test_a_follow_up_to_a_task_that_another_replica_works_on_joins_it(
     joined = await b.send("two", blocking=False, taskId=task["id"])
     assert joined["id"] == task["id"]
     async with b.stream("SubscribeToTask", {"id": task["id"]}) as next_event:
+        assert "task" in await next_event()  # it is subscribed before the task ends
         run.end(Reply.of_text("first"))
         (await a.agent.next_run("two")).end(Reply.of_text("second"))
         events = [one async for one in _rest(next_event)]
