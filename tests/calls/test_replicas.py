@@ -122,6 +122,10 @@ async def start_replica(
         yield start
 
 
+AT_LEFT: dict[str, Json] = {"agents__b__adapter": "echo", "agents__b__replicas": ["left"]}
+"""Settings with which the agent `b` is at the replica `left` only."""
+
+
 def hold(*replicas: Replica, agent: str = "b") -> HeldAnswer:
     """One answer for an agent at all replicas, when the test lets it go."""
     held = HeldAnswer()
@@ -246,6 +250,34 @@ async def test_the_chain_of_a_run_at_another_replica_is_known(start_replica: Sta
     held.go.set()
 
 
+class RenamedAgent(ScriptedAgent):
+    """An agent that its host has under another name."""
+
+    def owns_session(self, session_key: Any) -> bool:
+        return session_key.startswith(f"agent:x:via-{self._name}:")
+
+    def host_session_key(self, session_key: Any) -> Any:
+        _, name, rest = session_key.split(":", 2)
+        return f"agent:x:via-{name}:{rest}"
+
+
+async def test_the_chain_of_a_run_is_known_at_a_replica_without_its_agent(
+    start_replica: StartReplica,
+) -> None:
+    """Also where the host has the agent under another name."""
+    left = await start_replica("left", kind=RenamedAgent, **AT_LEFT)
+    right = await start_replica("right", kind=AgentWithoutSessions, **AT_LEFT)
+    held = hold(left)
+    call = await left.call("a", "b")
+    await asyncio.wait_for(held.asked.wait(), TIMEOUT_S)
+    callee = f"agent:x:via-b:call:{call['correlationId']}"
+    for target, reason in (("a", "loop: a is in the chain of calls"), ("b", "self-call")):
+        back = {"agent": target, "skill": "work", "input": {}}
+        refused = await right.call_tool(right.client("x", callee), "agent_call", back)
+        assert reason in refused["error"]
+    held.go.set()
+
+
 async def test_answers_that_another_replica_delivered_count_against_loops(
     start_replica: StartReplica, host: SessionHost
 ) -> None:
@@ -257,6 +289,109 @@ async def test_answers_that_another_replica_delivered_count_against_loops(
     again = await right.call("a", "b")
     assert "in answer to answers" in again["error"]
     host.processed.set()
+
+
+# -------------------------------------------------------------------- run places
+
+ONE_PLACE: dict[str, Json] = {"limits__runs": 1, **AT_LEFT}
+
+
+async def run_agent(replica: Replica, agent: str) -> tuple[str, HeldAnswer]:
+    """Have an agent work at a replica; the session of its run, and what lets it end."""
+    held = hold(replica, agent=agent)
+    call = await replica.call("c", agent)
+    await asyncio.wait_for(held.asked.wait(), TIMEOUT_S)
+    return f"agent:{agent}:call:{call['correlationId']}", held
+
+
+def used_places(replica: Replica) -> int:
+    """How many run places are taken."""
+    assert replica.running is not None
+    [engine] = replica.running.engines.values()
+    return engine.queues.running
+
+
+async def has_used_places(replica: Replica, count: int) -> bool:
+    async def is_so() -> bool:
+        return used_places(replica) == count
+
+    return await repeat_until(is_so, deadline_s=TIMEOUT_S)
+
+
+@pytest.mark.parametrize("tool", ["agent_call", "agent_call_batch", "debate_call"])
+async def test_who_waits_at_one_replica_has_no_run_place_at_another(
+    start_replica: StartReplica, tool: str
+) -> None:
+    """The agent it waits for needs the only one."""
+    left = await start_replica("left", **ONE_PLACE)
+    right = await start_replica("right", **ONE_PLACE)
+    session, held = await run_agent(left, "a")
+    call = {"agent": "b", "skill": "work", "input": {}, "timeoutMs": 60_000}
+    arguments: Json = {**call, "wait": True}
+    if tool == "agent_call_batch":
+        arguments = {"calls": [call, call]}
+    if tool == "debate_call":
+        arguments = {
+            "topic": "tides",
+            "proposer": {"agent": "b", "skill": "plan"},
+            "critics": [{"agent": "d"}],
+            "resolver": {"agent": "b", "skill": "decide"},
+            "input": {},
+            "rounds": 1,
+            "wait": True,
+            "timeoutMs": 60_000,
+        }
+    client = right.client("a", session)
+    result = await asyncio.wait_for(right.call_tool(client, tool, arguments), TIMEOUT_S)
+    assert asked(left) >= 1, result
+    assert asked(right) == 0
+    assert "timeout" not in json.dumps(result)
+    # It has its place again, and only one.
+    assert await has_used_places(left, 1)
+    held.go.set()
+    assert await has_used_places(left, 0)
+
+
+async def test_a_run_place_comes_back_when_the_replica_that_waits_is_gone(
+    start_replica: StartReplica,
+) -> None:
+    left = await start_replica("left", **ONE_PLACE)
+    right = await start_replica("right", **ONE_PLACE)
+    session, held = await run_agent(left, "a")
+    working = hold(left)
+    waiting = asyncio.create_task(
+        right.call_tool(
+            right.client("a", session),
+            "agent_call",
+            {"agent": "b", "skill": "work", "input": {}, "wait": True, "timeoutMs": 60_000},
+        )
+    )
+    await asyncio.wait_for(working.asked.wait(), TIMEOUT_S)
+    assert used_places(left) == 1, "the one of the callee"
+    # As in a process that is killed: nobody says that it does not wait any more.
+    [job] = [one for one in asyncio.all_tasks() if one.get_name() == "keep-slot-released"]
+    job.cancel()
+    # Past the limit, as whoever goes on is never stopped; not in vain, and not twice.
+    assert await has_used_places(left, 2)
+    working.go.set()
+    await asyncio.wait_for(waiting, TIMEOUT_S)
+    assert await has_used_places(left, 1)
+    held.go.set()
+    assert await has_used_places(left, 0)
+
+
+async def test_a_call_waits_for_a_replica_that_has_its_callee(start_replica: StartReplica) -> None:
+    queued = {**AT_LEFT, "agents__b__whenNoReplica": "queue"}
+    right = await start_replica("right", **queued)
+    call = await right.call("a", "b", session="main", timeoutMs=60_000)
+    assert call["status"] == "pending"
+    waiting = asyncio.create_task(right.call("c", "b", wait=True, timeoutMs=60_000))
+    await other_call_arrives(right, 1)
+    left = await start_replica("left", **queued)
+    result = await asyncio.wait_for(waiting, TIMEOUT_S)
+    assert result["status"] == "completed"
+    await is_polled(right, call, "completed")
+    assert (asked(left), asked(right)) == (2, 0)
 
 
 # -------------------------------------------------------------------- replicas that die

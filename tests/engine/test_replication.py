@@ -5,6 +5,7 @@ import itertools
 import json
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from openclaw_a2a.app.gateway import Gateway
 from openclaw_a2a.engine.tasks.run import ActiveRun
 from openclaw_a2a.engine.tasks.submit import SubmitRequest, submit
 from openclaw_a2a.model.agent_event import InputRequired, Reply, TextDelta
+from openclaw_a2a.model.delivery import Delivery, DeliveryId
 from openclaw_a2a.model.errors import Overloaded, StoreUnavailable
 from openclaw_a2a.model.ids import AccountId, AgentId, ContextId, MessageId, OwnerId, PeerName
 from openclaw_a2a.model.message import Message, Part, Role
@@ -303,6 +305,7 @@ async def test_a_follow_up_to_a_task_that_another_replica_works_on_joins_it(
     joined = await b.send("two", blocking=False, taskId=task["id"])
     assert joined["id"] == task["id"]
     async with b.stream("SubscribeToTask", {"id": task["id"]}) as next_event:
+        assert "task" in await next_event()  # it is subscribed before the task ends
         run.end(Reply.of_text("first"))
         (await a.agent.next_run("two")).end(Reply.of_text("second"))
         events = [one async for one in _rest(next_event)]
@@ -643,3 +646,32 @@ async def test_missing_notifications_are_a_warning_of_readyz(start_replica: Star
     ready = await a.client.get("/readyz")
     assert ready.status == 200
     assert "pooler" in ready.json["warnings"][0]
+
+
+async def test_a_replica_with_a_new_key_leaves_deliveries_to_their_owners(
+    start_replica: StartReplica, postgres: PostgresServer, tmp_path: Path
+) -> None:
+    keys: dict[str, str] = {}
+    for name, text in (("old", "ab" * 32), ("new", "cd" * 32)):
+        (tmp_path / name).write_text(text, "ascii")
+        (tmp_path / name).chmod(0o600)
+        keys[name] = f"file:{tmp_path / name}"
+    a = await start_replica(**{"security.encryption.keys": [keys["old"], keys["new"]]})
+    task = await a.send("hello", blocking=False)
+    run = await a.agent.next_run()
+    store = a.gateway.engines[a.gateway.settings.store].store
+    now = datetime.now(UTC)
+    delivery = Delivery(DeliveryId("d"), "push", task["id"], b"secret", 0, now, now, now)
+    assert await store.deliveries.put_delivery(delivery, within=9)
+    schema = a.gateway.settings.store.schema
+    connection = await asyncpg.connect(postgres.url(), server_settings={"search_path": schema})
+    try:
+        before = await connection.fetchrow("SELECT owner, body FROM delivery WHERE id = 'd'")
+        await start_replica(**{"security.encryption.keys": [keys["new"], keys["old"]]})
+        after = await connection.fetchrow("SELECT owner, body FROM delivery WHERE id = 'd'")
+    finally:
+        await connection.close()
+    assert before["owner"] == after["owner"] == a.name
+    assert before["body"] != after["body"]
+    assert await store.deliveries.read_delivery(None, delivery.id) == delivery
+    run.end(Reply.of_text("done"))

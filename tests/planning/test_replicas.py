@@ -351,3 +351,24 @@ async def test_an_expired_objective_is_deleted_once_and_gone_at_every_replica(st
     assert await repeat_until(is_swept, deadline_s=TIMEOUT_S)
     for one in (a, b):
         assert (await one.call("objectives/list"))["objectives"] == []
+
+
+async def test_a_step_waits_for_a_replica_that_has_its_agent(start: Start) -> None:
+    placed = {"agents.main.replicas": ["home"], "agents.main.whenNoReplica": "queue"}
+    a = await start(**placed, **{"store.replicaName": "left"})
+    goal = await a.objective()
+    await a.plan(goal, "one", {"name": "two", "dependencies": ["task-0"]})
+    await a.call("objectives/run", id=goal)
+
+    async def waits() -> bool:
+        tasks = (await a.call("ListTasks"))["tasks"]
+        return [one["status"]["state"] for one in tasks] == ["TASK_STATE_SUBMITTED"]
+
+    assert await repeat_until(waits, deadline_s=TIMEOUT_S)
+    home = await start(**placed, **{"store.replicaName": "home"})
+    for _ in range(2):
+        _, run = await step_run(home)
+        run.end(Reply.of_text("done"))
+    await a.ends(goal)
+    assert asked(a, home) == {"one": 1, "two": 1}
+    assert asked(a) == {}

@@ -512,7 +512,9 @@ class Gateway:
         if replication is not None:
             elsewhere = self._agents.ids_elsewhere
             here = [one for one in self._agents.ids if one not in elsewhere]
-            await replication.start(here, elsewhere)
+            known = self.settings.agents
+            waiting = [one for one in elsewhere if known[one].when_no_replica == "queue"]
+            await replication.start(here, elsewhere, waiting)
         # Before the loops and the outbox: no run of this engine is active yet, so every unfinished
         # one was left by an engine that is gone, or is that of another replica.
         await recover_runs(engine)

@@ -33,6 +33,9 @@ _MAX_STALE_RUNS = 256
 FindRunElsewhere = Callable[[SessionKey], Awaitable[RunRecord | None]]
 """Finds the started run in a session, by the key of its host, at another replica."""
 
+ReleaseElsewhere = Callable[[SessionKey], AbstractContextManager[None]]
+"""While it waits, the started run in a session at another replica holds no run slot there."""
+
 
 class LoopLimits(msgspec.Struct, frozen=True):
     """How far calls may go."""
@@ -128,6 +131,8 @@ class CallHistory(msgspec.Struct, frozen=True):
     own_host: str
     find_run_elsewhere: FindRunElsewhere | None = None
     """Finds the run in a session that another replica works on; None where there are none."""
+    release_elsewhere: ReleaseElsewhere | None = None
+    """Releases the run slot of such a run."""
 
     async def origin_of(self, caller: Caller) -> CallOrigin:
         """How this caller came to call. Raises: StoreUnavailable."""
@@ -157,8 +162,12 @@ class CallHistory(msgspec.Struct, frozen=True):
 
     def release_run_slot(self, caller: Caller) -> AbstractContextManager[None]:
         """While the caller waits for another agent, its own run holds no run slot."""
-        run = self._find_run(caller)
-        return nullcontext() if run is None else run.slot.released()
+        run, key = self._find_run(caller), caller.session_key
+        if run is not None:
+            return run.slot.released()
+        if self.release_elsewhere is None or key is None:
+            return nullcontext()
+        return self.release_elsewhere(key)
 
     def _find_run(self, caller: Caller) -> ActiveRun | None:
         """The run in whose turn the caller calls; None outside runs of this gateway."""

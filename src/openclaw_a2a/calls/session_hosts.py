@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable, Mapping, Set
 from openclaw_a2a.model.call import Call, Caller
 from openclaw_a2a.model.errors import AgentError
 from openclaw_a2a.model.ids import AgentId, SessionKey
+from openclaw_a2a.model.session_keys import VIA_PREFIX
 from openclaw_a2a.ports import DeliveryFailed, SessionGone, SessionInbox, SessionPresence
 
 _LOCATE_TIMEOUT_S = 5.0
@@ -25,13 +26,16 @@ class SessionHosts:
         *,
         name_host: Callable[[str], str] | None = None,
         list_shared: Callable[[AgentId], Awaitable[Set[str]]] | None = None,
+        elsewhere: Set[AgentId] = frozenset(),
     ) -> None:
         """`name_host`: the name by which all replicas know a host of this one.
 
         With other replicas a host is remembered even if it is the only one here. `list_shared`
-        gives the hosts of all replicas that a session of an agent may be in.
+        gives the hosts of all replicas that a session of an agent may be in; `elsewhere` are the
+        agents that only others have.
         """
         self._inboxes = inboxes
+        self._elsewhere = elsewhere
         self._name_host = name_host
         self._list_shared = list_shared
         self._hosts: dict[str, SessionInbox] = {}
@@ -78,7 +82,7 @@ class SessionHosts:
         if len(set(owners.values())) > 1:
             calling = await self.find_host(session_key)
             owners = {name: host for name, host in owners.items() if host == calling} or owners
-        return next(iter(owners), None)
+        return next(iter(owners), None) or self._find_elsewhere(session_key)
 
     def host_session_key(self, agent_id: AgentId, session_key: SessionKey) -> SessionKey | None:
         """The host's key for a session of an agent of ours; None before that is known."""
@@ -96,7 +100,17 @@ class SessionHosts:
             for one in labels
         ]
         found = [key for name, key in candidates if self.host_session_key(name, key) == session_key]
+        agent_id = self._find_elsewhere(session_key)
+        if agent_id is not None:
+            found.append(SessionKey(f"agent:{agent_id}:{label.partition(':')[2]}"))
         return [*dict.fromkeys([session_key, *found])]
+
+    def _find_elsewhere(self, session_key: SessionKey) -> AgentId | None:
+        """The agent of a session, if only other replicas have it and its host renames it."""
+        # Its host cannot be asked here; the key itself names the agent.
+        *_, label = session_key.split(":", 3)[:3]
+        agent_id = AgentId(label.removeprefix(VIA_PREFIX))
+        return agent_id if agent_id != label and agent_id in self._elsewhere else None
 
     def host_of(self, inbox: SessionInbox) -> str | None:
         """The host to remember for a session; None while there is only one."""

@@ -43,7 +43,7 @@ from openclaw_a2a.model.ids import (
 )
 from openclaw_a2a.model.message import Message
 from openclaw_a2a.model.records import RunOptions, RunRecord, StoredTask, TaskHead
-from openclaw_a2a.model.task import Task, TaskState, TaskStatus
+from openclaw_a2a.model.task import StatusUpdate, Task, TaskState, TaskStatus
 from openclaw_a2a.model.turn import Binding, Scope
 from openclaw_a2a.ports import (
     AgentLookup,
@@ -326,6 +326,8 @@ class Engine:
             scope.principal,
             binding.agent_id,
             is_coordinator=getattr(self.agents.get(binding.agent_id), "is_coordinator", False),
+            # A message that is held for the operator asks no agent.
+            is_elsewhere=self.waits_elsewhere(binding.agent_id) and options.hold is None,
         )
         record = RunRecord(
             id=RunId(self.new_id()),
@@ -341,6 +343,10 @@ class Engine:
             resume=resume,
         )
         return ActiveRun(self, record, rules=rules, slot=slot)
+
+    def waits_elsewhere(self, agent_id: AgentId) -> bool:
+        """True when runs of the agent wait here until another replica has it, and takes them."""
+        return self.replication is not None and self.replication.waits_elsewhere(agent_id)
 
     def start_run(self, run: ActiveRun, submission: Submission) -> ActiveRun:
         """Start a new run and hand its submission to the store."""
@@ -385,6 +391,7 @@ class Engine:
             record.scope.principal,
             agent_id,
             is_coordinator=getattr(self.agents.get(agent_id), "is_coordinator", False),
+            is_elsewhere=self.waits_elsewhere(agent_id) and record.options.hold is None,
             is_accepted=True,
         )
         account = record.scope.account
@@ -394,6 +401,9 @@ class Engine:
         if active is not None:
             active.runs.append(run)
             self.session_tasks.add_newest(record.session_key, record.task_id)
+            status = active.journal.projection.task().status
+            if slot.is_elsewhere and status.state is TaskState.SUBMITTED and not status.message:
+                active.journal.append([self._waiting_status(record)], run=record)
         self.runs[record.id] = run
         # No submission to wait for: the store holds the message since the first attempt.
         run.task = self._run_supervisor.start("run", run.run(is_early=True))
@@ -431,7 +441,7 @@ class Engine:
     ) -> ActiveTask:
         """The active task of a new run; its first commit creates it in the store."""
         record = run.record
-        task, journal = self.new_journal(record, now, metadata)
+        task, journal = self.new_journal(record, now, metadata, self.waiting_message(run))
         active = ActiveTask(journal, task)
         active.runs.append(run)
         self.active_tasks[record.task_id] = active
@@ -450,10 +460,17 @@ class Engine:
         return active
 
     def new_journal(
-        self, record: RunRecord, now: datetime, metadata: JsonObject | None = None
+        self,
+        record: RunRecord,
+        now: datetime,
+        metadata: JsonObject | None = None,
+        message: Message | None = None,
     ) -> tuple[Task, Journal]:
-        """The task of a run that has none yet, and the journal whose first commit creates it."""
-        status = TaskStatus(TaskState.SUBMITTED, timestamp=now)
+        """The task of a run that has none yet, and the journal whose first commit creates it.
+
+        `message` is that of its first status.
+        """
+        status = TaskStatus(TaskState.SUBMITTED, message, timestamp=now)
         history = (record.message,)
         task = Task(record.task_id, record.context_id, status, history=history, metadata=metadata)
         head = TaskHead(
@@ -481,6 +498,19 @@ class Engine:
             wakeups=self.wakeups,
             limits=self._journal_limits if is_limited else UNLIMITED,
         )
+
+    def waiting_message(self, run: ActiveRun) -> Message | None:
+        """Why a run waits, for the status of its task; None when it has no special reason."""
+        return self._waiting_status(run.record).status.message if run.slot.is_elsewhere else None
+
+    def _waiting_status(self, record: RunRecord) -> StatusUpdate:
+        agent_id = record.binding.agent_id
+        text = (
+            f"This message waits: no gateway that has the agent {agent_id} is running. It will be "
+            "worked on when one runs again."
+        )
+        transcript = self.own_transcript(record.task_id, record.context_id)
+        return transcript.status_text(TaskState.SUBMITTED, text)
 
     def own_transcript(self, task_id: TaskId, context_id: ContextId) -> Transcript:
         """For status messages of the gateway itself on a task that no run works on."""
@@ -542,7 +572,8 @@ class Engine:
         """Accept nothing more and let runs end; the number of runs left after the timeout."""
         # `submit` refuses from here on; runs that are queued already still get their turn.
         self.is_draining = True
-        tasks = [run.task for run in self.runs.values() if run.task is not None]
+        runs = [run for run in self.runs.values() if not run.slot.is_elsewhere]
+        tasks = [run.task for run in runs if run.task is not None]
         if tasks and timeout_s > 0:
             await asyncio.wait(tasks, timeout=timeout_s)
         return len(self.runs)

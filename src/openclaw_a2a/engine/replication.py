@@ -8,14 +8,16 @@ it has accepted the message, this replica follows the task in the store, as a ca
                               └──> another's: hand off ──> `submit` there ──> follow the task here
               what the gateway itself submits (a call, a step) is handed off with its record and its
               delivery, which this replica goes on to send
+              no live replica has its agent: the run waits here, unless the settings refuse it;
+              when one has it, the run is given up (`_give_up`), and taken as those of a dead one
     cancel    the task runs elsewhere: hand off ──> `cancel_task` there ──> read the task here
     a replica dies   its runs, requests, deliveries and open logs go to another one (`take_over`)
     this one was taken for dead   it drops its runs, which are another one's now (`on_lost`)
 """
 
 import asyncio
-from collections.abc import Callable, Generator, Iterable
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable, Generator, Iterable, Set
+from contextlib import ExitStack, contextmanager
 from typing import Protocol, cast
 
 import msgspec
@@ -52,13 +54,22 @@ from openclaw_a2a.model.message import Message
 from openclaw_a2a.model.records import Hold, RunRecord
 from openclaw_a2a.model.task import PAUSED, TERMINAL
 from openclaw_a2a.model.turn import Provenance, Scope
-from openclaw_a2a.ports import Duplicate, Handoff, MeasuredTask, Record, ReplicaStore
+from openclaw_a2a.ports import NOBODY, Duplicate, Handoff, MeasuredTask, Record, ReplicaStore
 
 log = get_logger(__name__)
 
 _ANSWER_S = 120.0
 """The timeout of a request to another replica; covers a take-over if that one dies."""
 _RESTING = TERMINAL | PAUSED
+_TAKING_S = 0.1
+"""How often to look whether a run that was given up has been taken."""
+_GIVE_UP_AT_ONCE = 500
+_SHORT_WAIT_S = 0.25
+"""A wait for another agent that is over sooner is not told to the replica of the run."""
+_MOST_WAIT_S = 600.0
+
+FindRun = Callable[[], Awaitable[RunRecord | None]]
+"""Finds a run that another replica works on."""
 
 
 class _InternalRequest(msgspec.Struct, frozen=True):
@@ -105,6 +116,17 @@ class _ReleaseRequest(msgspec.Struct, frozen=True, tag="release"):
     task_id: TaskId
 
 
+class _WaitRequest(msgspec.Struct, frozen=True, tag="wait"):
+    """The agent of a run waits for another one; or, with 0 seconds, it does not any more.
+
+    Whoever waits repeats this: the run has its run slot again after so many seconds without it.
+    """
+
+    run_id: RunId
+    waiter: str
+    seconds: float
+
+
 class _Answer(msgspec.Struct, frozen=True, omit_defaults=True):
     """What came of a request: the run that answers a message, or the error."""
 
@@ -118,7 +140,9 @@ class _Answer(msgspec.Struct, frozen=True, omit_defaults=True):
     retry_after_s: float | None = None
 
 
-_request_decoder = msgspec.json.Decoder(_MessageRequest | _CancelRequest | _ReleaseRequest)
+_request_decoder = msgspec.json.Decoder(
+    _MessageRequest | _CancelRequest | _ReleaseRequest | _WaitRequest
+)
 _answer_decoder = msgspec.json.Decoder(_Answer)
 
 
@@ -129,6 +153,21 @@ class _Held:
         self.users = 0
         self.number: int | None = None
         self.is_decided = asyncio.Event()
+
+
+class _ReleasedSlot:
+    """The run slot of a run that waits elsewhere, and when it is taken back at the latest."""
+
+    def __init__(self, run: ActiveRun) -> None:
+        self._released = ExitStack()
+        self._released.enter_context(run.slot.released())
+        self.timer: asyncio.TimerHandle | None = None
+
+    def retake(self) -> None:
+        """The run goes on."""
+        if self.timer is not None:
+            self.timer.cancel()
+        self._released.close()
 
 
 class LogFollower(Protocol):
@@ -149,12 +188,20 @@ class Replication:
         self._store = store
         self._count_streams = count_streams
         self._elsewhere: frozenset[AgentId] = frozenset()
+        self._waiting_agents: frozenset[AgentId] = frozenset()
+        self._moving: dict[SessionKey, asyncio.Event] = {}
+        """Sessions whose runs are being given up; set when that is done."""
+        self.moves = 0
+        """How often sessions were given up. A message that was being checked at such a moment
+        looks again where its session is."""
         self._held: dict[SessionKey, _Held] = {}
         self._answers: dict[int, asyncio.Event] = {}
         self._carried: set[int] = set()
         """The requests that are being carried out."""
         self._sequences: dict[TaskId, int] = {}
         """The last sequence that was read of each followed task."""
+        self._released_slots: dict[tuple[RunId, str], _ReleasedSlot] = {}
+        """Of the runs here whose agents wait at other replicas, by who waits."""
         self._has_requests = asyncio.Event()
         self._must_compare = asyncio.Event()
         self.on_taken_over: list[Callable[[], None]] = []
@@ -171,26 +218,48 @@ class Replication:
         """The id of this replica."""
         return self._store.id
 
-    async def start(self, agents: Iterable[AgentId], elsewhere: Iterable[AgentId] = ()) -> None:
+    async def start(
+        self,
+        agents: Iterable[AgentId],
+        elsewhere: Iterable[AgentId] = (),
+        waiting: Iterable[AgentId] = (),
+    ) -> None:
         """Listen to the others; call before runs are recovered.
 
-        `agents` are those of this replica, `elsewhere` those that only others have.
+        `agents` are those of this replica, `elsewhere` those that only others have; messages for
+        `waiting`, which are some of these, wait while no live replica has their agent.
         """
-        self._elsewhere = frozenset(elsewhere)
+        self._elsewhere, self._waiting_agents = frozenset(elsewhere), frozenset(waiting)
         await self._store.start(self, agents, self.hosts)
         run_loop = self._engine.supervisor.run_loop
         run_loop("replica-requests", self._serve_requests())
         run_loop("replica-changes", self._compare_changes())
         run_loop("replica-take-over", self._watch_others())
+        if self._waiting_agents:
+            run_loop("replica-placement", self._place_waiting())
 
     async def renew(self) -> None:
         """Keep the lease. Raises: StoreUnavailable."""
-        await self._store.renew(runs=len(self._engine.runs), streams=self._count_streams())
+        runs = [one for one in self._engine.runs.values() if not one.slot.is_elsewhere]
+        await self._store.renew(runs=len(runs), streams=self._count_streams())
 
     # ---------------------------------------------------------------- sessions
 
     async def hold(self, session_key: SessionKey) -> SessionHold | OwnerId:
         """Acquire the session, or return the replica that owns it."""
+        while True:
+            if (moving := self._moving.get(session_key)) is not None:
+                await moving.wait()
+                continue
+            hold = await self._hold_once(session_key)
+            if hold == NOBODY:  # its runs are about to be taken
+                await self._engine.clock.sleep(_TAKING_S)
+            elif isinstance(hold, SessionHold) and session_key in self._moving:
+                hold.release()
+            else:
+                return hold
+
+    async def _hold_once(self, session_key: SessionKey) -> SessionHold | OwnerId:
         while (held := self._held.get(session_key)) is not None:
             if held.number is not None:
                 held.users += 1
@@ -218,14 +287,32 @@ class Replication:
 
         return SessionHold(release)
 
-    async def find_place(self, agent_id: AgentId, *, for_new_work: bool = True) -> OwnerId | None:
+    def waits_elsewhere(self, agent_id: AgentId) -> bool:
+        """True when only other replicas have the agent, and messages for it wait for one."""
+        return agent_id in self._waiting_agents
+
+    async def find_place(
+        self,
+        agent_id: AgentId,
+        session_key: SessionKey | None = None,
+        *,
+        for_new_work: bool = True,
+    ) -> OwnerId | None:
         """The replica that runs an agent; None: this one. One that drains gets no new work.
+
+        Also None when a new message for it has to wait here, because no live replica has the agent
+        or because others of its session wait here.
 
         Raises: AgentUnavailable (no live replica has it), StoreUnavailable.
         """
         if agent_id not in self._elsewhere:
             return None
+        may_wait = for_new_work and agent_id in self._waiting_agents
+        if may_wait and session_key is not None and self._has_waiting(session_key):
+            return None
         found = await self._store.find_replica(agent_id, may_drain=not for_new_work)
+        if found is None and may_wait:
+            return None
         if found is None:
             raise AgentUnavailable(
                 f"no gateway that runs now has the agent {agent_id}; try again later, or start one "
@@ -233,6 +320,64 @@ class Replication:
                 retry_after_s=self._store.lease_s,
             )
         return found
+
+    # ---------------------------------------------------------------- runs that wait for a replica
+
+    def _has_waiting(self, session_key: SessionKey) -> bool:
+        return any(run.record.session_key == session_key for run in self._list_waiting())
+
+    def _list_waiting(self) -> list[ActiveRun]:
+        """The runs here whose agent only other replicas have."""
+        runs = self._engine.runs.values()
+        return [run for run in runs if run.slot.is_elsewhere and not run.is_lost]
+
+    async def _place_waiting(self) -> None:
+        """Give runs up that wait for an agent, once a live replica has it."""
+        period_s = min(1.0, self._store.lease_s / 5)
+        may_be_left = False
+        while True:
+            await self._engine.clock.sleep(period_s)
+            try:
+                agents = {run.record.binding.agent_id for run in self._list_waiting()}
+                found = {one for one in agents if await self._store.find_replica(one) is not None}
+                may_be_left = await self._give_up(found) or may_be_left
+                # Told again until they are taken: a notification may be lost.
+                may_be_left = may_be_left and await self._store.call_takers()
+            except GatewayError as error:
+                log.warning("replica.runs_not_given_up", reason=error.message)
+            except Exception:  # the loop must go on
+                log.exception("replica.runs_not_given_up")
+
+    async def _give_up(self, agents: Set[AgentId]) -> bool:
+        """Let other replicas take the runs of these agents; True when some were given up.
+
+        Whole sessions: two replicas must not get runs of one. From here until the runs have left,
+        no message gets into these sessions (`hold`), and one that is on its way looks again where
+        its session is (`moves`).
+        """
+        waiting = [run for run in self._list_waiting() if run.record.binding.agent_id in agents]
+        sessions = {run.record.session_key for run in waiting[:_GIVE_UP_AT_ONCE]}
+        runs = [run for run in self._engine.runs.values() if run.record.session_key in sessions]
+        # One that is being stored, or begins to be held for the operator: with the next round.
+        busy = {run.record.session_key for run in runs if not run.is_waiting}
+        runs = [run for run in runs if run.record.session_key not in busy]
+        sessions -= busy
+        if not runs:
+            return False
+        self.moves += 1
+        moved = asyncio.Event()
+        self._moving.update(dict.fromkeys(sessions, moved))
+        try:
+            kept = await self._store.give_up_runs([run.record.id for run in runs])
+            for run in runs:
+                if run.record.id not in kept:
+                    run.lose()
+        finally:
+            for one in sessions:
+                del self._moving[one]
+            moved.set()
+        log.info("replica.runs_given_up", count=len(runs) - len(kept))
+        return True
 
     # ---------------------------------------------------------------- requests to others
 
@@ -295,6 +440,9 @@ class Replication:
     async def cancel_elsewhere(self, scope: Scope | None, task_id: TaskId) -> bool:
         """Have the replica that works on a task stop it; False when none does any more."""
         owner = await self._store.find_owner(task_id)
+        while owner == NOBODY:  # it is about to be taken
+            await self._engine.clock.sleep(_TAKING_S)
+            owner = await self._store.find_owner(task_id)
         if owner is None:
             return False
         await self.cancel_at(owner, scope, task_id)
@@ -331,6 +479,63 @@ class Replication:
         if answer.code:
             raise _make_error(answer)
         return answer
+
+    @contextmanager
+    def released_slot(self, find_run: FindRun) -> Generator[None]:
+        """Within the block a run at another replica waits, and holds no run slot there.
+
+        Nothing is waited for: the block is entered at once, and the other replica told meanwhile.
+        """
+        is_over = asyncio.Event()
+        job = self._keep_released(find_run, self._engine.new_id(), is_over)
+        self._engine.supervisor.spawn("keep-slot-released", job)
+        try:
+            yield
+        finally:
+            is_over.set()
+
+    async def _keep_released(self, find_run: FindRun, waiter: str, is_over: asyncio.Event) -> None:
+        lease_s = self._store.lease_s
+        await _wait(is_over, _SHORT_WAIT_S)
+        run: RunRecord | None = None
+        while not is_over.is_set():
+            try:
+                run = await find_run() or run  # which this replica itself may have taken over
+                if run is None:
+                    return
+                await self._tell_waiting(_WaitRequest(run.id, waiter, lease_s), run.task_id)
+            except GatewayError as error:  # then it has its slot, until this is said again
+                log.warning("replica.slot_not_released", reason=error.message)
+            await _wait(is_over, lease_s / 3)
+        if run is not None:
+            try:
+                await self._tell_waiting(_WaitRequest(run.id, waiter, 0), run.task_id)
+            except GatewayError as error:  # it has its slot again when the time is over
+                log.warning("replica.slot_not_released", reason=error.message)
+
+    async def _tell_waiting(self, request: _WaitRequest, task_id: TaskId) -> None:
+        owner = await self._store.find_owner(task_id)
+        if owner is not None:
+            await self._ask(owner, msgspec.json.encode(request))
+
+    def _set_waiting(self, request: _WaitRequest) -> None:
+        """Release the run slot of a run here, for some time, or let the run go on."""
+        key = request.run_id, request.waiter
+        released, run = self._released_slots.get(key), self._engine.runs.get(request.run_id)
+        if request.seconds <= 0 or run is None:
+            self._retake_slot(key)
+            return
+        if released is None:
+            released = self._released_slots[key] = _ReleasedSlot(run)
+        elif released.timer is not None:
+            released.timer.cancel()
+        seconds = min(request.seconds, _MOST_WAIT_S)
+        released.timer = self._engine.loop.call_later(seconds, self._retake_slot, key)
+
+    def _retake_slot(self, key: tuple[RunId, str]) -> None:
+        released = self._released_slots.pop(key, None)
+        if released is not None:
+            released.retake()
 
     async def find_run(self, session_keys: Iterable[SessionKey]) -> RunRecord | None:
         """The run that another replica has started in one of these sessions."""
@@ -512,6 +717,9 @@ class Replication:
             # Its peer was approved where the operator decided.
             await HeldTasks(self._engine, None).decide(request.task_id, allow=True)
             return _Answer()
+        if isinstance(request, _WaitRequest):
+            self._set_waiting(request)
+            return _Answer()
         submitted = SubmitRequest(
             request.scope,
             request.message,
@@ -564,6 +772,8 @@ class Replication:
                 if self._store.is_draining and not self._engine.is_draining:
                     log.info("replica.draining", replica=self.id)
                     self._engine.is_draining = True
+                elif self._engine.is_draining and not self._store.is_draining:
+                    await self._store.drain(self.id)  # it stops: others send it no new work
                 if is_due or await self._store.find_expired():
                     looked_at = self._engine.loop.time()
                     await self.take_over()

@@ -15,6 +15,9 @@ OWN_CALLERS = frozenset({LOCAL_PEER, OPERATOR_NAME})
 RESERVED_NAMES = frozenset({"obj", "call", "anon", "gateway", LOCAL_PEER, OPERATOR_NAME})
 """Names of the gateway's own callers and parts of session keys; no peer may have them."""
 
+VIA_PREFIX = "via-"
+"""Before the id of our agent in the key of a host that has the agent under another name."""
+
 _MAX_LABEL = 60
 _CLEAN = re.compile(r"[a-z0-9_](?:[a-z0-9_.-]{0,58}[a-z0-9_])?")
 _UNSAFE = re.compile(r"[^a-z0-9_.-]+")

@@ -13,10 +13,15 @@ from openclaw_a2a.ports.agent import (
     SupportsProfile,
 )
 from openclaw_a2a.ports.clock import Clock
-from openclaw_a2a.ports.delivery_store import DeliveryPage, DeliveryStore
+from openclaw_a2a.ports.delivery_store import (
+    DeliveryPage,
+    DeliveryStore,
+    SupportsBodyReplacement,
+)
 from openclaw_a2a.ports.log_store import LogAppend, LogHead, LogLine, LogStore, StoredLog
 from openclaw_a2a.ports.record_store import Record, RecordStore
 from openclaw_a2a.ports.replica_store import (
+    NOBODY,
     Handoff,
     HeldSession,
     RateAnswer,
@@ -62,6 +67,7 @@ from openclaw_a2a.ports.task_store import (
 
 __all__ = [
     "ALL_TASKS",
+    "NOBODY",
     "Accepted",
     "Agent",
     "AgentLookup",
@@ -108,6 +114,7 @@ __all__ = [
     "SupportsApprovals",
     "SupportsAvailability",
     "SupportsBackgroundEvents",
+    "SupportsBodyReplacement",
     "SupportsDetach",
     "SupportsOrphanCleanup",
     "SupportsPauseCancel",

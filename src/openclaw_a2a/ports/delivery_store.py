@@ -1,7 +1,7 @@
 """The delivery store: the subscribers of tasks, and the progress of each delivery."""
 
 from collections.abc import Awaitable
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import msgspec
 
@@ -58,4 +58,15 @@ class DeliveryStore(Protocol):
         self, state: DeliveryState, *, after: DeliveryId, limit: int
     ) -> list[Delivery]:
         """Deliveries in a state, by id."""
+        ...
+
+
+@runtime_checkable
+class SupportsBodyReplacement(Protocol):
+    """A delivery store whose deliveries others may be sending."""
+
+    def replace_body(
+        self, delivery_id: DeliveryId, *, known: bytes, body: bytes
+    ) -> Awaitable[bool]:
+        """Change the body of a delivery and nothing else; False if it is not as it is known."""
         ...

@@ -1,15 +1,18 @@
 """What gateways on one database share besides data: sessions, requests, leases and rates."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from datetime import datetime
 from typing import NamedTuple, Protocol
 
 import msgspec
 
 from openclaw_a2a.model.delivery import DeliveryId
-from openclaw_a2a.model.ids import AgentId, OwnerId, PeerName, SessionKey, TaskId
+from openclaw_a2a.model.ids import AgentId, OwnerId, PeerName, RunId, SessionKey, TaskId
 from openclaw_a2a.model.records import RunRecord
 from openclaw_a2a.ports.log_store import LogLine
+
+NOBODY = OwnerId("nobody")
+"""The owner of runs that were given up: whoever has their agent takes them."""
 
 
 class HeldSession(msgspec.Struct, frozen=True, gc=False):
@@ -204,6 +207,17 @@ class ReplicaStore(Protocol):
 
     async def find_replica(self, agent_id: AgentId, *, may_drain: bool = False) -> OwnerId | None:
         """Another live replica that has an agent; of several the one with the fewest runs."""
+        ...
+
+    async def give_up_runs(self, run_ids: Collection[RunId]) -> set[RunId]:
+        """Let others take these runs of this replica; those that are this one's still.
+
+        Raises: StoreUnavailable.
+        """
+        ...
+
+    async def call_takers(self) -> bool:
+        """True when runs that were given up are not taken yet; the others are told."""
         ...
 
     async def read_sequences(self, task_ids: Iterable[TaskId]) -> dict[TaskId, int]:

@@ -262,6 +262,9 @@ def _agent(name: str, value: Json, reader: SettingsReader) -> AgentSettings:
         message = "must be a list of names (store.replicaName)"
         reader.problem(join_path(path, "replicas"), message, "type")
         replicas = []
+    without_replica = values.get("whenNoReplica", "refuse")
+    if without_replica not in {"refuse", "queue"}:
+        reader.problem(join_path(path, "whenNoReplica"), 'must be "refuse" or "queue"', "enum")
     # Every key that is not ours is an option of the adapter.
     options = {key: value for key, value in values.items() if key not in names_of(AgentKeys)}
     if isinstance(token := options.get("token"), str):
@@ -274,4 +277,5 @@ def _agent(name: str, value: Json, reader: SettingsReader) -> AgentSettings:
         allowed_targets=tools.agent_to_agent.allow,
         folder=reader.folder,
         replicas=tuple(str(one) for one in replicas),
+        when_no_replica="queue" if without_replica == "queue" else "refuse",
     )

@@ -97,6 +97,10 @@ class AgentKeys(msgspec.Struct, frozen=True, rename="camel"):
             "Of several gateways on one store those that have it, by store.replicaName; []: all."
         ),
     ] = ()
+    when_no_replica: Annotated[
+        Literal["refuse", "queue"],
+        about("While none of those runs: refuse messages for it, or let them wait for one."),
+    ] = "refuse"
 
 
 class OpenClawKeys(Section, frozen=True):

@@ -145,7 +145,8 @@ class AgentSettings(Section, frozen=True):
     for; without any they may send anything. `allowed_targets` are patterns of the agents that it
     may call; None: all agents that take part in calls. `folder` is that of the settings file, from
     which functions are imported. `replicas` are the names of the gateways that have the agent, of
-    several on one store; empty: all.
+    several on one store; empty: all. While none of them runs, messages are refused or wait
+    (`when_no_replica`).
     """
 
     adapter: str
@@ -156,6 +157,7 @@ class AgentSettings(Section, frozen=True):
     allowed_targets: tuple[str, ...] | None = None
     folder: Path | None = None
     replicas: tuple[str, ...] = ()
+    when_no_replica: Literal["refuse", "queue"] = "refuse"
 
 
 class Limits(Section, frozen=True):

@@ -21,7 +21,14 @@ from openclaw_a2a.model.delivery import Delivery, DeliveryId, DeliveryState
 from openclaw_a2a.model.errors import SettingsInvalid, StoreUnavailable, TaskNotFound
 from openclaw_a2a.model.ids import TaskId
 from openclaw_a2a.model.turn import Scope
-from openclaw_a2a.ports import DeliveryPage, Record, Store, Submission, SupportsTaskSearch
+from openclaw_a2a.ports import (
+    DeliveryPage,
+    Record,
+    Store,
+    Submission,
+    SupportsBodyReplacement,
+    SupportsTaskSearch,
+)
 from openclaw_a2a.store.rules import report_damage
 
 if TYPE_CHECKING:
@@ -183,12 +190,17 @@ class _EncryptedDeliveries:
                 after = page[-1].id
                 for stored, plain in ((row, self._decrypt([row])) for row in page):
                     if plain and (fresh := self.encrypt(plain[0])) != stored:
-                        try:
-                            await self._inner.put_delivery(fresh, within=1 << 30)
-                            count += 1
-                        except TaskNotFound:
-                            pass  # its task was never made: the outbox removes it
+                        count += await self._rewrite(stored, fresh)
         return count
+
+    async def _rewrite(self, stored: Delivery, fresh: Delivery) -> bool:
+        if isinstance(self._inner, SupportsBodyReplacement):
+            # Another replica may be sending it: it stays that one's, with its progress.
+            return await self._inner.replace_body(stored.id, known=stored.body, body=fresh.body)
+        try:
+            return await self._inner.put_delivery(fresh, within=1 << 30)
+        except TaskNotFound:  # its task was never made: the outbox removes it
+            return False
 
 
 class _EncryptedRecords:

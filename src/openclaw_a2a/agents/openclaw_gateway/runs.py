@@ -7,7 +7,7 @@ import msgspec
 
 from openclaw_a2a.model.ids import AgentId, Json, JsonObject, SessionKey, TaskId
 from openclaw_a2a.model.message import JsonStruct
-from openclaw_a2a.model.session_keys import main_session_key
+from openclaw_a2a.model.session_keys import VIA_PREFIX, main_session_key
 
 
 class Timeouts(msgspec.Struct, frozen=True):
@@ -71,7 +71,7 @@ def openclaw_session_key(session_key: SessionKey, agent_id: str) -> str:
         return session_key.lower()
     if rest == "main":
         return main_session_key(AgentId(wanted))
-    return f"agent:{wanted}:via-{own_id}:{rest}"
+    return f"agent:{wanted}:{VIA_PREFIX}{own_id}:{rest}"
 
 
 def find_our_session(openclaw_key: str, agent_id: str) -> SessionKey | None:
@@ -81,8 +81,8 @@ def find_our_session(openclaw_key: str, agent_id: str) -> SessionKey | None:
         return None
     if rest.startswith("a2a:"):
         return SessionKey(openclaw_key)
-    own_id, _, place = rest.removeprefix("via-").partition(":")
-    is_ours = rest.startswith("via-") and place.startswith("a2a:")
+    own_id, _, place = rest.removeprefix(VIA_PREFIX).partition(":")
+    is_ours = rest.startswith(VIA_PREFIX) and place.startswith("a2a:")
     return SessionKey(f"agent:{own_id}:{place}") if is_ours else None
 
 

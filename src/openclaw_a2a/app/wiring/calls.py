@@ -1,7 +1,7 @@
 """Wires calls between agents to the gateway's agents, store, outbox and webhooks."""
 
 from collections.abc import Collection, Iterable, Mapping
-from contextlib import AsyncExitStack
+from contextlib import AbstractContextManager, AsyncExitStack, nullcontext
 from functools import partial
 from socket import gethostname
 from typing import TYPE_CHECKING
@@ -82,6 +82,7 @@ class CallsWiring:
             {name: agent for name, agent in found if isinstance(agent, SessionInbox)},
             name_host=_name_host if is_shared else None,
             list_shared=None if self._replication is None else self._replication.list_hosts,
+            elsewhere=agents.ids_elsewhere,
         )
         if self._replication is not None and settings.response_routing.enabled:
             self._replication.hosts = self._hosts.names
@@ -115,6 +116,7 @@ class CallsWiring:
             in_sessions=self._delivery.states.in_sessions,
             own_host=self._host_id,
             find_run_elsewhere=self._find_run_elsewhere if self._replication else None,
+            release_elsewhere=self._release_elsewhere if self._replication else None,
         )
         self.chains = CallerChains(
             history, self.resolve_caller, host_id=self._host_id, max_depth=rules.limits.max_depth
@@ -169,6 +171,11 @@ class CallsWiring:
         if self._replication is None:
             return None
         return await self._replication.find_run(self._hosts.own_session_keys(session_key))
+
+    def _release_elsewhere(self, session_key: SessionKey) -> AbstractContextManager[None]:
+        if self._replication is None:
+            return nullcontext()
+        return self._replication.released_slot(partial(self._find_run_elsewhere, session_key))
 
     def _on_taken_over(self) -> None:
         self._engine.supervisor.spawn("calls-take-over", self._take_over())

@@ -4,6 +4,9 @@ A run slot is what `limits.runs` counts. A run holds one while its agent works. 
 it waits for other agents: a coordinator (a debate, a remote agent) never takes one, and a run whose
 agent waits for a call gives its own back until the answer is there. So whatever such a run waits
 for can always start.
+
+A run whose agent only other replicas have (`is_elsewhere`) keeps its position and never gets its
+turn here: it leaves when one of those takes it.
 """
 
 import asyncio
@@ -46,6 +49,7 @@ class QueueSlot(msgspec.Struct, eq=False):
     peer: PeerName
     agent_id: AgentId
     is_coordinator: bool
+    is_elsewhere: bool = False
     has_turn: bool = False
     holds_run_slot: bool = False
     ready_number: int = 0
@@ -141,6 +145,7 @@ class SessionQueues:
         agent_id: AgentId,
         *,
         is_coordinator: bool = False,
+        is_elsewhere: bool = False,
         is_accepted: bool = False,
     ) -> QueueSlot:
         """Take a position. It has its turn at once when nothing is before it.
@@ -151,12 +156,17 @@ class SessionQueues:
         """
         # Synchronous from here on: the order of calls is the order of the queue.
         queue = self._queues.get(session_key)
-        can_start = queue is None and not is_coordinator and self._has_run_slot(peer, agent_id)
+        can_start = (
+            queue is None
+            and not is_coordinator
+            and not is_elsewhere
+            and self._has_run_slot(peer, agent_id)
+        )
         # The limits are for waiting: a run that can start at once is never turned away.
         if not can_start and not is_accepted:
             waiting = self._coordinating if is_coordinator else self._waiting
             self._check_limits(peer, len(queue or ()), waiting)
-        slot = QueueSlot(self, session_key, peer, agent_id, is_coordinator)
+        slot = QueueSlot(self, session_key, peer, agent_id, is_coordinator, is_elsewhere)
         if can_start:
             self._queues[session_key] = [slot]
             self._take_run_slot(slot)
@@ -186,7 +196,7 @@ class SessionQueues:
             self._coordinating.remove(slot.peer)
         elif not slot.has_turn:
             self._stop_waiting(slot)
-            if was_first:
+            if was_first and not slot.is_elsewhere:
                 self._remove_ready(slot)
         if not queue:
             del self._queues[slot.session_key]
@@ -251,6 +261,8 @@ class SessionQueues:
         """The slot is the first of its session."""
         if slot.is_coordinator:
             slot.grant()
+            return
+        if slot.is_elsewhere:
             return
         self._number += 1
         slot.ready_number = self._number

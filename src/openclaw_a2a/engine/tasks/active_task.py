@@ -218,12 +218,18 @@ class ActiveTask:
         self.is_opening = True
         self.journal.open(StatusUpdate(task.id, task.context_id, task.status), run.submit)
 
-    def reopen(self, run: "ActiveRun", message: Message, now: datetime) -> None:
-        """Continue a paused task, with the submission of the run: it is submitted again."""
+    def reopen(
+        self, run: "ActiveRun", message: Message, now: datetime, reason: Message | None = None
+    ) -> None:
+        """Continue a paused task, with the submission of the run: it is submitted again.
+
+        `reason` is the message of its new status.
+        """
         # What a stream of this message shows first: the task as it was, with the message and the
         # new status. The events from this sequence on follow.
         task = self.journal.projection.task()
-        status = TaskStatus(TaskState.SUBMITTED, timestamp=max(now, self.journal.head.status_at))
+        since = max(now, self.journal.head.status_at)
+        status = TaskStatus(TaskState.SUBMITTED, reason, timestamp=since)
         # The message of a held task is in the history already.
         is_known = any(one.message_id == message.message_id for one in task.history)
         history = task.history if is_known else (*task.history, message)

@@ -14,6 +14,7 @@ from openclaw_a2a.model.errors import (
     Conflict,
     Draining,
     GatewayError,
+    LeaseLost,
     TaskNotCancelable,
     TaskNotLive,
 )
@@ -67,9 +68,10 @@ async def cancel_task(engine: Engine, scope: Scope | None, task_id: TaskId) -> b
             continue  # its run ended between the two reads
         # Without the lock from here: the run must be able to end, and others may wait for it too.
         task = await _stop_runs(engine, active, task_id)
-        if active.journal.state not in PAUSED:
+        if task is not None and active.journal.state not in PAUSED:
             return task
-        # Its run paused instead of stopping: now the pause is to be cancelled.
+        # Its run paused instead of stopping: now the pause is to be cancelled. Or another replica
+        # has taken it, and is asked.
 
 
 async def _cancel_elsewhere(
@@ -102,7 +104,8 @@ async def _cancel_at_agent(
     return True
 
 
-async def _stop_runs(engine: Engine, active: ActiveTask, task_id: TaskId) -> bytes:
+async def _stop_runs(engine: Engine, active: ActiveTask, task_id: TaskId) -> bytes | None:
+    """The task when its runs have stopped; None when another replica has them by now."""
     # Copied: a run may leave while `cancel_pause` is awaited.
     for record in [run.record for run in active.runs]:
         if record.resume is not None and not record.is_started:
@@ -124,6 +127,8 @@ async def _stop_runs(engine: Engine, active: ActiveTask, task_id: TaskId) -> byt
             "ask again, or wait for its end"
         ) from None
     if isinstance(result, Rejected):
+        if isinstance(result.error, LeaseLost) and engine.replication is not None:
+            return None
         raise result.error or TaskNotLive(f"task {task_id} is not running here any more")
     return result.task
 

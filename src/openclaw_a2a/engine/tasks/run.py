@@ -268,6 +268,11 @@ class ActiveRun:
         active = self.active_task
         return Rejected(None) if active is None else await active.finished.wait()
 
+    @property
+    def is_waiting(self) -> bool:
+        """True when it is stored and has not begun to start."""
+        return self.submission is None and not self.slot.has_turn and not self.is_cancel_requested
+
     def request_cancel(self) -> None:
         """Stop the run; its task becomes `canceled` once the agent has really stopped."""
         # The flag first: the run reads from it whose the CancelledError is.

@@ -120,8 +120,19 @@ class SubmitRequest(msgspec.Struct, frozen=True):
     """The id of the task that it opens, where that is needed before."""
     held_as: OwnerId | None = None
     """The id of this replica when it held the session, so that no other one starts a run in it."""
+    moves: int = 0
+    """How often sessions had gone from this replica to others when it held the session."""
     delivery_owner: OwnerId | None = None
     """The replica that sends its delivery, if that is another one."""
+
+
+class _SessionMoved(Exception):
+    """The session went to another replica while the message was being checked."""
+
+    def __init__(self, request: SubmitRequest) -> None:
+        super().__init__()
+        self.request = request
+        """With what was decided about it."""
 
 
 async def submit(
@@ -166,18 +177,29 @@ async def _submit_shared(
     engine: Engine, replication: "Replication", request: SubmitRequest, rules: AccountRules
 ) -> ActiveRun | DuplicateRun:
     """Submit a message where its session is: here, or at another replica."""
+    while True:
+        try:
+            return await _submit_at_owner(engine, replication, request, rules)
+        except _SessionMoved as moved:
+            request = msgspec.structs.replace(moved.request, held_as=None, is_decided=True)
+
+
+async def _submit_at_owner(
+    engine: Engine, replication: "Replication", request: SubmitRequest, rules: AccountRules
+) -> ActiveRun | DuplicateRun:
     agent_id, shared = await _shared_session(engine, request, rules)
-    place = await replication.find_place(agent_id)
+    place = await replication.find_place(agent_id, shared)
     if place is not None:
         return await replication.hand_off(place, request, rules)
     hold = None if shared is None else await replication.hold(shared)
     if hold is not None and not isinstance(hold, SessionHold):
         return await replication.hand_off(hold, request, rules)
-    owner = replication.id
+    owner, moves = replication.id, replication.moves
     try:
         if shared is not None:
             await engine.recoveries.wait(shared)
-        run = await submit(engine, msgspec.structs.replace(request, held_as=owner), rules)
+        held = msgspec.structs.replace(request, held_as=owner, moves=moves)
+        run = await submit(engine, held, rules)
         if isinstance(run, ActiveRun) and run.session_hold is None:
             # Held until the run leaves the queue; an existing run of the message has its own hold.
             run.session_hold, hold = hold, None
@@ -187,10 +209,18 @@ async def _submit_shared(
     return run
 
 
-def _check_held_as(engine: Engine, request: SubmitRequest) -> None:
-    """Refuse when this replica was declared dead since it held the session. Raises: Overloaded."""
+def _check_held_as(engine: Engine, request: SubmitRequest, agent_id: AgentId) -> None:
+    """Refuse when this replica was declared dead since it held the session.
+
+    Raises: Overloaded; _SessionMoved (the session may have gone to another one since).
+    """
     if request.held_as not in (None, engine.owner):
         raise Overloaded("another replica has the session by now; send the message again")
+    replication = engine.replication
+    if replication is None or request.held_as is None:
+        return
+    if replication.waits_elsewhere(agent_id) and request.moves != replication.moves:
+        raise _SessionMoved(request)
 
 
 async def hold_session(engine: Engine, session_key: SessionKey) -> SessionHold | None:
@@ -382,7 +412,7 @@ def _start_task(
     binding = create_binding(rules, request.scope, context_id, now=now)
     # A caller that does not wait can get its answer only from a task; so can a call or a plan step.
     is_task = rules.is_task_generating or not request.is_blocking or origin is not None
-    is_task = is_task or request.hold is not None
+    is_task = is_task or request.hold is not None or engine.waits_elsewhere(rules.agent_id)
     options = RunOptions(request.accepted_output_modes, is_task, hold=request.hold)
     # What belongs to the task (a call, a plan step) is stored with it: after a crash there is both
     # or neither.
@@ -392,7 +422,7 @@ def _start_task(
         options = msgspec.structs.replace(options, provenance=origin.provenance)
         record = None if origin.make_record is None else origin.make_record(task_id)
         metadata = origin.metadata
-    _check_held_as(engine, request)
+    _check_held_as(engine, request, binding.agent_id)
     # May refuse with Overloaded, and so comes before anything is registered.
     run = engine.new_run(request.scope, message, binding, rules=rules, options=options, now=now)
     run.address, run.is_from_peer = request.address, request.is_from_peer
@@ -489,7 +519,7 @@ def continue_task(
         is_answer=newest.state in PAUSED,
         hold=request.hold,
     )
-    _check_held_as(engine, request)
+    _check_held_as(engine, request, binding.agent_id)
     run = engine.new_run(
         request.scope, message, binding, rules=rules, options=options, now=now, resume=resume
     )
@@ -500,7 +530,7 @@ def continue_task(
     if active is None:
         active = engine.activate(stored)
         if head.state in PAUSED:
-            active.reopen(run, message, now)
+            active.reopen(run, message, now, engine.waiting_message(run))
     run.active_task = active
     active.runs.append(run)
     engine.session_tasks.add_newest(run.record.session_key, head.id)

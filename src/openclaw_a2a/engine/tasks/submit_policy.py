@@ -462,7 +462,7 @@ class HeldTasks:
         rules = engine.accounts.get(scope.account) or AccountRules(scope.account, binding.agent_id)
         hold, replication = None, engine.replication
         if replication is not None:
-            hold = await replication.find_place(binding.agent_id)
+            hold = await replication.find_place(binding.agent_id, binding.session_key)
             hold = hold or await replication.hold(binding.session_key)
             if not isinstance(hold, SessionHold):
                 return await replication.release_elsewhere(hold, task_id)

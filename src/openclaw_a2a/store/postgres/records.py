@@ -10,7 +10,7 @@ from openclaw_a2a.model.turn import Scope
 from openclaw_a2a.ports import DeliveryPage, LogAppend, LogHead, LogLine, Record, StoredLog
 from openclaw_a2a.store.columns import DELIVERY_CODE_OF, DELIVERY_STATE_OF
 from openclaw_a2a.store.commands import DeliveryWrites, RecordWrites
-from openclaw_a2a.store.postgres.address import DatabaseRow
+from openclaw_a2a.store.postgres.address import DatabaseRow, Session
 from openclaw_a2a.store.postgres.batch import AppendLog, DeleteLog
 from openclaw_a2a.store.postgres.database import PostgresPart, scope_values
 from openclaw_a2a.store.postgres.log_ids import shown_id, stored_id
@@ -46,6 +46,8 @@ LEFT JOIN task t ON t.id = d.task
 WHERE d.is_edge OR $3::text IS NULL OR d.owner = $3
 ORDER BY d.id"""
 
+_REPLACE_BODY = "UPDATE delivery SET body = $3 WHERE id = $1 AND body = $2"
+
 
 class PostgresDeliveryStore(PostgresPart, DeliveryWrites):
     """The delivery store over a database."""
@@ -74,6 +76,14 @@ class PostgresDeliveryStore(PostgresPart, DeliveryWrites):
         statement = _READ_IDLE if state is DeliveryState.IDLE else _READ_IN_STATE
         code = DELIVERY_CODE_OF[state]
         return self._decode(await self._database.fetch(statement, code, after, limit))
+
+    def replace_body(
+        self, delivery_id: DeliveryId, *, known: bytes, body: bytes
+    ) -> Awaitable[bool]:
+        async def work(connection: Session) -> bool:
+            return await connection.execute(_REPLACE_BODY, delivery_id, known, body) == "UPDATE 1"
+
+        return self._write(work)
 
     def _decode(self, rows: list[DatabaseRow]) -> list[Delivery]:
         return self._decode_rows("delivery", _decode_delivery, rows)

@@ -11,7 +11,7 @@ it off.
 """
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from time import monotonic
 from typing import TYPE_CHECKING
 
@@ -21,9 +21,10 @@ from openclaw_a2a.engine.supervisor import Supervisor
 from openclaw_a2a.log import get_logger
 from openclaw_a2a.model.delivery import DeliveryId
 from openclaw_a2a.model.errors import GatewayError, StoreUnavailable
-from openclaw_a2a.model.ids import AgentId, OwnerId, SessionKey, TaskId
+from openclaw_a2a.model.ids import AgentId, OwnerId, RunId, SessionKey, TaskId
 from openclaw_a2a.model.records import RunRecord
 from openclaw_a2a.ports import (
+    NOBODY,
     Handoff,
     HeldSession,
     LogLine,
@@ -82,6 +83,11 @@ SELECT name FROM writer
 WHERE $1 = ANY (agents) AND name <> $2 AND NOT is_gone AND ($3 OR NOT is_draining)
   AND lease_until > now()
 ORDER BY runs, random() LIMIT 1"""
+_GIVE_UP = f"""
+UPDATE run SET owner = '{NOBODY}', fence = fence + 1
+WHERE id = ANY ($1::text[]) AND owner = $2 AND NOT is_started"""
+_LIST_OWN = "SELECT id FROM run WHERE id = ANY ($1::text[]) AND owner = $2"
+_IS_LEFT = f"SELECT FROM run WHERE owner = '{NOBODY}' LIMIT 1"
 _SEQUENCES = "SELECT id, sequence FROM task WHERE id = ANY ($1::text[])"
 # Of another log with the same id, made after the known one was deleted, all lines.
 _LOG_TAIL = """
@@ -413,6 +419,21 @@ class PostgresReplicas:
         except UNREADABLE as error:
             report_damage(self._database.name, "run", row[1], str(error))
             return None
+
+    async def give_up_runs(self, run_ids: Collection[RunId]) -> set[RunId]:
+        async def give_up(connection: Session) -> set[RunId]:
+            values = (list(run_ids), self.id)
+            await connection.execute(_GIVE_UP, *values)
+            # Read, not returned by the update: it may be repeated after it was made.
+            return {RunId(row[0]) for row in await connection.fetch(_LIST_OWN, *values)}
+
+        return await self._database.writer.write(give_up)
+
+    async def call_takers(self) -> bool:
+        is_left = bool(await self._database.fetch(_IS_LEFT))
+        if is_left:
+            self.feed.tell_others("w")
+        return is_left
 
     # ---------------------------------------------------------------- deliveries
 
