@@ -279,6 +279,7 @@ class ActiveRun:
         if self.submission is not None:
             return  # not known to be stored; `on_submitted` looks whose it is
         self.is_lost = True
+        self._engine.forget_task(self)
         self.apply(RunSignal.INTERRUPT)
 
     async def wait_stored(self) -> Duplicate:

@@ -100,7 +100,8 @@ _HAND_OFF = "INSERT INTO handoff (sender, receiver, body) VALUES ($1, $2, $3) RE
 _TAKE_HANDOFFS = """
 SELECT number, body FROM handoff WHERE receiver = $1 AND answer IS NULL AND number > $2
 ORDER BY number LIMIT 100"""
-_ANSWER = "UPDATE handoff SET answer = $2 WHERE number = $1 RETURNING sender"
+# Not when it is another replica's by now: that one knows what came of it.
+_ANSWER = "UPDATE handoff SET answer = $2 WHERE number = $1 AND receiver = $3 RETURNING sender"
 _READ_ANSWER = "SELECT answer FROM handoff WHERE number = $1"
 _FORGET = "DELETE FROM handoff WHERE number = $1"
 _WITHDRAW = "DELETE FROM handoff WHERE number = $1 AND answer IS NULL"
@@ -493,7 +494,7 @@ class PostgresReplicas:
         return [Handoff(row[0], row[1]) for row in rows]
 
     async def answer_handoff(self, number: int, answer: bytes) -> None:
-        row = await self._database.fetch_one(_ANSWER, number, answer)
+        row = await self._database.fetch_one(_ANSWER, number, answer, self.id)
         if row is not None:
             self.feed.send(OwnerId(row[0]), f"a {number}")
 
