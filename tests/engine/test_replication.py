@@ -566,6 +566,10 @@ async def test_a_replica_that_was_taken_for_dead_answers_no_request_that_went_to
         return not engines[0].replication._carried
 
     assert await repeat_until(is_answered, deadline_s=TIMEOUT_S)
+    connection = await b.link.address.connect()
+    open_requests = "SELECT count(*) FROM handoff WHERE answer IS NULL"
+    assert await connection.fetchval(open_requests) == 1
+    await connection.close()
     policies[1].may_decide.set()
     (await b.agent.next_run("two")).end(Reply.of_text("done"))
     assert (await second)["status"]["state"] == "TASK_STATE_COMPLETED"
