@@ -65,6 +65,8 @@ RETURNING batch"""
 _READ = """
 UPDATE writer SET batch = batch WHERE name = $1 AND instance = $2 AND NOT is_gone
 RETURNING batch, tickets"""
+# Before `since`: it left by itself, so there is no time to come back.
+EXPIRE = "UPDATE writer SET lease_until = since - interval '1 second' WHERE name = $1"
 _LOCK_ROW = """
 SELECT batch FROM writer WHERE name = $1 AND instance = $2 AND NOT is_gone FOR UPDATE"""
 _BACKEND = "SELECT backend_start FROM pg_stat_activity WHERE pid = pg_backend_pid()"
@@ -121,6 +123,8 @@ class WriteLink:
         self.renames = 0
         """How often this gateway got a new name, because another one has its work."""
         self.tickets: list[int] = []
+        self.given_up: int | None = None
+        """The batch that was under way when writes were not to wait any longer."""
         self._on_loss = on_loss
         self._on_renamed = on_renamed
         self.stale_writes = 0
@@ -219,10 +223,16 @@ class WriteLink:
                 await connection.execute(_END_OLD, *self._backend)
             await self.lock(connection)
             row = await connection.fetchrow(_READ, self.name, self.instance)
+            if row is not None and self.lease is not None and row[0] == self.given_up:
+                # The batch was committed after all, and who asked for it was told otherwise: what
+                # it stored is nobody's here. So it is left to whoever takes over the old name.
+                await connection.execute(EXPIRE, self.name)
+                row = None
             if row is not None:
                 self.batch, self.tickets = row
             else:
                 await self._register_again(connection)
+            self.given_up = None
             await self._use(connection)
         except (driver.PostgresError, *LOST, GatewayError) as error:
             connection.terminate()

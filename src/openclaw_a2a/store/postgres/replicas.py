@@ -36,6 +36,7 @@ from openclaw_a2a.store.columns import CLAIMED_COLUMNS, decode_claimed_run
 from openclaw_a2a.store.contents import MARK, list_references, restore
 from openclaw_a2a.store.postgres.address import Session
 from openclaw_a2a.store.postgres.change_feed import ChangeFeed
+from openclaw_a2a.store.postgres.link import EXPIRE
 from openclaw_a2a.store.postgres.log_ids import shown_id, stored_id
 from openclaw_a2a.store.postgres.request_rates import PostgresRates
 from openclaw_a2a.store.rules import UNREADABLE, report_damage
@@ -163,8 +164,6 @@ WHERE NOT is_closed AND owner <> $1 AND NOT EXISTS (
 _FORGET_GONE = "DELETE FROM writer WHERE is_gone AND lease_until < now() - interval '1 hour'"
 _TELL_OTHERS = """
 SELECT pg_notify('openclaw_a2a_' || name, 'j') FROM writer WHERE NOT is_gone AND name <> $1"""
-# Before `since`: it left by itself, so there is no time to come back.
-_EXPIRE = "UPDATE writer SET lease_until = since - interval '1 second' WHERE name = $1"
 
 
 READ_RUN_CONTENTS = """
@@ -333,7 +332,7 @@ class PostgresReplicas:
         try:
             await self._database.writer.write(expire)
             # Not by the writer, whose batches renew the lease.
-            await self._database.fetch(_EXPIRE, name)
+            await self._database.fetch(EXPIRE, name)
             await self._database.fetch(_TELL_OTHERS, name)
         except GatewayError as error:  # then the others wait for the end of the lease
             log.warning("replica.not_left", reason=error.message)

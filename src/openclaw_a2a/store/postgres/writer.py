@@ -329,6 +329,7 @@ class PostgresWriter:
                 return result
             await link.recover()
             if link.state is not LinkState.CONNECTED:
+                link.given_up = number
                 raise link.unavailable()
             if link.takeovers != takeovers:
                 raise StoreUnavailable(
