@@ -29,7 +29,9 @@ from tests.replicas.history import (
 
 SHORT_FORM = {1: (100, 0), 3: (300, 24)}
 """Tasks and faults for one gateway alone and for several. Half of the faults are kills."""
-CLIENTS = 16
+CLIENTS, MANY_CLIENTS = 16, 32
+MANY_TASKS = 1000
+"""From so many tasks on there are many clients: the long form is to end within an hour."""
 LEASE_S = 3.0
 """Short, so that take-overs are seen. On a busy machine some have no other cause: see `LOST`."""
 QUIET_LEASE_S = 30.0
@@ -59,8 +61,9 @@ class Chaos:
         self.history = History(lease_s=cluster.lease_s)
         self.progress = Progress(tasks)
         self.faults = FaultInjector(cluster, self.history, seed, kinds)
+        clients = CLIENTS if tasks < MANY_TASKS else MANY_CLIENTS
         self.clients = [
-            Client(cluster, self.history, self.progress, number, seed) for number in range(CLIENTS)
+            Client(cluster, self.history, self.progress, number, seed) for number in range(clients)
         ]
 
     async def run(self, faults: int) -> None:

@@ -124,7 +124,10 @@ class Outbox:
                 await self._check_tasks()
                 has_more = self._scan_after is not None or bool(self._to_check)
                 wait_s = 0.0 if has_more else _MAX_WAIT_S
-            except Exception:  # the edge of the worker: a store that fails is asked again later
+            except GatewayError as error:  # the store failed: it is asked again later
+                log.warning("outbox.check_failed", reason=error.message)
+                wait_s = _STORE_RETRY_S
+            except Exception:  # the edge of the worker, which must go on
                 log.exception("outbox.check_failed")
                 wait_s = _STORE_RETRY_S
             # Nothing is awaited from here to the wait. So every wake-up up to now is served by this
