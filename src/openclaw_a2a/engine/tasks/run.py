@@ -378,7 +378,11 @@ class ActiveRun:
 
     async def _show_task(self) -> None:
         """Show the task that the message was added to, as it is stored now."""
-        stored = await self._engine.store.tasks.read_task(None, self.record.task_id)
+        try:
+            stored = await self._engine.store.tasks.read_task(None, self.record.task_id)
+        except StoreUnavailable as error:  # the end of the run shows it
+            log.warning("run.task_not_shown", run_id=self.record.id, reason=error.message)
+            return
         if stored is not None:
             task = TaskProjection.from_stored(stored).task()
             self.created.set(TaskCreated(task, stored.head.sequence))
