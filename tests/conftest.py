@@ -86,7 +86,6 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--tasks", type=int, default=None, help="how many its clients begin while it fails"
     )
     parser.addoption("--faults", type=int, default=None, help="how many faults it has meanwhile")
-    parser.addoption("--plans", action="store_true", help="plans among several of them, too")
     parser.addoption("--seed", default=None, help="of the random choices of clients and faults")
     parser.addoption(
         "--minutes", type=float, default=10, help="the CPU time of `./dev fuzz`, all tests together"

@@ -113,7 +113,7 @@ async def start_replica(
                     "store.connections": 4,
                     "store.replicas": True,
                     "store.replicaName": name,
-                    "lease.seconds": 2,
+                    "lease.seconds": 20,  # a busy machine is not dead
                     **{key.replace("__", "."): value for key, value in settings.items()},
                 }
             )
@@ -632,7 +632,7 @@ async def test_a_replica_that_was_taken_for_dead_during_a_hand_off_does_not_send
 ) -> None:
     # It looks for work of others so seldom that the second one takes the delivery.
     left = await start_replica("left", lease__seconds=60)
-    right = await start_replica("right")
+    right = await start_replica("right", lease__seconds=5)
     held = hold(left, right)
     host.slow = A
     assert left.running is not None

@@ -132,6 +132,39 @@ class Replica:
         finally:
             await connection.close()
 
+    @asynccontextmanager
+    async def without_new_ids(self) -> AsyncIterator[Callable[[], Any]]:
+        """In the block no replica gets an id; gives what waits until this one waits for one."""
+        connection = await self.link.address.connect()
+        pid = self.link.connection.get_server_pid()
+
+        async def is_held() -> bool:
+            waiting = "SELECT count(*) FROM pg_locks WHERE pid = $1 AND NOT granted"
+            return bool(await connection.fetchval(waiting, pid))
+
+        async def wait_held() -> None:
+            assert await repeat_until(is_held, deadline_s=TIMEOUT_S)
+
+        try:
+            async with connection.transaction():
+                await connection.execute("LOCK TABLE writer IN SHARE MODE")
+                yield wait_held
+        finally:
+            await connection.close()
+
+    async def take_over(self) -> None:
+        """Take the work of replicas that are gone."""
+        await self.gateway.engines[self.gateway.settings.store].replication.take_over()  # type: ignore[union-attr]
+
+    async def wait_ended(self, task_id: str) -> None:
+        """Wait for the end of a task."""
+
+        async def is_ended() -> bool:
+            found = await self.call("GetTask", {"id": task_id})
+            return found["result"]["status"]["state"] == "TASK_STATE_COMPLETED"
+
+        assert await repeat_until(is_ended, deadline_s=TIMEOUT_S)
+
     def pause(self) -> None:
         """Renew no lease and write nothing, as a stopped process would."""
         self.link.lease_time = -self.link.lease_time
@@ -380,25 +413,169 @@ async def test_a_replica_that_was_taken_for_dead_drops_its_runs_and_writes_nothi
     assert "later" not in text_of(task)
 
 
-async def test_a_run_whose_end_is_stored_by_a_replica_that_was_taken_for_dead_is_over(
+async def test_messages_that_wait_to_be_stored_when_their_replica_is_taken_for_dead_are_refused(
     start_replica: StartReplica,
 ) -> None:
-    """Its message and its end are one write, which is made under the new name of the replica."""
+    """Their sessions may be another replica's by then, which knows nothing of them."""
     a = await start_replica(agent=ScriptedAgent(Reply.of_text("hi"), recovery=Recovery.REPEAT))
     async with a.taken_for_dead() as wait_held:
         first = asyncio.create_task(a.call("SendMessage", _message("one")))
         await wait_held()
-        second = asyncio.create_task(a.send("two", contextId="c-1"))
+        second = asyncio.create_task(a.call("SendMessage", _message("two", contextId="c-1")))
 
         async def is_asked() -> bool:
             return [turn.body for turn in a.agent.turns] == ["one", "two"]
 
         assert await repeat_until(is_asked, deadline_s=TIMEOUT_S)
-    assert "error" in await first  # the write was not made: it is to be sent again
-    assert (await second)["status"]["state"] == "TASK_STATE_COMPLETED"
-    # The session goes on.
+    assert "error" in await first
+    assert "error" in await second
+    # Nothing of them is left: the session goes on.
     third = await a.send("three", contextId="c-1")
     assert third["status"]["state"] == "TASK_STATE_COMPLETED"
+    listed = await a.call("ListTasks", {})
+    assert [one["id"] for one in listed["result"]["tasks"]] == [third["id"]]
+
+
+async def test_a_message_does_not_start_while_its_replica_gets_a_new_id(
+    start_replica: StartReplica,
+) -> None:
+    """The session is another replica's by then, which runs an earlier message of it."""
+    a, b = await start_replica(Recovery.REPEAT), await start_replica(Recovery.REPEAT)
+    engine = a.gateway.engines[a.gateway.settings.store]
+    await a.send("one", blocking=False, contextId="c-1")
+    await a.agent.next_run()
+    async with a.taken_for_dead():
+        pass
+    await b.take_over()
+    first = await b.agent.next_run("one")
+    async with a.without_new_ids() as wait_held:
+        renewing = asyncio.create_task(engine.replication.renew())
+        await wait_held()
+        second = asyncio.create_task(a.call("SendMessage", _message("two", contextId="c-1")))
+
+        async def is_submitted() -> bool:
+            return bool(engine.pending_submissions)
+
+        assert await repeat_until(is_submitted, deadline_s=TIMEOUT_S)
+    with suppress(StoreUnavailable):  # the write that finds out
+        await renewing
+    assert "error" in await second
+    third = asyncio.create_task(a.send("three", contextId="c-1"))
+    first.end(Reply.of_text("done"))
+    _, run = await next_run(a, b)
+    assert run.turn.body == "three"
+    run.end(Reply.of_text("done"))
+    assert (await third)["status"]["state"] == "TASK_STATE_COMPLETED"
+
+
+async def test_a_task_that_ended_elsewhere_takes_no_message_where_its_lost_run_still_stops(
+    start_replica: StartReplica,
+) -> None:
+    a, b = await start_replica(Recovery.REPEAT), await start_replica(Recovery.REPEAT)
+    engine = a.gateway.engines[a.gateway.settings.store]
+    task = await a.send("one", blocking=False)
+    lost = await a.agent.next_run()
+    lost.may_stop.clear()
+    async with a.taken_for_dead():
+        pass
+    await b.take_over()
+    (await b.agent.next_run("one")).end(Reply.of_text("done"))
+    await b.wait_ended(task["id"])
+    with suppress(StoreUnavailable):  # the write that finds out
+        await engine.replication.renew()
+    await asyncio.wait_for(lost.stopping.wait(), TIMEOUT_S)
+    answer = await a.call("SendMessage", _message("more", taskId=task["id"]))
+    assert answer["error"]["code"] == -32004
+    canceled = await a.call("CancelTask", {"id": task["id"]})
+    assert canceled["error"]["code"] == -32002
+    lost.may_stop.set()
+
+
+async def test_a_run_comes_back_to_a_replica_that_lost_it_and_has_not_stopped_it_yet(
+    start_replica: StartReplica,
+) -> None:
+    a, b = await start_replica(Recovery.REPEAT), await start_replica(Recovery.REPEAT)
+    engine = a.gateway.engines[a.gateway.settings.store]
+    task = await a.send("one", blocking=False)
+    lost = await a.agent.next_run()
+    lost.may_stop.clear()
+    async with a.taken_for_dead():
+        pass
+    await b.take_over()
+    (await b.agent.next_run("one")).tell(TextDelta("of the second "))
+    with suppress(StoreUnavailable):  # the write that finds out
+        await engine.replication.renew()
+    await asyncio.wait_for(lost.stopping.wait(), TIMEOUT_S)
+    async with b.taken_for_dead():
+        pass
+    await a.take_over()
+    lost.may_stop.set()  # one run of a session at a time
+    (await a.agent.next_run("one")).end(Reply.of_text("of the third"))
+    await a.wait_ended(task["id"])
+
+
+async def test_runs_are_taken_over_although_the_store_cannot_be_read_in_between(
+    start_replica: StartReplica,
+) -> None:
+    """They have a new owner by then: nobody else looks for them."""
+    a, b = await start_replica(Recovery.REPEAT), await start_replica(agent=SlowCleaner())
+    sent = await a.send("one", blocking=False)
+    await a.agent.next_run()
+    async with a.taken_for_dead():
+        pass
+    taking = asyncio.create_task(b.take_over())
+    await asyncio.wait_for(b.agent.is_cleaning.wait(), TIMEOUT_S)
+    connection = await b.link.address.connect()
+    try:
+        with capture_logs() as events:
+            await connection.execute("ALTER TABLE snapshot RENAME TO elsewhere")
+            b.agent.may_clean.set()
+
+            async def has_failed() -> bool:
+                return taking.done() or any(one["event"] == "recovery.delayed" for one in events)
+
+            assert await repeat_until(has_failed, deadline_s=TIMEOUT_S)
+            await connection.execute("ALTER TABLE elsewhere RENAME TO snapshot")
+    finally:
+        await connection.close()
+    (await b.agent.next_run("one")).end(Reply.of_text("done"))
+    await b.wait_ended(sent["id"])
+    await taking
+
+
+async def test_a_replica_that_was_taken_for_dead_answers_no_request_that_went_to_another(
+    start_replica: StartReplica,
+) -> None:
+    """It knows only that it could not carry it out; the other one does."""
+    a, b, c = [await start_replica(Recovery.REPEAT) for _ in range(3)]
+    engines = [one.gateway.engines[one.gateway.settings.store] for one in (a, b)]
+    await a.send("one", blocking=False, contextId="c-1")
+    await a.agent.next_run()
+    policies = [WaitingPolicy(), WaitingPolicy()]
+    for engine, policy in zip(engines, policies, strict=True):
+        engine.policy = policy
+    second = asyncio.create_task(c.send("two", contextId="c-1"))
+    await asyncio.wait_for(policies[0].is_asked.wait(), TIMEOUT_S)
+    async with a.taken_for_dead():
+        pass
+    await b.take_over()
+    (await b.agent.next_run("one")).end(Reply.of_text("done"))
+    await asyncio.wait_for(policies[1].is_asked.wait(), TIMEOUT_S)
+    with suppress(StoreUnavailable):  # the write that finds out
+        await engines[0].replication.renew()
+    policies[0].may_decide.set()
+
+    async def is_answered() -> bool:
+        return not engines[0].replication._carried
+
+    assert await repeat_until(is_answered, deadline_s=TIMEOUT_S)
+    connection = await b.link.address.connect()
+    open_requests = "SELECT count(*) FROM handoff WHERE answer IS NULL"
+    assert await connection.fetchval(open_requests) == 1
+    await connection.close()
+    policies[1].may_decide.set()
+    (await b.agent.next_run("two")).end(Reply.of_text("done"))
+    assert (await second)["status"]["state"] == "TASK_STATE_COMPLETED"
 
 
 class SlowCleaner(ControlledAgent):

@@ -1,6 +1,7 @@
 """The repository of objectives: what it reads, and changes whose caller is gone."""
 
 import asyncio
+import gc
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
 from itertools import count
@@ -8,9 +9,10 @@ from typing import Any
 
 import anyio
 import pytest
+from tests.captured_logs import capture_logs
 
 from openclaw_a2a.engine.supervisor import Supervisor
-from openclaw_a2a.model.errors import PlanItemNotFound, StatusChangeNotAllowed
+from openclaw_a2a.model.errors import PlanItemNotFound, StatusChangeNotAllowed, StoreUnavailable
 from openclaw_a2a.model.ids import AccountId, PeerName
 from openclaw_a2a.model.turn import Scope
 from openclaw_a2a.planning.commands import create_objective, create_plan, update_objective
@@ -156,6 +158,29 @@ async def test_deletion_whose_caller_is_cancelled_is_completed(bench: Bench) -> 
     assert subscription.is_over
     with pytest.raises(PlanItemNotFound):
         await bench.repository.get(None, objective_id)
+
+
+async def test_a_change_that_fails_after_its_caller_has_left_is_a_line_in_the_log(
+    bench: Bench, caplog: pytest.LogCaptureFixture
+) -> None:
+    objective_id = await bench.create()
+    is_checking, may_fail = asyncio.Event(), asyncio.Event()
+
+    async def check(_: ObjectiveState) -> None:
+        is_checking.set()
+        await may_fail.wait()
+        raise StoreUnavailable("the database is away")
+
+    async with anyio.create_task_group() as callers:
+        callers.start_soon(bench.repository.delete, None, objective_id, check)
+        await is_checking.wait()
+        callers.cancel_scope.cancel()
+    with capture_logs() as events:
+        may_fail.set()
+        await bench.update(objective_id, name="Fete")  # behind the change that fails
+    gc.collect()
+    assert [one["reason"] for one in events] == ["the database is away"]
+    assert "never retrieved" not in caplog.text
 
 
 async def test_change_by_another_process_is_read_before_the_next_change(bench: Bench) -> None:

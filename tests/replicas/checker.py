@@ -160,9 +160,12 @@ def check_failures(history: History) -> Iterator[str]:
         if not any(fault.ended >= began for fault in history.faults):
             yield f"task {task_id} failed without a cause: {status}"
         elif own and own[0].is_repeatable and len(own) < MOST_ATTEMPTS:
-            # An attempt counts before the agent is asked, so a gateway that was ended in between
-            # has counted one that no agent saw.
-            ended = sum(fault.gone is not None and fault.ended >= began for fault in history.faults)
+            # An attempt counts before the agent is asked, so a gateway that was ended or lost its
+            # work in between has counted one that no agent saw.
+            ended = sum(
+                (fault.gone is not None or fault.kind is FaultKind.LOST) and fault.ended >= began
+                for fault in history.faults
+            )
             if ended < MOST_ATTEMPTS:
                 yield f"task {task_id} failed after {len(own)} runs, and may be repeated: {status}"
 
@@ -466,10 +469,11 @@ def check_calls(history: History) -> Iterator[str]:
     arrived: dict[str, list[Delivered]] = {call.id: [] for call in history.calls}
     for delivered in history.delivered:
         arrived.setdefault(delivered.call_id, []).append(delivered)
-    pauses = [fault for fault in history.faults if fault.kind is FaultKind.PAUSE]
+    silences = (FaultKind.PAUSE, FaultKind.LOST)
+    pauses = [fault for fault in history.faults if fault.kind in silences]
     polled = {call.id for call in history.calls if call.polled is not None}
     for call in history.calls:
-        for one in arrived[call.id] if call.polled is not None else ():
+        for one in arrived[call.id] if call.polled is not None and not call.is_late else ():
             if call.polled["status"] != one.outcome["status"]:
                 yield f"call {call.id} was {call.polled} when asked for, and told as {one.outcome}"
     for call_id, found in arrived.items():

@@ -29,7 +29,7 @@ from openclaw_a2a.auth.tokens import TokenKind, TokenStore
 from openclaw_a2a.settings import TOKENS_FILE
 
 ROOT = Path(__file__).parents[2]
-START_DEADLINE_S = STOP_DEADLINE_S = 60.0
+START_DEADLINE_S = STOP_DEADLINE_S = 180.0
 PEERS = ("alice", "bob")
 
 

@@ -16,6 +16,7 @@ from tests.replicas.history import Fault, FaultKind, History
 from tests.replicas.proxies import Link
 
 now = time.monotonic
+INJECTED = tuple(kind for kind in FaultKind if kind is not FaultKind.LOST)
 
 
 class FaultInjector:
@@ -26,7 +27,7 @@ class FaultInjector:
         cluster: Cluster,
         history: History,
         seed: str,
-        kinds: Sequence[FaultKind] = tuple(FaultKind),
+        kinds: Sequence[FaultKind] = INJECTED,
     ) -> None:
         self._kinds = kinds
         self._cluster = cluster

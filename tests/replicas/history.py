@@ -6,6 +6,7 @@ All times are of the monotonic clock, which is the same for every process of one
 import json
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
+from datetime import datetime
 from enum import Enum
 from pathlib import Path
 from typing import Any
@@ -140,6 +141,8 @@ class FaultKind(Enum):
     REFUSE = "refuse"
     DROP = "drop"
     DATABASE = "database"
+    LOST = "lost"
+    """Nothing was done to it, but it was so slow that another gateway took its work."""
 
 
 @dataclass
@@ -163,6 +166,9 @@ class Call:
 
     id: str
     polled: Json = None
+    is_late: bool = False
+    """The poll told of an answer after the deadline. What the call came to is another outcome, and
+    an earlier poll whose answer was lost may have had it."""
 
 
 @dataclass
@@ -243,6 +249,31 @@ def read_runs(path: Path) -> list[Run]:
             key = MessageKey(**entry.pop("key"))
             runs[entry["token"]] = Run(key=key, **entry)
     return sorted(runs.values(), key=lambda run: run.began)
+
+
+def read_losses(outputs: dict[str, str], lease_s: float, clock_offset_s: float) -> list[Fault]:
+    """From the logs of the gateways: when which of them was taken for dead and did not know it.
+
+    From the last time that it can have renewed its lease until it says that it knows.
+    """
+    taken: dict[str, tuple[float, str]] = {}
+    lost: dict[str, float] = {}
+    for line in "\n".join(outputs.values()).splitlines():
+        if '"replica.taken_over"' in line or '"replica.lost"' in line:
+            try:
+                entry = json.loads(line)
+            except ValueError:
+                continue  # the process was killed while it wrote this
+            at = datetime.fromisoformat(entry["timestamp"]).timestamp() - clock_offset_s
+            if entry["event"] == "replica.lost":
+                lost[entry["replica"]] = at
+            else:
+                taken[entry["replica"]] = at, entry["label"]
+    return [
+        Fault(FaultKind.LOST, label, 0, at - lease_s, lost[name])
+        for name, (at, label) in taken.items()
+        if name in lost
+    ]
 
 
 def status_of(event: Json) -> Json:

@@ -3,6 +3,7 @@
 import copy
 import json
 from collections.abc import Callable
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -27,6 +28,7 @@ from tests.replicas.history import (
     Read,
     Run,
     Sent,
+    read_losses,
     read_runs,
 )
 
@@ -575,6 +577,45 @@ def test_an_outcome_that_was_asked_for_need_not_be_delivered() -> None:
     history.delivered.clear()
     history.calls[0].polled = {"status": "completed"}
     assert check_history(history) == []
+
+
+def test_an_answer_that_was_polled_after_the_deadline_says_nothing_of_the_outcome() -> None:
+    """An earlier poll, whose answer was lost, may have had the timeout."""
+    history = good_history()
+    history.calls[0].polled, history.calls[0].is_late = {"status": "completed"}, True
+    history.delivered.clear()
+    assert check_history(history) == []
+    history.delivered.append(Delivered(history.calls[0].id, {"status": "timeout"}, 66.0))
+    assert check_history(history) == []
+
+
+def test_a_replica_that_says_it_was_taken_for_dead_may_have_run_on_until_then() -> None:
+    history = good_history()
+    pause_with_successor(history, resumed_at=16.0, ended=16.2)
+    taken, lost = history.faults[-1].began, history.faults[-1].ended
+    del history.faults[-1]
+    assert "sessions" in rules_broken(history)
+    logs = {
+        "replica-2": _log_line("replica.taken_over", taken, replica="x", label="replica-1"),
+        "replica-1": _log_line("replica.lost", lost, replica="x") + '{"event":"replica.lost","re',
+    }
+    history.faults += read_losses(logs, LEASE_S, 0.0)
+    assert [(one.kind, one.replica) for one in history.faults[-1:]] == [
+        (FaultKind.LOST, "replica-1")
+    ]
+    assert "sessions" not in rules_broken(history)
+
+
+def test_a_replica_that_was_taken_over_and_says_nothing_is_not_excused() -> None:
+    line = _log_line("replica.taken_over", 10.0, replica="x", label="replica-0")
+    assert read_losses({"replica-1": line}, LEASE_S, 0.0) == []
+
+
+def _log_line(event: str, at: float, **fields: str) -> str:
+    timestamp = datetime.fromtimestamp(at, UTC).isoformat()
+    return (
+        json.dumps({"event": event, **fields, "timestamp": timestamp}, separators=(",", ":")) + "\n"
+    )
 
 
 def test_a_pause_of_another_replica_excuses_no_overlap() -> None:

@@ -416,12 +416,21 @@ class Engine:
             run.session_hold.release()
         # The next run of the same task may have joined already: then the task stays active.
         active = self.active_tasks.get(task_id)
-        if active is not None and not active.runs:
+        if active is not None and active is run.active_task and not active.runs:
             del self.active_tasks[task_id]
             if task_id in self.wakeups.subscribed:
                 self.wakeups.keep_ended(task_id, active)
         if run.active_task is None and task_id in self.wakeups.subscribed:
             self.wakeups.notify(task_id)  # it ended without a task: its deliveries are removed
+
+    def forget_task(self, run: ActiveRun) -> None:
+        """The task of a run goes on at another replica: what is known of it here is out of date.
+
+        The run itself is here until its agent has stopped.
+        """
+        task_id = run.record.task_id
+        if self.active_tasks.get(task_id) is run.active_task:
+            self.active_tasks.pop(task_id, None)
 
     def has_run(self, task_id: TaskId) -> bool:
         """True when a run for this task is waiting, active, or still to be failed."""

@@ -11,7 +11,9 @@ A claimed run falls into one of these cases
 
 import asyncio
 from collections import Counter
-from typing import NamedTuple
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import NamedTuple, TypeVar
 
 import msgspec
 
@@ -52,6 +54,10 @@ ORPHANED = (
     "again."
 )
 
+_RETRY_S = 1.0
+
+Result = TypeVar("Result")
+
 # A clean-up scans the processes of the machine, and it all happens before the gateway serves.
 _MAX_PARALLEL_CLEANUPS = 8
 
@@ -70,8 +76,11 @@ async def recover_runs(engine: Engine) -> int:
         continued: list[_Continued] = []
         for record in records:
             waiting[record.task_id] -= 1
+            has_next = waiting[record.task_id] > 0
             try:
-                found = await _prepare_run(engine, record, has_next=waiting[record.task_id] > 0)
+                found = await _until_available(
+                    engine, partial(_prepare_run, engine, record, has_next=has_next)
+                )
             except CorruptRecord as error:
                 _log_damaged(record.task_id, error)
                 continue
@@ -140,13 +149,21 @@ class _Continued(NamedTuple):
 async def _restart_runs(engine: Engine, continued: list[_Continued]) -> None:
     # Committed before the agents are called: a gateway that a run crashes again and again must
     # reach the limit of attempts. One group, so that a crash in between counts for none of them.
-    tasks = engine.store.tasks
-    writes = [
-        tasks.start_run(one.record.id, fence=one.record.fence, attempt=one.record.attempt)
-        for one in continued
-        if one.record.is_started
-    ]
-    counted = iter(await asyncio.gather(*writes, return_exceptions=True))
+    async def count() -> list[BaseException | None]:
+        writes = [
+            engine.store.tasks.start_run(
+                one.record.id, fence=one.record.fence, attempt=one.record.attempt
+            )
+            for one in continued
+            if one.record.is_started
+        ]
+        outcomes = await asyncio.gather(*writes, return_exceptions=True)
+        for error in outcomes:
+            if isinstance(error, StoreUnavailable):
+                raise error
+        return outcomes
+
+    counted = iter(await _until_available(engine, count))
     # In the order of their tickets, so that their sessions get the order of arrival back; and
     # nothing is awaited in between: a run that ended before the next one of its task is queued
     # would end the task, and that message would never be answered.
@@ -158,6 +175,22 @@ async def _restart_runs(engine: Engine, continued: list[_Continued]) -> None:
             raise error
         else:
             _restart_run(engine, *one)
+
+
+async def _until_available(engine: Engine, step: Callable[[], Awaitable[Result]]) -> Result:
+    """A step of a recovery, repeated while the store is unavailable.
+
+    The claimed runs are this engine's by then: nobody looks for them again. An engine that has the
+    store for itself gives up, and with it its gateway, which recovers when it is started again.
+    """
+    while True:
+        try:
+            return await step()
+        except StoreUnavailable as error:
+            if engine.replication is None:
+                raise
+            log.warning("recovery.delayed", reason=error.message)
+        await engine.clock.sleep(_RETRY_S)
 
 
 async def _prepare_run(engine: Engine, record: RunRecord, *, has_next: bool) -> _Continued | None:

@@ -310,7 +310,9 @@ class AdminService(msgspec.Struct, frozen=True):
             await self.engine.clock.sleep(interval_s)
             try:
                 await self.purge(max_age_s, now=await clock.now())
-            except Exception:  # the next purge may succeed
+            except GatewayError as error:  # the store failed; the next purge may succeed
+                log.warning("planning.purge_failed", reason=error.message)
+            except Exception:
                 log.exception("planning.purge_failed")
 
     async def purge(self, max_age_s: float, *, now: datetime | None = None) -> None:

@@ -273,6 +273,9 @@ class StepExecutor:
                 await self._advance(objective_id)
         except PlanItemNotFound:
             pass  # it was deleted meanwhile
+        except GatewayError as error:  # the store is away, or the work is another replica's by now
+            log.warning("planning.advance_failed", objective_id=objective_id, reason=error.message)
+            self._queue.add_later(objective_id, _RETRY_S)
         except Exception:  # an error in one objective must not stop the others
             log.exception("planning.advance_failed", objective_id=objective_id)
             self._queue.add_later(objective_id, _RETRY_S)

@@ -10,10 +10,10 @@ plan lookups use summaries, which are stored as records when an objective is arc
 
 import asyncio
 from collections import Counter
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
-from typing import TypeVarTuple
+from typing import Any, TypeVar, TypeVarTuple
 from weakref import WeakValueDictionary
 
 import msgspec
@@ -67,6 +67,7 @@ _MAX_PENDING = 1000
 _summary_decoder = msgspec.json.Decoder(ObjectiveSummary)
 
 _Args = TypeVarTuple("_Args")
+_Result = TypeVar("_Result")
 StartWrite = Callable[[], Awaitable[object]]
 
 
@@ -356,9 +357,7 @@ class ObjectiveRepository:
                 if index.find_plan(plan_id) not in (None, change.state.id):
                     raise StatusChangeNotAllowed(f"There is a plan {plan_id[:80]} already.")
         # Shielded for the same reason as in `change`.
-        return await asyncio.shield(
-            self._supervisor.start("planning.change", self._create(change, lines))
-        )
+        return await self._finish(self._create(change, lines))
 
     async def _check_room(self, peer: PeerName) -> None:
         self._check_count(peer)
@@ -394,7 +393,7 @@ class ObjectiveRepository:
         # A caller that is cancelled between append and publish must not stop the publishing: the
         # change is durable by then, and the executor would never be notified of it.
         work = self._change(scope, objective_id, lambda change: command(change, *args), alongside)
-        return await asyncio.shield(self._supervisor.start("planning.change", work))
+        return await self._finish(work)
 
     async def delete(
         self,
@@ -409,7 +408,16 @@ class ObjectiveRepository:
         # Shielded like `change`: a caller that leaves half-way must not leave a log-less objective
         # in memory.
         work = self._delete(scope, objective_id, check)
-        await asyncio.shield(self._supervisor.start("planning.change", work))
+        await self._finish(work)
+
+    async def _finish(self, work: Coroutine[Any, Any, _Result]) -> _Result:
+        """Await work that goes on when its caller is cancelled."""
+        task = self._supervisor.start("planning.change", work)
+        try:
+            return await asyncio.shield(task)
+        except asyncio.CancelledError:
+            task.add_done_callback(_log_failure)  # nobody is left who gets the error
+            raise
 
     async def reserve_plan_id(self, plan_id: PlanId, objective_id: ObjectiveId) -> bool:
         """Reserve the id of a plan to be created; False when another objective has it."""
@@ -623,3 +631,11 @@ def replay_log(stored: StoredLog) -> ObjectiveState | None:
         return None
     # Other programs may number their lines differently; appends go by the store's numbers.
     return msgspec.structs.replace(replayed.state, seq=stored.sequence)
+
+
+def _log_failure(task: asyncio.Task[Any]) -> None:
+    error = None if task.cancelled() else task.exception()
+    if isinstance(error, GatewayError):
+        log.warning("planning.change_failed", reason=error.message)
+    elif error is not None:
+        log.error("planning.change_failed", exc_info=error)

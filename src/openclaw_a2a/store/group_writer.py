@@ -42,6 +42,8 @@ class Write(msgspec.Struct, Generic[Command], gc=False):
 
     command: Command
     future: "asyncio.Future[Any]"
+    renames: int = 0
+    """How often the store had given the gateway a new name when this was asked for."""
 
 
 WriteOutcome = tuple[Write[Any], object, GatewayError | None]

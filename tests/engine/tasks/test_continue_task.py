@@ -75,6 +75,21 @@ async def test_message_on_a_task_that_ends_while_it_is_read_is_refused(
         await harness.first(await second)
 
 
+async def test_message_on_a_working_task_that_is_read_late_is_not_shown_the_task_as_it_began(
+    harness: Harness, agent: ControlledAgent
+) -> None:
+    await harness.send("one")
+    run = await agent.next_run()
+    second = await harness.send("two", task_id=run.turn.task_id, waits=False)
+    read = harness.store.resting["read_task"] = asyncio.Event()
+    run.end(Reply.of_text("answer one"))
+    (await agent.next_run("two")).end(Reply.of_text("answer two"))
+    shown = await harness.shown(second)
+    read.set()
+    assert shown.status.state is TaskState.COMPLETED
+    assert "two" in [message.text for message in shown.history]
+
+
 async def test_failed_run_does_not_end_a_task_that_has_another_message(
     harness: Harness, agent: ControlledAgent
 ) -> None:

@@ -8,6 +8,7 @@ from tests.postgres_server import PostgresServer, server_folder
 
 from openclaw_a2a.store import create_store
 from openclaw_a2a.store.postgres.store import PostgresStore
+from openclaw_a2a.store.rules import Lease
 
 
 @pytest.fixture
@@ -36,10 +37,12 @@ def own_server() -> Iterator[PostgresServer]:
     server.remove()
 
 
-def make_store(server: PostgresServer, schema: str = "", connections: int = 3) -> PostgresStore:
-    """A store, not opened yet."""
+def make_store(
+    server: PostgresServer, schema: str = "", connections: int = 3, lease: Lease | None = None
+) -> PostgresStore:
+    """A store, not opened yet; with a lease several of them share it."""
     store = create_store(
-        "postgres", path=None, url=server.url(), schema=schema, connections=connections
+        "postgres", path=None, url=server.url(), schema=schema, connections=connections, lease=lease
     )
     assert isinstance(store, PostgresStore)
     return store

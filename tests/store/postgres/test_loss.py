@@ -7,6 +7,7 @@ from typing import Any
 import anyio
 import anyio.lowlevel
 import asyncpg
+import msgspec
 import pytest
 from tests.contracts.store_samples import (
     ALICE,
@@ -27,6 +28,7 @@ from openclaw_a2a.store.group_writer import MAX_GROUP
 from openclaw_a2a.store.postgres import link as link_module
 from openclaw_a2a.store.postgres.link import LinkState
 from openclaw_a2a.store.postgres.store import PostgresStore
+from openclaw_a2a.store.rules import Lease
 
 DEADLINE_S = 60.0
 
@@ -135,6 +137,39 @@ async def test_after_the_hold_time_writes_fail_and_the_store_still_comes_back(
     claimed = await store.tasks.claim_runs(OwnerId("b"))
     assert [run.task_id for run in claimed] == ["t-3"]
     await store.close()
+
+
+async def test_work_that_was_stored_although_its_write_was_given_up_goes_to_another_replica(
+    own_server: PostgresServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its sender was told that the database is away, so nobody works on it where it was sent."""
+    monkeypatch.setattr(link_module, "HOLD_S", 0.2)
+    a, b = make_store(own_server, lease=Lease(60, "a")), make_store(own_server, lease=Lease(60))
+    await a.open()
+    await b.open()
+
+    class StoppedAfterwards(CutConnection):
+        async def _cut(self, send: Callable[[], Awaitable[Any]]) -> Any:
+            await send()
+            await in_thread(own_server.stop)
+            raise ConnectionResetError("cut by the test")
+
+    before, submission = a.link.name, direct("t-1")
+    run = msgspec.structs.replace(submission.run, owner=OwnerId(before))
+    submission = msgspec.structs.replace(submission, run=run)
+    a.link._connection = StoppedAfterwards(a.link._connection, after=True)
+    with anyio.fail_after(DEADLINE_S):
+        with pytest.raises(StoreUnavailable):
+            await a.tasks.submit(submission)
+        await wait_state(a, LinkState.DOWN)
+        await in_thread(own_server.start)
+        await wait_state(a, LinkState.CONNECTED)
+        await wait_state(b, LinkState.CONNECTED)
+        claimed = await b.tasks.claim_runs(OwnerId(b.link.name))
+    assert [run.task_id for run in claimed] == ["t-1"]
+    assert a.link.name != before
+    await a.close()
+    await b.close()
 
 
 class CutConnection:

@@ -124,6 +124,9 @@ class Outbox:
                 await self._check_tasks()
                 has_more = self._scan_after is not None or bool(self._to_check)
                 wait_s = 0.0 if has_more else _MAX_WAIT_S
+            except GatewayError as error:  # the store failed: read it again later
+                log.warning("outbox.check_failed", reason=error.message)
+                wait_s = _STORE_RETRY_S
             except Exception:  # the edge of the worker: it retries later
                 log.exception("outbox.check_failed")
                 wait_s = _STORE_RETRY_S

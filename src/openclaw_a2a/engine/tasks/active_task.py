@@ -248,10 +248,12 @@ class ActiveTask:
 
     def show_created(self, run: "ActiveRun") -> None:
         """Tell the sender of the run's message that the task exists."""
-        if self._created is None:
+        # For the message that opened the task only: a later one must not see it as it was before.
+        created, self._created = self._created, None
+        if created is None:
             run.created.set(TaskCreated(self.journal.projection.task(), self.journal.sequence))
         else:
-            run.created.set(TaskCreated(self._created, self._created_sequence))
+            run.created.set(TaskCreated(created, self._created_sequence))
 
     def has_other_runs(self, run: "ActiveRun") -> bool:
         """True when another run of this task is not ending yet.

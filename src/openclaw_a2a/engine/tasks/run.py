@@ -284,6 +284,7 @@ class ActiveRun:
         if self.submission is not None:
             return  # not known to be stored; `on_submitted` looks whose it is
         self.is_lost = True
+        self._engine.forget_task(self)
         self.apply(RunSignal.INTERRUPT)
 
     async def wait_stored(self) -> Duplicate:
@@ -382,7 +383,11 @@ class ActiveRun:
 
     async def _show_task(self) -> None:
         """Show the task that the message was added to, as it is stored now."""
-        stored = await self._engine.store.tasks.read_task(None, self.record.task_id)
+        try:
+            stored = await self._engine.store.tasks.read_task(None, self.record.task_id)
+        except StoreUnavailable as error:  # the end of the run shows it
+            log.warning("run.task_not_shown", run_id=self.record.id, reason=error.message)
+            return
         if stored is not None:
             task = TaskProjection.from_stored(stored).task()
             self.created.set(TaskCreated(task, stored.head.sequence))

@@ -65,6 +65,8 @@ RETURNING batch"""
 _READ = """
 UPDATE writer SET batch = batch WHERE name = $1 AND instance = $2 AND NOT is_gone
 RETURNING batch, tickets"""
+# Before `since`: it left by itself, so there is no time to come back.
+EXPIRE = "UPDATE writer SET lease_until = since - interval '1 second' WHERE name = $1"
 _LOCK_ROW = """
 SELECT batch FROM writer WHERE name = $1 AND instance = $2 AND NOT is_gone FOR UPDATE"""
 _BACKEND = "SELECT backend_start FROM pg_stat_activity WHERE pid = pg_backend_pid()"
@@ -118,7 +120,11 @@ class WriteLink:
         self.batch = 0
         self.takeovers = 0
         """How often another gateway had the store while this one had lost it."""
+        self.renames = 0
+        """How often this gateway got a new name, because another one has its work."""
         self.tickets: list[int] = []
+        self.given_up: int | None = None
+        """The batch that was under way when writes were not to wait any longer."""
         self._on_loss = on_loss
         self._on_renamed = on_renamed
         self.stale_writes = 0
@@ -144,7 +150,7 @@ class WriteLink:
             await self._wait_for_lock(connection)
             await upgrade(connection, self.address.schema, on_step=on_step)
             await self.address.prepare(connection)  # a migration may take its time, writes may not
-            await self._register(connection)
+            self.batch = await self._register(connection, self.name, self.instance)
             await self._use(connection)
         except BaseException as error:
             connection.terminate()
@@ -217,10 +223,16 @@ class WriteLink:
                 await connection.execute(_END_OLD, *self._backend)
             await self.lock(connection)
             row = await connection.fetchrow(_READ, self.name, self.instance)
+            if row is not None and self.lease is not None and row[0] == self.given_up:
+                # The batch was committed after all, and who asked for it was told otherwise: what
+                # it stored is nobody's here. So it is left to whoever takes over the old name.
+                await connection.execute(EXPIRE, self.name)
+                row = None
             if row is not None:
                 self.batch, self.tickets = row
             else:
                 await self._register_again(connection)
+            self.given_up = None
             await self._use(connection)
         except (driver.PostgresError, *LOST, GatewayError) as error:
             connection.terminate()
@@ -244,20 +256,27 @@ class WriteLink:
         except (driver.PostgresError, *LOST, GatewayError) as error:
             self.note_loss(error)
 
-    async def _register(self, connection: Session) -> None:
+    async def _register(self, connection: Session, name: str, instance: str) -> int:
+        """Add the row of a writer; its first batch number."""
         label = "" if self.lease is None else self.lease.label
         about = (socket.gethostname(), os.getpid(), self.lease_time, label)
-        values = (self.name, self.instance, *about, metadata.version("openclaw-a2a"))
-        self.batch = await connection.fetchval(_TAKE, *values)
+        values = (name, instance, *about, metadata.version("openclaw-a2a"))
+        return await connection.fetchval(_TAKE, *values)
 
     async def _register_again(self, connection: Session) -> None:
         """Our work is another gateway's now; fences tell the runs that still write here."""
-        self.takeovers += 1
+        name, instance, renames = self.name, self.instance, self.renames
         if self.lease is not None:
+            renames += 1
             log.warning("replica.lost", replica=self.name, store=self.address.shown)
-            self.instance = self.name = secrets.token_hex(8)
-            await self.lock(connection)
-        await self._register(connection)
+            name = instance = secrets.token_hex(8)
+            await self._lock_name(connection, name)
+        batch = await self._register(connection, name, instance)
+        # Nothing is awaited from here on: a message that came in between would be stored under the
+        # new name, with what is known of sessions and tasks from the time of the old one.
+        self.name, self.instance, self.batch = name, instance, batch
+        self.renames = renames
+        self.takeovers += 1
         self._on_renamed()
 
     async def _use(self, connection: Session) -> None:
@@ -291,11 +310,14 @@ class WriteLink:
 
     async def lock(self, connection: Session) -> None:
         """Raises: StoreLocked."""
+        await self._lock_name(connection, self.name)
+
+    async def _lock_name(self, connection: Session, name: str) -> None:
         statement = _TRY_LOCK if self.lease is None else _TRY_SHARED_LOCK
         if await connection.fetchval(statement, WRITER_LOCK, self.address.schema) and (
             self.lease is None
             # Of its own name: then an earlier session of this replica is over.
-            or await connection.fetchval(_TRY_LOCK, REPLICA_LOCK, self.name)
+            or await connection.fetchval(_TRY_LOCK, REPLICA_LOCK, name)
         ):
             return
         holder = None

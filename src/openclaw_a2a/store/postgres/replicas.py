@@ -37,6 +37,7 @@ from openclaw_a2a.store.columns import CLAIMED_COLUMNS, decode_claimed_run
 from openclaw_a2a.store.contents import MARK, list_references, restore
 from openclaw_a2a.store.postgres.address import Session
 from openclaw_a2a.store.postgres.change_feed import ChangeFeed
+from openclaw_a2a.store.postgres.link import EXPIRE
 from openclaw_a2a.store.postgres.log_ids import shown_id, stored_id
 from openclaw_a2a.store.postgres.request_rates import PostgresRates
 from openclaw_a2a.store.rules import UNREADABLE, report_damage
@@ -106,7 +107,8 @@ _HAND_OFF = "INSERT INTO handoff (sender, receiver, body) VALUES ($1, $2, $3) RE
 _TAKE_HANDOFFS = """
 SELECT number, body FROM handoff WHERE receiver = $1 AND answer IS NULL AND number > $2
 ORDER BY number LIMIT 100"""
-_ANSWER = "UPDATE handoff SET answer = $2 WHERE number = $1 RETURNING sender"
+# Not when it is another replica's by now: that one knows what came of it.
+_ANSWER = "UPDATE handoff SET answer = $2 WHERE number = $1 AND receiver = $3 RETURNING sender"
 _READ_ANSWER = "SELECT answer FROM handoff WHERE number = $1"
 _FORGET = "DELETE FROM handoff WHERE number = $1"
 _WITHDRAW = "DELETE FROM handoff WHERE number = $1 AND answer IS NULL"
@@ -168,8 +170,6 @@ WHERE NOT is_closed AND owner <> $1 AND NOT EXISTS (
 _FORGET_GONE = "DELETE FROM writer WHERE is_gone AND lease_until < now() - interval '1 hour'"
 _TELL_OTHERS = """
 SELECT pg_notify('openclaw_a2a_' || name, 'j') FROM writer WHERE NOT is_gone AND name <> $1"""
-# Before `since`: it left by itself, so there is no time to come back.
-_EXPIRE = "UPDATE writer SET lease_until = since - interval '1 second' WHERE name = $1"
 
 
 READ_RUN_CONTENTS = """
@@ -338,7 +338,7 @@ class PostgresReplicas:
         try:
             await self._database.writer.write(expire)
             # Not by the writer, whose batches renew the lease.
-            await self._database.fetch(_EXPIRE, name)
+            await self._database.fetch(EXPIRE, name)
             await self._database.fetch(_TELL_OTHERS, name)
         except GatewayError as error:  # then the others wait for the end of the lease
             log.warning("replica.not_left", reason=error.message)
@@ -514,7 +514,7 @@ class PostgresReplicas:
         return [Handoff(row[0], row[1]) for row in rows]
 
     async def answer_handoff(self, number: int, answer: bytes) -> None:
-        row = await self._database.fetch_one(_ANSWER, number, answer)
+        row = await self._database.fetch_one(_ANSWER, number, answer, self.id)
         if row is not None:
             self.feed.send(OwnerId(row[0]), f"a {number}")
 

@@ -13,6 +13,7 @@ Invariant: every future that `write` returned is resolved.
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Sequence
+from itertools import takewhile
 from typing import Any, TypeVar
 
 from openclaw_a2a.log import get_logger
@@ -84,6 +85,7 @@ class PostgresWriter:
         self._wake = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._is_stopping = False
+        self._renames = 0  # of the writes that are being made
         self.failure: str | None = None  # of the last batch that the server refused
 
     def start(self) -> None:
@@ -127,7 +129,7 @@ class PostgresWriter:
             except StoreUnavailable as error:
                 return failed(error)
         future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        self._collected.append(Write(command, future))
+        self._collected.append(Write(command, future, self._link.renames))
         self._wake.set()
         return future
 
@@ -173,12 +175,14 @@ class PostgresWriter:
 
     async def _write_group(self, group: list[Write[Any]]) -> None:
         while group:
+            self._renames = group[0].renames
+            together = list(takewhile(lambda one: one.renames == self._renames, group))
             try:
-                outcomes = await self._write_first(group)
+                outcomes = await self._write_first(together)
             except Exception as error:  # the edge of the writer: one bad group must not end it
-                outcomes = [self._fail(write, error) for write in group]
+                outcomes = [self._fail(write, error) for write in together]
                 if not isinstance(error, GatewayError | driver.PostgresError):
-                    log.exception("store.group_failed", writes=len(group))
+                    log.exception("store.group_failed", writes=len(together))
             _resolve(outcomes)
             group = group[len(outcomes) :]
 
@@ -302,20 +306,22 @@ class PostgresWriter:
     ) -> Result:
         """Make one attempt, and find out what became of it when the connection is lost.
 
-        Raises: StoreUnavailable (the database did not come back), and what the attempt raises.
+        Raises: StoreUnavailable (the database did not come back, or another gateway has the work
+        of this one), and what the attempt raises.
         """
         link = self._link
         for _ in range(_MAX_LOSSES):
             await link.recover()  # it may have been lost since the batch before
+            if link.renames != self._renames:
+                # Asked for under the old name: by what is another gateway's now, or for a session
+                # that is.
+                raise _replaced(link)
             number, takeovers = link.batch + 1, link.takeovers
             try:
                 result = await attempt(link.connection, number)
             except WriterReplaced:
                 await link.replace_name()
-                raise StoreUnavailable(
-                    f"another gateway took over the work of this one in {link.address.shown}, "
-                    "which had not written for too long; the write was not made"
-                ) from None
+                raise _replaced(link) from None
             except LOST as error:
                 link.note_loss(error)
             else:
@@ -323,6 +329,7 @@ class PostgresWriter:
                 return result
             await link.recover()
             if link.state is not LinkState.CONNECTED:
+                link.given_up = number
                 raise link.unavailable()
             if link.takeovers != takeovers:
                 raise StoreUnavailable(
@@ -336,6 +343,13 @@ class PostgresWriter:
             f"{link.address.shown} ended the connection {_MAX_LOSSES} times while it was given the "
             "same writes; they were not made. Look at the log of the database"
         )
+
+
+def _replaced(link: WriteLink) -> StoreUnavailable:
+    return StoreUnavailable(
+        f"another gateway took over the work of this one in {link.address.shown}, which had not "
+        "written for too long; the write was not made"
+    )
 
 
 class _Wrong(Exception):
