@@ -65,8 +65,8 @@ def _without_collection(parse: Callable[..., ast.AST]) -> Callable[..., ast.AST]
 
 ast.parse = _without_collection(ast.parse)
 
-START_DEADLINE_S = 60.0
-STOP_DEADLINE_S = 60.0
+START_DEADLINE_S = 240.0
+STOP_DEADLINE_S = 240.0
 
 # A shell that starts a job in the background has it ignore Ctrl-C, and so do the programs that it
 # starts. Tests interrupt programs, whatever started the tests.

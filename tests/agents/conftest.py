@@ -47,7 +47,7 @@ def turn_of(text: str = "hello", *, parts: tuple[Part, ...] = (), resume: object
 
 
 async def answer_of(agent: Agent, turn: Turn) -> list[AgentEvent]:
-    with anyio.fail_after(60):
+    with anyio.fail_after(240):
         return [event async for event in agent.run(turn)]
 
 

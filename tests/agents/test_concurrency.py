@@ -16,7 +16,7 @@ async def test_holders_are_admitted_in_the_order_of_arrival_and_at_the_front():
         async with queue.slot(at_front=at_front):
             admitted.append(name)
 
-    with anyio.fail_after(60):
+    with anyio.fail_after(240):
         async with asyncio.TaskGroup() as group, queue.slot():
             for name in ("first", "second"):
                 group.create_task(hold(name))
@@ -29,7 +29,7 @@ async def test_holders_are_admitted_in_the_order_of_arrival_and_at_the_front():
 
 async def test_width_is_the_number_of_holders():
     queue = SlotQueue(2)
-    with anyio.fail_after(60):
+    with anyio.fail_after(240):
         async with queue.slot():
             assert not queue.has_others
             async with queue.slot():
@@ -41,7 +41,7 @@ async def test_width_is_the_number_of_holders():
 
 async def test_cancelled_waiter_gives_its_slot_to_the_next():
     queue = SlotQueue()
-    with anyio.fail_after(60):
+    with anyio.fail_after(240):
         async with queue.slot():
             with anyio.move_on_after(0.01):
                 async with queue.slot():

@@ -8,7 +8,7 @@ from collections import Counter
 from typing import Any
 
 Json = Any
-PATIENCE_S = 60.0
+DEADLINE_S = 240.0
 
 
 class SessionHost:
@@ -41,7 +41,7 @@ class SessionHost:
         self._news.set()
 
     async def until_told(self, call_ids: set[str]) -> None:
-        async with asyncio.timeout(PATIENCE_S):
+        async with asyncio.timeout(DEADLINE_S):
             while not self.counts.keys() >= call_ids:
                 self._news.clear()
                 await self._news.wait()

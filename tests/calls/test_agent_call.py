@@ -222,7 +222,7 @@ async def test_a_program_finds_its_answer_in_its_inbox(gateway: CallGateway) -> 
         program, "agent_call", {"agent": "b", "skill": "work", "input": {}}
     )
     assert call["status"] == "pending"
-    with anyio.fail_after(60):
+    with anyio.fail_after(240):
         while True:
             polled = await gateway.call_tool(program, "agent_poll", {"taskId": call["taskId"]})
             if polled["status"] != "working":

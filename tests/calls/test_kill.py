@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from tests.calls.session_host import SessionHost
 from tests.crash import gateway_process as crash
-from tests.crash.gateway_process import PATIENCE_S, GatewayProcess, Json
+from tests.crash.gateway_process import DEADLINE_S, GatewayProcess, Json
 
 from openclaw_a2a.auth.tokens import TokenKind, TokenStore
 from openclaw_a2a.store import create_store
@@ -99,7 +99,7 @@ class Asker:
             f"X-OpenClaw-Session-Key: {ASKER}",
             f"Content-Length: {len(body)}",
         ]
-        async with asyncio.timeout(PATIENCE_S):
+        async with asyncio.timeout(DEADLINE_S):
             reader, writer = await asyncio.open_connection("127.0.0.1", self._gateway.port)
             try:
                 writer.write("\r\n".join([*head, "", ""]).encode() + body)
@@ -149,7 +149,7 @@ async def test_every_call_has_one_outcome_however_often_the_gateway_is_killed(
             await asyncio.sleep(chance.uniform(0.3, 1.2))  # somewhere in its start
             killable.kill()
         await killable.start()
-        await asyncio.wait(calls, timeout=PATIENCE_S)
+        await asyncio.wait(calls, timeout=DEADLINE_S)
         assert all(call.done() for call in calls), killable.output()[-4000:]
     await host.until_told(asker.accepted)
     assert len(asker.accepted) >= CALLS * (rounds or usual)

@@ -225,7 +225,7 @@ async def test_a_question_that_a_crash_left_ends_at_the_next_start(
     await held.asked.wait()
     engine.supervisor.spawn = _forget  # pyright: ignore[reportAttributeAccessIssue] - as if killed right then
     held.go.set()
-    with anyio.fail_after(60):
+    with anyio.fail_after(240):
         while await state_of(closed_gateway, call) is not TaskState.INPUT_REQUIRED:
             await checkpoint()
     await closed_gateway.reopen()
@@ -280,7 +280,7 @@ async def test_an_answer_that_is_not_taken_is_shown_with_its_reason(gateway: Cal
     operator_client = AsgiClient(gateway.running.asgi, {"authorization": f"Bearer {operator}"})
     page = Request("GET", f"/operator/calls/{call['correlationId']}")
     shown: Json = {}
-    with anyio.fail_after(60):
+    with anyio.fail_after(240):
         while "delivery" not in shown:
             shown = (await operator_client.request(page)).json
     assert shown["delivery"]["attempts"] >= 1
@@ -292,7 +292,7 @@ async def test_an_answer_that_is_not_taken_is_shown_with_its_reason(gateway: Cal
     assert delivery["to"] == f"{A} (call {call['correlationId'][:8]})"
     gateway.host.is_unavailable = False
     await gateway.host.wait_messages(A)
-    with anyio.fail_after(60):
+    with anyio.fail_after(240):
         while "delivery" in shown:
             shown = (await operator_client.request(page)).json
 

@@ -239,7 +239,7 @@ async def test_an_outcome_found_lost_right_before_a_stop_is_delivered_after_the_
     await closed_gateway.host.wait_messages(A)
     closed_gateway.host.accepted.clear()
     closed_gateway.host.processed.set()
-    with anyio.fail_after(60):
+    with anyio.fail_after(240):
         while [one[DELIVERED] for one in await records_of(closed_gateway)] != [None]:
             await checkpoint()
     await closed_gateway.reopen()
@@ -334,7 +334,7 @@ async def test_an_inbox_survives_a_restart(closed_gateway: CallGateway) -> None:
     held.go.set()
     asked = {"correlationId": call["correlationId"]}
     polled: Json = {"status": "working"}
-    with anyio.fail_after(60):
+    with anyio.fail_after(240):
         while polled["status"] == "working":
             polled = await closed_gateway.call_tool(
                 closed_gateway.program_client("script"), "agent_poll", asked
@@ -356,11 +356,11 @@ async def test_an_outcome_of_which_only_the_delivery_was_stored_is_stored_after_
     arguments: Json = {"agent": "b", "skill": "work", "input": {}}
     script = closed_gateway.program_client("script")
     call = await closed_gateway.call_tool(script, "agent_call", arguments)
-    with anyio.fail_after(60):
+    with anyio.fail_after(240):
         while (await closed_gateway.describe(call))["status"] == "pending":
             await checkpoint()
     await closed_gateway.reopen()
-    with anyio.fail_after(60):
+    with anyio.fail_after(240):
         while (await records_of(closed_gateway))[0]["status"] == "pending":
             await checkpoint()
 
@@ -420,7 +420,7 @@ async def test_a_debate_goes_on_where_it_was(
     if not waits:
         assert (await asking)["status"] == "pending"
     await closed_gateway.reopen()
-    await asyncio.wait({asking}, timeout=60)
+    await asyncio.wait({asking}, timeout=240)
     assert asking.done()
     assert asking.exception() is not None or asking.result()["status"] == "pending"
     debaters.held.go.set()

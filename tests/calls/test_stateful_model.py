@@ -51,7 +51,7 @@ Result = TypeVar("Result")
 Thing = TypeVar("Thing")
 EXAMPLES = settings().max_examples
 A = main_session("a")
-TIMEOUT_S = 60.0
+TIMEOUT_S = 240.0
 FINAL = ("completed", "error")
 
 

@@ -109,7 +109,7 @@ async def test_a_batch_that_is_broken_off_is_reported_in_the_session_as_far_as_i
     asked = tool_request("agent_call_batch", {"calls": calls})
     async with gateway.client("a").open(asked):
         await slow.asked.wait()
-        with anyio.fail_after(60):
+        with anyio.fail_after(240):
             while await settled_in(store_of(gateway)) < 2:
                 await checkpoint()
     await gateway.host.wait_messages(A, 2)
@@ -152,7 +152,7 @@ async def test_a_caller_that_waits_and_one_that_polls_for_the_same_call_never_ha
     gateway: CallGateway,
 ) -> None:
     gateway.agents["b"].recovery = Recovery.REATTACH  # not asked before the call is accepted
-    with anyio.fail_after(60):
+    with anyio.fail_after(240):
         for _ in range(20):
             held = HeldAnswer()
             gateway.agents["b"].answer = held

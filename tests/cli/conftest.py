@@ -96,7 +96,7 @@ def served(command: Sequence[str], home: Path, port: int) -> Iterator[str]:
         yield address
     finally:
         process.send_signal(signal.SIGTERM)
-        process.wait(60)
+        process.wait(240)
 
 
 def shared_settings() -> dict[str, object]:
@@ -123,7 +123,7 @@ def shared_settings() -> dict[str, object]:
 
 
 def wait_until_ready(address: str, process: subprocess.Popen[bytes], log: Path) -> None:
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 240
     while time.monotonic() < deadline:
         if process.poll() is not None:
             break
@@ -168,7 +168,7 @@ class Terminal:
 
     def read_until(self, is_so: Callable[[str], bool]) -> str:
         """Read on until what was written is so, or the program has ended."""
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 240
         while not is_so(self.seen):
             ready, _, _ = select.select([self._outside], [], [], deadline - time.monotonic())
             assert ready, self.seen
@@ -183,7 +183,7 @@ class Terminal:
         """Read to the end; the program must have ended by itself."""
         self.read_until(lambda _: False)
         os.close(self._outside)
-        self.process.wait(60)
+        self.process.wait(240)
         return self.seen
 
 

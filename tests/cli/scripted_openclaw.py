@@ -88,4 +88,4 @@ def scripted_openclaw() -> Iterator[ScriptedOpenClaw]:
             yield script
         finally:
             server.shutdown()
-            serving.join(60)
+            serving.join(240)

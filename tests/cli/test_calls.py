@@ -37,7 +37,7 @@ answer = answers.get(skill, usual)
 print("Only words." if answer is None else json.dumps(answer))
 """
 DECLARED = [{"name": "research", "input": {"q": {"type": "string", "required": True}}}]
-TIMEOUT_S = 60.0
+TIMEOUT_S = 240.0
 
 
 class Calling:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from tests.cli.conftest import COMMAND, free_port
 
-WAIT_S = 60
+WAIT_S = 240.0
 
 
 def finished(

@@ -60,7 +60,7 @@ class ReadLog:
         headers["authorization"] = f"Bearer {token}"
         request = urllib.request.Request(self.gateway.url + path, body, headers)
         try:
-            with urllib.request.urlopen(request, timeout=60) as response:
+            with urllib.request.urlopen(request, timeout=240) as response:
                 return json.load(response)
         except urllib.error.HTTPError as error:
             with error:

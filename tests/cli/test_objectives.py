@@ -17,7 +17,7 @@ from rich.cells import cell_len
 from tests.cli.conftest import COMMAND, Finished, Terminal, free_port, served
 
 AGENT = Path(__file__).with_name("planning_agent.py")
-TIMEOUT_S = 60.0
+TIMEOUT_S = 240.0
 Json = Any
 
 
@@ -203,7 +203,7 @@ def test_run_with_follow_and_json_prints_one_line_per_change(run, planning, tmp_
         assert watching.stdout is not None
         first = watching.stdout.readline()
         (tmp_path / "now").touch()
-        rest, _ = watching.communicate(timeout=60)
+        rest, _ = watching.communicate(timeout=240)
     assert watching.returncode == 0
     lines = [json.loads(line) for line in [first, *rest.splitlines()]]
     assert lines[0]["status"] == "working"

@@ -69,7 +69,7 @@ def script() -> Iterator[Script]:
             scripted.calls.append((request["method"], self.headers.get("Last-Event-ID")))
             scripted.message_ids.append(request["params"].get("message", {}).get("messageId"))
             scripted.is_asked.set()
-            scripted.may_answer.wait(60)
+            scripted.may_answer.wait(240)
             answer = scripted.answers.pop(0)
             if answer is None:
                 self.close_connection = True
@@ -208,7 +208,7 @@ def test_giving_up_with_a_task_says_it_is_kept(impatient, script) -> None:
 
 def interrupt(sender: subprocess.Popen[str]) -> list[str]:
     sender.send_signal(signal.SIGINT)
-    _, talk = sender.communicate(timeout=60)
+    _, talk = sender.communicate(timeout=240)
     assert sender.returncode == 130
     return talk.splitlines()
 
@@ -223,7 +223,7 @@ def test_interrupted_send_without_a_task_says_the_agent_may_still_work(
     sender = subprocess.Popen(
         [*program, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
-    assert script.is_asked.wait(60)
+    assert script.is_asked.wait(240)
     assert interrupt(sender) == ["The message was sent; its agent may still be working."]
 
 

@@ -234,7 +234,7 @@ def on_terminal(words: list[str], home: Path, *, until: bytes) -> tuple[int, byt
     except OSError:  # the other end is closed
         pass
     os.close(outside)
-    return process.wait(60), seen
+    return process.wait(240), seen
 
 
 def test_terminal_shows_a_spinner_and_an_interrupt_leaves_the_task_running(

@@ -64,7 +64,7 @@ def test_a_gateway_that_was_killed_is_not_found_any_more(
         )
     wait_until_ready(f"http://127.0.0.1:{port}", process, log)
     process.send_signal(signal.SIGKILL)
-    process.wait(60)
+    process.wait(240)
     sent = command("send", "hello")
     assert sent.code == 3
     assert f"nothing answers at http://127.0.0.1:{settings_port}" in sent.err

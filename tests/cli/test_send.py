@@ -175,4 +175,4 @@ def test_closed_output_pipe_prints_no_error(program, shared_gateway: str) -> Non
     assert pipeline.stderr is not None
     assert pipeline.stderr.read() == b""
     pipeline.stderr.close()
-    pipeline.wait(60)
+    pipeline.wait(240)

@@ -17,7 +17,7 @@ from tests.ports import free_port
 
 Json = Any
 ENTER, LEAVE = "\x1b[?1049h", "\x1b[?1049l"
-DEADLINE_S = 60
+DEADLINE_S = 240.0
 
 
 class Gateway:

@@ -219,7 +219,9 @@ def test_gateway_accepts_connections_when_it_says_that_it_is_ready(program, tmp_
                 assert process.stderr is not None
                 assert b"ready" in process.stderr.readline()
                 # Once and at once: nothing is tried again.
-                with urllib.request.urlopen(f"http://127.0.0.1:{port}/readyz", timeout=60) as found:
+                with urllib.request.urlopen(
+                    f"http://127.0.0.1:{port}/readyz", timeout=240
+                ) as found:
                     assert json.load(found)["ready"] is True
             finally:
                 process.terminate()
@@ -238,7 +240,7 @@ def test_gateway_stops_although_nobody_reads_what_it_prints(
         process.stderr.close()
         process.terminate()
         try:
-            assert process.wait(60) == 0
+            assert process.wait(240) == 0
         finally:
             process.kill()
 
@@ -251,5 +253,5 @@ def test_a_public_bind_without_a_public_address_is_warned_of_and_its_card_works(
     gateway = start_gateway(settings, env={"ALICE": "a-long-token-of-alice"})
     assert "server.publicBaseUrl" in gateway.output()
     address = gateway.url.replace("localhost", "127.0.0.1")
-    with urllib.request.urlopen(f"{address}/.well-known/agent-card.json", timeout=60) as card:
+    with urllib.request.urlopen(f"{address}/.well-known/agent-card.json", timeout=240) as card:
         assert json.loads(card.read())["url"] == f"{address}/a2a/jsonrpc"

@@ -114,7 +114,7 @@ async def error_code(call):
 
 
 async def drive(base_url, direct_url):
-    async with httpx.AsyncClient(timeout=60) as http:
+    async with httpx.AsyncClient(timeout=240) as http:
         direct = Session(http, await A2ACardResolver(http, direct_url).get_agent_card())
         card = await A2ACardResolver(http, base_url).get_agent_card()
         session = Session(http, card)

@@ -141,7 +141,7 @@ async def error_name(call):
 
 
 async def drive(base_url, direct_url, binding):
-    async with httpx.AsyncClient(timeout=60, headers={"A2A-Version": "1.0"}) as http:
+    async with httpx.AsyncClient(timeout=240, headers={"A2A-Version": "1.0"}) as http:
         direct_card = await A2ACardResolver(http, direct_url).get_agent_card()
         direct = Session(http, direct_card, binding)
         card = await A2ACardResolver(http, base_url).get_agent_card()

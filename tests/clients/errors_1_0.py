@@ -21,7 +21,7 @@ async def raised(client, task_id):
 
 
 async def main(url, binding, task_ids):
-    async with httpx.AsyncClient(timeout=60, headers={"A2A-Version": "1.0"}) as http:
+    async with httpx.AsyncClient(timeout=240, headers={"A2A-Version": "1.0"}) as http:
         config = ClientConfig(httpx_client=http, supported_protocol_bindings=[binding])
         client = ClientFactory(config).create(await A2ACardResolver(http, url).get_agent_card())
         return {task_id: await raised(client, task_id) for task_id in task_ids}

@@ -14,7 +14,7 @@ Receive = Callable[[], Awaitable[AsgiMessage]]
 Send = Callable[[AsgiMessage], Awaitable[None]]
 AsgiApp = Callable[[AsgiMessage, Receive, Send], Awaitable[None]]
 
-TIMEOUT_S = 60.0
+TIMEOUT_S = 240.0
 """How long any single wait may take before the test fails."""
 
 

@@ -16,7 +16,7 @@ from openclaw_a2a.protocol.errors import ERROR_TABLE
 
 pytestmark = [pytest.mark.slow, pytest.mark.requirement("clients.official", "wire.error.classes")]
 
-DEADLINE_S = 60.0
+DEADLINE_S = 240.0
 PYTHON = {
     -32700: "JSONParseError",
     -32600: "InvalidRequestError",

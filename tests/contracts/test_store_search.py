@@ -39,7 +39,7 @@ async def put(store: Store, name: str, text: str, *, scope: Scope = ALICE, at: f
 
 async def search(store: Store, text: str, limit: int = 100, **more: object) -> TaskMatches:
     assert isinstance(store, SupportsTaskSearch)
-    with anyio.fail_after(60):
+    with anyio.fail_after(240):
         return await store.search_tasks(TaskSearch(text, limit, **more))
 
 

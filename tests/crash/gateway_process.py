@@ -14,7 +14,7 @@ from typing import Any
 from openclaw_a2a.net.sse_reader import SseReader
 
 SERVER = Path(__file__).with_name("agents_server.py")
-PATIENCE_S = 60.0
+DEADLINE_S = 240.0
 TERMINAL = ("TASK_STATE_COMPLETED", "TASK_STATE_FAILED", "TASK_STATE_CANCELED")
 PAUSED = ("TASK_STATE_INPUT_REQUIRED",)
 
@@ -30,7 +30,7 @@ class Endpoint:
 
     async def request(self, method: str, path: str, body: bytes) -> bytes:
         """The body of one whole answer. Raises: OSError."""
-        async with asyncio.timeout(PATIENCE_S):
+        async with asyncio.timeout(DEADLINE_S):
             reader, writer = await asyncio.open_connection("127.0.0.1", self.port)
             try:
                 writer.write(_head(method, path, body, *self._headers) + body)
@@ -102,7 +102,7 @@ class GatewayProcess(Endpoint):
     async def start(self) -> None:
         """Start and wait until it is ready to serve."""
         self._process = self._spawn()
-        async with asyncio.timeout(PATIENCE_S):
+        async with asyncio.timeout(DEADLINE_S):
             while not await self._is_ready():
                 assert self._process.poll() is None, self.output()
                 await asyncio.sleep(0.02)  # the process tells nobody when it is ready

@@ -18,7 +18,7 @@ import pytest
 pytestmark = pytest.mark.slow
 
 Json = Any
-DEADLINE_S = 60.0
+DEADLINE_S = 240.0
 DISK_BYTES = 24 * 1024 * 1024
 PROGRAM = str(Path(sys.executable).with_name("openclaw-a2a"))
 # Says that it began, waits for a file, and then says more than fits into what files have in use.

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from tests.crash.gateway_process import PATIENCE_S, TERMINAL, GatewayProcess, Json, state_of
+from tests.crash.gateway_process import DEADLINE_S, TERMINAL, GatewayProcess, Json, state_of
 from tests.postgres_server import PostgresServer, server_folder
 
 from openclaw_a2a.model.records import decode_event, decode_task
@@ -136,7 +136,7 @@ async def test_streams_go_on_and_every_task_ends_while_the_database_is_restarted
         await gateway.start()
         for number in range(rounds or 4):
             clients = [Client(gateway, "fragile", number * STREAMS + one) for one in range(STREAMS)]
-            async with asyncio.timeout(PATIENCE_S), asyncio.TaskGroup() as streams:
+            async with asyncio.timeout(DEADLINE_S), asyncio.TaskGroup() as streams:
                 for client in clients:
                     streams.create_task(client.stream())
                 await _until_seen(chance.choice(clients), chance.randrange(1, 30))
@@ -167,14 +167,14 @@ async def _stream_until_killed(
 
 
 async def _until_seen(client: Client, count: int) -> None:
-    async with asyncio.timeout(PATIENCE_S):
+    async with asyncio.timeout(DEADLINE_S):
         while len(client.frames) < count and not client.is_over:
             client.has_news.clear()
             await client.has_news.wait()
 
 
 async def _stream_to_the_end(clients: list[Client]) -> None:
-    async with asyncio.timeout(PATIENCE_S):
+    async with asyncio.timeout(DEADLINE_S):
         while not all(client.is_over for client in clients):
             await asyncio.gather(*(client.stream() for client in clients))
 

@@ -10,7 +10,7 @@ from contextlib import aclosing
 import msgspec
 import pytest
 from tests.crash.gateway_process import (
-    PATIENCE_S,
+    DEADLINE_S,
     PAUSED,
     TERMINAL,
     GatewayProcess,
@@ -200,7 +200,7 @@ async def _play_until_killed(
 
 
 async def _play_to_the_end(clients: Sequence[Client]) -> None:
-    async with asyncio.timeout(PATIENCE_S):
+    async with asyncio.timeout(DEADLINE_S):
         assert all(await asyncio.gather(*(client.play() for client in clients)))
 
 

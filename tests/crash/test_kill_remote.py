@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from tests.crash import gateway_process as crash
-from tests.crash.gateway_process import PATIENCE_S, GatewayProcess, Json
+from tests.crash.gateway_process import DEADLINE_S, GatewayProcess, Json
 
 from openclaw_a2a.auth.tokens import TokenKind, TokenStore
 
@@ -142,7 +142,7 @@ class Caller:
             "agent": "target:peer",
             "skill": "work",
             "input": {"number": number},
-            "timeout": round(PATIENCE_S * 1000),
+            "timeout": round(DEADLINE_S * 1000),
         }
         while True:
             answer = await self._ask("agent_call", request)
@@ -151,7 +151,7 @@ class Caller:
             await asyncio.sleep(0.05)  # the gateway is away, and tells nobody when it is back
 
     async def outcome(self, call_id: str) -> Json:
-        async with asyncio.timeout(PATIENCE_S):
+        async with asyncio.timeout(DEADLINE_S):
             while True:
                 answer = await self._ask("agent_poll", {"correlationId": call_id})
                 if answer.get("status") in ("completed", "failed", "error", "timeout"):

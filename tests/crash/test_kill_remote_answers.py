@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.crash.gateway_process import PATIENCE_S, GatewayProcess, Json
+from tests.crash.gateway_process import DEADLINE_S, GatewayProcess, Json
 from tests.crash.remote_steps_server import TRACES
 
 SERVER = Path(__file__).with_name("remote_steps_server.py")
@@ -31,7 +31,7 @@ class Sides:
 
     async def until(self, objective_id: str, *statuses: str) -> Json:
         """The objective, once it has one of these statuses."""
-        async with asyncio.timeout(4 * PATIENCE_S):  # the circuit of a dead peer opens for a while
+        async with asyncio.timeout(4 * DEADLINE_S):  # the circuit of a dead peer opens for a while
             while True:
                 shown = (await self.call("objectives/get", id=objective_id))["objective"]
                 if shown["status"] in statuses:
@@ -42,7 +42,7 @@ class Sides:
         """Send the answer under one message id until it is accepted."""
         message = {"messageId": text, "role": "ROLE_USER", "parts": [{"text": text}]}
         wait = {"returnImmediately": True}
-        async with asyncio.timeout(PATIENCE_S):
+        async with asyncio.timeout(DEADLINE_S):
             while True:
                 try:
                     await self.call(

@@ -122,7 +122,7 @@ class CountingPages:
 
 
 async def next_part(reader: PageSubscription) -> str:
-    with anyio.fail_after(60):
+    with anyio.fail_after(240):
         while not (events := await reader.next_events(1)):
             pass
     return events[0].body.decode()

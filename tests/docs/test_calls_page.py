@@ -19,7 +19,7 @@ PAGE = "docs/howto/let-agents-call-each-other.md"
 COMMAND = str(Path(sys.executable).with_name("openclaw-a2a"))
 NAME = re.compile(r"oca_tool_[\w-]+|[0-9a-f]{8}-[0-9a-f-]{27}|\b[0-9a-f]{8}\b")
 CLOCK = re.compile(r"\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d(\.\d+Z)?|\+\d+\.\d\d s|\b\d+ (s|min)\b")
-DEADLINE_S = 60.0
+DEADLINE_S = 240.0
 
 
 def shown() -> Iterator[tuple[list[str], str]]:

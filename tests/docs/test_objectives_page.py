@@ -23,7 +23,7 @@ NAME = re.compile(
 )
 VARYING = re.compile(r"\d{4}-\d\d-\d\dT[\d:.]+Z|\b\d+ (?:s|min)\b|\b\d+ lines\b")
 LEFT_OUT = (["up"], ["connect", "openclaw"], ["objectives", "watch"])
-DEADLINE_S = 60.0
+DEADLINE_S = 240.0
 
 
 def steps() -> Iterator[tuple[list[str], str]]:

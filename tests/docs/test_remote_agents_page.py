@@ -53,7 +53,7 @@ def port(home: Path) -> Iterator[int]:
         stderr=subprocess.DEVNULL,
     )
     try:
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 240
         while time.monotonic() < deadline and process.poll() is None:
             with suppress(OSError):
                 urllib.request.urlopen(f"http://127.0.0.1:{number}/readyz", timeout=2).close()
@@ -62,7 +62,7 @@ def port(home: Path) -> Iterator[int]:
         yield number
     finally:
         process.send_signal(signal.SIGTERM)
-        process.wait(60)
+        process.wait(240)
 
 
 def run(words: list[str], home: Path) -> str:
@@ -73,7 +73,7 @@ def run(words: list[str], home: Path) -> str:
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
-        timeout=60,
+        timeout=240,
     )
     return done.stdout
 

@@ -38,7 +38,7 @@ PROGRAMS = "docs/howto/serve-a-program.md"
 RESUME = "docs/howto/resume-a-stream.md"
 UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 TURN_AROUND = "import sys; print(sys.stdin.read()[::-1])"
-DEADLINE_S = 60.0
+DEADLINE_S = 240.0
 
 
 def environment(home: Path, **more: str) -> dict[str, str]:

@@ -9,7 +9,7 @@ from openclaw_a2a.model.ids import AgentId
 from openclaw_a2a.model.turn import Turn
 from openclaw_a2a.ports import Agent, Recovery
 
-TIMEOUT_S = 60.0
+TIMEOUT_S = 240.0
 """How long a test waits before it fails."""
 
 Step = AgentEvent | Exception

@@ -245,7 +245,7 @@ async def test_the_figures_of_a_replica_count_runs_take_overs_and_refused_writes
     lost.tell(TextDelta("late "))  # its commit lets the lease run out
     again = await b.agent.next_run("one")
     lost.tell(TextDelta("later "))
-    await asyncio.wait_for(lost.stopped.wait(), 60)
+    await asyncio.wait_for(lost.stopped.wait(), 240)
     again.end(Reply.of_text("done"))
     await waiting
     first, second = await read_metrics(a), await read_metrics(b)

@@ -34,7 +34,7 @@ def run(tmp_path):
             cwd=tmp_path,
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=240,
             check=True,
         ).stdout
 

@@ -28,7 +28,7 @@ def address():
             yield ready["url"]
         finally:
             process.send_signal(signal.SIGTERM)
-            assert process.wait(60) == 0
+            assert process.wait(240) == 0
 
 
 async def test_example_answers_an_official_client(address):

@@ -10,7 +10,7 @@ from types import TracebackType
 from typing import Any, Self
 from uuid import uuid4
 
-TIMEOUT_S = 60.0
+TIMEOUT_S = 240.0
 
 
 def name_port(data: bytes, port: int) -> bytes:

@@ -17,7 +17,7 @@ import pytest
 from tests.postgres_server import PostgresServer
 
 Json = Any
-DEADLINE_S = 60.0
+DEADLINE_S = 240.0
 OF_TASK = "WHERE task = (SELECT number FROM task WHERE id = :id)"
 BROKEN = 'CAST(\'{"id":"x","con\' AS BLOB)'
 

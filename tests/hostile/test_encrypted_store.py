@@ -58,7 +58,7 @@ def test_credentials_of_webhooks_are_encrypted_and_a_wrong_key_is_said(
     command = [PROGRAM, "up", "--config", str(gateway.config), "--port", str(gateway.port)]
     env = {**os.environ, "HOME": str(gateway.home)}
     (tmp_path / "key").write_text(OTHER, encoding="utf-8")
-    ended = subprocess.run(command, capture_output=True, text=True, timeout=60, env=env)
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=240, env=env)
     assert ended.returncode != 0
     assert "security.encryption.keys" in ended.stderr
     assert "Traceback" not in ended.stderr
@@ -68,7 +68,7 @@ def test_credentials_of_webhooks_are_encrypted_and_a_wrong_key_is_said(
         [PROGRAM, "config", "show", "--config", str(gateway.config)],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=240,
         env=env,
     )
     assert f"file:{tmp_path / 'key'}" in shown.stdout
@@ -87,7 +87,7 @@ def test_a_key_in_the_settings_or_one_that_is_missing_is_refused(tmp_path: Path,
         [PROGRAM, "config", "check", "--config", str(file)],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=240,
         env={**os.environ, "HOME": str(tmp_path)},
     )
     assert checked.returncode != 0

@@ -141,7 +141,7 @@ async def test_requests_that_are_sent_without_waiting_are_answered_in_order(
     request = b"GET /nowhere/%d HTTP/1.1\r\nhost: 127.0.0.1\r\n\r\n"
     before = resident_bytes(gateway.pid)
     reader, writer = await asyncio.open_connection("127.0.0.1", gateway.port)
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(240):
         writer.write(b"".join(request % number for number in range(count)))
         heard = b""
         for number in range(count):

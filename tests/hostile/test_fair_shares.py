@@ -11,7 +11,7 @@ from typing import Any
 
 import httpx2
 import pytest
-from tests.hostile.limited_gateway import PATIENCE_S, Peer, limited_gateway
+from tests.hostile.limited_gateway import DEADLINE_S, Peer, limited_gateway
 
 Json = Any
 
@@ -152,7 +152,7 @@ def test_steps_that_wait_for_other_agents_do_not_hold_their_run_slot(tmp_path: P
         plan = {"objectiveId": made["id"], "name": "plan", "tasks": steps}
         assert "result" in local.rpc("plans/create", plan).json()
         assert "result" in local.rpc("objectives/run", {"id": made["id"]}).json()
-        deadline = time.monotonic() + PATIENCE_S
+        deadline = time.monotonic() + DEADLINE_S
         while (shown := get_objective(local, made["id"]))["status"] != "completed":
             assert time.monotonic() < deadline, shown
             assert shown["status"] not in ("failed", "canceled", "blocked"), shown

@@ -49,7 +49,7 @@ def up(tmp_path: Path, config: Json) -> subprocess.CompletedProcess[str]:
         [PROGRAM, "up", "--config", str(file), "--port", "0"],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=240,
         env={**os.environ, "HOME": str(tmp_path)},
     )
 

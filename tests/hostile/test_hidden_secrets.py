@@ -40,7 +40,7 @@ def test_config_show_hides_users_queries_and_fragments_of_addresses(
         [PROGRAM, "config", "show", "--config", str(file), *arguments],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=240,
         env={**os.environ, "HOME": str(tmp_path)},
     )
     assert shown.returncode == 0, shown.stderr
@@ -104,7 +104,7 @@ def test_no_exception_list_or_foreign_line_shows_the_query_of_an_address(kind: s
         [sys.executable, "-c", LOGGED.replace("FORMAT", repr(kind))],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=240,
     )
     assert logged.returncode == 0, logged.stderr
     assert [one for one in SECRETS if one in logged.stderr] == []

@@ -24,7 +24,7 @@ from openclaw_a2a.server import objectives_endpoint, rest
 from openclaw_a2a.server.objectives_endpoint import SUBSCRIBE
 
 Json = Any
-PATIENCE_S = 60
+DEADLINE_S = 240.0
 
 
 class Peer:
@@ -32,7 +32,7 @@ class Peer:
 
     def __init__(self, address: str, name: str) -> None:
         headers = {"authorization": f"Bearer {token_of(name)}", "a2a-version": "1.0"}
-        self.http = httpx2.Client(base_url=address, headers=headers, timeout=PATIENCE_S)
+        self.http = httpx2.Client(base_url=address, headers=headers, timeout=DEADLINE_S)
 
     def rpc(self, method: str, params: Json) -> Json:
         """The whole answer, also where a stream was asked for."""

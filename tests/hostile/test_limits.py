@@ -13,7 +13,7 @@ from typing import Any
 import httpx2
 import msgspec
 import pytest
-from tests.hostile.limited_gateway import PATIENCE_S, RPC, LimitedGateway, Peer, limited_gateway
+from tests.hostile.limited_gateway import DEADLINE_S, RPC, LimitedGateway, Peer, limited_gateway
 
 from openclaw_a2a.settings import Limits
 
@@ -114,7 +114,7 @@ def unfinished_bodies(gateway: LimitedGateway, peer: Peer) -> Json:
     headers += ["content-type: application/json"]
     head = "\r\n".join([f"POST {RPC} HTTP/1.1", *headers, "", ""])
     first.sendall(head.encode() + b" " * 200_000)
-    deadline = time.monotonic() + PATIENCE_S  # until the gateway has received that
+    deadline = time.monotonic() + DEADLINE_S  # until the gateway has received that
     while (answer := peer.rpc("ListTasks", {"filler": "x" * 100_000})).status_code == 200:
         assert time.monotonic() < deadline
     return answer

@@ -19,7 +19,7 @@ from openclaw_a2a.auth.tokens import TokenKind, TokenStore
 
 pytestmark = pytest.mark.slow
 Json = Any
-DEADLINE_S = 60.0
+DEADLINE_S = 240.0
 
 
 def post(gateway: Any, path: str, body: Json, token: str) -> Json:

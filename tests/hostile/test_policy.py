@@ -18,7 +18,7 @@ from tests.cli.conftest import COMMAND, wait_until_ready
 from tests.ports import free_port
 
 Json = Any
-DEADLINE_S = 60.0
+DEADLINE_S = 240.0
 EXTENSION = "https://github.com/zeroasterisk/a2a-opt/v1"
 
 
@@ -177,7 +177,7 @@ def gateway(
     finally:
         if process.poll() is None:
             process.send_signal(signal.SIGTERM)
-        process.wait(60)
+        process.wait(240)
 
 
 # ---------------------------------------------------------------- the audit log

@@ -10,8 +10,8 @@ from typing import Any
 import httpx2
 import pytest
 from tests.hostile.limited_gateway import (
+    DEADLINE_S,
     EXTENSION,
-    PATIENCE_S,
     RPC,
     LimitedGateway,
     limited_gateway,
@@ -73,11 +73,11 @@ def told_after_the_end_of_a_token(
     method = "GET" if body is None else "POST"
     told = ""
     with (
-        httpx2.Client(base_url=gateway.address, headers=headers, timeout=PATIENCE_S) as http,
+        httpx2.Client(base_url=gateway.address, headers=headers, timeout=DEADLINE_S) as http,
         http.stream(method, path, json=body) as answer,
     ):
         assert answer.status_code == 200, answer.read()
-        deadline = time.monotonic() + PATIENCE_S  # heartbeats would come for ever
+        deadline = time.monotonic() + DEADLINE_S  # heartbeats would come for ever
         for text in answer.iter_text():
             assert time.monotonic() < deadline, told
             told += text
@@ -133,7 +133,7 @@ def test_the_stream_of_an_objective_ends(gateway: LimitedGateway) -> None:
         f"{gateway.address}{RPC}",
         json=rpc("objectives/create", {"name": "Trip"}),
         headers=headers,
-        timeout=PATIENCE_S,
+        timeout=DEADLINE_S,
     )
     asked = rpc("objectives/subscribe", {"id": made.json()["result"]["objective"]["id"]})
     told = told_after_the_end_of_a_token(gateway, Scope.A2A, RPC, asked)
@@ -157,7 +157,7 @@ def test_the_stream_of_an_mcp_session_ends(gateway: LimitedGateway) -> None:
         "capabilities": {},
         "clientInfo": {"name": "test", "version": "1"},
     }
-    with httpx2.Client(base_url=gateway.address, headers=headers, timeout=PATIENCE_S) as http:
+    with httpx2.Client(base_url=gateway.address, headers=headers, timeout=DEADLINE_S) as http:
         opened = http.post("/mcp", json=rpc("initialize", opening))
         session = {"mcp-session-id": opened.headers["mcp-session-id"]}
         ready = {"jsonrpc": "2.0", "method": "notifications/initialized"}
@@ -166,7 +166,7 @@ def test_the_stream_of_an_mcp_session_ends(gateway: LimitedGateway) -> None:
             assert answer.status_code == 200
             tokens.revoke("bob")
             # Its end is what is waited for; heartbeats would come for ever.
-            deadline = time.monotonic() + PATIENCE_S
+            deadline = time.monotonic() + DEADLINE_S
             for _ in answer.iter_bytes():
                 assert time.monotonic() < deadline
         assert http.get("/mcp", headers=session).status_code == 401

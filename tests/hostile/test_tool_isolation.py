@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import httpx2
 import pytest
-from tests.hostile.limited_gateway import PATIENCE_S, LimitedGateway, limited_gateway
+from tests.hostile.limited_gateway import DEADLINE_S, LimitedGateway, limited_gateway
 
 from openclaw_a2a.auth.tokens import TokenStore
 
@@ -93,7 +93,7 @@ class Caller(NamedTuple):
     def use(self, tool: str, **arguments: Json) -> Json:
         """The answer of a tool over HTTP."""
         address = f"{self.address}/tools/{tool}"
-        answer = httpx2.post(address, json=arguments, headers=self.headers, timeout=PATIENCE_S)
+        answer = httpx2.post(address, json=arguments, headers=self.headers, timeout=DEADLINE_S)
         assert answer.status_code == 200, answer.text
         return answer.json()
 
@@ -113,13 +113,13 @@ class Caller(NamedTuple):
         }
         params = {"name": tool, "arguments": arguments, "_meta": meta}
         body = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}
-        answer = httpx2.post(f"{self.address}/mcp", json=body, headers=headers, timeout=PATIENCE_S)
+        answer = httpx2.post(f"{self.address}/mcp", json=body, headers=headers, timeout=DEADLINE_S)
         assert answer.status_code == 200, answer.text
         found = re.search(r"^data: (.*)$", answer.text, re.MULTILINE)
         return json.loads(found[1] if found else answer.text)["result"]["structuredContent"]
 
     def read(self, path: str) -> tuple[int, str]:
-        answer = httpx2.get(self.address + path, headers=self.headers, timeout=PATIENCE_S)
+        answer = httpx2.get(self.address + path, headers=self.headers, timeout=DEADLINE_S)
         return answer.status_code, answer.text
 
 

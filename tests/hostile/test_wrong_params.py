@@ -11,7 +11,7 @@ from tests.hostile.raw_client import RawClient, call, cost_of, message, rpc_body
 
 pytestmark = pytest.mark.slow
 
-WAIT_S = 60.0
+WAIT_S = 240.0
 MOST_LISTED = 51
 """Fifty problems, and the sentence that there may be more."""
 

@@ -15,7 +15,7 @@ from openclaw_a2a.http.connection_table import ConnectionTable
 from openclaw_a2a.http.server_protocol import ServerProtocol
 from openclaw_a2a.settings.sections import Limits, ServerSettings
 
-TIMEOUT_S = 60
+TIMEOUT_S = 240.0
 CONNECTIONS = 8
 LARGE = 16 * 1024 * 1024
 

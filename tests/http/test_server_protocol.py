@@ -15,7 +15,7 @@ from openclaw_a2a.http.server_protocol import ServerProtocol
 from openclaw_a2a.settings import Limits, ServerSettings
 
 Json = Any
-TIMEOUT_S = 60
+TIMEOUT_S = 240.0
 
 
 class MemoryTransport(asyncio.Transport):

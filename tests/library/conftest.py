@@ -64,7 +64,7 @@ def serving() -> Any:
         try:
             transport = httpx2.ASGITransport(app)
             async with httpx2.AsyncClient(
-                transport=transport, base_url="http://test", timeout=60
+                transport=transport, base_url="http://test", timeout=240
             ) as http:
                 yield Client(http)
         finally:

@@ -250,12 +250,12 @@ async def test_run_that_a_stop_cut_off_is_repeated_or_failed_at_the_next_start(
     first = Interrupted(is_repeatable=is_repeatable)
     async with serving(first, stop_s=0, task_store=tmp_path / "tasks.db") as client:
         task = await client.send("hi", wait=False)
-        with anyio.fail_after(60):
+        with anyio.fail_after(240):
             await first.begun.wait()
     again = Interrupted(is_second=True, is_repeatable=is_repeatable)
     async with serving(again, task_store=tmp_path / "tasks.db") as client:
         if is_repeatable:
-            with anyio.fail_after(60):
+            with anyio.fail_after(240):
                 await again.begun.wait()
             await client.http.get(f"/tasks/{task['id']}:subscribe")
         assert await client.state(task["id"]) == state
@@ -273,7 +273,7 @@ async def lifespan(app, *, between):
     say, hear = asyncio.Queue(), asyncio.Queue()
     life = asyncio.ensure_future(app({"type": "lifespan"}, say.get, hear.put))
     say.put_nowait({"type": "lifespan.startup"})
-    with anyio.fail_after(60):
+    with anyio.fail_after(240):
         first = await hear.get()
         if first["type"] != "lifespan.startup.complete":
             await life

@@ -38,7 +38,7 @@ def changes_of(code: str) -> dict[str, object]:
     program = f"{SNAPSHOT}\nbefore = snapshot()\n{code}\nafter = snapshot()\n" + (
         "json.dump({k: v for k, v in after.items() if before.get(k) != v}, sys.stdout)"
     )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, timeout=60)
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, timeout=240)
     assert done.returncode == 0, done.stderr.decode()
     return json.loads(done.stdout)
 
@@ -153,7 +153,7 @@ with logging_to_stderr(LogSettings(format="json")):
     warnings.warn("a warning", stacklevel=1)
 """
     assert changes_of(code) == {}
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, timeout=60)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, timeout=240)
     first, second = (json.loads(line) for line in done.stderr.splitlines())
     assert (first["event"], first["logger"]) == ("it broke: why", "uvicorn.error")
     assert (second["logger"], second["level"]) == ("py.warnings", "warning")
@@ -192,7 +192,7 @@ assert (threading.excepthook, sys.unraisablehook) == before
 
 
 def test_nothing_that_goes_wrong_in_the_process_is_a_line_of_another_form():
-    done = subprocess.run([sys.executable, "-c", HOOKS], capture_output=True, timeout=60)
+    done = subprocess.run([sys.executable, "-c", HOOKS], capture_output=True, timeout=240)
     assert done.returncode == 0, done.stderr.decode()
     thread, finalizer, arguments, value, secret = map(json.loads, done.stderr.splitlines())
     assert (thread["event"], thread["thread"]) == ("process.thread_raised", "helper")

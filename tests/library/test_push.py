@@ -48,9 +48,9 @@ def is_last(notice):
 
 
 async def last_notice(received):
-    with anyio.fail_after(60):
+    with anyio.fail_after(240):
         while True:
-            headers, notice = await anyio.to_thread.run_sync(lambda: received.get(timeout=60))
+            headers, notice = await anyio.to_thread.run_sync(lambda: received.get(timeout=240))
             if is_last(notice):
                 return headers, notice
 

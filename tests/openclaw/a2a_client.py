@@ -13,7 +13,7 @@ from openclaw_a2a.net.sse_reader import SseReader
 
 Json = Any
 
-TIMEOUT_S = 60.0
+TIMEOUT_S = 240.0
 ENDED = ("TASK_STATE_COMPLETED", "TASK_STATE_FAILED", "TASK_STATE_CANCELED", "TASK_STATE_REJECTED")
 
 _numbers = count(1)

@@ -21,7 +21,7 @@ Json = Any
 OPENCLAW_A2A = str(Path(sys.executable).with_name("openclaw-a2a"))
 REMOTE_AGENT = Path(__file__).with_name("remote_agent.py")
 PEER_TOKEN = "the-token-of-this-peer"
-DEADLINE_S = 60.0
+DEADLINE_S = 240.0
 
 
 class Call:

@@ -184,7 +184,7 @@ def _approvals(our_gateway: Json, *words: str) -> Json:
         env={"HOME": str(our_gateway.home), "PATH": "/usr/bin:/bin"},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=240,
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr

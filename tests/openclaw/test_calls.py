@@ -121,7 +121,7 @@ async def test_an_answer_comes_once_though_our_gateway_dies_while_it_is_brought(
     call = await turn(client, key, call_prompt("helper", f"hold:{marker}"))
     with bed.tap.losing(note_of(call), is_way_back=is_taken) as lost:
         bed.model.release(marker)
-        assert await run_in_thread(lambda: lost.wait(60))
+        assert await run_in_thread(lambda: lost.wait(240))
         shown = bed.shown(call)
         assert shown["status"] == "completed"
         assert "delivered" not in shown["times"]
@@ -276,7 +276,7 @@ async def test_answers_come_once_though_openclaw_dies(bed: CallsSetup, marker: s
         await bed.until(calls[2], "delivered")
         with bed.tap.losing(note_of(calls[1])) as lost:
             bed.model.release(names[1])
-            assert await run_in_thread(lambda: lost.wait(60))
+            assert await run_in_thread(lambda: lost.wait(240))
             await run_in_thread(bed.openclaw.kill)
     for name in names:
         bed.model.release(name)

@@ -38,7 +38,7 @@ class Watching:
         self._events = events
 
     async def next(self) -> BackgroundEvent:
-        with anyio.fail_after(60):
+        with anyio.fail_after(240):
             return await self._events.receive()
 
     async def reply(self) -> BackgroundReply:
@@ -301,7 +301,7 @@ async def test_a_background_reply_reaches_its_task(
 
 async def next_artifact(client: A2AClient, task: Json) -> Json:
     """The artifact that an ended task gets next."""
-    with anyio.fail_after(60):
+    with anyio.fail_after(240):
         while True:
             artifacts = (await client.get(task["id"]))["artifacts"]
             if len(artifacts) > len(task["artifacts"]):

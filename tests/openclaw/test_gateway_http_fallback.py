@@ -79,7 +79,7 @@ async def test_closing_the_answer_stops_the_model(
     openclaw: OpenClaw, model: FakeModel, marker: str
 ) -> None:
     events = fallback_to(openclaw).run(question(marker, f"halt:{marker} some words"))
-    with anyio.fail_after(60):
+    with anyio.fail_after(240):
         while not isinstance(await anext(events), TextDelta):
             pass
     await events.aclose()

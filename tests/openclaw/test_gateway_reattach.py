@@ -16,7 +16,7 @@ async def _until_half(openclaw: OpenClaw, turn: Turn) -> None:
     """Read half of an answer and go away, as a killed gateway of ours would."""
     async with gateway_agent(openclaw) as agent:
         events = agent.run(turn)
-        with anyio.fail_after(60):
+        with anyio.fail_after(240):
             async with aclosing(events):  # pyright: ignore[reportArgumentType] - a generator
                 async for event in events:
                     if isinstance(event, TextDelta) and "w3" in event.text:

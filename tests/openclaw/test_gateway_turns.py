@@ -55,7 +55,7 @@ async def test_closing_a_turn_stops_the_model(
 ) -> None:
     async with gateway_agent(openclaw) as agent:
         events = agent.run(make_turn(f"long:6@1 halt:{marker}", marker, run="1"))
-        with anyio.fail_after(60):
+        with anyio.fail_after(240):
             async with aclosing(events):  # pyright: ignore[reportArgumentType] - a generator
                 async for event in events:
                     if isinstance(event, TextDelta) and "w3" in event.text:

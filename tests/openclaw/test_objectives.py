@@ -57,7 +57,7 @@ async def test_a_trip_whose_hotel_waits_until_a_person_approves_the_flight(
         openclaw, settings={"opt": {"enabled": True, "requireActivation": False}}
     )
     headers = {"a2a-version": "1.0", "a2a-extensions": URI}
-    async with httpx2.AsyncClient(base_url=our_gateway.url, headers=headers, timeout=60) as client:
+    async with httpx2.AsyncClient(base_url=our_gateway.url, headers=headers, timeout=240) as client:
         trip = Trip(client)
         await trip.begin(f"Conference {marker}")
         flight = await trip.plan(

@@ -9,7 +9,7 @@ from typing import Any
 
 Json = Any
 
-TIMEOUT_S = 60.0
+TIMEOUT_S = 240.0
 
 
 @dataclass(frozen=True)

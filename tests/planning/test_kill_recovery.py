@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 from tests.crash import gateway_process as crash
-from tests.crash.gateway_process import PATIENCE_S, GatewayProcess, Json
+from tests.crash.gateway_process import DEADLINE_S, GatewayProcess, Json
 from tests.planning.plan_server import TRACES
 
 from openclaw_a2a.model.ids import TaskId
@@ -118,7 +118,7 @@ async def what_is_left(folder: Path, kind: str, objective_id: str) -> Left:
 
 
 async def until_ended(gateway: GatewayProcess, objective_id: str) -> Json:
-    async with asyncio.timeout(PATIENCE_S):
+    async with asyncio.timeout(DEADLINE_S):
         while True:
             shown = (await call(gateway, "objectives/get", id=objective_id))["objective"]
             if shown["status"] in ("completed", "failed", "canceled"):

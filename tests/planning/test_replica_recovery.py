@@ -11,7 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from tests.crash.gateway_process import PATIENCE_S, TERMINAL, GatewayProcess, Json
+from tests.crash.gateway_process import DEADLINE_S, TERMINAL, GatewayProcess, Json
 from tests.planning.plan_server import TRACES
 from tests.planning.test_kill_recovery import STEPS, Traces, call, check_order, make_objective
 from tests.postgres_server import PostgresServer
@@ -81,7 +81,7 @@ async def harm(one: GatewayProcess, chance: random.Random) -> None:
 
 async def settle(one: GatewayProcess) -> None:
     """Wait until a replica writes again: one that was paused first learns that it lost its name."""
-    async with asyncio.timeout(PATIENCE_S):
+    async with asyncio.timeout(DEADLINE_S):
         while True:
             answer = await one.call("default", "objectives/create", {"name": "probe"})
             if "result" in answer:
@@ -104,7 +104,7 @@ async def test_a_plan_is_completed_and_no_finished_step_begun_again_whatever_rep
         objective_id = await make_objective(owner)
         await call(chance.choice(replicas.processes), "objectives/run", id=objective_id)
         left = _FAULTS
-        async with asyncio.timeout(PATIENCE_S * 4):
+        async with asyncio.timeout(DEADLINE_S * 4):
             while True:
                 await asyncio.sleep(chance.choice([0.0, 0.05, 0.15]))  # any moment
                 harmed = chance.choice(replicas.processes)

@@ -28,7 +28,7 @@ from openclaw_a2a.planning.state import Change, ObjectiveState
 from openclaw_a2a.ports import Store
 from openclaw_a2a.store import create_store
 
-WAIT_S = 60.0
+WAIT_S = 240.0
 STATUS = ObjectiveStatus
 
 

@@ -187,7 +187,7 @@ async def play(mortal: Mortal, scenario: str, writes: int) -> bool:
     await harness.ask("objectives/run", {"id": objective_id})
     ended = asyncio.ensure_future(answer_questions(harness, objective_id))
     dead = asyncio.ensure_future(mortal.dead.wait())
-    await asyncio.wait({ended, dead}, return_when=asyncio.FIRST_COMPLETED, timeout=60)
+    await asyncio.wait({ended, dead}, return_when=asyncio.FIRST_COMPLETED, timeout=240)
     is_dead = mortal.dead.is_set()
     for one in (ended, dead):
         one.cancel()

@@ -9,7 +9,7 @@ from openclaw_a2a.planning.executor import TRANSITIONS, WorkEvent, WorkQueue, Wo
 from openclaw_a2a.planning.model import ObjectiveId
 
 A, B = ObjectiveId("obj-a"), ObjectiveId("obj-b")
-WAIT_S = 60.0
+WAIT_S = 240.0
 
 
 @pytest.fixture(params=[False, True], ids=["asyncio", "uvloop"])

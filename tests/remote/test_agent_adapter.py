@@ -124,7 +124,7 @@ async def target(url: str, store: Store) -> AsyncGenerator[RemoteTargetAgent]:
 
 
 async def collect(agent: RemoteTargetAgent, turn: Turn) -> list[AgentEvent]:
-    with fail_after(60):
+    with fail_after(240):
         return [event async for event in agent.run(turn)]
 
 
@@ -169,7 +169,7 @@ async def test_a_question_pauses_the_run_and_the_answer_goes_to_the_same_task(
 async def test_a_run_continues_from_its_checkpoint(asker: str, store: Store) -> None:
     run_id = str(uuid.uuid4())
     async with target(asker, store) as agent:
-        with fail_after(60):
+        with fail_after(240):
             async with aclosing(agent.run(turn_of("hold", run_id=run_id))) as events:
                 async for event in events:
                     if isinstance(event, TextDelta):
@@ -180,7 +180,7 @@ async def test_a_run_continues_from_its_checkpoint(asker: str, store: Store) -> 
     async with target(asker, store) as agent, RemoteAgents(section(asker)) as remote:
         known = msgspec.json.decode(note.body)
         assert await state_of(remote, known) == "working"
-        with fail_after(60):
+        with fail_after(240):
             async with aclosing(agent.run(turn_of("hold", run_id=run_id, attempt=2))) as events:
                 received = [await anext(events)]
                 assert text_in(received) == "holding"
@@ -301,7 +301,7 @@ def says(text: str) -> Callable[[Task], bool]:
 async def test_the_remote_task_is_canceled_before_ours(asker: str, store: Store) -> None:
     async with target(asker, store) as agent, RemoteAgents(section(asker)) as remote:
         engine_harness = EngineHarness(store, agent)
-        with fail_after(60):
+        with fail_after(240):
             ended = await engine_harness.send("hold")
             task = await engine_harness.until(says("holding"))
             assert (await engine_harness.cancel(task.id)).status.state is TaskState.CANCELED
@@ -315,7 +315,7 @@ async def test_a_stopped_gateway_leaves_the_remote_task_and_finds_it_again(
 ) -> None:
     async with target(asker, store) as agent:
         engine_harness = EngineHarness(store, agent)
-        with fail_after(60):
+        with fail_after(240):
             ended = await engine_harness.send("hold")
             task = await engine_harness.until(says("holding"))
             await engine_harness.engine.stop()
@@ -324,7 +324,7 @@ async def test_a_stopped_gateway_leaves_the_remote_task_and_finds_it_again(
             await ended
     async with target(asker, store) as agent:
         engine_harness = EngineHarness(store, agent)
-        with fail_after(60):
+        with fail_after(240):
             assert await recover_runs(engine_harness.engine) == 1
             await engine_harness.until(says("holding"))
             assert (await engine_harness.cancel(task.id)).status.state is TaskState.CANCELED
@@ -333,7 +333,7 @@ async def test_a_stopped_gateway_leaves_the_remote_task_and_finds_it_again(
 async def test_a_question_and_its_answer_are_one_task(asker: str, store: Store) -> None:
     async with target(asker, store) as agent:
         engine_harness = EngineHarness(store, agent)
-        with fail_after(60):
+        with fail_after(240):
             asked = await (await engine_harness.send("erase"))
             assert asked.status.state is TaskState.INPUT_REQUIRED
             done = await (await engine_harness.send("yes", asked.id))
@@ -685,7 +685,7 @@ async def test_a_refused_cancel_makes_the_task_not_cancelable(store: Store) -> N
     with scripted(Scripted(streams=False, answer=answer)) as peer:
         async with target(peer.url, store) as agent:
             engine_harness = EngineHarness(store, agent, cancel_s=1)
-            with fail_after(60):
+            with fail_after(240):
                 ended = await engine_harness.send("x")
                 known = await engine_harness.until(says("at it"))
                 with pytest.raises(TaskNotCancelable):
@@ -704,7 +704,7 @@ async def test_a_peer_that_never_cancels_does_not_keep_a_run_for_ever(store: Sto
     with scripted(Scripted(streams=False, answer=answer)) as peer:
         async with target(peer.url, store) as agent:
             engine_harness = EngineHarness(store, agent, cancel_s=0.5, run_s=0.5)
-            with fail_after(60):
+            with fail_after(240):
                 ended = await (await engine_harness.send("x"))
     assert ended.status.state is TaskState.FAILED
 
@@ -722,7 +722,7 @@ async def test_a_task_that_ends_before_it_is_canceled_has_ended(store: Store) ->
     with scripted(Scripted(streams=False, answer=answer)) as peer:
         async with target(peer.url, store) as agent:
             engine_harness = EngineHarness(store, agent)
-            with fail_after(60):
+            with fail_after(240):
                 await engine_harness.send("x")
                 known = await engine_harness.until(says("at it"))
                 ended = await engine_harness.cancel(known.id)
@@ -743,7 +743,7 @@ async def test_a_cancel_waits_until_the_task_has_ended(store: Store) -> None:
     with scripted(Scripted(streams=False, answer=answer)) as peer:
         async with target(peer.url, store) as agent:
             engine_harness = EngineHarness(store, agent)
-            with fail_after(60):
+            with fail_after(240):
                 await engine_harness.send("x")
                 known = await engine_harness.until(says("at it"))
                 assert (await engine_harness.cancel(known.id)).status.state is TaskState.CANCELED
@@ -762,7 +762,7 @@ async def test_a_refused_cancel_of_a_closed_run_is_reported(
     with scripted(Scripted(streams=False, answer=answer)) as peer:
         async with target(peer.url, store) as agent:
             events = agent.run(turn_of("x"))
-            with fail_after(60):
+            with fail_after(240):
                 await anext(events)
                 with pytest.raises(AgentError, match="may go on"):
                     await events.aclose()
@@ -786,13 +786,13 @@ async def test_a_task_that_the_peer_does_not_name_cannot_be_canceled(store: Stor
 
     def answer(method: str, before: int) -> Json:
         is_asked.set()
-        may_answer.wait(60)
+        may_answer.wait(240)
         return {"task": task("COMPLETED", "late")}
 
     with scripted(Scripted(streams=False, answer=answer)) as peer:
         async with target(peer.url, store) as agent:
             engine_harness = EngineHarness(store, agent, cancel_s=10)
-            with fail_after(60):
+            with fail_after(240):
                 await engine_harness.send("x")
                 await asyncio.to_thread(is_asked.wait, 10)
                 (task_id,) = engine_harness.engine.active_tasks

@@ -275,7 +275,7 @@ async def test_cards_are_fetched_at_the_same_time() -> None:
         scripted(card_answer=together("three")) as three,
     ):
         targets = [target(peer.url, str(n)) for n, peer in enumerate((three, one, two))]
-        async with open_tool({"targets": targets}) as harness, asyncio.timeout(60):
+        async with open_tool({"targets": targets}) as harness, asyncio.timeout(240):
             listed = await harness.execute("list_targets")
     names = [entry["target_name"] for entry in listed["summary"]["targets"]]
     assert names == ["three", "one", "two"]

@@ -143,7 +143,7 @@ async def test_the_handle_of_a_task_that_goes_on_is_durable_before_it_is_shown(
 ) -> None:
     store = SlowStore(MemoryStore())
     peer.answer = result(task(state))
-    async with open_tool(one_target(peer.url), store=store) as harness, asyncio.timeout(60):
+    async with open_tool(one_target(peer.url), store=store) as harness, asyncio.timeout(240):
         sending = asyncio.create_task(harness.send("hi"))
         await store.asked.wait()
         await asyncio.sleep(0)
@@ -161,7 +161,7 @@ async def test_an_answer_does_not_wait_for_the_handle_of_a_task_that_has_ended(
 ) -> None:
     store = SlowStore(MemoryStore())
     peer.answer = result(task(state, text="done"))
-    async with open_tool(one_target(peer.url), store=store) as harness, asyncio.timeout(60):
+    async with open_tool(one_target(peer.url), store=store) as harness, asyncio.timeout(240):
         handle = handle_of(await harness.send("hi"))
         assert not store.asked.is_set()
         assert handle_of(await harness.execute("status", task_handle=handle)) == handle
@@ -222,8 +222,8 @@ async def test_a_handle_is_stored_as_soon_as_the_peer_names_the_task(
     peer.answer = stream(task("WORKING"), stays=True)
     async with open_tool(one_target(peer.url), store=opened.store) as harness:
         sending = asyncio.create_task(harness.send("hi", follow_updates=True))
-        await asyncio.wait_for(harness.has_update.wait(), 60)
-        async with asyncio.timeout(60):
+        await asyncio.wait_for(harness.has_update.wait(), 240)
+        async with asyncio.timeout(240):
             while not await opened.store.records.list_records(RECORD_KIND):  # noqa: ASYNC110 - the store's own thread
                 await asyncio.sleep(0.01)
         sending.cancel()

@@ -62,7 +62,7 @@ async def harness(peer: tuple[str, JsonObject], store: Store) -> AsyncIterator[T
 
 async def reach(harness: ToolHarness, handle: str, *states: str) -> JsonObject:
     """Ask until the task is in one of the states."""
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(240):
         while True:
             asked = await harness.execute("status", task_handle=handle)
             assert asked["ok"], asked
@@ -253,7 +253,7 @@ async def test_a_task_is_cancelled_while_it_is_watched(
     harness: ToolHarness, peer: tuple[str, JsonObject], store: Store
 ) -> None:
     handle = await begin(harness, "hold")
-    async with open_tool(peer[1], store=store) as other, asyncio.timeout(60):
+    async with open_tool(peer[1], store=store) as other, asyncio.timeout(240):
         watching = asyncio.create_task(other.execute("watch", task_handle=handle))
         await other.has_update.wait()
         canceled = await harness.execute("cancel", task_handle=handle)

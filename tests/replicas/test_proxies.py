@@ -8,7 +8,7 @@ import pytest
 from tests.ports import free_port
 from tests.replicas.proxies import Link, Proxy, round_robin
 
-DEADLINE_S = 60.0
+DEADLINE_S = 240.0
 
 
 @asynccontextmanager

@@ -321,7 +321,7 @@ async def test_clients_notice_neither_which_gateway_answers_nor_that_one_ends(
         "A2A-Version": "1.0",
     }
     url = f"http://127.0.0.1:{port}/a2a/jsonrpc"
-    async with httpx2.AsyncClient(headers=headers, timeout=60) as http:
+    async with httpx2.AsyncClient(headers=headers, timeout=240) as http:
 
         async def ask(method: str, params: Json) -> Json:
             answer = (await http.post(url, content=call(method, params))).json()

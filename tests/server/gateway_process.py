@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 COMMAND = [sys.executable, "-c", "from openclaw_a2a.cli import main; main()"]
-TIMEOUT_S = 60.0
+TIMEOUT_S = 240.0
 RPC = "/a2a/jsonrpc"
 
 

@@ -20,7 +20,7 @@ from openclaw_a2a.app.lifecycle import uvicorn_options
 from openclaw_a2a.http.server_protocol import ServerProtocol
 from openclaw_a2a.model.agent_event import Reply
 
-TIMEOUT_S = 60.0
+TIMEOUT_S = 240.0
 STATUS = re.compile(rb"HTTP/1\.1 ([0-9]{3}) [A-Z]")
 LOOP_TURNS = 50
 """More than a request takes whose body is there; one that waits for more is left then."""

@@ -34,7 +34,7 @@ def _is_draining(response: RawResponse) -> bool:
 
 async def _eventually(is_so: Callable[[], Awaitable[bool]]) -> None:
     """Wait for something in another process, which tells nobody."""
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(240):
         while True:
             if await is_so():
                 return

@@ -152,7 +152,7 @@ def _with_node(url: str, headers: dict[str, str]) -> list[int]:
         [NODE, "--input-type=module", "--eval", NODE_SCRIPT, *arguments],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=240,
         check=True,
     )
     return json.loads(done.stdout)

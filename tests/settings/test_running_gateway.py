@@ -62,12 +62,12 @@ def test_a_reader_is_not_taken_for_a_gateway(tmp_path: Path) -> None:
     together = threading.Barrier(2)
 
     def read_often() -> None:
-        together.wait(60)
+        together.wait(240)
         readings.extend(find_running_gateways(tmp_path) for _ in range(2000))
 
     readers = [threading.Thread(target=read_often) for _ in range(2)]
     for reader in readers:
         reader.start()
     for reader in readers:
-        reader.join(60)
+        reader.join(240)
     assert not any(readings)

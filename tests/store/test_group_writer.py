@@ -29,7 +29,7 @@ def write_group(group: Sequence[Write[str | BaseException]]) -> list[WriteOutcom
 async def writer() -> AsyncIterator[GroupWriter[Any]]:
     writer: GroupWriter[Any] = GroupWriter("test", write_group)
     writer.start()
-    with anyio.fail_after(60):
+    with anyio.fail_after(240):
         yield writer
         await writer.stop()
 

@@ -35,7 +35,7 @@ DATA = Path(__file__).with_name("stored_data")
 WAITING_CONTEXT = "c6edc4bf-575f-9fdf-c6c2-8ffd186109f8"
 """The context of the task whose webhook waits."""
 WEBHOOK = ("127.77.31.9", 39417)
-TIMEOUT_S = 60.0
+TIMEOUT_S = 240.0
 
 
 class Worker:

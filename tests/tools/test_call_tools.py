@@ -22,13 +22,13 @@ Json = Any
 BETWEEN = {"agentToAgent": {"enabled": True, "allow": ["*"]}}
 NAMES = ["agent_call", "agent_call_batch", "debate_call", "agent_poll"]
 CALL = {"agent": "main", "skill": "work", "input": {"q": "tides"}}
-PATIENCE_S = 60.0
+DEADLINE_S = 240.0
 
 
 @asynccontextmanager
 async def connected(served: ToolGateway, http: httpx2.AsyncClient) -> AsyncGenerator[Client]:
     transport = streamable_http_client(f"{served.url}/mcp", http_client=http)
-    async with asyncio.timeout(PATIENCE_S), Client(transport, mode="auto") as client:
+    async with asyncio.timeout(DEADLINE_S), Client(transport, mode="auto") as client:
         yield client
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import httpx2
 import pytest
-from tests.tools.tool_gateway import PATIENCE_S, ToolGateway
+from tests.tools.tool_gateway import DEADLINE_S, ToolGateway
 
 from openclaw_a2a.auth.admin_token import read_admin_token
 from openclaw_a2a.auth.principal import Scope
@@ -113,7 +113,7 @@ async def tool_stream(client: httpx2.AsyncClient) -> AsyncIterator[None]:
 async def mcp_stream(client: httpx2.AsyncClient) -> AsyncIterator[None]:
     """The stream of an MCP session on which the server speaks first."""
     session = await open_session(client)
-    async with asyncio.timeout(PATIENCE_S), AsyncExitStack() as streams:
+    async with asyncio.timeout(DEADLINE_S), AsyncExitStack() as streams:
         while True:  # the stream of the request that opened the session may be ending still
             asking = client.stream("GET", "/mcp", headers=session)
             answer = await streams.enter_async_context(asking)
@@ -163,7 +163,7 @@ async def test_the_slot_of_a_stream_is_free_when_its_client_has_left(serve, open
         async with open_stream(ann):
             refused = await ann.post(CALL, json=LIST, headers=SSE)
             check_refused(refused, "limits.perPeerStreams", "1 stream")
-        async with asyncio.timeout(PATIENCE_S):
+        async with asyncio.timeout(DEADLINE_S):
             while (await ann.post(CALL, json=LIST, headers=SSE)).status_code == 429:
                 continue  # the server learns of it a moment later
         for _ in range(5):  # whatever the response was, the slot is given back
@@ -201,7 +201,7 @@ async def test_all_callers_together_open_as_many_sessions_as_there_may_be(serve)
 
 async def wait_room(client: httpx2.AsyncClient) -> None:
     """Until a session can be opened."""
-    async with asyncio.timeout(PATIENCE_S):
+    async with asyncio.timeout(DEADLINE_S):
         while (await ask(client, "/mcp")).status_code == 429:
             continue
 

@@ -77,7 +77,7 @@ async def test_a_stream_without_a_result_is_a_failure_that_says_so(stream: bytes
 
     listener, url = free_socket()
     async with serve_app(broken, listener), open_gateway_tools(url, "x") as table:
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(240):
             answer = await table.find("t").run([], OPERATOR_CALLER, ignore_update)
     listener.close()
     assert (answer["ok"], answer["operation"], answer["action"]) == (False, "t", "unknown")

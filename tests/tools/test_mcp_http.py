@@ -12,7 +12,7 @@ from mcp.client.streamable_http import streamable_http_client
 HELLO = {"action": "send", "parts": [{"kind": "text", "text": "hello"}]}
 FOLLOW = {**HELLO, "follow_updates": True}
 NEVER = {"action": "send", "target_alias": "silent", "parts": HELLO["parts"]}
-PATIENCE_S = 60.0
+DEADLINE_S = 240.0
 ERAS = ["legacy", "auto"]
 OPENING = {
     "jsonrpc": "2.0",
@@ -30,7 +30,7 @@ BOTH = {"accept": "application/json, text/event-stream"}
 @asynccontextmanager
 async def connected(served, *, mode: str, http: httpx2.AsyncClient | None = None) -> AsyncIterator:
     transport = streamable_http_client(f"{served.url}/mcp", http_client=http or served.client())
-    async with asyncio.timeout(PATIENCE_S), Client(transport, mode=mode) as client:
+    async with asyncio.timeout(DEADLINE_S), Client(transport, mode=mode) as client:
         yield client
 
 

@@ -17,7 +17,7 @@ HELLO = {"action": "send", "parts": [{"kind": "text", "text": "hello"}]}
 FOLLOW = {**HELLO, "follow_updates": True}
 NEVER = {"action": "send", "target_alias": "silent", "parts": HELLO["parts"]}
 COMMAND = ["-c", "from openclaw_a2a.cli import main; main()", "mcp"]
-PATIENCE_S = 60.0
+DEADLINE_S = 240.0
 
 
 @asynccontextmanager
@@ -32,7 +32,7 @@ async def connected(folder: Path, *flags: str, **variables: str) -> AsyncIterato
     )
     with (folder / "said").open("w", encoding="utf-8") as said:
         transport = stdio_client(server, errlog=said)
-        async with asyncio.timeout(PATIENCE_S), Client(transport) as client:
+        async with asyncio.timeout(DEADLINE_S), Client(transport) as client:
             yield client
 
 
@@ -117,6 +117,6 @@ async def test_a_command_that_can_offer_nothing_says_why(tmp_path, arguments, co
         cwd=tmp_path,
         env={**plain, "HOME": str(tmp_path), "OPENCLAW_A2A_SERVER__PORT": "1"},
     )
-    out, err = await asyncio.wait_for(process.communicate(), PATIENCE_S)
+    out, err = await asyncio.wait_for(process.communicate(), DEADLINE_S)
     assert (process.returncode, out) == (code, b"")
     assert says in err.decode()

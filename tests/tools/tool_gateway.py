@@ -16,7 +16,7 @@ from openclaw_a2a.app import build_app
 from openclaw_a2a.auth.tokens import TokenKind, TokenStore
 from openclaw_a2a.settings import load_settings
 
-PATIENCE_S = 60.0
+DEADLINE_S = 240.0
 Json = Any
 
 
@@ -78,7 +78,7 @@ class ToolGateway:
 
     def caller(self, headers: dict[str, str]) -> httpx2.AsyncClient:
         client = httpx2.AsyncClient(
-            base_url=self.url, headers=headers, trust_env=False, timeout=PATIENCE_S
+            base_url=self.url, headers=headers, trust_env=False, timeout=DEADLINE_S
         )
         self.clients.append(client)
         return client
@@ -109,7 +109,7 @@ async def serve_app(app: Json, listener: socket.socket) -> AsyncIterator[None]:
         yield
     finally:
         server.should_exit = True
-        await asyncio.wait_for(serving, PATIENCE_S)
+        await asyncio.wait_for(serving, DEADLINE_S)
 
 
 def free_socket(port: int = 0) -> tuple[socket.socket, str]:

@@ -18,7 +18,7 @@ from openclaw_a2a import OpenClawAgentAdapter
 from openclaw_a2a.model.task import TaskState, is_terminal
 
 Moment = Callable[[OpenClawAgentAdapter], Awaitable[None]]
-WAIT_S = 60.0
+WAIT_S = 240.0
 
 
 async def start(adapter: OpenClawAgentAdapter, text: str = "hang", context: str = "c") -> str:

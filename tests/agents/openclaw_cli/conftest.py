@@ -111,7 +111,7 @@ def turn_of(text: str = "hello", *, context: str = "c-1", untrusted: tuple[str, 
 
 
 async def events_of(agent: OpenClawCliAgent, turn: Turn) -> list[AgentEvent]:
-    with anyio.fail_after(60):
+    with anyio.fail_after(240):
         return [event async for event in agent.run(turn)]
 
 

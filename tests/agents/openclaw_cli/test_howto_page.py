@@ -48,7 +48,7 @@ def test_code_on_the_page_runs(openclaw, tmp_path):
         env={**os.environ, **openclaw.variables, "PATH": path},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=240,
         check=True,
     ).stdout
     assert printed == "echo: Say hello.\n"

@@ -51,7 +51,7 @@ def message_params(text: str, **members) -> dict:
 
 async def ended(adapter, task_id):
     """The task, once it has ended."""
-    with anyio.fail_after(60):
+    with anyio.fail_after(240):
         while True:
             task = await adapter.get_task(task_id)
             if task is None or task.status.state in DONE:
@@ -412,7 +412,7 @@ async def test_ended_tasks_are_purged_after_their_ttl(openclaw, adapt, wait_unti
     adapter = adapt(task_ttl_seconds=0.01, cleanup_interval_seconds=0.05)
     task = await adapter.handle(message_params("hi"))
     await ended(adapter, task.id)
-    with anyio.fail_after(60):
+    with anyio.fail_after(240):
         while await adapter.get_task(task.id) is not None:  # noqa: ASYNC110 - its own times
             await anyio.sleep(0.02)
 

@@ -36,7 +36,7 @@ class Receiver:
         self.arrived.set()
 
     async def next_notification(self) -> tuple[dict[str, str], dict]:
-        with anyio.fail_after(60):
+        with anyio.fail_after(240):
             await self.arrived.wait()
         return self.requests[0]
 
@@ -141,7 +141,7 @@ async def test_unreachable_webhook_does_not_affect_the_task(adapter, caplog):
 
 
 async def logged(caplog, words: str) -> None:
-    with anyio.fail_after(60):
+    with anyio.fail_after(240):
         while words not in caplog.text:  # noqa: ASYNC110 - a log line cannot be awaited
             await anyio.sleep(0.01)
 

@@ -101,7 +101,7 @@ def make_turn_for(text: str = "hi", *, run: str = "r1", context: str = "c-1", **
 
 async def run_turn(agent: OpenClawGatewayAgent, turn: Turn) -> list[AgentEvent]:
     """All events of a turn."""
-    with anyio.fail_after(60):
+    with anyio.fail_after(240):
         return [event async for event in agent.run(turn)]
 
 

@@ -109,13 +109,13 @@ class ScriptedGateway:
 
     async def wait_for(self, method: str, count: int = 1) -> GatewayRequest:
         """The request of this method, once there are so many."""
-        async with asyncio.timeout(60), self.changed:
+        async with asyncio.timeout(240), self.changed:
             await self.changed.wait_for(lambda: len(self.methods(method)) >= count)
         return self.methods(method)[count - 1]
 
     async def wait_empty(self) -> None:
         """Returns when no connection is left."""
-        async with asyncio.timeout(60), self.changed:
+        async with asyncio.timeout(240), self.changed:
             await self.changed.wait_for(lambda: not self.connections)
 
     async def emit(self, event: str, payload: Json) -> None:

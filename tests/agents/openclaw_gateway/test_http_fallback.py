@@ -38,7 +38,7 @@ async def answering(answer: bytes) -> AsyncGenerator[GatewayAddress]:
 
 async def ask(answer: bytes) -> list[AgentEvent]:
     async with answering(answer) as address:
-        with anyio.fail_after(60):
+        with anyio.fail_after(240):
             events = run_over_http(address, QUESTION, agent_id="main", timeout_s=10)
             return [event async for event in events]
 

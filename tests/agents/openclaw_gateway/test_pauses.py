@@ -468,7 +468,7 @@ async def test_background_replies_show_neither_folders_nor_approval_ids(
     gateway.answers["chat.history"] = {"messages": [user_entry(RUN), ours, late]}
     recent = RecentTask(TaskId("t"), SessionKey(KEY), datetime(2026, 1, 1, tzinfo=UTC))
     events = cast("AsyncGenerator[BackgroundEvent]", agent.background_events([recent]))
-    with anyio.fail_after(60):
+    with anyio.fail_after(240):
         reply = await anext(events)
     await events.aclose()
     check_hidden(reply)

@@ -377,7 +377,7 @@ async def test_a_truncated_background_reply_is_loaded_in_full(
     gateway.answers["chat.history"] = {"messages": [user_entry(RUN), ours, cut(entry)]}
     recent = RecentTask(TaskId("t"), SessionKey(KEY), datetime(2026, 1, 1, tzinfo=UTC))
     events = cast("AsyncGenerator[BackgroundEvent]", agent.background_events([recent]))
-    with anyio.fail_after(60):
+    with anyio.fail_after(240):
         late = await anext(events)
     await events.aclose()
     assert late == BackgroundReply(SessionKey(KEY), "m1", (Part.of_text(LONG.strip()),))
@@ -420,7 +420,7 @@ async def test_a_pause_ended_by_a_restart_of_openclaw_continues_in_the_resumed_r
     gateway.answers["chat.history"] = {"messages": [user_entry(RUN)]}
     gateway.restart()
     events = cast("AsyncGenerator[BackgroundEvent]", agent.background_events([]))
-    with anyio.fail_after(60):
+    with anyio.fail_after(240):
         over = await anext(events)
     await events.aclose()
     assert isinstance(over, PauseResolved)

@@ -147,7 +147,7 @@ async def following(
 async def step_until(follower: RunFollower, *states: RunState) -> list[AgentEvent]:
     """Drive the run until it is in one of the states; the invariant holds after every step."""
     events: list[AgentEvent] = []
-    with anyio.fail_after(60):
+    with anyio.fail_after(240):
         while follower.state not in states:
             events += await follower.next()
             assert_invariant(follower)

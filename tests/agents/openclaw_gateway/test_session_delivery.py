@@ -337,7 +337,7 @@ async def test_a_repeated_delivery_needs_the_history(
 
 
 async def seen(agent: OpenClawGatewayAgent) -> bool:
-    with anyio.fail_after(60):
+    with anyio.fail_after(240):
         return await agent.wait_processed(REPEATED)
 
 
@@ -481,7 +481,7 @@ async def test_the_reply_to_a_delivered_message_is_a_background_reply_only_in_ou
         "AsyncGenerator[BackgroundEvent]",
         agent.background_events([main, call, RecentTask(TaskId("t"), ours, now)]),
     )
-    with anyio.fail_after(60):
+    with anyio.fail_after(240):
         reply = await anext(events)
     await events.aclose()
     assert reply == BackgroundReply(ours, "m9", (Part.of_text("now I know"),))

@@ -55,7 +55,7 @@ def family(serve):
 
 
 async def test_closing_ends_the_whole_tree(family, make_turn, is_there):
-    with anyio.fail_after(60):
+    with anyio.fail_after(240):
         events = family.run(make_turn())
         pids = await pids_of(events)
         assert all(is_there(pid) for pid in pids)
@@ -65,7 +65,7 @@ async def test_closing_ends_the_whole_tree(family, make_turn, is_there):
 
 async def test_cancelled_scope_ends_the_whole_tree(family, make_turn, is_there):
     pids = []
-    with anyio.fail_after(60):
+    with anyio.fail_after(240):
         async with anyio.create_task_group() as group:
 
             async def consume():
@@ -91,7 +91,7 @@ async def test_task_cancelled_again_and_again_still_ends_the_whole_tree(
         ready.set()
         await anext(events)
 
-    with anyio.fail_after(60):
+    with anyio.fail_after(240):
         task = asyncio.ensure_future(consume())
         await ready.wait()
         while not task.done():
@@ -104,14 +104,14 @@ async def test_task_cancelled_again_and_again_still_ends_the_whole_tree(
 async def test_timeout_ends_the_whole_tree(serve, make_turn, is_there):
     agent = serve(FAMILY, kill_grace_seconds=0.1, timeout_seconds=1.5)
     seen = ""
-    with anyio.fail_after(60), pytest.raises(AgentFailed, match=r"1\.5 seconds"):
+    with anyio.fail_after(240), pytest.raises(AgentFailed, match=r"1\.5 seconds"):
         async for event in agent.run(make_turn()):
             seen += event.text
     assert not [pid for pid in map(int, seen.split()) if is_there(pid)]
 
 
 async def test_closing_the_agent_ends_its_programs(family, make_turn, is_there):
-    with anyio.fail_after(60):
+    with anyio.fail_after(240):
         events = family.run(make_turn())
         pids = await pids_of(events)
         await family.close()
@@ -169,7 +169,7 @@ def sleeper(seconds):
 
 
 def wait_for_sleeper(seconds):
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 240
     while sleeper(seconds) is None:
         assert time.monotonic() < deadline, "the process did not come up"
         time.sleep(0.01)  # it comes up by itself; nothing here can be awaited
@@ -180,7 +180,7 @@ async def test_cancel_ends_a_process_that_kept_one_link_to_the_program(make_turn
     seconds = 10_000_000 + random.SystemRandom().randrange(80_000_000)
     script = f"{ESCAPES[escape].format(seconds)}\necho up; exec sleep 60"
     agent = CommandAgent(CommandOptions(("sh", "-c", script), kill_grace_seconds=1))
-    with anyio.fail_after(60):
+    with anyio.fail_after(240):
         events = agent.run(make_turn())
         await anext(events)
         await anyio.to_thread.run_sync(wait_for_sleeper, seconds)
@@ -211,7 +211,7 @@ async def test_program_can_clean_up_after_sigterm(serve, make_turn, tmp_path):
         str(note),
         kill_grace_seconds=20,
     )
-    with anyio.fail_after(60):
+    with anyio.fail_after(240):
         events = agent.run(make_turn())
         await anext(events)
         await events.aclose()
@@ -223,7 +223,7 @@ async def test_stopped_program_gets_sigterm_too(serve, make_turn, is_there):
         "import os, signal; os.write(1, b'%d' % os.getpid()); os.kill(0, signal.SIGSTOP)",
         kill_grace_seconds=20,
     )
-    with anyio.fail_after(60):
+    with anyio.fail_after(240):
         events = agent.run(make_turn())
         pid = int((await anext(events)).text)
         await events.aclose()
@@ -232,7 +232,7 @@ async def test_stopped_program_gets_sigterm_too(serve, make_turn, is_there):
 
 async def test_programs_of_other_turns_are_not_ended(serve, make_turn, is_there):
     agent = serve("import os, signal; os.write(1, b'%d' % os.getpid()); signal.pause()")
-    with anyio.fail_after(60):
+    with anyio.fail_after(240):
         one, other = agent.run(make_turn()), agent.run(make_turn())
         first, second = int((await anext(one)).text), int((await anext(other)).text)
         await one.aclose()
@@ -244,7 +244,7 @@ async def test_programs_of_other_turns_are_not_ended(serve, make_turn, is_there)
 async def test_nested_gateway_tags_programs_with_both_tags():
     launch = ProcessSpec(("sh", "-c", "echo $A2A_PROCESS_MARK"))
     outer = start_process(launch)
-    with anyio.fail_after(60):
+    with anyio.fail_after(240):
         mark = (await outer.read()).decode().strip()
         await outer.kill_tree(grace_s=1)
         inner = start_process(ProcessSpec(launch.argv, variables={"A2A_PROCESS_MARK": mark}))
@@ -255,7 +255,7 @@ async def test_nested_gateway_tags_programs_with_both_tags():
 
 async def test_exit_code_is_known_after_a_kill():
     child = start_process(ProcessSpec(("sleep", "100")))
-    with anyio.fail_after(60):
+    with anyio.fail_after(240):
         await child.kill_tree(grace_s=5)
         await child.kill_tree(grace_s=5)
         assert await child.wait() == -15
@@ -265,7 +265,7 @@ async def test_exit_code_is_known_after_a_kill():
 async def test_process_that_cannot_be_ended_is_reported(serve, make_turn, is_there, monkeypatch):
     agent = serve("import os, signal; os.write(1, b'%d' % os.getpid()); signal.pause()")
     events = agent.run(make_turn())
-    with anyio.fail_after(60):
+    with anyio.fail_after(240):
         pid = int((await anext(events)).text)
         with monkeypatch.context() as patch:
             patch.setattr(tree, "_KILL_TIMEOUT_S", 0.1)
@@ -283,7 +283,7 @@ async def test_programs_are_ended_without_pidfd_or_waitid(
     serve, make_turn, is_there, monkeypatch, missing
 ):
     monkeypatch.delattr(os, missing)
-    with anyio.fail_after(60):
+    with anyio.fail_after(240):
         events = serve(FAMILY, kill_grace_seconds=0.2).run(make_turn())
         pids = await pids_of(events)
         await events.aclose()
@@ -294,7 +294,7 @@ async def test_programs_are_ended_without_pidfd_or_waitid(
 
 async def test_program_is_ended_without_a_process_list(serve, make_turn, is_there, monkeypatch):
     agent = serve("import os, signal; os.write(1, b'%d' % os.getpid()); signal.pause()")
-    with anyio.fail_after(60):
+    with anyio.fail_after(240):
         with monkeypatch.context() as patch:
             patch.setattr(psutil, "pids", list)
             events = agent.run(make_turn())
@@ -326,6 +326,6 @@ def test_kill_interrupted_by_the_end_of_the_loop_still_kills(serve, make_turn, i
         return pids
 
     pids = asyncio.run(gateway())
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 240
     while any(is_there(pid) for pid in pids):
         assert time.monotonic() < deadline

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from tests.crash import gateway_process as crash
-from tests.crash.gateway_process import PATIENCE_S, GatewayProcess, Json
+from tests.crash.gateway_process import DEADLINE_S, GatewayProcess, Json
 from tests.engine.background_replies.background_reply_server import REPLIES
 
 ALL = [f"later {number}" for number in range(1, REPLIES + 1)]
@@ -35,7 +35,7 @@ async def get(gateway: GatewayProcess, task_id: str) -> Json:
 
 async def wait_for(gateway: GatewayProcess, task_id: str, count: int) -> Json:
     """The task when it has so many late replies."""
-    async with asyncio.timeout(PATIENCE_S):
+    async with asyncio.timeout(DEADLINE_S):
         while True:
             task = await get(gateway, task_id)
             if len(said_later(task)) >= count:

@@ -7,7 +7,7 @@ import pytest
 
 from openclaw_a2a.engine.scheduling.threads import DaemonThreads
 
-DEADLINE_S = 60.0
+DEADLINE_S = 240.0
 
 
 class Blocked:

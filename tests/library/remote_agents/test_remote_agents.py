@@ -85,7 +85,7 @@ async def test_handles_in_a_folder_outlive_the_object(asker: str, tmp_path: Path
 
 
 async def test_a_task_is_watched_read_and_canceled(asker: str) -> None:
-    with fail_after(60):
+    with fail_after(240):
         async with RemoteAgents(section(asker)) as remote:
             async for update in remote.stream("asker", "hold"):
                 held = update

@@ -45,7 +45,7 @@ def config(home: Path) -> Iterator[Path]:
         yield config
     finally:
         process.send_signal(signal.SIGTERM)
-        process.wait(60)
+        process.wait(240)
 
 
 Command = Callable[..., Finished]

@@ -106,7 +106,7 @@ async def test_the_command_lists_and_redelivers(
             [*line, *arguments, *more],
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=240,
             cwd=gateway.home,
             check=False,
         )

@@ -73,7 +73,7 @@ async def test_the_official_client_sends_a_configuration_with_a_message(
         hook = TaskPushNotificationConfig(url=receiver.url(), token="k")
         config = ClientConfig(httpx_client=http, streaming=True, push_notification_config=hook)
         client = await create_client(gateway.url, client_config=config)
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(240):
             events = [event async for event in client.send_message(message())]
     assert events
     posts = await receiver.wait_for_post(b"TASK_STATE_COMPLETED")

@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-TIMEOUT_S = 60.0
+TIMEOUT_S = 240.0
 Json = Any
 Found = TypeVar("Found")
 

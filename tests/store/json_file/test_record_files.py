@@ -402,7 +402,7 @@ async def test_a_paused_task_continues_after_its_record_file_was_lost(
         file.unlink()
     if damage == "a directory":
         file.mkdir()
-    with anyio.fail_after(60):
+    with anyio.fail_after(240):
         await store.tasks.submit(resumed(draft))
         await store.tasks.commit(draft.chunk("after it"))
         await store.tasks.submit(direct("t-2"))

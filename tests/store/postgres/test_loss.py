@@ -30,7 +30,7 @@ from openclaw_a2a.store.postgres.link import LinkState
 from openclaw_a2a.store.postgres.store import PostgresStore
 from openclaw_a2a.store.rules import Lease
 
-DEADLINE_S = 60.0
+DEADLINE_S = 240.0
 
 
 async def in_thread(work: Callable[[], None]) -> None:

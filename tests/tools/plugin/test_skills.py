@@ -28,7 +28,7 @@ BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 INLINE = re.compile(r"`(openclaw-a2a [^`]+)`")
 AGENT = Path(__file__).with_name("asking_agent.py")
 PLACE = '"<summary.continuation>"'
-DEADLINE_S = 60.0
+DEADLINE_S = 240.0
 
 
 def blocks(skill: str, language: str) -> list[str]:
@@ -69,7 +69,7 @@ def ops(tmp_path: Path) -> Iterator[str]:
     wait_until(lambda: is_ready(f"{url}/readyz"))
     yield url
     process.terminate()
-    process.wait(60)
+    process.wait(240)
 
 
 def is_ready(url: str) -> bool:
@@ -101,7 +101,7 @@ def test_the_documented_calls_work_one_after_the_other(
         body = text.replace(PLACE, json.dumps(continuation))
         headers = {"authorization": f"Bearer {token}", "content-type": "application/json"}
         address = f"{ours.url}/tools/remote_agent"
-        answer = httpx2.post(address, content=body, headers=headers, timeout=60).json()
+        answer = httpx2.post(address, content=body, headers=headers, timeout=240).json()
         assert answer["ok"] is True, answer
         return answer["summary"]
 
@@ -146,7 +146,7 @@ def test_the_documented_agent_calls_work_one_after_the_other(
 
     def call(tool: str, text: str) -> Json:
         address = f"{ours.url}/tools/{tool}"
-        return httpx2.post(address, content=text, headers=headers, timeout=60).json()
+        return httpx2.post(address, content=text, headers=headers, timeout=240).json()
 
     list_skills, ask, look = blocks("agent-calls", "json")
     known = call("agent_call", list_skills)["output"]["skills"]
@@ -184,7 +184,7 @@ def test_the_documented_plans_work_one_after_the_other(
         for place, name in known.items():
             text = text.replace(place, name)
         address = f"{ours.url}/tools/{tool}"
-        answer = httpx2.post(address, content=text, headers=headers, timeout=60).json()
+        answer = httpx2.post(address, content=text, headers=headers, timeout=240).json()
         assert answer["status"] == "ok", answer
         return answer
 
