@@ -18,43 +18,51 @@ it has accepted the message, this replica follows the task in the store, as a ca
 import asyncio
 from collections.abc import Awaitable, Callable, Generator, Iterable, Set
 from contextlib import ExitStack, contextmanager
-from typing import Protocol, cast
+from typing import Protocol
 
 import msgspec
 
 from openclaw_a2a.engine.engine import AccountRules, Engine, SessionHold
 from openclaw_a2a.engine.recovery import recover_runs
+from openclaw_a2a.engine.replica_requests import (
+    CancelRequest,
+    InternalRequest,
+    ReleaseRequest,
+    RequestAnswer,
+    WaitRequest,
+    decode_request,
+    decode_request_answer,
+    describe_error,
+    describe_message,
+    restore_message,
+)
 from openclaw_a2a.engine.tasks.active_task import DuplicateRun
 from openclaw_a2a.engine.tasks.cancel import cancel_task
 from openclaw_a2a.engine.tasks.run import ActiveRun
 from openclaw_a2a.engine.tasks.submit import InternalOrigin, SubmitRequest, submit
 from openclaw_a2a.engine.tasks.submit_policy import HeldTasks
 from openclaw_a2a.log import get_logger
-from openclaw_a2a.model.delivery import Delivery, DeliveryId
+from openclaw_a2a.model.delivery import DeliveryId
 from openclaw_a2a.model.errors import (
     AgentUnavailable,
-    CorruptRecord,
     GatewayError,
     GatewayFault,
     Overloaded,
-    Problem,
     StoreUnavailable,
     TaskNotFound,
 )
 from openclaw_a2a.model.ids import (
     AgentId,
-    Json,
     MessageId,
     OwnerId,
     RunId,
     SessionKey,
     TaskId,
 )
-from openclaw_a2a.model.message import Message
-from openclaw_a2a.model.records import Hold, RunRecord
+from openclaw_a2a.model.records import RunRecord
 from openclaw_a2a.model.task import PAUSED, TERMINAL
-from openclaw_a2a.model.turn import Provenance, Scope
-from openclaw_a2a.ports import NOBODY, Duplicate, Handoff, MeasuredTask, Record, ReplicaStore
+from openclaw_a2a.model.turn import Scope
+from openclaw_a2a.ports import NOBODY, Duplicate, Handoff, MeasuredTask, ReplicaStore
 
 log = get_logger(__name__)
 
@@ -70,80 +78,6 @@ _MOST_WAIT_S = 600.0
 
 FindRun = Callable[[], Awaitable[RunRecord | None]]
 """Finds a run that another replica works on."""
-
-
-class _InternalRequest(msgspec.Struct, frozen=True):
-    """What belongs to a message of the gateway itself: see `InternalOrigin`."""
-
-    agent_id: AgentId
-    session_key: SessionKey
-    provenance: Provenance | None = None
-    metadata: dict[str, Json] | None = None
-    record: Record | None = None
-    delivery: Delivery | None = None
-    sender: OwnerId = OwnerId("")
-    """The replica that sends the delivery."""
-
-
-class _MessageRequest(msgspec.Struct, frozen=True, tag="message"):
-    """A message for a session of another replica."""
-
-    scope: Scope
-    message: Message
-    is_blocking: bool = True
-    accepted_output_modes: tuple[str, ...] = ()
-    original_message: Message | None = None
-    is_answer: bool = False
-    address: str = ""
-    is_from_peer: bool = False
-    is_decided: bool = False
-    hold: Hold | None = None
-    metadata: dict[str, Json] | None = None
-    new_task_id: TaskId | None = None
-    internal: _InternalRequest | None = None
-
-
-class _CancelRequest(msgspec.Struct, frozen=True, tag="cancel"):
-    """The cancellation of a task that another replica works on."""
-
-    scope: Scope | None
-    task_id: TaskId
-
-
-class _ReleaseRequest(msgspec.Struct, frozen=True, tag="release"):
-    """The operator has allowed a held task whose session another replica has."""
-
-    task_id: TaskId
-
-
-class _WaitRequest(msgspec.Struct, frozen=True, tag="wait"):
-    """The agent of a run waits for another one; or, with 0 seconds, it does not any more.
-
-    Whoever waits repeats this: the run has its run slot again after so many seconds without it.
-    """
-
-    run_id: RunId
-    waiter: str
-    seconds: float
-
-
-class _Answer(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What came of a request: the run that answers a message, or the error."""
-
-    run_id: RunId = RunId("")
-    task_id: TaskId = TaskId("")
-    answer: bytes | None = None
-    code: str = ""
-    message: str = ""
-    details: dict[str, Json] = {}
-    problems: tuple[Problem, ...] = ()
-    retry_after_s: float | None = None
-
-
-_request_decoder = msgspec.json.Decoder(
-    _MessageRequest | _CancelRequest | _ReleaseRequest | _WaitRequest
-)
-_answer_decoder = msgspec.json.Decoder(_Answer)
 
 
 class _Held:
@@ -393,21 +327,7 @@ class Replication:
                 task_id = request.new_task_id or TaskId(self._engine.new_id())
                 request = msgspec.structs.replace(request, new_task_id=task_id)
             internal = self._describe_internal(request, origin, rules)
-        body = _MessageRequest(
-            request.scope,
-            request.message,
-            request.is_blocking,
-            request.accepted_output_modes,
-            request.original_message,
-            request.is_answer,
-            request.address,
-            request.is_from_peer,
-            request.is_decided,
-            request.hold,
-            request.metadata,
-            request.new_task_id,
-            internal,
-        )
+        body = describe_message(request, internal)
         answer = await self._ask(owner, msgspec.json.encode(body))
         delivery = None if internal is None else internal.delivery
         # Not that of the same message before, nor one that was handed off to this replica; nor
@@ -422,12 +342,12 @@ class Replication:
 
     def _describe_internal(
         self, request: SubmitRequest, origin: InternalOrigin, rules: AccountRules
-    ) -> _InternalRequest:
+    ) -> InternalRequest:
         task_id = request.message.task_id
         new_id, cursor = (request.new_task_id, 0) if task_id is None else (task_id, -1)
         task_id = new_id or TaskId("")
         make_record, make_delivery = origin.make_record, request.make_delivery
-        return _InternalRequest(
+        return InternalRequest(
             rules.agent_id,
             origin.session_key,
             origin.provenance,
@@ -450,13 +370,13 @@ class Replication:
 
     async def cancel_at(self, owner: OwnerId, scope: Scope | None, task_id: TaskId) -> None:
         """Have a replica stop a task. Raises: as `cancel_task`."""
-        await self._ask(owner, msgspec.json.encode(_CancelRequest(scope, task_id)))
+        await self._ask(owner, msgspec.json.encode(CancelRequest(scope, task_id)))
 
     async def release_elsewhere(self, owner: OwnerId, task_id: TaskId) -> None:
         """Have another replica let a held task go on. Raises: as `HeldTasks.decide`."""
-        await self._ask(owner, msgspec.json.encode(_ReleaseRequest(task_id)))
+        await self._ask(owner, msgspec.json.encode(ReleaseRequest(task_id)))
 
-    async def _ask(self, owner: OwnerId, body: bytes) -> _Answer:
+    async def _ask(self, owner: OwnerId, body: bytes) -> RequestAnswer:
         number = await self._store.hand_off(owner, body)
         answered = self._answers[number] = asyncio.Event()
         give_up_at = self._engine.loop.time() + _ANSWER_S
@@ -472,13 +392,7 @@ class Replication:
                 await _wait(answered, self._store.poll_s)
         finally:
             del self._answers[number]
-        try:
-            answer = _answer_decoder.decode(found)
-        except (ValueError, RecursionError) as error:
-            raise _damaged(f"the answer of replica {owner}", error) from error
-        if answer.code:
-            raise _make_error(answer)
-        return answer
+        return decode_request_answer(found, owner)
 
     @contextmanager
     def released_slot(self, find_run: FindRun) -> Generator[None]:
@@ -503,22 +417,22 @@ class Replication:
                 run = await find_run() or run  # which this replica itself may have taken over
                 if run is None:
                     return
-                await self._tell_waiting(_WaitRequest(run.id, waiter, lease_s), run.task_id)
+                await self._tell_waiting(WaitRequest(run.id, waiter, lease_s), run.task_id)
             except GatewayError as error:  # then it has its slot, until this is said again
                 log.warning("replica.slot_not_released", reason=error.message)
             await _wait(is_over, lease_s / 3)
         if run is not None:
             try:
-                await self._tell_waiting(_WaitRequest(run.id, waiter, 0), run.task_id)
+                await self._tell_waiting(WaitRequest(run.id, waiter, 0), run.task_id)
             except GatewayError as error:  # it has its slot again when the time is over
                 log.warning("replica.slot_not_released", reason=error.message)
 
-    async def _tell_waiting(self, request: _WaitRequest, task_id: TaskId) -> None:
+    async def _tell_waiting(self, request: WaitRequest, task_id: TaskId) -> None:
         owner = await self._store.find_owner(task_id)
         if owner is not None:
             await self._ask(owner, msgspec.json.encode(request))
 
-    def _set_waiting(self, request: _WaitRequest) -> None:
+    def _set_waiting(self, request: WaitRequest) -> None:
         """Release the run slot of a run here, for some time, or let the run go on."""
         key = request.run_id, request.waiter
         released, run = self._released_slots.get(key), self._engine.runs.get(request.run_id)
@@ -689,10 +603,10 @@ class Replication:
             try:
                 answer = await self._perform(handoff)
             except GatewayError as error:
-                answer = _describe(error)
+                answer = describe_error(error)
             except Exception as error:  # top of the task: the requester always gets an answer
                 log.exception("replica.request_failed", number=handoff.number)
-                answer = _describe(GatewayFault(f"the request broke: {type(error).__name__}"))
+                answer = describe_error(GatewayFault(f"the request broke: {type(error).__name__}"))
             await self._store.answer_handoff(handoff.number, msgspec.json.encode(answer))
         except GatewayError as error:
             # Not answered: it is found again with the next look, and a message is deduplicated.
@@ -700,40 +614,18 @@ class Replication:
         finally:
             self._carried.discard(handoff.number)
 
-    async def _perform(self, handoff: Handoff) -> _Answer:
-        try:
-            request = _request_decoder.decode(handoff.body)
-        except msgspec.ValidationError as error:  # of a newer version, which knows other requests
-            raise Overloaded(
-                f"replica {self.id} does not know this request ({error}); try again when all "
-                "replicas have the same version"
-            ) from None
-        except (ValueError, RecursionError) as error:
-            raise _damaged("the request of another replica", error) from error
-        if isinstance(request, _CancelRequest):
+    async def _perform(self, handoff: Handoff) -> RequestAnswer:
+        request = decode_request(handoff.body, self.id)
+        if isinstance(request, CancelRequest):
             await cancel_task(self._engine, request.scope, request.task_id)
-            return _Answer()
-        if isinstance(request, _ReleaseRequest):
+            return RequestAnswer()
+        if isinstance(request, ReleaseRequest):
             # Its peer was approved where the operator decided.
             await HeldTasks(self._engine, None).decide(request.task_id, allow=True)
-            return _Answer()
-        if isinstance(request, _WaitRequest):
+            return RequestAnswer()
+        if isinstance(request, WaitRequest):
             self._set_waiting(request)
-            return _Answer()
-        submitted = SubmitRequest(
-            request.scope,
-            request.message,
-            request.is_blocking,
-            request.accepted_output_modes,
-            original_message=request.original_message,
-            is_answer=request.is_answer,
-            address=request.address,
-            is_from_peer=request.is_from_peer,
-            is_decided=request.is_decided,
-            hold=request.hold,
-            metadata=request.metadata,
-            new_task_id=request.new_task_id,
-        )
+            return RequestAnswer()
         if request.internal is None:
             rules = self._rules(request.scope)
         else:
@@ -742,13 +634,12 @@ class Replication:
             rules = AccountRules(account, agent_id)
             if known is not None:
                 rules = msgspec.structs.replace(known, agent_id=agent_id)
-            submitted = _restore_internal(submitted, request.internal)
-        accepted = await submit(self._engine, submitted, rules)
+        accepted = await submit(self._engine, restore_message(request), rules)
         if isinstance(accepted, ActiveRun):
             duplicate = await accepted.wait_stored()
         else:
             duplicate = accepted.duplicate
-        return _Answer(duplicate.run_id, duplicate.task_id, duplicate.answer)
+        return RequestAnswer(duplicate.run_id, duplicate.task_id, duplicate.answer)
 
     def _rules(self, scope: Scope) -> AccountRules:
         rules = self._engine.accounts.get(scope.account)
@@ -790,28 +681,6 @@ class Replication:
             self.on_deliveries()
 
 
-def _restore_internal(request: SubmitRequest, internal: _InternalRequest) -> SubmitRequest:
-    """A message of the gateway itself as the replica that handed it off had it."""
-
-    def make_record(_: TaskId) -> Record:
-        return cast("Record", internal.record)
-
-    def make_delivery(_: TaskId, _cursor: int) -> Delivery:
-        return cast("Delivery", internal.delivery)
-
-    return msgspec.structs.replace(
-        request,
-        internal_origin=InternalOrigin(
-            internal.session_key,
-            internal.provenance,
-            None if internal.record is None else make_record,
-            internal.metadata,
-        ),
-        make_delivery=None if internal.delivery is None else make_delivery,
-        delivery_owner=internal.sender,
-    )
-
-
 async def _wait(event: asyncio.Event, seconds: float) -> None:
     try:
         async with asyncio.timeout(seconds):
@@ -822,41 +691,3 @@ async def _wait(event: asyncio.Event, seconds: float) -> None:
 
 async def _wait_future(future: "asyncio.Future[None]", seconds: float) -> None:
     await asyncio.wait({future}, timeout=seconds)
-
-
-def _damaged(what: str, error: Exception) -> CorruptRecord:
-    log.warning("replica.request_damaged", what=what, reason=str(error))
-    return CorruptRecord(
-        f"{what} cannot be read; run the same version on all replicas, and try again"
-    )
-
-
-def _describe(error: GatewayError) -> _Answer:
-    return _Answer(
-        code=error.code,
-        message=error.message,
-        details=error.details,
-        problems=tuple(getattr(error, "problems", ())),
-        retry_after_s=getattr(error, "retry_after_s", None),
-    )
-
-
-def _make_error(answer: _Answer) -> GatewayError:
-    """The error that another replica raised."""
-    kind = _find_kind(GatewayError, answer.code) or GatewayFault
-    error = kind(answer.message)  # with whatever else errors of its kind have
-    error.details = answer.details
-    if hasattr(error, "problems"):
-        vars(error)["problems"] = answer.problems
-    if answer.retry_after_s is not None:
-        vars(error)["retry_after_s"] = answer.retry_after_s
-    return error
-
-
-def _find_kind(kind: type[GatewayError], code: str) -> type[GatewayError] | None:
-    for one in kind.__subclasses__():
-        if "code" in vars(one) and one.code == code:
-            return one
-        if (found := _find_kind(one, code)) is not None:
-            return found
-    return None
