@@ -183,6 +183,36 @@ def test_a_coordinator_takes_no_run_slot_and_no_place_in_the_queue_of_others() -
         queues.join(key("another"), ALICE, OTHER, is_coordinator=True)
 
 
+def test_a_queued_run_whose_agent_waits_holds_one_run_slot_when_the_answer_is_there() -> None:
+    """A run that was taken over waits for its turn while its agent waits for an answer."""
+    queues = SessionQueues(QueueLimits(runs=1))
+    first = queues.join(key("first"), ALICE, MAIN)
+    taken = queues.join(key("taken"), ALICE, MAIN, is_accepted=True)
+    third = queues.join(key("third"), BOB, MAIN)
+    with taken.released():
+        queues.leave(first)
+        # It continues, but the slot is for those that work: perhaps it waits for one of them.
+        assert turns([taken, third]) == [True, True]
+        assert queues.running == 1
+    assert queues.running == 2
+    queues.leave(third)
+    queues.leave(taken)
+    assert queues.running == 0
+
+
+def test_runs_that_wait_for_another_replica_leave_the_queue_to_the_others() -> None:
+    queues = SessionQueues(QueueLimits(runs=1, queue=2, peer_queue=2))
+    absent = [queues.join(key(f"absent-{one}"), BOB, OTHER, is_elsewhere=True) for one in range(2)]
+    with pytest.raises(Overloaded, match=r"limits\.perPeerQueue"):
+        queues.join(key("absent-2"), BOB, OTHER, is_elsewhere=True)
+    here = [queues.join(key(f"here-{one}"), BOB, MAIN) for one in range(3)]
+    assert turns([*absent, *here]) == [False, False, True, False, False]
+    assert queues.waiting == 4
+    for slot in [*absent, *here]:
+        queues.leave(slot)
+    assert queues.waiting == queues.running == 0
+
+
 @given(
     queued=st.lists(st.sampled_from(PEERS), max_size=40),
     runs=st.integers(1, 4),

@@ -128,15 +128,17 @@ class SessionQueues:
         would be new each time, and pass the peers that wait."""
         self._number = 0
         self._waiting = _Waiting()
-        # Counted apart: those that coordinators wait for find the queue as free as without them.
+        # Counted apart: those that coordinators wait for find the queue as free as without them,
+        # and an agent that no replica has for days keeps nothing else out of it.
         self._coordinating = _Waiting()
+        self._elsewhere = _Waiting()
         self.running = 0
         """Run slots that are held."""
 
     @property
     def waiting(self) -> int:
-        """Runs that wait for their turn."""
-        return self._waiting.total
+        """Runs that wait for their turn, here or at another replica."""
+        return self._waiting.total + self._elsewhere.total
 
     def join(
         self,
@@ -164,7 +166,7 @@ class SessionQueues:
         )
         # The limits are for waiting: a run that can start at once is never turned away.
         if not can_start and not is_accepted:
-            waiting = self._coordinating if is_coordinator else self._waiting
+            waiting = self._counted_with(is_coordinator, is_elsewhere)
             self._check_limits(peer, len(queue or ()), waiting)
         slot = QueueSlot(self, session_key, peer, agent_id, is_coordinator, is_elsewhere)
         if can_start:
@@ -172,7 +174,7 @@ class SessionQueues:
             self._take_run_slot(slot)
             slot.has_turn = True
             return slot
-        (self._coordinating if is_coordinator else self._waiting).add(peer)
+        self._counted_with(is_coordinator, is_elsewhere).add(peer)
         # An empty queue is deleted, so an existing one means that another run is in front.
         if queue is not None:
             queue.append(slot)
@@ -192,11 +194,9 @@ class SessionQueues:
         queue.remove(slot)
         if slot.holds_run_slot:
             self._give_back(slot)
-        elif slot.is_coordinator:
-            self._coordinating.remove(slot.peer)
-        elif not slot.has_turn:
+        elif slot.is_coordinator or not slot.has_turn:
             self._stop_waiting(slot)
-            if was_first and not slot.is_elsewhere:
+            if was_first and not (slot.is_coordinator or slot.is_elsewhere):
                 self._remove_ready(slot)
         if not queue:
             del self._queues[slot.session_key]
@@ -212,11 +212,16 @@ class SessionQueues:
             self._give_back(slot)
             if self._ready:
                 self._start_ready()
+        elif not slot.has_turn and slot in self._ready.get((slot.peer, slot.agent_id), ()):
+            # It was taken over, and its agent waits already: it needs no slot to continue.
+            self._remove_ready(slot)
+            self._make_ready(slot)
 
     def retake_run_slot(self, slot: QueueSlot) -> None:
         """The run goes on, if it has not left meanwhile."""
         queue = self._queues.get(slot.session_key)
-        if queue and queue[0] is slot and slot.has_turn and not slot.is_coordinator:
+        is_at_work = bool(queue) and queue[0] is slot and slot.has_turn
+        if is_at_work and not (slot.is_coordinator or slot.holds_run_slot):
             self._take_run_slot(slot)
 
     # ---------------------------------------------------------------- run slots
@@ -252,17 +257,26 @@ class SessionQueues:
         if not self._running_by_peer[peer]:
             del self._running_by_peer[peer]
 
+    def _counted_with(self, is_coordinator: bool, is_elsewhere: bool) -> _Waiting:
+        if is_elsewhere:
+            return self._elsewhere
+        return self._coordinating if is_coordinator else self._waiting
+
     def _stop_waiting(self, slot: QueueSlot) -> None:
-        self._waiting.remove(slot.peer)
+        self._counted_with(slot.is_coordinator, slot.is_elsewhere).remove(slot.peer)
 
     # ---------------------------------------------------------------- ready slots
 
     def _make_ready(self, slot: QueueSlot) -> None:
         """The slot is the first of its session."""
+        if slot.is_elsewhere:
+            return
         if slot.is_coordinator:
             slot.grant()
             return
-        if slot.is_elsewhere:
+        if slot.waits:
+            self._stop_waiting(slot)
+            slot.grant()
             return
         self._number += 1
         slot.ready_number = self._number
