@@ -251,9 +251,14 @@ import os, pathlib, sys, time
 folder, mine = sys.argv[1].split("|")
 here = pathlib.Path(folder)
 (here / f"{mine}.{os.getpid()}").touch()
+(here / f"{mine} began").touch()
 print(sorted(one.name.split(".")[0] for one in here.iterdir()))
 deadline = time.monotonic() + 240
-while mine == "b" and time.monotonic() < deadline and not list(here.glob("a.*")):
+other = here / ("b began" if mine == "a" else "a began")
+while not other.exists():
+    if time.monotonic() > deadline:
+        print("alone")
+        break
     time.sleep(0.01)
 (here / f"{mine}.{os.getpid()}").unlink()
 """
@@ -263,11 +268,13 @@ while mine == "b" and time.monotonic() < deadline and not list(here.glob("a.*"))
         async def ask(message, key):
             answers.append((key, await adapter.invoke(message, key)))
 
-        group.start_soon(ask, f"{tmp_path}|b", "b")  # goes on until it has met an a
+        # Each goes on until one of the other context has begun: neither context waits for the other.
+        group.start_soon(ask, f"{tmp_path}|b", "b")
         for _ in range(3):
             group.start_soon(ask, f"{tmp_path}|a", "a")
     assert [said.count("'a'") for key, said in answers if key == "a"] == [1, 1, 1]
     assert len(answers) == 4
+    assert not [said for _, said in answers if "alone" in said]
 
 
 # ------------------------------------------------------------------------------- sessions
