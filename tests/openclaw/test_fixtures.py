@@ -2,7 +2,6 @@
 
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -12,9 +11,9 @@ from tests.openclaw.openclaw_process import FakeModel, OpenClaw
 
 
 def test_a_second_install_is_cached() -> None:
-    began = time.monotonic()
-    subprocess.run([sys.executable, Path(__file__).with_name("install.py")], check=True)
-    assert time.monotonic() - began < 2
+    command = [sys.executable, Path(__file__).with_name("install.py")]
+    done = subprocess.run(command, check=True, capture_output=True, text=True)
+    assert "Installing" not in done.stdout + done.stderr
 
 
 def test_the_child_that_is_killed_in_tests_is_the_gateway_itself(openclaw: OpenClaw) -> None:
