@@ -510,7 +510,9 @@ async def test_a_run_comes_back_to_a_replica_that_lost_it_and_has_not_stopped_it
         pass
     await a.take_over()
     lost.may_stop.set()  # one run of a session at a time
-    (await a.agent.next_run("one")).end(Reply.of_text("of the third"))
+    third = await a.agent.next_run("one")
+    assert engine.has_run(task["id"]), "the end of the first run removed its successor"
+    third.end(Reply.of_text("of the third"))
     await a.wait_ended(task["id"])
 
 

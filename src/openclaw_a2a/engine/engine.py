@@ -411,7 +411,9 @@ class Engine:
     def remove_run(self, run: ActiveRun) -> None:
         """The run is over."""
         task_id = run.record.task_id
-        self.runs.pop(run.record.id, None)
+        # A run that was lost and came back is here twice until its first copy has stopped.
+        if self.runs.get(run.record.id) is run:
+            del self.runs[run.record.id]
         if run.session_hold is not None:
             run.session_hold.release()
         # The next run of the same task may have joined already: then the task stays active.
