@@ -545,6 +545,39 @@ async def test_runs_are_taken_over_although_the_store_cannot_be_read_in_between(
     await taking
 
 
+async def test_runs_that_are_being_taken_over_do_not_start_at_a_replica_that_is_taken_for_dead(
+    start_replica: StartReplica,
+) -> None:
+    """They belong to its former name: the next take-over finds them, wherever it happens."""
+    a = await start_replica(Recovery.REPEAT, lease_s=600)  # no take-over but those of the test
+    b = await start_replica(agent=SlowCleaner(), lease_s=600)
+    engine = b.gateway.engines[b.gateway.settings.store]
+    sent = [await a.send(text, blocking=False, contextId="c-1") for text in ("one", "two")]
+    await a.agent.next_run("one")  # the second waits for it
+    async with a.taken_for_dead():
+        pass
+    taking = asyncio.create_task(b.take_over())
+    await asyncio.wait_for(b.agent.is_cleaning.wait(), TIMEOUT_S)
+    before = b.name
+    async with b.taken_for_dead():
+        pass
+
+    async def is_renamed() -> bool:
+        return b.name != before
+
+    with suppress(StoreUnavailable):  # the write that finds out
+        await engine.replication.renew()
+    assert await repeat_until(is_renamed, deadline_s=TIMEOUT_S)
+    b.agent.may_clean.set()
+    await taking
+    assert not any(engine.has_run(task["id"]) for task in sent)
+    await b.take_over()
+    for task, body in zip(sent, ("one", "two"), strict=True):
+        (await b.agent.next_run(body)).end(Reply.of_text("done"))
+        await b.wait_ended(task["id"])
+    assert [turn.body for turn in b.agent.turns] == ["one", "two"]
+
+
 async def test_a_replica_that_was_taken_for_dead_answers_no_request_that_went_to_another(
     start_replica: StartReplica,
 ) -> None:
