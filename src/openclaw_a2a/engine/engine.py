@@ -44,7 +44,7 @@ from openclaw_a2a.model.ids import (
 from openclaw_a2a.model.message import Message
 from openclaw_a2a.model.records import RunOptions, RunRecord, StoredTask, TaskHead
 from openclaw_a2a.model.task import StatusUpdate, Task, TaskState, TaskStatus
-from openclaw_a2a.model.turn import Binding, Scope
+from openclaw_a2a.model.turn import Binding, Scope, Turn
 from openclaw_a2a.ports import (
     AgentLookup,
     Clock,
@@ -276,6 +276,8 @@ class Engine:
         """The journals of tasks whose submission is sent after the first step of their run."""
         self.abandoned: list[RunRecord] = []
         """Runs whose end the store refused; maintenance fails them."""
+        self.detached: dict[RunId, Turn] = {}
+        """The turns of those whose agents still work: maintenance ends that work."""
         self.session_tasks = SessionTasks()
         self.recoveries = Recoveries()
         self.loop = asyncio.get_running_loop()
@@ -411,7 +413,9 @@ class Engine:
     def remove_run(self, run: ActiveRun) -> None:
         """The run is over."""
         task_id = run.record.task_id
-        self.runs.pop(run.record.id, None)
+        # A run that was lost and came back is here twice until its first copy has stopped.
+        if self.runs.get(run.record.id) is run:
+            del self.runs[run.record.id]
         if run.session_hold is not None:
             run.session_hold.release()
         # The next run of the same task may have joined already: then the task stays active.

@@ -12,6 +12,7 @@ A claimed run falls into one of these cases
 import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Callable
+from enum import Enum
 from functools import partial
 from typing import NamedTuple, TypeVar
 
@@ -29,7 +30,7 @@ from openclaw_a2a.model.errors import (
     LeaseLost,
     StoreUnavailable,
 )
-from openclaw_a2a.model.ids import ArtifactId, Json, TaskId
+from openclaw_a2a.model.ids import ArtifactId, Json, RunId, TaskId
 from openclaw_a2a.model.message import Part
 from openclaw_a2a.model.records import Entry, RunRecord, StoredTask
 from openclaw_a2a.model.task import PAUSED, TERMINAL, ArtifactUpdate, Event, TaskState
@@ -138,6 +139,18 @@ async def _end_orphans(engine: Engine, records: list[RunRecord]) -> None:
                 group.create_task(end_orphans_of(record))
 
 
+def _is_ours(engine: Engine, record: RunRecord) -> bool:
+    """False when this replica has another name since it claimed the run.
+
+    The run is that of a replica that is gone: the next take-over finds it.
+    """
+    if record.owner == engine.owner:
+        return True
+    reason = "this replica has another id by now"
+    log.warning("recovery.run_not_restarted", run_id=record.id, reason=reason)
+    return False
+
+
 class _Continued(NamedTuple):
     """A run to continue: its task, and of one that is repeated the events."""
 
@@ -149,31 +162,30 @@ class _Continued(NamedTuple):
 async def _restart_runs(engine: Engine, continued: list[_Continued]) -> None:
     # Committed before the agents are called: a gateway that a run crashes again and again must
     # reach the limit of attempts. One group, so that a crash in between counts for none of them.
-    async def count() -> list[BaseException | None]:
+    async def count() -> dict[RunId, BaseException | None]:
+        records = [one.record for one in continued]
+        started = [one for one in records if one.is_started and one.owner == engine.owner]
         writes = [
-            engine.store.tasks.start_run(
-                one.record.id, fence=one.record.fence, attempt=one.record.attempt
-            )
-            for one in continued
-            if one.record.is_started
+            engine.store.tasks.start_run(one.id, fence=one.fence, attempt=one.attempt)
+            for one in started
         ]
         outcomes = await asyncio.gather(*writes, return_exceptions=True)
         for error in outcomes:
             if isinstance(error, StoreUnavailable):
                 raise error
-        return outcomes
+        return {one.id: error for one, error in zip(started, outcomes, strict=True)}
 
-    counted = iter(await _until_available(engine, count))
+    counted = await _until_available(engine, count)
     # In the order of their tickets, so that their sessions get the order of arrival back; and
     # nothing is awaited in between: a run that ended before the next one of its task is queued
     # would end the task, and that message would never be answered.
     for one in continued:
-        error = next(counted) if one.record.is_started else None
+        error = counted.get(one.record.id)
         if isinstance(error, LeaseLost):  # another engine has claimed it since
             log.warning("recovery.run_not_restarted", run_id=one.record.id, reason=error.message)
         elif isinstance(error, BaseException):
             raise error
-        else:
+        elif _is_ours(engine, one.record):
             _restart_run(engine, *one)
 
 
@@ -195,6 +207,8 @@ async def _until_available(engine: Engine, step: Callable[[], Awaitable[Result]]
 
 async def _prepare_run(engine: Engine, record: RunRecord, *, has_next: bool) -> _Continued | None:
     """Read what the run needs to be continued; None when it is not."""
+    if not _is_ours(engine, record):
+        return None
     stored = await engine.store.tasks.read_task(None, record.task_id)
     # A run that had not started is simply queued again, whatever its agent allows.
     reason = None
@@ -206,7 +220,8 @@ async def _prepare_run(engine: Engine, record: RunRecord, *, has_next: bool) -> 
         reason = _reason_to_fail(engine, record)
     if reason is not None:
         # The store was unavailable: maintenance tries again.
-        if not await fail_run(engine, record, reason, has_next=has_next):
+        outcome = await fail_run(engine, record, reason, has_next=has_next)
+        if outcome is FailOutcome.UNAVAILABLE:
             engine.abandoned.append(record)
         return None
     if record.is_started:
@@ -264,13 +279,22 @@ def _reason_to_fail(engine: Engine, record: RunRecord) -> str | None:
     return None
 
 
+class FailOutcome(Enum):
+    """What came of `fail_run`."""
+
+    FAILED = "failed"
+    LEFT = "left"
+    """It is not ours any more, or its task cannot be changed: nothing is left to do."""
+    UNAVAILABLE = "unavailable"
+    """The store is: it must be tried again."""
+
+
 async def fail_run(
     engine: Engine, record: RunRecord, reason: str, *, has_next: bool = False
-) -> bool:
+) -> FailOutcome:
     """End an interrupted run: its task gets the reason (a direct run becomes a failed task).
 
-    With `has_next` another message waits on the task, which therefore stays `working`. False when
-    the store is unavailable and it must be tried again.
+    With `has_next` another message waits on the task, which therefore stays `working`.
     """
     state = TaskState.WORKING if has_next else TaskState.FAILED
     try:
@@ -297,9 +321,9 @@ async def fail_run(
             await journal.end(events, run=record)
     except GatewayError as error:
         log.warning("recovery.run_not_failed", run_id=record.id, reason=error.message)
-        # After any other error, such as a run that was claimed elsewhere, nothing is left to do.
-        return not isinstance(error, StoreUnavailable)
-    return True
+        is_down = isinstance(error, StoreUnavailable)
+        return FailOutcome.UNAVAILABLE if is_down else FailOutcome.LEFT
+    return FailOutcome.FAILED
 
 
 async def _read_all_events(engine: Engine, record: RunRecord) -> list[Entry]:
