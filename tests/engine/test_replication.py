@@ -264,6 +264,12 @@ async def next_run(*replicas: Replica) -> tuple[Replica, Run]:
     return waiting[first], await first
 
 
+async def count_requests(connection: Any) -> int:
+    """How many requests replicas have made of each other."""
+    name = "SELECT pg_sequence_last_value(pg_get_serial_sequence('handoff', 'number'))"
+    return await connection.fetchval(name) or 0
+
+
 async def test_a_task_is_read_and_listed_at_any_replica(start_replica: StartReplica) -> None:
     a, b = await start_replica(), await start_replica()
     sending = asyncio.create_task(a.send("hello"))
@@ -327,6 +333,36 @@ async def test_a_session_is_free_for_every_replica_when_its_runs_are_over(
         run.end(Reply.of_text("done"))
         assert text_of(await sending) == "done"
         del where
+
+
+async def test_a_session_is_free_although_the_store_could_not_be_written_when_its_runs_ended(
+    start_replica: StartReplica,
+) -> None:
+    a, b = await start_replica(), await start_replica()
+    first = asyncio.create_task(a.send("one", contextId="c-1"))
+    run = await a.agent.next_run()
+    connection = await a.link.address.connect()
+    try:
+        with capture_logs() as events:
+            await connection.execute("ALTER TABLE session RENAME TO elsewhere")
+            run.end(Reply.of_text("done"))
+            await first
+
+            async def has_failed() -> bool:
+                return any(one["event"] == "replica.sessions_not_released" for one in events)
+
+            assert await repeat_until(has_failed, deadline_s=TIMEOUT_S)
+            await connection.execute("ALTER TABLE elsewhere RENAME TO session")
+
+        async def is_free() -> bool:
+            return not await connection.fetchval("SELECT count(*) FROM session")
+
+        assert await repeat_until(is_free, deadline_s=TIMEOUT_S)
+    finally:
+        await connection.close()
+    second = asyncio.create_task(b.send("two", contextId="c-1"))
+    (await b.agent.next_run("two")).end(Reply.of_text("done"))
+    assert text_of(await second) == "done"
 
 
 async def test_a_follow_up_to_a_task_that_another_replica_works_on_joins_it(
