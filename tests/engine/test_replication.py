@@ -646,6 +646,53 @@ async def test_a_message_waits_for_the_runs_of_its_session_that_are_being_taken_
     assert (await second)["status"]["state"] == "TASK_STATE_COMPLETED"
 
 
+async def test_a_task_whose_run_is_being_taken_over_is_canceled_after_that(
+    start_replica: StartReplica,
+) -> None:
+    a, b = await start_replica(Recovery.REPEAT), await start_replica(agent=SlowCleaner())
+    task = await a.send("one", blocking=False)
+    await a.agent.next_run()
+    async with a.taken_for_dead():
+        pass
+    taking = asyncio.create_task(b.take_over())
+    await asyncio.wait_for(b.agent.is_cleaning.wait(), TIMEOUT_S)
+    connection = await b.link.address.connect()
+    try:
+        before = await count_requests(connection)
+        canceling = asyncio.create_task(b.call("CancelTask", {"id": task["id"]}))
+        for _ in range(3):  # time for the replica to ask itself
+            other = asyncio.create_task(b.send("other"))
+            (await b.agent.next_run("other")).end(Reply.of_text("done"))
+            await other
+        assert not canceling.done()
+        b.agent.may_clean.set()
+        canceled = (await canceling)["result"]
+        assert await count_requests(connection) == before, "it asks no replica, nor itself"
+    finally:
+        await connection.close()
+    assert canceled["status"]["state"] == "TASK_STATE_CANCELED"
+    await taking
+
+
+async def test_a_task_whose_run_could_not_be_taken_over_is_not_canceled_without_end(
+    start_replica: StartReplica,
+) -> None:
+    a, b = await start_replica(Recovery.REPEAT), await start_replica(Recovery.REPEAT)
+    task = await a.send("one", blocking=False)
+    await a.agent.next_run()
+    await b.take_over()
+    connection = await b.link.address.connect()
+    try:
+        before = await count_requests(connection)
+        # As a run of a damaged task, which is taken but cannot be continued.
+        await connection.execute("UPDATE run SET owner = $1 WHERE task = $2", b.name, task["id"])
+        refused = (await b.call("CancelTask", {"id": task["id"]}))["error"]
+        assert refused["data"][0]["metadata"]["code"] == "task-not-live"
+        assert await count_requests(connection) == before
+    finally:
+        await connection.close()
+
+
 async def test_a_replica_that_does_not_know_yet_that_it_is_taken_for_dead_holds_no_session(
     start_replica: StartReplica,
 ) -> None:

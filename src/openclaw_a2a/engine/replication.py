@@ -366,13 +366,20 @@ class Replication:
             request.delivery_owner or self.id,
         )
 
-    async def cancel_elsewhere(self, scope: Scope | None, task_id: TaskId) -> bool:
-        """Have the replica that works on a task stop it; False when none does any more."""
+    async def cancel_elsewhere(
+        self, scope: Scope | None, task_id: TaskId, session_key: SessionKey | None
+    ) -> bool:
+        """Have the replica that works on a task stop it; False when no other one does any more."""
         owner = await self._store.find_owner(task_id)
         while owner == NOBODY:  # it is about to be taken
             await self._engine.clock.sleep(_TAKING_S)
             owner = await self._store.find_owner(task_id)
         if owner is None:
+            return False
+        if owner == self.id:  # which is taking it over, or could not continue it
+            if session_key is not None:
+                await self._engine.recoveries.wait(session_key)
+            await self._engine.clock.sleep(_TAKING_S)
             return False
         await self.cancel_at(owner, scope, task_id)
         return True

@@ -18,7 +18,7 @@ from openclaw_a2a.model.errors import (
     TaskNotCancelable,
     TaskNotLive,
 )
-from openclaw_a2a.model.ids import TaskId
+from openclaw_a2a.model.ids import SessionKey, TaskId
 from openclaw_a2a.model.records import StoredTask, decode_resume
 from openclaw_a2a.model.task import PAUSED, TERMINAL, TaskState
 from openclaw_a2a.model.turn import Binding, Scope
@@ -63,9 +63,10 @@ async def cancel_task(engine: Engine, scope: Scope | None, task_id: TaskId) -> b
             continue  # it changed between the read and the commit: look at what it is now
         if active is None:
             tries -= 1
-            if await _cancel_elsewhere(engine, scope, task_id, is_last=not tries):
+            session_key = None if head.binding is None else head.binding.session_key
+            if await _cancel_elsewhere(engine, scope, task_id, session_key, is_last=not tries):
                 return task_json(await get_task(engine, scope, task_id))
-            continue  # its run ended between the two reads
+            continue  # its run ended between the two reads, or is here by now
         # Without the lock from here: the run must be able to end, and others may wait for it too.
         task = await _stop_runs(engine, active, task_id)
         if task is not None and active.journal.state not in PAUSED:
@@ -75,9 +76,14 @@ async def cancel_task(engine: Engine, scope: Scope | None, task_id: TaskId) -> b
 
 
 async def _cancel_elsewhere(
-    engine: Engine, scope: Scope | None, task_id: TaskId, *, is_last: bool
+    engine: Engine,
+    scope: Scope | None,
+    task_id: TaskId,
+    session_key: SessionKey | None,
+    *,
+    is_last: bool,
 ) -> bool:
-    """Have another replica stop a task; False when none works on it any more.
+    """Have another replica stop a task; False when no other one works on it any more.
 
     Raises: TaskNotLive (nobody does), Draining, and as `cancel_task`.
     """
@@ -85,7 +91,7 @@ async def _cancel_elsewhere(
         raise Draining("the gateway is stopping; ask again when it is back")
     if engine.replication is None or is_last:
         raise TaskNotLive(f"task {task_id} is not running anywhere; there is nothing to stop")
-    return await engine.replication.cancel_elsewhere(scope, task_id)
+    return await engine.replication.cancel_elsewhere(scope, task_id, session_key)
 
 
 async def _cancel_at_agent(
