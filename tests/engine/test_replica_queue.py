@@ -9,7 +9,7 @@ import asyncpg
 import pytest
 from tests.conformance.asgi_client import Response
 from tests.conformance.conftest import peers
-from tests.engine.controlled_agent import TIMEOUT_S
+from tests.engine.controlled_agent import TIMEOUT_S, ControlledAgent
 from tests.engine.test_replica_limits import decide, operator, state_of
 from tests.engine.test_replication import (
     Replica,
@@ -350,6 +350,37 @@ async def test_an_answer_to_a_pause_waits_for_the_agent_that_asked(
     again = await start_replica(**placed("home"))
     await complete_next(again, "today")
     assert text_of(await wait_for(right, task, COMPLETED)) == "today done"
+
+
+class AskingAgent(ControlledAgent):
+    """Knows which of its questions were ended."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.ended: list[Json] = []
+
+    async def cancel_pause(self, _: object, resume: Json) -> None:
+        self.ended.append(resume)
+
+
+async def test_an_answer_that_waits_for_its_agent_is_canceled_only_where_its_question_can_end(
+    start_replica: StartReplica,
+) -> None:
+    right = await start_replica(agent=AskingAgent(), **placed("right"))
+    home = await start_replica(agent=AskingAgent(), **placed("home"))
+    asking = asyncio.create_task(right.send("book"))
+    (await home.agent.next_run("book")).end(InputRequired("when?", resume="q-1"))
+    task = await asking
+    await home.stop()
+    await right.send("today", blocking=False, taskId=task["id"])
+    refused = (await right.call("CancelTask", {"id": task["id"]}))["error"]
+    assert refused["data"][0]["metadata"]["code"] == "agent-unavailable"
+    assert "agents.main.replicas" in refused["message"]
+    assert state_of(await get(right, task)) == SUBMITTED
+    again = await start_replica(agent=AskingAgent(), **placed("home"))
+    await complete_next(again, "today")
+    assert text_of(await wait_for(right, task, COMPLETED)) == "today done"
+    assert right.agent.ended == again.agent.ended == []
 
 
 async def test_a_follow_up_waits_with_the_message_that_waits(start_replica: StartReplica) -> None:

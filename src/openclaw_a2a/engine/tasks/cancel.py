@@ -11,6 +11,7 @@ from openclaw_a2a.engine.transcript.task_text import status_text
 from openclaw_a2a.engine.transcript.transcript import CANCELED
 from openclaw_a2a.log import get_logger
 from openclaw_a2a.model.errors import (
+    AgentUnavailable,
     Conflict,
     Draining,
     GatewayError,
@@ -18,7 +19,7 @@ from openclaw_a2a.model.errors import (
     TaskNotCancelable,
     TaskNotLive,
 )
-from openclaw_a2a.model.ids import SessionKey, TaskId
+from openclaw_a2a.model.ids import AgentId, SessionKey, TaskId
 from openclaw_a2a.model.records import StoredTask, decode_resume
 from openclaw_a2a.model.task import PAUSED, TERMINAL, TaskState
 from openclaw_a2a.model.turn import Binding, Scope
@@ -116,6 +117,7 @@ async def _stop_runs(engine: Engine, active: ActiveTask, task_id: TaskId) -> byt
     for record in [run.record for run in active.runs]:
         if record.resume is not None and not record.is_started:
             # An answer to a pause that is still queued will not be given: end what waits for it.
+            await _check_agent_here(engine, record.binding.agent_id)
             await cancel_pause(engine, task_id, record.binding, record.resume)
             break
     # All of them: a message that waits behind the running one would start the task again.
@@ -137,6 +139,20 @@ async def _stop_runs(engine: Engine, active: ActiveTask, task_id: TaskId) -> byt
             return None
         raise result.error or TaskNotLive(f"task {task_id} is not running here any more")
     return result.task
+
+
+async def _check_agent_here(engine: Engine, agent_id: AgentId) -> None:
+    """Raises: AgentUnavailable (only other replicas have the agent)."""
+    replication = engine.replication
+    if replication is None:
+        return
+    place = await replication.find_place(agent_id, for_new_work=False)
+    if place is not None:
+        raise AgentUnavailable(
+            f"the answer is about to go to replica {place}, which has the agent {agent_id}; "
+            "cancel the task again shortly",
+            retry_after_s=1.0,
+        )
 
 
 async def cancel_pause(
